@@ -1,0 +1,1 @@
+"""The overlay constructor: submits pilots to clusters and grids as the BOTs demand."""
