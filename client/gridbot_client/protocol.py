@@ -1,0 +1,539 @@
+"""The native protocol's message model: dataclasses and their JSON form, version 1.
+
+One model serves every kind of client: the BOINC codec translates into it too.
+Decoding is bounded and total: whatever arrives becomes a message or a `ProtocolError`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple
+
+VERSION = 1
+
+# Outputs up to this size travel inside the report; larger ones are uploaded first.
+INLINE_OUTPUT_BYTES = 16 * 1024
+# What is kept of a replica's stdout and stderr for the logs: the end, where errors are.
+LOG_TAIL_BYTES = 64 * 1024
+MAX_REPORTS = 256  # per request; a client with more sends them in several requests
+MAX_HOLDING = 4096
+MAX_OUTPUTS = 256  # per replica
+MAX_HOST_ATTRIBUTES = 100
+MAX_NAME_BYTES = 200
+MAX_BIGINT = 2**63 - 1
+
+Scalar = str | int | float | bool
+How = Literal["success", "error"]
+
+# Why a replica was made; the same words in the database, JSON and `bot show`.
+WHY = ("first", "quorum", "expired", "error", "tail", "retry")
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=@%-]*(/[A-Za-z0-9_][A-Za-z0-9._+=@%-]*)*")
+_REASON = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+class ProtocolError(Exception):
+    """The message is malformed; says which field, and will stay wrong when repeated."""
+
+
+class ReplicaId(NamedTuple):
+    """Names one replica of one job everywhere."""
+
+    bot: int
+    seq: int
+    replica: int
+
+    def __str__(self) -> str:
+        return f"{self.bot}-{self.seq}-{self.replica}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """A file by its content: where it appears in the slot directory and what it must hash to."""
+
+    name: str
+    sha256: str
+    size: int
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one replica may use; the client enforces it and the server matches it."""
+
+    cpus: int = 1
+    memory_mb: int = 512
+    disk_mb: int = 1024
+    seconds: float = 86_400.0  # wall clock
+    gpus: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a BOT's replicas run: argv template, typed placeholders, inputs, limits.
+
+    The project key signs exactly `text()`; `id` is its SHA-256.  No shell is involved:
+    a placeholder fills a part of one argument, and its type bounds what it may hold.
+    """
+
+    owner: str
+    command: tuple[str, ...]
+    placeholders: Mapping[str, str] = field(default_factory=dict)  # name -> int, real or text
+    inputs: tuple[FileRef, ...] = ()
+    outputs: tuple[str, ...] = ("stdout",)  # names or glob patterns in the slot directory
+    resources: Resources = field(default_factory=Resources)
+    max_output_bytes: int = 64 * 1024 * 1024  # all outputs of one replica together
+    platforms: tuple[str, ...] = ()  # e.g. "linux-x86_64"; empty = any
+
+    def text(self) -> str:
+        """The canonical JSON that is hashed, signed and sent."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_text(cls, text: str) -> Manifest:
+        """Read a manifest; raise ProtocolError naming the field that is wrong."""
+        raw = _object(_json(text), "manifest")
+        return cls(
+            owner=_string(raw, "owner", 200),
+            command=tuple(_text(part, "command", 8192) for part in _list(raw, "command", 1000)),
+            placeholders={
+                _text(name, "placeholders", 100): _one_of(kind, "placeholders", PLACEHOLDER_TYPES)
+                for name, kind in _object(raw.get("placeholders", {}), "placeholders").items()
+            },
+            inputs=tuple(file_ref(item) for item in _list(raw, "inputs", 10_000)),
+            outputs=tuple(_text(item, "outputs", 400) for item in _list(raw, "outputs", 256)),
+            resources=resources(_object(raw.get("resources", {}), "resources")),
+            max_output_bytes=_integer(raw, "max_output_bytes", 0, MAX_BIGINT),
+            platforms=tuple(_text(item, "platforms", 100) for item in _list(raw, "platforms", 20)),
+        )
+
+
+PLACEHOLDER_TYPES = ("int", "real", "text")
+
+
+def manifest_id(text: str) -> str:
+    """The name of a manifest: the SHA-256 of its text, in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One file a replica returned; `content` is there when it travels in the report."""
+
+    name: str
+    sha256: str
+    size: int
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How one replica ended on the client."""
+
+    id: ReplicaId
+    how: How
+    reason: str = ""  # a code such as exit_nonzero, time_limit, missing_output; empty on success
+    exit_code: int | None = None
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    outputs: tuple[Output, ...] = ()
+    stdout: str = ""  # the last LOG_TAIL_BYTES
+    stderr: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRequest:
+    """One pull: reports what ended, lists what is held, asks for up to `want` replicas.
+
+    A request sent again with the same `key` is answered with the same leases.
+    `seqno` rises by one per new request, so that copies of one client are noticed.
+    """
+
+    key: str
+    seqno: int
+    host: Mapping[str, Scalar]
+    want: int
+    holding: tuple[ReplicaId, ...] = ()
+    reports: tuple[Report, ...] = ()
+    manifests: tuple[str, ...] = ()  # ids that the client has already
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One replica to run: its arguments and the seconds it has until its deadline."""
+
+    id: ReplicaId
+    manifest: str
+    args: Mapping[str, Scalar]
+    deadline_seconds: float
+    inputs: tuple[FileRef, ...] = ()  # the job's own, beside the manifest's
+
+
+@dataclass(frozen=True, slots=True)
+class SignedManifest:
+    """A manifest's text as signed; `signature` is None for an unsigned BOT."""
+
+    text: str
+    signature: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReply:
+    """The server's answer.  `acks` may be forgotten by the client; `abort` must be stopped."""
+
+    epoch: int
+    next_request_seconds: float
+    acks: tuple[ReplicaId, ...] = ()
+    reupload: tuple[ReplicaId, ...] = ()  # their outputs never arrived; upload and report again
+    abort: tuple[ReplicaId, ...] = ()
+    assignments: tuple[Assignment, ...] = ()
+    manifests: Mapping[str, SignedManifest] = field(default_factory=dict)
+    message: str = ""  # why there is no work, for a human
+
+
+# --- encoding -------------------------------------------------------------------------------
+
+
+def encode_request(request: WorkRequest) -> bytes:
+    """The JSON body of `POST /rpc`."""
+    return _dump(
+        {
+            "protocol": VERSION,
+            "key": request.key,
+            "seqno": request.seqno,
+            "host": dict(request.host),
+            "want": request.want,
+            "holding": request.holding,
+            "reports": [_report_json(report) for report in request.reports],
+            "manifests": request.manifests,
+        }
+    )
+
+
+def encode_reply(reply: WorkReply) -> bytes:
+    """The JSON body of the answer."""
+    return _dump(
+        {
+            "protocol": VERSION,
+            "epoch": reply.epoch,
+            "next_request_seconds": reply.next_request_seconds,
+            "acks": reply.acks,
+            "reupload": reply.reupload,
+            "abort": reply.abort,
+            "assignments": [assignment_json(item) for item in reply.assignments],
+            "manifests": {
+                name: {"text": item.text, "signature": _base64(item.signature)}
+                for name, item in reply.manifests.items()
+            },
+            "message": reply.message,
+        }
+    )
+
+
+def assignment_json(item: Assignment) -> dict[str, Any]:
+    """The JSON form of one assignment."""
+    return {
+        "id": item.id,
+        "manifest": item.manifest,
+        "args": dict(item.args),
+        "deadline_seconds": item.deadline_seconds,
+        "inputs": [asdict(ref) for ref in item.inputs],
+    }
+
+
+def _report_json(report: Report) -> dict[str, Any]:
+    return {
+        "id": report.id,
+        "how": report.how,
+        "reason": report.reason,
+        "exit_code": report.exit_code,
+        "cpu_seconds": report.cpu_seconds,
+        "wall_seconds": report.wall_seconds,
+        "outputs": [
+            {
+                "name": output.name,
+                "sha256": output.sha256,
+                "size": output.size,
+                "content": _base64(output.content),
+            }
+            for output in report.outputs
+        ],
+        "stdout": report.stdout,
+        "stderr": report.stderr,
+    }
+
+
+def _dump(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _base64(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode()
+
+
+# --- decoding -------------------------------------------------------------------------------
+
+
+def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> WorkRequest:
+    """Read `POST /rpc`; numbers are clamped, sizes bounded, anything else is a ProtocolError."""
+    raw = _versioned(body, loads)
+    return WorkRequest(
+        key=_string(raw, "key", 100),
+        seqno=_integer(raw, "seqno", 0, MAX_BIGINT),
+        host=host_attributes(raw.get("host", {})),
+        want=_integer(raw, "want", 0, 10_000),
+        holding=_replica_ids(raw, "holding", MAX_HOLDING),
+        reports=tuple(_report(item) for item in _list(raw, "reports", MAX_REPORTS)),
+        manifests=tuple(_sha256(item, "manifests") for item in _list(raw, "manifests", 1000)),
+    )
+
+
+def decode_reply(body: bytes) -> WorkReply:
+    """Read the server's answer; a captive portal's HTML page is a ProtocolError."""
+    raw = _versioned(body, json.loads)
+    return WorkReply(
+        epoch=_integer(raw, "epoch", 0, MAX_BIGINT),
+        next_request_seconds=_number(raw, "next_request_seconds", 0.0, 86_400.0),
+        acks=_replica_ids(raw, "acks", MAX_HOLDING),
+        reupload=_replica_ids(raw, "reupload", MAX_HOLDING),
+        abort=_replica_ids(raw, "abort", MAX_HOLDING),
+        assignments=tuple(_assignment(item) for item in _list(raw, "assignments", 10_000)),
+        manifests={
+            _sha256(name, "manifests"): _signed_manifest(item)
+            for name, item in _object(raw.get("manifests", {}), "manifests").items()
+        },
+        message=_string(raw, "message", 4000, default=""),
+    )
+
+
+def _report(raw: object) -> Report:
+    item = _object(raw, "report")
+    reason = _string(item, "reason", 40, default="")
+    if reason and not _REASON.fullmatch(reason):
+        raise ProtocolError(f"report.reason: {reason!r} is not a reason code")
+    exit_code = item.get("exit_code")
+    how = _one_of(item.get("how"), "report.how", ("success", "error"))
+    return Report(
+        id=_replica_id(item.get("id"), "report.id"),
+        how="success" if how == "success" else "error",
+        reason=reason,
+        exit_code=None if exit_code is None else _integer(item, "exit_code", -(2**31), 2**31 - 1),
+        cpu_seconds=_number(item, "cpu_seconds", 0.0, 1e9),
+        wall_seconds=_number(item, "wall_seconds", 0.0, 1e9),
+        outputs=tuple(_output(output) for output in _list(item, "outputs", MAX_OUTPUTS)),
+        stdout=_log_text(item, "stdout"),
+        stderr=_log_text(item, "stderr"),
+    )
+
+
+def _output(raw: object) -> Output:
+    item = _object(raw, "output")
+    sha256 = _sha256(item.get("sha256"), "output.sha256")
+    size = _integer(item, "size", 0, MAX_BIGINT)
+    content = _bytes(item.get("content"), "output.content")
+    if content is not None:
+        if len(content) > INLINE_OUTPUT_BYTES:
+            raise ProtocolError(f"output.content: {len(content)} bytes do not travel in a report")
+        if len(content) != size or hashlib.sha256(content).hexdigest() != sha256:
+            raise ProtocolError(f"output.content: does not hash to {sha256}")
+    return Output(file_name(item.get("name"), "output.name"), sha256, size, content)
+
+
+def _assignment(raw: object) -> Assignment:
+    item = _object(raw, "assignment")
+    return Assignment(
+        id=_replica_id(item.get("id"), "assignment.id"),
+        manifest=_sha256(item.get("manifest"), "assignment.manifest"),
+        args=job_args(item.get("args")),
+        deadline_seconds=_number(item, "deadline_seconds", 0.0, 1e9),
+        inputs=tuple(file_ref(ref) for ref in _list(item, "inputs", 10_000)),
+    )
+
+
+def _signed_manifest(raw: object) -> SignedManifest:
+    item = _object(raw, "manifest")
+    return SignedManifest(
+        _string(item, "text", 1 << 22), _bytes(item.get("signature"), "manifest.signature")
+    )
+
+
+def job_args(raw: object) -> dict[str, Scalar]:
+    """The arguments of one job: placeholder name to a string or a finite number."""
+    return {
+        _text(name, "args", 100): _scalar(value, f"args.{name}", 100_000)
+        for name, value in _object(raw, "args").items()
+    }
+
+
+def host_attributes(raw: object) -> dict[str, Scalar]:
+    """What a host says of itself: scalars only, strings bounded, numbers finite."""
+    attributes = _object(raw, "host")
+    if len(attributes) > MAX_HOST_ATTRIBUTES:
+        raise ProtocolError(f"host: {len(attributes)} attributes, at most {MAX_HOST_ATTRIBUTES}")
+    return {
+        _text(name, "host", 100): _scalar(value, f"host.{name}", 1000)
+        for name, value in attributes.items()
+    }
+
+
+def file_ref(raw: object) -> FileRef:
+    """A file reference with a safe relative name."""
+    item = _object(raw, "file")
+    return FileRef(
+        name=file_name(item.get("name"), "file.name"),
+        sha256=_sha256(item.get("sha256"), "file.sha256"),
+        size=_integer(item, "size", 0, MAX_BIGINT),
+        executable=item.get("executable") is True,
+    )
+
+
+def resources(raw: Mapping[str, Any]) -> Resources:
+    """Resource limits, each within what a machine can have."""
+    default = Resources()
+    return Resources(
+        cpus=_integer(raw, "cpus", 1, 4096, default.cpus),
+        memory_mb=_integer(raw, "memory_mb", 1, 1 << 30, default.memory_mb),
+        disk_mb=_integer(raw, "disk_mb", 1, 1 << 30, default.disk_mb),
+        seconds=_number(raw, "seconds", 0.001, 365 * 86_400.0, default.seconds),
+        gpus=_integer(raw, "gpus", 0, 64, default.gpus),
+    )
+
+
+def file_name(raw: object, where: str) -> str:
+    """A relative path of plain characters that cannot leave its directory."""
+    name = _text(raw, where, MAX_NAME_BYTES)
+    if not _FILE_NAME.fullmatch(name):
+        raise ProtocolError(
+            f"{where}: {name!r} is not a usable file name"
+            " (letters, digits and ._+=@%- in parts that do not begin with a dot or a dash)"
+        )
+    return name
+
+
+def _versioned(body: bytes, loads: Callable[[bytes], Any]) -> Mapping[str, Any]:
+    raw = _object(_json(body, loads), "message")
+    if raw.get("protocol") != VERSION:
+        raise ProtocolError(f"protocol: {raw.get('protocol')!r} is not spoken here, only {VERSION}")
+    return raw
+
+
+def _json(text: bytes | str, loads: Callable[[bytes], Any] = json.loads) -> object:
+    try:
+        return loads(text.encode() if isinstance(text, str) else text)
+    except (ValueError, RecursionError) as error:
+        raise ProtocolError(f"not a JSON document: {str(error)[:100]}") from None
+
+
+def _object(raw: object, where: str) -> Mapping[str, Any]:
+    if not isinstance(raw, dict):
+        raise ProtocolError(f"{where}: an object is expected, not {_kind(raw)}")
+    return raw
+
+
+def _list(raw: Mapping[str, Any], name: str, most: int) -> Sequence[Any]:
+    value = raw.get(name, [])
+    if not isinstance(value, list):
+        raise ProtocolError(f"{name}: a list is expected, not {_kind(value)}")
+    if len(value) > most:
+        raise ProtocolError(f"{name}: {len(value)} entries, at most {most}")
+    return value
+
+
+def _text(raw: object, where: str, most: int) -> str:
+    if not isinstance(raw, str) or len(raw.encode("utf-8", "surrogatepass")) > most:
+        raise ProtocolError(f"{where}: a string of at most {most} bytes is expected")
+    if "\x00" in raw or any("\ud800" <= char <= "\udfff" for char in raw):
+        raise ProtocolError(f"{where}: holds a character that no text may hold")
+    return raw
+
+
+def _string(raw: Mapping[str, Any], name: str, most: int, default: str | None = None) -> str:
+    return _text(raw.get(name, default), name, most)
+
+
+def _log_text(raw: Mapping[str, Any], name: str) -> str:
+    """A log's end: cut, never refused, since what a program prints is not the client's fault."""
+    value = raw.get(name, "")
+    if not isinstance(value, str):
+        raise ProtocolError(f"{name}: a string is expected, not {_kind(value)}")
+    clean = value.encode("utf-8", "replace")[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
+    return clean.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+def _integer(
+    raw: Mapping[str, Any], name: str, least: int, most: int, default: int | None = None
+) -> int:
+    value = raw.get(name, default)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise ProtocolError(f"{name}: a whole number is expected, not {_kind(value)}")
+    if not least <= value <= most:
+        raise ProtocolError(f"{name}: {value} is outside {least}..{most}")
+    return value
+
+
+def _number(
+    raw: Mapping[str, Any], name: str, least: float, most: float, default: float | None = None
+) -> float:
+    """A number, clamped: a client with a broken clock still reports."""
+    value = raw.get(name, least if default is None else default)
+    if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
+        raise ProtocolError(f"{name}: a number is expected, not {_kind(value)}")
+    return float(min(max(value, least), most))
+
+
+def _scalar(raw: object, where: str, most: int) -> Scalar:
+    if isinstance(raw, bool):
+        return raw
+    if isinstance(raw, int) and abs(raw) <= MAX_BIGINT:
+        return raw
+    if isinstance(raw, float) and math.isfinite(raw):
+        return raw
+    return _text(raw, where, most)
+
+
+def _replica_id(raw: object, where: str) -> ReplicaId:
+    if (
+        not isinstance(raw, list)
+        or len(raw) != 3
+        or any(type(part) is not int or not 0 <= part <= MAX_BIGINT for part in raw)
+        or raw[2] >= 2**31
+    ):
+        raise ProtocolError(f"{where}: [bot, seq, replica] is expected, not {_kind(raw)}")
+    return ReplicaId(*raw)
+
+
+def _replica_ids(raw: Mapping[str, Any], name: str, most: int) -> tuple[ReplicaId, ...]:
+    return tuple(_replica_id(item, name) for item in _list(raw, name, most))
+
+
+def _sha256(raw: object, where: str) -> str:
+    if not isinstance(raw, str) or not _SHA256.fullmatch(raw):
+        raise ProtocolError(f"{where}: a SHA-256 in hex is expected")
+    return raw
+
+
+def _bytes(raw: object, where: str) -> bytes | None:
+    if raw is None:
+        return None
+    try:
+        return base64.b64decode(raw if isinstance(raw, str) else b"*", validate=True)
+    except (binascii.Error, ValueError):
+        raise ProtocolError(f"{where}: base64 is expected") from None
+
+
+def _one_of(raw: object, where: str, allowed: Sequence[str]) -> str:
+    if not isinstance(raw, str) or raw not in allowed:
+        raise ProtocolError(f"{where}: {raw!r} is none of {', '.join(allowed)}")
+    return raw
+
+
+def _kind(value: object) -> str:
+    return "nothing" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"

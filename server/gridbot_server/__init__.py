@@ -1,0 +1,1 @@
+"""The work-dispatch server: feeder, scheduling buffer, dispatch, cycles, validation, files, HTTP."""

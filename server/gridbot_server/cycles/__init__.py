@@ -1,0 +1,1 @@
+"""What happens to jobs without a host asking: decisions, deadlines, replication, clean-up."""

@@ -1,0 +1,106 @@
+"""The replication cycle: further copies for speed, in the tail of a BOT (paper Algorithm 2)."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from gridbot_policies import Ads, PolicyError, PolicySet
+from gridbot_policies.classad import ParseError, Record, record
+from gridbot_server import sql
+from gridbot_server.cycles.transitioner import WRITER
+from gridbot_server.db import Connection
+from gridbot_server.dispatch import ads, siblings
+from gridbot_server.dispatch.batch import Counters, encode
+from gridbot_server.dispatch.layout import BotState
+
+log = logging.getLogger(__name__)
+
+SQL = sql.load("cycles.sql")
+FEEDER_SQL = sql.load("feeder.sql")
+
+SAMPLE = 200  # jobs of one BOT that are looked at in one cycle
+
+
+def run_once(conn: Connection, now: float) -> int:
+    """Queue copies of running jobs whose BOTs want them; return how many.
+
+    Only where few jobs are unsent: otherwise copies would compete with first copies for hosts.
+    """
+    count = 0
+    queue = _queue_ad(conn)
+    for row in conn.execute(SQL["tails"]).fetchall():
+        bot, policy, most, name, owner = row[:5]
+        state = _state(bot, *row[5:])
+        if state.unsent < max(1, state.running):
+            with conn.transaction():
+                bot_ad = ads.bot_ad(state, name, owner, now)
+                count += _replicate(conn, bot, _policies(bot, policy), most, bot_ad, queue, now)
+    return count
+
+
+def wants_copy(policies: PolicySet, bot: Record, queue: Record, job: Record) -> bool:
+    """Whether ReplicationRequirements asks for another copy; no host takes part in it."""
+    return policies.wants_replica(Ads(host=record({}), bot=bot, queue=queue, job=job))
+
+
+def _replicate(
+    conn: Connection,
+    bot: int,
+    policies: PolicySet,
+    most: int,
+    bot_ad: Record,
+    queue: Record,
+    now: float,
+) -> int:
+    sample = conn.execute(SQL["running_jobs"], {"bot": bot, "most": most, "limit": SAMPLE})
+    jobs = [(bot, seq) for seq, _ in sample.fetchall()]
+    if not jobs:
+        return 0
+    details = siblings.describe(conn, FEEDER_SQL, jobs)
+    chosen = [
+        (_, seq)
+        for _, seq in jobs
+        if wants_copy(
+            policies, bot_ad, queue, ads.job_ad(bot, seq, details[bot, seq]["replicas"], now)
+        )
+    ]
+    return _queue_copies(conn, chosen) if chosen else 0
+
+
+def _queue_copies(conn: Connection, jobs: list[tuple[int, int]]) -> int:
+    listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
+    rows = [
+        {"bot": bot, "seq": seq, "replica": replica, "round": round_, "why": "tail", "prio": 0}
+        for bot, seq, round_, replica in conn.execute(SQL["next_replicas"], {"jobs": listed})
+    ]
+    counters = Counters()
+    added = conn.execute(SQL["add_copies"], {"copies": encode(rows)}).fetchall()
+    for (bot,) in added:
+        counters.add(bot, "queued")
+    counters.write(conn, WRITER)
+    return len(added)
+
+
+def _queue_ad(conn: Connection) -> Record:
+    row = conn.execute(SQL["job_queue"]).fetchone()
+    assert row is not None
+    return record({"BOTsInQueue": row[0], "JobsInQueue": row[1]})
+
+
+def _policies(bot: int, text: str) -> PolicySet:
+    try:
+        return PolicySet.parse(text)
+    except (ParseError, PolicyError) as error:
+        log.error("policy of BOT %d does not parse any more, the defaults apply: %s", bot, error)
+        return PolicySet.parse("")
+
+
+def _state(bot: int, version: int, owner: int, size: int, done: int, failed: int,
+           created_at: float, turnaround: float | None, first: int, sent: int, back: int,
+           queued: int) -> BotState:  # fmt: skip
+    running: Any = max(0, sent - back)
+    return BotState(
+        bot, version, owner, size, size - first, max(0, queued), running, done, failed, True,
+        created_at, turnaround,
+    )  # fmt: skip

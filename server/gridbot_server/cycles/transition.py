@@ -1,0 +1,141 @@
+"""What a job needs next, given its replicas.  Pure; the transitioner applies it.
+
+Legal moves of a replica, for the checks in tests: a row moves from one table to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import MappingProxyType
+
+from gridbot_server.cycles.quorum import groups
+from gridbot_server.validators import Validator
+
+# queued (requeue), leased (lease), and what `ended.how` may say.
+MOVES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "queued": frozenset({"leased", "deleted"}),
+        "leased": frozenset({"success", "error", "expired", "lost", "cancelled"}),
+        # A late answer is still an answer: volunteers' laptops sleep.
+        "expired": frozenset({"success"}),
+        "success": frozenset(),
+        "error": frozenset(),
+        "lost": frozenset(),
+        "cancelled": frozenset(),
+        "deleted": frozenset(),
+    }
+)
+
+# Hosts that vanish are not the job's fault, so expiries are borne longer than errors; yet every
+# job must end.
+EXPIRIES_PER_ATTEMPT = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A replica that is no longer in progress."""
+
+    replica: int
+    round: int
+    how: str
+    reason: str
+    digest: bytes | None
+    valid: bool | None
+    ended_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a BOT says of how its jobs are judged."""
+
+    quorum: int
+    max_attempts: int
+    agree: Validator
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One job: replicas in progress, copies that wait, replicas that ended."""
+
+    round: int
+    leased: Sequence[int]
+    queued: Sequence[int]
+    ended: Sequence[Ended]
+    canonical: int | None = None  # of its outcome
+    has_outcome: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Verdicts on replicas, and at most one of: an outcome, or further copies."""
+
+    valid: Mapping[int, bool] = field(default_factory=dict)  # replica -> verdict
+    canonical: int | None = None
+    failure: str | None = None  # why the job failed for good
+    copies: int = 0
+    why: str = ""
+
+    @property
+    def finishes(self) -> bool:
+        """Whether the job has its outcome now."""
+        return self.canonical is not None or self.failure is not None
+
+
+def decide(job: Job, rules: Rules) -> Decision:
+    """Judge what has ended and say what is to be done.
+
+    Deciding twice gives the same until it is applied, so that a crash in between loses nothing.
+    """
+    verdicts = {
+        item.replica: False for item in job.ended if item.how in ("error", "expired", "lost")
+    }
+    if job.has_outcome:
+        return Decision(verdicts | _late_verdicts(job, rules))
+    answers = [item for item in job.ended if item.how == "success" and item.valid is not False]
+    agreeing = groups(sorted(answers, key=lambda item: item.ended_at), rules.agree)
+    best = agreeing[0] if agreeing else []
+    if len(best) >= rules.quorum:
+        right = {item.replica for item in best}
+        verdicts |= {item.replica: item.replica in right for item in answers}
+        return Decision(verdicts, canonical=best[0].replica)
+    failure = _failure(job, answers, rules)
+    if failure:
+        return Decision(verdicts | {item.replica: False for item in answers}, failure=failure)
+    lacking = rules.quorum - len(best) - len(job.leased) - len(job.queued)
+    return Decision(verdicts, copies=max(0, lacking), why=_why(job))
+
+
+def _late_verdicts(job: Job, rules: Rules) -> dict[int, bool]:
+    """Answers that came after the outcome count for their host, not for the job."""
+    by_number = {item.replica: item for item in job.ended}
+    canonical = by_number.get(job.canonical or 0)
+    return {
+        item.replica: canonical is not None and rules.agree(canonical.digest, item.digest)
+        for item in job.ended
+        if item.how == "success" and item.valid is None
+    }
+
+
+def _failure(job: Job, answers: Sequence[Ended], rules: Rules) -> str | None:
+    """Return why the job is given up, or None.  Attempts count per round of retries."""
+    ended = [item for item in job.ended if item.round == job.round]
+    errors = [item for item in ended if item.how in ("error", "lost")]
+    if len(errors) >= rules.max_attempts:
+        last = max(errors, key=lambda item: item.ended_at)
+        return f"{len(errors)} attempts failed, the last one: {last.reason or last.how}"
+    expired = sum(1 for item in ended if item.how == "expired")
+    if expired >= EXPIRIES_PER_ATTEMPT * rules.max_attempts:
+        return f"{expired} hosts never answered"
+    if len(answers) >= rules.quorum + rules.max_attempts:
+        return f"{len(answers)} answers, and no {rules.quorum} of them agree"
+    return None
+
+
+def _why(job: Job) -> str:
+    """Return the reason for a further copy: what ended last."""
+    if not job.ended:
+        return "quorum"
+    last = max(job.ended, key=lambda item: item.ended_at).how
+    return {"error": "error", "lost": "error", "expired": "expired"}.get(last, "quorum")

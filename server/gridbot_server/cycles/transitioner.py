@@ -1,0 +1,203 @@
+"""The transitioner: takes jobs that need a decision, in batches, and applies what `decide` says.
+
+Validation and assimilation are part of it: verdicts, the canonical replica, the outcome and the
+BOT's end are written in the one transaction that consumes the wake-ups.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gridbot_server import sql
+from gridbot_server.cycles.transition import Decision, Ended, Job, Rules, decide
+from gridbot_server.db import Connection
+from gridbot_server.dispatch.batch import Counters, encode
+from gridbot_server.validators import VALIDATORS
+
+log = logging.getLogger(__name__)
+
+SQL = sql.load("cycles.sql")
+
+WRITER = "cycles"
+# What somebody has waited for already goes out before other copies.
+PRIORITY = {"error": 1, "expired": 1}
+
+JobId = tuple[int, int]
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """A job as read; becomes a `transition.Job`."""
+
+    round: int = 0
+    leased: list[int] = field(default_factory=list)
+    queued: list[int] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
+    canonical: int | None = None
+    has_outcome: bool = False
+
+    @property
+    def last_replica(self) -> int:
+        return max([*self.leased, *self.queued, *(item.replica for item in self.ended)], default=0)
+
+    def job(self) -> Job:
+        return Job(
+            self.round, self.leased, self.queued, self.ended, self.canonical, self.has_outcome
+        )
+
+
+def run_once(conn: Connection, limit: int = 2000) -> int:
+    """Settle up to `limit` wake-ups; return how many there were.
+
+    All in one transaction: a crash leaves them all to be settled again.
+    """
+    with conn.transaction():
+        woken = conn.execute(SQL["take_pending"], {"limit": limit}).fetchall()
+        if woken:
+            _settle(conn, sorted({(bot, seq) for bot, seq in woken}))
+    return len(woken)
+
+
+def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
+    rules = _lock_bots(conn, {bot for bot, _ in ids})
+    jobs = _load(conn, [job for job in ids if job[0] in rules])
+    decisions = {name: decide(job.job(), rules[name[0]]) for name, job in jobs.items()}
+    counters = Counters()
+    _judge(conn, decisions)
+    _finish(conn, jobs, decisions, counters)
+    _add_copies(conn, jobs, decisions, counters)
+    counters.write(conn, WRITER)
+
+
+def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
+    """Return the rules of those BOTs that run or ran to their end; cancelled ones are left out."""
+    rows = conn.execute(SQL["lock_bots"], {"bots": list(bots)})
+    return {
+        bot: Rules(quorum, max_attempts, VALIDATORS[validator])
+        for bot, state, quorum, max_attempts, _, validator in rows
+        if state in ("running", "done")
+    }
+
+
+def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, _Loaded]:
+    jobs = {name: _Loaded() for name in ids}
+    listed = {"jobs": encode([{"bot": bot, "seq": seq} for bot, seq in ids])}
+    for bot, seq, replica, round_ in conn.execute(SQL["leased"], listed):
+        _at_round(jobs[bot, seq], round_).leased.append(replica)
+    for bot, seq, replica, round_ in conn.execute(SQL["queued"], listed):
+        _at_round(jobs[bot, seq], round_).queued.append(replica)
+    for bot, seq, *ended in conn.execute(SQL["ended"], listed):
+        item = Ended(*ended)
+        _at_round(jobs[bot, seq], item.round).ended.append(item)
+    for bot, seq, canonical in conn.execute(SQL["outcomes"], listed):
+        jobs[bot, seq].canonical, jobs[bot, seq].has_outcome = canonical, True
+    return jobs
+
+
+def _at_round(job: _Loaded, round_: int) -> _Loaded:
+    job.round = max(job.round, round_)
+    return job
+
+
+def _judge(conn: Connection, decisions: Mapping[JobId, Decision]) -> None:
+    """Write the verdicts, and count each new one for its host and BOT, once."""
+    rows = [
+        {"bot": bot, "seq": seq, "replica": replica, "valid": valid}
+        for (bot, seq), decision in decisions.items()
+        for replica, valid in decision.valid.items()
+    ]
+    if not rows:
+        return
+    judged = conn.execute(SQL["judge"], {"verdicts": encode(rows)}).fetchall()
+    hosts: dict[int, dict[str, Any]] = defaultdict(
+        lambda: {"good": 0, "bad": 0, "cpu": 0.0, "turnaround": 0.0}
+    )
+    seconds: dict[int, list[float]] = defaultdict(list)
+    for bot, host, valid, cpu, turnaround in judged:
+        rating = hosts[host]
+        rating["good" if valid else "bad"] += 1
+        if valid:
+            rating["cpu"] += cpu
+            rating["turnaround"] += turnaround
+            seconds[bot].append(turnaround)
+    if hosts:
+        rated = [{"id": host, **rating} for host, rating in hosts.items()]
+        conn.execute(SQL["rate_hosts"], {"hosts": encode(rated)})
+    if seconds:
+        sums = [{"bot": bot, "seconds": sum(all_), "n": len(all_)} for bot, all_ in seconds.items()]
+        conn.execute(SQL["add_turnarounds"], {"bots": encode(sums)})
+
+
+def _finish(
+    conn: Connection,
+    jobs: Mapping[JobId, _Loaded],
+    decisions: Mapping[JobId, Decision],
+    counters: Counters,
+) -> None:
+    """Give jobs their outcome, drop their other replicas, and end BOTs that have all outcomes."""
+    finished = {name: item for name, item in decisions.items() if item.finishes}
+    if finished:
+        _add_outcomes(conn, jobs, finished)
+        conn.execute(SQL["end_bots"], {"bots": sorted({bot for bot, _ in finished})})
+    over = [name for name in decisions if name in finished or jobs[name].has_outcome]
+    surplus = [name for name in over if jobs[name].leased or jobs[name].queued]
+    if surplus:
+        listed = {"jobs": encode([{"bot": bot, "seq": seq} for bot, seq in surplus])}
+        for (bot,) in conn.execute(SQL["cancel_leases_of_jobs"], listed):
+            counters.add(bot, "back")
+        for (bot,) in conn.execute(SQL["drop_copies_of_jobs"], listed):
+            counters.add(bot, "unqueued")
+
+
+def _add_outcomes(
+    conn: Connection, jobs: Mapping[JobId, _Loaded], finished: Mapping[JobId, Decision]
+) -> None:
+    done = Counter(bot for (bot, _), item in finished.items() if item.failure is None)
+    failed = Counter(bot for (bot, _), item in finished.items() if item.failure is not None)
+    bots = [
+        {"bot": bot, "done": done[bot], "failed": failed[bot]} for bot in sorted({*done, *failed})
+    ]
+    last: dict[int, int] = dict(
+        conn.execute(SQL["number_outcomes"], {"bots": encode(bots)}).fetchall()
+    )
+    rows = []
+    for (bot, seq), decision in finished.items():
+        last[bot] += 1
+        rows.append(
+            {
+                "bot": bot,
+                "seq": seq,
+                "round": jobs[bot, seq].round,
+                "canonical": decision.canonical,
+                "reason": decision.failure,
+                "n": last[bot],
+            }
+        )
+    conn.execute(SQL["add_outcomes"], {"outcomes": encode(rows)})
+
+
+def _add_copies(
+    conn: Connection,
+    jobs: Mapping[JobId, _Loaded],
+    decisions: Mapping[JobId, Decision],
+    counters: Counters,
+) -> None:
+    rows = [
+        {
+            "bot": bot,
+            "seq": seq,
+            "replica": jobs[bot, seq].last_replica + copy,
+            "round": jobs[bot, seq].round,
+            "why": decision.why,
+            "prio": PRIORITY.get(decision.why, 0),
+        }
+        for (bot, seq), decision in decisions.items()
+        for copy in range(1, decision.copies + 1)
+    ]
+    if rows:
+        for (bot,) in conn.execute(SQL["add_copies"], {"copies": encode(rows)}):
+            counters.add(bot, "queued")

@@ -1,0 +1,134 @@
+"""The daemons process: runs the cycles, each on its own schedule (APScheduler).
+
+One process of all that share a database does the work: it holds an advisory lock; the others
+wait for it.  Every write is guarded all the same, so a second one would do no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import psycopg
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+
+from gridbot_server import db, files, sql
+from gridbot_server.cycles import deadline, replication, transitioner
+from gridbot_server.process import run_process
+from gridbot_server.settings import Settings
+
+log = logging.getLogger(__name__)
+# It warns whenever a pass takes longer than its interval, which is how a busy cycle works.
+logging.getLogger("apscheduler").setLevel(logging.ERROR)
+
+SQL = sql.load("cycles.sql")
+
+_LEADER_LOCK = 7_216_004_884
+_DUE_SECONDS = 3600  # a pass that could not start in time is late, not void
+
+Cycle = Callable[[db.Connection], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One cycle: what it does, how often, and whether it goes on at once while it finds work."""
+
+    name: str
+    seconds: float  # between passes
+    cycle: Cycle
+    until_idle: bool = True
+
+
+def schedules(settings: Settings) -> list[Schedule]:
+    """Every cycle of the server."""
+    return [
+        Schedule("transitioner", 0.1, transitioner.run_once),
+        Schedule("deadline", 0.5, deadline.run_once),
+        Schedule("replication", 1.0, lambda conn: replication.run_once(conn, time.time()), False),
+        Schedule("sweep", 0.5, deadline.sweep_cancelled),
+        Schedule("purger", 600.0, lambda conn: purge(settings, conn), False),
+    ]
+
+
+def purge(settings: Settings, conn: db.Connection) -> int:
+    """Remove what nobody finished: open submissions and partial uploads of yesterday."""
+    store = files.Store(settings.files, settings.uploads)
+    removed = files.purge_partials(store, datetime.now(UTC))
+    with conn.transaction():
+        return removed + len(conn.execute(SQL["purge_open"]).fetchall())
+
+
+class Daemon:
+    """Runs one cycle on a connection of its own."""
+
+    def __init__(self, dsn: str, schedule: Schedule) -> None:
+        self._dsn, self._schedule = dsn, schedule
+        self._conn: db.Connection | None = None
+
+    def run(self) -> None:
+        """Make passes until one finds nothing; the outermost loop, so that nothing ends it."""
+        name = self._schedule.name
+        try:
+            if self._conn is None or self._conn.closed:
+                self._conn = db.connect(self._dsn, f"gridbot-{name}", autocommit=True)
+            while self._schedule.cycle(self._conn) and self._schedule.until_idle:
+                pass
+        except psycopg.OperationalError as error:
+            self._conn = None
+            log.warning("%s: the database is away: %s", name, str(error).strip())
+        except Exception:
+            log.exception("%s failed; it goes on at its next turn", name)
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Run the cycles as the leader until told to stop."""
+    dsn = settings.dsn_or_embedded
+    while not stop.is_set():
+        try:
+            with db.connect(dsn, "gridbot-leader", autocommit=True) as conn:
+                if not _lead(conn):
+                    stop.wait(1.0)
+                    continue
+                log.info("leading the cycles")
+                _run_cycles(settings, dsn, conn, stop)
+        except psycopg.OperationalError as error:
+            log.warning("the database is away: %s", str(error).strip())
+            stop.wait(1.0)
+
+
+def _lead(conn: db.Connection) -> bool:
+    row = conn.execute("SELECT pg_try_advisory_lock(%s)", [_LEADER_LOCK]).fetchone()
+    return bool(row and row[0])
+
+
+def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threading.Event) -> None:
+    """Run until told to stop, or until the connection that holds the lock is lost."""
+    listed = schedules(settings)
+    scheduler = BackgroundScheduler(
+        executors={"default": ThreadPoolExecutor(len(listed))}, timezone="UTC"
+    )
+    for item in listed:
+        scheduler.add_job(
+            Daemon(dsn, item).run, "interval", seconds=item.seconds, max_instances=1,
+            coalesce=True, misfire_grace_time=_DUE_SECONDS, id=item.name,
+        )  # fmt: skip
+    scheduler.start()
+    try:
+        while not stop.wait(1.0):
+            leader.execute("SELECT 1")
+    finally:
+        scheduler.shutdown(wait=True)
+
+
+def main() -> None:
+    """Run the daemons of the server whose data directory is given."""
+    run_process("daemons", run)
+
+
+if __name__ == "__main__":
+    main()

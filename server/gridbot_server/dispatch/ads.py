@@ -1,0 +1,91 @@
+"""Fills the ads that policies see from what the server knows; names as `gridbot_policies.ads`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gridbot_policies.classad import Record, record
+from gridbot_server.dispatch.layout import BotState
+
+# Attributes that the server knows better than the host itself; what a host says of them is dropped.
+SERVER_SIDE = frozenset(
+    name.lower()
+    for name in (
+        "Owner",
+        "Grid",
+        "ErrorRate",
+        "JobsToday",
+        "MeanTurnaround",
+        "RecentCpuTime",
+        "Running",
+    )
+)
+
+
+def host_attributes(
+    said: Mapping[str, Any], known: Mapping[str, Any], running: int
+) -> dict[str, Any]:
+    """Join what a host says of itself with what the server measured of it."""
+    own = {name: value for name, value in said.items() if name.lower() not in SERVER_SIDE}
+    return {**_one_spelling(own), **known, "Running": running}
+
+
+def _one_spelling(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """Keep one of several names that differ in case only: an ad cannot hold both."""
+    return {names[-1]: attributes[names[-1]] for names in _by_folded(attributes).values()}
+
+
+def _by_folded(names: Mapping[str, Any]) -> dict[str, list[str]]:
+    folded: dict[str, list[str]] = {}
+    for name in names:
+        folded.setdefault(name.lower(), []).append(name)
+    return folded
+
+
+def bot_ad(state: BotState, name: str, owner: str, now: float) -> Record:
+    """The BOT ad at `now` (seconds since the epoch)."""
+    return record(
+        {
+            "Id": state.bot,
+            "Name": name,
+            "Owner": owner,
+            "JobsTotal": state.size,
+            "JobsLeft": state.size - state.done - state.failed,
+            "JobsDone": state.done,
+            "JobsFailed": state.failed,
+            "JobsUnsent": state.unsent,
+            "JobsRunning": state.running,
+            "Tail": state.tail,
+            "MeanTurnaround": state.mean_turnaround,
+            "Age": max(0.0, now - state.created_at),
+        }
+    )
+
+
+def queue_ad(states: Sequence[BotState]) -> Record:
+    """The Queue ad."""
+    return record(
+        {"BOTsInQueue": len(states), "JobsInQueue": sum(state.unsent for state in states)}
+    )
+
+
+def job_ad(bot: int, seq: int, replicas: Sequence[Mapping[str, Any]], now: float) -> Record:
+    """The Job ad with its replicas in progress; each is {replica, sent_at, host: {...}}.
+
+    Every replica carries a Host of its own, so that a look-up never climbs to the host that asks.
+    """
+    ordered = sorted(replicas, key=lambda item: item["sent_at"])
+    attributes: dict[str, Any] = {
+        "Name": f"{bot}-{seq}",
+        "NumberOfReplicas": len(ordered),
+        "Age": max(0.0, now - ordered[0]["sent_at"]) if ordered else 0.0,
+    }
+    for index, item in enumerate(ordered, start=1):
+        attributes[f"Replica{index}"] = {
+            "Name": f"{bot}-{seq}-{item['replica']}",
+            "SentTime": int(item["sent_at"]),
+            "Age": max(0.0, now - item["sent_at"]),
+            "Host": dict(item["host"]),
+        }
+    return record(attributes)

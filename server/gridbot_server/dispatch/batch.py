@@ -1,0 +1,323 @@
+"""One transaction for all host requests that queued while the last one was committed.
+
+The order is fixed: who asks; what they report; what they hold; what they get; counters.
+Every write is guarded, so that a repeated or forged request changes nothing twice.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+
+from gridbot_client.protocol import Output, ReplicaId, Report, WorkRequest
+from gridbot_server import sql
+from gridbot_server.db import Connection
+
+SQL = sql.load("dispatch.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """Who asks, as the database knows it."""
+
+    id: int
+    host: int
+    owner: int
+    owner_name: str
+    accepts: Sequence[int]
+    grid: str | None
+    seqno: int
+    last_key: str
+    error_rate: float
+    mean_turnaround: float | None
+    jobs_today: int
+    recent_cpu: float
+
+    @property
+    def known_attributes(self) -> dict[str, Any]:
+        """The host attributes that the server itself measured."""
+        return {
+            "Owner": self.owner_name,
+            "Grid": self.grid,
+            "ErrorRate": round(self.error_rate, 6),
+            "MeanTurnaround": self.mean_turnaround,
+            "JobsToday": self.jobs_today,
+            "RecentCpuTime": self.recent_cpu,
+        }
+
+
+@dataclass(slots=True)
+class Exchange:
+    """One request on its way through the batch, and what it comes to."""
+
+    client: Client
+    request: WorkRequest
+    reupload: list[ReplicaId] = field(default_factory=list)
+    abort: list[ReplicaId] = field(default_factory=list)
+    resend: dict[ReplicaId, float] = field(default_factory=dict)  # seconds left
+    running: int = 0  # leases of the client, once its reports are taken
+
+    @property
+    def is_new(self) -> bool:
+        """Whether work may be given: not a repeat, nor the voice of a copied client."""
+        return self.request.seqno > self.client.seqno
+
+
+@dataclass(slots=True)
+class Counters:
+    """Changes of `bot_stat` in this transaction."""
+
+    values: Counter[tuple[int, str]] = field(default_factory=Counter)
+
+    def add(self, bot: int, name: str, value: int = 1) -> None:
+        """Count something of a BOT."""
+        self.values[bot, name] += value
+
+    def write(self, conn: Connection, writer: str) -> None:
+        """Add them to the database, in one order for all writers."""
+        rows = [
+            {"bot": bot, "name": name, "value": value}
+            for (bot, name), value in sorted(self.values.items())
+        ]
+        if rows:
+            conn.execute(SQL["count"], {"writer": writer, "counters": encode(rows)})
+
+
+def encode(rows: object) -> str:
+    """Rows as the JSON that `json_to_recordset` reads: the cheapest way into PostgreSQL."""
+    return orjson.dumps(rows).decode()
+
+
+def find_clients(conn: Connection, hashes: Sequence[bytes]) -> dict[bytes, Client]:
+    """Return the clients of these tokens; a token that is unknown or revoked has none."""
+    rows = conn.execute(SQL["clients"], {"hashes": list(hashes)})
+    return {row[0]: Client(*row[1:]) for row in rows}
+
+
+def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Counters) -> None:
+    """End the leases that clients report, keep their outputs, and wake the transitioner."""
+    missing = _missing_uploads(conn, exchanges)
+    reports = {}
+    for exchange in exchanges:
+        for report in exchange.request.reports:
+            if report.id in missing:
+                exchange.reupload.append(report.id)
+            else:
+                reports[report.id] = (exchange.client.id, report)
+    if not reports:
+        return
+    rows = [_report_row(client, report) for client, report in reports.values()]
+    outputs = []
+    for *replica, held in conn.execute(SQL["end_leases"], {"reports": encode(rows)}):
+        taken = ReplicaId(*replica)
+        if held:
+            counters.add(taken.bot, "back")
+        outputs += [_output_row(taken, output) for output in reports[taken][1].outputs]
+    inline = [row for row in outputs if row["content"] is not None]
+    if inline:
+        conn.execute(SQL["add_outputs"], {"outputs": encode(inline)})
+
+
+def _missing_uploads(conn: Connection, exchanges: Sequence[Exchange]) -> set[ReplicaId]:
+    """Return the reported replicas of which some output never arrived."""
+    wanted = {
+        (*report.id, output.name): output.sha256
+        for exchange in exchanges
+        for report in exchange.request.reports
+        for output in report.outputs
+        if output.content is None
+    }
+    if not wanted:
+        return set()
+    rows = [
+        {"bot": bot, "seq": seq, "replica": replica, "name": name, "sha256": sha256}
+        for (bot, seq, replica, name), sha256 in wanted.items()
+    ]
+    arrived = set(conn.execute(SQL["uploaded"], {"outputs": encode(rows)}))
+    return {ReplicaId(*key[:3]) for key in wanted if key not in arrived}
+
+
+def digest(outputs: Iterable[Output]) -> str:
+    """Return what an exact comparison compares: a hash over names and contents, in hex."""
+    lines = sorted(f"{output.name}\0{output.sha256}\n" for output in outputs)
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _report_row(client: int, report: Report) -> dict[str, Any]:
+    return {
+        "client": client,
+        **report.id._asdict(),
+        "how": report.how,
+        "reason": report.reason,
+        "exit_code": report.exit_code,
+        "cpu_seconds": report.cpu_seconds,
+        "wall_seconds": report.wall_seconds,
+        "digest": digest(report.outputs),
+        "stdout": report.stdout,
+        "stderr": report.stderr,
+    }
+
+
+def _output_row(replica: ReplicaId, output: Output) -> dict[str, Any]:
+    content = None if output.content is None else base64.b64encode(output.content).decode()
+    return {
+        **replica._asdict(),
+        "name": output.name,
+        "sha256": output.sha256,
+        "size": output.size,
+        "content": content,
+    }
+
+
+def compare_holdings(conn: Connection, exchanges: Sequence[Exchange]) -> None:
+    """Find leases that a client does not know of, and replicas it should stop.
+
+    A lease that is missing from `holding` was lost with a reply, and is sent again.
+    """
+    of_client = {exchange.client.id: exchange for exchange in exchanges}
+    held = {exchange.client.id: set(exchange.request.holding) for exchange in exchanges}
+    for client, *replica, seconds in conn.execute(SQL["leases"], {"clients": list(of_client)}):
+        exchange, name = of_client[client], ReplicaId(*replica)
+        exchange.running += 1
+        if name in held[client]:
+            held[client].remove(name)
+        elif name not in exchange.reupload:
+            exchange.resend[name] = max(seconds, 0.0)
+    _find_aborts(conn, of_client, held)
+
+
+def _find_aborts(
+    conn: Connection, of_client: Mapping[int, Exchange], unleased: Mapping[int, set[ReplicaId]]
+) -> None:
+    rows = {name: client for client, names in unleased.items() for name in names}
+    if not rows:
+        return
+    listed = encode([name._asdict() for name in rows])
+    for replica in conn.execute(SQL["not_wanted"], {"held": listed}):
+        name = ReplicaId(*replica)
+        of_client[rows[name]].abort.append(name)
+
+
+@dataclass(frozen=True, slots=True)
+class NewLease:
+    """A replica about to be sent."""
+
+    id: ReplicaId
+    round: int
+    why: str
+    exchange: Exchange
+    deadline_seconds: float
+    distinct_owners: bool
+
+
+def add_leases(
+    conn: Connection, leases: Sequence[NewLease], with_quorum: set[int], counters: Counters
+) -> set[ReplicaId]:
+    """Insert the leases that may be; return those, and count them.
+
+    A further copy must still wait in `requeue` and suit the host; a first copy must never have
+    been sent.  What is not returned was stale: a copy of it exists elsewhere.
+    """
+    copies = [lease for lease in leases if lease.why != "first"]
+    kept = {lease.id for lease in leases if lease.why == "first"} | _take_copies(
+        conn, copies, counters
+    )
+    rows = [_lease_row(lease) for lease in leases if lease.id in kept]
+    if not rows:
+        return set()
+    added = {ReplicaId(*row) for row in conn.execute(SQL["add_leases"], {"leases": encode(rows)})}
+    for lease in leases:
+        if lease.id in added:
+            counters.add(lease.id.bot, f"sent_{lease.why}")
+    firsts = [lease for lease in leases if lease.id in added and lease.why == "first"]
+    _add_quorum_copies(conn, firsts, with_quorum, counters)
+    return added
+
+
+def _take_copies(
+    conn: Connection, copies: Sequence[NewLease], counters: Counters
+) -> set[ReplicaId]:
+    if not copies:
+        return set()
+    rows = [
+        {
+            **lease.id._asdict(),
+            "host": lease.exchange.client.host,
+            "owner": lease.exchange.client.owner,
+            "distinct_owners": lease.distinct_owners,
+        }
+        for lease in copies
+    ]
+    taken = set()
+    for *replica, _, _ in conn.execute(SQL["take_copies"], {"copies": encode(rows)}):
+        name = ReplicaId(*replica)
+        counters.add(name.bot, "unqueued")
+        taken.add(name)
+    return taken
+
+
+def _lease_row(lease: NewLease) -> dict[str, Any]:
+    client = lease.exchange.client
+    return {
+        **lease.id._asdict(),
+        "round": lease.round,
+        "why": lease.why,
+        "client": client.id,
+        "host": client.host,
+        "owner": client.owner,
+        "deadline_seconds": lease.deadline_seconds,
+        "request_key": lease.exchange.request.key,
+    }
+
+
+def _add_quorum_copies(
+    conn: Connection, firsts: Sequence[NewLease], with_quorum: set[int], counters: Counters
+) -> None:
+    """Queue the other copies that a quorum needs, once the first is on its way."""
+    rows = [
+        {"bot": lease.id.bot, "seq": lease.id.seq, "round": lease.round}
+        for lease in firsts
+        if lease.id.bot in with_quorum
+    ]
+    if rows:
+        for (bot,) in conn.execute(SQL["add_quorum_copies"], {"leases": encode(rows)}):
+            counters.add(bot, "queued")
+
+
+def touch_clients(conn: Connection, exchanges: Sequence[Exchange]) -> None:
+    """Note that the clients were heard, and the request that each made last."""
+    rows = [
+        {
+            "id": exchange.client.id,
+            "seqno": max(exchange.request.seqno, exchange.client.seqno),
+            "key": exchange.request.key if exchange.is_new else exchange.client.last_key,
+        }
+        for exchange in exchanges
+    ]
+    conn.execute(SQL["touch_clients"], {"clients": encode(rows)})
+
+
+def describe_hosts(conn: Connection, ads: Mapping[int, Mapping[str, Any]]) -> None:
+    """Keep how hosts describe themselves, when that has changed."""
+    if ads:
+        rows = [{"id": host, "ad": ad} for host, ad in sorted(ads.items())]
+        conn.execute(SQL["describe_hosts"], {"hosts": encode(rows)})
+
+
+def read_jobs(
+    conn: Connection, jobs: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], tuple[str, str]]:
+    """Return arguments and inputs, both as JSON text, of jobs whose slot does not hold them."""
+    rows = [{"bot": bot, "seq": seq} for bot, seq in set(jobs)]
+    if not rows:
+        return {}
+    return {
+        (bot, seq): (args, inputs)
+        for bot, seq, args, inputs in conn.execute(SQL["jobs"], {"jobs": encode(rows)})
+    }

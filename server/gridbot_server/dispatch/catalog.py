@@ -1,0 +1,91 @@
+"""What dispatch needs to know of a BOT beyond its counters, read once per version of it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from gridbot_client.protocol import Manifest, manifest_id
+from gridbot_policies import PolicyError, PolicySet
+from gridbot_policies.classad import ParseError
+from gridbot_server import sql
+from gridbot_server.db import Connection
+from gridbot_server.dispatch.layout import BotState
+
+log = logging.getLogger(__name__)
+
+SQL = sql.load("dispatch.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One version of a BOT: policies parsed, manifest rendered."""
+
+    version: int
+    name: str
+    owner: str
+    share: float
+    policies: PolicySet
+    manifest: Manifest
+    manifest_id: str
+    rendered: bytes  # the manifest's member of a reply: "id":{"text":…,"signature":…}
+    signed: bool
+    quorum: int
+
+
+class Catalog:
+    """The BOTs that one web process has met; forgets those that are gone."""
+
+    def __init__(self) -> None:
+        self._entries: dict[int, Entry] = {}
+
+    def refresh(self, conn: Connection, states: Sequence[BotState]) -> dict[int, Entry]:
+        """Return an entry for every BOT of `states`, reading those whose version changed."""
+        stale = [state.bot for state in states if not self._is_fresh(state)]
+        self._entries.update(self.read(conn, stale))
+        wanted = {state.bot for state in states}
+        self._entries = {bot: entry for bot, entry in self._entries.items() if bot in wanted}
+        return self._entries
+
+    @staticmethod
+    def read(conn: Connection, bots: Collection[int]) -> dict[int, Entry]:
+        """Return the entries of any BOTs, straight from the database."""
+        if not bots:
+            return {}
+        rows = conn.execute(SQL["bots"], {"bots": list(bots)})
+        return {row[0]: _entry(*row[1:]) for row in rows}
+
+    def _is_fresh(self, state: BotState) -> bool:
+        entry = self._entries.get(state.bot)
+        return entry is not None and entry.version >= state.version
+
+
+def _entry(
+    version: int,
+    name: str,
+    owner: str,
+    share: float,
+    policy: str,
+    text: str,
+    signature: bytes | None,
+    quorum: int,
+) -> Entry:
+    identity = manifest_id(text)
+    signed = None if signature is None else base64.b64encode(signature).decode()
+    member = json.dumps(identity) + ":" + json.dumps({"text": text, "signature": signed})
+    return Entry(
+        version, name, owner, share, _policies(name, policy), Manifest.from_text(text), identity,
+        member.encode(), signature is not None, quorum,
+    )  # fmt: skip
+
+
+def _policies(name: str, policy: str) -> PolicySet:
+    """Parse a policy that an earlier release accepted; what no longer parses gives the defaults."""
+    try:
+        return PolicySet.parse(policy)
+    except (ParseError, PolicyError) as error:
+        log.error("policy of BOT %s does not parse any more, the defaults apply: %s", name, error)
+        return PolicySet.parse("")

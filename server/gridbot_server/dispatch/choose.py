@@ -1,0 +1,208 @@
+"""Algorithm 1 of the paper with the optimisation of section 6.4: which replicas a host gets.
+
+Pure: the clock, the ads and the buffer's content are arguments, so a simulator runs the same code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gridbot_client.protocol import Resources
+from gridbot_policies import Ads, PolicySet
+from gridbot_policies.classad import Record
+from gridbot_server.match import fits, trusts
+
+# Copies of one BOT that are looked at for one request: a bound on its cost.
+COPIES_PER_REQUEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A host that holds a replica of a job, or whose output of it may count for its quorum."""
+
+    host: int
+    owner: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A further copy of a job that waits in the buffer, and what is known of its siblings."""
+
+    slot: Any  # whatever the caller needs to take it
+    holders: Sequence[Holder]
+    job: Record  # the Job ad
+    pool: str | None = None
+
+
+@dataclass(slots=True)
+class Candidate:
+    """One BOT as dispatch sees it at one moment; `fresh` falls as replicas are taken."""
+
+    bot: int
+    owner: int
+    policies: PolicySet
+    ad: Record
+    resources: Resources
+    fresh: int  # first copies at hand
+    copies: Callable[[], Sequence[Copy]] | None  # looks at the waiting copies; None: there are none
+    dry: bool = False  # unsent first copies exist, but none is at hand
+    signed: bool = False
+    platforms: Sequence[str] = ()
+    distinct_owners: bool = False  # a quorum among volunteers needs different owners
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    """The host that asks: its ad, who it is, and how many replicas its client holds already."""
+
+    id: int
+    owner: int
+    attributes: Mapping[str, Any]
+    ad: Record
+    running: int
+    want: int
+    accepts: Sequence[int] = ()
+    dedicated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TakeAny:
+    """Send `count` first copies of a BOT."""
+
+    bot: int
+    count: int
+    deadline_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TakeSlot:
+    """Send this very copy."""
+
+    bot: int
+    slot: Any
+    deadline_seconds: float
+
+
+Take = TakeAny | TakeSlot
+
+
+@dataclass(slots=True)
+class Choice:
+    """What to send, and how many BOTs were refused for which reason."""
+
+    takes: list[Take] = field(default_factory=list)
+    refusals: dict[str, int] = field(default_factory=dict)
+    inversions: int = 0  # BOTs that ranked high enough but whose segment was dry
+
+    def refuse(self, reason: str) -> None:
+        """Count one BOT that this host does not get."""
+        self.refusals[reason] = self.refusals.get(reason, 0) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """A BOT's first copies, or one copy, that this host may have."""
+
+    candidate: Candidate
+    ads: Ads
+    rank: float
+    copy: Copy | None
+
+
+def choose(
+    host: HostView,
+    candidates: Sequence[Candidate],
+    queue: Record,
+    usage: Mapping[int, float] | None = None,
+) -> Choice:
+    """List what to send to `host`, best first; O(BOTs).
+
+    `usage` is the replicas that each owner has running, divided by the owner's share; owners who
+    have less come first, and within one owner Rank decides alone, as in the paper.  Concurrency of
+    the best bounds all others (the printed algorithm has `<` where its text means `>`).
+    """
+    choice = Choice()
+    offers = [offer for item in candidates for offer in _offers(host, item, queue, choice)]
+    offers.sort(key=lambda offer: _order(offer, usage or {}))
+    room, limit = host.want, None
+    for offer in offers:
+        concurrency = offer.candidate.policies.concurrency(offer.ads)
+        limit = concurrency if limit is None else min(limit, concurrency)
+        count = min(limit - host.running - (host.want - room), room)
+        if count <= 0:
+            if room <= 0:
+                break
+            choice.refuse("Concurrency")
+            continue
+        room -= _take(offer, count, choice)
+    return choice
+
+
+def _take(offer: _Offer, count: int, choice: Choice) -> int:
+    """Add one take for the offer; return the replicas it sends."""
+    item, deadline = offer.candidate, offer.candidate.policies.deadline(offer.ads)
+    if offer.copy is not None:
+        choice.takes.append(TakeSlot(item.bot, offer.copy.slot, deadline))
+        return 1
+    count = min(count, item.fresh)
+    if count:
+        choice.takes.append(TakeAny(item.bot, count, deadline))
+    if item.dry:
+        choice.inversions += 1
+    return count
+
+
+def _offers(host: HostView, item: Candidate, queue: Record, choice: Choice) -> Iterator[_Offer]:
+    reason = obstacle(host, item)
+    if reason:
+        choice.refuse(reason)
+        return
+    ads = Ads(host=host.ad, bot=item.ad, queue=queue, job=None)
+    suits = item.policies.requirements(ads)
+    if suits:
+        rank = item.policies.rank(ads)
+        if item.fresh or item.dry:
+            yield _Offer(item, ads, rank, None)
+    else:
+        choice.refuse("JobRequirements")
+        rank = 0.0
+    if item.copies and (suits or item.policies.looks_at_replicas):
+        yield from _copy_offers(host, item, ads, rank)
+
+
+def _copy_offers(host: HostView, item: Candidate, ads: Ads, rank: float) -> Iterator[_Offer]:
+    """Offer the copies that may run here; a policy that looks at replicas is asked about each."""
+    assert item.copies is not None
+    for copy in item.copies():
+        if not _may_hold(host, item, copy):
+            continue
+        if not item.policies.looks_at_replicas:
+            yield _Offer(item, ads, rank, copy)
+            continue
+        own = Ads(host=ads.host, bot=ads.bot, queue=ads.queue, job=copy.job)
+        if item.policies.requirements(own):
+            yield _Offer(item, own, item.policies.rank(own), copy)
+
+
+def obstacle(host: HostView, item: Candidate) -> str | None:
+    """Return why this host cannot run the BOT whatever its policies say, or None."""
+    if not trusts(item.signed, item.owner, host.owner, host.accepts):
+        return "unsigned, and the client does not accept its owner"
+    return fits(item.resources, item.platforms, host.attributes)
+
+
+def _may_hold(host: HostView, item: Candidate, copy: Copy) -> bool:
+    """Two copies of one job never run on one host; counted for a quorum, nor for one owner."""
+    if copy.pool == "dedicated" and not host.dedicated:
+        return False
+    return all(
+        holder.host != host.id and not (item.distinct_owners and holder.owner == host.owner)
+        for holder in copy.holders
+    )
+
+
+def _order(offer: _Offer, usage: Mapping[int, float]) -> tuple[float, float, bool]:
+    # Of one BOT, copies go first: somebody has waited for them already.
+    return usage.get(offer.candidate.owner, 0.0), -offer.rank, offer.copy is None

@@ -1,0 +1,240 @@
+"""The host request's engine: one per web process, with one writer thread and one connection.
+
+`begin` reads a request, `finish` hands out its answer.  In between, the writer thread serves all
+requests that queued while its last transaction was committed as one batch; nothing waits on
+purpose.  A reply leaves only after the commit.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import queue
+import random
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import orjson
+import psycopg
+
+from gridbot_client.protocol import ProtocolError, WorkRequest, decode_request
+from gridbot_server import db
+from gridbot_server.dispatch import batch, wake
+from gridbot_server.dispatch.batch import SQL, Exchange
+from gridbot_server.dispatch.buffer import BufferMissing, SchedulingBuffer
+from gridbot_server.dispatch.dispatcher import Dispatcher, Reservation
+from gridbot_server.errors import (
+    DatabaseAway,
+    GridbotError,
+    InternalError,
+    RequestError,
+    ServerBusy,
+    Unauthorized,
+)
+
+log = logging.getLogger(__name__)
+
+BATCH_REQUESTS = 256
+QUEUE_REQUESTS = 2048  # beyond this a request is refused at once, with a time to come back
+ANSWER_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Item:
+    """One request on its way through the engine."""
+
+    token_hash: bytes
+    request: WorkRequest
+    answered: threading.Event = field(default_factory=threading.Event)
+    reply: bytes = b""
+    error: GridbotError | None = None
+
+    def fail(self, error: GridbotError) -> None:
+        """Answer with an error."""
+        self.error = error
+        self.answered.set()
+
+    def answer(self, reply: bytes) -> None:
+        """Answer with a reply."""
+        self.reply = reply
+        self.answered.set()
+
+
+class Engine:
+    """Create it after fork.  `handle` may be called by any number of threads."""
+
+    def __init__(self, dsn: str, buffer_path: Path) -> None:
+        self._dsn, self._buffer_path = dsn, buffer_path
+        self.generation = random.SystemRandom().randrange(1, 2**31)
+        self._alive = _hold_liveness(buffer_path, self.generation)
+        self._queue: queue.Queue[Item | None] = queue.Queue(QUEUE_REQUESTS)
+        self._dispatcher = Dispatcher(self.generation)
+        self._conn: db.Connection | None = None
+        self._epoch = 0
+        self._buffer: SchedulingBuffer | None = None
+        self._writer = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._writer.start()
+
+    def close(self) -> None:
+        """Finish what is queued, then stop."""
+        self._queue.put(None)
+        self._writer.join()
+        if self._conn is not None:
+            self._conn.close()
+        os.close(self._alive)
+        liveness_path(self._buffer_path, self.generation).unlink(missing_ok=True)
+
+    def handle(self, token_hash: bytes, body: bytes) -> bytes:
+        """Answer one host request; raise an error of `errors` when it cannot be served."""
+        return self.finish(self.begin(token_hash, body))
+
+    def begin(self, token_hash: bytes, body: bytes) -> Item:
+        """Read a request and queue it."""
+        try:
+            item = Item(token_hash, decode_request(body, orjson.loads))
+        except ProtocolError as error:
+            raise RequestError(str(error)) from None
+        try:
+            self._queue.put_nowait(item)
+        except queue.Full:
+            raise ServerBusy(f"{QUEUE_REQUESTS} requests are waiting already") from None
+        return item
+
+    def finish(self, item: Item) -> bytes:
+        """Wait for the commit and return the reply."""
+        if not item.answered.wait(ANSWER_SECONDS):
+            raise ServerBusy(f"no answer within {ANSWER_SECONDS:.0f} s")
+        if item.error is not None:
+            raise item.error
+        return item.reply
+
+    # ------------------------------------------------------------------------ writer thread
+
+    def _run(self) -> None:
+        postponed: list[Item] = []
+        stopping = False
+        while not stopping or postponed:
+            items, postponed, stop = self._collect(postponed)
+            stopping = stopping or stop
+            try:
+                if items:
+                    self._serve(items)
+            except Exception:  # the writer must never die: every request would hang
+                log.exception("a batch of %d host requests failed", len(items))
+                for item in items:
+                    item.fail(InternalError("the server could not serve this request"))
+
+    def _collect(self, postponed: list[Item]) -> tuple[list[Item], list[Item], bool]:
+        """Return a batch of requests of different clients, those put off, and whether to stop."""
+        waiting: list[Item | None] = list(postponed)
+        if not waiting:
+            waiting.append(self._queue.get())
+        while len(waiting) < BATCH_REQUESTS and not self._queue.empty():
+            waiting.append(self._queue.get())
+        chosen: dict[bytes, Item] = {}
+        later = []
+        for item in waiting:
+            if item is not None and chosen.setdefault(item.token_hash, item) is not item:
+                later.append(item)
+        return list(chosen.values()), later, None in waiting
+
+    def _serve(self, items: list[Item]) -> None:
+        """Serve a batch; a lost connection is opened again, once, before giving up."""
+        for attempt in (1, 2):
+            try:
+                self._transact(items)
+                return
+            except psycopg.OperationalError as error:
+                self._conn = None
+                log.warning("host requests, attempt %d: %s", attempt, str(error).strip())
+        for item in items:
+            item.fail(DatabaseAway("the database does not answer; ask again later"))
+
+    def _transact(self, items: list[Item]) -> None:
+        conn, buffer = self._connection(), self._open_buffer()
+        reservation = Reservation()
+        try:
+            with conn.transaction():
+                clients = batch.find_clients(conn, [item.token_hash for item in items])
+                exchanges = [
+                    Exchange(clients[item.token_hash], item.request)
+                    for item in items
+                    if item.token_hash in clients
+                ]
+                replies = (
+                    self._dispatcher.serve(conn, buffer, exchanges, reservation)
+                    if exchanges
+                    else {}
+                )
+        except BaseException:
+            # Whether or not the commit arrived, the leases decide: a slot of a replica that was
+            # leased after all is refused when somebody takes it again.
+            self._dispatcher.forget_hosts()
+            if buffer is not None:
+                buffer.give_back(reservation.numbers)
+            raise
+        if buffer is not None and reservation.leased:
+            buffer.free(reservation.numbers)
+        if reservation.feeder_wanted:
+            wake.call(self._buffer_path)
+        for item in items:
+            client = clients.get(item.token_hash)
+            if client is None:
+                item.fail(Unauthorized("this client's token is unknown, expired or revoked"))
+            else:
+                item.answer(replies[client.id].render(self._epoch))
+
+    def _connection(self) -> db.Connection:
+        if self._conn is None or self._conn.closed:
+            name = application_name(self.generation)
+            conn = db.connect(self._dsn, name, autocommit=True)
+            conn.execute(SQL["planner"])
+            row = conn.execute(SQL["epoch"]).fetchone()
+            assert row is not None
+            self._epoch, self._conn = row[0], conn
+        return self._conn
+
+    def _open_buffer(self) -> SchedulingBuffer | None:
+        """The buffer as the feeder made it last, or None before that."""
+        if self._buffer is None or not self._buffer.is_current():
+            try:
+                self._buffer = SchedulingBuffer(self._buffer_path)
+            except BufferMissing as error:
+                log.warning("%s", error)
+                self._buffer = None
+        return self._buffer
+
+
+def application_name(generation: int) -> str:
+    """The name under which PostgreSQL lists a web process."""
+    return f"gridbot-web-{generation}"
+
+
+def liveness_path(buffer_path: Path, generation: int) -> Path:
+    """The file that a web process keeps locked while it lives."""
+    return buffer_path.with_suffix(f".{generation}.alive")
+
+
+def _hold_liveness(buffer_path: Path, generation: int) -> int:
+    # A lock, not a process id: those are reused, and a zombie looks alive.
+    path = liveness_path(buffer_path, generation)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    return descriptor
+
+
+def is_dead(buffer_path: Path, generation: int) -> bool:
+    """Whether the web process of that generation has ended."""
+    try:
+        descriptor = os.open(liveness_path(buffer_path, generation), os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,108 @@
+"""Where each number lies in the buffer's file: header, one entry per BOT, slots."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+MAGIC = b"GRIDBOT1"
+MAX_BOTS = 1024
+NIL = -1  # no slot
+
+# magic, slots, slot_bytes, dirty, free_head, free_count, reserved
+HEADER = struct.Struct("=8sIIIiII")
+# machine, database: random names that tell one buffer's feeder and one database from another
+NAMES = struct.Struct("=32s64s")
+# fed_at, clients_active, inversions
+PULSE = struct.Struct("=dqq")
+HEADER_BYTES = 256
+NAMES_AT = 64
+PULSE_AT = 192
+
+# bot, version, fresh_head, fresh_tail, fresh_count, copy_head, copy_tail, copy_count, taken
+RING = struct.Struct("=qiiiiiiiq")
+# size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, turnaround
+STATE = struct.Struct("=qqqqqqiidd")
+STATE_AT = 64
+BOT_BYTES = 160
+
+# state, generation, next, bot, seq, replica, round, why, body bytes, detail bytes, loaded_at
+SLOT = struct.Struct("=IIiqqiiIIId")
+SLOT_BYTES = 64
+NOT_HELD = 0xFFFFFFFF  # the body did not fit into the slot: read it from the database
+
+
+class SlotState(IntEnum):
+    """FREE -> READY (feeder) -> TAKEN (a web process) -> FREE (commit) or READY (rollback)."""
+
+    FREE = 0
+    READY = 1
+    TAKEN = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One unsent replica as the feeder puts it in: `body` is the pre-rendered assignment.
+
+    `detail` describes the job's other replicas; it is empty for first copies, which are
+    interchangeable (paper section 6.4).
+    """
+
+    bot: int
+    seq: int
+    replica: int
+    round: int
+    why: int  # index into protocol.WHY
+    body: bytes
+    detail: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One slot's place and content; `body` is None when it must be read from the database."""
+
+    number: int
+    state: SlotState
+    generation: int
+    bot: int
+    seq: int
+    replica: int
+    round: int
+    why: int
+    loaded_at: float
+    body: bytes | None
+    detail: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class BotState:
+    """What the feeder knows of one BOT; published to all web processes through the buffer."""
+
+    bot: int
+    version: int
+    owner: int
+    size: int
+    fresh_unsent: int  # jobs of which no copy was ever sent
+    copies_unsent: int
+    running: int
+    done: int
+    failed: int
+    tail: bool
+    created_at: float  # seconds since the epoch
+    mean_turnaround: float | None  # seconds
+
+    @property
+    def unsent(self) -> int:
+        """Replicas that wait to be sent."""
+        return self.fresh_unsent + self.copies_unsent
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """One BOT's share of the buffer as it is now."""
+
+    state: BotState
+    fresh: int  # first copies ready
+    copies: int  # further copies ready
+    taken: int  # slots taken so far: the demand

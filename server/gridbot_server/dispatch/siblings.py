@@ -1,0 +1,55 @@
+"""What dispatch must know of a job's other replicas before it sends a further copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from gridbot_server.db import Connection
+from gridbot_server.dispatch.batch import encode
+
+
+def describe(
+    conn: Connection,
+    queries: Mapping[str, bytes],
+    jobs: Sequence[tuple[int, int]],
+) -> dict[tuple[int, int], dict[str, Any]]:
+    """Return holders and replicas in progress of each job, with their hosts' statistics."""
+    listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
+    rows = conn.execute(queries["siblings"], {"jobs": listed}).fetchall()
+    hosts = _hosts(conn, queries, sorted({row[4] for row in rows}))
+    details: dict[tuple[int, int], dict[str, Any]] = {
+        job: {"holders": [], "replicas": []} for job in jobs
+    }
+    for bot, seq, replica, in_progress, host, owner, sent_at in rows:
+        detail = details[bot, seq]
+        detail["holders"].append([host, owner])
+        if in_progress:
+            detail["replicas"].append(
+                {"replica": replica, "sent_at": sent_at, "host": hosts.get(host, {})}
+            )
+    return details
+
+
+def render(detail: Mapping[str, Any], pool: str | None, room: int) -> bytes:
+    """Return the detail of a slot as JSON; the latest replicas are left out if it is too long."""
+    replicas = list(detail["replicas"])
+    while True:
+        text = orjson.dumps({"holders": detail["holders"], "replicas": replicas, "pool": pool})
+        if len(text) <= room or not replicas:
+            return text
+        replicas.pop()
+
+
+def _hosts(
+    conn: Connection, queries: Mapping[str, bytes], hosts: Sequence[int]
+) -> dict[int, dict[str, Any]]:
+    if not hosts:
+        return {}
+    names = (
+        "Name", "Owner", "ErrorRate", "MeanTurnaround", "JobsToday", "Grid", "IsPilot",
+    )  # fmt: skip
+    rows = conn.execute(queries["hosts"], {"hosts": list(hosts)})
+    return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}

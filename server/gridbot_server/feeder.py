@@ -1,0 +1,379 @@
+"""The feeder process: keeps the scheduling buffer full (paper sections 6.1 to 6.3).
+
+It claims ranges of unsent jobs for its machine, puts them into the buffer, and gives a range up
+when all its jobs have left.  It remembers nothing: what it needs is in the database and in the
+buffer, so it may be killed at any line and started again.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import secrets
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+
+import psycopg
+
+from gridbot_client.protocol import WHY, ReplicaId
+from gridbot_server import db, sql
+from gridbot_server.disk import write_atomically
+from gridbot_server.dispatch import render, siblings, wake
+from gridbot_server.dispatch.batch import encode
+from gridbot_server.dispatch.buffer import BufferMissing, SchedulingBuffer
+from gridbot_server.dispatch.engine import application_name, is_dead, liveness_path
+from gridbot_server.dispatch.layout import (
+    MAX_BOTS,
+    SLOT_BYTES,
+    BotState,
+    Item,
+    Slot,
+    SlotState,
+)
+from gridbot_server.dispatch.segments import Demand, is_tail, segments
+from gridbot_server.process import run_process
+from gridbot_server.settings import Settings
+
+log = logging.getLogger(__name__)
+
+SQL = sql.load("feeder.sql")
+
+PASS_SECONDS = 0.25  # between passes when nobody rings
+MIN_PASS_SECONDS = 0.02  # between passes however often somebody rings
+RANGE_LIFETIME = timedelta(seconds=30)  # a machine silent for so long loses its ranges
+COPY_LIFETIME = timedelta(seconds=10)  # a copy's slot: its siblings' ads grow stale
+COPIES_PER_BOT = 128
+REFILL = 0.25  # a segment is refilled when this part of it is empty: no tiny ranges
+CLIENT_COUNT_SECONDS = 10.0
+TEND_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class _Bot:
+    """One running BOT as the database has it."""
+
+    state: BotState
+    fed: int
+    threshold: int | None
+    sticky: bool
+    manifest_id: str
+
+    @property
+    def unclaimed(self) -> int:
+        return self.state.size - self.fed
+
+
+class Feeder:
+    """One per machine and buffer."""
+
+    def __init__(self, conn: db.Connection, buffer: SchedulingBuffer) -> None:
+        self._conn, self._buffer = conn, buffer
+        self._taken_before: dict[int, int] = {}
+        self._clients_active = 0
+        self._clients_counted_at = self._tended_at = float("-inf")
+
+    def forget_claims(self) -> None:
+        """Give up the copies that an earlier feeder of this machine had claimed."""
+        self._conn.execute(SQL["unclaim_all"], {"machine": self._buffer.machine})
+        for slot in self._buffer.contents():
+            if slot.detail and slot.state is SlotState.READY:
+                self._buffer.withdraw(slot)
+
+    def run_once(self, now: float) -> int:
+        """Make one pass at `now` (monotonic seconds); return how many replicas were put in.
+
+        1. Publish what the database says of every running BOT, tail phase included.
+        2. Take back slots of web processes that died, and copies that stayed too long.
+        3. Settle the ranges of which nothing is left in the buffer.
+        4. Claim and put in further copies, then first copies.
+
+        Steps 2 and 3 look at every slot, so they are not repeated at every ring of the bell.
+        """
+        bots = self._read_bots()
+        shares = self._shares(bots)
+        bots = self._update_tails(bots, shares)
+        self._count_clients(now)
+        self._buffer.publish([bot.state for bot in bots.values()], now, self._clients_active)
+        count = self._tend(bots, now) if now - self._tended_at >= TEND_SECONDS else 0
+        count += self._put_copies(bots, now)
+        return count + self._put_fresh(bots, shares, now)
+
+    def _tend(self, bots: dict[int, _Bot], now: float) -> int:
+        self._tended_at = now
+        contents = self._buffer.contents()
+        self._reclaim(contents)
+        self._withdraw_stale_copies(contents, now)
+        return self._settle_ranges(bots, contents, now)
+
+    # -------------------------------------------------------------------------- the BOTs
+
+    def _read_bots(self) -> dict[int, _Bot]:
+        rows = self._conn.execute(SQL["bots"], {"most": MAX_BOTS})
+        return {row[0]: _bot(*row) for row in rows}
+
+    def _shares(self, bots: dict[int, _Bot]) -> dict[int, int]:
+        taken = {segment.state.bot: segment.taken for segment in self._buffer.segments()}
+        demands = {
+            bot: Demand(item.state.unsent, taken.get(bot, 0) - self._taken_before.get(bot, 0))
+            for bot, item in bots.items()
+        }
+        self._taken_before = taken
+        return segments(self._buffer.slots, demands)
+
+    def _update_tails(self, bots: dict[int, _Bot], shares: dict[int, int]) -> dict[int, _Bot]:
+        """Note which BOTs entered or left their tail phase (paper section 6.3)."""
+        fair = self._buffer.slots // max(1, len(bots))
+        changed: dict[bool, list[int]] = {True: [], False: []}
+        for bot, item in bots.items():
+            state = item.state
+            segment = max(fair, shares[bot])
+            tail = is_tail(state.unsent, state.running, segment, item.threshold)
+            if tail != state.tail and not (state.tail and item.sticky):
+                changed[tail].append(bot)
+        for tail, names in changed.items():
+            if names:
+                self._conn.execute(SQL["set_tail"], {"tail": tail, "bots": names})
+                bots |= {bot: _with_tail(bots[bot], tail) for bot in names}
+        return bots
+
+    def _count_clients(self, now: float) -> None:
+        if now - self._clients_counted_at >= CLIENT_COUNT_SECONDS:
+            row = self._conn.execute(SQL["clients_active"]).fetchone()
+            self._clients_active, self._clients_counted_at = (row[0] if row else 0), now
+
+    # ------------------------------------------------------------------ what left, what stayed
+
+    def _reclaim(self, contents: Sequence[Slot]) -> None:
+        """Decide about slots that a web process took before it died.
+
+        Its last transaction may still be committing, so its connection must be gone first.
+        """
+        by_generation: dict[int, list[Slot]] = {}
+        for slot in contents:
+            if slot.state is SlotState.TAKEN:
+                by_generation.setdefault(slot.generation, []).append(slot)
+        for generation, slots in by_generation.items():
+            if not is_dead(self._buffer.path, generation):
+                continue
+            name = application_name(generation)
+            if self._conn.execute(SQL["backend_lives"], {"name": name}).fetchone():
+                continue
+            sent = self._sent([_name(slot) for slot in slots])
+            self._buffer.free([slot.number for slot in slots if _name(slot) in sent])
+            self._buffer.give_back([slot.number for slot in slots if _name(slot) not in sent])
+            liveness_path(self._buffer.path, generation).unlink(missing_ok=True)
+            log.info("took back %d slots of web process %d", len(slots), generation)
+
+    def _sent(self, names: Sequence[ReplicaId]) -> set[ReplicaId]:
+        listed = encode([name._asdict() for name in names])
+        return {ReplicaId(*row) for row in self._conn.execute(SQL["was_sent"], {"copies": listed})}
+
+    def _withdraw_stale_copies(self, contents: Sequence[Slot], now: float) -> None:
+        """Return copies to the queue when their time to live is over (paper section 6.2)."""
+        lifetime = COPY_LIFETIME.total_seconds()
+        stale = [
+            slot
+            for slot in contents
+            if slot.detail and slot.state is SlotState.READY and now - slot.loaded_at > lifetime
+        ]
+        withdrawn = [_name(slot)._asdict() for slot in stale if self._buffer.withdraw(slot)]
+        if withdrawn:
+            self._conn.execute(
+                SQL["unclaim_copies"],
+                {"copies": encode(withdrawn), "machine": self._buffer.machine},
+            )
+
+    # ------------------------------------------------------------------------ first copies
+
+    def _settle_ranges(self, bots: dict[int, _Bot], contents: Sequence[Slot], now: float) -> int:
+        """Give up ranges whose jobs were all sent; put back in what got lost on the way.
+
+        The buffer was read before the database: a slot that was free by then was committed.
+        """
+        held: dict[int, list[int]] = {}
+        for slot in contents:
+            if not slot.detail:
+                held.setdefault(slot.bot, []).append(slot.seq)
+        self._conn.execute(SQL["drop_idle_ranges"])
+        arguments = {"machine": self._buffer.machine, "lifetime": RANGE_LIFETIME}
+        count = 0
+        for bot, lo, hi in self._conn.execute(SQL["renew_ranges"], arguments).fetchall():
+            if bot in bots and not any(lo <= seq < hi for seq in held.get(bot, ())):
+                count += self._settle_range(bots[bot], lo, hi, now)
+        return count
+
+    def _settle_range(self, bot: _Bot, lo: int, hi: int, now: float) -> int:
+        place = {"bot": bot.state.bot, "lo": lo}
+        most = max(1, self._buffer.room)
+        rows = self._conn.execute(SQL["unsent_jobs"], {**place, "hi": hi, "most": most}).fetchall()
+        if not rows:
+            self._conn.execute(SQL["drop_range"], {**place, "machine": self._buffer.machine})
+            return 0
+        log.info("BOT %d: %d jobs of range %d..%d go in again", bot.state.bot, len(rows), lo, hi)
+        return self._put_jobs(bot, rows, now)
+
+    def _put_fresh(self, bots: dict[int, _Bot], shares: dict[int, int], now: float) -> int:
+        there = Counter(
+            {item.state.bot: item.fresh + item.copies for item in self._buffer.segments()}
+        )
+        claims = []
+        for bot, share in shares.items():
+            lacking = min(share - there[bot], bots[bot].unclaimed)
+            if lacking > 0 and (lacking >= REFILL * share or lacking == bots[bot].unclaimed):
+                claims.append({"bot": bot, "jobs": lacking})
+        if not claims or not self._buffer.room:
+            return 0
+        arguments = {
+            "claims": encode(claims), "machine": self._buffer.machine, "lifetime": RANGE_LIFETIME,
+        }  # fmt: skip
+        count = 0
+        for bot, lo, hi in self._conn.execute(SQL["claim_ranges"], arguments).fetchall():
+            rows = self._conn.execute(SQL["range_jobs"], {"bot": bot, "lo": lo, "hi": hi})
+            count += self._put_jobs(bots[bot], rows.fetchall(), now)
+        return count
+
+    def _put_jobs(self, bot: _Bot, rows: Sequence[tuple[int, str, str]], now: float) -> int:
+        first = WHY.index("first")
+        items = [
+            Item(
+                bot.state.bot,
+                seq,
+                1,
+                0,
+                first,
+                render.body(ReplicaId(bot.state.bot, seq, 1), bot.manifest_id, args, inputs),
+            )
+            for seq, args, inputs in rows
+        ]
+        return self._buffer.put(items, now)
+
+    # ---------------------------------------------------------------------- further copies
+
+    def _put_copies(self, bots: dict[int, _Bot], now: float) -> int:
+        there = {item.state.bot: item.copies for item in self._buffer.segments()}
+        wanted = [
+            bot
+            for bot, item in bots.items()
+            if item.state.copies_unsent and there.get(bot, 0) < COPIES_PER_BOT // 2
+        ]
+        if not wanted or not self._buffer.room:
+            return 0
+        arguments = {
+            "bots": wanted, "most": COPIES_PER_BOT // 2, "machine": self._buffer.machine,
+            "lifetime": 3 * COPY_LIFETIME,
+        }  # fmt: skip
+        rows = self._conn.execute(SQL["claim_copies"], arguments).fetchall()
+        return self._buffer.put(self._copy_items(bots, rows), now) if rows else 0
+
+    def _copy_items(
+        self, bots: dict[int, _Bot], rows: Sequence[tuple[int, int, int, int, str, str | None]]
+    ) -> list[Item]:
+        jobs = sorted({(row[0], row[1]) for row in rows})
+        details = siblings.describe(self._conn, SQL, jobs)
+        listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
+        texts = {
+            (row[0], row[1]): (row[2], row[3])
+            for row in self._conn.execute(SQL["jobs"], {"jobs": listed})
+        }
+        room = self._buffer.slot_bytes - SLOT_BYTES
+        return [
+            Item(
+                bot,
+                seq,
+                replica,
+                round_,
+                WHY.index(why),
+                render.body(ReplicaId(bot, seq, replica), bots[bot].manifest_id, *texts[bot, seq]),
+                siblings.render(details[bot, seq], pool, room),
+            )
+            for bot, seq, replica, round_, why, pool in rows
+        ]
+
+
+def _bot(
+    bot: int, version: int, owner: int, size: int, fed: int, done: int, failed: int, tail: bool,
+    threshold: int | None, sticky: bool, created_at: float, turnaround: float | None,
+    manifest_id: str, first: int, sent: int, back: int, queued: int,
+) -> _Bot:  # fmt: skip
+    state = BotState(
+        bot, version, owner, size, size - first, max(0, queued), max(0, sent - back), done,
+        failed, tail, created_at, turnaround,
+    )  # fmt: skip
+    return _Bot(state, fed, threshold, sticky, manifest_id)
+
+
+def _with_tail(bot: _Bot, tail: bool) -> _Bot:
+    return replace(bot, state=replace(bot.state, tail=tail))
+
+
+def _name(slot: Slot) -> ReplicaId:
+    return ReplicaId(slot.bot, slot.seq, slot.replica)
+
+
+# ----------------------------------------------------------------------------- the process
+
+
+def open_buffer(settings: Settings, conn: db.Connection) -> SchedulingBuffer:
+    """Return this machine's buffer: the one that is there if it serves this database, else new."""
+    row = conn.execute(SQL["database"]).fetchone()
+    assert row is not None
+    machine, database = _machine(settings.data), str(row[0])
+    try:
+        buffer = SchedulingBuffer(settings.buffer_path)
+        here = (buffer.machine, buffer.database, buffer.slots, buffer.slot_bytes)
+        if here == (machine, database, settings.buffer_slots, settings.slot_bytes):
+            return buffer
+        buffer.close()
+    except BufferMissing as error:
+        log.info("making a buffer: %s", error)
+    return SchedulingBuffer.create(
+        settings.buffer_path, slots=settings.buffer_slots, slot_bytes=settings.slot_bytes,
+        machine=machine, database=database,
+    )  # fmt: skip
+
+
+def _machine(data: Path) -> str:
+    """This server's name among those that share the database: made once, kept with its data."""
+    path = data / "machine"
+    if not path.exists():
+        write_atomically(path, secrets.token_hex(16))
+    return path.read_text()
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Feed until told to stop; a database that goes away is waited for."""
+    lock = os.open(settings.buffer_path.with_suffix(".feeder"), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # a second feeder waits for the first one's end
+    bell = wake.Bell(settings.buffer_path)
+    while not stop.is_set():
+        try:
+            with db.connect(settings.dsn_or_embedded, "gridbot-feeder", autocommit=True) as conn:
+                _feed(conn, settings, bell, stop)
+        except psycopg.OperationalError as error:
+            log.warning("the database is away: %s", str(error).strip())
+            stop.wait(1.0)
+
+
+def _feed(conn: db.Connection, settings: Settings, bell: wake.Bell, stop: threading.Event) -> None:
+    conn.execute(SQL["planner"])
+    feeder = Feeder(conn, open_buffer(settings, conn))
+    feeder.forget_claims()
+    while not stop.is_set():
+        if not feeder.run_once(time.monotonic()):
+            bell.wait(PASS_SECONDS)
+        stop.wait(MIN_PASS_SECONDS)
+
+
+def main() -> None:
+    """Run the feeder of the server whose data directory is given."""
+    run_process("feeder", run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+-- name: owner
+SELECT owner FROM bot WHERE id = %(bot)s
+
+-- name: summaries
+-- `mine` is null for an operator, who sees everybody's.
+SELECT bot.id, bot.name, owner.name AS owner, bot.state, bot.created_at, bot.ended_at,
+       bot.size AS jobs_total, bot.done AS jobs_done, bot.failed AS jobs_failed,
+       bot.size - bot.done - bot.failed AS jobs_left,
+       (SELECT count(*) FROM lease WHERE lease.bot = bot.id) AS jobs_running,
+       CASE WHEN bot.state IN ('open', 'running')
+            THEN greatest(0, bot.size + queue.more)::bigint ELSE 0 END AS jobs_unsent,
+       bot.tail
+  FROM bot JOIN owner ON owner.id = bot.owner
+ CROSS JOIN LATERAL (
+       SELECT coalesce(sum(CASE name WHEN 'queued' THEN value
+                                     WHEN 'unqueued' THEN -value
+                                     WHEN 'sent_first' THEN -value END), 0) AS more
+         FROM bot_stat WHERE bot_stat.bot = bot.id) AS queue
+ WHERE (%(mine)s::int IS NULL OR bot.owner = %(mine)s)
+   AND (%(state)s::text IS NULL OR bot.state = %(state)s)
+   AND (%(bot)s::bigint IS NULL OR bot.id = %(bot)s)
+ ORDER BY bot.id DESC LIMIT %(limit)s
+
+-- name: details
+SELECT quorum, validator, max_attempts, max_replicas, tail_threshold, tail_sticky, policy,
+       policy_version, round, manifest, signature IS NOT NULL AS signed,
+       turnaround_sum / nullif(turnaround_n, 0) AS mean_turnaround_seconds
+  FROM bot WHERE id = %(bot)s
+
+-- name: rate
+-- Jobs per second over the last outcomes; a BOT at which nothing happens slows down by itself.
+SELECT count(*) / nullif(extract(epoch FROM
+           coalesce((SELECT ended_at FROM bot WHERE id = %(bot)s), now()) - min(made_at)), 0)
+  FROM (SELECT made_at FROM outcome WHERE bot = %(bot)s ORDER BY n DESC LIMIT 500) AS recent
+
+-- name: sent
+SELECT substr(name, 6), sum(value)::bigint FROM bot_stat
+ WHERE bot = %(bot)s AND name LIKE 'sent\_%%' GROUP BY name
+
+-- name: cancel
+UPDATE bot SET state = 'cancelled', ended_at = now(), policy_version = policy_version + 1
+ WHERE id = %(bot)s AND state IN ('open', 'running')
+
+-- name: change
+UPDATE bot SET policy = coalesce(%(policy)s, policy), name = coalesce(%(name)s, name),
+       tail_threshold = CASE WHEN %(set_threshold)s THEN %(tail_threshold)s::int
+                             ELSE tail_threshold END,
+       tail_sticky = coalesce(%(tail_sticky)s, tail_sticky),
+       max_attempts = coalesce(%(max_attempts)s, max_attempts),
+       max_replicas = coalesce(%(max_replicas)s, max_replicas),
+       policy_version = policy_version + 1
+ WHERE id = %(bot)s AND quorum <= coalesce(%(max_replicas)s, max_replicas)
+RETURNING id
+
+-- name: lock
+SELECT state, failed FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
+
+-- name: requeue_failed
+-- A failed job's outcome becomes an unsent replica of the next round; numbers never restart.
+WITH gone AS (
+    DELETE FROM outcome WHERE bot = %(bot)s AND canonical IS NULL RETURNING seq
+), numbered AS (
+    SELECT seq, greatest(
+        (SELECT max(replica) FROM lease WHERE bot = %(bot)s AND lease.seq = gone.seq),
+        (SELECT max(replica) FROM ended WHERE bot = %(bot)s AND ended.seq = gone.seq),
+        (SELECT max(replica) FROM requeue WHERE bot = %(bot)s AND requeue.seq = gone.seq), -1
+    ) + 1 AS replica FROM gone
+)
+INSERT INTO requeue (bot, seq, replica, round, why)
+SELECT %(bot)s, seq, replica, (SELECT round + 1 FROM bot WHERE id = %(bot)s), 'retry'
+  FROM numbered
+
+-- name: count_queued
+INSERT INTO bot_stat (bot, writer, name, value) VALUES (%(bot)s, 'api', 'queued', %(more)s)
+ON CONFLICT (bot, writer, name) DO UPDATE SET value = bot_stat.value + EXCLUDED.value
+
+-- name: next_round
+UPDATE bot SET round = round + 1, failed = failed - %(retried)s, state = 'running',
+       ended_at = NULL, policy_version = policy_version + 1
+ WHERE id = %(bot)s
+
+-- name: manifest
+SELECT manifest, signature FROM bot WHERE id = %(bot)s
+
+-- name: project_key
+SELECT value FROM setting WHERE name = 'project_key'
+
+-- name: sign
+UPDATE bot SET signature = %(signature)s, policy_version = policy_version + 1 WHERE id = %(bot)s
+
+-- name: hosts_seen
+-- The clients that asked for work in the last day, the latest first.
+SELECT host.id, host.ad, owner.name, client.owner, client.accepts, client.grid, host.error_rate,
+       CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END,
+       host.mean_turnaround, host.recent_cpu
+  FROM client JOIN host ON host.id = client.host JOIN owner ON owner.id = client.owner
+ WHERE client.seen_at > now() - interval '1 day' AND client.revoked_at IS NULL
+   AND (client.expires_at IS NULL OR client.expires_at > now())
+ ORDER BY client.seen_at DESC LIMIT 2000
+
+-- name: wants
+SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS NOT NULL AS signed,
+       bot.manifest, bot.policy, bot.size, bot.done, bot.failed, bot.tail,
+       extract(epoch FROM now() - bot.created_at)::float AS age,
+       bot.turnaround_sum / nullif(bot.turnaround_n, 0) AS mean_turnaround
+  FROM bot JOIN owner ON owner.id = bot.owner WHERE bot.id = %(bot)s

@@ -1,0 +1,183 @@
+-- name: take_pending
+DELETE FROM pending WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM pending LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+RETURNING bot, seq
+
+-- name: lock_bots
+-- All that gives outcomes holds the row of its BOT: decisions about one BOT take turns, and its
+-- outcomes become visible in the order of their numbers.
+SELECT id, state, quorum, max_attempts, max_replicas, validator
+  FROM bot WHERE id = ANY(%(bots)s) ORDER BY id FOR NO KEY UPDATE
+
+-- name: leased
+SELECT l.bot, l.seq, l.replica, l.round
+  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+  JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq)
+
+-- name: queued
+SELECT q.bot, q.seq, q.replica, q.round
+  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+  JOIN requeue q ON (q.bot, q.seq) = (x.bot, x.seq)
+
+-- name: ended
+SELECT e.bot, e.seq, e.replica, e.round, e.how, e.reason, e.digest, e.valid, e.ended_at
+  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+  JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
+
+-- name: outcomes
+SELECT o.bot, o.seq, o.canonical
+  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+  JOIN outcome o ON (o.bot, o.seq) = (x.bot, x.seq)
+
+-- name: judge
+-- A verdict is given once; what comes back is exactly what is new, for the statistics.
+UPDATE ended e SET valid = x.valid
+  FROM json_to_recordset(%(verdicts)s) AS x (bot bigint, seq bigint, replica int, valid boolean)
+ WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica) AND e.valid IS NULL
+RETURNING e.bot, e.host, e.valid, coalesce(e.cpu_seconds, 0)::float8,
+          extract(epoch FROM e.ended_at - e.sent_at)::float8
+
+-- name: number_outcomes
+UPDATE bot b
+   SET outcomes = b.outcomes + x.done + x.failed, done = b.done + x.done,
+       failed = b.failed + x.failed
+  FROM json_to_recordset(%(bots)s) AS x (bot bigint, done bigint, failed bigint)
+ WHERE b.id = x.bot
+RETURNING b.id, b.outcomes - x.done - x.failed
+
+-- name: add_turnarounds
+UPDATE bot b SET turnaround_sum = b.turnaround_sum + x.seconds, turnaround_n = b.turnaround_n + x.n
+  FROM json_to_recordset(%(bots)s) AS x (bot bigint, seconds float8, n bigint)
+ WHERE b.id = x.bot
+
+-- name: add_outcomes
+INSERT INTO outcome (bot, seq, round, canonical, reason, n)
+SELECT bot, seq, round, canonical, reason, n
+  FROM json_to_recordset(%(outcomes)s) AS x (
+       bot bigint, seq bigint, round int, canonical int, reason text, n bigint)
+
+-- name: end_bots
+UPDATE bot SET state = 'done', ended_at = now()
+ WHERE id = ANY(%(bots)s) AND state = 'running' AND done + failed >= size
+RETURNING id
+
+-- name: cancel_leases_of_jobs
+WITH gone AS (
+    DELETE FROM lease l USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+     WHERE (l.bot, l.seq) = (x.bot, x.seq) RETURNING l.*
+), put AS (
+    INSERT INTO ended (bot, seq, replica, round, why, how, reason, client, host, owner, sent_at)
+    SELECT bot, seq, replica, round, why, 'cancelled', 'job_has_outcome', client, host, owner,
+           sent_at FROM gone
+)
+SELECT bot FROM gone
+
+-- name: drop_copies_of_jobs
+DELETE FROM requeue q USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+ WHERE (q.bot, q.seq) = (x.bot, x.seq) RETURNING q.bot
+
+-- name: add_copies
+INSERT INTO requeue (bot, seq, replica, round, why, prio)
+SELECT bot, seq, replica, round, why, prio
+  FROM json_to_recordset(%(copies)s) AS x (
+       bot bigint, seq bigint, replica int, round int, why text, prio int)
+ON CONFLICT DO NOTHING
+RETURNING bot
+
+-- name: rate_hosts
+-- Moving averages over the verdicts of one batch; recent CPU time decays with a day.
+-- Rows in one order for all writers.
+WITH x AS (
+    SELECT * FROM json_to_recordset(%(hosts)s) AS r (
+        id bigint, good int, bad int, cpu float8, turnaround float8)
+), locked AS (
+    SELECT h.id FROM host h JOIN x ON x.id = h.id ORDER BY h.id FOR NO KEY UPDATE OF h
+)
+UPDATE host h
+   SET error_rate = h.error_rate * power(0.95, x.good + x.bad)
+                  + (1 - power(0.95, x.good + x.bad)) * x.bad / (x.good + x.bad),
+       mean_turnaround = CASE WHEN x.good = 0 THEN h.mean_turnaround
+           ELSE coalesce(h.mean_turnaround * power(0.95, x.good), 0)
+              + CASE WHEN h.mean_turnaround IS NULL THEN 1 ELSE 1 - power(0.95, x.good) END
+              * x.turnaround / x.good END,
+       jobs_today = CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END + x.good,
+       jobs_day = current_date,
+       recent_cpu = h.recent_cpu * exp(extract(epoch FROM h.recent_at - now()) / 86400) + x.cpu,
+       recent_at = now()
+  FROM x JOIN locked ON locked.id = x.id
+ WHERE h.id = x.id
+
+-- name: expire
+-- Deadline cycle, paper Algorithm 2: the job goes back, the late host may still answer.
+WITH gone AS (
+    DELETE FROM lease WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM lease WHERE deadline < now()
+         ORDER BY deadline LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+    RETURNING *
+), put AS (
+    INSERT INTO ended (bot, seq, replica, round, why, how, reason, client, host, owner, sent_at)
+    SELECT bot, seq, replica, round, why, 'expired', 'deadline_passed', client, host, owner,
+           sent_at FROM gone
+), woken AS (
+    INSERT INTO pending SELECT bot, seq FROM gone
+)
+SELECT bot FROM gone
+
+-- name: sweep_leases
+-- Replicas of cancelled BOTs: their clients are told to stop when they ask next.
+WITH gone AS (
+    DELETE FROM lease WHERE ctid = ANY (ARRAY(
+        SELECT l.ctid FROM bot b JOIN lease l ON l.bot = b.id
+         WHERE b.state = 'cancelled' LIMIT %(limit)s FOR UPDATE OF l SKIP LOCKED))
+    RETURNING *
+), put AS (
+    INSERT INTO ended (bot, seq, replica, round, why, how, reason, client, host, owner, sent_at)
+    SELECT bot, seq, replica, round, why, 'cancelled', 'bot_cancelled', client, host, owner,
+           sent_at FROM gone
+)
+SELECT bot FROM gone
+
+-- name: sweep_copies
+DELETE FROM requeue WHERE ctid = ANY (ARRAY(
+    SELECT q.ctid FROM bot b JOIN requeue q ON q.bot = b.id
+     WHERE b.state = 'cancelled' LIMIT %(limit)s FOR UPDATE OF q SKIP LOCKED))
+RETURNING bot
+
+-- name: purge_open
+-- Submissions that nobody finished within a day.
+WITH gone AS (
+    SELECT id FROM bot WHERE state = 'open' AND created_at < now() - interval '1 day'
+     ORDER BY id LIMIT 10 FOR UPDATE SKIP LOCKED
+), emptied AS (
+    DELETE FROM job WHERE bot IN (SELECT id FROM gone)
+)
+UPDATE bot SET state = 'cancelled', ended_at = now(), size = 0 WHERE id IN (SELECT id FROM gone)
+RETURNING id
+
+-- name: tails
+-- BOTs in which few jobs are unsent, and which have replicas in progress to be speeded up.
+SELECT b.id, b.policy, b.max_replicas, b.name, o.name, b.policy_version, b.owner, b.size,
+       b.done, b.failed, extract(epoch FROM b.created_at)::float8,
+       CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END,
+       s.first, s.sent, s.back, s.queued
+  FROM bot b JOIN owner o ON o.id = b.owner
+ CROSS JOIN LATERAL bot_count(b.id) AS s
+ WHERE b.state = 'running' AND b.tail
+ ORDER BY b.id
+
+-- name: running_jobs
+-- Weighted sampling without replacement; a job weighs the less the more replicas it has
+-- (paper section 6.2).  The exponential clocks of the jobs ring in that order.
+SELECT l.seq, count(*)::int FROM lease l
+ WHERE l.bot = %(bot)s
+   AND NOT EXISTS (SELECT FROM requeue q WHERE (q.bot, q.seq) = (l.bot, l.seq))
+ GROUP BY l.seq HAVING count(*) < %(most)s
+ ORDER BY -ln(1 - random()) * count(*) LIMIT %(limit)s
+
+-- name: next_replicas
+SELECT x.bot, x.seq, b.round, 1 + greatest(
+       (SELECT max(replica) FROM lease l WHERE (l.bot, l.seq) = (x.bot, x.seq)),
+       (SELECT max(replica) FROM ended e WHERE (e.bot, e.seq) = (x.bot, x.seq)),
+       (SELECT max(replica) FROM requeue q WHERE (q.bot, q.seq) = (x.bot, x.seq)))
+  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+  JOIN bot b ON b.id = x.bot

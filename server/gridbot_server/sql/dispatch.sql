@@ -1,0 +1,147 @@
+-- name: bots
+SELECT b.id, b.policy_version, b.name, o.name, o.share, b.policy, b.manifest, b.signature, b.quorum
+  FROM bot b JOIN owner o ON o.id = b.owner
+ WHERE b.id = ANY(%(bots)s)
+
+-- name: clients
+-- Locked in one order: a request and its retry at another process take turns, without deadlock.
+SELECT c.hash, c.id, c.host, c.owner, o.name, c.accepts, c.grid, c.seqno, c.last_key,
+       h.error_rate, h.mean_turnaround,
+       CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END,
+       h.recent_cpu * exp(extract(epoch FROM h.recent_at - now()) / 86400)
+  FROM client c JOIN host h ON h.id = c.host JOIN owner o ON o.id = c.owner
+ WHERE c.hash = ANY(%(hashes)s) AND c.revoked_at IS NULL
+   AND (c.expires_at IS NULL OR c.expires_at > now())
+ ORDER BY c.id FOR NO KEY UPDATE OF c
+
+-- name: uploaded
+-- Which uploads that reports speak of have really arrived.
+SELECT o.bot, o.seq, o.replica, o.name
+  FROM json_to_recordset(%(outputs)s) AS r (bot bigint, seq bigint, replica int, name text, sha256 text)
+  JOIN output o ON (o.bot, o.seq, o.replica, o.name) = (r.bot, r.seq, r.replica, r.name)
+ WHERE o.sha256 = decode(r.sha256, 'hex')
+
+-- name: end_leases
+-- Guarded by the lease itself: a repeat or a forgery finds none and changes nothing.
+-- A late answer is an answer: the success of an expired replica is taken, once.
+WITH report AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(reports)s) AS r (
+        client bigint, bot bigint, seq bigint, replica int, how text, reason text, exit_code int,
+        cpu_seconds real, wall_seconds real, digest text, stdout text, stderr text)
+), gone AS (
+    DELETE FROM lease l USING report r
+     WHERE (l.bot, l.seq, l.replica) = (r.bot, r.seq, r.replica) AND l.client = r.client
+    RETURNING l.*, r.how, r.reason, r.exit_code, r.cpu_seconds, r.wall_seconds, r.digest,
+              r.stdout, r.stderr
+), put AS (
+    INSERT INTO ended (bot, seq, replica, round, why, how, reason, client, host, owner, sent_at,
+                       exit_code, cpu_seconds, wall_seconds, digest, stdout, stderr)
+    SELECT bot, seq, replica, round, why, how, reason, client, host, owner, sent_at,
+           exit_code, cpu_seconds, wall_seconds, decode(digest, 'hex'), stdout, stderr
+      FROM gone
+), late AS (
+    UPDATE ended e
+       SET how = 'success', reason = '', ended_at = now(), exit_code = r.exit_code,
+           cpu_seconds = r.cpu_seconds, wall_seconds = r.wall_seconds,
+           digest = decode(r.digest, 'hex'), stdout = r.stdout, stderr = r.stderr, valid = NULL
+      FROM report r
+     WHERE (e.bot, e.seq, e.replica) = (r.bot, r.seq, r.replica) AND e.client = r.client
+       AND e.how = 'expired' AND r.how = 'success'
+    RETURNING e.bot, e.seq, e.replica
+), taken AS (
+    SELECT bot, seq, replica, true AS held FROM gone
+     UNION ALL
+    SELECT bot, seq, replica, false FROM late
+), woken AS (
+    INSERT INTO pending SELECT bot, seq FROM taken
+)
+SELECT bot, seq, replica, held FROM taken
+
+-- name: add_outputs
+INSERT INTO output (bot, seq, replica, name, sha256, size, content)
+SELECT bot, seq, replica, name, decode(sha256, 'hex'), size, decode(content, 'base64')
+  FROM json_to_recordset(%(outputs)s) AS r (
+       bot bigint, seq bigint, replica int, name text, sha256 text, size bigint, content text)
+ON CONFLICT (bot, seq, replica, name)
+DO UPDATE SET sha256 = excluded.sha256, size = excluded.size, content = excluded.content
+
+-- name: leases
+SELECT client, bot, seq, replica, extract(epoch FROM deadline - now())::float8
+  FROM lease WHERE client = ANY(%(clients)s)
+
+-- name: not_wanted
+-- Of replicas that clients hold without a lease, those whose answer could no longer count.
+SELECT r.bot, r.seq, r.replica
+  FROM json_to_recordset(%(held)s) AS r (bot bigint, seq bigint, replica int)
+  LEFT JOIN bot b ON b.id = r.bot
+  LEFT JOIN outcome o ON (o.bot, o.seq) = (r.bot, r.seq)
+ WHERE b.id IS NULL OR b.state <> 'running' OR o.bot IS NOT NULL
+
+-- name: take_copies
+-- One copy never goes to a host that has, or had, another one that counts.
+WITH x AS (
+    SELECT * FROM json_to_recordset(%(copies)s) AS r (
+        bot bigint, seq bigint, replica int, host bigint, owner int, distinct_owners boolean)
+)
+DELETE FROM requeue q USING x, bot b
+ WHERE (q.bot, q.seq, q.replica) = (x.bot, x.seq, x.replica)
+   AND b.id = x.bot AND b.state = 'running'
+   AND NOT EXISTS (
+       SELECT FROM lease l WHERE (l.bot, l.seq) = (x.bot, x.seq)
+          AND (l.host = x.host OR (x.distinct_owners AND l.owner = x.owner)))
+   AND (b.quorum = 1 OR NOT EXISTS (
+       SELECT FROM ended e WHERE (e.bot, e.seq) = (x.bot, x.seq) AND e.how = 'success'
+          AND (e.host = x.host OR (x.distinct_owners AND e.owner = x.owner))))
+RETURNING q.bot, q.seq, q.replica, q.round, q.why
+
+-- name: add_leases
+INSERT INTO lease (bot, seq, replica, round, why, client, host, owner, deadline, request_key)
+SELECT x.bot, x.seq, x.replica, x.round, x.why, x.client, x.host, x.owner,
+       now() + make_interval(secs => x.deadline_seconds), x.request_key
+  FROM json_to_recordset(%(leases)s) AS x (
+       bot bigint, seq bigint, replica int, round int, why text, client bigint, host bigint,
+       owner int, deadline_seconds float8, request_key text)
+  JOIN bot b ON b.id = x.bot AND b.state = 'running'
+ WHERE NOT EXISTS (SELECT FROM ended e
+                    WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica))
+ON CONFLICT DO NOTHING
+RETURNING bot, seq, replica
+
+-- name: add_quorum_copies
+INSERT INTO requeue (bot, seq, replica, round, why)
+SELECT x.bot, x.seq, copy, x.round, 'quorum'
+  FROM json_to_recordset(%(leases)s) AS x (bot bigint, seq bigint, round int)
+  JOIN bot b ON b.id = x.bot
+ CROSS JOIN LATERAL generate_series(2, b.quorum) AS copy
+ON CONFLICT DO NOTHING
+RETURNING bot
+
+-- name: count
+INSERT INTO bot_stat (bot, writer, name, value)
+SELECT bot, %(writer)s, name, value
+  FROM json_to_recordset(%(counters)s) AS x (bot bigint, name text, value bigint)
+ON CONFLICT (bot, writer, name) DO UPDATE SET value = bot_stat.value + excluded.value
+
+-- name: touch_clients
+UPDATE client c SET seqno = x.seqno, last_key = x.key, seen_at = now()
+  FROM json_to_recordset(%(clients)s) AS x (id bigint, seqno bigint, key text)
+ WHERE c.id = x.id
+
+-- name: describe_hosts
+UPDATE host h SET ad = x.ad
+  FROM json_to_recordset(%(hosts)s) AS x (id bigint, ad jsonb)
+ WHERE h.id = x.id
+
+-- name: jobs
+SELECT j.bot, j.seq, j.args::text, coalesce(j.inputs, '[]')::text
+  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+  JOIN job j ON (j.bot, j.seq) = (x.bot, x.seq)
+
+-- name: epoch
+SELECT value::bigint FROM setting WHERE name = 'epoch'
+
+-- name: planner
+-- For the connection of the host requests only: a few rows of big tables are touched through
+-- their keys, while the planner expects 100 rows of every JSON document and would read it all.
+SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
+SET plan_cache_mode = force_generic_plan; SET jit = off

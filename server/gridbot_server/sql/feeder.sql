@@ -1,0 +1,124 @@
+-- name: bots
+SELECT b.id, b.policy_version, b.owner, b.size, b.fed, b.done, b.failed, b.tail,
+       b.tail_threshold, b.tail_sticky, extract(epoch FROM b.created_at)::float8,
+       CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END,
+       encode(sha256(convert_to(b.manifest, 'UTF8')), 'hex'),
+       s.first, s.sent, s.back, s.queued
+  FROM bot b
+ CROSS JOIN LATERAL bot_count(b.id) AS s
+ WHERE b.state = 'running'
+ ORDER BY b.id LIMIT %(most)s
+
+-- name: set_tail
+UPDATE bot SET tail = %(tail)s WHERE id = ANY(%(bots)s)
+
+-- name: clients_active
+SELECT count(*) FROM client WHERE seen_at > now() - interval '10 minutes'
+
+-- name: database
+SELECT value FROM setting WHERE name = 'database'
+
+-- name: renew_ranges
+-- Our ranges stay ours; those of a machine that stopped renewing become ours.
+UPDATE feed_range f SET machine = %(machine)s, expires_at = now() + %(lifetime)s
+  FROM bot b
+ WHERE b.id = f.bot AND b.state = 'running'
+   AND (f.machine = %(machine)s OR f.expires_at < now())
+RETURNING f.bot, f.lo, f.hi
+
+-- name: drop_idle_ranges
+DELETE FROM feed_range f USING bot b
+ WHERE b.id = f.bot AND b.state IN ('done', 'cancelled')
+
+-- name: claim_ranges
+WITH want AS (
+    SELECT * FROM json_to_recordset(%(claims)s) AS r (bot bigint, jobs bigint)
+), old AS (
+    SELECT b.id, b.fed, least(b.fed + want.jobs, b.size) AS upto
+      FROM bot b JOIN want ON want.bot = b.id
+     WHERE b.state = 'running' AND b.fed < b.size
+     ORDER BY b.id FOR NO KEY UPDATE OF b
+), moved AS (
+    UPDATE bot b SET fed = old.upto FROM old WHERE b.id = old.id
+)
+INSERT INTO feed_range (bot, lo, hi, machine, expires_at)
+SELECT id, fed, upto, %(machine)s, now() + %(lifetime)s FROM old
+RETURNING bot, lo, hi
+
+-- name: range_jobs
+SELECT j.seq, j.args::text, coalesce(j.inputs, '[]')::text
+  FROM job j WHERE j.bot = %(bot)s AND j.seq >= %(lo)s AND j.seq < %(hi)s
+ ORDER BY j.seq
+
+-- name: unsent_jobs
+-- Jobs of a range of which no copy was ever sent or queued: what a crash left between the claim
+-- and the buffer, or what a dead machine had in its own.
+SELECT j.seq, j.args::text, coalesce(j.inputs, '[]')::text
+  FROM job j
+ WHERE j.bot = %(bot)s AND j.seq >= %(lo)s AND j.seq < %(hi)s
+   AND NOT EXISTS (SELECT FROM lease l WHERE (l.bot, l.seq) = (j.bot, j.seq))
+   AND NOT EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq) = (j.bot, j.seq))
+   AND NOT EXISTS (SELECT FROM requeue q WHERE (q.bot, q.seq) = (j.bot, j.seq))
+   AND NOT EXISTS (SELECT FROM outcome o WHERE (o.bot, o.seq) = (j.bot, j.seq))
+ ORDER BY j.seq LIMIT %(most)s
+
+-- name: drop_range
+DELETE FROM feed_range
+ WHERE bot = %(bot)s AND lo = %(lo)s AND machine = %(machine)s
+
+-- name: claim_copies
+UPDATE requeue q SET machine = %(machine)s, claimed_until = now() + %(lifetime)s
+  FROM (SELECT c.* FROM unnest(%(bots)s::bigint[]) AS wanted (bot)
+         CROSS JOIN LATERAL (
+               SELECT r.bot, r.seq, r.replica FROM requeue r
+                WHERE r.bot = wanted.bot AND r.not_before <= now()
+                  AND (r.machine IS NULL OR r.claimed_until < now())
+                ORDER BY r.prio DESC, r.not_before LIMIT %(most)s
+                  FOR UPDATE SKIP LOCKED) AS c) AS found
+ WHERE (q.bot, q.seq, q.replica) = (found.bot, found.seq, found.replica)
+RETURNING q.bot, q.seq, q.replica, q.round, q.why, q.pool
+
+-- name: unclaim_copies
+UPDATE requeue q SET machine = NULL, claimed_until = NULL
+  FROM json_to_recordset(%(copies)s) AS x (bot bigint, seq bigint, replica int)
+ WHERE (q.bot, q.seq, q.replica) = (x.bot, x.seq, x.replica) AND q.machine = %(machine)s
+
+-- name: unclaim_all
+UPDATE requeue SET machine = NULL, claimed_until = NULL WHERE machine = %(machine)s
+
+-- name: siblings
+-- The other replicas of jobs that matter to a further copy: those in progress, and successes.
+SELECT l.bot, l.seq, l.replica, true, l.host, l.owner, extract(epoch FROM l.sent_at)::float8
+  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+  JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq)
+ UNION ALL
+SELECT e.bot, e.seq, e.replica, false, e.host, e.owner, extract(epoch FROM e.sent_at)::float8
+  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+  JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq) AND e.how = 'success'
+
+-- name: hosts
+SELECT h.id, h.ad->>'Name', o.name, h.error_rate, h.mean_turnaround,
+       CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END,
+       h.ad->>'Grid', coalesce((h.ad->>'IsPilot')::boolean, false)
+  FROM host h JOIN owner o ON o.id = h.owner WHERE h.id = ANY(%(hosts)s)
+
+-- name: jobs
+SELECT j.bot, j.seq, j.args::text, coalesce(j.inputs, '[]')::text
+  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+  JOIN job j ON (j.bot, j.seq) = (x.bot, x.seq)
+
+-- name: was_sent
+SELECT l.bot, l.seq, l.replica FROM lease l
+  JOIN json_to_recordset(%(copies)s) AS x (bot bigint, seq bigint, replica int)
+    ON (l.bot, l.seq, l.replica) = (x.bot, x.seq, x.replica)
+ UNION ALL
+SELECT e.bot, e.seq, e.replica FROM ended e
+  JOIN json_to_recordset(%(copies)s) AS x (bot bigint, seq bigint, replica int)
+    ON (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica)
+
+-- name: backend_lives
+SELECT 1 FROM pg_stat_activity WHERE application_name = %(name)s LIMIT 1
+
+-- name: planner
+-- See dispatch.sql: keys lead to the few rows that are wanted, whatever the statistics say.
+SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off

@@ -1,0 +1,53 @@
+-- name: health
+SELECT (SELECT value FROM setting WHERE name = 'project_key') AS project_key,
+       (SELECT value::bigint FROM setting WHERE name = 'epoch') AS epoch,
+       running.bots AS bots_running, greatest(0, running.jobs + queue.more)::bigint AS jobs_unsent,
+       (SELECT count(*) FROM lease) AS replicas_running,
+       (SELECT count(*) FROM client WHERE seen_at > now() - interval '10 minutes'
+           AND revoked_at IS NULL) AS clients_active
+  FROM (SELECT count(*) AS bots, coalesce(sum(size), 0) AS jobs
+          FROM bot WHERE state = 'running') AS running
+ CROSS JOIN (SELECT coalesce(sum(CASE bot_stat.name WHEN 'queued' THEN value
+                                                    WHEN 'unqueued' THEN -value
+                                                    WHEN 'sent_first' THEN -value END), 0) AS more
+               FROM bot JOIN bot_stat ON bot_stat.bot = bot.id
+              WHERE bot.state = 'running') AS queue
+
+-- name: hosts
+SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attributes,
+       seen.clients, seen.seen_at, host.error_rate,
+       host.mean_turnaround AS mean_turnaround_seconds,
+       CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS jobs_today,
+       (SELECT count(*) FROM lease JOIN client ON client.id = lease.client
+         WHERE client.host = host.id) AS replicas_running
+  FROM host JOIN owner ON owner.id = host.owner
+ CROSS JOIN LATERAL (SELECT count(*) AS clients, max(seen_at) AS seen_at FROM client
+                      WHERE client.host = host.id AND revoked_at IS NULL) AS seen
+ WHERE (%(mine)s::int IS NULL OR host.owner = %(mine)s)
+ ORDER BY seen.seen_at DESC NULLS LAST LIMIT %(limit)s
+
+-- name: owners
+SELECT name, operator, share, max_jobs, created_at FROM owner ORDER BY name
+
+-- name: add_owner
+INSERT INTO owner (name, operator, share, max_jobs)
+VALUES (%(name)s, %(operator)s, %(share)s, %(max_jobs)s) ON CONFLICT (name) DO NOTHING
+RETURNING name, operator, share, max_jobs, created_at
+
+-- name: tokens
+SELECT token.id, owner.name AS owner, token.scope, token.label, token.created_at,
+       token.expires_at, token.revoked_at
+  FROM token JOIN owner ON owner.id = token.owner
+ WHERE (%(mine)s::int IS NULL OR token.owner = %(mine)s) ORDER BY token.id
+
+-- name: owner_is_operator
+SELECT operator FROM owner WHERE name = %(name)s
+
+-- name: add_token
+INSERT INTO token (hash, owner, scope, label, expires_at)
+SELECT %(hash)s, id, %(scope)s, %(label)s, now() + %(lifetime)s FROM owner WHERE name = %(owner)s
+RETURNING id
+
+-- name: revoke_token
+UPDATE token SET revoked_at = coalesce(revoked_at, now())
+ WHERE id = %(token)s AND (%(mine)s::int IS NULL OR owner = %(mine)s) RETURNING id

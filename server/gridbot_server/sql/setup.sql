@@ -1,0 +1,16 @@
+-- name: project_key
+SELECT value FROM setting WHERE name = 'project_key'
+
+-- name: set_project_key
+INSERT INTO setting VALUES ('project_key', %(key)s) ON CONFLICT (name) DO NOTHING
+
+-- name: key_is_known
+SELECT 1 FROM token WHERE hash = %(hash)s AND revoked_at IS NULL
+
+-- name: ensure_operator
+INSERT INTO owner (name, operator) VALUES (%(name)s, true)
+ON CONFLICT (name) DO UPDATE SET operator = true
+
+-- name: add_operator_key
+INSERT INTO token (hash, owner, scope, label)
+SELECT %(hash)s, id, 'operator', 'made at server start' FROM owner WHERE name = %(name)s

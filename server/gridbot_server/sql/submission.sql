@@ -1,0 +1,38 @@
+-- name: lock_owner
+-- One submission of an owner at a time: submit keys and the quota are judged without races.
+SELECT max_jobs FROM owner WHERE id = %(owner)s FOR NO KEY UPDATE
+
+-- name: lock_bot
+SELECT state, size, manifest FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
+
+-- name: find
+SELECT id, manifest FROM bot WHERE owner = %(owner)s AND submit_key = %(submit_key)s
+
+-- name: unfinished
+SELECT coalesce(sum(size), 0) FROM bot
+ WHERE owner = %(owner)s AND state IN ('open', 'running')
+
+-- name: blobs
+SELECT sha256, size FROM blob WHERE sha256 = ANY(%(hashes)s)
+
+-- name: insert_bot
+INSERT INTO bot (owner, name, submit_key, state, policy, manifest, signature, quorum, validator,
+                 max_attempts, max_replicas, tail_threshold, tail_sticky, size)
+VALUES (%(owner)s, %(name)s, %(submit_key)s, %(state)s, %(policy)s, %(manifest)s, %(signature)s,
+        %(quorum)s, %(validator)s, %(max_attempts)s, %(max_replicas)s, %(tail_threshold)s,
+        %(tail_sticky)s, %(size)s)
+RETURNING id
+
+-- name: insert_range
+INSERT INTO job (bot, seq, args)
+SELECT %(bot)s, n, jsonb_build_object('i', %(start)s::bigint + n * %(step)s::bigint)
+  FROM generate_series(0, %(size)s::bigint - 1) AS n
+
+-- name: copy_jobs
+COPY job (bot, seq, args, inputs) FROM STDIN
+
+-- name: grow
+UPDATE bot SET size = size + %(size)s WHERE id = %(bot)s
+
+-- name: start
+UPDATE bot SET state = 'running' WHERE id = %(bot)s AND state = 'open'

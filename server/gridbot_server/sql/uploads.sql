@@ -1,0 +1,36 @@
+-- name: replica
+-- The BOT's state, whether this client ever had the replica, and its other outputs.
+SELECT bot.state,
+       EXISTS (SELECT FROM lease WHERE lease.bot = %(bot)s AND seq = %(seq)s
+                  AND replica = %(replica)s AND client = %(client)s)
+       OR EXISTS (SELECT FROM ended WHERE ended.bot = %(bot)s AND seq = %(seq)s
+                     AND replica = %(replica)s AND client = %(client)s),
+       bot.manifest, other.count, other.bytes
+  FROM bot CROSS JOIN LATERAL (
+       SELECT count(*), coalesce(sum(size), 0)::bigint AS bytes FROM output
+        WHERE output.bot = %(bot)s AND seq = %(seq)s AND replica = %(replica)s
+          AND name <> %(name)s) AS other
+ WHERE bot.id = %(bot)s
+
+-- name: has_output
+SELECT 1 FROM output
+ WHERE bot = %(bot)s AND seq = %(seq)s AND replica = %(replica)s AND name = %(name)s
+   AND sha256 = %(sha256)s AND content IS NULL
+
+-- name: blob
+SELECT size FROM blob WHERE sha256 = %(sha256)s
+
+-- name: add_blob
+INSERT INTO blob (sha256, md5, size) VALUES (%(sha256)s, %(md5)s, %(size)s) ON CONFLICT DO NOTHING
+
+-- name: add_output
+-- A client that ran the replica anew may replace its output, until its success was reported.
+INSERT INTO output (bot, seq, replica, name, sha256, size)
+VALUES (%(bot)s, %(seq)s, %(replica)s, %(name)s, %(sha256)s, %(size)s)
+ON CONFLICT (bot, seq, replica, name)
+DO UPDATE SET sha256 = EXCLUDED.sha256, size = EXCLUDED.size, content = NULL
+ WHERE output.sha256 = EXCLUDED.sha256
+    OR NOT EXISTS (SELECT FROM ended
+                    WHERE ended.bot = output.bot AND ended.seq = output.seq
+                      AND ended.replica = output.replica AND ended.how = 'success')
+RETURNING bot

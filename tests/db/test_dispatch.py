@@ -1,0 +1,271 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gridbot_client.protocol import ReplicaId
+from gridbot_server.db import Connection
+from tests.db.dispatching import Caller, Dispatch, caller, dispatching, failure, success
+from tests.factories import make_bot, make_client, make_host, make_owner
+
+
+@pytest.fixture
+def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
+    with dispatching(dsn, conn, tmp_path / "test.buffer") as made:
+        yield made
+
+
+@pytest.fixture
+def alice(conn: Connection) -> int:
+    return make_owner(conn, "alice")
+
+
+@pytest.fixture
+def client(dispatch: Dispatch, alice: int) -> Caller:
+    return caller(dispatch, alice)
+
+
+def outcome(conn: Connection, bot: int, seq: int = 0) -> tuple[int | None, str | None] | None:
+    return conn.execute(
+        "SELECT canonical, reason FROM outcome WHERE (bot, seq) = (%s, %s)", [bot, seq]
+    ).fetchone()
+
+
+def how(conn: Connection, replica: ReplicaId) -> tuple[str, bool | None] | None:
+    return conn.execute(
+        "SELECT how, valid FROM ended WHERE (bot, seq, replica) = (%s, %s, %s)", replica
+    ).fetchone()
+
+
+def state(conn: Connection, bot: int) -> str:
+    row = conn.execute("SELECT state FROM bot WHERE id = %s", [bot]).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+def test_a_bot_runs_from_its_first_job_to_its_end(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=20)
+    dispatch.feed()
+    seen = []
+    while reply := client.ask():
+        if not reply.assignments:
+            break
+        seen += [item.args["i"] for item in reply.assignments]
+        client.ask(want=0, reports=tuple(success(item) for item in reply.assignments))
+    dispatch.settle()
+    assert seen == list(range(20))
+    assert state(conn, bot) == "done"
+    assert all(outcome(conn, bot, seq) == (1, None) for seq in range(20))
+
+
+def test_concurrency_bounds_what_a_host_holds(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    make_bot(conn, alice, jobs=20, policy="Concurrency = 3")
+    dispatch.feed()
+    first = client.ask()
+    assert len(first.assignments) == 3
+    assert client.ask().assignments == ()
+    assert len(client.ask(reports=(success(first.assignments[0]),)).assignments) == 1
+
+
+def test_the_bot_with_the_highest_rank_goes_first(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    low = make_bot(conn, alice, jobs=3, policy="Rank = 1; Concurrency = 4")
+    high = make_bot(conn, alice, jobs=3, policy="Rank = 2; Concurrency = 4")
+    dispatch.feed()
+    assert [item.id.bot for item in client.ask().assignments] == [high, high, high, low]
+
+
+def test_a_lost_reply_is_sent_again_and_gives_no_more(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    make_bot(conn, alice, jobs=20, policy="Concurrency = 3")
+    dispatch.feed()
+    request = client.request()
+    lost = client.send(request)
+    again = client.take(client.send(request))
+    assert sorted(item.id for item in again.assignments) == sorted(
+        item.id for item in lost.assignments
+    )
+    assert again.manifests == lost.manifests
+
+
+def test_a_lease_that_the_client_forgot_is_sent_with_its_next_request(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    make_bot(conn, alice, jobs=1)
+    dispatch.feed()
+    lost = client.send(client.request())
+    assert [item.id for item in client.ask().assignments] == [lost.assignments[0].id]
+
+
+def test_a_report_sent_twice_counts_once(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=1)
+    dispatch.feed()
+    item = client.ask().assignments[0]
+    for _ in range(3):
+        assert client.ask(reports=(success(item),)).acks == (item.id,)
+    dispatch.settle()
+    row = conn.execute("SELECT done, turnaround_n FROM bot WHERE id = %s", [bot]).fetchone()
+    assert row == (1, 1)
+
+
+def test_a_forged_report_changes_nothing(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=1)
+    dispatch.feed()
+    item = client.ask().assignments[0]
+    stranger = caller(dispatch, make_owner(conn, "mallory"))
+    assert stranger.ask(reports=(success(item, "lie"),)).acks == (item.id,)
+    dispatch.settle()
+    assert outcome(conn, bot) is None
+
+
+def test_an_expired_job_goes_to_another_host(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=1)
+    dispatch.feed()
+    item = client.ask().assignments[0]
+    dispatch.expire(item.id)
+    dispatch.feed()
+    other = caller(dispatch, alice)
+    copy = other.ask().assignments[0]
+    assert (copy.id.seq, copy.id.replica) == (0, 2)
+    other.ask(reports=(success(copy),))
+    dispatch.settle()
+    assert outcome(conn, bot) == (2, None)
+
+
+def test_a_late_success_wins_while_nobody_else_has(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=1)
+    dispatch.feed()
+    item = client.ask().assignments[0]
+    dispatch.expire(item.id)
+    client.ask(reports=(success(item),))
+    dispatch.settle()
+    assert outcome(conn, bot) == (1, None)
+    assert how(conn, item.id) == ("success", True)
+    dispatch.feed()
+    assert caller(dispatch, alice).ask().assignments == ()
+
+
+def test_a_late_success_after_another_won_changes_nothing(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=1)
+    dispatch.feed()
+    item = client.ask().assignments[0]
+    dispatch.expire(item.id)
+    dispatch.feed()
+    other = caller(dispatch, alice)
+    other.ask(reports=(success(other.ask().assignments[0]),))
+    dispatch.settle()
+    assert client.ask(reports=(success(item, "something else"),)).acks == (item.id,)
+    dispatch.settle()
+    assert outcome(conn, bot) == (2, None)
+    assert how(conn, item.id) == ("success", False)
+
+
+def test_a_job_fails_for_good_after_its_last_attempt(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=1, max_attempts=2)
+    for _ in range(2):
+        dispatch.feed()
+        item = client.ask().assignments[0]
+        client.ask(want=0, reports=(failure(item),))
+        dispatch.settle()
+    assert outcome(conn, bot) == (None, "2 attempts failed, the last one: exit_nonzero")
+    assert state(conn, bot) == "done"
+
+
+def test_a_quorum_of_two_outvotes_one_wrong_answer(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = make_bot(conn, alice, jobs=1, quorum=2)
+    answers = {"right": "42", "wrong": "41", "also right": "42"}
+    copies = {}
+    for name, text in answers.items():
+        dispatch.feed()
+        asker = caller(dispatch, alice)
+        copies[name] = asker.ask().assignments[0].id
+        asker.ask(want=0, reports=(success(copies[name], text),))
+        dispatch.settle()
+    assert outcome(conn, bot) == (copies["right"].replica, None)
+    assert how(conn, copies["wrong"]) == ("success", False)
+    assert how(conn, copies["also right"]) == ("success", True)
+
+
+def test_one_host_never_makes_a_quorum(dispatch: Dispatch, conn: Connection, alice: int) -> None:
+    make_bot(conn, alice, jobs=1, quorum=2)
+    host = make_host(conn, alice)
+    dispatch.feed()
+    one, two = caller(dispatch, alice, host), caller(dispatch, alice, host)
+    item = one.ask().assignments[0]
+    one.ask(want=0, reports=(success(item),))
+    dispatch.feed()
+    assert two.ask().assignments == ()
+    assert one.ask().assignments == ()
+
+
+def test_two_clients_on_one_host_do_not_see_each_others_replicas(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    make_bot(conn, alice, jobs=4, policy="Concurrency = 2")
+    host = make_host(conn, alice)
+    dispatch.feed()
+    one, two = caller(dispatch, alice, host), caller(dispatch, alice, host)
+    mine, yours = one.ask().assignments, two.ask().assignments
+    assert len({item.id for item in (*mine, *yours)}) == 4
+    assert two.ask().assignments == ()
+
+
+def test_an_unsigned_bot_goes_only_to_clients_that_trust_its_owner(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    make_bot(conn, alice, jobs=2, policy="Concurrency = 1")
+    dispatch.feed()
+    bob = make_owner(conn, "bob")
+    stranger = caller(dispatch, bob)
+    reply = stranger.ask()
+    assert reply.assignments == ()
+    assert "unsigned, and the client does not accept its owner" in reply.message
+    _, token = make_client(conn, bob, accepts=[alice])
+    assert len(Caller(dispatch, token).ask().assignments) == 1
+
+
+def test_a_cancelled_bot_is_stopped_everywhere(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    from gridbot_server.cycles.deadline import sweep_cancelled
+
+    bot = make_bot(conn, alice, jobs=20, policy="Concurrency = 2")
+    dispatch.feed()
+    held = [item.id for item in client.ask().assignments]
+    conn.execute("UPDATE bot SET state = 'cancelled' WHERE id = %s", [bot])
+    assert sweep_cancelled(conn) == 2
+    reply = client.ask()
+    assert sorted(reply.abort) == sorted(held)
+    assert reply.assignments == ()
+
+
+def test_a_dead_feeders_claims_are_put_in_again(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=5)
+    conn.execute("UPDATE bot SET fed = 5 WHERE id = %s", [bot])
+    conn.execute(
+        "INSERT INTO feed_range VALUES (%s, 0, 5, 'dead machine', now() - interval '1 s')", [bot]
+    )
+    dispatch.feed()
+    assert [item.id.seq for item in client.ask().assignments] == [0, 1, 2, 3, 4]
