@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.factories import HOST, make_client
+
 from gridbot_client.protocol import (
     Assignment,
     Output,
@@ -26,7 +28,6 @@ from gridbot_server.db import Connection
 from gridbot_server.dispatch.buffer import SchedulingBuffer
 from gridbot_server.dispatch.engine import Engine
 from gridbot_server.feeder import Feeder
-from tests.factories import HOST, make_client
 
 
 @dataclass

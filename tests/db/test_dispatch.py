@@ -1,12 +1,14 @@
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from gridbot_client.protocol import ReplicaId
-from gridbot_server.db import Connection
 from tests.db.dispatching import Caller, Dispatch, caller, dispatching, failure, success
 from tests.factories import make_bot, make_client, make_host, make_owner
+
+from gridbot_client.protocol import ReplicaId
+from gridbot_server.cycles import replication
+from gridbot_server.db import Connection
 
 
 @pytest.fixture
@@ -269,3 +271,47 @@ def test_a_dead_feeders_claims_are_put_in_again(
     )
     dispatch.feed()
     assert [item.id.seq for item in client.ask().assignments] == [0, 1, 2, 3, 4]
+
+
+def test_the_tail_gets_a_speculative_copy_on_another_host(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(
+        conn, alice, jobs=1, policy="ReplicationRequirements = Tail && NumberOfReplicas < 2"
+    )
+    dispatch.feed()
+    client.ask()
+    dispatch.feed()
+    assert replication.run_once(conn, now=time.time()) == 1
+    assert replication.run_once(conn, now=time.time()) == 0
+    dispatch.feed()
+    assert client.ask().assignments == ()
+    other = caller(dispatch, alice)
+    copy = other.ask().assignments[0]
+    assert copy.id == ReplicaId(bot, 0, 2)
+    other.ask(reports=(success(copy),))
+    dispatch.settle()
+    assert outcome(conn, bot) == (2, None)
+    assert client.ask().abort == (ReplicaId(bot, 0, 1),)
+
+
+def test_no_copies_are_made_while_many_jobs_are_unsent(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    make_bot(conn, alice, jobs=100, policy="ReplicationRequirements = true; Concurrency = 2")
+    dispatch.feed()
+    client.ask()
+    dispatch.feed()
+    assert replication.run_once(conn, now=time.time()) == 0
+
+
+def test_replicas_of_a_job_never_pass_their_cap(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=1, policy="ReplicationRequirements = true", max_replicas=3)
+    for asker in (client, *(caller(dispatch, alice) for _ in range(5))):
+        dispatch.feed()
+        asker.ask()
+        replication.run_once(conn, now=time.time())
+    row = conn.execute("SELECT count(*) FROM lease WHERE bot = %s", [bot]).fetchone()
+    assert row == (3,)

@@ -8,14 +8,10 @@ SELECT bot.id, bot.name, owner.name AS owner, bot.state, bot.created_at, bot.end
        bot.size - bot.done - bot.failed AS jobs_left,
        (SELECT count(*) FROM lease WHERE lease.bot = bot.id) AS jobs_running,
        CASE WHEN bot.state IN ('open', 'running')
-            THEN greatest(0, bot.size + queue.more)::bigint ELSE 0 END AS jobs_unsent,
+            THEN greatest(0, bot.size - count.first + count.queued) ELSE 0 END AS jobs_unsent,
        bot.tail
   FROM bot JOIN owner ON owner.id = bot.owner
- CROSS JOIN LATERAL (
-       SELECT coalesce(sum(CASE name WHEN 'queued' THEN value
-                                     WHEN 'unqueued' THEN -value
-                                     WHEN 'sent_first' THEN -value END), 0) AS more
-         FROM bot_stat WHERE bot_stat.bot = bot.id) AS queue
+ CROSS JOIN LATERAL bot_count(bot.id) AS count
  WHERE (%(mine)s::int IS NULL OR bot.owner = %(mine)s)
    AND (%(state)s::text IS NULL OR bot.state = %(state)s)
    AND (%(bot)s::bigint IS NULL OR bot.id = %(bot)s)
@@ -92,7 +88,8 @@ UPDATE bot SET signature = %(signature)s, policy_version = policy_version + 1 WH
 -- The clients that asked for work in the last day, the latest first.
 SELECT host.id, host.ad, owner.name, client.owner, client.accepts, client.grid, host.error_rate,
        CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END,
-       host.mean_turnaround, host.recent_cpu
+       host.mean_turnaround,
+       host.recent_cpu * exp(extract(epoch FROM host.recent_at - now()) / 86400)
   FROM client JOIN host ON host.id = client.host JOIN owner ON owner.id = client.owner
  WHERE client.seen_at > now() - interval '1 day' AND client.revoked_at IS NULL
    AND (client.expires_at IS NULL OR client.expires_at > now())

@@ -181,3 +181,6 @@ SELECT x.bot, x.seq, b.round, 1 + greatest(
        (SELECT max(replica) FROM requeue q WHERE (q.bot, q.seq) = (x.bot, x.seq)))
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN bot b ON b.id = x.bot
+
+-- name: job_queue
+SELECT count(*), coalesce(sum(size - done - failed), 0)::bigint FROM bot WHERE state = 'running'

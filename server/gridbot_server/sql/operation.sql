@@ -1,17 +1,15 @@
 -- name: health
 SELECT (SELECT value FROM setting WHERE name = 'project_key') AS project_key,
        (SELECT value::bigint FROM setting WHERE name = 'epoch') AS epoch,
-       running.bots AS bots_running, greatest(0, running.jobs + queue.more)::bigint AS jobs_unsent,
+       running.bots AS bots_running, running.unsent AS jobs_unsent,
        (SELECT count(*) FROM lease) AS replicas_running,
        (SELECT count(*) FROM client WHERE seen_at > now() - interval '10 minutes'
            AND revoked_at IS NULL) AS clients_active
-  FROM (SELECT count(*) AS bots, coalesce(sum(size), 0) AS jobs
-          FROM bot WHERE state = 'running') AS running
- CROSS JOIN (SELECT coalesce(sum(CASE bot_stat.name WHEN 'queued' THEN value
-                                                    WHEN 'unqueued' THEN -value
-                                                    WHEN 'sent_first' THEN -value END), 0) AS more
-               FROM bot JOIN bot_stat ON bot_stat.bot = bot.id
-              WHERE bot.state = 'running') AS queue
+  FROM (SELECT count(*) AS bots,
+               coalesce(sum(greatest(0, bot.size - count.first + count.queued)), 0)::bigint
+                   AS unsent
+          FROM bot CROSS JOIN LATERAL bot_count(bot.id) AS count
+         WHERE bot.state = 'running') AS running
 
 -- name: hosts
 SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attributes,

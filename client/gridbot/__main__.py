@@ -1,0 +1,5 @@
+"""`python -m gridbot` is the command `gridbot`."""
+
+from gridbot.cli import main
+
+main()

@@ -1,0 +1,1 @@
+"""The verbs of `gridbot` for scientists, and the operator's small ones."""

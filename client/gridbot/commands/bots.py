@@ -1,0 +1,213 @@
+"""`gridbot bots` and `gridbot bot …`: follow BOTs, change them, take their results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from gridbot.collect import collect, print_results, results_document
+from gridbot.commands.options import FILE, as_json, print_json, say, with_session
+from gridbot.errors import GridbotError, ServerAway
+from gridbot.page import bot_page, bots_table, log_page
+from gridbot.printing import json_document, printable
+from gridbot.progress import follow
+from gridbot.session import Bot, Session
+from gridbot.state import BotState
+
+BOT = click.argument("number", metavar="BOT", type=click.IntRange(1))
+
+
+@click.command()
+@click.option("--state", type=click.Choice(["open", "running", "done", "cancelled"]))
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="The newest N.")
+@as_json
+@with_session
+def bots(session: Session, state: str | None, limit: int | None, as_json: bool) -> None:
+    """List your BOTs, newest first."""
+    found = session.bots(state, limit)
+    if as_json:
+        print_json({"bots": [bot.document for bot in found]})
+    else:
+        click.echo(bots_table(found))
+
+
+@click.group()
+def bot() -> None:
+    """Show, wait for or change a BOT; collect its results and logs."""
+
+
+@bot.command()
+@BOT
+@as_json
+@with_session
+def show(session: Session, number: int, as_json: bool) -> None:
+    """Everything about a BOT on one page."""
+    state = session.bot(number).show()
+    if as_json:
+        print_json(state.document)
+    else:
+        click.echo(bot_page(state))
+
+
+@bot.command()
+@BOT
+@click.option("--timeout", type=float, metavar="SECONDS", help="Give up waiting; exit 1.")
+@as_json
+@with_session
+def wait(session: Session, number: int, timeout: float | None, as_json: bool) -> None:
+    """Wait until a BOT has ended; exit 1 if jobs failed."""
+    wait_for(session.bot(number), as_json=as_json, timeout=timeout)
+
+
+@bot.command()
+@BOT
+@as_json
+@with_session
+def cancel(session: Session, number: int, as_json: bool) -> None:
+    """Stop a BOT; the results that are there stay."""
+    state = session.bot(number).cancel()
+    if as_json:
+        print_json(state.document)
+    else:
+        left = state.jobs_total - state.jobs_finished
+        click.echo(f"bot {number}: {state.state}, {left} of {state.jobs_total} jobs were not run")
+
+
+@bot.command()
+@BOT
+@click.option("--failed", is_flag=True, help="The failed jobs, which is what is retried anyway.")
+@as_json
+@with_session
+def retry(session: Session, number: int, failed: bool, as_json: bool) -> None:  # noqa: ARG001
+    """Give the failed jobs of a BOT new attempts."""
+    retried = session.bot(number).retry()
+    if as_json:
+        print_json({"id": number, "retried": retried})
+    else:
+        click.echo(f"bot {number}: {retried} failed {'job' if retried == 1 else 'jobs'} again")
+
+
+@bot.command(name="set")
+@BOT
+@click.option("--policy", type=FILE, metavar="FILE.ad", help="Replaces the policy from now on.")
+@click.option("--name")
+@click.option("--max-attempts", type=click.IntRange(1), metavar="N")
+@click.option("--max-replicas", type=click.IntRange(1), metavar="N")
+@click.option("--tail-threshold", metavar="N|auto", help="Unsent jobs below which the tail begins.")
+@click.option("--tail-sticky/--no-tail-sticky", default=None, help="Once in the tail, stay there.")
+@as_json
+@with_session
+def set_(session: Session, number: int, as_json: bool, **options: Any) -> None:
+    """Change a BOT while it runs."""
+    changes = {name: value for name, value in options.items() if value is not None}
+    if not changes:
+        raise click.UsageError("nothing to change is given; see gridbot bot set --help")
+    if "tail_threshold" in changes:
+        changes["tail_threshold"] = _threshold(changes["tail_threshold"])
+    state = session.bot(number).set(**changes)
+    if as_json:
+        print_json(state.document)
+        return
+    for warning in state.document.get("warnings", ()):
+        say(f"note: {printable(warning)}")
+    click.echo(f"bot {number}: changed")
+
+
+@bot.command()
+@BOT
+@click.option("--to", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
+@click.option("--csv", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
+@click.option("--follow", is_flag=True, help="Go on until the BOT has ended.")
+@as_json
+@with_session
+def results(
+    session: Session, number: int, to: Path | None, csv: Path | None, follow: bool, as_json: bool
+) -> None:
+    """Print results, or collect them: outputs as DIR/SEQ/NAME, and DIR/results.csv.
+
+    Collecting may be broken off and repeated: it goes on where it stopped.
+    """
+    bot = session.bot(number)
+    try:
+        if to or csv:
+            collected = collect(bot, to, csv, follow=follow, told=_away)
+            document = {"id": number, "results": collected, "to": to and str(to)}
+            print_json(document) if as_json else click.echo(
+                f"bot {number}: {collected} new results"
+            )
+        elif as_json:
+            for part in results_document(bot, follow=follow):
+                click.echo(part, nl=False)
+        else:
+            print_results(bot, follow=follow, told=_away)
+    except KeyboardInterrupt:
+        raise GridbotError(f"stopped; the BOT goes on: gridbot bot wait {number}") from None
+
+
+@bot.command()
+@BOT
+@click.option("--failed", is_flag=True, help="Only replicas that failed.")
+@click.option("--seq", type=click.IntRange(0), metavar="N", help="Only those of one job.")
+@as_json
+@with_session
+def logs(session: Session, number: int, failed: bool, seq: int | None, as_json: bool) -> None:
+    """What replicas printed, and why they ended."""
+    entries = session.bot(number).logs(seq=seq, failed=failed)
+    if as_json:
+        for part in json_document(number, "logs", entries):
+            click.echo(part, nl=False)
+        return
+    nothing = True
+    for entry in entries:
+        nothing = False
+        click.echo(log_page(entry))
+    if nothing:
+        say(f"bot {number}: no such replica has ended yet")
+
+
+def wait_for(
+    bot: Bot,
+    as_json: bool,
+    timeout: float | None = None,
+    also: Mapping[str, Any] | None = None,
+) -> None:
+    """Follow a BOT to its end; exit 1 unless all jobs are done."""
+    bot.show()  # a BOT that does not exist is said at once, whatever the terminal
+    try:
+        state = follow(bot.watch(timeout, _away), silent=as_json)
+    except KeyboardInterrupt:
+        raise GridbotError(f"stopped waiting; the BOT goes on: gridbot bot wait {bot.id}") from None
+    if as_json:
+        print_json({**(also or {}), **state.document})
+    if problem := _problem(state):
+        raise GridbotError(problem)
+
+
+def _problem(state: BotState) -> str:
+    if state.state == "cancelled":
+        return (
+            f"bot {state.id} was cancelled with {state.jobs_done} of {state.jobs_total} jobs done"
+        )
+    if state.jobs_failed:
+        return (
+            f"{state.jobs_failed} of {state.jobs_total} jobs failed;"
+            f" see why: gridbot bot logs {state.id} --failed"
+        )
+    return ""
+
+
+def _away(error: ServerAway) -> None:
+    say(f"{error}; waiting for it")
+
+
+def _threshold(text: str) -> int | None:
+    if text == "auto":
+        return None
+    if not text.isdecimal():
+        raise click.BadParameter(
+            f"{text!r} is neither a number nor auto", param_hint="--tail-threshold"
+        )
+    return int(text)

@@ -1,0 +1,50 @@
+"""`gridbot login`: remember a server and a key for this user."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from gridbot.commands.options import say
+from gridbot.connection import Connection
+from gridbot.errors import BadInput
+from gridbot_client.discovery import Endpoint, login_path
+
+
+@click.command()
+@click.argument("url")
+@click.option("--key", help="Your key; without it, it is read from the standard input.")
+def login(url: str, key: str | None) -> None:
+    """Remember a server and your key, in a file that only you can read.
+
+    \b
+      gridbot login https://grid.example.org < key.txt
+    """  # click's mark for a block that is not wrapped
+    if not url.startswith(("http://", "https://")):
+        raise BadInput(f"{url!r} is not a URL; write https://…")
+    endpoint = Endpoint(url.rstrip("/"), (key or _typed_key()).strip())
+    if not endpoint.key:
+        raise BadInput("no key is given; the server's operator makes one: gridbot token create")
+    Connection(endpoint).get("/bots", limit=1)  # a wrong key is said now, not at the first use
+    _write_private(login_path(), json.dumps({"url": endpoint.url, "key": endpoint.key}))
+    click.echo(f"logged in at {endpoint.url}")
+
+
+def _typed_key() -> str:
+    if sys.stdin.isatty():
+        say("your key:")
+    return sys.stdin.readline()
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.part")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w") as file:
+        file.write(text)
+    partial.replace(path)

@@ -1,0 +1,84 @@
+"""Shows how far something is: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from gridbot.connection import quiet
+from gridbot.inputs import Progress as Told
+from gridbot.state import BotState
+from gridbot.units import duration
+
+PLAIN_SECONDS = 5.0
+
+
+def status_line(state: BotState) -> str:
+    """Everything that matters while one waits, in one line."""
+    parts = [f"{state.jobs_finished} of {state.jobs_total} jobs"]
+    if state.jobs_failed:
+        parts.append(f"{state.jobs_failed} failed")
+    if state.is_final:
+        return ", ".join([*parts, state.state])
+    parts += [f"{state.jobs_running} running", f"{state.jobs_unsent} unsent"]
+    if state.jobs_per_second:
+        parts.append(f"{state.jobs_per_second:.3g}/s")
+    if state.eta is not None:
+        parts.append(f"{duration(state.eta)} left")
+    if state.tail:
+        parts.append("tail")
+    return ", ".join(parts)
+
+
+def follow(states: Iterable[BotState], silent: bool = False) -> BotState:
+    """Show each state as it comes; return the last one."""
+    show = iter if silent else _bar if sys.stderr.isatty() else _plain
+    return deque(show(states), maxlen=1)[0]
+
+
+def _plain(states: Iterable[BotState]) -> Iterator[BotState]:
+    shown_at = -PLAIN_SECONDS
+    for state in states:
+        if state.is_final or time.monotonic() - shown_at >= PLAIN_SECONDS:
+            shown_at = time.monotonic()
+            print(f"bot {state.id}: {status_line(state)}", file=sys.stderr, flush=True)
+        yield state
+
+
+def _bar(states: Iterable[BotState]) -> Iterator[BotState]:
+    with _progress("{task.description}", "{task.fields[status]}") as bar:
+        line: TaskID | None = None
+        for state in states:
+            if line is None:
+                line = bar.add_task(f"bot {state.id}", total=state.jobs_total, status="")
+            bar.update(line, completed=state.jobs_finished, status=status_line(state))
+            bar.refresh()
+            yield state
+
+
+@contextmanager
+def transfer(silent: bool = False) -> Iterator[Told]:
+    """A callback that shows what is being sent, on a terminal only."""
+    if silent or not sys.stderr.isatty():
+        yield quiet
+        return
+    with _progress("{task.description}", "{task.percentage:>3.0f}%") as bar:
+        lines: dict[str, TaskID] = {}
+
+        def told(what: str, done: int, total: int) -> None:
+            if what not in lines:
+                lines[what] = bar.add_task(what, total=total)
+            bar.update(lines[what], completed=done)
+
+        yield told
+
+
+def _progress(before: str, after: str) -> Progress:
+    columns = TextColumn(before, markup=False), BarColumn(), TextColumn(after, markup=False)
+    return Progress(*columns, console=Console(stderr=True))

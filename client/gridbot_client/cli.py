@@ -1,0 +1,219 @@
+"""The verbs of `gridbot client`: join, run, status, pause, resume."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.handlers
+import random
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from gridbot_client import hostinfo, joining
+from gridbot_client.backoff import Backoff
+from gridbot_client.client import Client, Options, Revoked
+from gridbot_client.discovery import Endpoint, NoServer, data_directory, find_server
+from gridbot_client.progress import Progress
+from gridbot_client.runner import forbid_core_dumps
+from gridbot_client.status import status_of
+from gridbot_client.storage import Folder, FolderBusy, Identity
+from gridbot_client.transport import NotOurServer, ServerAway, TransportError
+
+_LOG_BYTES = 4 << 20
+_GOOD_WORDS = "the client goes on where it was when it is started again"
+
+data_option = click.option(
+    "--data", type=click.Path(path_type=Path), help="The client's folder; one per running client."
+)
+accept_option = click.option(
+    "--accept", "accepts", multiple=True, metavar="OWNER",
+    help="Also run this owner's unsigned commands.",
+)  # fmt: skip
+key_option = click.option(
+    "--key-file", type=click.Path(path_type=Path), help="A file with a key of the server."
+)
+
+
+@click.group()
+def client() -> None:
+    """Give this machine's time to a GridBot server."""
+
+
+@client.command()
+@click.argument("url")
+@click.option("--key", help="A key of the server, such as a join key.")
+@key_option
+@accept_option
+@data_option
+def join(
+    url: str, key: str | None, key_file: Path | None, accepts: tuple[str, ...], data: Path | None
+) -> None:
+    """Join the server at URL; done once the server knows this client."""
+    folder = _folder(data)
+    try:
+        endpoint = Endpoint(url.rstrip("/"), key) if key else find_server(url, key_file)
+        with folder.lock():
+            identity = joining.join(folder, endpoint, accepts, _host(folder))
+    except (NoServer, FolderBusy, joining.JoinError, TransportError) as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(_joined(identity))
+
+
+@client.command()
+@data_option
+@click.option("--server", metavar="URL", help="The server to join, if not joined yet.")
+@key_option
+@click.option("--cpus", type=click.IntRange(1), help="Use that many CPUs; default all.")
+@click.option("--memory", type=click.IntRange(1), metavar="MB", help="Use that much memory.")
+@accept_option
+@click.option("--once", is_flag=True, help="One round: ask, run what came, report, exit.")
+@click.option(
+    "--exit-when-idle", type=click.FloatRange(0), metavar="SECONDS",
+    help="Exit when nothing was held for so long.",
+)  # fmt: skip
+@click.option("--pilot", is_flag=True, help="Say that this client runs as a job of a cluster.")
+@click.option("--quiet", is_flag=True, help="Print errors only.")
+def run(
+    data: Path | None, server: str | None, key_file: Path | None, cpus: int | None,
+    memory: int | None, accepts: tuple[str, ...], once: bool, exit_when_idle: float | None,
+    pilot: bool, quiet: bool,
+) -> None:  # fmt: skip
+    """Run work until interrupted; joins first if need be."""
+    options = Options(
+        room=hostinfo.room(cpus, memory), is_pilot=pilot, once=once, exit_when_idle=exit_when_idle
+    )
+    folder = _folder(data)
+    try:
+        with folder.lock():
+            forbid_core_dumps()
+            signal.signal(signal.SIGTERM, _interrupt)
+            progress = Progress(_writer(folder, quiet), time.monotonic)
+            _run(folder, server, key_file, accepts, options, progress)
+    except (NoServer, FolderBusy, joining.JoinError, Revoked, TransportError) as error:
+        raise click.ClickException(str(error)) from None
+    except KeyboardInterrupt:
+        if not quiet:
+            click.echo(f"stopped; {_GOOD_WORDS}")
+
+
+@client.command()
+@data_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def status(data: Path | None, as_json: bool) -> None:
+    """Say what the client does now."""
+    found = status_of(_folder(data))
+    click.echo(json.dumps(found.json()) if as_json else "\n".join(found.lines()))
+
+
+@client.command()
+@data_option
+def pause(data: Path | None) -> None:
+    """Start nothing new until `resume`; what runs now is finished and reported."""
+    folder = _folder(data)
+    folder.make()
+    folder.paused_flag.touch()
+    click.echo("paused; gridbot client resume goes on")
+
+
+@client.command()
+@data_option
+def resume(data: Path | None) -> None:
+    """Go on after `pause`."""
+    _folder(data).paused_flag.unlink(missing_ok=True)
+    click.echo("resumed")
+
+
+def _run(
+    folder: Folder, server: str | None, key_file: Path | None, accepts: tuple[str, ...],
+    options: Options, progress: Progress,
+) -> None:  # fmt: skip
+    host = hostinfo.attributes(options.room, folder.path, options.is_pilot)
+    identity = folder.identity()
+    if identity is None:
+        endpoint = find_server(server, key_file)
+        identity = _join_patiently(
+            partial(joining.join, folder, endpoint, accepts, host), options.exit_when_idle, progress
+        )
+        progress.say(_joined(identity))
+    elif server and server.rstrip("/") != identity.url:
+        raise joining.JoinError(
+            f"{folder.path} belongs to {identity.url}: use another folder with --data DIR,"
+            f" or say gridbot client join {server}"
+        )
+    else:
+        identity = joining.accepting(folder, identity, accepts)
+        progress.say(f"working for {identity.url} as {identity.owner}, client {identity.client}")
+    rejoin = _rejoiner(folder, identity, key_file, host)
+    Client(folder, identity, options, progress, rejoin).run()
+
+
+def _join_patiently(
+    join: Callable[[], Identity], patience_seconds: float | None, progress: Progress
+) -> Identity:
+    """Join; a server that is still starting or away is waited for, but not longer than told."""
+    backoff, begun = Backoff(), time.monotonic()
+    while True:
+        try:
+            return join()
+        except (ServerAway, NotOurServer) as error:
+            floor = getattr(error, "retry_after", 0.0)
+            backoff = backoff.failed(str(error), time.time(), random.random(), floor)  # noqa: S311
+            wait = backoff.remaining(time.time())
+            if patience_seconds is not None and time.monotonic() - begun + wait > patience_seconds:
+                raise
+            progress.say(f"cannot join yet ({error}), next try in {wait:.0f} s")
+            time.sleep(wait)
+
+
+def _rejoiner(
+    folder: Folder, identity: Identity, key_file: Path | None, host: dict[str, Any]
+) -> Callable[[], Identity | None]:
+    """How a client that the server forgot joins again: with a key that is known here, or not."""
+
+    def rejoin() -> Identity | None:
+        try:
+            endpoint = find_server(identity.url, key_file)
+        except NoServer:
+            return None
+        return joining.join(folder, endpoint, identity.accepts, host, identity.project_key)
+
+    return rejoin
+
+
+def _folder(data: Path | None) -> Folder:
+    return Folder((data or data_directory("client")).absolute())
+
+
+def _host(folder: Folder) -> dict[str, Any]:
+    return hostinfo.attributes(hostinfo.room(), folder.path)
+
+
+def _joined(identity: Identity) -> str:
+    return f"joined {identity.url} as {identity.owner}, client {identity.client}"
+
+
+def _writer(folder: Folder, quiet: bool) -> Callable[[str], None]:
+    """Where progress goes: the log always, the terminal unless quiet."""
+    handler = logging.handlers.RotatingFileHandler(folder.log, maxBytes=_LOG_BYTES, backupCount=1)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.getLogger("gridbot_client")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+    def write(line: str) -> None:
+        logger.info("%s", line)
+        if not quiet:
+            click.echo(line)
+
+    return write
+
+
+def _interrupt(*_: object) -> NoReturn:
+    raise KeyboardInterrupt

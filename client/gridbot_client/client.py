@@ -1,0 +1,235 @@
+"""The client's loop: the main thread makes requests, one thread executes each running replica."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import random
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gridbot_client import agent, hostinfo, joining
+from gridbot_client.agent import Room
+from gridbot_client.backoff import REVOKED_SECONDS, Backoff, poll_seconds
+from gridbot_client.cache import Cache
+from gridbot_client.execution import Executor
+from gridbot_client.manifests import Manifests
+from gridbot_client.processes import Census
+from gridbot_client.progress import Progress
+from gridbot_client.protocol import (
+    MAX_HOLDING,
+    ProtocolError,
+    Scalar,
+    WorkRequest,
+    decode_reply,
+)
+from gridbot_client.replicas import Replicas
+from gridbot_client.runner import Runner, plain
+from gridbot_client.slots import since_boot
+from gridbot_client.storage import Folder, Identity
+from gridbot_client.transport import Refused, Transport, TransportError
+
+LEAST_POLL_SECONDS = 0.1
+_LOOK_SECONDS = 1.0  # how often the pause flag is looked at
+_HOST_SECONDS = 60.0  # how often the host's attributes are measured
+
+
+class Revoked(Exception):
+    """The server does not know this client any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How one run of the client behaves."""
+
+    room: Room
+    is_pilot: bool = False
+    once: bool = False
+    exit_when_idle: float | None = None  # seconds
+    cache_bytes: int = 10 << 30
+
+    @property
+    def is_temporary(self) -> bool:
+        """Whether nobody waits for this run to come right again hours later."""
+        return self.once or self.is_pilot or self.exit_when_idle is not None
+
+
+class Client:
+    """One running client.  The caller holds the folder's lock.
+
+    `rejoin` gives a new identity when the server forgot the old one at the start, or None.
+    """
+
+    def __init__(
+        self, folder: Folder, identity: Identity, options: Options, progress: Progress,
+        rejoin: Callable[[], Identity | None],
+    ) -> None:  # fmt: skip
+        self._folder = folder
+        self._options = options
+        self._progress = progress
+        self._rejoin = rejoin
+        self._use(identity)
+        self._census = Census()
+        cache = Cache(folder.cache, options.cache_bytes)
+        executor = Executor(Runner(plain, self._census), cache, self._connect)
+        self._replicas = Replicas(folder.slots, options.room, executor, progress)
+        self._backoff = folder.backoff()
+        self._pending = folder.pending_request()
+        self._seqno = folder.next_seqno()
+        self._ask_at = self._busy_at = since_boot()
+        self._host: dict[str, Scalar] = {}
+        self._host_at = -_HOST_SECONDS
+        self._is_introduced = False
+        self._is_revoked = False
+        self._is_draining = False  # nothing more is asked for
+
+    def run(self) -> None:
+        """Work until told to leave; what is unfinished then goes on at the next run."""
+        if count := self._replicas.recover(self._census, self._manifests):
+            self._progress.say(f"took up {count} replicas of an earlier run")
+        try:
+            while not self._is_done():
+                if not self._wait():
+                    self._exchange()
+        finally:
+            self._replicas.leave()
+            self._progress.close()
+            self._transport.close()
+
+    def _wait(self) -> bool:
+        """Wait a while if no request is due; whether there was reason to."""
+        self._progress.flush()
+        self._replicas.is_halted = self._is_revoked or self._is_paused()
+        self._replicas.start_ready()
+        with self._replicas.changed:
+            now = since_boot()
+            blocked_until = now + self._backoff.remaining(time.time())
+            seconds = agent.request_in(self._replicas.items(), self._ask_at, blocked_until, now)
+            if seconds > 0:
+                self._replicas.changed.wait(min(seconds, _LOOK_SECONDS))
+        return seconds > 0
+
+    def _is_done(self) -> bool:
+        items, now = self._replicas.items(), since_boot()
+        if items:
+            self._busy_at = now
+        if self._is_draining and not items:
+            return True
+        return agent.may_leave(items, now - self._busy_at, self._options.exit_when_idle)
+
+    def _is_paused(self) -> bool:
+        return self._folder.paused_flag.exists()
+
+    # --- requests
+
+    def _exchange(self) -> None:
+        """Make one request and take in its answer, or note the failure and wait longer.
+
+        The request counts as answered once all that the reply says is on the disk; killed
+        before that, the client repeats it and gets the same answer.
+        """
+        try:
+            if not self._is_introduced:
+                self._introduce()
+            self._pending = request = self._pending or self._new_request()
+            reply = decode_reply(self._transport.rpc(self._folder.save_request(request)))
+            self._manifests.take_in(reply.manifests)
+        except Refused as error:
+            self._refused(error)
+        except (TransportError, ProtocolError) as error:
+            self._failed(error)
+        else:
+            self._succeeded()
+            poll = poll_seconds(reply.next_request_seconds, random.random())  # noqa: S311
+            self._ask_at = since_boot() + max(LEAST_POLL_SECONDS, poll)
+            self._is_draining = self._is_draining or self._options.once
+            self._replicas.take_in(request.reports, reply, self._manifests)
+            self._forget_request()
+
+    def _introduce(self) -> None:
+        """Tell the server about this run; a client it forgot joins again if there is a key."""
+        try:
+            joining.introduce(self._transport, self._identity, self._attributes())
+        except Refused as error:
+            identity = self._rejoin() if error.code == 401 else None
+            if identity is None:
+                raise
+            self._use(identity)
+        self._is_introduced = True
+
+    def _new_request(self) -> WorkRequest:
+        reports, holding = self._replicas.to_tell()
+        is_closed = self._is_draining or self._is_revoked or self._is_paused()
+        seqno, self._seqno = self._seqno, self._seqno + 1
+        return WorkRequest(
+            key=uuid.uuid4().hex,
+            seqno=seqno,
+            host=self._attributes(),
+            want=0 if is_closed else agent.wanted(self._replicas.items(), self._options.room),
+            holding=holding[:MAX_HOLDING],
+            reports=reports,
+            manifests=self._manifests.ids(),
+        )
+
+    def _forget_request(self) -> None:
+        self._pending = None
+        self._folder.request_answered()
+
+    # --- the server's moods
+
+    def _succeeded(self) -> None:
+        self._is_revoked = False
+        if self._backoff.failures:
+            self._progress.say(f"{self._identity.url} answers again")
+            self._backoff = Backoff()
+            self._folder.save_backoff(self._backoff)
+
+    def _failed(self, error: Exception, floor: float = 0.0) -> None:
+        floor = max(floor, getattr(error, "retry_after", 0.0))
+        chance = random.random()  # noqa: S311
+        self._backoff = self._backoff.failed(str(error), time.time(), chance, floor)
+        self._folder.save_backoff(self._backoff)
+        wait = self._backoff.remaining(time.time())
+        self._progress.say(f"waiting for the server ({error}), next try in {wait:.0f} s")
+
+    def _refused(self, error: Refused) -> None:
+        """Asking the same again would not help: the next request is a new one.
+
+        A client that the server knows no more stops, keeps what is unreported, and asks again
+        in hours, in case it was a mistake.
+        """
+        if error.code != 401:
+            self._forget_request()
+            self._failed(error)
+            return
+        text = f"{self._identity.url} does not accept this client any more: {error}"
+        if self._options.is_temporary:
+            raise Revoked(text)
+        self._is_revoked = True
+        self._replicas.stop_running()
+        self._progress.say(f"{text}; to join again say gridbot client join {self._identity.url}")
+        self._failed(error, REVOKED_SECONDS)
+
+    # --- the rest
+
+    def _use(self, identity: Identity) -> None:
+        self._identity = identity
+        self._transport = self._connect()
+        try:
+            key = base64.b64decode(identity.project_key, validate=True)
+        except binascii.Error:
+            key = b""  # signs nothing
+        self._manifests = Manifests(key, identity.trusted)
+
+    def _connect(self) -> Transport:
+        return Transport(self._identity.url, self._identity.token)
+
+    def _attributes(self) -> dict[str, Scalar]:
+        """The host's attributes, measured now and then."""
+        if since_boot() - self._host_at >= _HOST_SECONDS:
+            options = self._options
+            self._host = hostinfo.attributes(options.room, self._folder.path, options.is_pilot)
+            self._host_at = since_boot()
+        return self._host

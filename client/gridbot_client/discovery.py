@@ -1,0 +1,106 @@
+"""Finds the server and the key that commands use when nothing is typed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class NoServer(Exception):
+    """No server or key is known; says what to type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A server's URL and a key that it knows."""
+
+    url: str
+    key: str
+
+
+def find_server(server: str | None, key_file: Path | None) -> Endpoint:
+    """The server to talk to: arguments, environment, login file, then a server of this user here.
+
+    A key that was found with one URL is never sent to another.
+    """
+    url = server or os.environ.get("GRIDBOT_SERVER")
+    key = _read_key(key_file) if key_file else os.environ.get("GRIDBOT_KEY")
+    if url and key:
+        return Endpoint(_plain(url), key.strip())
+    for known in _known():
+        if url is None or _plain(url) == known.url:
+            return Endpoint(known.url, (key or known.key).strip())
+    if url:
+        raise NoServer(f"no key for {url} is known: add --key-file FILE or run gridbot login {url}")
+    raise NoServer(
+        "no server is known: start one here with gridbot server start,"
+        " or name one with --server URL and --key-file FILE or gridbot login URL"
+    )
+
+
+def login_path() -> Path:
+    """The file that `gridbot login` writes: url and key, for the user's eyes only."""
+    config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(config) / "gridbot" / "login.json"
+
+
+def data_directory(part: str) -> Path:
+    """Where this user's `client` or `server` keeps its data when nobody says otherwise."""
+    if chosen := os.environ.get("GRIDBOT_DATA"):
+        return Path(chosen).absolute() / part
+    if os.getuid() == 0:
+        return Path("/var/lib/gridbot") / part
+    share = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local/share"
+    return Path(share) / "gridbot" / part
+
+
+def _known() -> Iterator[Endpoint]:
+    login = _own_json(login_path())
+    if login and login.get("url") and login.get("key"):
+        yield Endpoint(_plain(login["url"]), login["key"])
+    yield from filter(None, map(_local_server, _server_directories()))
+
+
+def _server_directories() -> Iterator[Path]:
+    if chosen := os.environ.get("GRIDBOT_DATA"):
+        yield Path(chosen)
+    yield data_directory("server")
+
+
+def _local_server(data: Path) -> Endpoint | None:
+    found, key = _own_json(data / "endpoint.json"), data / "operator.key"
+    if not found or not found.get("url") or not _is_own(key):
+        return None
+    return Endpoint(_plain(found["url"]), key.read_text().strip())
+
+
+def _own_json(path: Path) -> dict[str, str] | None:
+    """Read a file of ours; another user's file could send our work to a stranger."""
+    if not _is_own(path):
+        return None
+    try:
+        found = json.loads(path.read_text())
+    except ValueError:
+        raise NoServer(f"{path} is not JSON: delete it or write it again") from None
+    return found if isinstance(found, dict) else None
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return path.stat().st_uid == os.getuid() and os.access(path, os.R_OK)
+    except OSError:
+        return False
+
+
+def _read_key(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as error:
+        raise NoServer(f"cannot read the key file {path}: {error.strerror}") from None
+
+
+def _plain(url: str) -> str:
+    return url.rstrip("/")

@@ -1,0 +1,84 @@
+"""Makes a client known to a server, and introduces it again at each start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from gridbot_client import hostinfo
+from gridbot_client.discovery import Endpoint
+from gridbot_client.protocol import Scalar
+from gridbot_client.slots import slots_in
+from gridbot_client.storage import Folder, Identity
+from gridbot_client.transport import NotOurServer, Transport
+
+
+class JoinError(Exception):
+    """The client cannot join like this; says what to do instead."""
+
+
+def join(
+    folder: Folder,
+    endpoint: Endpoint,
+    accepts: tuple[str, ...],
+    host: Mapping[str, Scalar],
+    pinned: str | None = None,
+) -> Identity:
+    """Join a server and remember it once it knows us; transport errors pass through.
+
+    With a `pinned` project key no other is believed.  Otherwise joining again keeps work that
+    waits, unless the key shows that this is another project.
+    """
+    before = folder.identity()
+    _check_free(folder, before, endpoint)
+    body = {"host": dict(host), "mac": hostinfo.machine_id(), "accepts": list(accepts)}
+    with Transport(endpoint.url, endpoint.key) as transport:
+        answer = transport.post_json("/api/v1/clients", body)
+    try:
+        identity = Identity(
+            url=endpoint.url,
+            token=str(answer["token"]),
+            client=int(answer["client"]),
+            owner=str(answer["owner"]),
+            project_key=str(answer["project_key"]),
+            accepts=accepts,
+        )
+    except (KeyError, TypeError, ValueError):
+        raise NotOurServer(f"{endpoint.url} does not answer as a GridBot server does") from None
+    with Transport(identity.url, identity.token) as transport:
+        introduce(transport, replace(identity, project_key=pinned or identity.project_key), host)
+    if before and before.project_key != identity.project_key:
+        folder.forget_work()
+    folder.save_identity(identity)
+    return identity
+
+
+def introduce(transport: Transport, identity: Identity, host: Mapping[str, Scalar]) -> None:
+    """Tell the server what this client is and accepts; NotOurServer when its key changed."""
+    body = {"accepts": list(identity.accepts), "host": dict(host)}
+    answer = transport.post_json("/api/v1/clients/self", body, "PUT")
+    if answer.get("project_key") != identity.project_key:
+        raise NotOurServer(
+            f"{identity.url} shows another project key than the one pinned when this client"
+            f" joined; if that is meant, say gridbot client join {identity.url}"
+        )
+
+
+def accepting(folder: Folder, identity: Identity, accepts: tuple[str, ...]) -> Identity:
+    """The identity with other accepted owners, remembered."""
+    if not accepts or set(accepts) == set(identity.accepts):
+        return identity
+    changed = replace(identity, accepts=accepts)
+    folder.save_identity(changed)
+    return changed
+
+
+def _check_free(folder: Folder, before: Identity | None, endpoint: Endpoint) -> None:
+    if before is None or before.url == endpoint.url:
+        return
+    held = len(list(slots_in(folder.slots)))
+    if held:
+        raise JoinError(
+            f"{folder.path} holds {held} replicas of {before.url}: let them finish with"
+            " gridbot client run --once, or use another folder with --data DIR"
+        )

@@ -1,0 +1,75 @@
+"""What a client does now, read from its folder by another process."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gridbot_client.slots import slots_in
+from gridbot_client.storage import Folder
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One of five plain states, in words, with the numbers behind it."""
+
+    state: str  # not joined, paused, waiting for the server, running, idle
+    server: str | None
+    owner: str | None
+    client: int | None
+    process: int | None  # None: no client runs on this folder
+    running: int
+    waiting: int
+    finished: int  # reports that the server has not acknowledged
+    error: str
+    next_try_seconds: float
+    folder: str
+
+    def json(self) -> dict[str, Any]:
+        """The document of `--json`."""
+        return asdict(self)
+
+    def lines(self) -> list[str]:
+        """For a person: the state first."""
+        first = self.state
+        if self.state == "running":
+            first = f"running {self.running}"
+        if self.state == "waiting for the server":
+            first = f"{self.state} ({self.error}; next try in {self.next_try_seconds:.0f} s)"
+        found = [first]
+        if self.server:
+            found.append(f"server {self.server}, owner {self.owner}, client {self.client}")
+            found.append(f"replicas: {self.waiting} waiting, {self.finished} to report")
+        if self.process is None:
+            found.append("the client is not running: start it with gridbot client run")
+        return found
+
+
+def status_of(folder: Folder) -> Status:
+    """The status of the client with that folder, running or not."""
+    identity, backoff, process = folder.identity(), folder.backoff(), folder.holder()
+    slots = list(slots_in(folder.slots)) if folder.slots.is_dir() else []
+    finished = sum(slot.is_finished for slot in slots)
+    started = sum(slot.was_started and not slot.is_finished for slot in slots)
+    running = started if process is not None else 0
+    state = "running" if running else "idle"
+    if identity is None:
+        state = "not joined"
+    elif folder.paused_flag.exists():
+        state = "paused"
+    elif backoff.failures:
+        state = "waiting for the server"
+    return Status(
+        state=state,
+        server=identity.url if identity else None,
+        owner=identity.owner if identity else None,
+        client=identity.client if identity else None,
+        process=process,
+        running=running,
+        waiting=len(slots) - finished - running,
+        finished=finished,
+        error=backoff.error,
+        next_try_seconds=backoff.remaining(time.time()),
+        folder=str(folder.path),
+    )

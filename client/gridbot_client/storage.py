@@ -1,0 +1,202 @@
+"""The client's folder: everything it must remember, written so that kill -9 cannot spoil it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gridbot_client.backoff import Backoff
+from gridbot_client.protocol import ProtocolError, WorkRequest, decode_request, encode_request
+
+
+class FolderBusy(Exception):
+    """Another client uses the folder; names it and says how to run a second client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What joining gave: whom this client talks to, as whom, and whose signatures it believes."""
+
+    url: str
+    token: str
+    client: int
+    owner: str
+    project_key: str  # base64, pinned at join
+    accepts: tuple[str, ...] = ()
+
+    @property
+    def trusted(self) -> frozenset[str]:
+        """Owners whose unsigned commands run here."""
+        return frozenset({self.owner, *self.accepts})
+
+
+def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Replace a file so that a reader or a crash sees the old content or the new one.
+
+    Without `durable` a power failure may lose it, which is right for what the server sends
+    again.  Private, because it may hold the client's token.
+    """
+    fresh = path.with_name(path.name + ".new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    fresh.rename(path)
+    if durable:
+        sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make what was renamed into a directory survive a power failure."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """Read an object, or None when the file is missing or spoilt."""
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+class Folder:
+    """One client's folder.  Only the holder of its lock writes to it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.slots = path / "slots"
+        self.cache = path / "cache"
+        self.log = path / "client.log"
+        self.paused_flag = path / "paused"
+        self._identity = path / "client.json"
+        self._backoff = path / "backoff.json"
+        self._request = path / "request.json"
+        self._answered = path / "answered.json"
+        self._lock = path / "lock"
+
+    def make(self) -> None:
+        """Make the folder and what lies in it; private, for it holds a token."""
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.slots.mkdir(mode=0o700, exist_ok=True)
+        self.cache.mkdir(mode=0o700, exist_ok=True)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder; FolderBusy when another client has it."""
+        self.make()
+        with self._lock.open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FolderBusy(
+                    f"another client (process {self.holder()}) uses {self.path};"
+                    " run a second one with --data DIR"
+                ) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def holder(self) -> int | None:
+        """The process that holds the folder now, if any."""
+        try:
+            with self._lock.open() as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return None
+        except BlockingIOError:
+            return int(self._lock.read_text() or 0)
+        return None
+
+    # --- who we are
+
+    def identity(self) -> Identity | None:
+        """Whom the client joined; the previous version when the file is spoilt."""
+        for path in (self._identity, self._previous):
+            raw = read_json(path)
+            if raw is not None:
+                with suppress(TypeError, KeyError):
+                    return Identity(**{**raw, "accepts": tuple(raw["accepts"])})
+        return None
+
+    def save_identity(self, identity: Identity) -> None:
+        """Remember whom the client joined."""
+        if read_json(self._identity) is not None:
+            write_atomically(self._previous, self._identity.read_bytes())
+        write_atomically(self._identity, json.dumps(asdict(identity), indent=1).encode())
+
+    @property
+    def _previous(self) -> Path:
+        return self._identity.with_suffix(".old")
+
+    def forget_work(self) -> None:
+        """Drop all that belongs to the server joined before: its ids mean other jobs elsewhere."""
+        shutil.rmtree(self.slots, ignore_errors=True)
+        for path in (self._request, self._answered, self._backoff):
+            path.unlink(missing_ok=True)
+        self.make()
+
+    # --- backoff
+
+    def backoff(self) -> Backoff:
+        """Failures so far; none when the file is missing or spoilt."""
+        raw = read_json(self._backoff) or {}
+        try:
+            return Backoff(int(raw["failures"]), float(raw["until"]), str(raw["error"]))
+        except (KeyError, TypeError, ValueError):
+            return Backoff()
+
+    def save_backoff(self, backoff: Backoff) -> None:
+        """Remember the failures, so that a restart does not hammer a sick server."""
+        if backoff.failures:
+            write_atomically(self._backoff, json.dumps(asdict(backoff)).encode(), durable=False)
+        else:
+            self._backoff.unlink(missing_ok=True)
+
+    # --- the request under way
+
+    def pending_request(self) -> WorkRequest | None:
+        """The request that was written but not answered: it goes out again as it is."""
+        return _read_request(self._request)
+
+    def save_request(self, request: WorkRequest) -> bytes:
+        """Write a request before it is sent; gives its body."""
+        body = encode_request(request)
+        write_atomically(self._request, body)
+        return body
+
+    def request_answered(self) -> None:
+        """Note that the pending request need not be sent again."""
+        with suppress(FileNotFoundError):
+            self._request.rename(self._answered)
+
+    def next_seqno(self) -> int:
+        """A number above all sent before.
+
+        Seconds since 1970 serve when the files are lost: nobody sends a request per second
+        for longer than that.
+        """
+        sent = [r.seqno for p in (self._request, self._answered) if (r := _read_request(p))]
+        return max(sent) + 1 if sent else int(time.time())
+
+
+def _read_request(path: Path) -> WorkRequest | None:
+    try:
+        return decode_request(path.read_bytes())
+    except (OSError, ProtocolError):
+        return None

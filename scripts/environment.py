@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""The one Python environment of all scripts: `.venv` in the checkout, made once and kept current.
+
+`scripts/environment.py KIND` makes it ready and prints its Python; KIND is `demo` or `dev`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+# What pip is told to install, and imports that show whether that is still there.
+_KINDS = {
+    "demo": (["-e", ".[server]", "matplotlib>=3.8"], "import gridbot, gridbot_server, matplotlib"),
+    "dev": (["-e", ".[server,overlay]", "--group", "dev"], "import gridbot, mypy, pytest"),
+}
+
+
+class InstallFailed(Exception):
+    """The environment could not be made; the message names the log to read."""
+
+
+def ready(checkout: Path, kind: str) -> Path | None:
+    """Return the environment's Python, or None when it must be installed first."""
+    python, stamp = _python(checkout), _stamp(checkout, kind)
+    if not stamp.exists() or stamp.read_text() != _wanted(checkout, kind):
+        return None
+    probe = subprocess.run([python, "-c", _KINDS[kind][1]], stderr=subprocess.DEVNULL)
+    return python if probe.returncode == 0 else None
+
+
+def install(checkout: Path, kind: str) -> Path:
+    """Make the environment, install GridBot from the checkout into it, return its Python."""
+    folder, python = checkout / ".venv", _python(checkout)
+    log = checkout / "demo-out" / "install.log"
+    log.parent.mkdir(exist_ok=True)
+    log.unlink(missing_ok=True)
+    if not python.exists():
+        _run([sys.executable, "-m", "venv", str(folder)], checkout, log)
+    pip = [str(python), "-m", "pip", "install"]
+    _run([*pip, "--upgrade", "pip>=25.1"], checkout, log)  # the first that knows --group
+    _run([*pip, *_KINDS[kind][0]], checkout, log)
+    _stamp(checkout, kind).write_text(_wanted(checkout, kind))
+    return python
+
+
+def _python(checkout: Path) -> Path:
+    return checkout / ".venv" / "bin" / "python"
+
+
+def _stamp(checkout: Path, kind: str) -> Path:
+    """The file that says what was installed: written last, so that half of it does not count."""
+    return checkout / ".venv" / f"gridbot-{kind}-installed"
+
+
+def _wanted(checkout: Path, kind: str) -> str:
+    project = (checkout / "pyproject.toml").read_bytes()
+    return hashlib.sha256(project + repr(_KINDS[kind]).encode()).hexdigest()
+
+
+def _run(command: Sequence[str], checkout: Path, log: Path) -> None:
+    with log.open("a") as output:
+        ended = subprocess.run(command, cwd=checkout, stdout=output, stderr=subprocess.STDOUT)
+    if ended.returncode != 0:
+        hint = " (on Debian: apt install python3-venv)" if "venv" in command else ""
+        raise InstallFailed(f"installing failed at `{' '.join(command)}`{hint}; read {log}")
+
+
+def main() -> int:
+    """Make the environment of the kind that is named, and print its Python."""
+    checkout = Path(__file__).resolve().parent.parent
+    if sys.version_info < (3, 11):  # noqa: UP036 - nothing has been installed yet that checks it
+        print(f"GridBot needs Python 3.11 or newer, not {sys.version.split()[0]}", file=sys.stderr)
+        return 1
+    try:
+        python = ready(checkout, sys.argv[1])
+        if python is None:
+            print("installing GridBot into .venv, which takes a minute", file=sys.stderr)
+            python = install(checkout, sys.argv[1])
+    except InstallFailed as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(python)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""Clients: join with a key, then speak with a token of their own."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+from flask import Blueprint
+from psycopg.types.json import Jsonb
+
+from gridbot_client.protocol import host_attributes
+from gridbot_server import auth, keys, sql
+from gridbot_server.api.schema import json_body
+from gridbot_server.bodies import ClientChange, Join
+from gridbot_server.db import Connection
+from gridbot_server.errors import Forbidden, RequestError
+from gridbot_server.services import connection
+
+SQL = sql.load("clients.sql")
+
+blueprint = Blueprint("clients", __name__, url_prefix="/api/v1/clients")
+
+Document = dict[str, Any]
+
+
+@blueprint.post("")
+@auth.rule("join")
+@json_body
+def join(json: Join) -> tuple[Document, int]:
+    """Register a client on a machine and give it its token, once."""
+    key = auth.key()
+    others = [name for name in json.accepts if name != key.owner_name]
+    if others and key.scope == "join":
+        raise Forbidden(f"a key that only joins clients cannot make them accept {others[0]}")
+    token, token_hash = keys.new_token()
+    with connection() as conn, conn.transaction():
+        host = _host(conn, key, json)
+        client = {
+            "hash": token_hash,
+            "host": host,
+            "owner": key.owner,
+            "accepts": _owner_ids(conn, others),
+            "grid": key.grid,
+        }
+        row = conn.execute(SQL["add_client"], client).fetchone()
+        assert row is not None
+        return {**_document(conn, row[0], key.owner_name), "token": token}, 201
+
+
+@blueprint.put("/self")
+@auth.rule("client")
+@json_body
+def change_self(json: ClientChange) -> Document:
+    """Describe the machine anew, change whose unsigned commands the client runs."""
+    client = auth.client()
+    with connection() as conn, conn.transaction():
+        if json.accepts is not None:
+            others = [name for name in json.accepts if name != client.owner_name]
+            accepts = {"client": client.id, "accepts": _owner_ids(conn, others)}
+            conn.execute(SQL["change_accepts"], accepts)
+        if json.host is not None:
+            ad = Jsonb(host_attributes(json.host))
+            conn.execute(SQL["change_host"], {"host": client.host, "ad": ad})
+        return _document(conn, client.id, client.owner_name)
+
+
+def _host(conn: Connection, key: auth.Key, json: Join) -> int:
+    machine = {
+        "identity": f"{key.owner_name}:{json.mac}",
+        "owner": key.owner,
+        "ad": Jsonb(host_attributes(json.host)),
+    }
+    row = conn.execute(SQL["host"], machine).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def _owner_ids(conn: Connection, names: Sequence[str]) -> list[int]:
+    found: dict[str, int] = dict(conn.execute(SQL["owners"], {"names": list(names)}).fetchall())
+    for name in names:
+        if name not in found:
+            raise RequestError(f"accepts: there is no owner {name}")
+    return sorted(found.values())
+
+
+def _document(conn: Connection, client: int, owner: str) -> Document:
+    row = conn.execute(SQL["project"]).fetchone()
+    assert row is not None
+    project_key = base64.b64encode(bytes.fromhex(row[0] or "")).decode()
+    return {"client": client, "owner": owner, "project_key": project_key, "epoch": row[1]}

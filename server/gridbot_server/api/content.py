@@ -1,0 +1,44 @@
+"""`GET /files/SHA256`: content by its hash, which whoever asks must know already."""
+
+from __future__ import annotations
+
+from flask import Blueprint, Response, request
+from werkzeug.exceptions import RequestedRangeNotSatisfiable
+from werkzeug.wsgi import FileWrapper
+
+from gridbot_server import auth
+from gridbot_server.api.access import is_sha256
+from gridbot_server.errors import NotFound
+from gridbot_server.files import CHUNK_BYTES
+from gridbot_server.services import current
+
+blueprint = Blueprint("content", __name__)
+
+
+@blueprint.get("/files/<sha256>")
+@auth.rule("content")
+def content(sha256: str) -> Response:
+    """Send the content, or the range of it that is asked for."""
+    return send_content(sha256)
+
+
+def send_content(sha256: str) -> Response:
+    """Answer with a file of the store; raise NotFound when it is not there."""
+    store = current().store
+    size = store.size(sha256) if is_sha256(sha256) else None
+    if size is None:
+        raise NotFound(f"there is no file {sha256[:64]!r}")
+    response = Response(
+        FileWrapper(store.open(sha256), CHUNK_BYTES),  # unlike gunicorn's, it seeks for ranges
+        mimetype="application/octet-stream",
+        direct_passthrough=True,
+    )
+    response.content_length = size
+    response.set_etag(sha256)
+    response.headers["Cache-Control"] = "private, no-transform"
+    try:
+        response.make_conditional(request, accept_ranges=True, complete_length=size)
+    except RequestedRangeNotSatisfiable:
+        response.close()
+        raise
+    return response

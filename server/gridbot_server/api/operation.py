@@ -1,0 +1,129 @@
+"""For operators: hosts, owners, keys, health, metrics."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from datetime import timedelta
+from importlib.metadata import version
+from typing import Any
+
+from flask import Blueprint, Response
+from psycopg.rows import dict_row
+
+from gridbot_server import auth, keys, sql
+from gridbot_server.api.access import mine, number_argument
+from gridbot_server.api.schema import json_body
+from gridbot_server.bodies import NewOwner, NewToken
+from gridbot_server.errors import Conflict, NotFound, RequestError
+from gridbot_server.services import connection, current
+
+SQL = sql.load("operation.sql")
+
+blueprint = Blueprint("operation", __name__)
+
+Document = dict[str, Any]
+
+# With less room than this on the disk, uploads and the database will fail soon.
+_LOW_DISK_BYTES = 512 << 20
+_GAUGES = {
+    "bots_running": "BOTs that have jobs left",
+    "jobs_unsent": "replicas that wait to be sent",
+    "replicas_running": "replicas in progress",
+    "clients_active": "clients that asked for work in the last ten minutes",
+}
+
+
+@blueprint.get("/health")
+@auth.rule("public")
+def health() -> Document:
+    """Tell whether the server works, and how much there is to do."""
+    return _health()
+
+
+@blueprint.get("/metrics")
+@auth.rule("operator")
+def metrics() -> Response:
+    """Give the gauges in Prometheus' text form."""
+    found = _health()
+    lines = [
+        f"# HELP gridbot_{name} {text}\n# TYPE gridbot_{name} gauge\ngridbot_{name} {found[name]}\n"
+        for name, text in _GAUGES.items()
+    ]
+    return Response("".join(lines), mimetype="text/plain")
+
+
+@blueprint.get("/api/v1/hosts")
+@auth.rule("user")
+def hosts() -> Document:
+    """List hosts, the latest seen first: an operator's list holds everybody's."""
+    values = {"mine": mine(), "limit": number_argument("limit", default=1000, most=10_000)}
+    return {"hosts": _rows("hosts", values)}
+
+
+@blueprint.get("/api/v1/owners")
+@auth.rule("operator")
+def owners() -> Document:
+    """List the owners."""
+    return {"owners": _rows("owners")}
+
+
+@blueprint.post("/api/v1/owners")
+@auth.rule("operator")
+@json_body
+def add_owner(json: NewOwner) -> tuple[Document, int]:
+    """Add an owner, who then needs a key."""
+    rows = _rows("add_owner", json.model_dump())
+    if not rows:
+        raise Conflict(f"there is an owner {json.name} already")
+    return rows[0], 201
+
+
+@blueprint.get("/api/v1/tokens")
+@auth.rule("user")
+def tokens() -> Document:
+    """List keys without the keys themselves, which nobody can see again."""
+    return {"tokens": _rows("tokens", {"mine": mine()})}
+
+
+@blueprint.post("/api/v1/tokens")
+@auth.rule("operator")
+@json_body
+def add_token(json: NewToken) -> tuple[Document, int]:
+    """Make a key for an owner and show it, once."""
+    found = _rows("owner_is_operator", {"name": json.owner})
+    if not found:
+        raise RequestError(f"owner: there is no owner {json.owner}, add it first")
+    if json.scope == "operator" and not found[0]["operator"]:
+        raise RequestError(f"scope: {json.owner} is no operator")
+    token, token_hash = keys.new_token()
+    seconds = json.expires_seconds
+    lifetime = None if seconds is None else timedelta(seconds=seconds)
+    values = {**json.model_dump(), "hash": token_hash, "lifetime": lifetime}
+    return {"id": _rows("add_token", values)[0]["id"], "token": token}, 201
+
+
+@blueprint.delete("/api/v1/tokens/<int:token>")
+@auth.rule("user")
+def revoke_token(token: int) -> Document:
+    """Revoke a key at once; the clients that joined with it stay."""
+    if not _rows("revoke_token", {"token": token, "mine": mine()}):
+        raise NotFound(f"there is no key {token}")
+    return {"id": token, "revoked": True}
+
+
+def _health() -> Document:
+    found = _rows("health")[0]
+    is_low = shutil.disk_usage(current().settings.data).free < _LOW_DISK_BYTES
+    project_key = base64.b64encode(bytes.fromhex(found["project_key"] or "")).decode()
+    return {
+        **found,
+        "project_key": project_key,
+        "status": "degraded" if is_low else "ok",
+        "version": version("gridbot"),
+    }
+
+
+def _rows(query: str, values: Document | None = None) -> list[Document]:
+    with connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(SQL[query], values).fetchall()

@@ -1,0 +1,42 @@
+"""Pages of a long answer: as large as is fast, as small as memory wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from psycopg.rows import TupleRow
+
+FIRST_PAGE, LARGEST_PAGE = 50, 2000
+# Rows with outputs inside can be large: pages grow while they stay well below this.
+PAGE_BYTES = 8 << 20
+
+
+def by_cursor(
+    fetch: Callable[[int, int], list[TupleRow]], after: int, limit: int
+) -> Iterator[list[TupleRow]]:
+    """Yield pages until one is empty; `fetch(after, count)` gives those behind the cursor.
+
+    The cursor is the first column of the last row.  A row's last column is its content.
+    """
+    count = FIRST_PAGE
+    while limit > 0:
+        page = fetch(after, min(count, limit))
+        if not page:
+            return
+        yield page
+        limit -= _distinct(page)
+        after = page[-1][0]
+        count = next_count(count, sum(len(row[-1] or b"") for row in page))
+
+
+def next_count(count: int, content_bytes: int) -> int:
+    """Return how many to ask for after a page of `count` that held so many bytes."""
+    if content_bytes > PAGE_BYTES:
+        return max(1, count // 2)
+    if content_bytes * 4 < PAGE_BYTES:
+        return min(LARGEST_PAGE, count * 4)
+    return count
+
+
+def _distinct(page: list[TupleRow]) -> int:
+    return len({row[0] for row in page})

@@ -1,0 +1,138 @@
+"""Who asks, and whether they may: every route carries one of the rules of this module.
+
+The rules are marks; `authenticate` runs before each request and enforces them, so that a
+route without a mark answers nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
+
+from flask import current_app, g, request
+from psycopg.rows import class_row
+
+from gridbot_server import keys, services, sql
+from gridbot_server.db import Connection
+from gridbot_server.errors import Forbidden, InternalError, Unauthorized
+
+SQL = sql.load("auth.sql")
+
+View = TypeVar("View", bound=Callable[..., Any])
+Rule = Literal["public", "engine", "client", "content", "join", "user", "operator"]
+
+# Each scope may do what those below it may.
+_SCOPES = ("join", "user", "operator")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A person's key, or one that only joins clients."""
+
+    id: int
+    owner: int
+    owner_name: str
+    scope: str
+    grid: str | None
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it may see and change what belongs to others."""
+        return self.scope == "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A running client, by its own token."""
+
+    id: int
+    host: int
+    owner: int
+    owner_name: str
+
+
+def rule(name: Rule) -> Callable[[View], View]:
+    """Mark a view with who may call it.
+
+    `join`, `user`, `operator`: a key of at least that scope.  `client`: a client's token.
+    `content`: either, for whoever knows a content's hash.  `engine`: the view itself hands the
+    token on, to be looked up together with the rest.  `public`: everybody.
+    """
+
+    def mark(view: View) -> View:
+        view.auth_rule = name  # type: ignore[attr-defined]  # any function can carry a mark
+        return view
+
+    return mark
+
+
+def authenticate() -> None:
+    """Enforce the rule of the route that was asked for; raise Unauthorized or Forbidden."""
+    if request.endpoint is None:  # no such route: there is nothing to guard
+        return
+    view = current_app.view_functions[request.endpoint]
+    match getattr(view, "auth_rule", None):
+        case "public" | "engine":
+            pass
+        case "client":
+            g.client = _client()
+        case "content":
+            _key_or_client()
+        case "join" | "user" | "operator" as scope:
+            g.key = _key(scope)
+        case _:
+            raise InternalError(f"the route {request.endpoint} has no auth rule")
+
+
+def key() -> Key:
+    """Return the key that this request was made with."""
+    return cast(Key, g.key)
+
+
+def client() -> Client:
+    """Return the client that makes this request."""
+    return cast(Client, g.client)
+
+
+def bearer_hash() -> bytes:
+    """Return the hash of the request's token; raise Unauthorized when there is none."""
+    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthorized("this needs a key: send the header Authorization: Bearer KEY")
+    return keys.token_hash(token.strip())
+
+
+def _key(scope: str) -> Key:
+    with services.connection() as conn:
+        found = _find_key(conn, bearer_hash())
+    if found is None:
+        raise Unauthorized("the key is unknown, expired or revoked")
+    if _SCOPES.index(found.scope) < _SCOPES.index(scope):
+        raise Forbidden(f"this needs a key of scope {scope}, this one has {found.scope}")
+    return found
+
+
+def _client() -> Client:
+    with services.connection() as conn:
+        found = _find_client(conn, bearer_hash())
+    if found is None:
+        raise Unauthorized("the client's token is unknown, expired or revoked: join again")
+    return found
+
+
+def _key_or_client() -> None:
+    token = bearer_hash()
+    with services.connection() as conn:
+        if _find_client(conn, token) is None and _find_key(conn, token) is None:
+            raise Unauthorized("the token is unknown, expired or revoked")
+
+
+def _find_key(conn: Connection, token: bytes) -> Key | None:
+    with conn.cursor(row_factory=class_row(Key)) as cursor:
+        return cursor.execute(SQL["key"], {"hash": token}).fetchone()
+
+
+def _find_client(conn: Connection, token: bytes) -> Client | None:
+    with conn.cursor(row_factory=class_row(Client)) as cursor:
+        return cursor.execute(SQL["client"], {"hash": token}).fetchone()

@@ -1,0 +1,28 @@
+"""Directories and small files, written so that neither a crash nor another user gets in."""
+
+import os
+from pathlib import Path
+
+
+def make_directory(path: Path, mode: int = 0o711) -> None:
+    """Make a directory and its missing parents with `mode`, whatever the umask.
+
+    One that is there already and empty is taken as ours; any other keeps the mode it has.
+    """
+    if not path.parent.exists():
+        make_directory(path.parent)
+    path.mkdir(exist_ok=True)
+    if not any(path.iterdir()):
+        path.chmod(mode)
+
+
+def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
+    """Replace a small file so that a reader or a crash sees the old text or the new one."""
+    fresh = path.with_name(path.name + ".new")
+    fresh.unlink(missing_ok=True)
+    with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "w") as file:
+        os.fchmod(file.fileno(), mode)  # whatever the umask
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)

@@ -1,0 +1,109 @@
+"""Every error that the server raises on purpose; one handler turns them into JSON."""
+
+from http import HTTPStatus
+
+
+class GridbotError(Exception):
+    """Base of the server's own errors; never raised itself.
+
+    `extra` joins the JSON answer; `retry` says whether the same request may succeed later.
+    """
+
+    status = HTTPStatus.INTERNAL_SERVER_ERROR
+    retry = False
+
+    def __init__(self, detail: str, **extra: object) -> None:
+        super().__init__(detail)
+        self.detail, self.extra = detail, extra
+
+
+class RequestError(GridbotError):
+    """The request is wrong and will stay wrong."""
+
+    status = HTTPStatus.BAD_REQUEST
+
+
+class PolicyError(RequestError):
+    """A policy does not parse or is no policy; `pretty` shows where."""
+
+
+class Unauthorized(RequestError):
+    """The token is missing, unknown, expired or revoked."""
+
+    status = HTTPStatus.UNAUTHORIZED
+
+
+class Forbidden(RequestError):
+    """The token is good, but its scope does not suffice."""
+
+    status = HTTPStatus.FORBIDDEN
+
+
+class QuotaExceeded(Forbidden):
+    """The owner would have more jobs in unfinished BOTs than is allowed."""
+
+
+class NotFound(RequestError):
+    """There is no such thing, or it is another owner's."""
+
+    status = HTTPStatus.NOT_FOUND
+
+
+class Conflict(RequestError):
+    """The thing is not in a state that allows this."""
+
+    status = HTTPStatus.CONFLICT
+
+
+class WrongOffset(Conflict):
+    """The sender and the server disagree on how much has arrived; `extra` says where to go on."""
+
+
+class MissingFiles(Conflict):
+    """Files that a submission names have not been uploaded; `missing` lists their hashes."""
+
+
+class Gone(RequestError):
+    """What this belonged to is no longer there, so it is no longer wanted."""
+
+    status = HTTPStatus.GONE
+
+
+class LengthRequired(RequestError):
+    """A body came without Content-Length where its size must be known beforehand."""
+
+    status = HTTPStatus.LENGTH_REQUIRED
+
+
+class TooLarge(RequestError):
+    """Something is larger than its limit."""
+
+    status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+
+
+class HashMismatch(RequestError):
+    """An upload is complete but hashes to something else; it was discarded."""
+
+    status = HTTPStatus.UNPROCESSABLE_ENTITY
+
+
+class ServerBusy(GridbotError):
+    """The server cannot do this now; ask again later."""
+
+    status, retry = HTTPStatus.SERVICE_UNAVAILABLE, True
+
+
+class UploadBusy(ServerBusy):
+    """Another request is writing the same upload."""
+
+
+class StoreFull(ServerBusy):
+    """The disk below the file store has no room."""
+
+
+class DatabaseAway(ServerBusy):
+    """The database does not answer, as while it restarts."""
+
+
+class InternalError(GridbotError):
+    """A defect of the server; the log has the details."""

@@ -1,0 +1,25 @@
+"""Gunicorn's settings, from those of the server whose data directory the environment names."""
+
+import os
+from pathlib import Path
+
+from gridbot_server.settings import DATA_VARIABLE, Settings
+
+_settings = Settings.load(Path(os.environ[DATA_VARIABLE]))
+
+bind = _settings.bind
+worker_class = "gthread"
+workers = _settings.web_workers
+threads = _settings.web_threads
+keepalive = 30  # seconds; longer than clients wait between small requests
+timeout = 60  # seconds without a heartbeat before a worker is killed
+graceful_timeout = 8  # seconds; the supervisor waits 10
+
+limit_request_line = 4094
+limit_request_fields = 64
+limit_request_field_size = 8190
+
+worker_tmp_dir = "/dev/shm"  # noqa: S108  a heartbeat on a busy disk would stall its worker
+accesslog = None
+errorlog = "-"
+control_socket_disable = True  # it would lie in the user's home, one for all servers

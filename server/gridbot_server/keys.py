@@ -1,0 +1,67 @@
+"""The project's Ed25519 key, which signs manifests, and the tokens of people and clients."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+    load_pem_private_key,
+)
+
+from gridbot_client.signatures import CONTEXT
+
+
+class KeyFileError(ValueError):
+    """A file does not hold the private key that it should."""
+
+
+def create(path: Path) -> None:
+    """Make a new project key at `path`, readable by its owner only; never overwrites one."""
+    text = Ed25519PrivateKey.generate().private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    )
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def load_private(path: Path) -> Ed25519PrivateKey:
+    """Read the private key; raise KeyFileError for any other content, OSError for none."""
+    try:
+        key = load_pem_private_key(path.read_bytes(), password=None)
+    except (ValueError, TypeError):
+        raise KeyFileError(f"{path} holds no private key in PEM form; restore it") from None
+    if not isinstance(key, Ed25519PrivateKey):
+        raise KeyFileError(f"{path} holds a key that is not Ed25519; restore the project's own")
+    return key
+
+
+def public_bytes(path: Path) -> bytes:
+    """Return the public half of the key at `path`: 32 bytes."""
+    return load_private(path).public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def sign_manifest(private: Ed25519PrivateKey, text: str) -> bytes:
+    """Return the project's signature over a manifest's text."""
+    return private.sign(CONTEXT + text.encode())
+
+
+def new_token() -> tuple[str, bytes]:
+    """Return a new token and what the database keeps of it."""
+    token = "gb_" + secrets.token_urlsafe(32)
+    return token, token_hash(token)
+
+
+def token_hash(token: str) -> bytes:
+    """Return the SHA-256 of a token, by which it is found."""
+    return hashlib.sha256(token.encode()).digest()

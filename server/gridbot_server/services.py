@@ -1,0 +1,105 @@
+"""What the views of one web process share: settings, database pool, file store, engine."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+from flask import current_app
+from psycopg_pool import ConnectionPool
+
+from gridbot_server import db
+from gridbot_server.files import Store
+from gridbot_server.settings import Settings
+
+# The views' threads share few connections: a view holds one for milliseconds.
+_CONNECTIONS = 8
+_WAIT_SECONDS = 5.0
+
+
+class Engine(Protocol):
+    """Answers hosts' requests for work, many in one transaction."""
+
+    def handle(self, token_hash: bytes, body: bytes) -> bytes:
+        """Return the reply to one `POST /rpc`; raise the errors of `errors`."""
+
+    def close(self) -> None:
+        """Finish what is queued, then stop."""
+
+
+@dataclass
+class Services:
+    """Made with the application, opened on first use: after gunicorn has forked."""
+
+    settings: Settings
+    make_engine: Callable[[], Engine]
+    store: Store = field(init=False)
+    uploads: threading.BoundedSemaphore = field(init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _pool: ConnectionPool[db.Connection] | None = None
+    _engine: Engine | None = None
+    _pid: int = 0
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.settings.files, self.settings.uploads)
+        # Slow uploads must leave threads to the requests for work.
+        self.uploads = threading.BoundedSemaphore(max(1, self.settings.web_threads // 2))
+
+    @property
+    def pool(self) -> ConnectionPool[db.Connection]:
+        """Return this process's connections, opening them on first use."""
+        if self._pool is None or self._pid != os.getpid():
+            with self._lock:
+                if self._pool is None or self._pid != os.getpid():
+                    self._pool, self._pid = _open_pool(self.settings), os.getpid()
+        return self._pool
+
+    @property
+    def engine(self) -> Engine:
+        """Return this process's engine, made on first use."""
+        with self._lock:
+            if self._engine is None:
+                self._engine = self.make_engine()
+        return self._engine
+
+    def close(self) -> None:
+        """Stop the engine, give the connections back; the next request opens them again."""
+        with self._lock:
+            if self._engine is not None:
+                self._engine.close()
+                self._engine = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+def current() -> Services:
+    """Return the services of the application that serves this request."""
+    return cast(Services, current_app.extensions["gridbot"])
+
+
+@contextmanager
+def connection() -> Iterator[db.Connection]:
+    """Borrow a connection; each statement is its own transaction unless one is begun."""
+    with current().pool.connection() as conn:
+        yield conn
+
+
+def _open_pool(settings: Settings) -> ConnectionPool[db.Connection]:
+    # The check at checkout replaces connections that a restarted PostgreSQL has closed.
+    return ConnectionPool(
+        settings.dsn_or_embedded,
+        kwargs={"application_name": "gridbot web", "options": db.TIMEOUTS, "autocommit": True},
+        min_size=1,
+        max_size=_CONNECTIONS,
+        timeout=_WAIT_SECONDS,
+        reconnect_timeout=_WAIT_SECONDS,  # then the next request tries anew, without its backoff
+        max_idle=300.0,
+        check=ConnectionPool.check_connection,
+        name="gridbot web",
+        open=True,
+    )

@@ -1,0 +1,192 @@
+"""Every knob of a server, and where each thing lies in its data directory."""
+
+import hashlib
+import ipaddress
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Self, cast
+
+from gridbot_server.disk import make_directory, write_atomically
+from gridbot_server.postgres import Postgres
+
+# Names the data directory in the environment of every process of a server.
+DATA_VARIABLE = "GRIDBOT_SERVER_DATA"
+
+
+class SettingsError(ValueError):
+    """A knob has a value that no server can run with; the message says what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """One field per knob; `<data>/settings.json` keeps all but `data`."""
+
+    data: Path  # the data directory; absolute
+    bind: str = "127.0.0.1:8765"  # address:port that gunicorn listens on
+    public_url: str | None = None  # what clients are told; None = http://bind
+    dsn: str | None = None  # libpq connection string; None = the embedded PostgreSQL
+    sign_on_submit: bool = False  # the server signs what its operator submits
+    behind_proxy: bool = False  # a proxy in front of `bind` speaks TLS with the world
+
+    web_workers: int = 2  # gunicorn's processes
+    web_threads: int = 32  # requests served at once by each of them
+    max_body_bytes: int = 16 << 20  # of one request that is not a file
+    max_jobs_bytes: int = 32 << 20  # of one request that brings jobs
+    max_input_bytes: int = 4 << 30  # of one file that a scientist uploads
+    max_output_bytes: int = 1 << 30  # of one file that a replica uploads
+    buffer_slots: int = 4096  # jobs that the scheduling buffer holds
+    slot_bytes: int = 2048  # of one slot, header included
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def url(self) -> str:
+        """The URL that clients are told."""
+        return self.public_url or self.local_url
+
+    @property
+    def local_url(self) -> str:
+        """The URL at which this machine reaches the server, past any proxy."""
+        host, port = split_bind(self.bind)
+        reachable = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104
+        return f"http://[{reachable}]:{port}" if ":" in reachable else f"http://{reachable}:{port}"
+
+    @property
+    def dsn_or_embedded(self) -> str:
+        """The connection string of the database in use."""
+        return self.dsn or Postgres(self.data).dsn
+
+    @property
+    def buffer_path(self) -> Path:
+        """The shared scheduling buffer; in memory, so its name must tell servers apart."""
+        digest = hashlib.sha256(os.fsencode(self.data)).hexdigest()[:16]
+        return Path(f"/dev/shm/gridbot-{digest}.buffer")  # noqa: S108
+
+    @property
+    def lock_path(self) -> Path:
+        """Locked by the supervisor while it runs."""
+        return self.data / "lock"
+
+    @property
+    def endpoint_path(self) -> Path:
+        """There while the server is healthy: its url, pid and data directory."""
+        return self.data / "endpoint.json"
+
+    @property
+    def operator_key_path(self) -> Path:
+        """The operator's token, for the owner's eyes only."""
+        return self.data / "operator.key"
+
+    @property
+    def project_key_path(self) -> Path:
+        """The private key that signs application manifests, for the owner's eyes only."""
+        return self.data / "project.key"
+
+    @property
+    def files(self) -> Path:
+        """Content, by digest."""
+        return self.data / "files"
+
+    @property
+    def uploads(self) -> Path:
+        """Files of which only a part has arrived."""
+        return self.data / "uploads"
+
+    @property
+    def run(self) -> Path:
+        """Sockets and process records: worthless after a reboot."""
+        return self.data / "run"
+
+    @property
+    def log(self) -> Path:
+        """One log file per process."""
+        return self.data / "log"
+
+    def make_directories(self) -> None:
+        """Make the data directory and those below it; leave any other directory's mode alone."""
+        make_directory(self.data)
+        make_directory(self.run)
+        for private in (self.files, self.uploads, self.log):
+            make_directory(private, 0o700)
+
+    def save(self) -> None:
+        """Write `settings.json`, at once or not at all; it may hold the database's password."""
+        knobs = {name: value for name, value in asdict(self).items() if name != "data"}
+        write_atomically(_path(self.data), json.dumps(knobs, indent=2) + "\n")
+
+    @classmethod
+    def load(cls, data: Path) -> Self:
+        """Read what `save` wrote, or the defaults; a misspelt knob is an error, not a surprise."""
+        path = _path(data)
+        try:
+            knobs = json.loads(path.read_text()) if path.exists() else {}
+        except ValueError as error:
+            raise SettingsError(f"{path} is not JSON: {error}; repair it or delete it") from None
+        known = {field.name for field in fields(cls)} - {"data"}
+        for name in knobs:
+            if name not in known:
+                raise SettingsError(
+                    f"{path} sets {name}, which is no setting; known are {', '.join(sorted(known))}"
+                )
+        return cls(data=data.absolute(), **knobs)
+
+
+def default_data(environment: Mapping[str, str], uid: int) -> Path:
+    """Return where a server keeps its data when nobody says otherwise."""
+    if chosen := environment.get("GRIDBOT_DATA"):
+        return Path(chosen).absolute() / "server"
+    if uid == 0:
+        return Path("/var/lib/gridbot/server")
+    share = environment.get("XDG_DATA_HOME") or Path(environment.get("HOME", "~")) / ".local/share"
+    return Path(share).expanduser() / "gridbot" / "server"
+
+
+def split_bind(bind: str) -> tuple[str, int]:
+    """Split `address:port` or `[address]:port`."""
+    host, _, port = bind.rpartition(":")
+    if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
+        raise SettingsError(f"cannot bind to {bind!r}: say ADDRESS:PORT, such as 127.0.0.1:8765")
+    return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def _path(data: Path) -> Path:
+    return data / "settings.json"
+
+
+def _check(settings: Settings) -> None:
+    for field in fields(settings):
+        _check_type(field.name, cast(type[object], field.type), getattr(settings, field.name))
+    host, _ = split_bind(settings.bind)
+    if _is_loopback(host):
+        return
+    if not settings.behind_proxy:
+        raise SettingsError(
+            f"binding to {settings.bind} would show keys and results to the network: put a proxy"
+            " that speaks TLS in front and add --behind-proxy, or bind to 127.0.0.1"
+        )
+    if settings.public_url is None:
+        raise SettingsError(
+            f"clients cannot guess the proxy in front of {settings.bind}:"
+            " add --url https://…, the URL at which they reach it"
+        )
+
+
+def _check_type(name: str, kind: type[object], value: object) -> None:
+    if kind is int and (type(value) is not int or value < 1):
+        raise SettingsError(f"{name} must be a whole number above 0, not {value!r}")
+    if not isinstance(value, kind):
+        wanted = "true or false" if kind is bool else "a text"
+        raise SettingsError(f"{name} must be {wanted}, not {value!r}")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

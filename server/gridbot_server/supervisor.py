@@ -1,0 +1,383 @@
+"""The master: starts a server's processes in order, restarts those that die, stops them all."""
+
+import fcntl
+import http.client
+import json
+import logging
+import os
+import queue
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import FrameType
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+import psycopg
+
+from gridbot_server import setup
+from gridbot_server.disk import write_atomically
+from gridbot_server.postgres import Postgres
+from gridbot_server.postgres_binaries import PostgresError
+from gridbot_server.processes import (
+    Child,
+    Record,
+    kill_group,
+    last_lines,
+    load_records,
+    own_record,
+    save_records,
+    spawn,
+    stop_group,
+    stop_leftover,
+)
+from gridbot_server.settings import DATA_VARIABLE, Settings, SettingsError, split_bind
+
+log = logging.getLogger(__name__)
+
+FIRST_DELAY, LONGEST_DELAY = 0.2, 60.0  # seconds before a dead child starts again
+STEADY_SECONDS = 60.0  # a child that stayed up so long has no past
+START_SECONDS = 60.0  # until the server must answer, once its database does
+SETTLE_SECONDS = 1.0  # all must have stayed up before the start counts as one
+HOPELESS_DEATHS = 3  # of one child before the server ever answered
+
+
+class StartError(Exception):
+    """The server cannot start; the message says why and where to look."""
+
+
+# Failures that one line explains; all others are defects and show where they are.
+EXPECTED = (StartError, PostgresError, SettingsError, psycopg.OperationalError)
+
+
+class _Quit(BaseException):
+    """Somebody asked the supervisor to stop."""
+
+
+def next_delay(previous: float, up_seconds: float) -> float:
+    """Return how long a dead child waits (seconds), given its last wait and how long it lived."""
+    if previous == 0 or up_seconds >= STEADY_SECONDS:
+        return FIRST_DELAY
+    return min(LONGEST_DELAY, 2 * previous)
+
+
+@dataclass(slots=True)
+class _Service:
+    """A child and its life so far; times are monotonic seconds."""
+
+    child: Child
+    process: subprocess.Popen[bytes] | None = None
+    record: Record | None = None
+    started_at: float = 0.0
+    due_at: float = 0.0
+    delay: float = 0.0
+    deaths: int = 0
+
+    def died(self, now: float) -> None:
+        """Note a death and when to start again."""
+        self.process = None
+        self.deaths += 1
+        self.delay = next_delay(self.delay, now - self.started_at)
+        self.due_at = now + self.delay
+
+
+class Supervisor:
+    """Runs one server until it is told to stop; `lock` is what `take_lock` gave."""
+
+    def __init__(
+        self, settings: Settings, lock: int, children: Sequence[Child], database: Postgres | None
+    ) -> None:
+        self._settings = settings
+        self._lock = lock
+        self._children = children
+        self._database = database
+        self._services: list[_Service] = []
+        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def run(self, prepare: Callable[[Settings], None], on_healthy: Callable[[], None]) -> None:
+        """Start everything, call `on_healthy`, keep it running until SIGTERM or SIGINT.
+
+        `prepare` is called when the database answers and before anything uses it.  Raises
+        StartError or PostgresError, with all stopped again, when the server never gets healthy.
+        """
+        self._listen_to_signals()
+        _sign(self._lock)
+        try:
+            take_over(self._settings)
+            _refuse_taken_address(self._settings)
+            self._start_database()
+            prepare(self._settings)
+            self._start(self._children)
+            self._await_health()
+            self._announce()
+            on_healthy()
+            while True:
+                self._sleep(self._tend())
+        except _Quit:
+            log.info("told to stop")
+        finally:
+            self._stop()
+
+    def _listen_to_signals(self) -> None:
+        def quit_once(_number: int, _frame: FrameType | None) -> None:
+            _ignore_signals()
+            raise _Quit
+
+        signal.signal(signal.SIGTERM, quit_once)
+        signal.signal(signal.SIGINT, quit_once)
+        # A simple queue is the one that a signal handler may put into.
+        signal.signal(signal.SIGCHLD, lambda _number, _frame: self._wake.put(None))
+
+    def _start_database(self) -> None:
+        if not self._database:
+            return
+        self._start([self._database.prepare()])
+        process = self._services[0].process
+        assert process
+        try:
+            self._database.wait_ready(process)
+        except PostgresError as error:
+            raise StartError(f"{error}; {self._log_ends('postgresql')}") from None
+
+    def _start(self, children: Sequence[Child]) -> None:
+        for child in children:
+            service = _Service(child)
+            self._services.append(service)
+            self._spawn(service)
+
+    def _spawn(self, service: _Service) -> None:
+        def record(pid: int) -> None:
+            now = datetime.now(UTC)
+            service.record = Record.of(service.child, pid, now, service.deaths)
+            records = [known.record for known in self._services if known.record]
+            save_records(_records_path(self._settings), records)
+
+        log.info("starting %s", service.child.name)
+        service.started_at = time.monotonic()
+        service.process = spawn(service.child, self._log(service.child.name), record)
+
+    def _tend(self) -> float | None:
+        """Reap the dead and start those that are due; return seconds until the next is."""
+        for service in self._services:
+            now = time.monotonic()
+            if service.process:
+                self._reap(service, now)
+            elif now >= service.due_at:
+                self._restart(service, now)
+        waiting = [service.due_at for service in self._services if not service.process]
+        return max(0.0, min(waiting) - time.monotonic()) if waiting else None
+
+    def _reap(self, service: _Service, now: float) -> None:
+        assert service.process
+        if (code := service.process.poll()) is None:
+            return
+        kill_group(service.process.pid)  # what it left would hold its port, or its work
+        service.died(now)
+        log.warning(
+            "%s ended with code %d; starts again in %.1f s", service.child.name, code, service.delay
+        )
+
+    def _restart(self, service: _Service, now: float) -> None:
+        try:
+            self._spawn(service)
+        except OSError as error:  # such as a full disk: it may pass
+            service.died(now)
+            log.error("cannot start %s: %s", service.child.name, error)
+
+    def _sleep(self, seconds: float | None) -> None:
+        """Sleep until a child dies, at most `seconds`."""
+        with suppress(queue.Empty):
+            self._wake.get(timeout=seconds)
+
+    def _await_health(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while not self._has_settled() or health(self._settings) is None:
+            self._tend()
+            for service in self._services:
+                if service.deaths >= HOPELESS_DEATHS:
+                    name = service.child.name
+                    raise StartError(f"{name} keeps ending; {self._log_ends(name)}")
+            if time.monotonic() > deadline:
+                raise StartError(
+                    f"{self._settings.local_url}/health does not answer after {START_SECONDS:g} s;"
+                    f" {self._log_ends(self._children[0].name)}"
+                )
+            self._sleep(0.1)
+
+    def _has_settled(self) -> bool:
+        now = time.monotonic()
+        return all(
+            service.process and now - service.started_at >= SETTLE_SECONDS
+            for service in self._services
+        )
+
+    def _announce(self) -> None:
+        settings = self._settings
+        endpoint = {"url": settings.url, "pid": os.getpid(), "data": str(settings.data)}
+        write_atomically(settings.endpoint_path, json.dumps(endpoint) + "\n")
+        log.info("serving at %s", settings.url)
+
+    def _stop(self) -> None:
+        """Stop all in reverse order; a second signal does not cut it short."""
+        _ignore_signals()
+        self._settings.endpoint_path.unlink(missing_ok=True)
+        for service in reversed(self._services):
+            if service.process:
+                log.info("stopping %s", service.child.name)
+                stop_group(service.process.pid, service.child.stop_signals)
+                service.process.poll()
+        if self._database:
+            self._database.release()
+        _forget(self._settings)
+
+    def _log(self, name: str) -> Path:
+        return self._settings.log / f"{name}.log"
+
+    def _log_ends(self, name: str) -> str:
+        path = self._log(name)
+        return "\n  ".join([f"{path} ends:", *last_lines(path, 10)])
+
+
+def children(settings: Settings, environment: Mapping[str, str]) -> list[Child]:
+    """List the processes of a server, in the order in which they start."""
+    configuration = str(Path(__file__).with_name("gunicorn_conf.py"))
+    data = str(settings.data)
+    programs = {
+        "gunicorn": ["gunicorn", "-c", configuration, "gridbot_server.app:create_app()"],
+        "feeder": ["gridbot_server.feeder", "--data", data],
+        "daemons": ["gridbot_server.daemons", "--data", data],
+    }
+    return [
+        Child(
+            name=name,
+            argv=[sys.executable, "-m", *program],
+            env={**environment, DATA_VARIABLE: data},
+            directory=settings.data,
+        )
+        for name, program in programs.items()
+    ]
+
+
+def take_lock(settings: Settings) -> int:
+    """Lock the data directory for as long as the returned descriptor is open, or StartError."""
+    lock = os.open(settings.lock_path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        found = supervisor_record(settings)
+        holder = f"pid {found.pid}" if found else "just starting"
+        raise StartError(
+            f"the server in {settings.data} is already running ({holder}) at {settings.url}"
+        ) from None
+    return lock
+
+
+def supervisor_record(settings: Settings) -> Record | None:
+    """Return the supervisor that runs, or None."""
+    text = settings.lock_path.read_text() if settings.lock_path.exists() else ""
+    record = Record(**json.loads(text)) if text else None
+    return record if record and record.is_alive() else None
+
+
+def child_records(settings: Settings) -> list[Record]:
+    """Return the children of the supervisor, or those that a killed one left."""
+    return load_records(_records_path(settings))
+
+
+def take_over(settings: Settings) -> list[str]:
+    """Stop what a killed supervisor left running; return the names.  The caller holds the lock."""
+    settings.endpoint_path.unlink(missing_ok=True)
+    stopped = []
+    for record in reversed(child_records(settings)):
+        if stop_leftover(record, (DATA_VARIABLE, str(settings.data))):
+            log.warning("stopped %s (pid %d), left by a killed server", record.name, record.pid)
+            stopped.append(record.name)
+    _forget(settings)
+    return stopped
+
+
+def health(settings: Settings) -> dict[str, Any] | None:
+    """Return what GET /health answers, or None if it is not a 200."""
+    place = urlsplit(settings.local_url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=5)
+    try:
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        body = answer.read()
+        return dict(json.loads(body)) if answer.status == http.HTTPStatus.OK else None
+    except (OSError, http.client.HTTPException, ValueError):
+        return None
+    finally:
+        connection.close()
+
+
+def serve(settings: Settings, lock: int, on_healthy: Callable[[], None]) -> None:
+    """Run a whole server in the foreground; `lock` is what `take_lock` gave."""
+    os.umask(0o077)
+    database = None if settings.dsn else Postgres(settings.data)
+    supervisor = Supervisor(settings, lock, children(settings, os.environ), database)
+    supervisor.run(setup.prepare, on_healthy)
+
+
+def _records_path(settings: Settings) -> Path:
+    return settings.run / "children.json"
+
+
+def _forget(settings: Settings) -> None:
+    """Remove what only means something while the processes run."""
+    buffer = settings.buffer_path
+    # Beside the buffer lie its locks and its bell.
+    for path in (_records_path(settings), *buffer.parent.glob(f"{buffer.stem}.*")):
+        path.unlink(missing_ok=True)
+
+
+def _sign(lock: int) -> None:
+    """Write into the lock who holds it."""
+    record = own_record("supervisor", datetime.now(UTC))
+    os.ftruncate(lock, 0)
+    os.pwrite(lock, json.dumps(asdict(record)).encode(), 0)
+
+
+def _refuse_taken_address(settings: Settings) -> None:
+    host, port = split_bind(settings.bind)
+    try:
+        socket.create_server((host, port), family=_family(host)).close()
+    except OSError as error:
+        raise StartError(
+            f"cannot listen on {settings.bind} ({error.strerror}): choose another by --bind"
+        ) from None
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def _ignore_signals() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+@click.command()
+@click.option("--data", type=click.Path(path_type=Path), required=True)
+@click.option("--lock", type=int, help="A descriptor of the lock, taken by whoever starts us.")
+def main(data: Path, lock: int | None) -> None:
+    """Run the server whose settings are in the data directory."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    try:
+        settings = Settings.load(data)
+        serve(settings, take_lock(settings) if lock is None else lock, lambda: None)
+    except EXPECTED as error:
+        raise click.ClickException(str(error)) from None
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,85 @@
+"""PostgreSQL for tests: the launcher that the server uses, and a fresh database per test."""
+
+import os
+import shutil
+import tempfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from gridbot_server import db
+from gridbot_server.postgres import Postgres
+from gridbot_server.postgres_binaries import PostgresError
+
+
+@pytest.fixture
+def private_directory() -> Iterator[Path]:
+    """A directory with a short path that PostgreSQL's own user can enter, unlike pytest's."""
+    path = Path(tempfile.mkdtemp(prefix="gridbot-test-", dir="/tmp"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """Connection string of a server whose superuser we are: GRIDBOT_TEST_DSN, or our own."""
+    if given := os.environ.get("GRIDBOT_TEST_DSN"):
+        yield given
+        return
+    directory = Path(tempfile.mkdtemp(prefix="gridbot-test-", dir="/tmp"))
+    directory.chmod(0o711)
+    server = Postgres(directory, durable=False)
+    try:
+        server.wait_ready(server.start(directory / "postgresql.log"))
+        yield server.dsn
+    except PostgresError as error:
+        if "CI" in os.environ:
+            raise
+        pytest.skip(str(error))
+    finally:
+        server.stop()
+        shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def template(postgres: str) -> Iterator[str]:
+    """Name of a database that was migrated once, to be copied by each test."""
+    name = f"gridbot_template_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    with db.connect(make_conninfo(postgres, dbname=name), autocommit=True) as conn:
+        db.migrate(conn)
+    yield name
+    _drop(postgres, name)
+
+
+@pytest.fixture
+def dsn(postgres: str, template: str) -> Iterator[str]:
+    """Connection string of a fresh, migrated database."""
+    name = f"gridbot_test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(
+            sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                sql.Identifier(name), sql.Identifier(template)
+            )
+        )
+    yield make_conninfo(postgres, dbname=name)
+    _drop(postgres, name)
+
+
+@pytest.fixture
+def conn(dsn: str) -> Iterator[db.Connection]:
+    """A connection to the test's own database, autocommit as the daemons use it."""
+    with db.connect(dsn, autocommit=True) as connection:
+        yield connection
+
+
+def _drop(postgres: str, name: str) -> None:
+    with psycopg.connect(postgres, autocommit=True) as admin:
+        admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
