@@ -90,9 +90,9 @@ def run(
     )
     folder = _folder(data)
     try:
+        forbid_core_dumps()
+        signal.signal(signal.SIGTERM, _interrupt)
         with folder.lock():
-            forbid_core_dumps()
-            signal.signal(signal.SIGTERM, _interrupt)
             progress = Progress(_writer(folder, quiet), time.monotonic)
             _run(folder, server, key_file, accepts, options, progress)
     except (NoServer, FolderBusy, joining.JoinError, Revoked, TransportError) as error:

@@ -1,1 +1,1 @@
-"""The work-dispatch server: feeder, scheduling buffer, dispatch, cycles, validation, files, HTTP."""
+"""The work-dispatch server: feeder, scheduling buffer, dispatch, cycles, files, HTTP."""

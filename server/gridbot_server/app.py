@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
-from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from werkzeug.routing import IntegerConverter
 
 from gridbot_client.protocol import MAX_BIGINT, ProtocolError
 from gridbot_server import api, auth, services
-from gridbot_server.dispatch import engine as dispatch_engine
 from gridbot_server.dispatch.engine import Engine
 from gridbot_server.errors import DatabaseAway, GridbotError, InternalError, RequestError
 from gridbot_server.services import Services
@@ -40,7 +38,6 @@ def create_app(
     Without settings, those of the data directory that the environment names are loaded.
     """
     settings = settings or Settings.load(Path(os.environ[DATA_VARIABLE]))
-    engine = engine or partial(Engine, settings.dsn_or_embedded, settings.buffer_path)
     app = Flask("gridbot_server", static_folder=None)
     app.json = _Json(app)
     app.url_map.converters["int"] = _IdConverter
@@ -58,7 +55,7 @@ def create_app(
 
 
 def _engine_of(settings: Settings) -> Callable[[], Engine]:
-    return lambda: dispatch_engine.Engine(settings.dsn_or_embedded, settings.buffer_path)
+    return lambda: Engine(settings.dsn_or_embedded, settings.buffer_path)
 
 
 class _IdConverter(IntegerConverter):

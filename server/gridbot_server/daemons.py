@@ -19,7 +19,7 @@ from apscheduler.schedulers.background import BackgroundScheduler
 
 from gridbot_server import db, files, sql
 from gridbot_server.cycles import deadline, replication, transitioner
-from gridbot_server.process import run_process
+from gridbot_server.entry import run_process
 from gridbot_server.settings import Settings
 
 log = logging.getLogger(__name__)

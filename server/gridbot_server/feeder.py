@@ -37,7 +37,7 @@ from gridbot_server.dispatch.layout import (
     SlotState,
 )
 from gridbot_server.dispatch.segments import Demand, is_tail, segments
-from gridbot_server.process import run_process
+from gridbot_server.entry import run_process
 from gridbot_server.settings import Settings
 
 log = logging.getLogger(__name__)

@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 from gridbot_server.settings import DATA_VARIABLE, Settings
 
@@ -23,3 +24,9 @@ worker_tmp_dir = "/dev/shm"  # noqa: S108  a heartbeat on a busy disk would stal
 accesslog = None
 errorlog = "-"
 control_socket_disable = True  # it would lie in the user's home, one for all servers
+
+
+def worker_exit(_server: Any, worker: Any) -> None:
+    """Finish the requests for work that a worker has taken, give its connections back."""
+    if worker.wsgi is not None:
+        worker.wsgi.extensions["gridbot"].close()

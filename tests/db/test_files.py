@@ -82,7 +82,7 @@ def test_a_body_that_never_ends_is_cut_at_the_announced_size(store: Store) -> No
 
 
 def test_wrong_content_is_discarded_and_can_be_sent_again(store: Store) -> None:
-    with pytest.raises(HashMismatch, match="not to .*: discarded, start over"):
+    with pytest.raises(HashMismatch, match="discarded, start over"):
         _send(store, _upload(), b"x" * len(DATA))
     assert store.offset(_upload()) == 0
     assert store.size(_upload().sha256) is None

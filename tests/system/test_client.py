@@ -1,0 +1,598 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from tests.fakes.project_server import ProjectServer
+
+from gridbot_client.processes import Census
+from gridbot_client.protocol import Manifest, ReplicaId, Report, Resources
+
+ENTRY = "from gridbot_client.cli import client; client(prog_name='gridbot client')"
+SHELL = Manifest("alice", ("/bin/sh", "-c", "{script}"), {"script": "text"})
+
+
+def shell(**changes: object) -> Manifest:
+    return replace(SHELL, **changes)  # type: ignore[arg-type]
+
+
+def script(text: str) -> list[dict[str, str]]:
+    return [{"script": text}]
+
+
+def eventually(fact: Callable[[], object], seconds: float = 20.0) -> None:
+    end = time.monotonic() + seconds
+    while not fact():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.02)
+
+
+class Clients:
+    """Starts real client processes on one folder and ends those that are left."""
+
+    def __init__(self, folder: Path, server: ProjectServer) -> None:
+        self.folder = folder
+        self.env = {
+            **os.environ,
+            "GRIDBOT_SERVER": server.url,
+            "GRIDBOT_KEY": "good-key",
+            "GRIDBOT_DATA": str(folder.parent),
+        }
+        self.started: list[subprocess.Popen[str]] = []
+
+    def start(self, *args: str, data: Path | None = None) -> subprocess.Popen[str]:
+        argv = [sys.executable, "-c", ENTRY, "run", "--data", str(data or self.folder), *args]
+        process = subprocess.Popen(
+            argv, env=self.env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.started.append(process)
+        return process
+
+    def finish(self, process: subprocess.Popen[str], code: int = 0) -> str:
+        out, err = process.communicate(timeout=40)
+        assert process.returncode == code, out + err
+        return out + err
+
+    def once(self, *args: str, code: int = 0) -> str:
+        return self.finish(self.start("--once", *args), code)
+
+    def command(self, *args: str) -> str:
+        argv = [sys.executable, "-c", ENTRY, *args, "--data", str(self.folder)]
+        return subprocess.run(argv, env=self.env, capture_output=True, text=True, check=True).stdout
+
+    def status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.command("status", "--json"))
+        return found
+
+    def end(self) -> None:
+        for process in self.started:
+            if process.poll() is None:
+                process.kill()
+            process.communicate()
+        for found in Census().under(str(self.folder)):
+            found.kill()
+
+
+@pytest.fixture
+def server() -> Iterator[ProjectServer]:
+    made = ProjectServer()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def clients(tmp_path: Path, server: ProjectServer) -> Iterator[Clients]:
+    made = Clients(tmp_path / "client", server)
+    yield made
+    made.end()
+
+
+def only_report(server: ProjectServer, id: ReplicaId) -> Report:
+    (report,) = server.reports[id]
+    return report
+
+
+def contents(report: Report) -> dict[str, bytes | None]:
+    return {output.name: output.content for output in report.outputs}
+
+
+# --- the main path
+
+
+def test_a_replica_is_fetched_run_and_reported(server: ProjectServer, clients: Clients) -> None:
+    program = server.file(
+        "prog", b'#!/bin/sh\necho "$1 $(cat data/x)"; echo err >&2', executable=True
+    )
+    own = server.file("data/x", b"own input")
+    manifest = Manifest("alice", ("prog", "a={i}"), {"i": "int"}, (program,), ("stdout", "*.none"))
+    (id,) = server.add(manifest, [{"i": 5}], inputs=(own,))
+    out = clients.once()
+    report = only_report(server, id)
+    assert (report.how, report.exit_code, report.reason) == ("success", 0, "")
+    assert contents(report) == {"stdout": b"a=5 own input\n"}
+    assert report.stderr == "err\n"
+    assert report.wall_seconds > 0
+    assert "joined" in out and "BOT 1: 1 replica finished" in out
+    assert server.joins[0]["mac"] and server.requests[0].host["NumCpus"]
+    assert list((clients.folder / "slots").iterdir()) == []
+
+
+def test_a_program_sees_a_clean_place_and_nothing_of_the_client(
+    server: ProjectServer, clients: Clients
+) -> None:
+    clients.env["SECRET"] = "canary"
+    (id,) = server.add(shell(), script("env; pwd; ulimit -c; ls -A; cat"))
+    clients.once()
+    text = (contents(only_report(server, id))["stdout"] or b"").decode()
+    assert "canary" not in text and "good-key" not in text
+    work = clients.folder / "slots" / str(id) / "work"
+    assert f"HOME={work}\n" in text and f"\n{work}\n" in text
+    assert "GRIDBOT_BOT=1\n" in text and text.endswith("\n0\ntmp\n")
+
+
+def test_both_processors_are_used_and_what_waits_is_prefetched(
+    server: ProjectServer, clients: Clients
+) -> None:
+    gate = clients.folder.parent / "gate"
+    ids = server.add(shell(), script(f"until test -e {gate}; do sleep 0.05; done") * 6)
+    process = clients.start("--cpus", "2", "--exit-when-idle", "0.3")
+    eventually(lambda: len(list(clients.folder.glob("slots/*/run.json"))) == 2)
+    eventually(lambda: server.requests and set(server.requests[-1].holding) == set(ids))
+    assert clients.status()["running"] == 2
+    gate.touch()
+    clients.finish(process)
+    assert all(only_report(server, id).how == "success" for id in ids)
+
+
+def test_a_paused_client_starts_nothing_until_it_is_resumed(
+    server: ProjectServer, clients: Clients
+) -> None:
+    clients.command("pause")
+    (id,) = server.add(shell(), script("true"))
+    clients.start()
+    eventually(lambda: len(server.requests) >= 3)
+    assert all(request.want == 0 for request in server.requests)
+    assert clients.status()["state"] == "paused"
+    clients.command("resume")
+    eventually(lambda: server.reports[id])
+
+
+def test_cancelled_work_is_stopped_and_dropped(server: ProjectServer, clients: Clients) -> None:
+    (id,) = server.add(shell(), script("trap '' TERM; sleep 60 & wait; sleep 60"))
+    clients.start()
+    eventually(lambda: server.requests and id in server.requests[-1].holding)
+    server.abort.add(id)
+    eventually(lambda: server.requests[-1].holding == ())
+    eventually(lambda: not list((clients.folder / "slots").iterdir()))
+    assert not server.reports[id]
+    assert Census().under(str(clients.folder)) == []
+
+
+# --- limits and what programs get up to
+
+
+@pytest.mark.parametrize(
+    ("text", "limits", "reason"),
+    [
+        ("sleep 60", {"seconds": 0.3}, "time_limit"),
+        ("trap '' TERM; sleep 60; sleep 60", {"seconds": 0.3}, "time_limit"),
+        (f"{sys.executable} -c 'x=b\"x\"*200_000_000; input()' < /dev/zero", {"memory_mb": 50},
+         "memory_limit"),
+        ("dd if=/dev/zero of=f bs=1M count=9 2>/dev/null", {"disk_mb": 2}, "disk_limit"),
+        ("cat /dev/zero", {"disk_mb": 2}, "disk_limit"),
+        ("mkdir d; for i in 1 2 3 4; do head -c 900000 /dev/zero > d/$i; done; sleep 60",
+         {"disk_mb": 2}, "disk_limit"),
+        ("exit 3", {}, "exit_nonzero"),
+        ("kill -SEGV $$", {}, "signal"),
+    ],
+)  # fmt: skip
+def test_each_limit_has_its_reason(
+    server: ProjectServer, clients: Clients, text: str, limits: dict[str, float], reason: str
+) -> None:
+    (id,) = server.add(shell(resources=Resources(**limits)), script(text))  # type: ignore[arg-type]
+    clients.once()
+    assert only_report(server, id).reason == reason
+    assert Census().under(str(clients.folder)) == []
+
+
+@pytest.mark.parametrize(
+    ("manifest", "args", "reason", "stderr"),
+    [
+        (Manifest("alice", ("no-such-program",)), {}, "not_executable", "no-such-program"),
+        (Manifest("alice", ("{i}",), {"i": "int"}), {"i": "x"}, "bad_arguments", "takes int"),
+        (shell(outputs=("out",)), {"script": "true"}, "missing_output", "'out' is not there"),
+        (shell(outputs=("out",)), {"script": "ln -s /etc/passwd out"}, "missing_output", "'out'"),
+        (shell(max_output_bytes=3), {"script": "echo four"}, "output_too_big", "at most 3"),
+    ],
+)
+def test_each_failure_has_its_reason_and_says_more(
+    server: ProjectServer, clients: Clients, manifest: Manifest, args: dict[str, str],
+    reason: str, stderr: str,
+) -> None:  # fmt: skip
+    (id,) = server.add(manifest, [args])
+    clients.once()
+    report = only_report(server, id)
+    assert (report.how, report.reason, report.outputs) == ("error", reason, ())
+    assert stderr in report.stderr
+
+
+def test_a_process_that_leaves_its_group_is_gone_afterwards(
+    server: ProjectServer, clients: Clients
+) -> None:
+    pidfile = clients.folder.parent / "pid"
+    daemon = f"(setsid sh -c 'trap \"\" TERM HUP; echo $$ > {pidfile}; sleep 60; sleep 60' &) &"
+    (id,) = server.add(shell(), script(f"{daemon} until test -s {pidfile}; do sleep 0.02; done"))
+    clients.once()
+    assert only_report(server, id).how == "success"
+    assert Census().under(str(clients.folder)) == []
+    eventually(lambda: not is_alive(int(pidfile.read_text())))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_a_replica_whose_deadline_passed_is_not_started(
+    server: ProjectServer, clients: Clients
+) -> None:
+    (id,) = server.add(shell(), script("true"), deadline=0.0)
+    clients.once()
+    assert only_report(server, id).reason == "deadline_passed"
+
+
+# --- trust
+
+
+def test_unsigned_commands_of_others_are_refused_aloud(
+    server: ProjectServer, clients: Clients
+) -> None:
+    canary = clients.folder.parent / "ran"
+    (id,) = server.add(shell(owner="bob"), script(f"touch {canary}"), signed=False)
+    out = clients.once()
+    assert only_report(server, id).reason == "unsigned"
+    assert "BOT of owner bob is not signed" in out and "unsigned commands of alice only" in out
+    assert not canary.exists()
+
+
+@pytest.mark.parametrize(("owner", "args"), [("alice", ()), ("bob", ("--accept", "bob"))])
+def test_unsigned_commands_of_a_trusted_owner_run(
+    server: ProjectServer, clients: Clients, owner: str, args: tuple[str, ...]
+) -> None:
+    (id,) = server.add(shell(owner=owner), script("true"), signed=False)
+    clients.once(*args)
+    assert only_report(server, id).how == "success"
+    assert server.introductions[-1]["accepts"] == [*args[1:]]
+
+
+def test_another_project_key_is_not_believed(server: ProjectServer, clients: Clients) -> None:
+    clients.once()
+    server.key = ProjectServer().key
+    (id,) = server.add(shell(), script("true"))
+    process = clients.start()
+    eventually(lambda: "another project key" in clients.command("status"))
+    process.terminate()
+    clients.finish(process)
+    assert not server.reports[id]
+
+
+# --- the network
+
+
+def test_a_lost_reply_repeats_the_request_and_gets_the_same_work(
+    server: ProjectServer, clients: Clients
+) -> None:
+    ids = server.add(shell(), script("true") * 3)
+    server.faults["rpc"].append("lose_reply")
+    clients.once()
+    first, second = server.requests[:2]
+    assert first == second
+    assert server.requests[2].key != first.key and server.requests[2].seqno > first.seqno
+    assert all(len(server.reports[id]) == 1 for id in ids)
+
+
+@pytest.mark.parametrize("fault", ["portal", "busy", "redirect", "garbage"])
+def test_whatever_answers_instead_of_the_server_changes_nothing(
+    server: ProjectServer, clients: Clients, fault: str
+) -> None:
+    (id,) = server.add(shell(), script("true"))
+    server.faults["rpc"] += [fault, fault]
+    out = clients.once()
+    assert only_report(server, id).how == "success"
+    assert "waiting for the server" in out and "answers again" in out
+    assert len(server.requests) == 2
+
+
+def test_failures_are_remembered_by_the_next_run(server: ProjectServer, clients: Clients) -> None:
+    clients.once()
+    asked = len(server.requests)
+    server.faults["rpc"] += ["busy"] * 10
+    for _ in range(2):
+        process = clients.start()
+        eventually(
+            lambda process=process: (
+                clients.status()["process"] == process.pid  # type: ignore[misc]
+                and clients.status()["state"] == "waiting for the server"
+            )
+        )
+        process.terminate()
+        clients.finish(process)
+    assert clients.status()["next_try_seconds"] > 0
+    assert len(server.requests) == asked
+    assert len(server.faults["rpc"]) >= 8
+
+
+def test_a_truncated_download_is_resumed(server: ProjectServer, clients: Clients) -> None:
+    program = server.file("prog", b"#!/bin/sh\necho whole" + b" " * 100_000, executable=True)
+    (id,) = server.add(Manifest("alice", ("prog",), inputs=(program,)))
+    server.faults["file"].append("truncate")
+    clients.once()
+    assert only_report(server, id).how == "success"
+    (_, whole), (_, rest) = server.downloads
+    assert whole == "" and int(rest.removeprefix("bytes=").removesuffix("-")) > program.size // 4
+
+
+def test_a_corrupt_download_is_never_executed(server: ProjectServer, clients: Clients) -> None:
+    canary = clients.folder.parent / "ran"
+    text = f"#!/bin/sh\ntouch {canary}\n".encode()
+    program = server.file("prog", b"#!/bin/sh\ntrue\n".ljust(len(text)), executable=True)
+    server.file("prog", text, sha256=program.sha256)
+    (id,) = server.add(Manifest("alice", ("prog",), inputs=(replace(program, size=len(text)),)))
+    clients.once()
+    assert only_report(server, id).reason == "input_corrupt"
+    assert not canary.exists()
+
+
+def test_a_download_that_was_corrupt_once_is_fetched_again(
+    server: ProjectServer, clients: Clients
+) -> None:
+    (id,) = server.add(shell(inputs=(server.file("in", b"content"),)), script("cat in"))
+    server.faults["file"].append("corrupt")
+    clients.once()
+    assert contents(only_report(server, id)) == {"stdout": b"content"}
+
+
+def test_an_input_that_the_server_lacks_fails_the_replica(
+    server: ProjectServer, clients: Clients
+) -> None:
+    absent = replace(server.file("in", b"content"), sha256="0" * 64)
+    (id,) = server.add(shell(inputs=(absent,)), script("true"))
+    clients.once()
+    assert only_report(server, id).reason == "input_unavailable"
+
+
+def test_an_upload_goes_on_where_it_was_cut(server: ProjectServer, clients: Clients) -> None:
+    (id,) = server.add(shell(outputs=("big",)), script("head -c 9000000 /dev/urandom > big"))
+    server.faults["upload"] += ["", "cut", "", "cut", "", ""]
+    clients.once()
+    report = only_report(server, id)
+    (taken,) = server.uploads.values()
+    assert report.how == "success" and len(taken) == report.outputs[0].size == 9_000_000
+    ends = [offset + count for _, offset, count in server.puts]
+    assert [offset for _, offset, _ in server.puts] == [0, *ends[:-1]]
+    assert len(server.puts) > 3
+
+
+def test_an_output_that_the_server_refuses_fails_the_replica(
+    server: ProjectServer, clients: Clients
+) -> None:
+    server.max_upload = 1000
+    (id,) = server.add(shell(outputs=("big",)), script("head -c 90000 /dev/zero > big"))
+    clients.once()
+    report = only_report(server, id)
+    assert report.reason == "output_too_big"
+    assert "output big of 90000 bytes: 413" in report.stderr
+
+
+def test_what_the_server_lost_is_uploaded_and_reported_again(
+    server: ProjectServer, clients: Clients
+) -> None:
+    (id,) = server.add(shell(outputs=("big",)), script("head -c 90000 /dev/zero > big"))
+    server.reupload.add(id)
+    clients.start()
+    eventually(lambda: server.reports[id])
+    server.uploads.clear()
+    eventually(lambda: [len(got) for got in server.uploads.values()] == [90_000])
+    server.reupload.clear()
+    eventually(lambda: not list((clients.folder / "slots").iterdir()))
+    assert len(server.reports[id]) >= 2
+
+
+def test_a_revoked_client_stops_and_keeps_its_results(
+    server: ProjectServer, clients: Clients
+) -> None:
+    (id,) = server.add(shell(), script("sleep 60"))
+    process = clients.start()
+    eventually(lambda: list(clients.folder.glob("slots/*/run.json")))
+    server.is_revoked = True
+    eventually(lambda: "unknown token" in clients.command("status"))
+    status = clients.status()
+    assert status["next_try_seconds"] > 3600
+    eventually(lambda: Census().under(str(clients.folder)) == [])
+    process.send_signal(signal.SIGINT)
+    assert "does not accept this client any more" in clients.finish(process)
+    assert list(clients.folder.glob("slots/*/assignment.json"))
+    assert not server.reports[id]
+
+
+def test_a_revoked_pilot_leaves(server: ProjectServer, clients: Clients) -> None:
+    process = clients.start("--pilot")
+    eventually(lambda: server.requests)
+    server.is_revoked = True
+    assert "does not accept this client" in clients.finish(process, code=1)
+    assert server.requests[0].host["IsPilot"] is True
+
+
+def test_a_wrong_key_is_told_plainly(server: ProjectServer, clients: Clients) -> None:
+    clients.env["GRIDBOT_KEY"] = "bad-key"
+    assert "Error: unknown key" in clients.once(code=1)
+
+
+def test_a_server_that_is_not_there_is_told_plainly(clients: Clients) -> None:
+    argv = [sys.executable, "-c", ENTRY, "join", "http://127.0.0.1:1", "--key", "k"]
+    argv += ["--data", str(clients.folder)]
+    ended = subprocess.run(argv, env=clients.env, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert ended.stderr == "Error: cannot reach http://127.0.0.1:1: connection refused\n"
+
+
+def test_a_client_waits_for_a_server_that_is_still_starting(
+    server: ProjectServer, clients: Clients
+) -> None:
+    server.faults["join"] += ["busy", "portal"]
+    assert "cannot join yet" in clients.once()
+    assert len(server.joins) == 1
+
+
+def test_a_pilot_does_not_wait_for_a_server_for_ever(clients: Clients) -> None:
+    clients.env["GRIDBOT_SERVER"] = "http://127.0.0.1:1"
+    out = clients.finish(clients.start("--pilot", "--exit-when-idle", "1"), code=1)
+    assert out.endswith("Error: cannot reach http://127.0.0.1:1: connection refused\n")
+
+
+# --- stops and crashes
+
+
+def test_two_clients_do_not_run_on_one_folder(server: ProjectServer, clients: Clients) -> None:
+    clients.start()
+    eventually(lambda: server.requests)
+    assert "another client (process" in clients.once(code=1)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_client_leaves_nothing_running_and_resumes(
+    server: ProjectServer, clients: Clients, number: int
+) -> None:
+    gate = clients.folder.parent / "gate"
+    (id,) = server.add(shell(), script(f"until test -e {gate}; do sleep 0.05; done; echo done"))
+    process = clients.start()
+    eventually(lambda: list(clients.folder.glob("slots/*/run.json")))
+    process.send_signal(number)
+    assert "stopped" in clients.finish(process)
+    assert Census().under(str(clients.folder)) == []
+    gate.touch()
+    assert "took up 1 replicas" in clients.once()
+    assert contents(only_report(server, id)) == {"stdout": b"done\n"}
+
+
+def test_a_client_killed_while_running_runs_the_replica_again(
+    server: ProjectServer, clients: Clients
+) -> None:
+    runs = clients.folder.parent / "runs"
+    (id,) = server.add(
+        shell(), script(f"echo $$ >> {runs}; test $(wc -l < {runs}) -ge 2 || sleep 60")
+    )
+    process = clients.start()
+    eventually(lambda: runs.exists() and runs.read_text().endswith("\n"))
+    process.kill()
+    process.wait()
+    clients.once()
+    first, second = map(int, runs.read_text().split())
+    assert not is_alive(first) and first != second
+    assert only_report(server, id).how == "success"
+
+
+def test_a_replica_that_always_takes_the_client_down_is_given_up(
+    server: ProjectServer, clients: Clients
+) -> None:
+    (id,) = server.add(shell(), script("kill -9 $PPID; sleep 60"))
+    for _ in range(3):
+        process = clients.start()
+        process.wait(20)
+        assert process.returncode == -signal.SIGKILL
+    clients.once()
+    assert only_report(server, id).reason == "client_restarted_too_often"
+
+
+def test_a_client_killed_before_it_reports_reports_later(
+    server: ProjectServer, clients: Clients
+) -> None:
+    runs = clients.folder.parent / "runs"
+    (id,) = server.add(shell(), script(f"echo >> {runs}"))
+    server.faults["rpc"] += ["", *["portal"] * 50]
+    process = clients.start()
+    eventually(lambda: list(clients.folder.glob("slots/*/report.json")))
+    process.kill()
+    process.wait()
+    server.faults["rpc"].clear()
+    clients.once()
+    assert only_report(server, id).how == "success"
+    assert runs.read_text() == "\n"
+
+
+def test_a_client_killed_after_its_report_was_taken_repeats_the_same_request(
+    server: ProjectServer, clients: Clients
+) -> None:
+    (id,) = server.add(shell(), script("true"))
+    server.faults["rpc"] += ["", "lose_reply", *["portal"] * 50]
+    process = clients.start()
+    eventually(lambda: server.reports[id])
+    process.kill()
+    process.wait()
+    server.faults["rpc"].clear()
+    clients.once()
+    told = [request for request in server.requests if request.reports]
+    assert len(told) == 2 and told[0] == told[1]
+    assert list((clients.folder / "slots").iterdir()) == []
+
+
+def test_a_client_killed_during_an_upload_goes_on_with_it(
+    server: ProjectServer, clients: Clients
+) -> None:
+    runs = clients.folder.parent / "runs"
+    text = f"echo >> {runs}; head -c 9000000 /dev/urandom > big"
+    (id,) = server.add(shell(outputs=("big",)), script(text))
+    server.faults["upload"] += ["", "", "stall"]
+    process = clients.start()
+    eventually(lambda: len(server.puts) == 2)
+    process.kill()
+    process.wait()
+    clients.once()
+    assert only_report(server, id).how == "success"
+    assert runs.read_text() == "\n"
+    (taken,) = server.uploads.values()
+    assert len(taken) == 9_000_000 and server.puts[2][1] > 4 << 20
+
+
+@pytest.mark.parametrize("name", ["assignment.json", "report.json", "client.json", "request.json"])
+def test_a_spoilt_file_costs_at_most_a_second_run(
+    server: ProjectServer, clients: Clients, name: str
+) -> None:
+    (id,) = server.add(shell(), script("true"))
+    server.faults["rpc"] += ["", *["portal"] * 50]
+    process = clients.start()
+    eventually(lambda: list(clients.folder.glob("slots/*/report.json")))
+    process.kill()
+    process.wait()
+    server.faults["rpc"].clear()
+    for path in clients.folder.rglob(name):
+        path.write_bytes(b"\x00{")
+    clients.once()
+    assert [report.how for report in server.reports[id]] == ["success"]
+
+
+def test_a_folder_that_lost_everything_joins_again(server: ProjectServer, clients: Clients) -> None:
+    clients.once()
+    shutil.rmtree(clients.folder)
+    clients.once()
+    assert len(server.joins) == 2
+    assert server.joins[0]["mac"] == server.joins[1]["mac"]
+
+
+def test_an_idle_client_leaves_when_told_so(server: ProjectServer, clients: Clients) -> None:
+    ids = server.add(shell(), script("true") * 20)
+    clients.finish(clients.start("--exit-when-idle", "0.5", "--quiet"))
+    assert all(len(server.reports[id]) == 1 for id in ids)

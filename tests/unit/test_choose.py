@@ -1,0 +1,160 @@
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gridbot_client.protocol import Resources
+from gridbot_policies import PolicySet
+from gridbot_policies.classad import record
+from gridbot_server.dispatch.choose import (
+    Candidate,
+    Choice,
+    Copy,
+    Holder,
+    HostView,
+    TakeAny,
+    TakeSlot,
+    choose,
+)
+
+ALICE, BOB = 1, 2
+QUEUE = record({"BOTsInQueue": 1, "JobsInQueue": 10})
+
+
+def host(**changes: Any) -> HostView:
+    attributes = {"Name": "box", "NumCpus": 4, "Memory": 4096, "Disk": 10_000, "Running": 0}
+    attributes |= changes.pop("attributes", {})
+    made = HostView(7, ALICE, attributes, record(attributes), running=0, want=100)
+    return replace(made, **changes)
+
+
+def bot(number: int, policy: str = "", fresh: int = 100, **changes: Any) -> Candidate:
+    made = Candidate(
+        number, ALICE, PolicySet.parse(policy), record({"Tail": False}), Resources(), fresh, None
+    )
+    return replace(made, **changes)
+
+
+def waiting(*copies: Copy) -> Callable[[], Sequence[Copy]]:
+    return lambda: copies
+
+
+def copy(name: str, *holders: Holder, pool: str | None = None, **job: Any) -> Copy:
+    return Copy(name, holders, record({"NumberOfReplicas": len(holders), **job}), pool)
+
+
+def taken(choice: Choice) -> list[tuple[int, int]]:
+    return [(take.bot, take.count) for take in choice.takes if isinstance(take, TakeAny)]
+
+
+def slots(choice: Choice) -> list[Any]:
+    return [take.slot for take in choice.takes if isinstance(take, TakeSlot)]
+
+
+def test_the_best_ranks_concurrency_bounds_all_others() -> None:
+    candidates = [
+        bot(1, "Rank = 1; Concurrency = 50"),
+        bot(2, "Rank = 2; Concurrency = 3", fresh=1),
+    ]
+    assert taken(choose(host(), candidates, QUEUE)) == [(2, 1), (1, 2)]
+
+
+def test_replicas_that_the_host_holds_count_against_concurrency() -> None:
+    candidates = [bot(1, "Concurrency = 5")]
+    assert taken(choose(host(running=3), candidates, QUEUE)) == [(1, 2)]
+    assert taken(choose(host(running=5), candidates, QUEUE)) == []
+
+
+def test_no_more_is_sent_than_the_client_wants() -> None:
+    candidates = [bot(1, "Concurrency = 50", fresh=2), bot(2, "Concurrency = 50")]
+    assert taken(choose(host(want=3), candidates, QUEUE)) == [(1, 2), (2, 1)]
+
+
+def test_requirements_that_are_undefined_refuse_the_host() -> None:
+    choice = choose(host(), [bot(1, "JobRequirements = Host.Colour == 3")], QUEUE)
+    assert choice.takes == []
+    assert choice.refusals == {"JobRequirements": 1}
+
+
+def test_rank_may_depend_on_the_host() -> None:
+    candidates = [bot(1, "Rank = Host.Memory > 8000 ? 9 : 0; Concurrency = 2"), bot(2, "Rank = 5; Concurrency = 2")]  # fmt: skip  # noqa: E501
+    large = host(attributes={"Memory": 16_000})
+    assert taken(choose(host(), candidates, QUEUE)) == [(2, 2)]
+    assert taken(choose(large, candidates, QUEUE)) == [(1, 2)]
+
+
+def test_the_deadline_sees_the_concurrency() -> None:
+    choice = choose(host(), [bot(1, "Concurrency = 2; Deadline = Concurrency * 2000")], QUEUE)
+    assert choice.takes == [TakeAny(1, 2, 4000.0)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"resources": Resources(memory_mb=5000)}, "needs 5000 MB memory"),
+        ({"resources": Resources(cpus=8)}, "needs 8 CPUs"),
+        ({"platforms": ("windows-x86_64",)}, "needs platform windows-x86_64"),
+        ({"owner": BOB}, "unsigned, and the client does not accept its owner"),
+    ],
+)
+def test_a_host_that_cannot_run_the_bot_is_told_why(changes: dict[str, Any], reason: str) -> None:
+    choice = choose(host(), [bot(1, **changes)], QUEUE)
+    assert choice.takes == []
+    assert choice.refusals == {reason: 1}
+
+
+def test_a_signed_bot_of_another_owner_may_run() -> None:
+    assert taken(choose(host(), [bot(1, "Concurrency = 1", owner=BOB, signed=True)], QUEUE)) == [
+        (1, 1)
+    ]
+
+
+def test_the_owner_with_less_of_its_share_in_use_goes_first() -> None:
+    candidates = [
+        bot(1, "Rank = 9; Concurrency = 2", owner=ALICE),
+        bot(2, "Rank = 1; Concurrency = 2", owner=BOB, signed=True),
+    ]
+    assert taken(choose(host(), candidates, QUEUE, {ALICE: 10.0, BOB: 3.0})) == [(2, 2)]
+
+
+def test_a_copy_goes_before_first_copies_of_its_bot() -> None:
+    candidate = bot(1, "Concurrency = 2", copies=waiting(copy("old", Holder(3, ALICE))))
+    choice = choose(host(), [candidate], QUEUE)
+    assert (slots(choice), taken(choice)) == (["old"], [(1, 1)])
+
+
+def test_a_copy_never_goes_to_a_host_that_holds_its_job() -> None:
+    copies = waiting(copy("mine", Holder(7, ALICE)), copy("other's", Holder(3, ALICE)))
+    assert slots(choose(host(), [bot(1, fresh=0, copies=copies)], QUEUE)) == ["other's"]
+
+
+def test_among_strangers_a_quorum_needs_different_owners() -> None:
+    copies = waiting(copy("same owner", Holder(3, ALICE)), copy("other owner", Holder(4, BOB)))
+    candidate = bot(1, fresh=0, copies=copies, distinct_owners=True)
+    assert slots(choose(host(), [candidate], QUEUE)) == ["other owner"]
+
+
+def test_copies_for_dedicated_hosts_go_nowhere_else() -> None:
+    candidate = bot(1, fresh=0, copies=waiting(copy("failed often", pool="dedicated")))
+    assert slots(choose(host(), [candidate], QUEUE)) == []
+    assert slots(choose(host(dedicated=True), [candidate], QUEUE)) == ["failed often"]
+
+
+def test_a_policy_about_replicas_is_asked_about_each_copy() -> None:
+    policy = "JobRequirements = Job.Replica1.Host.Grid =!= Host.Grid || NumberOfReplicas == 0"
+    copies = waiting(
+        copy("here", Holder(3, ALICE), Replica1={"Host": {"Grid": "osg"}}),
+        copy("elsewhere", Holder(4, ALICE), Replica1={"Host": {"Grid": "egee"}}),
+    )
+    in_osg = host(attributes={"Grid": "osg"})
+    assert slots(choose(in_osg, [bot(1, policy, fresh=0, copies=copies)], QUEUE)) == ["elsewhere"]
+
+
+def test_a_dry_segment_that_lets_lower_ranks_pass_is_counted() -> None:
+    candidates = [
+        bot(1, "Rank = 2; Concurrency = 4", fresh=0, dry=True),
+        bot(2, "Rank = 1; Concurrency = 4"),
+    ]
+    choice = choose(host(), candidates, QUEUE)
+    assert (taken(choice), choice.inversions) == ([(2, 4)], 1)

