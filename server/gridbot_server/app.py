@@ -19,7 +19,13 @@ from werkzeug.routing import IntegerConverter
 from gridbot_client.protocol import MAX_BIGINT, ProtocolError
 from gridbot_server import api, auth, services
 from gridbot_server.dispatch.engine import Engine
-from gridbot_server.errors import DatabaseAway, GridbotError, InternalError, RequestError
+from gridbot_server.errors import (
+    DatabaseAway,
+    GridbotError,
+    InternalError,
+    LengthRequired,
+    RequestError,
+)
 from gridbot_server.services import Services
 from gridbot_server.settings import DATA_VARIABLE, Settings
 
@@ -77,6 +83,9 @@ class _Json(JSONProvider):
 
 def _bound_body() -> None:
     """Apply the route's own limit on its body, and a time limit on a peer that stalls."""
+    # Werkzeug would silently cut a body of unknown length at the limit.
+    if "Transfer-Encoding" in request.headers:
+        raise LengthRequired("send the body with Content-Length, so that its size is known")
     view = current_app.view_functions.get(request.endpoint or "")
     if limit := getattr(view, "body_limit", None):
         request.max_content_length = limit(current_app.extensions["gridbot"].settings)

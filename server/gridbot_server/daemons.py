@@ -79,7 +79,6 @@ class Daemon:
             while self._schedule.cycle(self._conn) and self._schedule.until_idle:
                 pass
         except psycopg.OperationalError as error:
-            self._conn = None
             log.warning("%s: the database is away: %s", name, str(error).strip())
         except Exception:
             log.exception("%s failed; it goes on at its next turn", name)

@@ -13,6 +13,7 @@ import os
 import secrets
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -99,7 +100,8 @@ class Feeder:
         shares = self._shares(bots)
         bots = self._update_tails(bots, shares)
         self._count_clients(now)
-        self._buffer.publish([bot.state for bot in bots.values()], now, self._clients_active)
+        states = [replace(item.state, segment=shares[bot]) for bot, item in bots.items()]
+        self._buffer.publish(states, now, self._clients_active)
         count = self._tend(bots, now) if now - self._tended_at >= TEND_SECONDS else 0
         count += self._put_copies(bots, now)
         return count + self._put_fresh(bots, shares, now)
@@ -196,15 +198,12 @@ class Feeder:
 
         The buffer was read before the database: a slot that was free by then was committed.
         """
-        held: dict[int, list[int]] = {}
-        for slot in contents:
-            if not slot.detail:
-                held.setdefault(slot.bot, []).append(slot.seq)
+        held = sorted((slot.bot, slot.seq) for slot in contents if not slot.detail)
         self._conn.execute(SQL["drop_idle_ranges"])
         arguments = {"machine": self._buffer.machine, "lifetime": RANGE_LIFETIME}
         count = 0
         for bot, lo, hi in self._conn.execute(SQL["renew_ranges"], arguments).fetchall():
-            if bot in bots and not any(lo <= seq < hi for seq in held.get(bot, ())):
+            if bot in bots and bisect_left(held, (bot, lo)) == bisect_left(held, (bot, hi)):
                 count += self._settle_range(bots[bot], lo, hi, now)
         return count
 

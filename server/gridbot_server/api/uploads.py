@@ -18,7 +18,6 @@ from gridbot_server.db import Connection
 from gridbot_server.errors import (
     Conflict,
     Gone,
-    LengthRequired,
     NotFound,
     ServerBusy,
     TooLarge,
@@ -166,8 +165,6 @@ def _has_blob(conn: Connection, upload: Upload) -> bool:
 
 def _receive(upload: Upload) -> Content | int:
     offset = number_argument("offset", default=0)
-    if "Transfer-Encoding" in request.headers:
-        raise LengthRequired("send the body with Content-Length, so that its size is known")
     length = request.content_length or 0
     if offset + length > upload.size:
         raise TooLarge(f"{length} bytes from {offset} on go past the {upload.size} announced")

@@ -304,17 +304,18 @@ class SchedulingBuffer:
         STATE.pack_into(
             self._map, place + STATE_AT, state.size, state.fresh_unsent, state.copies_unsent,
             state.running, state.done, state.failed, state.tail, state.owner, state.created_at,
-            turnaround,
+            turnaround, state.segment,
         )  # fmt: skip
 
     def _segment(self, place: int) -> Segment:
         bot, version, _, _, fresh, _, _, copies, taken = RING.unpack_from(self._map, place)
-        size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, mean = (
-            STATE.unpack_from(self._map, place + STATE_AT)
-        )
+        (
+            size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, mean,
+            share,
+        ) = STATE.unpack_from(self._map, place + STATE_AT)  # fmt: skip
         state = BotState(
             bot, version, owner, size, fresh_unsent, copies_unsent, running, done, failed,
-            bool(tail), created_at, None if math.isnan(mean) else mean,
+            bool(tail), created_at, None if math.isnan(mean) else mean, share,
         )  # fmt: skip
         return Segment(state, fresh, copies, taken)
 

@@ -35,7 +35,7 @@ from gridbot_server.dispatch.render import ReplyParts
 IDLE_REQUESTS_PER_SECOND = 50.0
 MIN_IDLE_SECONDS, MAX_IDLE_SECONDS = 1.0, 3600.0
 MAX_WANT = 200  # replicas in one reply
-# The feeder is woken when a segment holds less than this after a take.
+# The feeder is woken when a segment is filled to less than this part.
 LOW_WATER = 0.5
 
 
@@ -325,7 +325,6 @@ def _is_low(view: _View) -> bool:
     """Whether some segment fell below the mark at which the feeder should hurry."""
     left = {candidate.bot: candidate.fresh for candidate in view.candidates}
     return any(
-        left[segment.state.bot] < LOW_WATER * segment.fresh
-        or (segment.fresh == 0 and segment.state.fresh_unsent > 0)
-        for segment in view.segments
+        left[state.bot] < min(LOW_WATER * state.segment, state.fresh_unsent)
+        for state in (segment.state for segment in view.segments)
     )

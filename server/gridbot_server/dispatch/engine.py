@@ -147,7 +147,6 @@ class Engine:
                 self._transact(items)
                 return
             except psycopg.OperationalError as error:
-                self._conn = None
                 log.warning("host requests, attempt %d: %s", attempt, str(error).strip())
         for item in items:
             item.fail(DatabaseAway("the database does not answer; ask again later"))

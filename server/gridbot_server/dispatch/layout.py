@@ -22,8 +22,9 @@ PULSE_AT = 192
 
 # bot, version, fresh_head, fresh_tail, fresh_count, copy_head, copy_tail, copy_count, taken
 RING = struct.Struct("=qiiiiiiiq")
-# size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, turnaround
-STATE = struct.Struct("=qqqqqqiidd")
+# size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, turnaround,
+# segment
+STATE = struct.Struct("=qqqqqqiiddq")
 STATE_AT = 64
 BOT_BYTES = 160
 
@@ -91,6 +92,7 @@ class BotState:
     tail: bool
     created_at: float  # seconds since the epoch
     mean_turnaround: float | None  # seconds
+    segment: int = 0  # slots that the feeder means to keep filled
 
     @property
     def unsent(self) -> int:
