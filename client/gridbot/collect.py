@@ -56,10 +56,10 @@ def collect(
     Raises BadInput when the directory holds another BOT.
     """
     try:
+        path = table or (to or Path()) / "results.csv"
+        cursor = _cursor(bot, to, path)  # a BOT that is not there leaves no directory
         if to:
             to.mkdir(parents=True, exist_ok=True)
-        path = table or (to or Path()) / "results.csv"
-        cursor = _cursor(bot, to, path)
         with path.open("r+" if cursor.table_bytes else "w", encoding="utf-8", newline="") as file:
             file.truncate(cursor.table_bytes)
             file.seek(0, os.SEEK_END)

@@ -33,7 +33,7 @@ data_option = click.option(
 )
 accept_option = click.option(
     "--accept", "accepts", multiple=True, metavar="OWNER",
-    help="Also run this owner's unsigned commands.",
+    help="Also run this owner's unsigned commands; needs an operator's key.",
 )  # fmt: skip
 key_option = click.option(
     "--key-file", type=click.Path(path_type=Path), help="A file with a key of the server."

@@ -78,7 +78,10 @@ class _Json(JSONProvider):
         return orjson.dumps(obj).decode()
 
     def loads(self, s: str | bytes, **_: Any) -> Any:
-        return orjson.loads(s)
+        try:
+            return orjson.loads(s)
+        except orjson.JSONDecodeError as error:
+            raise RequestError(f"the body is no JSON document: {error}") from None
 
 
 def _bound_body() -> None:

@@ -31,8 +31,12 @@ def join(json: Join) -> tuple[Document, int]:
     """Register a client on a machine and give it its token, once."""
     key = auth.key()
     others = [name for name in json.accepts if name != key.owner_name]
-    if others and key.scope == "join":
-        raise Forbidden(f"a key that only joins clients cannot make them accept {others[0]}")
+    # To run somebody's unsigned BOTs is to see their inputs and to make their results: whose
+    # clients these may be is not for anybody to say of himself.
+    if others and not key.is_operator:
+        raise Forbidden(
+            f"only an operator's key can make a client accept {others[0]}: ask the operator"
+        )
     token, token_hash = keys.new_token()
     with connection() as conn, conn.transaction():
         host = _host(conn, key, json)
@@ -57,12 +61,24 @@ def change_self(json: ClientChange) -> Document:
     with connection() as conn, conn.transaction():
         if json.accepts is not None:
             others = [name for name in json.accepts if name != client.owner_name]
-            accepts = {"client": client.id, "accepts": _owner_ids(conn, others)}
-            conn.execute(SQL["change_accepts"], accepts)
+            _narrow(conn, client.id, others)
         if json.host is not None:
             ad = Jsonb(host_attributes(json.host))
             conn.execute(SQL["change_host"], {"host": client.host, "ad": ad})
         return _document(conn, client.id, client.owner_name)
+
+
+def _narrow(conn: Connection, client: int, names: Sequence[str]) -> None:
+    """Let a client accept some of the owners that it was joined to accept, and no others."""
+    row = conn.execute(SQL["accepted"], {"client": client}).fetchone()
+    allowed = set(row[0]) if row else set()
+    if not set(names) <= allowed:
+        raise Forbidden(
+            f"this client was not joined to accept {min(set(names) - allowed)}:"
+            " join it again with an operator's key"
+        )
+    accepts = {"client": client, "accepts": _owner_ids(conn, names)}
+    conn.execute(SQL["change_accepts"], accepts)
 
 
 def _host(conn: Connection, key: auth.Key, json: Join) -> int:

@@ -112,16 +112,27 @@ def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Co
                 reports[report.id] = (exchange.client.id, report)
     if not reports:
         return
-    rows = [_report_row(client, report) for client, report in reports.values()]
-    outputs = []
-    for *replica, held in conn.execute(SQL["end_leases"], {"reports": encode(rows)}):
-        taken = ReplicaId(*replica)
-        if held:
-            counters.add(taken.bot, "back")
-        outputs += [_output_row(taken, output) for output in reports[taken][1].outputs]
+    # In the transitioner's order, so that they do not wait for each other's leases in a circle.
+    rows = [_report_row(*reports[name]) for name in sorted(reports)]
+    ended = [ReplicaId(*row) for row in conn.execute(SQL["end_leases"], {"reports": encode(rows)})]
+    for name in ended:
+        counters.add(name.bot, "back")
+    taken = ended + _take_late(conn, reports, ended)
+    outputs = [_output_row(name, output) for name in taken for output in reports[name][1].outputs]
     inline = [row for row in outputs if row["content"] is not None]
     if inline:
         conn.execute(SQL["add_outputs"], {"outputs": encode(inline)})
+
+
+def _take_late(
+    conn: Connection, reports: Mapping[ReplicaId, tuple[int, Report]], ended: Sequence[ReplicaId]
+) -> list[ReplicaId]:
+    """Take successes that found no lease but an expired replica."""
+    rest = sorted(reports.keys() - set(ended))
+    rows = [_report_row(*reports[name]) for name in rest if reports[name][1].how == "success"]
+    if not rows:
+        return []
+    return [ReplicaId(*row) for row in conn.execute(SQL["take_late"], {"reports": encode(rows)})]
 
 
 def _missing_uploads(conn: Connection, exchanges: Sequence[Exchange]) -> set[ReplicaId]:
@@ -231,7 +242,9 @@ def add_leases(
     rows = [_lease_row(lease) for lease in leases if lease.id in kept]
     if not rows:
         return set()
-    added = {ReplicaId(*row) for row in conn.execute(SQL["add_leases"], {"leases": encode(rows)})}
+    listed = {"leases": encode(rows)}
+    added = {ReplicaId(*row) for row in conn.execute(SQL["add_leases"], listed)}
+    added -= {ReplicaId(*row) for row in conn.execute(SQL["unlease_ended"], listed)}
     for lease in leases:
         if lease.id in added:
             counters.add(lease.id.bot, f"sent_{lease.why}")
@@ -254,8 +267,10 @@ def _take_copies(
         }
         for lease in copies
     ]
+    hosts = sorted({lease.exchange.client.host for lease in copies})
+    conn.execute(SQL["lock_hosts"], {"hosts": hosts})
     taken = set()
-    for *replica, _, _ in conn.execute(SQL["take_copies"], {"copies": encode(rows)}):
+    for replica in conn.execute(SQL["take_copies"], {"copies": encode(rows)}):
         name = ReplicaId(*replica)
         counters.add(name.bot, "unqueued")
         taken.add(name)

@@ -44,12 +44,26 @@ class Reservation:
     """Slots that this batch took; the caller frees them after the commit or gives them back."""
 
     leased: dict[ReplicaId, Slot] = field(default_factory=dict)
+    numbers: list[int] = field(default_factory=list)  # of all slots
     feeder_wanted: bool = False
+    _holders: dict[tuple[int, int], list[Client]] = field(default_factory=dict)
 
-    @property
-    def numbers(self) -> list[int]:
-        """The slots' numbers."""
-        return [slot.number for slot in self.leased.values()]
+    def add(self, slot: Slot, client: Client) -> ReplicaId | None:
+        """Keep a slot for a client; None when another slot of its replica is kept already."""
+        self.numbers.append(slot.number)
+        name = ReplicaId(slot.bot, slot.seq, slot.replica)
+        if name in self.leased:
+            return None
+        self.leased[name] = slot
+        self._holders.setdefault((slot.bot, slot.seq), []).append(client)
+        return name
+
+    def parts(self, slot: Slot, client: Client, distinct_owners: bool) -> bool:
+        """Whether a copy would be the second one of its job for the client's host, or owner."""
+        return any(
+            holder.host == client.host or (distinct_owners and holder.owner == client.owner)
+            for holder in self._holders.get((slot.bot, slot.seq), ())
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ PULSE_AT = 192
 # bot, version, fresh_head, fresh_tail, fresh_count, copy_head, copy_tail, copy_count, taken
 RING = struct.Struct("=qiiiiiiiq")
 # size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, turnaround,
-# segment
-STATE = struct.Struct("=qqqqqqiiddq")
+# segment, unclaimed
+STATE = struct.Struct("=qqqqqqiiddqq")
 STATE_AT = 64
 BOT_BYTES = 160
 
@@ -93,6 +93,7 @@ class BotState:
     created_at: float  # seconds since the epoch
     mean_turnaround: float | None  # seconds
     segment: int = 0  # slots that the feeder means to keep filled
+    unclaimed: int = 0  # first copies that no feeder has put into its buffer yet
 
     @property
     def unsent(self) -> int:

@@ -10,6 +10,11 @@ ON CONFLICT (identity) DO UPDATE SET ad = EXCLUDED.ad RETURNING id
 INSERT INTO client (hash, host, owner, accepts, grid)
 VALUES (%(hash)s, %(host)s, %(owner)s, %(accepts)s, %(grid)s) RETURNING id
 
+-- name: accepted
+SELECT coalesce(array_agg(owner.name), '{}')
+  FROM client JOIN owner ON owner.id = ANY (client.accepts)
+ WHERE client.id = %(client)s
+
 -- name: change_accepts
 UPDATE client SET accepts = %(accepts)s WHERE id = %(client)s
 

@@ -23,7 +23,6 @@ SELECT o.bot, o.seq, o.replica, o.name
 
 -- name: end_leases
 -- Guarded by the lease itself: a repeat or a forgery finds none and changes nothing.
--- A late answer is an answer: the success of an expired replica is taken, once.
 WITH report AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(reports)s) AS r (
         client bigint, bot bigint, seq bigint, replica int, how text, reason text, exit_code int,
@@ -39,23 +38,30 @@ WITH report AS MATERIALIZED (
     SELECT bot, seq, replica, round, why, how, reason, client, host, owner, sent_at,
            exit_code, cpu_seconds, wall_seconds, decode(digest, 'hex'), stdout, stderr
       FROM gone
-), late AS (
+), woken AS (
+    INSERT INTO pending SELECT bot, seq FROM gone
+)
+SELECT bot, seq, replica FROM gone
+
+-- name: take_late
+-- A late answer is an answer: the success of an expired replica is taken, once.  A statement of
+-- its own, after `end_leases`: that one may have waited for the very transaction that expired the
+-- lease, whose row of `ended` it cannot see.
+WITH late AS (
     UPDATE ended e
        SET how = 'success', reason = '', ended_at = now(), exit_code = r.exit_code,
            cpu_seconds = r.cpu_seconds, wall_seconds = r.wall_seconds,
            digest = decode(r.digest, 'hex'), stdout = r.stdout, stderr = r.stderr, valid = NULL
-      FROM report r
+      FROM json_to_recordset(%(reports)s) AS r (
+           client bigint, bot bigint, seq bigint, replica int, exit_code int, cpu_seconds real,
+           wall_seconds real, digest text, stdout text, stderr text)
      WHERE (e.bot, e.seq, e.replica) = (r.bot, r.seq, r.replica) AND e.client = r.client
-       AND e.how = 'expired' AND r.how = 'success'
+       AND e.how = 'expired'
     RETURNING e.bot, e.seq, e.replica
-), taken AS (
-    SELECT bot, seq, replica, true AS held FROM gone
-     UNION ALL
-    SELECT bot, seq, replica, false FROM late
 ), woken AS (
-    INSERT INTO pending SELECT bot, seq FROM taken
+    INSERT INTO pending SELECT bot, seq FROM late
 )
-SELECT bot, seq, replica, held FROM taken
+SELECT bot, seq, replica FROM late
 
 -- name: add_outputs
 INSERT INTO output (bot, seq, replica, name, sha256, size, content)
@@ -77,22 +83,33 @@ SELECT r.bot, r.seq, r.replica
   LEFT JOIN outcome o ON (o.bot, o.seq) = (r.bot, r.seq)
  WHERE b.id IS NULL OR b.state <> 'running' OR o.bot IS NOT NULL
 
+-- name: lock_hosts
+-- Web processes that give copies to clients of one host take turns, so that `take_copies` sees
+-- what the other gave.  Not the host's row: the transitioner holds those for long.
+SELECT pg_advisory_xact_lock(host) FROM unnest(%(hosts)s::bigint[]) AS host
+
 -- name: take_copies
--- One copy never goes to a host that has, or had, another one that counts.
+-- One copy never goes to a host that has, or had, another one that counts.  A copy that is locked
+-- is being dropped: waiting for that while holding leases could be a deadlock.
 WITH x AS (
     SELECT * FROM json_to_recordset(%(copies)s) AS r (
         bot bigint, seq bigint, replica int, host bigint, owner int, distinct_owners boolean)
+), free AS (
+    SELECT q.bot, q.seq, q.replica
+      FROM x
+      JOIN requeue q ON (q.bot, q.seq, q.replica) = (x.bot, x.seq, x.replica)
+      JOIN bot b ON b.id = x.bot AND b.state = 'running'
+     WHERE NOT EXISTS (
+           SELECT FROM lease l WHERE (l.bot, l.seq) = (x.bot, x.seq)
+              AND (l.host = x.host OR (x.distinct_owners AND l.owner = x.owner)))
+       AND (b.quorum = 1 OR NOT EXISTS (
+           SELECT FROM ended e WHERE (e.bot, e.seq) = (x.bot, x.seq) AND e.how = 'success'
+              AND (e.host = x.host OR (x.distinct_owners AND e.owner = x.owner))))
+       FOR UPDATE OF q SKIP LOCKED
 )
-DELETE FROM requeue q USING x, bot b
- WHERE (q.bot, q.seq, q.replica) = (x.bot, x.seq, x.replica)
-   AND b.id = x.bot AND b.state = 'running'
-   AND NOT EXISTS (
-       SELECT FROM lease l WHERE (l.bot, l.seq) = (x.bot, x.seq)
-          AND (l.host = x.host OR (x.distinct_owners AND l.owner = x.owner)))
-   AND (b.quorum = 1 OR NOT EXISTS (
-       SELECT FROM ended e WHERE (e.bot, e.seq) = (x.bot, x.seq) AND e.how = 'success'
-          AND (e.host = x.host OR (x.distinct_owners AND e.owner = x.owner))))
-RETURNING q.bot, q.seq, q.replica, q.round, q.why
+DELETE FROM requeue q USING free
+ WHERE (q.bot, q.seq, q.replica) = (free.bot, free.seq, free.replica)
+RETURNING q.bot, q.seq, q.replica
 
 -- name: add_leases
 INSERT INTO lease (bot, seq, replica, round, why, client, host, owner, deadline, request_key)
@@ -106,6 +123,15 @@ SELECT x.bot, x.seq, x.replica, x.round, x.why, x.client, x.host, x.owner,
                     WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica))
 ON CONFLICT DO NOTHING
 RETURNING bot, seq, replica
+
+-- name: unlease_ended
+-- A statement of its own: `add_leases` may have waited for the report of the same replica, whose
+-- row of `ended` it cannot see.
+DELETE FROM lease l USING json_to_recordset(%(leases)s) AS x (bot bigint, seq bigint, replica int)
+ WHERE (l.bot, l.seq, l.replica) = (x.bot, x.seq, x.replica)
+   AND EXISTS (SELECT FROM ended e
+                WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica))
+RETURNING l.bot, l.seq, l.replica
 
 -- name: add_quorum_copies
 INSERT INTO requeue (bot, seq, replica, round, why)

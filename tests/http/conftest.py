@@ -1,0 +1,109 @@
+"""The application over a real database, as several people see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flask import Flask
+from tests.factories import make_client, make_key, make_owner
+from werkzeug.datastructures import Headers
+
+from gridbot_server import db, keys
+from gridbot_server.app import create_app
+from gridbot_server.settings import Settings
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back."""
+
+    status_code: int
+    json: Any
+    data: bytes
+    headers: Headers
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody with a key, or a client with its token."""
+
+    app: Flask
+    token: str
+    id: int  # the owner's, or the client's
+    name: str
+
+    def __call__(self, method: str, path: str, **options: Any) -> Answer:
+        headers = {"Authorization": f"Bearer {self.token}", **options.pop("headers", {})}
+        client = self.app.test_client()
+        found = client.open(path, method=method, headers=headers, buffered=True, **options)
+        json = found.get_json() if found.is_json and found.data else None
+        return Answer(found.status_code, json, found.data, found.headers)
+
+
+@dataclass(frozen=True)
+class Site:
+    """A server's application and the people around it."""
+
+    app: Flask
+    settings: Settings
+    conn: db.Connection
+
+    def person(self, name: str, scope: str = "user", **columns: Any) -> Person:
+        owner = make_owner(self.conn, name, operator=scope == "operator", **columns)
+        return Person(self.app, make_key(self.conn, owner, scope), owner, name)
+
+    def key_of(self, person: Person, scope: str, **columns: Any) -> Person:
+        return replace(person, token=make_key(self.conn, person.id, scope, **columns))
+
+    def client_of(self, person: Person, **columns: Any) -> Person:
+        client, token = make_client(self.conn, person.id, **columns)
+        return Person(self.app, token, client, person.name)
+
+
+@pytest.fixture
+def settings(dsn: str, tmp_path: Path) -> Settings:
+    found = Settings(
+        data=tmp_path, dsn=dsn, max_body_bytes=100_000, max_input_bytes=5_000_000,
+        max_output_bytes=1_000_000,
+    )  # fmt: skip
+    found.make_directories()
+    return found
+
+
+@pytest.fixture
+def site(settings: Settings, conn: db.Connection) -> Iterator[Site]:
+    keys.create(settings.project_key_path)
+    public = keys.public_bytes(settings.project_key_path).hex()
+    conn.execute("INSERT INTO setting VALUES ('project_key', %s)", [public])
+    app = create_app(settings, engine=Echo)
+    yield Site(app, settings, conn)
+    app.extensions["gridbot"].close()
+
+
+class Echo:
+    """Stands where the engine does: answers with what it was asked."""
+
+    def handle(self, token_hash: bytes, body: bytes) -> bytes:
+        return b'{"token": "%b", "body": %b}' % (token_hash.hex().encode(), body)
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def alice(site: Site) -> Person:
+    return site.person("alice")
+
+
+@pytest.fixture
+def bob(site: Site) -> Person:
+    return site.person("bob")
+
+
+@pytest.fixture
+def operator(site: Site) -> Person:
+    return site.person("root", scope="operator")

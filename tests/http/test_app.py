@@ -1,0 +1,171 @@
+import logging
+
+import pytest
+from flask import Flask
+from tests.http.conftest import Person, Site
+
+from gridbot_client.protocol import WorkRequest, encode_request
+from gridbot_server import auth, db
+from gridbot_server.app import create_app
+from gridbot_server.settings import Settings
+
+ROUTES_FOR_EVERYBODY = {"/health", "/api/v1/openapi.json"}
+
+
+def _rules(app: Flask) -> dict[str, str | None]:
+    return {
+        f"{rule.rule} {sorted(rule.methods or ())}": getattr(
+            app.view_functions[rule.endpoint], "auth_rule", None
+        )
+        for rule in app.url_map.iter_rules()
+    }
+
+
+def test_every_route_has_an_auth_rule(settings: Settings) -> None:
+    rules = _rules(create_app(settings))
+    assert [route for route, rule in rules.items() if rule is None] == []
+    public = {route.split()[0] for route, rule in rules.items() if rule == "public"}
+    assert public == ROUTES_FOR_EVERYBODY
+
+
+def test_a_route_without_a_rule_answers_nobody(site: Site, operator: Person) -> None:
+    site.app.add_url_rule("/forgotten", "forgotten", lambda: "secret")
+    answer = operator("GET", "/forgotten")
+    assert answer.status_code == 500
+    assert b"secret" not in answer.data
+
+
+@pytest.mark.parametrize("header", [None, "Basic abc", "Bearer ", "Bearer gb_unknown"])
+def test_no_route_answers_without_a_good_token(site: Site, header: str | None) -> None:
+    headers = {} if header is None else {"Authorization": header}
+    for rule in site.app.url_map.iter_rules():
+        if rule.rule in ROUTES_FOR_EVERYBODY or (rule.rule == "/rpc" and header):
+            continue
+        with site.app.test_request_context():
+            url = site.app.url_map.bind("localhost").build(
+                rule.endpoint, {name: "1" for name in rule.arguments}
+            )
+        for method in (rule.methods or set()) - {"OPTIONS"}:
+            answer = site.app.test_client().open(url, method=method, headers=headers)
+            assert answer.status_code == 401, (method, url)
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("token", ["", "with é", "x" * 5000])
+def test_an_odd_token_is_just_unknown(site: Site, token: str) -> None:
+    headers = {"Authorization": f"Bearer {token}"}
+    answer = site.app.test_client().get("/api/v1/bots", headers=headers)
+    assert answer.status_code == 401
+    assert answer.json and answer.json["error"] == "Unauthorized"
+
+
+def test_an_expired_or_revoked_key_opens_nothing(site: Site, alice: Person) -> None:
+    for column in ("expires_at", "revoked_at"):
+        answer = site.key_of(alice, "user", **{column: "2020-01-01Z"})("GET", "/api/v1/bots")
+        assert answer.status_code == 401
+        assert answer.json["detail"] == "the key is unknown, expired or revoked"
+
+
+def test_a_scope_opens_what_it_names_and_no_more(site: Site, alice: Person) -> None:
+    joiner = site.key_of(alice, "join")
+    refused = joiner("GET", "/api/v1/bots")
+    assert refused.status_code == 403
+    assert refused.json["detail"] == "this needs a key of scope user, this one has join"
+    assert alice("GET", "/api/v1/owners").status_code == 403
+    assert alice("GET", "/metrics").status_code == 403
+    assert site.client_of(alice)("GET", "/api/v1/bots").status_code == 401
+    assert alice("PUT", "/api/v1/clients/self", json={}).status_code == 401
+
+
+def test_an_unknown_url_and_a_wrong_method_are_json(alice: Person) -> None:
+    missing = alice("GET", "/api/v1/nothing")
+    assert (missing.status_code, missing.json["error"]) == (404, "NotFound")
+    wrong = alice("DELETE", "/api/v1/bots")
+    assert (wrong.status_code, wrong.json["error"]) == (405, "MethodNotAllowed")
+    assert alice("GET", f"/api/v1/bots/{2**63}").status_code == 404
+    assert alice("GET", f"/api/v1/bots/{2**63 - 1}").status_code == 404
+
+
+def test_a_defect_tells_the_log_and_not_the_caller(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken() -> str:
+        raise ZeroDivisionError("the secret")
+
+    site.app.add_url_rule("/broken/<path:x>", "broken", auth.rule("public")(lambda x: broken()))
+    with caplog.at_level(logging.ERROR):
+        answer = site.app.test_client().get("/broken/a%07b")
+    assert answer.status_code == 500
+    assert answer.json and answer.json["error"] == "InternalError"
+    assert "secret" not in answer.text
+    assert "the secret" in caplog.text
+    assert "'/broken/a\\x07b'" in caplog.text
+
+
+def test_a_database_that_is_away_means_try_again(settings: Settings) -> None:
+    away = Settings(data=settings.data, dsn="host=/nonexistent dbname=none")
+    app = create_app(away)
+    services = app.extensions["gridbot"]
+    services.pool.timeout = 0.1
+    for path in ("/health", "/api/v1/bots"):
+        answer = app.test_client().get(path, headers={"Authorization": "Bearer x"})
+        assert answer.status_code == 503
+        assert answer.json == {
+            "error": "DatabaseAway",
+            "detail": "the database does not answer, try again in a few seconds",
+            "retry": True,
+        }
+        assert int(answer.headers["Retry-After"]) > 0
+    services.close()
+
+
+def test_connections_that_the_database_closed_are_replaced_at_once(
+    site: Site, alice: Person
+) -> None:
+    assert alice("GET", "/api/v1/bots").status_code == 200
+    site.conn.execute(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+        " WHERE application_name = 'gridbot web' AND datname = current_database()"
+    )
+    assert alice("GET", "/api/v1/bots").status_code == 200
+
+
+def test_every_connection_of_the_pool_has_timeouts(site: Site) -> None:
+    with site.app.extensions["gridbot"].pool.connection() as conn:
+        names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+        for name in names:
+            row = conn.execute("SELECT current_setting(%s)", [name]).fetchone()
+            assert row is not None
+            assert row[0] != "0", name
+
+
+def test_answers_are_neither_stored_nor_guessed_at(alice: Person) -> None:
+    answer = alice("GET", "/api/v1/bots")
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_the_api_describes_itself(site: Site) -> None:
+    document = site.app.test_client().get("/api/v1/openapi.json").json
+    assert document is not None
+    assert document["openapi"].startswith("3.")
+    submit = document["paths"]["/api/v1/bots"]["post"]
+    assert "Submission" in str(submit["requestBody"])
+
+
+def test_a_request_for_work_reaches_the_engine_as_it_came(site: Site, alice: Person) -> None:
+    client = site.client_of(alice)
+    answer = client("POST", "/rpc", data=b"[1]", content_type="application/json")
+    assert answer.status_code == 200
+    assert answer.json["body"] == [1]
+    assert site.app.test_client().post("/rpc", data=b"[1]").status_code == 401
+    assert client("POST", "/rpc", data=b" " * 200_000).status_code == 413
+
+
+def test_a_wrong_token_gets_no_work(settings: Settings, conn: db.Connection) -> None:
+    app = create_app(settings)
+    request = encode_request(WorkRequest(key="1", seqno=1, host={}, want=1))
+    headers = {"Authorization": "Bearer x"}
+    answer = app.test_client().post("/rpc", data=request, headers=headers)
+    app.extensions["gridbot"].close()
+    assert (answer.status_code, answer.json and answer.json["error"]) == (401, "Unauthorized")

@@ -1,0 +1,328 @@
+import csv
+import json
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from tests.factories import (
+    make_bot,
+    make_ended,
+    make_failure,
+    make_host,
+    make_outcome,
+)
+from tests.http.conftest import Person, Site
+from tests.http.loopback import serve
+
+from gridbot.cli import gridbot
+from gridbot_client.protocol import ReplicaId
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def url(site: Site) -> Iterator[str]:
+    with serve(site.app) as url:
+        yield url
+
+
+@pytest.fixture
+def run(url: str, alice: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(tmp_path)
+    return runner(url, alice, tmp_path)
+
+
+def runner(url: str, person: Person, home: Path) -> Run:
+    environment = {
+        "GRIDBOT_SERVER": url,
+        "GRIDBOT_KEY": person.token,
+        "XDG_CONFIG_HOME": str(home / "config"),
+    }
+
+    def call(*arguments: object, given: str | None = None) -> Result:
+        found = CliRunner(env=environment).invoke(gridbot, [*map(str, arguments)], input=given)
+        assert found.exception is None or isinstance(found.exception, SystemExit), found.exception
+        return found
+
+    return call
+
+
+def refused(found: Result) -> str:
+    """The one line on stderr of an expected failure."""
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert found.stderr.count("\n") == 1
+    return found.stderr.removeprefix("gridbot: ").rstrip()
+
+
+def table_in(path: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader(path.read_text().splitlines()))
+
+
+def bot_with_results(site: Site, owner: Person, *stdouts: str) -> int:
+    bot = make_bot(site.conn, owner.id, jobs=len(stdouts))
+    client = site.client_of(owner).id
+    for seq, text in enumerate(stdouts):
+        make_outcome(site.conn, ReplicaId(bot, seq, 0), client, {"stdout": text.encode()})
+    site.conn.execute("UPDATE bot SET state = 'done', ended_at = now() WHERE id = %s", [bot])
+    return bot
+
+
+def test_submit_says_the_number_the_match_and_the_next_step(run: Run) -> None:
+    found = run("submit", "--range", "0:240", "--", "echo", "{}")
+    assert found.stdout == "bot 1: 240 jobs\n"
+    assert "no known host can run this now: " in found.stderr
+    assert "follow it with: gridbot bot wait 1" in found.stderr
+
+
+def test_json_is_one_document_and_nothing_else(run: Run) -> None:
+    found = run("submit", "--json", "--", "echo")
+    assert json.loads(found.stdout)["id"] == 1
+    assert found.stderr == ""
+    verbs = ("bots", "bot show 1", "bot cancel 1", "bot results 1", "bot logs 1", "hosts")
+    for verb in verbs:
+        assert isinstance(json.loads(run(*verb.split(), "--json").stdout), dict)
+
+
+def test_a_bot_file_is_submitted_with_its_options(run: Run, site: Site, tmp_path: Path) -> None:
+    (tmp_path / "BOT.toml").write_text(
+        'name = "scan"\ncommand = ["p", "{x}"]\nitems = "p.csv"\ncpus = 2\ntime = "10m"\n'
+    )
+    (tmp_path / "p.csv").write_text("x\n1.5\n")
+    assert run("submit", "BOT.toml", "--name", "mine").exit_code == 0
+    bot = json.loads(run("bot", "show", "1", "--json").stdout)
+    assert (bot["name"], bot["resources"]["cpus"], bot["resources"]["seconds"]) == ("mine", 2, 600)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("submit --range 0:2 -- p {thta}", "the command names {thta}, but the items have i"),
+        ("submit --items none.csv -- p", "none.csv: No such file or directory"),
+        ("submit --input none.dat -- p", "input none.dat: No such file or directory"),
+        ("submit --time soon -- p", "'soon' is not a duration; write 90s, 10m, 2h or 1d"),
+        ("submit --quorum 4 --max-replicas 2 -- p", "max_replicas: 2 cannot reach the quorum of 4"),
+        ("submit --range 0:99999999999 -- p", "the quota is 20,000,000 jobs in unfinished BOTs"),
+        ("submit --validator x -- p", "validator: 'x' is not known, only "),
+        ("submit none.toml", "none.toml: No such file or directory"),
+        ("bot show 77", "there is no BOT 77"),
+        ("user list", "operator"),
+    ],
+)
+def test_an_expected_failure_is_one_line(run: Run, arguments: str, message: str) -> None:
+    assert message in refused(run(*arguments.split()))
+
+
+@pytest.mark.parametrize("arguments", ["submit", "submit --cpus 0 -- p", "bot set 1", "bot show x"])
+def test_wrong_usage_exits_with_2(run: Run, arguments: str) -> None:
+    assert run(*arguments.split()).exit_code == 2
+
+
+def test_a_wrong_policy_is_shown_with_a_caret(run: Run, site: Site, tmp_path: Path) -> None:
+    (tmp_path / "p.ad").write_text("Rank = 1;\nDeadline = (2;\n")
+    found = run("submit", "--policy", "p.ad", "--", "p")
+    assert found.exit_code == 1
+    assert "line 2, column 14" in found.stderr
+    assert found.stderr.splitlines()[-1].endswith("^")
+    assert run("policy", "check", "p.ad").stderr == found.stderr
+
+
+def test_a_misspelt_attribute_is_noted(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.ad").write_text("Rank = Host.Memry;\n")
+    assert "did you mean Host.Memory?" in run("policy", "check", "p.ad").stderr
+    assert "did you mean Host.Memory?" in run("submit", "--policy", "p.ad", "--", "p").stderr
+
+
+def test_waiting_for_failed_jobs_exits_with_1_and_says_where_to_look(
+    run: Run, site: Site, alice: Person
+) -> None:
+    bot = make_bot(site.conn, alice.id, jobs=2)
+    make_failure(site.conn, ReplicaId(bot, 0, 0), site.client_of(alice).id, "exit_nonzero")
+    site.conn.execute("UPDATE bot SET state = 'done'")
+    found = run("bot", "wait", bot)
+    assert found.exit_code == 1
+    assert f"1 of 2 jobs failed; see why: gridbot bot logs {bot} --failed" in found.stderr
+    assert run("bot", "wait", bot, "--json").exit_code == 1
+
+
+def test_waiting_for_a_good_bot_exits_with_0(run: Run, site: Site, alice: Person) -> None:
+    bot = bot_with_results(site, alice, "1\n", "2\n")
+    found = run("bot", "wait", bot)
+    assert found.exit_code == 0
+    assert found.stderr == f"bot {bot}: 2 of 2 jobs, done\n"
+
+
+def test_the_page_of_a_bot_says_what_to_do_next(run: Run, site: Site, alice: Person) -> None:
+    bot = bot_with_results(site, alice, "1\n")
+    page = run("bot", "show", bot).stdout
+    assert "1 of 1 jobs, done" in page
+    assert f"gridbot bot results {bot} --to results-{bot}" in page
+    assert "scan" in run("bots").stdout
+
+
+def test_logs_cannot_move_the_cursor(run: Run, site: Site, alice: Person) -> None:
+    bot = make_bot(site.conn, alice.id)
+    make_ended(
+        site.conn, ReplicaId(bot, 0, 0), site.client_of(alice).id, how="error",
+        reason="exit_nonzero", exit_code=3, stderr="a\x1b[2Jb\u202e\n\tnext\n",
+    )  # fmt: skip
+    text = run("bot", "logs", bot, "--failed").stdout
+    assert "job 0 replica 0 (first) on box: error (exit_nonzero), exit code 3" in text
+    assert "  a\\x1b[2Jb\\u202e\n  \tnext\n" in text
+
+
+def test_results_are_collected_once(run: Run, site: Site, alice: Person, tmp_path: Path) -> None:
+    bot = bot_with_results(site, alice, "one\nmore\n", "=1+1\n", "-2.5\n")
+    assert run("bot", "results", bot, "--to", "out").stdout == f"bot {bot}: 3 new results\n"
+    assert (tmp_path / "out/0/stdout").read_text() == "one\nmore\n"
+    rows = table_in(tmp_path / "out/results.csv")
+    assert [row["i"] for row in rows] == ["0", "1", "2"]
+    assert [row["stdout"] for row in rows] == ["one", "'=1+1", "-2.5"]
+    before = (tmp_path / "out/results.csv").read_bytes()
+    assert run("bot", "results", bot, "--to", "out").stdout == f"bot {bot}: 0 new results\n"
+    assert (tmp_path / "out/results.csv").read_bytes() == before
+
+
+def test_collecting_goes_on_where_it_was_broken_off(
+    run: Run, site: Site, alice: Person, tmp_path: Path
+) -> None:
+    bot = make_bot(site.conn, alice.id, jobs=3)
+    client = site.client_of(alice).id
+    make_outcome(site.conn, ReplicaId(bot, 2, 0), client, {"stdout": b"c"})
+    run("bot", "results", bot, "--to", "out")
+    with (tmp_path / "out/results.csv").open("a") as table:
+        table.write("half a li")
+    make_outcome(site.conn, ReplicaId(bot, 0, 0), client, {"stdout": b"a"})
+    assert "1 new" in run("bot", "results", bot, "--to", "out").stdout
+    rows = table_in(tmp_path / "out/results.csv")
+    assert [(row["seq"], row["stdout"]) for row in rows] == [("2", "c"), ("0", "a")]
+
+
+def test_a_retry_begins_the_table_anew(run: Run, site: Site, alice: Person, tmp_path: Path) -> None:
+    bot = make_bot(site.conn, alice.id)
+    client = site.client_of(alice).id
+    make_failure(site.conn, ReplicaId(bot, 0, 0), client, "time_limit")
+    run("bot", "results", bot, "--to", "out")
+    assert run("bot", "retry", bot, "--failed").stdout == f"bot {bot}: 1 failed job again\n"
+    make_outcome(site.conn, ReplicaId(bot, 0, 1), client, {"stdout": b"a"})
+    run("bot", "results", bot, "--to", "out")
+    rows = table_in(tmp_path / "out/results.csv")
+    assert [row["state"] for row in rows] == ["done"]
+
+
+def test_a_directory_holds_one_bot(run: Run, site: Site, alice: Person) -> None:
+    first, second = (bot_with_results(site, alice, "x") for _ in range(2))
+    run("bot", "results", first, "--to", "out")
+    message = refused(run("bot", "results", second, "--to", "out"))
+    assert f"out holds the results of bot {first} at http://127.0.0.1:" in message
+
+
+@pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "a/../../evil", ".bashrc"])
+def test_a_name_from_the_server_cannot_leave_the_directory(
+    run: Run, site: Site, alice: Person, tmp_path: Path, name: str
+) -> None:
+    bot = make_bot(site.conn, alice.id)
+    make_outcome(site.conn, ReplicaId(bot, 0, 0), site.client_of(alice).id, {name: b"evil"})
+    assert "is not a usable file name" in refused(run("bot", "results", bot, "--to", "out"))
+    assert not list(tmp_path.parent.rglob("*evil"))
+
+
+def test_without_a_directory_results_are_lines(run: Run, site: Site, alice: Person) -> None:
+    bot = bot_with_results(site, alice, "one\nmore\n", "\x1b[31mtwo\n")
+    lines = "0\ti=0\tdone\tone\n1\ti=1\tdone\t\\x1b[31mtwo\n"
+    assert run("bot", "results", bot).stdout == lines
+    document = json.loads(run("bot", "results", bot, "--json").stdout)
+    assert [result["args"] for result in document["results"]] == [{"i": 0}, {"i": 1}]
+    run("bot", "results", bot, "--csv", "t.csv")
+    assert Path("t.csv").read_text().splitlines()[0].startswith("seq,i,state,reason,exit_code,host")
+
+
+def test_a_running_bot_is_changed(run: Run, site: Site, alice: Person, tmp_path: Path) -> None:
+    bot = make_bot(site.conn, alice.id)
+    (tmp_path / "p.ad").write_text("Rank = Host.Memry;")
+    found = run("bot", "set", bot, "--policy", "p.ad", "--tail-threshold", "5")
+    assert (found.stdout, found.exit_code) == (f"bot {bot}: changed\n", 0)
+    assert "did you mean Host.Memory?" in found.stderr
+    document = json.loads(run("bot", "show", bot, "--json").stdout)
+    assert (document["policy"], document["tail_threshold"]) == ("Rank = Host.Memry;", 5)
+    run("bot", "set", bot, "--tail-threshold", "auto")
+    assert json.loads(run("bot", "show", bot, "--json").stdout)["tail_threshold"] is None
+
+
+def test_a_bot_is_cancelled(run: Run, site: Site, alice: Person) -> None:
+    bot = make_bot(site.conn, alice.id, jobs=3)
+    assert run("bot", "cancel", bot).stdout == f"bot {bot}: cancelled, 3 of 3 jobs were not run\n"
+    assert f"bot {bot} was cancelled" in run("bot", "wait", bot).stderr
+
+
+def test_an_operator_adds_people_and_keys(
+    url: str, site: Site, operator: Person, tmp_path: Path
+) -> None:
+    run = runner(url, operator, tmp_path)
+    assert run("user", "add", "carol", "--max-jobs", "10").exit_code == 0
+    assert "there is an owner carol already" in refused(run("user", "add", "carol"))
+    assert "carol" in run("user", "list").stdout
+    made = json.loads(run("token", "create", "carol", "--expires", "1d", "--json").stdout)
+    assert runner(url, Person(site.app, made["token"], 0, ""), tmp_path)("bots").exit_code == 0
+    assert run("token", "revoke", made["id"]).exit_code == 0
+    listed = run("token", "list").stdout
+    assert "carol" in listed
+    assert made["token"] not in listed
+    carol = runner(url, Person(site.app, made["token"], 0, ""), tmp_path)
+    assert "does not accept the key" in refused(carol("bots"))
+
+
+def test_hosts_are_listed(run: Run, site: Site, alice: Person) -> None:
+    site.client_of(alice, host=make_host(site.conn, alice.id))
+    header, row = run("hosts").stdout.splitlines()
+    assert header.split()[:4] == ["id", "name", "owner", "cpus"]
+    assert row.split()[1:5] == ["box", "alice", "4", "8192"]
+
+
+def test_login_keeps_the_key_for_its_owner_only(
+    run: Run, url: str, alice: Person, tmp_path: Path
+) -> None:
+    found = run("login", url, given=f"{alice.token}\n")
+    assert found.exit_code == 0, found.stderr
+    path = tmp_path / "config/gridbot/login.json"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    nothing = {"GRIDBOT_SERVER": None, "GRIDBOT_KEY": None}
+    assert CliRunner(env={**environment, **nothing}).invoke(gridbot, ["bots"]).exit_code == 0
+    assert "does not accept the key" in refused(run("login", url, "--key", "wrong"))
+    assert json.loads(path.read_text())["key"] == alice.token
+
+
+def test_an_application_is_signed_where_the_key_is(
+    run: Run, site: Site, alice: Person, tmp_path: Path
+) -> None:
+    bot = make_bot(site.conn, alice.id)
+    key = site.settings.project_key_path
+    found = run("app", "sign", bot, "--project-key", key)
+    assert found.stdout == f"bot {bot}: signed\n"
+    assert "command echo '{i}'" in found.stderr
+    assert json.loads(run("bot", "show", bot, "--json").stdout)["signed"] is True
+    other = tmp_path / "other.key"
+    other.write_text("no key")
+    message = refused(run("app", "sign", bot, "--project-key", other))
+    assert "holds no private key in PEM form" in message
+
+
+def test_an_interrupted_wait_says_that_the_bot_goes_on(url: str, site: Site, alice: Person) -> None:
+    bot = make_bot(site.conn, alice.id)
+    waiting = subprocess.Popen(
+        [sys.executable, "-c", "from gridbot.cli import main; main()", "bot", "wait", str(bot)],
+        env={**os.environ, "GRIDBOT_SERVER": url, "GRIDBOT_KEY": alice.token},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert waiting.stderr is not None
+    assert waiting.stderr.readline().startswith(f"bot {bot}: 0 of 1 jobs")
+    waiting.send_signal(2)
+    _, message = waiting.communicate(timeout=20)
+    assert message.strip() == f"gridbot: stopped waiting; the BOT goes on: gridbot bot wait {bot}"
+    assert waiting.returncode == 1

@@ -1,0 +1,288 @@
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.factories import make_bot, make_failure, make_host, make_outcome, make_output
+from tests.http.conftest import Person, Site
+from tests.http.loopback import LosesReplies, serve
+
+from gridbot.connection import Connection
+from gridbot.errors import BadInput, NotFound, PolicyError, Refused, ServerAway
+from gridbot.session import Session
+from gridbot.submission import Submission, prepare
+from gridbot_client.discovery import Endpoint
+from gridbot_client.protocol import ReplicaId
+
+
+@pytest.fixture
+def network(site: Site) -> LosesReplies:
+    return LosesReplies(site.app, [])
+
+
+@pytest.fixture
+def url(network: LosesReplies) -> Iterator[str]:
+    with serve(network) as url:
+        yield url
+
+
+@pytest.fixture
+def session(url: str, alice: Person) -> Iterator[Session]:
+    with session_of(url, alice.token) as session:
+        yield session
+
+
+def session_of(url: str, key: str) -> Session:
+    return Session(Connection(Endpoint(url, key)))
+
+
+def args_of(site: Site, bot: int) -> list[dict[str, object]]:
+    rows = site.conn.execute("SELECT args FROM job WHERE bot = %s ORDER BY seq", [bot])
+    return [row[0] for row in rows]
+
+
+def count(site: Site, table: str) -> int:
+    row = site.conn.execute(f"SELECT count(*) FROM {table}".encode()).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_a_range_becomes_jobs(site: Site, session: Session) -> None:
+    bot = session.submit(["echo", "{}"], items=range(3, 9, 2))
+    assert args_of(site, bot.id) == [{"i": 3}, {"i": 5}, {"i": 7}]
+    assert bot.show().state == "running"
+
+
+def test_a_reals_digits_arrive_unchanged(site: Site, session: Session, tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("x,n,t\n0.10,1,a\n1e-300,2,b\n")
+    bot = session.submit("p {x} {n} {t}", items=tmp_path / "p.csv")
+    assert args_of(site, bot.id) == [
+        {"x": "0.10", "n": 1, "t": "a"},
+        {"x": "1e-300", "n": 2, "t": "b"},
+    ]
+
+
+def test_without_items_it_is_one_job(site: Site, session: Session) -> None:
+    assert args_of(site, session.submit("hostname").id) == [{}]
+
+
+def test_a_lost_reply_does_not_double_the_bot(
+    site: Site, session: Session, network: LosesReplies
+) -> None:
+    network.lose = [("POST", "/bots")]
+    bot = session.submit("echo {}", items=range(5))
+    assert network.seen.count(("POST", "/api/v1/bots")) == 2
+    assert count(site, "bot") == 1
+    assert bot.show().jobs_total == 5
+
+
+def test_lost_replies_do_not_double_streamed_jobs(
+    site: Site, session: Session, network: LosesReplies, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").write_text("".join(f"line {n}\n" for n in range(45_000)))
+    network.lose = [("POST", "/jobs"), ("POST", "/start"), ("POST", "/bots")]
+    bot = session.submit("echo {}", items=tmp_path / "lines")
+    assert network.lose == []
+    assert args_of(site, bot.id) == [{"i": f"line {n}"} for n in range(45_000)]
+    assert bot.show().state == "running"
+
+
+def test_a_submission_that_was_broken_off_goes_on(
+    site: Site, session: Session, alice: Person, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").write_text("".join(f"{n}\n" for n in range(20_003)))
+    submission = Submission(command="echo {}", items=tmp_path / "lines", key="mine")
+    body = {**prepare(submission).body, "jobs": {"stream": True}}
+    number = alice("POST", "/api/v1/bots", json=body).json["id"]
+    first = b"".join(b'{"args":{"i":%d}}\n' % n for n in range(7))
+    alice("POST", f"/api/v1/bots/{number}/jobs?offset=0", data=first)
+    bot = session.submit("echo {}", items=tmp_path / "lines", key="mine")
+    assert bot.id == number
+    assert args_of(site, number) == [{"i": n} for n in range(20_003)]
+
+
+def test_one_key_is_one_bot(site: Site, session: Session) -> None:
+    bots = {session.submit("echo {}", items=range(2), key="run 7").id for _ in range(2)}
+    assert len(bots) == count(site, "bot") == 1
+
+
+def test_a_cancelled_bot_takes_no_more_jobs(
+    site: Site, session: Session, network: LosesReplies, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").write_text("x\n" * 40_001)
+
+    def cancel(what: str, done: int, total: int) -> None:
+        site.conn.execute("UPDATE bot SET state = 'cancelled'")
+
+    with pytest.raises(Refused, match="takes no more jobs, it is cancelled"):
+        session.submit("echo {}", items=tmp_path / "lines", progress=cancel)
+
+
+def test_a_file_is_sent_once_and_from_where_it_stopped(
+    site: Site, session: Session, alice: Person, network: LosesReplies, tmp_path: Path
+) -> None:
+    content = bytes(range(256)) * 1000
+    (tmp_path / "data").write_bytes(content)
+    ref = prepare(Submission(command="p", inputs=["data"], base=tmp_path)).files[0].ref
+    path = f"/api/v1/blobs/{ref.sha256}?size={ref.size}&offset=0"
+    assert alice("PUT", path, data=content[:1000]).json["offset"] == 1000
+    progress: list[tuple[str, int, int]] = []
+    for _ in range(2):
+        session.submit(
+            "p", inputs=["data"], base=tmp_path, progress=lambda *told: progress.append(told)
+        )
+    assert progress[0] == ("sending files", 1000, 256_000)
+    assert len([method for method, _ in network.seen if method == "PUT"]) == 1
+    assert alice("GET", f"/files/{ref.sha256}").data == content
+
+
+def test_an_empty_file_is_sent(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert session.submit("p", inputs=["empty"], base=tmp_path).show().jobs_total == 1
+
+
+def test_jobs_have_files_of_their_own(site: Site, session: Session, tmp_path: Path) -> None:
+    for n in range(3):
+        (tmp_path / f"{n}.dat").write_text(str(n % 2))
+    session.submit("p", items=range(3), inputs=["{i}.dat"], base=tmp_path)
+    inputs = [row[0][0] for row in site.conn.execute("SELECT inputs FROM job ORDER BY seq")]
+    assert [ref["name"] for ref in inputs] == ["0.dat", "1.dat", "2.dat"]
+    assert count(site, "blob") == 2
+
+
+def test_nothing_is_made_when_a_jobs_file_is_missing(
+    site: Site, session: Session, network: LosesReplies, tmp_path: Path
+) -> None:
+    (tmp_path / "0.dat").touch()
+    with pytest.raises(BadInput, match=r"item 1 of the range: input 1.dat: No such file"):
+        session.submit("p", items=range(2), inputs=["{i}.dat"], base=tmp_path)
+    assert network.seen == []
+
+
+def test_the_match_is_told_at_once(site: Site, session: Session, alice: Person) -> None:
+    site.client_of(alice, host=make_host(site.conn, alice.id))
+    assert session.submit("p").submitted["match"]["hosts_matching"] == 1
+    unable = session.submit("p", cpus=64).submitted["match"]
+    assert (unable["hosts_known"], unable["hosts_matching"]) == (1, 0)
+    assert unable["reason"]
+
+
+def test_the_servers_refusal_is_told_as_it_is(site: Site, session: Session) -> None:
+    site.conn.execute("UPDATE owner SET max_jobs = 10")
+    with pytest.raises(Refused, match="the quota is 10 jobs"):
+        session.submit("echo {}", items=range(11))
+    assert count(site, "bot") == 0
+
+
+def test_a_wrong_key_is_refused(url: str) -> None:
+    with session_of(url, "wrong") as session, pytest.raises(Refused, match="not accept the key"):
+        session.bots()
+
+
+def test_another_owners_bot_is_not_there(site: Site, session: Session, bob: Person) -> None:
+    bot = session.bot(make_bot(site.conn, bob.id))
+    for call in (bot.show, bot.cancel, bot.retry, lambda: list(bot.results())):
+        with pytest.raises(NotFound, match=f"there is no BOT {bot.id}"):
+            call()
+
+
+def test_a_server_that_is_not_there_is_said_within_seconds() -> None:
+    began = time.monotonic()
+    away = pytest.raises(ServerAway, match=r"http://127.0.0.1:9 does not answer: .*refused")
+    with session_of("http://127.0.0.1:9", "key") as session, away:
+        session.bots()
+    assert time.monotonic() - began < 5
+
+
+def test_results_carry_arguments_outputs_and_reasons(
+    site: Site, session: Session, alice: Person, tmp_path: Path
+) -> None:
+    (tmp_path / "p.csv").write_text("x\n0.10\n2\n")
+    bot = session.submit("p {x}", items=tmp_path / "p.csv")
+    client = site.client_of(alice).id
+    make_outcome(site.conn, ReplicaId(bot.id, 1, 0), client, {"stdout": b"two\n", "a/b": b"\0"})
+    make_failure(site.conn, ReplicaId(bot.id, 0, 0), client, "exit_nonzero")
+    done, failed = bot.results()
+    assert (done.seq, done.state, done.stdout, done.exit_code) == (1, "done", "two\n", 0)
+    assert (failed.seq, failed.state, failed.reason) == (0, "failed", "exit_nonzero")
+    assert failed.args["x"] == 0.1
+    assert str(failed.args["x"]) == "0.10"
+    assert done.outputs["a/b"].save(tmp_path / "saved").read_bytes() == b"\0"
+    assert [result.n for result in bot.results(after=done.n)] == [failed.n]
+
+
+def test_a_large_output_is_fetched_when_asked_for(
+    site: Site, session: Session, alice: Person, tmp_path: Path
+) -> None:
+    content = b"x" * 300_000
+    (tmp_path / "big").write_bytes(content)
+    bot = session.submit("p", inputs=["big"], base=tmp_path)  # which puts it into the store
+    replica = ReplicaId(bot.id, 0, 0)
+    make_outcome(site.conn, replica, site.client_of(alice).id, {})
+    make_output(site.conn, replica, "big", content)
+    site.conn.execute("UPDATE output SET content = NULL")
+    (result,) = bot.results()
+    assert not result.outputs["big"].is_here
+    assert result.outputs["big"].read() == content
+
+
+def test_a_damaged_output_is_not_taken(site: Site, session: Session, alice: Person) -> None:
+    bot = session.bot(make_bot(site.conn, alice.id))
+    make_outcome(site.conn, ReplicaId(bot.id, 0, 0), site.client_of(alice).id, {"stdout": b"good"})
+    site.conn.execute("UPDATE output SET content = 'evil'")
+    (result,) = bot.results()
+    with pytest.raises(ServerAway, match="stdout: arrived damaged; fetch it again"):
+        result.stdout  # noqa: B018
+
+
+def test_results_go_on_through_a_restart_of_the_server(site: Site, alice: Person) -> None:
+    bot = make_bot(site.conn, alice.id, jobs=2)
+    client = site.client_of(alice).id
+    make_outcome(site.conn, ReplicaId(bot, 0, 0), client, {})
+    away = threading.Event()
+    found: list[int] = []
+
+    def follow(url: str) -> None:
+        with session_of(url, alice.token) as session:
+            results = session.bot(bot).results(follow=True, told=lambda error: away.set())
+            found.extend(result.seq for result in results)
+
+    with serve(site.app) as url:
+        thread = threading.Thread(target=follow, args=[url])
+        thread.start()
+    assert away.wait(20)
+    make_outcome(site.conn, ReplicaId(bot, 1, 0), client, {})
+    site.conn.execute("UPDATE bot SET state = 'done', ended_at = now()")
+    with serve(site.app, port=int(url.rpartition(":")[2])):
+        thread.join(30)
+    assert found == [0, 1]
+
+
+def test_waiting_ends_with_the_bot_or_with_patience(
+    site: Site, session: Session, alice: Person
+) -> None:
+    bot = session.bot(make_bot(site.conn, alice.id))
+    with pytest.raises(TimeoutError, match=r"bot \d+ has 0 of 1 jobs after 0.1 s; it goes on"):
+        bot.wait(timeout=0.1)
+    bot.cancel()
+    assert bot.wait().state == "cancelled"
+
+
+def test_failed_jobs_are_retried(site: Site, session: Session, alice: Person) -> None:
+    bot = session.bot(make_bot(site.conn, alice.id, jobs=2))
+    make_failure(site.conn, ReplicaId(bot.id, 0, 0), site.client_of(alice).id, "time_limit")
+    assert [entry["reason"] for entry in bot.logs(failed=True)] == ["time_limit"]
+    assert bot.retry() == 1
+    assert bot.show().round == 1
+
+
+def test_a_policy_is_replaced_or_refused_with_the_place(
+    site: Site, session: Session, alice: Person
+) -> None:
+    bot = session.bot(make_bot(site.conn, alice.id))
+    bot.set(policy="Rank = Host.Memory;", max_attempts=7)
+    assert bot.show().document["policy"] == "Rank = Host.Memory;"
+    with pytest.raises(PolicyError, match="line 1, column 8") as error:
+        bot.set(policy="Rank = ;")
+    assert error.value.pretty.splitlines()[1] == "  Rank = ;"

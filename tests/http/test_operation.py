@@ -1,0 +1,182 @@
+import base64
+from typing import Any
+
+import pytest
+from tests.factories import HOST, make_bot, make_lease
+from tests.http.conftest import Person, Site
+
+from gridbot_client.protocol import ReplicaId
+from gridbot_server import keys
+
+JOIN = {"host": HOST, "mac": "aa:bb:cc:dd:ee:ff"}
+
+
+def _as(person: Person, document: dict[str, Any]) -> Person:
+    return Person(person.app, document["token"], document["client"], person.name)
+
+
+@pytest.mark.parametrize("scope", ["join", "user"])
+def test_a_joined_client_has_a_token_of_its_own(site: Site, alice: Person, scope: str) -> None:
+    answer = site.key_of(alice, scope)("POST", "/api/v1/clients", json=JOIN)
+    assert answer.status_code == 201
+    public = keys.public_bytes(site.settings.project_key_path)
+    assert base64.b64decode(answer.json["project_key"]) == public
+    assert (answer.json["owner"], answer.json["epoch"]) == ("alice", 1)
+    client = _as(alice, answer.json)
+    again = client("PUT", "/api/v1/clients/self", json={})
+    assert again.json == {name: answer.json[name] for name in answer.json if name != "token"}
+    stored = site.conn.execute("SELECT hash FROM client").fetchone()
+    assert stored == (keys.token_hash(client.token),)
+
+
+def test_two_clients_on_one_machine_share_its_host(site: Site, alice: Person, bob: Person) -> None:
+    for person in (alice, alice, bob):
+        assert person("POST", "/api/v1/clients", json=JOIN).status_code == 201
+    hosts = site.conn.execute("SELECT identity FROM host ORDER BY id").fetchall()
+    assert hosts == [("alice:aa:bb:cc:dd:ee:ff",), ("bob:aa:bb:cc:dd:ee:ff",)]
+    assert site.conn.execute("SELECT count(*) FROM client").fetchone() == (3,)
+
+
+def test_only_an_operator_makes_a_client_accept_other_owners(
+    site: Site, alice: Person, bob: Person, operator: Person
+) -> None:
+    wants_bob = {**JOIN, "accepts": ["alice", "bob"]}
+    for person in (alice, site.key_of(alice, "join"), site.key_of(operator, "join")):
+        refused = person("POST", "/api/v1/clients", json=wants_bob)
+        assert refused.status_code == 403
+        assert "only an operator's key can make a client accept" in refused.json["detail"]
+    assert alice("POST", "/api/v1/clients", json={**JOIN, "accepts": ["alice"]}).status_code == 201
+    assert operator("POST", "/api/v1/clients", json=wants_bob).status_code == 201
+    unknown = operator("POST", "/api/v1/clients", json={**JOIN, "accepts": ["nobody"]})
+    assert unknown.status_code == 400
+    assert unknown.json["detail"] == "accepts: there is no owner nobody"
+    accepts = site.conn.execute("SELECT accepts FROM client ORDER BY id").fetchall()
+    assert accepts == [([],), ([alice.id, bob.id],)]
+
+
+def test_a_client_describes_its_machine_anew_and_accepts_no_more_than_it_did(
+    site: Site, alice: Person, bob: Person, operator: Person
+) -> None:
+    joined = operator("POST", "/api/v1/clients", json={**JOIN, "accepts": ["bob"]}).json
+    client = _as(operator, joined)
+    change = {"host": {"NumCpus": 64}, "accepts": ["bob"]}
+    assert client("PUT", "/api/v1/clients/self", json=change).status_code == 200
+    assert site.conn.execute("SELECT ad FROM host").fetchone() == ({"NumCpus": 64},)
+    wider = client("PUT", "/api/v1/clients/self", json={"accepts": ["alice", "bob"]})
+    assert wider.status_code == 403
+    assert "was not joined to accept alice" in wider.json["detail"]
+    assert site.conn.execute("SELECT accepts FROM client").fetchone() == ([bob.id],)
+
+
+@pytest.mark.parametrize(
+    ("change", "detail"),
+    [
+        ({"host": {"a": {}}}, "host.a: a string of at most 1000 bytes is expected"),
+        ({"host": {str(k): k for k in range(101)}}, "host: 101 attributes, at most 100"),
+        ({"mac": ""}, "mac: is empty"),
+        ({"mac": "a\nb"}, "mac: a control character is not allowed"),
+        ({"accepts": ["../x"]}, "accepts[0]: '../x' does not match"),
+    ],
+)
+def test_a_wrong_host_does_not_join(
+    site: Site, alice: Person, change: dict[str, Any], detail: str
+) -> None:
+    answer = alice("POST", "/api/v1/clients", json={**JOIN, **change})
+    assert answer.status_code == 400
+    assert answer.json["detail"].startswith(detail)
+    assert site.conn.execute("SELECT count(*) FROM host").fetchone() == (0,)
+
+
+def test_a_revoked_client_is_out(site: Site, alice: Person) -> None:
+    client = site.client_of(alice, revoked_at="yesterday")
+    assert client("PUT", "/api/v1/clients/self", json={}).status_code == 401
+
+
+def test_health_needs_no_key_and_counts_what_is_to_do(site: Site, alice: Person) -> None:
+    bot = make_bot(site.conn, alice.id, jobs=10)
+    make_bot(site.conn, alice.id, state="done")
+    make_lease(site.conn, ReplicaId(bot, 0, 1), site.client_of(alice).id)
+    site.conn.execute("INSERT INTO bot_stat VALUES (%s, 'w', 'sent_first', 1)", [bot])
+    answer = site.app.test_client().get("/health")
+    assert answer.status_code == 200
+    found = answer.json or {}
+    public = base64.b64encode(keys.public_bytes(site.settings.project_key_path)).decode()
+    assert found.pop("version")
+    assert found == {
+        "status": "ok",
+        "epoch": 1,
+        "project_key": public,
+        "bots_running": 1,
+        "jobs_unsent": 9,
+        "replicas_running": 1,
+        "clients_active": 1,
+    }
+
+
+def test_metrics_are_gauges(site: Site, operator: Person) -> None:
+    make_bot(site.conn, operator.id, jobs=3)
+    lines = operator("GET", "/metrics").data.decode().splitlines()
+    assert "gridbot_jobs_unsent 3" in lines
+    assert "# TYPE gridbot_jobs_unsent gauge" in lines
+
+
+def test_hosts_are_ones_own_or_for_operators_all(
+    site: Site, alice: Person, bob: Person, operator: Person
+) -> None:
+    client = site.client_of(alice)
+    site.client_of(bob)
+    make_lease(site.conn, ReplicaId(make_bot(site.conn, alice.id), 0, 1), client.id)
+    (host,) = alice("GET", "/api/v1/hosts").json["hosts"]
+    assert (host["name"], host["owner"], host["clients"]) == ("box", "alice", 1)
+    assert (host["replicas_running"], host["attributes"]) == (1, HOST)
+    assert host["seen_at"] is not None
+    assert len(operator("GET", "/api/v1/hosts").json["hosts"]) == 2
+
+
+def test_an_operator_adds_owners_and_their_keys(operator: Person) -> None:
+    added = operator("POST", "/api/v1/owners", json={"name": "carol", "max_jobs": 5})
+    assert added.status_code == 201
+    assert (added.json["name"], added.json["max_jobs"], added.json["share"]) == ("carol", 5, 1)
+    body = {"owner": "carol", "scope": "user", "label": "laptop", "expires_seconds": 60}
+    made = operator("POST", "/api/v1/tokens", json=body)
+    assert made.status_code == 201
+    carol = Person(operator.app, made.json["token"], 0, "carol")
+    assert carol("GET", "/api/v1/bots").json == {"bots": []}
+    (token,) = carol("GET", "/api/v1/tokens").json["tokens"]
+    assert (token["id"], token["label"], token["owner"]) == (made.json["id"], "laptop", "carol")
+    assert token["expires_at"] is not None
+    assert made.json["token"] not in str(operator("GET", "/api/v1/tokens").json)
+    names = [owner["name"] for owner in operator("GET", "/api/v1/owners").json["owners"]]
+    assert names == ["carol", "root"]
+    assert operator("POST", "/api/v1/owners", json={"name": "carol"}).status_code == 409
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ({"owner": "nobody", "scope": "user"}, "owner: there is no owner nobody, add it first"),
+        ({"owner": "alice", "scope": "operator"}, "scope: alice is no operator"),
+        ({"owner": "alice", "scope": "root"}, "scope: "),
+        ({"owner": "alice"}, "scope: is missing"),
+        ({"owner": "alice", "scope": "user", "expires_seconds": 0}, "expires_seconds: 0 is not"),
+    ],
+)
+def test_a_wrong_key_is_not_made(
+    alice: Person, operator: Person, body: dict[str, Any], detail: str
+) -> None:
+    answer = operator("POST", "/api/v1/tokens", json=body)
+    assert answer.status_code == 400
+    assert answer.json["detail"].startswith(detail)
+    assert len(alice("GET", "/api/v1/tokens").json["tokens"]) == 1
+
+
+def test_a_user_makes_no_keys_but_revokes_ones_own(
+    site: Site, alice: Person, bob: Person, operator: Person
+) -> None:
+    body = {"owner": "alice", "scope": "user"}
+    assert alice("POST", "/api/v1/tokens", json=body).status_code == 403
+    (token,) = alice("GET", "/api/v1/tokens").json["tokens"]
+    assert bob("DELETE", f"/api/v1/tokens/{token['id']}").status_code == 404
+    assert alice("DELETE", f"/api/v1/tokens/{token['id']}").status_code == 200
+    assert alice("GET", "/api/v1/bots").status_code == 401
+    assert operator("DELETE", f"/api/v1/tokens/{token['id']}").status_code == 200
