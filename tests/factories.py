@@ -16,7 +16,7 @@ from gridbot_server.db import Connection
 
 _numbers = itertools.count(1)
 
-HOST = {
+HOST: dict[str, str | int | float | bool] = {
     "Name": "box",
     "NumCpus": 4,
     "Memory": 8192,

@@ -90,6 +90,10 @@ class Verbs(click.Group):
             raise Failure(f"gridbot: {error.pretty}") from None
         except (GridbotError, TimeoutError) as error:
             raise Failure(f"gridbot: {error}") from None
+        except (Failure, click.UsageError):
+            raise
+        except click.ClickException as error:
+            raise Failure(f"gridbot: {error.message}") from None
 
 
 def _verbs() -> dict[str, EntryPoint]:

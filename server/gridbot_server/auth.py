@@ -95,6 +95,11 @@ def client() -> Client:
     return cast(Client, g.client)
 
 
+def check_client() -> None:
+    """Raise Unauthorized unless the request carries the token of a client."""
+    _client()
+
+
 def bearer_hash() -> bytes:
     """Return the hash of the request's token; raise Unauthorized when there is none."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")

@@ -17,6 +17,7 @@ from gridbot_client.protocol import (
     Output,
     ReplicaId,
     Report,
+    Scalar,
     WorkReply,
     WorkRequest,
     decode_reply,
@@ -69,7 +70,7 @@ class Caller:
 
     dispatch: Dispatch
     token: str
-    host: dict[str, object] = field(default_factory=lambda: dict(HOST))
+    host: dict[str, Scalar] = field(default_factory=lambda: dict(HOST))
     seqno: int = 0
     holding: list[ReplicaId] = field(default_factory=list)
 

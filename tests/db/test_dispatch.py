@@ -8,6 +8,7 @@ from tests.factories import make_bot, make_client, make_host, make_owner
 
 from gridbot_client.protocol import ReplicaId
 from gridbot_server.cycles import replication
+from gridbot_server.cycles.deadline import sweep_cancelled
 from gridbot_server.db import Connection
 
 
@@ -51,11 +52,9 @@ def test_a_bot_runs_from_its_first_job_to_its_end(
     bot = make_bot(conn, alice, jobs=20)
     dispatch.feed()
     seen = []
-    while reply := client.ask():
-        if not reply.assignments:
-            break
-        seen += [item.args["i"] for item in reply.assignments]
-        client.ask(want=0, reports=tuple(success(item) for item in reply.assignments))
+    while given := client.ask().assignments:
+        seen += [item.args["i"] for item in given]
+        client.ask(want=0, reports=tuple(success(item) for item in given))
     dispatch.settle()
     assert seen == list(range(20))
     assert state(conn, bot) == "done"
@@ -249,8 +248,6 @@ def test_an_unsigned_bot_goes_only_to_clients_that_trust_its_owner(
 def test_a_cancelled_bot_is_stopped_everywhere(
     dispatch: Dispatch, conn: Connection, alice: int, client: Caller
 ) -> None:
-    from gridbot_server.cycles.deadline import sweep_cancelled
-
     bot = make_bot(conn, alice, jobs=20, policy="Concurrency = 2")
     dispatch.feed()
     held = [item.id for item in client.ask().assignments]

@@ -6,6 +6,7 @@ from tests.http.conftest import Person, Site
 
 from gridbot_client.protocol import WorkRequest, encode_request
 from gridbot_server import auth, db
+from gridbot_server.api.rpc import UNCHECKED_BYTES
 from gridbot_server.app import create_app
 from gridbot_server.settings import Settings
 
@@ -169,3 +170,10 @@ def test_a_wrong_token_gets_no_work(settings: Settings, conn: db.Connection) -> 
     answer = app.test_client().post("/rpc", data=request, headers=headers)
     app.extensions["gridbot"].close()
     assert (answer.status_code, answer.json and answer.json["error"]) == (401, "Unauthorized")
+
+
+def test_a_large_request_for_work_is_not_read_for_strangers(site: Site) -> None:
+    body = b"[" * (UNCHECKED_BYTES + 1)
+    strange = {"Authorization": "Bearer gb_nobody"}
+    answer = site.app.test_client().post("/rpc", data=body, headers=strange)
+    assert answer.status_code == 401

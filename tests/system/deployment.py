@@ -11,12 +11,15 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import psutil
+from tests.system.bare_client import BareClient
 
 import gridbot
 from gridbot import Session
@@ -44,6 +47,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@dataclass(frozen=True)
+class Gate:
+    """Holds jobs back until it is opened, and so do tests decide when a job ends."""
+
+    path: Path
+
+    def command(self, script: str = ":") -> list[str]:
+        """A job that waits at the gate and then runs a script, whose $1 is its item."""
+        waits = 'while test -e "$0"; do sleep 0.05; done; '
+        return ["sh", "-c", waits + script, str(self.path), "{}"]
+
+    def open(self) -> None:
+        """Let them all through."""
+        self.path.unlink()
+
+
 class Deployment:
     """One server with its data below `folder`, and the clients that a test starts."""
 
@@ -57,6 +76,12 @@ class Deployment:
 
     # ------------------------------------------------------------------------------ server
 
+    def configure(self, **knobs: Any) -> None:
+        """Change settings for which `server start` has no option, before it."""
+        changed = replace(self.settings, **knobs)
+        changed.make_directories()
+        changed.save()
+
     def start(self, *options: str) -> None:
         """Start the server, or take over what an earlier one left."""
         where = ["--data", str(self.data), "--bind", f"127.0.0.1:{self.port}"]
@@ -64,11 +89,17 @@ class Deployment:
         self.run("server", "start", *where, *dsn, *options)
 
     def stop(self) -> None:
-        """End the clients, then the server."""
-        for name in list(self._clients):
-            self.kill_client(name)
-        if psutil.pid_exists(self.supervisor or 0):
+        """End the clients, then the server, or what is left of it."""
+        self.kill_clients()
+        if self.settings.lock_path.exists():
             self.run("server", "stop", "--data", str(self.data))
+
+    def crash(self) -> None:
+        """End every process of the server at once, as a power failure does."""
+        supervisor = psutil.Process(self.supervisor)
+        for process in [supervisor, *supervisor.children(recursive=True)]:
+            with suppress(psutil.NoSuchProcess):  # ended with its parent
+                process.kill()
 
     @property
     def supervisor(self) -> int | None:
@@ -92,6 +123,11 @@ class Deployment:
         with db.connect(self.settings.dsn_or_embedded, "test", autocommit=True) as conn:
             yield conn
 
+    def rows(self, query: str, *values: object) -> list[Any]:
+        """What the database says."""
+        with self.database() as conn:
+            return conn.execute(query, values).fetchall()
+
     # ----------------------------------------------------------------------------- clients
 
     def client(self, name: str, *options: str, host: str | None = None) -> int:
@@ -109,9 +145,31 @@ class Deployment:
             )
         return self._clients[name].pid
 
-    def signal_client(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to a client's own process, not to what it runs."""
-        self._clients[name].send_signal(number)
+    def programs(self, name: str) -> list[psutil.Process]:
+        """The jobs that a client runs."""
+        return psutil.Process(self._clients[name].pid).children()
+
+    def freeze(self, name: str) -> None:
+        """Stop a client in the midst of its work; what it runs goes on."""
+        eventually(lambda: self.programs(name), what=f"a job of {name}")
+        self._clients[name].send_signal(signal.SIGSTOP)
+
+    def thaw(self, name: str) -> None:
+        """Let a frozen client go on."""
+        self._clients[name].send_signal(signal.SIGCONT)
+
+    def bare_client(self, name: str) -> BareClient:
+        """A client that is not a process but does as the test says."""
+        return BareClient.join(self.url, self.operator_key, name)
+
+    def slots(self, name: str) -> list[str]:
+        """What a client holds: the names of its slot directories."""
+        return sorted(path.name for path in (self.folder / name / "slots").iterdir())
+
+    def kill_clients(self) -> None:
+        """Kill all clients."""
+        for name in list(self._clients):
+            self.kill_client(name)
 
     def kill_client(self, name: str) -> None:
         """Kill a client and what it runs."""
@@ -126,11 +184,27 @@ class Deployment:
 
     # ------------------------------------------------------------------------------- users
 
-    def run(self, *arguments: str, code: int = 0, seconds: float = 120.0) -> str:
-        """Run a `gridbot` command, check its exit code and return what it printed."""
+    @property
+    def operator_key(self) -> str:
+        """The key of the user who started the server."""
+        return self.settings.operator_key_path.read_text().strip()
+
+    def add_user(self, name: str, *options: str) -> str:
+        """Add a person and return a key of theirs."""
+        self.run("user", "add", name, *options)
+        return str(json.loads(self.run("token", "create", name, "--json"))["token"])
+
+    def run(
+        self, *arguments: str, code: int = 0, key: str | None = None, seconds: float = 120.0
+    ) -> str:
+        """Run a `gridbot` command, check its exit code and return what it printed.
+
+        With a `key` it is another person's command.
+        """
+        other = {"GRIDBOT_SERVER": self.url, "GRIDBOT_KEY": key} if key else {}
         done = subprocess.run(
             [*GRIDBOT, *arguments],
-            env=self.env,
+            env={**self.env, **other},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -139,9 +213,11 @@ class Deployment:
         assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
         return done.stdout + (done.stderr if code else "")
 
-    def submit(self, *arguments: str) -> int:
-        """Submit a BOT and return its number."""
-        return int(json.loads(self.run("submit", "--json", *arguments))["id"])
+    def submit(self, *arguments: str, policy: str = "", key: str | None = None) -> int:
+        """Submit a BOT, its policy as text, and return its number."""
+        options = ["--policy", str(self.file("policy.ad", policy))] if policy else []
+        submitted = self.run("submit", "--json", *options, *arguments, key=key)
+        return int(json.loads(submitted)["id"])
 
     def show(self, bot: int) -> dict[str, Any]:
         """What `bot show --json` says."""
@@ -149,9 +225,43 @@ class Deployment:
         assert isinstance(shown, dict)
         return shown
 
+    def made(self, bot: int) -> dict[str, int]:
+        """How many replicas were made for which reason."""
+        return dict(self.show(bot)["replicas"]["by_reason"])
+
     def session(self) -> Session:
         """The scientist's API, as the operator."""
         return gridbot.connect(self.url, self.settings.operator_key_path)
+
+    def wait(self, bot: int, seconds: float = 60.0) -> None:
+        """Wait until a BOT has ended."""
+        with self.session() as session:
+            session.bot(bot).wait(seconds)
+
+    def file(self, name: str, content: str | bytes) -> Path:
+        """Write a file beside the server's data and the clients'."""
+        path = self.folder / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def gate(self) -> Gate:
+        """A gate that is closed; with the installation it vanishes, and so opens."""
+        return Gate(self.file(f"gate-{uuid.uuid4().hex}", ""))
+
+    # --------------------------------------------------------------------------- the truth
+
+    def leases(self, bot: int) -> list[tuple[int, int, int]]:
+        """Replicas in progress: (job, replica, client)."""
+        return self.rows("SELECT seq, replica, client FROM lease WHERE bot = %s ORDER BY 1, 2", bot)
+
+    def ended(self, bot: int) -> dict[tuple[int, int], tuple[str, str, bool | None]]:
+        """Replicas that are no longer in progress: (why made, how ended, whether valid)."""
+        query = "SELECT seq, replica, why, how, valid FROM ended WHERE bot = %s"
+        return {(row[0], row[1]): tuple(row[2:]) for row in self.rows(query, bot)}
+
+    def outcomes(self, bot: int) -> dict[int, int | None]:
+        """The canonical replica of every finished job."""
+        return dict(self.rows("SELECT seq, canonical FROM outcome WHERE bot = %s", bot))
 
 
 @contextmanager

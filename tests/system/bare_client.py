@@ -1,0 +1,68 @@
+"""A client of nothing but requests: it says what a test wants said, true or not."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+import requests
+
+from gridbot_client.protocol import (
+    Report,
+    Scalar,
+    WorkReply,
+    WorkRequest,
+    decode_reply,
+    encode_request,
+)
+
+HOST: dict[str, Scalar] = {
+    "Name": "bare",
+    "NumCpus": 1,
+    "Memory": 4096,
+    "Disk": 10_240,
+    "OpSys": "LINUX",
+    "Arch": "X86_64",
+    "Platform": "linux-x86_64",
+}
+
+
+@dataclass
+class BareClient:
+    """Speaks the native protocol on behalf of a host of its own."""
+
+    url: str
+    token: str
+    seqno: int = 0
+
+    @classmethod
+    def join(cls, url: str, key: str, host: str) -> BareClient:
+        """Become a client of the server, on a host of that identity."""
+        answer = requests.post(
+            f"{url}/api/v1/clients",
+            json={"host": HOST, "mac": host, "accepts": []},
+            headers={"Authorization": f"Bearer {key}"},
+            timeout=30,
+        )
+        answer.raise_for_status()
+        return cls(url, answer.json()["token"])
+
+    def request(self, want: int = 1, reports: tuple[Report, ...] = ()) -> WorkRequest:
+        """Make up a new request."""
+        self.seqno += 1
+        return WorkRequest(uuid.uuid4().hex, self.seqno, HOST, want, reports=reports)
+
+    def send(self, request: WorkRequest) -> WorkReply:
+        """Send a request, which may have been sent before."""
+        answer = self.call("POST", "/rpc", encode_request(request))
+        answer.raise_for_status()
+        return decode_reply(answer.content)
+
+    def ask(self, want: int = 1, reports: tuple[Report, ...] = ()) -> WorkReply:
+        """Make a new request."""
+        return self.send(self.request(want, reports))
+
+    def call(self, method: str, path: str, body: bytes = b"") -> requests.Response:
+        """Send anything at all, on a connection of its own: any web process may get it."""
+        headers = {"Authorization": f"Bearer {self.token}"}
+        return requests.request(method, self.url + path, data=body, headers=headers, timeout=30)
