@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -47,6 +48,28 @@ def install(checkout: Path, kind: str) -> Path:
     return python
 
 
+def enter(checkout: Path, kind: str) -> None:
+    """Go on as the same script under the environment's Python; it is installed first if need be."""
+    if Path(sys.prefix) == checkout / ".venv":
+        return
+    python = _made_ready(checkout, kind)
+    os.execv(python, [str(python), *sys.argv])
+
+
+def _made_ready(checkout: Path, kind: str) -> Path:
+    """Return the environment's Python; what cannot be had ends this process with the reason."""
+    if sys.version_info < (3, 11):  # noqa: UP036 - nothing has been installed yet that checks it
+        sys.exit(f"GridBot needs Python 3.11 or newer, not {sys.version.split()[0]}")
+    try:
+        python = ready(checkout, kind)
+        if python is None:
+            print("installing GridBot into .venv, which takes a minute", file=sys.stderr)
+            python = install(checkout, kind)
+    except InstallFailed as error:
+        sys.exit(str(error))
+    return python
+
+
 def _python(checkout: Path) -> Path:
     return checkout / ".venv" / "bin" / "python"
 
@@ -69,23 +92,5 @@ def _run(command: Sequence[str], checkout: Path, log: Path) -> None:
         raise InstallFailed(f"installing failed at `{' '.join(command)}`{hint}; read {log}")
 
 
-def main() -> int:
-    """Make the environment of the kind that is named, and print its Python."""
-    checkout = Path(__file__).resolve().parent.parent
-    if sys.version_info < (3, 11):  # noqa: UP036 - nothing has been installed yet that checks it
-        print(f"GridBot needs Python 3.11 or newer, not {sys.version.split()[0]}", file=sys.stderr)
-        return 1
-    try:
-        python = ready(checkout, sys.argv[1])
-        if python is None:
-            print("installing GridBot into .venv, which takes a minute", file=sys.stderr)
-            python = install(checkout, sys.argv[1])
-    except InstallFailed as error:
-        print(error, file=sys.stderr)
-        return 1
-    print(python)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    print(_made_ready(Path(__file__).resolve().parent.parent, sys.argv[1]))

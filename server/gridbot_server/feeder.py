@@ -16,6 +16,7 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -37,7 +38,13 @@ from gridbot_server.dispatch.layout import (
     Slot,
     SlotState,
 )
-from gridbot_server.dispatch.segments import Demand, is_tail, segments
+from gridbot_server.dispatch.segments import (
+    Demand,
+    is_tail,
+    segments,
+    withdrawals,
+    worth_filling,
+)
 from gridbot_server.entry import run_process
 from gridbot_server.settings import Settings
 
@@ -50,7 +57,6 @@ MIN_PASS_SECONDS = 0.02  # between passes however often somebody rings
 RANGE_LIFETIME = timedelta(seconds=30)  # a machine silent for so long loses its ranges
 COPY_LIFETIME = timedelta(seconds=10)  # a copy's slot: its siblings' ads grow stale
 COPIES_PER_BOT = 128
-REFILL = 0.25  # a segment is refilled when this part of it is empty: no tiny ranges
 CLIENT_COUNT_SECONDS = 10.0
 TEND_SECONDS = 0.5
 
@@ -92,7 +98,8 @@ class Feeder:
         1. Publish what the database says of every running BOT, tail phase included.
         2. Take back slots of web processes that died, and copies that stayed too long.
         3. Settle the ranges of which nothing is left in the buffer.
-        4. Claim and put in further copies, then first copies.
+        4. Make room where BOTs that came early hold the part of those that came late.
+        5. Claim and put in further copies, then first copies.
 
         Steps 2 and 3 look at every slot, so they are not repeated at every ring of the bell.
         """
@@ -100,11 +107,21 @@ class Feeder:
         shares = self._shares(bots)
         bots = self._update_tails(bots, shares)
         self._count_clients(now)
-        states = [replace(item.state, segment=shares[bot]) for bot, item in bots.items()]
-        self._buffer.publish(states, now, self._clients_active)
+        self._publish(bots, shares, now)
         count = self._tend(bots, now) if now - self._tended_at >= TEND_SECONDS else 0
+        self._make_room(bots)
         count += self._put_copies(bots, now)
-        return count + self._put_fresh(bots, shares, now)
+        claimed = self._put_fresh(bots, shares, now)
+        if claimed:
+            self._publish(bots, shares, now)
+        return count + claimed
+
+    def _publish(self, bots: dict[int, _Bot], shares: dict[int, int], now: float) -> None:
+        states = [
+            replace(item.state, segment=shares[bot], unclaimed=item.unclaimed)
+            for bot, item in bots.items()
+        ]
+        self._buffer.publish(states, now, self._clients_active)
 
     def _tend(self, bots: dict[int, _Bot], now: float) -> int:
         self._tended_at = now
@@ -221,12 +238,14 @@ class Feeder:
         there = Counter(
             {item.state.bot: item.fresh + item.copies for item in self._buffer.segments()}
         )
-        claims = []
-        for bot, share in shares.items():
-            lacking = min(share - there[bot], bots[bot].unclaimed)
-            if lacking > 0 and (lacking >= REFILL * share or lacking == bots[bot].unclaimed):
-                claims.append({"bot": bot, "jobs": lacking})
-        if not claims or not self._buffer.room:
+        claims, room = [], self._buffer.room
+        for bot in sorted(shares, key=lambda bot: there[bot]):
+            left = bots[bot].unclaimed
+            lacking = min(shares[bot] - there[bot], left)
+            if room and worth_filling(lacking, shares[bot], left):
+                claims.append({"bot": bot, "jobs": min(lacking, room)})
+                room -= min(lacking, room)
+        if not claims:
             return 0
         arguments = {
             "claims": encode(claims), "machine": self._buffer.machine, "lifetime": RANGE_LIFETIME,
@@ -234,8 +253,29 @@ class Feeder:
         count = 0
         for bot, lo, hi in self._conn.execute(SQL["claim_ranges"], arguments).fetchall():
             rows = self._conn.execute(SQL["range_jobs"], {"bot": bot, "lo": lo, "hi": hi})
+            bots[bot] = replace(bots[bot], fed=hi)
             count += self._put_jobs(bots[bot], rows.fetchall(), now)
         return count
+
+    def _make_room(self, bots: dict[int, _Bot]) -> None:
+        """Give jobs back to the database where BOTs hold more than 1/n and others lack it.
+
+        Out of the buffer first: killed before the other half, we settle their range later.
+        """
+        held = {item.state.bot: item for item in self._buffer.segments()}
+        there = {bot: held[bot].fresh + held[bot].copies for bot in bots if bot in held}
+        absent = {
+            bot: bots[bot].unclaimed + max(0, _copies_wanted(bots[bot]) - held[bot].copies)
+            for bot in there
+        }
+        given = []
+        for bot, most in withdrawals(self._buffer.slots, self._buffer.room, there, absent).items():
+            fed = bots[bot].fed
+            count = self._buffer.withdraw_last(bot, fed, most)
+            given.append({"bot": bot, "fed": fed, "upto": fed - count})
+        if given:
+            arguments = {"given": encode(given), "machine": self._buffer.machine}
+            self._conn.execute(SQL["give_back_jobs"], arguments)
 
     def _put_jobs(self, bot: _Bot, rows: Sequence[tuple[int, str, str]], now: float) -> int:
         first = WHY.index("first")
@@ -261,11 +301,12 @@ class Feeder:
             for bot, item in bots.items()
             if item.state.copies_unsent and there.get(bot, 0) < COPIES_PER_BOT // 2
         ]
-        if not wanted or not self._buffer.room:
+        wanted = wanted[: (room := self._buffer.room)]
+        if not wanted:
             return 0
         arguments = {
-            "bots": wanted, "most": COPIES_PER_BOT // 2, "machine": self._buffer.machine,
-            "lifetime": 3 * COPY_LIFETIME,
+            "bots": wanted, "most": min(COPIES_PER_BOT // 2, room // len(wanted)),
+            "machine": self._buffer.machine, "lifetime": 3 * COPY_LIFETIME,
         }  # fmt: skip
         rows = self._conn.execute(SQL["claim_copies"], arguments).fetchall()
         return self._buffer.put(self._copy_items(bots, rows), now) if rows else 0
@@ -305,6 +346,10 @@ def _bot(
         failed, tail, created_at, turnaround,
     )  # fmt: skip
     return _Bot(state, fed, threshold, sticky, manifest_id)
+
+
+def _copies_wanted(bot: _Bot) -> int:
+    return min(bot.state.copies_unsent, COPIES_PER_BOT // 2)
 
 
 def _with_tail(bot: _Bot, tail: bool) -> _Bot:
@@ -361,12 +406,13 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
 def _feed(conn: db.Connection, settings: Settings, bell: wake.Bell, stop: threading.Event) -> None:
     conn.execute(SQL["planner"])
-    feeder = Feeder(conn, open_buffer(settings, conn))
-    feeder.forget_claims()
-    while not stop.is_set():
-        if not feeder.run_once(time.monotonic()):
-            bell.wait(PASS_SECONDS)
-        stop.wait(MIN_PASS_SECONDS)
+    with closing(open_buffer(settings, conn)) as buffer:
+        feeder = Feeder(conn, buffer)
+        feeder.forget_claims()
+        while not stop.is_set():
+            if not feeder.run_once(time.monotonic()):
+                bell.wait(PASS_SECONDS)
+            stop.wait(MIN_PASS_SECONDS)
 
 
 def main() -> None:

@@ -38,7 +38,7 @@ JOBS = 400  # of one BOT
 BACKLOG = 600  # unfinished jobs that there are at least, while the load lasts
 
 # Of every kind of BOT there is always one at work.
-KINDS = {
+KINDS: dict[str, dict[str, object]] = {
     "plain": {"policy": "Concurrency = 16; Deadline = 4"},
     "quorum": {"policy": "Concurrency = 16; Deadline = 4", "quorum": 2},
     "copies": {
@@ -247,9 +247,7 @@ def kill(server: Deployment, victim: str, chance: random.Random) -> Recovery:
     began = time.monotonic()
     VICTIMS[victim](server, chance)
     finished = eventually(lambda: _finished(server), RECOVERY_SECONDS, "the database")
-    eventually(
-        lambda: (_finished(server) or 0) > finished, RECOVERY_SECONDS, f"work after {victim}"
-    )
+    eventually(lambda: _finished(server) > finished, RECOVERY_SECONDS, f"work after {victim}")
     return Recovery(victim, time.monotonic() - began, violations(server, quiet=False))
 
 
@@ -264,11 +262,11 @@ def pids(server: Deployment) -> dict[str, int]:
     return {record.name: record.pid for record in child_records(server.settings)}
 
 
-def _finished(server: Deployment) -> int | None:
-    """Jobs that have an outcome, plus one; None while the database is away."""
+def _finished(server: Deployment) -> int:
+    """One more than the jobs that have an outcome; 0 while the database is away."""
     with suppress(psycopg.OperationalError):
         return int(server.rows("SELECT 1 + sum(outcomes) FROM bot")[0][0])
-    return None
+    return 0
 
 
 def _kill_child(name: str) -> Callable[[Deployment, random.Random], None]:
@@ -292,8 +290,7 @@ def _kill_supervisor(server: Deployment, _: random.Random) -> None:
     assert supervisor is not None
     os.kill(supervisor, signal.SIGKILL)
     before = _finished(server)
-    assert before is not None
-    eventually(lambda: (_finished(server) or 0) > before, 30, "work without a supervisor")
+    eventually(lambda: _finished(server) > before, 30, "work without a supervisor")
     server.start()
 
 

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gridbot_server.dispatch.segments import Demand, is_tail, segments
+from gridbot_server.dispatch.segments import Demand, is_tail, segments, withdrawals
 
 demands = st.dictionaries(
     st.integers(1, 1000),
@@ -39,3 +39,33 @@ def test_the_tail_begins_when_fewer_jobs_are_unsent_than_hosts_could_take() -> N
 def test_a_threshold_of_its_own_decides_alone() -> None:
     assert is_tail(unsent=90, running=0, segment=400, threshold=100)
     assert not is_tail(unsent=90, running=500, segment=400, threshold=10)
+
+
+present = st.dictionaries(
+    st.integers(1, 1000), st.tuples(st.integers(0, 500), st.integers(0, 500)), max_size=40
+)
+
+
+@settings(derandomize=True)
+@given(st.integers(1, 4096), st.integers(0, 100), present)
+def test_no_bot_gives_jobs_back_that_belong_to_its_part(
+    slots: int, room: int, bots: dict[int, tuple[int, int]]
+) -> None:
+    there = {bot: held for bot, (held, _) in bots.items()}
+    absent = {bot: rest for bot, (_, rest) in bots.items()}
+    given_back = withdrawals(slots, room, there, absent)
+    for bot, count in given_back.items():
+        assert 0 < count <= there[bot] - slots // len(there)
+
+
+def test_a_bot_without_its_part_is_given_it_by_those_that_hold_more() -> None:
+    assert withdrawals(90, 0, {1: 60, 2: 30, 3: 0}, {1: 9, 2: 9, 3: 99}) == {1: 30}
+
+
+def test_nothing_is_given_back_while_there_is_room() -> None:
+    assert withdrawals(90, 30, {1: 60, 2: 0}, {1: 9, 2: 30}) == {}
+
+
+def test_nothing_is_given_back_for_spare_slots_or_for_a_few_jobs() -> None:
+    assert withdrawals(90, 0, {1: 50, 2: 30, 3: 10}, {1: 99, 2: 99, 3: 0}) == {}
+    assert withdrawals(90, 0, {1: 50, 2: 40}, {1: 99, 2: 99}) == {}

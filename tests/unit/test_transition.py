@@ -23,7 +23,7 @@ TWO = replace(ONE, quorum=2)
 def ended(replica: int, how: str, answer: str = "", round_: int = 0) -> Ended:
     digest = answer.encode() if how == "success" else None
     at = START + timedelta(seconds=replica)
-    return Ended(replica, round_, how, "exit_nonzero", digest, None, at)
+    return Ended(replica, round_, how, "exit_nonzero", digest, None, at, voter=replica)
 
 
 def job(*items: Ended, leased: int = 0, queued: int = 0, round_: int = 0) -> Job:
@@ -37,6 +37,14 @@ def test_one_success_is_an_outcome() -> None:
 def test_two_equal_answers_of_three_are_an_outcome_and_the_third_is_wrong() -> None:
     answers = (ended(1, "success", "41"), ended(2, "success", "42"), ended(3, "success", "42"))
     assert decide(job(*answers), TWO) == Decision({1: False, 2: True, 3: True}, canonical=2)
+
+
+def test_two_answers_of_one_host_are_one_vote() -> None:
+    late, again = ended(1, "success", "42"), replace(ended(2, "success", "42"), voter=1)
+    decision = decide(job(late, again), TWO)
+    assert (decision.finishes, decision.copies) == (False, 1)
+    other = ended(3, "success", "42")
+    assert decide(job(late, again, other), TWO) == Decision(dict.fromkeys((1, 2, 3), True), 1)
 
 
 def test_half_a_quorum_waits_for_the_replica_in_progress() -> None:

@@ -65,10 +65,13 @@ def _replicate(
             policies, bot_ad, queue, ads.job_ad(bot, seq, details[bot, seq]["replicas"], now)
         )
     ]
-    return _queue_copies(conn, chosen) if chosen else 0
+    return _queue_copies(conn, bot, chosen) if chosen else 0
 
 
-def _queue_copies(conn: Connection, jobs: list[tuple[int, int]]) -> int:
+def _queue_copies(conn: Connection, bot: int, jobs: list[tuple[int, int]]) -> int:
+    """Queue a copy of each job that still runs and has none queued."""
+    # As the transitioner does: it may have finished some of the jobs meanwhile, or numbered copies.
+    conn.execute(SQL["lock_bots"], {"bots": [bot]})
     listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
     rows = [
         {"bot": bot, "seq": seq, "replica": replica, "round": round_, "why": "tail", "prio": 0}

@@ -44,6 +44,7 @@ class Ended:
     digest: bytes | None
     valid: bool | None
     ended_at: datetime
+    voter: int  # its host, or its owner where a quorum takes different owners
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +95,30 @@ def decide(job: Job, rules: Rules) -> Decision:
     if job.has_outcome:
         return Decision(verdicts | _late_verdicts(job, rules))
     answers = [item for item in job.ended if item.how == "success" and item.valid is not False]
-    agreeing = groups(sorted(answers, key=lambda item: item.ended_at), rules.agree)
+    votes = _votes(answers)
+    agreeing = groups(votes, rules.agree)
     best = agreeing[0] if agreeing else []
     if len(best) >= rules.quorum:
-        right = {item.replica for item in best}
-        verdicts |= {item.replica: item.replica in right for item in answers}
+        right = best[0].digest
+        verdicts |= {item.replica: rules.agree(right, item.digest) for item in answers}
         return Decision(verdicts, canonical=best[0].replica)
-    failure = _failure(job, answers, rules)
+    failure = _failure(job, votes, rules)
     if failure:
         return Decision(verdicts | {item.replica: False for item in answers}, failure=failure)
     lacking = rules.quorum - len(best) - len(job.leased) - len(job.queued)
     return Decision(verdicts, copies=max(0, lacking), why=_why(job))
+
+
+def _votes(answers: Sequence[Ended]) -> list[Ended]:
+    """Return the earliest answer of each voter, in order.
+
+    A host that let its replica expire may have been given another copy; if it then answers both,
+    it is still one host.
+    """
+    votes: dict[int, Ended] = {}
+    for item in sorted(answers, key=lambda item: item.ended_at):
+        votes.setdefault(item.voter, item)
+    return list(votes.values())
 
 
 def _late_verdicts(job: Job, rules: Rules) -> dict[int, bool]:

@@ -86,10 +86,12 @@ def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
 def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, _Loaded]:
     jobs = {name: _Loaded() for name in ids}
     listed = {"jobs": encode([{"bot": bot, "seq": seq} for bot, seq in ids])}
-    for bot, seq, replica, round_ in conn.execute(SQL["leased"], listed):
-        _at_round(jobs[bot, seq], round_).leased.append(replica)
+    # A replica moves from requeue to lease to ended while we read: in this order it may be seen
+    # twice, which only puts a copy off until it ends, but is never overlooked.
     for bot, seq, replica, round_ in conn.execute(SQL["queued"], listed):
         _at_round(jobs[bot, seq], round_).queued.append(replica)
+    for bot, seq, replica, round_ in conn.execute(SQL["leased"], listed):
+        _at_round(jobs[bot, seq], round_).leased.append(replica)
     for bot, seq, *ended in conn.execute(SQL["ended"], listed):
         item = Ended(*ended)
         _at_round(jobs[bot, seq], item.round).ended.append(item)
@@ -147,10 +149,11 @@ def _finish(
     surplus = [name for name in over if jobs[name].leased or jobs[name].queued]
     if surplus:
         listed = {"jobs": encode([{"bot": bot, "seq": seq} for bot, seq in surplus])}
-        for (bot,) in conn.execute(SQL["cancel_leases_of_jobs"], listed):
-            counters.add(bot, "back")
+        # Copies first: one that is just being sent has become a lease when we have waited for it.
         for (bot,) in conn.execute(SQL["drop_copies_of_jobs"], listed):
             counters.add(bot, "unqueued")
+        for (bot,) in conn.execute(SQL["cancel_leases_of_jobs"], listed):
+            counters.add(bot, "back")
 
 
 def _add_outcomes(

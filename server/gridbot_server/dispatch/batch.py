@@ -269,11 +269,12 @@ def _take_copies(
     ]
     hosts = sorted({lease.exchange.client.host for lease in copies})
     conn.execute(SQL["lock_hosts"], {"hosts": hosts})
-    taken = set()
-    for replica in conn.execute(SQL["take_copies"], {"copies": encode(rows)}):
-        name = ReplicaId(*replica)
+    taken = {ReplicaId(*row) for row in conn.execute(SQL["take_copies"], {"copies": encode(rows)})}
+    for name in taken:
         counters.add(name.bot, "unqueued")
-        taken.add(name)
+    refused = [lease.id._asdict() for lease in copies if lease.id not in taken]
+    if refused:
+        conn.execute(SQL["release_copies"], {"copies": encode(refused)})
     return taken
 
 

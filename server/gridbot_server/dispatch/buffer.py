@@ -15,10 +15,12 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 from gridbot_server.dispatch.layout import (
     BOT_BYTES,
+    BOT_ID,
     HEADER,
     HEADER_BYTES,
     MAGIC,
@@ -156,16 +158,16 @@ class SchedulingBuffer:
     def give_back(self, numbers: Iterable[int]) -> None:
         """Make taken slots ready again, in front: their transaction was rolled back."""
         with self._locked():
-            for number in sorted(numbers, reverse=True):
-                slot = self._slot(number)
+            slots = [self._slot(number, body=False) for number in numbers]
+            for slot in sorted(slots, key=lambda slot: slot.seq, reverse=True):
                 place = self._place(slot.bot)
                 if slot.state is not SlotState.TAKEN:
                     continue
                 if place is None:
-                    self._free(number)
+                    self._free(slot.number)
                 else:
-                    self._set_state(number, SlotState.READY, 0)
-                    self._push(place, number, fresh=not slot.detail, front=True)
+                    self._set_state(slot.number, SlotState.READY, 0)
+                    self._push(place, slot.number, fresh=not slot.detail, front=True)
 
     def count_inversion(self) -> None:
         """Note that a BOT with unsent jobs was passed over because its segment was dry."""
@@ -220,6 +222,24 @@ class SchedulingBuffer:
             self.free([slot.number])
         return taken
 
+    def withdraw_last(self, bot: int, end: int, most: int) -> int:
+        """Take ready first copies out again: of jobs `end` - 1, `end` - 2, … up to `most`.
+
+        Returns how many; it stops before a job that is not there, because it was taken.
+        """
+        with self._locked():
+            place = self._place(bot)
+            if place is None:
+                return 0
+            numbers = list(self._walk(place, fresh=True))
+            by_seq = {self._slot(number, body=False).seq: number for number in numbers}
+            wanted = range(end - 1, end - 1 - most, -1)
+            gone = {by_seq[seq] for seq in takewhile(by_seq.__contains__, wanted)}
+            self._keep(place, [number for number in numbers if number not in gone], fresh=True)
+            for number in gone:
+                self._free(number)
+            return len(gone)
+
     @property
     def room(self) -> int:
         """Free slots."""
@@ -250,13 +270,13 @@ class SchedulingBuffer:
         for place in self._used_places():
             ring = list(RING.unpack_from(self._map, place))
             RING.pack_into(self._map, place, *ring[:2], NIL, NIL, 0, NIL, NIL, 0, ring[8])
-        for number in range(self.slots):
-            slot = self._slot(number, body=False)
+        slots = [self._slot(number, body=False) for number in range(self.slots)]
+        for slot in sorted(slots, key=lambda slot: slot.seq):  # jobs go out in order
             where = self._place(slot.bot) if slot.state is SlotState.READY else None
             if where is not None:
-                self._push(where, number, fresh=not slot.detail, front=False)
+                self._push(where, slot.number, fresh=not slot.detail, front=False)
             elif slot.state is not SlotState.TAKEN:
-                self._free(number)
+                self._free(slot.number)
 
     def _header(self, index: int) -> int:
         return int(HEADER.unpack_from(self._map)[index])
@@ -269,10 +289,9 @@ class SchedulingBuffer:
     # ------------------------------------------------------------------------ BOT entries
 
     def _used_places(self) -> Iterator[int]:
-        for index in range(MAX_BOTS):
-            place = _BOTS_AT + index * BOT_BYTES
-            if self._bot_at(place):
-                yield place
+        # All at once: this runs at every host request, and most entries are empty.
+        entries = BOT_ID.iter_unpack(self._map[_BOTS_AT:_SLOTS_AT])
+        return (_BOTS_AT + index * BOT_BYTES for index, (bot,) in enumerate(entries) if bot)
 
     def _bot_at(self, place: int) -> int:
         return int(RING.unpack_from(self._map, place)[0])
@@ -304,18 +323,19 @@ class SchedulingBuffer:
         STATE.pack_into(
             self._map, place + STATE_AT, state.size, state.fresh_unsent, state.copies_unsent,
             state.running, state.done, state.failed, state.tail, state.owner, state.created_at,
-            turnaround, state.segment,
+            turnaround, state.segment, state.unclaimed,
         )  # fmt: skip
 
     def _segment(self, place: int) -> Segment:
         bot, version, _, _, fresh, _, _, copies, taken = RING.unpack_from(self._map, place)
         (
             size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, mean,
-            share,
+            share, unclaimed,
         ) = STATE.unpack_from(self._map, place + STATE_AT)  # fmt: skip
         state = BotState(
             bot, version, owner, size, fresh_unsent, copies_unsent, running, done, failed,
             bool(tail), created_at, None if math.isnan(mean) else mean, share,
+            unclaimed,
         )  # fmt: skip
         return Segment(state, fresh, copies, taken)
 
@@ -424,9 +444,13 @@ class SchedulingBuffer:
 
     def _unlink_copy(self, place: int, number: int) -> None:
         rest = [other for other in self._walk(place, fresh=False) if other != number]
-        self._set_queue(place, False, (NIL, NIL, 0))
-        for other in rest:
-            self._push(place, other, fresh=False, front=False)
+        self._keep(place, rest, fresh=False)
+
+    def _keep(self, place: int, numbers: Iterable[int], *, fresh: bool) -> None:
+        """Let a queue consist of these slots only."""
+        self._set_queue(place, fresh, (NIL, NIL, 0))
+        for number in numbers:
+            self._push(place, number, fresh=fresh, front=False)
 
 
 def _file_bytes(slots: int, slot_bytes: int) -> int:

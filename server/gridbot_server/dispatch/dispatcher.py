@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from gridbot_client.protocol import WHY, ReplicaId, WorkRequest
 from gridbot_policies.classad import Record, record
 from gridbot_server.db import Connection
 from gridbot_server.dispatch import ads, batch, render
-from gridbot_server.dispatch.batch import Counters, Exchange, NewLease
+from gridbot_server.dispatch.batch import Client, Counters, Exchange, NewLease
 from gridbot_server.dispatch.buffer import SchedulingBuffer
 from gridbot_server.dispatch.catalog import Catalog, Entry
 from gridbot_server.dispatch.choose import (
@@ -58,7 +58,7 @@ class Reservation:
         self._holders.setdefault((slot.bot, slot.seq), []).append(client)
         return name
 
-    def parts(self, slot: Slot, client: Client, distinct_owners: bool) -> bool:
+    def has_sibling(self, slot: Slot, client: Client, distinct_owners: bool) -> bool:
         """Whether a copy would be the second one of its job for the client's host, or owner."""
         return any(
             holder.host == client.host or (distinct_owners and holder.owner == client.owner)
@@ -177,13 +177,14 @@ class Dispatcher:
         of_bot = {candidate.bot: candidate for candidate in view.candidates}
         for take in choice.takes:
             if isinstance(take, TakeSlot):
-                found = [take.slot] if buffer.take_copy(take.slot, self.generation) else []
+                found = self._take_copy(buffer, take.slot, exchange.client, of_bot, reservation)
             else:
                 found = buffer.take_fresh(take.bot, take.count, self.generation)
                 of_bot[take.bot].fresh -= len(found)
             for slot in found:
-                name = ReplicaId(slot.bot, slot.seq, slot.replica)
-                reservation.leased[name] = slot
+                name = reservation.add(slot, exchange.client)
+                if name is None:
+                    continue
                 leases.append(
                     NewLease(
                         name,
@@ -195,6 +196,19 @@ class Dispatcher:
                     )
                 )
         return leases
+
+    def _take_copy(
+        self,
+        buffer: SchedulingBuffer,
+        slot: Slot,
+        client: Client,
+        of_bot: Mapping[int, Candidate],
+        reservation: Reservation,
+    ) -> list[Slot]:
+        """Take one copy, unless this very batch sends another one of its job to the same host."""
+        if reservation.has_sibling(slot, client, of_bot[slot.bot].distinct_owners):
+            return []
+        return [slot] if buffer.take_copy(slot, self.generation) else []
 
     def _answer(
         self,
@@ -317,7 +331,7 @@ def _candidate(
         resources=entry.manifest.resources,
         fresh=segment.fresh,
         copies=copies if segment.copies else None,
-        dry=segment.fresh == 0 and state.fresh_unsent > 0,
+        dry=segment.fresh == 0 and state.unclaimed > 0,
         signed=entry.signed,
         platforms=entry.manifest.platforms,
         # Unsigned BOTs run on clients that trust their owner; signed ones among strangers.
@@ -339,6 +353,6 @@ def _is_low(view: _View) -> bool:
     """Whether some segment fell below the mark at which the feeder should hurry."""
     left = {candidate.bot: candidate.fresh for candidate in view.candidates}
     return any(
-        left[state.bot] < min(LOW_WATER * state.segment, state.fresh_unsent)
+        state.unclaimed and left[state.bot] < LOW_WATER * state.segment
         for state in (segment.state for segment in view.segments)
     )

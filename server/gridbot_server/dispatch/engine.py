@@ -198,6 +198,8 @@ class Engine:
     def _open_buffer(self) -> SchedulingBuffer | None:
         """The buffer as the feeder made it last, or None before that."""
         if self._buffer is None or not self._buffer.is_current():
+            if self._buffer is not None:
+                self._buffer.close()
             try:
                 self._buffer = SchedulingBuffer(self._buffer_path)
             except BufferMissing as error:

@@ -27,6 +27,7 @@ RING = struct.Struct("=qiiiiiiiq")
 STATE = struct.Struct("=qqqqqqiiddqq")
 STATE_AT = 64
 BOT_BYTES = 160
+BOT_ID = struct.Struct(f"=q{BOT_BYTES - 8}x")  # the head of an entry; 0 in an empty one
 
 # state, generation, next, bot, seq, replica, round, why, body bytes, detail bytes, loaded_at
 SLOT = struct.Struct("=IIiqqiiIIId")

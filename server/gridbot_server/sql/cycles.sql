@@ -20,9 +20,13 @@ SELECT q.bot, q.seq, q.replica, q.round
   JOIN requeue q ON (q.bot, q.seq) = (x.bot, x.seq)
 
 -- name: ended
-SELECT e.bot, e.seq, e.replica, e.round, e.how, e.reason, e.digest, e.valid, e.ended_at
+-- Unsigned BOTs run only on clients that trust their owner, signed ones among strangers, whose
+-- machines count as one.
+SELECT e.bot, e.seq, e.replica, e.round, e.how, e.reason, e.digest, e.valid, e.ended_at,
+       CASE WHEN b.signature IS NULL THEN e.host ELSE e.owner END
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
+  JOIN bot b ON b.id = x.bot
 
 -- name: outcomes
 SELECT o.bot, o.seq, o.canonical
@@ -175,12 +179,15 @@ SELECT l.seq, count(*)::int FROM lease l
  ORDER BY -ln(1 - random()) * count(*) LIMIT %(limit)s
 
 -- name: next_replicas
-SELECT x.bot, x.seq, b.round, 1 + greatest(
-       (SELECT max(replica) FROM lease l WHERE (l.bot, l.seq) = (x.bot, x.seq)),
-       (SELECT max(replica) FROM ended e WHERE (e.bot, e.seq) = (x.bot, x.seq)),
-       (SELECT max(replica) FROM requeue q WHERE (q.bot, q.seq) = (x.bot, x.seq)))
+-- Of the jobs that run and have no copy queued: the round of their replicas, the next number.
+SELECT x.bot, x.seq, max(l.round), 1 + greatest(max(l.replica),
+       (SELECT max(replica) FROM ended e WHERE (e.bot, e.seq) = (x.bot, x.seq)))
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
-  JOIN bot b ON b.id = x.bot
+  JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq)
+ WHERE NOT EXISTS (SELECT FROM requeue q WHERE (q.bot, q.seq) = (x.bot, x.seq))
+   AND NOT EXISTS (SELECT FROM outcome o WHERE (o.bot, o.seq) = (x.bot, x.seq))
+   AND EXISTS (SELECT FROM bot b WHERE b.id = x.bot AND b.state = 'running')
+ GROUP BY x.bot, x.seq
 
 -- name: job_queue
 SELECT count(*), coalesce(sum(size - done - failed), 0)::bigint FROM bot WHERE state = 'running'

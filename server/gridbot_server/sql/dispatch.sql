@@ -111,6 +111,15 @@ DELETE FROM requeue q USING free
  WHERE (q.bot, q.seq, q.replica) = (free.bot, free.seq, free.replica)
 RETURNING q.bot, q.seq, q.replica
 
+-- name: release_copies
+-- Refused, so their slots are freed; the feeder may put them in again, for another host.
+UPDATE requeue q SET machine = NULL, claimed_until = NULL
+  FROM (SELECT r.bot, r.seq, r.replica
+          FROM json_to_recordset(%(copies)s) AS x (bot bigint, seq bigint, replica int)
+          JOIN requeue r ON (r.bot, r.seq, r.replica) = (x.bot, x.seq, x.replica)
+           FOR UPDATE OF r SKIP LOCKED) AS found
+ WHERE (q.bot, q.seq, q.replica) = (found.bot, found.seq, found.replica)
+
 -- name: add_leases
 INSERT INTO lease (bot, seq, replica, round, why, client, host, owner, deadline, request_key)
 SELECT x.bot, x.seq, x.replica, x.round, x.why, x.client, x.host, x.owner,

@@ -45,6 +45,23 @@ INSERT INTO feed_range (bot, lo, hi, machine, expires_at)
 SELECT id, fed, upto, %(machine)s, now() + %(lifetime)s FROM old
 RETURNING bot, lo, hi
 
+-- name: give_back_jobs
+-- What was claimed last of a BOT can be claimed again, unless somebody claimed more meanwhile.
+WITH given AS (
+    SELECT * FROM json_to_recordset(%(given)s) AS r (bot bigint, fed bigint, upto bigint)
+), moved AS (
+    UPDATE bot b SET fed = g.upto
+      FROM given g
+     WHERE b.id = g.bot AND b.fed = g.fed
+       AND NOT EXISTS (SELECT FROM feed_range f WHERE f.bot = b.id AND f.hi > g.upto
+                          AND f.machine <> %(machine)s)
+    RETURNING b.id, g.upto
+), dropped AS (
+    DELETE FROM feed_range f USING moved m WHERE f.bot = m.id AND f.lo >= m.upto
+)
+UPDATE feed_range f SET hi = m.upto
+  FROM moved m WHERE f.bot = m.id AND f.lo < m.upto AND f.hi > m.upto
+
 -- name: range_jobs
 SELECT j.seq, j.args::text, coalesce(j.inputs, '[]')::text
   FROM job j WHERE j.bot = %(bot)s AND j.seq >= %(lo)s AND j.seq < %(hi)s

@@ -150,13 +150,6 @@ SELECT bot, seq, replica, sent_at, deadline FROM lease WHERE deadline < sent_at 
 SELECT bot, seq, host, array_agg(replica) AS replicas
   FROM lease GROUP BY bot, seq, host HAVING count(*) > 1 LIMIT 20;
 
--- name: a_host_answers_once_for_a_quorum
-SELECT x.bot, x.seq, x.host, array_agg(x.replica) AS replicas
-  FROM (SELECT bot, seq, host, replica FROM lease
-         UNION ALL SELECT bot, seq, host, replica FROM ended WHERE how = 'success') AS x
-  JOIN bot ON bot.id = x.bot AND bot.quorum > 1
- GROUP BY x.bot, x.seq, x.host HAVING count(*) > 1 LIMIT 20;
-
 -- name: attempts_are_bounded
 -- Errors beyond the last attempt come only from replicas that were in progress at that time.
 -- A limit that was lowered while the BOT ran shows here too.

@@ -1,0 +1,1 @@
+"""The parts of `scripts/bench` and `scripts/figure7a`: what this GridBot can do, in figures."""

@@ -1,0 +1,118 @@
+"""What a large BOT costs: to submit, in the server's memory, and for hosts that ask meanwhile."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from gridbot_client.protocol import WorkReply
+
+from .installation import BenchFailed, Installation, installation
+from .load import report
+from .measures import Memory, MemoryWatch, cpu_seconds, memory_of
+from .rpc import Client
+
+_WARM_UP = 10  # requests that are not counted
+_FEED_SECONDS = 30.0
+_CALM_SECONDS, _LOOK_SECONDS = 60.0, 1.0
+_CALM_SHARE = 0.15  # of one CPU, for all of the server's processes
+
+
+def run(jobs: int, items: int, requests: int) -> list[dict[str, Any]]:
+    """Measure a range and a CSV table, each on a server of its own."""
+    rows = []
+    for source, size in (("range", jobs), ("CSV", items)):
+        with installation() as place:
+            rows.append({"jobs from": source, **_measure(place, source, size, requests)})
+    return rows
+
+
+def _measure(place: Installation, source: str, jobs: int, requests: int) -> dict[str, Any]:
+    few = place.submit("--name", "few", *_range(2 * (_WARM_UP + requests)))
+    servers = place.servers()
+    with Client(place.url, place.key_path.read_text().strip(), "probe") as client:
+        before = _request_cost(client, servers, requests)
+        place.gridbot("bot", "cancel", str(few))
+        options = _range(jobs) if source == "range" else _table(place.folder / "jobs.csv", jobs)
+        with MemoryWatch(servers) as memory:
+            began = time.monotonic()
+            place.submit("--name", "many", *options)
+            seconds = time.monotonic() - began
+            after = _request_cost(client, servers, requests)
+    return {
+        "jobs": jobs,
+        "seconds": seconds,
+        "jobs_per_s": jobs / seconds,
+        "memory_mb": _memory(memory.before, memory.peak, memory_of(servers)),
+        **{
+            name: {"before": cost, "after": after[name], "ratio": after[name] / cost}
+            for name, cost in before.items()
+        },
+    }
+
+
+def _memory(before: Memory, peak: Memory, after: Memory) -> dict[str, float]:
+    return {
+        "before": before.pss,
+        "peak": peak.pss,
+        "after": after.pss,
+        "growth of programs": peak.own - before.own,
+        "growth of shared buffers": peak.shared - before.shared,
+        "rss before": before.rss,
+        "rss peak": peak.rss,
+    }
+
+
+def _range(jobs: int) -> Sequence[str]:
+    return ["--range", f"0:{jobs}", "--", "true", "{i}"]
+
+
+def _table(path: Path, jobs: int) -> Sequence[str]:
+    with path.open("w") as file:
+        file.write("x,name\n")
+        file.writelines(f"{number / 1000},item-{number}\n" for number in range(jobs))
+    return ["--items", str(path), "--", "true", "{x}", "{name}"]
+
+
+def _request_cost(client: Client, servers: Mapping[str, int], requests: int) -> dict[str, float]:
+    """The cost of a request that reports one job and asks for one: median time, server's CPU."""
+    client.close()  # it may have been silent for longer than the server keeps a connection
+    _wait_for_calm(servers)
+    reply = _first_job(client)
+    times, used = [], {}
+    for number in range(_WARM_UP + requests):
+        if number == _WARM_UP:
+            used = cpu_seconds(servers)
+        reports = [report(assignment) for assignment in reply.assignments]
+        began = time.perf_counter()
+        reply = client.exchange(1, reports)
+        times.append(time.perf_counter() - began)
+    spent = sum(cpu_seconds(servers).values()) - sum(used.values())
+    client.exchange(0, [report(assignment) for assignment in reply.assignments])
+    return {
+        "request_ms": 1000 * statistics.median(times[_WARM_UP:]),
+        "request_cpu_ms": 1000 * spent / requests,
+    }
+
+
+def _wait_for_calm(servers: Mapping[str, int]) -> None:
+    """Let the server finish what the submission left it to do, vacuum above all."""
+    gives_up_at = time.monotonic() + _CALM_SECONDS
+    used, before = _LOOK_SECONDS, sum(cpu_seconds(servers).values())
+    while used > _CALM_SHARE * _LOOK_SECONDS and time.monotonic() < gives_up_at:
+        time.sleep(_LOOK_SECONDS)
+        now = sum(cpu_seconds(servers).values())
+        used, before = now - before, now
+
+
+def _first_job(client: Client) -> WorkReply:
+    """Wait until the feeder has brought the BOT's first jobs."""
+    gives_up_at = time.monotonic() + _FEED_SECONDS
+    while not (reply := client.exchange(1, ())).assignments:
+        if time.monotonic() > gives_up_at:
+            raise BenchFailed(f"no job came within {_FEED_SECONDS:g} s: {reply.message}")
+        time.sleep(0.1)
+    return reply

@@ -1,0 +1,132 @@
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.db.dispatching import Caller, Dispatch, caller, dispatching
+from tests.factories import make_bot, make_owner
+
+from gridbot_client.protocol import ReplicaId
+from gridbot_server.db import Connection
+
+SLOTS = 64
+POLICY = "Concurrency = 1000; Rank = {}"
+
+
+@pytest.fixture
+def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
+    with dispatching(dsn, conn, tmp_path / "test.buffer", slots=SLOTS) as made:
+        yield made
+
+
+@pytest.fixture
+def alice(conn: Connection) -> int:
+    return make_owner(conn, "alice")
+
+
+@pytest.fixture
+def client(dispatch: Dispatch, alice: int) -> Caller:
+    return caller(dispatch, alice)
+
+
+def ready(dispatch: Dispatch) -> dict[int, int]:
+    return {item.state.bot: item.fresh for item in dispatch.buffer.segments()}
+
+
+def claimed(conn: Connection) -> list[tuple[int, int, int]]:
+    return conn.execute("SELECT bot, lo, hi FROM feed_range ORDER BY bot, lo").fetchall()
+
+
+def test_a_bot_that_comes_when_the_buffer_is_full_gets_its_part(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    early = [make_bot(conn, alice, jobs=100) for _ in range(2)]
+    dispatch.feed()
+    assert ready(dispatch) == dict.fromkeys(early, SLOTS // 2)
+
+    late = [make_bot(conn, alice, jobs=100) for _ in range(2)]
+    dispatch.feed()
+
+    assert ready(dispatch) == dict.fromkeys([*early, *late], SLOTS // 4)
+
+
+def test_what_was_given_back_is_claimed_by_nobody(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    early = make_bot(conn, alice, jobs=100)
+    dispatch.feed()
+    late = make_bot(conn, alice, jobs=100)
+    dispatch.feed()
+
+    assert claimed(conn) == [(early, 0, SLOTS // 2), (late, 0, SLOTS // 2)]
+    fed = conn.execute("SELECT fed FROM bot ORDER BY id").fetchall()
+    assert fed == [(SLOTS // 2,), (SLOTS // 2,)]
+
+
+def test_nothing_is_given_back_while_another_machine_claimed_more(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    early = make_bot(conn, alice, jobs=100)
+    dispatch.feed()
+    conn.execute("UPDATE bot SET fed = 80 WHERE id = %s", [early])
+    other = "INSERT INTO feed_range VALUES (%s, 64, 80, 'other', now() + interval '1 h')"
+    conn.execute(other, [early])
+
+    late = make_bot(conn, alice, jobs=100)
+    dispatch.feed()
+
+    assert ready(dispatch)[early] == SLOTS
+    assert (early, 0, SLOTS) in claimed(conn)
+    assert late not in {bot for bot, _, _ in claimed(conn)}
+
+
+def test_every_job_is_sent_once_however_often_room_was_made(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bots = []
+    for rank in range(6):
+        bots.append(make_bot(conn, alice, jobs=50, policy=POLICY.format(rank)))
+        dispatch.feed()
+
+    sent: Counter[int] = Counter()
+    jobs: set[ReplicaId] = set()
+    for _ in range(200):
+        given = client.ask(want=7).assignments
+        sent.update(item.id.bot for item in given)
+        jobs.update(item.id for item in given)
+        dispatch.feed()
+
+    assert sent == Counter(dict.fromkeys(bots, 50))
+    assert len(jobs) == sum(sent.values())
+
+
+def test_jobs_are_sent_in_order_of_rank_though_their_bots_came_in_the_other(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    for rank in range(6):
+        make_bot(conn, alice, jobs=50, policy=POLICY.format(rank))
+        dispatch.feed()
+
+    order = []
+    while given := client.ask(want=5).assignments:
+        order += [item.id.bot for item in given]
+        dispatch.feed()
+
+    assert order == sorted(order, reverse=True)
+    assert dispatch.buffer.pulse()[2] == 0
+
+
+def test_a_bot_that_is_empty_counts_no_inversion_and_one_that_is_dry_does(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    make_bot(conn, alice, jobs=3, policy=POLICY.format(2))
+    dispatch.feed()
+    client.ask(want=3)
+    client.ask(want=1)
+    assert dispatch.buffer.pulse()[2] == 0
+
+    make_bot(conn, alice, jobs=2 * SLOTS, policy=POLICY.format(1))
+    dispatch.feed()
+    client.ask(want=SLOTS)
+    client.ask(want=1)
+    assert dispatch.buffer.pulse()[2] == 1

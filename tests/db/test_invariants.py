@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.db.dispatching import Dispatch, caller, dispatching, failure, success
+from tests.factories import make_bot, make_owner
+
+from gridbot_client.protocol import ReplicaId
+from gridbot_server import invariants
+from gridbot_server.cycles import deadline
+from gridbot_server.db import Connection
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "invariants"
+
+# One statement for each invariant that breaks it and, but for those named with it, no other.
+# The BOTs, by how far they are: 1 is done, 2 has a failed job, 3 has quorum two and one answer
+# to its only job, 4 runs with unsent jobs, a lease and a queued copy, 5 is open, 6 is cancelled.
+BREAKS = {
+    "a_replica_is_in_one_place": "UPDATE requeue SET replica = 1 WHERE bot = 4",
+    "a_replica_belongs_to_a_job_of_a_started_bot": "INSERT INTO pending VALUES (5, 0)",
+    "a_bot_has_the_jobs_it_says": "DELETE FROM job WHERE (bot, seq) = (4, 9)",
+    "copies_follow_a_first_replica": "UPDATE requeue SET seq = 9 WHERE bot = 4",
+    "something_moves_every_unfinished_job": "DELETE FROM requeue WHERE bot = 3",
+    "only_fed_jobs_were_sent": "UPDATE bot SET fed = 0 WHERE id = 3",
+    "feed_ranges_lie_within_what_was_fed": "UPDATE feed_range SET hi = 11 WHERE bot = 4",
+    "feed_ranges_do_not_overlap": "INSERT INTO feed_range SELECT bot, lo + 1, hi, machine,"
+    " expires_at FROM feed_range WHERE bot = 4",
+    "a_finished_job_has_nothing_in_progress": "UPDATE lease SET bot = 1, replica = 2",
+    "a_canonical_replica_is_a_valid_success": "UPDATE outcome SET canonical = 2 WHERE bot = 1",
+    "a_canonical_replica_has_its_quorum": "UPDATE bot SET quorum = 2 WHERE id = 1",
+    "a_valid_replica_has_an_outcome": "UPDATE ended SET valid = true WHERE bot = 3",
+    "outcomes_are_numbered_without_gaps": "UPDATE outcome SET n = 3 WHERE bot = 1",
+    "done_and_failed_count_the_outcomes": "UPDATE bot SET done = 0, failed = 1 WHERE id = 1",
+    "a_bot_is_done_when_all_its_jobs_are": "UPDATE bot SET state = 'running' WHERE id = 1",
+    "turnarounds_count_the_valid_replicas": "UPDATE bot SET turnaround_n = 2 WHERE id = 1",
+    "counters_tell_the_replicas": "UPDATE bot_stat SET value = value + 1 WHERE bot = 4",
+    "a_replica_names_its_client_and_host": "UPDATE lease SET client = 99",
+    "a_lease_has_a_time_to_run": "UPDATE lease SET deadline = sent_at - interval '1 s'",
+    "a_host_holds_one_replica_of_a_job": "INSERT INTO lease SELECT bot, seq, 3, round, why,"
+    " client, host, owner, sent_at, deadline, request_key FROM lease",
+    "attempts_are_bounded": "INSERT INTO ended"
+    " (bot, seq, replica, round, why, how, client, host, owner, sent_at)"
+    " SELECT bot, seq, n, round, why, 'error', client, host, owner, sent_at"
+    " FROM lease, generate_series(3, 11) AS n",
+    "replicas_are_bounded": "INSERT INTO ended"
+    " (bot, seq, replica, round, why, how, client, host, owner, sent_at)"
+    " SELECT bot, seq, n, round, why, 'expired', client, host, owner, sent_at"
+    " FROM lease, generate_series(3, 100) AS n",
+    "replicas_in_progress_are_bounded": "INSERT INTO requeue (bot, seq, replica, round, why)"
+    " SELECT bot, seq, n, 0, 'tail' FROM lease, generate_series(3, 9) AS n",
+    "an_output_belongs_to_a_sent_replica": "UPDATE output SET replica = 9 WHERE bot = 1",
+    "an_output_has_its_content": "UPDATE output SET content = 'lie' WHERE bot = 1",
+    "a_claimed_copy_has_a_claimant": "UPDATE requeue SET machine = NULL, claimed_until = now()"
+    " WHERE bot = 4",
+    "unfinished_jobs_are_within_the_quota": "UPDATE owner SET max_jobs = 5",
+    "no_decision_is_due": "INSERT INTO pending VALUES (4, 0)",
+    "every_replica_of_a_finished_job_is_judged": "UPDATE ended SET valid = NULL WHERE bot = 2",
+    "a_cancelled_bot_has_nothing_in_progress": "INSERT INTO lease SELECT 6, 0, 2, round, why,"
+    " client, host, owner, sent_at, deadline, request_key FROM lease",
+    "an_ended_bot_has_no_feed_range": "UPDATE feed_range SET bot = 1, lo = 0, hi = 1",
+    "no_lease_outlives_its_deadline": "UPDATE lease SET sent_at = now() - interval '2 min',"
+    " deadline = now() - interval '1 min'",
+}
+
+
+@pytest.fixture
+def busy(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
+    """A database in which something is in every state."""
+    with dispatching(dsn, conn, tmp_path / "test.buffer") as made:
+        alice = make_owner(conn, "alice")
+        client = caller(made, alice)
+        policy = "Concurrency = 9"
+        make_bot(conn, alice, policy=policy)
+        make_bot(conn, alice, policy=policy, max_attempts=1)
+        make_bot(conn, alice, policy=policy, quorum=2)
+        make_bot(conn, alice, policy=policy, jobs=10)
+        make_bot(conn, alice, state="open")
+        make_bot(conn, alice, policy="Rank = 1; Concurrency = 9")
+        made.feed()
+        client.ask(want=6)
+        conn.execute("UPDATE bot SET state = 'cancelled', ended_at = now() WHERE id = 6")
+        deadline.sweep_cancelled(conn)
+        answers = [success(ReplicaId(bot, 0, 1)) for bot in (1, 3)]
+        client.ask(want=0, reports=(*answers, failure(ReplicaId(2, 0, 1))))
+        made.expire(ReplicaId(4, 1, 1))
+        made.feed()
+        yield made
+
+
+def test_they_hold_in_every_phase_of_a_bot(busy: Dispatch, conn: Connection) -> None:
+    assert [str(item) for item in invariants.check(conn, quiet=True)] == []
+    tables = ("lease", "requeue", "ended", "outcome", "output", "feed_range", "bot_stat")
+    for table in tables:
+        assert conn.execute(f"SELECT 1 FROM {table}".encode()).fetchone(), table
+
+
+def test_each_of_them_is_broken_by_some_test() -> None:
+    assert BREAKS.keys() == {name for name, _ in invariants.queries(quiet=True)}
+
+
+@pytest.mark.parametrize("name", BREAKS)
+def test_it_is_seen_that(name: str, busy: Dispatch, conn: Connection) -> None:
+    conn.execute(BREAKS[name].encode())
+    found = {item.name: item for item in invariants.check(conn, quiet=True)}
+    assert name in found
+    assert 0 < len(found[name].rows) <= 20
+
+
+def test_what_holds_only_in_quiet_times_is_not_asked_of_a_busy_server(
+    busy: Dispatch, conn: Connection
+) -> None:
+    conn.execute("INSERT INTO pending VALUES (4, 0)")
+    assert invariants.check(conn, quiet=False) == []
+    assert [item.name for item in invariants.check(conn, quiet=True)] == ["no_decision_is_due"]
+
+
+def test_the_command_prints_what_is_broken_and_fails(
+    busy: Dispatch, conn: Connection, dsn: str
+) -> None:
+    assert (run(dsn, "--quiet").returncode, run(dsn).stderr) == (0, "")
+    conn.execute("UPDATE bot SET done = 0, failed = 1 WHERE id = 1")
+    said = run(dsn)
+    assert said.returncode == 1
+    assert said.stdout == "done_and_failed_count_the_outcomes: broken by\n  (1, 0, 1, 1, 0)\n"
+    (violation,) = json.loads(run(dsn, "--json").stdout)["violations"]
+    assert violation == {
+        "name": "done_and_failed_count_the_outcomes",
+        "rows": [[1, 0, 1, 1, 0]],
+    }
+
+
+def run(dsn: str, *options: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(SCRIPT), "--dsn", dsn, *options]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)

@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from tests.db.dispatching import Caller, Dispatch, caller, dispatching, failure, success
+from tests.factories import make_bot, make_host, make_owner
+
+from gridbot_client.protocol import WHY, ReplicaId, Report
+from gridbot_server import db, invariants, keys
+from gridbot_server.cycles import deadline, replication, transitioner
+from gridbot_server.db import Connection
+from gridbot_server.dispatch import batch, render
+from gridbot_server.dispatch.batch import Counters, Exchange
+from gridbot_server.dispatch.layout import Item
+
+T = TypeVar("T")
+
+REPLICATE = "ReplicationRequirements = Tail && NumberOfReplicas < 2"
+
+
+@pytest.fixture
+def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
+    with dispatching(dsn, conn, tmp_path / "test.buffer") as made:
+        yield made
+
+
+@pytest.fixture
+def alice(conn: Connection) -> int:
+    return make_owner(conn, "alice")
+
+
+@pytest.fixture
+def rival(dsn: str) -> Iterator[Connection]:
+    """Another process's connection, whose transaction the test ends."""
+    with db.connect(dsn) as connection:
+        connection.execute("SELECT 1")  # cycles end their transactions, but not this one
+        yield connection
+
+
+@pytest.fixture(autouse=True)
+def _in_order(dispatch: Dispatch, conn: Connection) -> Iterator[None]:
+    yield
+    assert [str(item) for item in invariants.check(conn, quiet=False)] == []
+
+
+@contextmanager
+def meanwhile(conn: Connection, action: Callable[[], T]) -> Iterator[Future[T]]:
+    """Begin an action that will wait for a lock; go on when it waits, and see it end."""
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(action)
+        end = time.monotonic() + 20
+        while not _waits(conn):
+            assert not future.done() and time.monotonic() < end, "it did not wait for a lock"
+            time.sleep(0.01)
+        yield future
+        future.result(20)
+
+
+def _waits(conn: Connection) -> bool:
+    query = (
+        "SELECT FROM pg_stat_activity"
+        " WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    return conn.execute(query).fetchone() is not None
+
+
+def leases(conn: Connection, bot: int) -> list[tuple[int, int]]:
+    query = "SELECT seq, replica FROM lease WHERE bot = %s ORDER BY 1, 2"
+    return conn.execute(query, [bot]).fetchall()
+
+
+def put_slot(dispatch: Dispatch, name: ReplicaId, why: str = "first", detail: bytes = b"") -> None:
+    body = render.body(name, "0" * 64, '{"i":0}', "[]")
+    item = Item(name.bot, name.seq, name.replica, 0, WHY.index(why), body, detail)
+    assert dispatch.buffer.put([item], 0.0) == 1
+
+
+def test_an_answer_that_crosses_its_deadline_is_not_lost(
+    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection
+) -> None:
+    make_bot(conn, alice)
+    client = caller(dispatch, alice)
+    dispatch.feed()
+    (item,) = client.ask().assignments
+    conn.execute("UPDATE lease SET deadline = now() - interval '1 s'")
+    assert deadline.run_once(rival) == 1
+    with meanwhile(conn, lambda: client.ask(reports=(success(item),))) as reply:
+        rival.commit()
+    assert reply.result().acks == (item.id,)
+    assert conn.execute("SELECT how FROM ended").fetchall() == [("success",)]
+
+
+def test_a_stale_slot_is_refused_while_its_replica_is_being_reported(
+    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection
+) -> None:
+    make_bot(conn, alice)
+    client, other = caller(dispatch, alice), caller(dispatch, alice)
+    dispatch.feed()
+    (item,) = client.ask().assignments
+    put_slot(dispatch, item.id)
+    _report(rival, client, success(item))
+    with meanwhile(conn, other.ask) as reply:
+        rival.commit()
+    assert reply.result().assignments == ()
+
+
+def _exchange(conn: Connection, who: Caller, reports: tuple[Report, ...] = ()) -> Exchange:
+    token_hash = keys.token_hash(who.token)
+    client = batch.find_clients(conn, [token_hash])[token_hash]
+    return Exchange(client, who.request(want=0, reports=reports))
+
+
+def _report(rival: Connection, who: Caller, *reports: Report) -> None:
+    """Do as a web process that takes reports."""
+    counters = Counters()
+    batch.settle_reports(rival, [_exchange(rival, who, reports)], counters)
+    counters.write(rival, "rival")
+
+
+def test_two_slots_of_one_replica_are_one_lease(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = make_bot(conn, alice)
+    dispatch.feed()
+    put_slot(dispatch, ReplicaId(bot, 0, 1))
+    assert len(caller(dispatch, alice).ask().assignments) == 1
+    assert dispatch.buffer.contents() == []
+
+
+def test_a_host_never_gets_two_copies_of_a_job_in_one_reply(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = make_bot(conn, alice, quorum=3)
+    host = make_host(conn, alice)
+    dispatch.feed()
+    caller(dispatch, alice).ask()
+    dispatch.feed()
+    assert len(caller(dispatch, alice, host).ask().assignments) == 1
+    assert caller(dispatch, alice, host).ask().assignments == ()
+    dispatch.feed()
+    assert len(caller(dispatch, alice).ask().assignments) == 1
+    assert leases(conn, bot) == [(0, 1), (0, 2), (0, 3)]
+
+
+def test_a_late_answer_and_the_one_to_a_copy_are_no_quorum(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = make_bot(conn, alice, quorum=2)
+    client, other = caller(dispatch, alice), caller(dispatch, alice)
+    dispatch.feed()
+    (late,) = client.ask().assignments
+    dispatch.expire(late.id)
+    dispatch.feed()
+    (copy,) = client.ask().assignments
+    client.ask(want=0, reports=(success(copy), success(late)))
+    dispatch.settle()
+    assert conn.execute("SELECT FROM outcome WHERE bot = %s", [bot]).fetchall() == []
+    dispatch.feed()
+    other.ask(want=0, reports=tuple(success(item) for item in other.ask(want=1).assignments))
+    dispatch.settle()
+    row = conn.execute("SELECT canonical FROM outcome WHERE bot = %s", [bot]).fetchone()
+    assert row in [(late.id.replica,), (copy.id.replica,)]
+
+
+def test_a_copy_that_leaves_while_its_job_is_finished_is_called_back(
+    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection, dsn: str
+) -> None:
+    bot = make_bot(conn, alice, policy=REPLICATE)
+    client, other = caller(dispatch, alice), caller(dispatch, alice)
+    (item,) = _replicated(dispatch, client)
+    client.ask(want=0, reports=(success(item),))
+    _send_copy(rival, bot, other)
+    with (
+        db.connect(dsn, autocommit=True) as own,
+        meanwhile(conn, lambda: transitioner.run_once(own)),
+    ):
+        rival.commit()
+    assert leases(conn, bot) == []
+    assert other.ask().assignments == ()
+
+
+def _replicated(dispatch: Dispatch, client: Caller) -> list[ReplicaId]:
+    """Let the client hold the BOT's jobs, and copies of them wait in the buffer."""
+    dispatch.feed()
+    held = [item.id for item in client.ask().assignments]
+    dispatch.feed()
+    assert replication.run_once(dispatch.conn, time.time()) == len(held)
+    dispatch.feed()
+    return held
+
+
+def test_a_copy_that_leaves_while_its_job_is_looked_at_is_not_overlooked(
+    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection, dsn: str
+) -> None:
+    bot = make_bot(conn, alice, policy=REPLICATE)
+    client, other = caller(dispatch, alice), caller(dispatch, alice)
+    (item,) = _replicated(dispatch, client)
+    client.ask(want=0, reports=(failure(item),))
+    rival.execute("LOCK TABLE requeue")
+    _send_copy(rival, bot, other)
+    with (
+        db.connect(dsn, autocommit=True) as own,
+        meanwhile(conn, lambda: transitioner.run_once(own)),
+    ):
+        rival.commit()
+    assert leases(conn, bot) == [(0, 2)]
+    assert conn.execute("SELECT FROM requeue").fetchall() == []
+
+
+def _send_copy(rival: Connection, bot: int, other: Caller) -> None:
+    """Do as a web process that gives the second replica of job 0 away."""
+    exchange = _exchange(rival, other)
+    copy = batch.NewLease(ReplicaId(bot, 0, 2), 0, "tail", exchange, 60.0, False)
+    counters = Counters()
+    assert batch.add_leases(rival, [copy], set(), counters) == {copy.id}
+    counters.write(rival, "rival")
+
+
+def test_a_job_that_ends_while_it_is_replicated_gets_no_copy(
+    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection, dsn: str
+) -> None:
+    make_bot(conn, alice, policy=REPLICATE)
+    client = caller(dispatch, alice)
+    dispatch.feed()
+    (item,) = client.ask().assignments
+    dispatch.feed()
+    rival.execute("LOCK TABLE host")
+    with (
+        db.connect(dsn, autocommit=True) as own,
+        meanwhile(conn, lambda: replication.run_once(own, time.time())),
+    ):
+        _report(rival, client, success(item))
+        transitioner.run_once(rival)
+        rival.commit()
+    assert conn.execute("SELECT state FROM bot").fetchall() == [("done",)]
+
+
+def test_a_bot_that_no_host_suits_leaves_room_for_the_next(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    make_bot(conn, alice, jobs=1000, policy="JobRequirements = false")
+    dispatch.feed()
+    bot = make_bot(conn, alice, jobs=1000)
+    dispatch.feed()
+    dispatch.feed()
+    assert {item.id.bot for item in caller(dispatch, alice).ask().assignments} == {bot}
