@@ -6,8 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-from .installation import Installation, installation
+from .installation import BenchFailed, Installation, installation
 from .measures import MemoryWatch, cpu_seconds
+
+_LAG_SECONDS = 60.0
 
 
 def run(
@@ -34,8 +36,7 @@ def _execute(place: Installation, bot: int, load: dict[str, float]) -> dict[str,
     options = [part for name, value in load.items() for part in (f"--{name}", str(value))]
     found = place.part("load", *_whom(place), *options, "--reported", str(_reported(place)))
     reported_at = time.monotonic()
-    with place.session() as session:
-        session.bot(bot).wait(load["limit-seconds"])
+    _wait_for_end(place, bot)
     spent = {name: now - used[name] for name, now in cpu_seconds(servers).items()}
     return {
         "phase": "execute",
@@ -49,6 +50,15 @@ def _execute(place: Installation, bot: int, load: dict[str, float]) -> dict[str,
             name: 1e6 * seconds / found["requests"] for name, seconds in spent.items()
         },
     }
+
+
+def _wait_for_end(place: Installation, bot: int) -> None:
+    """The transitioner may be behind what was reported."""
+    with place.session() as session:
+        try:
+            session.bot(bot).wait(_LAG_SECONDS)
+        except TimeoutError as error:
+            raise BenchFailed(str(error)) from None
 
 
 def _fetch(place: Installation, bot: int, jobs: int) -> dict[str, Any]:

@@ -160,6 +160,18 @@ def test_a_late_success_wins_while_nobody_else_has(
     assert caller(dispatch, alice).ask().assignments == ()
 
 
+def test_a_late_answer_and_a_request_together_give_no_copy_of_the_same_job(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    make_bot(conn, alice, jobs=1)
+    dispatch.feed()
+    item = client.ask().assignments[0]
+    dispatch.expire(item.id)
+    dispatch.feed()
+    assert client.ask().assignments == ()
+    assert client.ask(reports=(success(item),)).assignments == ()
+
+
 def test_a_late_success_after_another_won_changes_nothing(
     dispatch: Dispatch, conn: Connection, alice: int, client: Caller
 ) -> None:
@@ -312,3 +324,15 @@ def test_replicas_of_a_job_never_pass_their_cap(
         replication.run_once(conn, now=time.time())
     row = conn.execute("SELECT count(*) FROM lease WHERE bot = %s", [bot]).fetchone()
     assert row == (3,)
+
+
+def test_a_host_that_never_fails_is_rated_for_ever(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=20, policy="Concurrency = 20")
+    conn.execute("UPDATE host SET error_rate = 1.5e-45")  # next to nothing, after 2,000 successes
+    dispatch.feed()
+    given = client.ask().assignments
+    client.ask(want=0, reports=tuple(success(item) for item in given))
+    dispatch.settle()
+    assert state(conn, bot) == "done"

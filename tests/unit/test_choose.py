@@ -40,8 +40,8 @@ def waiting(*copies: Copy) -> Callable[[], Sequence[Copy]]:
     return lambda: copies
 
 
-def copy(name: str, *holders: Holder, pool: str | None = None, **job: Any) -> Copy:
-    return Copy(name, holders, record({"NumberOfReplicas": len(holders), **job}), pool)
+def copy(name: str, *holders: Holder, pool: str | None = None, seq: int = 0, **job: Any) -> Copy:
+    return Copy(name, seq, holders, record({"NumberOfReplicas": len(holders), **job}), pool)
 
 
 def taken(choice: Choice) -> list[tuple[int, int]]:
@@ -127,6 +127,12 @@ def test_a_copy_goes_before_first_copies_of_its_bot() -> None:
 def test_a_copy_never_goes_to_a_host_that_holds_its_job() -> None:
     copies = waiting(copy("mine", Holder(7, ALICE)), copy("other's", Holder(3, ALICE)))
     assert slots(choose(host(), [bot(1, fresh=0, copies=copies)], QUEUE)) == ["other's"]
+
+
+def test_a_copy_never_goes_to_a_client_that_may_still_answer_late() -> None:
+    copies = waiting(copy("held", seq=3), copy("another job's", seq=4))
+    late = host(at_hand={(1, 3)})
+    assert slots(choose(late, [bot(1, fresh=0, copies=copies)], QUEUE)) == ["another job's"]
 
 
 def test_among_strangers_a_quorum_needs_different_owners() -> None:

@@ -5,7 +5,7 @@ Pure: the clock, the ads and the buffer's content are arguments, so a simulator 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,7 @@ class Copy:
     """A further copy of a job that waits in the buffer, and what is known of its siblings."""
 
     slot: Any  # whatever the caller needs to take it
+    seq: int
     holders: Sequence[Holder]
     job: Record  # the Job ad
     pool: str | None = None
@@ -65,6 +66,9 @@ class HostView:
     want: int
     accepts: Sequence[int] = ()
     dedicated: bool = False
+    # (bot, seq) of what the client holds or reports now, with or without a lease: the late
+    # answer of an expired replica is on its way, so a copy of its job would be for nothing.
+    at_hand: Collection[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +200,8 @@ def obstacle(host: HostView, item: Candidate) -> str | None:
 def _may_hold(host: HostView, item: Candidate, copy: Copy) -> bool:
     """Two copies of one job never run on one host; counted for a quorum, nor for one owner."""
     if copy.pool == "dedicated" and not host.dedicated:
+        return False
+    if (item.bot, copy.seq) in host.at_hand:
         return False
     return all(
         holder.host != host.id and not (item.distinct_owners and holder.owner == host.owner)

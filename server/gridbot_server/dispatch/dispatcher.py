@@ -311,6 +311,10 @@ def _host_view(exchange: Exchange) -> HostView:
         want=min(request.want, MAX_WANT),
         accepts=client.accepts,
         dedicated=attributes.get("IsDedicated") is True,
+        at_hand={
+            (name.bot, name.seq)
+            for name in (*request.holding, *(report.id for report in request.reports))
+        },
     )
 
 
@@ -343,6 +347,7 @@ def _copy(slot: Slot, now: float) -> Copy:
     detail = orjson.loads(slot.detail)
     return Copy(
         slot=slot,
+        seq=slot.seq,
         holders=[Holder(*pair) for pair in detail["holders"]],
         job=ads.job_ad(slot.bot, slot.seq, detail["replicas"], now),
         pool=detail["pool"],

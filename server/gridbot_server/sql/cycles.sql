@@ -90,7 +90,7 @@ RETURNING bot
 
 -- name: rate_hosts
 -- Moving averages over the verdicts of one batch; recent CPU time decays with a day.
--- Rows in one order for all writers.
+-- Rows in one order for all writers.  A rate has a floor: PostgreSQL refuses what underflows.
 WITH x AS (
     SELECT * FROM json_to_recordset(%(hosts)s) AS r (
         id bigint, good int, bad int, cpu float8, turnaround float8)
@@ -98,8 +98,8 @@ WITH x AS (
     SELECT h.id FROM host h JOIN x ON x.id = h.id ORDER BY h.id FOR NO KEY UPDATE OF h
 )
 UPDATE host h
-   SET error_rate = h.error_rate * power(0.95, x.good + x.bad)
-                  + (1 - power(0.95, x.good + x.bad)) * x.bad / (x.good + x.bad),
+   SET error_rate = greatest(1e-6, h.error_rate * power(0.95, x.good + x.bad)
+                  + (1 - power(0.95, x.good + x.bad)) * x.bad / (x.good + x.bad)),
        mean_turnaround = CASE WHEN x.good = 0 THEN h.mean_turnaround
            ELSE coalesce(h.mean_turnaround * power(0.95, x.good), 0)
               + CASE WHEN h.mean_turnaround IS NULL THEN 1 ELSE 1 - power(0.95, x.good) END
