@@ -1,4 +1,5 @@
 import base64
+import time
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ from tests.http.conftest import Person, Site
 
 from gridbot_client.protocol import ReplicaId
 from gridbot_server import keys
+from gridbot_server.dispatch.buffer import SchedulingBuffer
 
 JOIN = {"host": HOST, "mac": "aa:bb:cc:dd:ee:ff"}
 
@@ -103,14 +105,27 @@ def test_health_needs_no_key_and_counts_what_is_to_do(site: Site, alice: Person)
     public = base64.b64encode(keys.public_bytes(site.settings.project_key_path)).decode()
     assert found.pop("version")
     assert found == {
-        "status": "ok",
+        "status": "degraded",
+        "trouble": "the feeder does not run: no new jobs are sent",
         "epoch": 1,
         "project_key": public,
         "bots_running": 1,
         "jobs_unsent": 9,
         "replicas_running": 1,
         "clients_active": 1,
+        "jobs_undecided": 0,
+        "inversions": 0,
     }
+
+
+def test_health_is_good_while_the_feeder_passes(site: Site) -> None:
+    path = site.settings.buffer_path
+    buffer = SchedulingBuffer.create(path, slots=1, slot_bytes=256, machine="m", database="d")
+    buffer.publish([], fed_at=time.monotonic(), clients_active=0)
+    found = site.app.test_client().get("/health").json or {}
+    buffer.close()
+    path.unlink()
+    assert (found["status"], found["trouble"]) == ("ok", None)
 
 
 def test_metrics_are_gauges(site: Site, operator: Person) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import shutil
+import time
 from datetime import timedelta
 from importlib.metadata import version
 from typing import Any
@@ -15,6 +16,7 @@ from gridbot_server import auth, keys, sql
 from gridbot_server.api.access import mine, number_argument
 from gridbot_server.api.schema import json_body
 from gridbot_server.bodies import NewOwner, NewToken
+from gridbot_server.dispatch.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.errors import Conflict, NotFound, RequestError
 from gridbot_server.services import connection, current
 
@@ -26,11 +28,15 @@ Document = dict[str, Any]
 
 # With less room than this on the disk, uploads and the database will fail soon.
 _LOW_DISK_BYTES = 512 << 20
+# The feeder passes several times a second; while it restarts, nobody need be called.
+_SILENT_FEEDER_SECONDS = 30.0
 _GAUGES = {
     "bots_running": "BOTs that have jobs left",
     "jobs_unsent": "replicas that wait to be sent",
     "replicas_running": "replicas in progress",
     "clients_active": "clients that asked for work in the last ten minutes",
+    "jobs_undecided": "wake-ups that the transitioner has still to settle, up to 10,000",
+    "inversions": "times that a BOT was passed over because its part of the buffer was dry",
 }
 
 
@@ -114,14 +120,40 @@ def revoke_token(token: int) -> Document:
 
 def _health() -> Document:
     found = _rows("health")[0]
-    is_low = shutil.disk_usage(current().settings.data).free < _LOW_DISK_BYTES
     project_key = base64.b64encode(bytes.fromhex(found["project_key"] or "")).decode()
+    fed_at, inversions = _pulse()
+    trouble = _trouble(fed_at)
     return {
         **found,
         "project_key": project_key,
-        "status": "degraded" if is_low else "ok",
+        "inversions": inversions,
+        "status": "degraded" if trouble else "ok",
+        "trouble": trouble,
         "version": version("gridbot"),
     }
+
+
+def _trouble(fed_at: float) -> str | None:
+    """Return what an operator must look after, if anything."""
+    if shutil.disk_usage(current().settings.data).free < _LOW_DISK_BYTES:
+        return f"less than {_LOW_DISK_BYTES >> 20} MB are free on the disk"
+    silent = time.monotonic() - fed_at
+    if silent > _SILENT_FEEDER_SECONDS:
+        return "the feeder does not run: no new jobs are sent"
+    return None
+
+
+def _pulse() -> tuple[float, int]:
+    """Return when the feeder last passed (monotonic seconds), and the inversions it counted."""
+    try:
+        buffer = SchedulingBuffer(current().settings.buffer_path)
+    except BufferMissing:
+        return float("-inf"), 0
+    try:
+        fed_at, _, inversions = buffer.pulse()
+        return fed_at, inversions
+    finally:
+        buffer.close()
 
 
 def _rows(query: str, values: Document | None = None) -> list[Document]:

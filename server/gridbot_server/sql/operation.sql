@@ -2,12 +2,14 @@
 SELECT (SELECT value FROM setting WHERE name = 'project_key') AS project_key,
        (SELECT value::bigint FROM setting WHERE name = 'epoch') AS epoch,
        running.bots AS bots_running, running.unsent AS jobs_unsent,
-       (SELECT count(*) FROM lease) AS replicas_running,
+       running.replicas AS replicas_running,
+       (SELECT count(*) FROM (SELECT FROM pending LIMIT 10000) AS some) AS jobs_undecided,
        (SELECT count(*) FROM client WHERE seen_at > now() - interval '10 minutes'
            AND revoked_at IS NULL) AS clients_active
   FROM (SELECT count(*) AS bots,
                coalesce(sum(greatest(0, bot.size - count.first + count.queued)), 0)::bigint
-                   AS unsent
+                   AS unsent,
+               coalesce(sum(count.sent - count.back), 0)::bigint AS replicas
           FROM bot CROSS JOIN LATERAL bot_count(bot.id) AS count
          WHERE bot.state = 'running') AS running
 
