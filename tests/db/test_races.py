@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -11,7 +12,7 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, dispatching, failure, success
 from tests.factories import make_bot, make_host, make_owner
 
-from gridbot_client.protocol import WHY, ReplicaId, Report
+from gridbot_client.protocol import WHY, Output, ReplicaId, Report
 from gridbot_server import db, invariants, keys
 from gridbot_server.cycles import deadline, replication, transitioner
 from gridbot_server.db import Connection
@@ -152,13 +153,16 @@ def test_a_late_answer_and_the_one_to_a_copy_are_no_quorum(
     dispatch: Dispatch, conn: Connection, alice: int
 ) -> None:
     bot = make_bot(conn, alice, quorum=2)
-    client, other = caller(dispatch, alice), caller(dispatch, alice)
+    host = make_host(conn, alice)
+    client, neighbour = caller(dispatch, alice, host), caller(dispatch, alice, host)
+    other = caller(dispatch, alice)
     dispatch.feed()
     (late,) = client.ask().assignments
     dispatch.expire(late.id)
     dispatch.feed()
-    (copy,) = client.ask().assignments
-    client.ask(want=0, reports=(success(copy), success(late)))
+    (copy,) = neighbour.ask().assignments
+    neighbour.ask(want=0, reports=(success(copy),))
+    client.ask(want=0, reports=(success(late),))
     dispatch.settle()
     assert conn.execute("SELECT FROM outcome WHERE bot = %s", [bot]).fetchall() == []
     dispatch.feed()
@@ -250,3 +254,26 @@ def test_a_bot_that_no_host_suits_leaves_room_for_the_next(
     dispatch.feed()
     dispatch.feed()
     assert {item.id.bot for item in caller(dispatch, alice).ask().assignments} == {bot}
+
+
+def test_a_forged_report_in_the_same_batch_does_not_displace_the_honest_one(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = make_bot(conn, alice, jobs=1)
+    honest, liar = caller(dispatch, alice), caller(dispatch, make_owner(conn, "mallory"))
+    dispatch.feed()
+    item = honest.ask().assignments[0]
+    lie = replace(success(item, "lie"), outputs=(Output("stdout", "0" * 64, 10**6),))
+    exchanges = [
+        _exchange(conn, honest, (success(item),)),
+        _exchange(conn, liar, (success(item, "lie"),)),
+        _exchange(conn, caller(dispatch, alice), (lie,)),
+    ]
+    counters = Counters()
+    with conn.transaction():
+        batch.settle_reports(conn, exchanges, counters)
+        counters.write(conn, "test")
+    dispatch.settle()
+    assert [exchange.reupload for exchange in exchanges] == [[], [], [item.id]]
+    row = conn.execute("SELECT content FROM output WHERE bot = %s", [bot]).fetchone()
+    assert row == (b"42",)

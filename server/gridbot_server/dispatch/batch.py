@@ -100,58 +100,78 @@ def find_clients(conn: Connection, hashes: Sequence[bytes]) -> dict[bytes, Clien
     return {row[0]: Client(*row[1:]) for row in rows}
 
 
+# Whose report of which replica: a stranger's report of the same replica is another one.
+ReportKey = tuple[ReplicaId, int]
+
+
 def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Counters) -> None:
     """End the leases that clients report, keep their outputs, and wake the transitioner."""
-    missing = _missing_uploads(conn, exchanges)
-    reports = {}
+    arrived = _arrived_uploads(conn, exchanges)
+    reports: dict[ReportKey, Report] = {}
     for exchange in exchanges:
         for report in exchange.request.reports:
-            if report.id in missing:
-                exchange.reupload.append(report.id)
+            if _uploads(report) <= arrived:
+                reports[report.id, exchange.client.id] = report
             else:
-                reports[report.id] = (exchange.client.id, report)
+                exchange.reupload.append(report.id)
     if not reports:
         return
     # In the transitioner's order, so that they do not wait for each other's leases in a circle.
-    rows = [_report_row(*reports[name]) for name in sorted(reports)]
-    ended = [ReplicaId(*row) for row in conn.execute(SQL["end_leases"], {"reports": encode(rows)})]
-    for name in ended:
+    rows = [_report_row(client, reports[name, client]) for name, client in sorted(reports)]
+    ended = _keys(conn.execute(SQL["end_leases"], {"reports": encode(rows)}))
+    for name, _ in ended:
         counters.add(name.bot, "back")
     taken = ended + _take_late(conn, reports, ended)
-    outputs = [_output_row(name, output) for name in taken for output in reports[name][1].outputs]
+    outputs = [_output_row(key[0], output) for key in taken for output in reports[key].outputs]
     inline = [row for row in outputs if row["content"] is not None]
     if inline:
         conn.execute(SQL["add_outputs"], {"outputs": encode(inline)})
 
 
 def _take_late(
-    conn: Connection, reports: Mapping[ReplicaId, tuple[int, Report]], ended: Sequence[ReplicaId]
-) -> list[ReplicaId]:
+    conn: Connection, reports: Mapping[ReportKey, Report], ended: Sequence[ReportKey]
+) -> list[ReportKey]:
     """Take successes that found no lease but an expired replica."""
-    rest = sorted(reports.keys() - set(ended))
-    rows = [_report_row(*reports[name]) for name in rest if reports[name][1].how == "success"]
-    if not rows:
-        return []
-    return [ReplicaId(*row) for row in conn.execute(SQL["take_late"], {"reports": encode(rows)})]
+    rows = [
+        _report_row(client, reports[name, client])
+        for name, client in sorted(reports.keys() - set(ended))
+        if reports[name, client].how == "success"
+    ]
+    return _keys(conn.execute(SQL["take_late"], {"reports": encode(rows)})) if rows else []
 
 
-def _missing_uploads(conn: Connection, exchanges: Sequence[Exchange]) -> set[ReplicaId]:
-    """Return the reported replicas of which some output never arrived."""
-    wanted = {
-        (*report.id, output.name): output.sha256
-        for exchange in exchanges
-        for report in exchange.request.reports
+def _keys(rows: Iterable[tuple[int, int, int, int]]) -> list[ReportKey]:
+    return [(ReplicaId(bot, seq, replica), client) for bot, seq, replica, client in rows]
+
+
+def _uploads(report: Report) -> set[tuple[ReplicaId, str, str]]:
+    """Which files a report relies on having been uploaded: replica, name, hash."""
+    return {
+        (report.id, output.name, output.sha256)
         for output in report.outputs
         if output.content is None
     }
+
+
+def _arrived_uploads(
+    conn: Connection, exchanges: Sequence[Exchange]
+) -> set[tuple[ReplicaId, str, str]]:
+    """Return those of the reported uploads that are here."""
+    wanted = [
+        upload
+        for exchange in exchanges
+        for report in exchange.request.reports
+        for upload in _uploads(report)
+    ]
     if not wanted:
         return set()
-    rows = [
-        {"bot": bot, "seq": seq, "replica": replica, "name": name, "sha256": sha256}
-        for (bot, seq, replica, name), sha256 in wanted.items()
-    ]
-    arrived = set(conn.execute(SQL["uploaded"], {"outputs": encode(rows)}))
-    return {ReplicaId(*key[:3]) for key in wanted if key not in arrived}
+    rows = [{**id_._asdict(), "name": name, "sha256": sha256} for id_, name, sha256 in wanted]
+    return {
+        (ReplicaId(bot, seq, replica), name, sha256)
+        for bot, seq, replica, name, sha256 in conn.execute(
+            SQL["uploaded"], {"outputs": encode(rows)}
+        )
+    }
 
 
 def digest(outputs: Iterable[Output]) -> str:
@@ -206,13 +226,13 @@ def compare_holdings(conn: Connection, exchanges: Sequence[Exchange]) -> None:
 def _find_aborts(
     conn: Connection, of_client: Mapping[int, Exchange], unleased: Mapping[int, set[ReplicaId]]
 ) -> None:
-    rows = {name: client for client, names in unleased.items() for name in names}
-    if not rows:
+    names = sorted(set().union(*unleased.values()))
+    if not names:
         return
-    listed = encode([name._asdict() for name in rows])
-    for replica in conn.execute(SQL["not_wanted"], {"held": listed}):
-        name = ReplicaId(*replica)
-        of_client[rows[name]].abort.append(name)
+    listed = encode([name._asdict() for name in names])
+    unwanted = {ReplicaId(*row) for row in conn.execute(SQL["not_wanted"], {"held": listed})}
+    for client, held in unleased.items():
+        of_client[client].abort += sorted(held & unwanted)
 
 
 @dataclass(frozen=True, slots=True)

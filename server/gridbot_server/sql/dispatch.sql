@@ -16,7 +16,7 @@ SELECT c.hash, c.id, c.host, c.owner, o.name, c.accepts, c.grid, c.seqno, c.last
 
 -- name: uploaded
 -- Which uploads that reports speak of have really arrived.
-SELECT o.bot, o.seq, o.replica, o.name
+SELECT o.bot, o.seq, o.replica, o.name, r.sha256
   FROM json_to_recordset(%(outputs)s) AS r (bot bigint, seq bigint, replica int, name text, sha256 text)
   JOIN output o ON (o.bot, o.seq, o.replica, o.name) = (r.bot, r.seq, r.replica, r.name)
  WHERE o.sha256 = decode(r.sha256, 'hex')
@@ -41,7 +41,7 @@ WITH report AS MATERIALIZED (
 ), woken AS (
     INSERT INTO pending SELECT bot, seq FROM gone
 )
-SELECT bot, seq, replica FROM gone
+SELECT bot, seq, replica, client FROM gone
 
 -- name: take_late
 -- A late answer is an answer: the success of an expired replica is taken, once.  A statement of
@@ -57,11 +57,11 @@ WITH late AS (
            wall_seconds real, digest text, stdout text, stderr text)
      WHERE (e.bot, e.seq, e.replica) = (r.bot, r.seq, r.replica) AND e.client = r.client
        AND e.how = 'expired'
-    RETURNING e.bot, e.seq, e.replica
+    RETURNING e.bot, e.seq, e.replica, e.client
 ), woken AS (
     INSERT INTO pending SELECT bot, seq FROM late
 )
-SELECT bot, seq, replica FROM late
+SELECT bot, seq, replica, client FROM late
 
 -- name: add_outputs
 INSERT INTO output (bot, seq, replica, name, sha256, size, content)
