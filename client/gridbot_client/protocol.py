@@ -7,14 +7,21 @@ Decoding is bounded and total: whatever arrives becomes a message or a `Protocol
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
+
+from gridbot_client import fields
+
+# Part of the message model for all who use it.
+from gridbot_client.fields import MAX_BIGINT as MAX_BIGINT
+from gridbot_client.fields import MAX_NAME_BYTES as MAX_NAME_BYTES
+from gridbot_client.fields import ProtocolError as ProtocolError
+from gridbot_client.fields import Scalar as Scalar
+from gridbot_client.fields import file_name as file_name
 
 VERSION = 1
 
@@ -26,22 +33,13 @@ MAX_REPORTS = 256  # per request; a client with more sends them in several reque
 MAX_HOLDING = 4096
 MAX_OUTPUTS = 256  # per replica
 MAX_HOST_ATTRIBUTES = 100
-MAX_NAME_BYTES = 200
-MAX_BIGINT = 2**63 - 1
 
-Scalar = str | int | float | bool
 How = Literal["success", "error"]
 
 # Why a replica was made; the same words in the database, JSON and `bot show`.
 WHY = ("first", "quorum", "expired", "error", "tail", "retry")
 
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=@%-]*(/[A-Za-z0-9_][A-Za-z0-9._+=@%-]*)*")
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,39}")
-
-
-class ProtocolError(Exception):
-    """The message is malformed; says which field, and will stay wrong when repeated."""
 
 
 class ReplicaId(NamedTuple):
@@ -100,19 +98,29 @@ class Manifest:
     @classmethod
     def from_text(cls, text: str) -> Manifest:
         """Read a manifest; raise ProtocolError naming the field that is wrong."""
-        raw = _object(_json(text), "manifest")
+        raw = fields.mapping(fields.parse(text), "manifest")
         return cls(
-            owner=_string(raw, "owner", 200),
-            command=tuple(_text(part, "command", 8192) for part in _list(raw, "command", 1000)),
+            owner=fields.string(raw, "owner", 200),
+            command=tuple(
+                fields.text(part, "command", 8192) for part in fields.listing(raw, "command", 1000)
+            ),
             placeholders={
-                _text(name, "placeholders", 100): _one_of(kind, "placeholders", PLACEHOLDER_TYPES)
-                for name, kind in _object(raw.get("placeholders", {}), "placeholders").items()
+                fields.text(name, "placeholders", 100): fields.one_of(
+                    kind, "placeholders", PLACEHOLDER_TYPES
+                )
+                for name, kind in fields.mapping(
+                    raw.get("placeholders", {}), "placeholders"
+                ).items()
             },
-            inputs=tuple(file_ref(item) for item in _list(raw, "inputs", 10_000)),
-            outputs=tuple(_text(item, "outputs", 400) for item in _list(raw, "outputs", 256)),
-            resources=resources(_object(raw.get("resources", {}), "resources")),
-            max_output_bytes=_integer(raw, "max_output_bytes", 0, MAX_BIGINT),
-            platforms=tuple(_text(item, "platforms", 100) for item in _list(raw, "platforms", 20)),
+            inputs=tuple(file_ref(item) for item in fields.listing(raw, "inputs", 10_000)),
+            outputs=tuple(
+                fields.text(item, "outputs", 400) for item in fields.listing(raw, "outputs", 256)
+            ),
+            resources=resources(fields.mapping(raw.get("resources", {}), "resources")),
+            max_output_bytes=fields.integer(raw, "max_output_bytes", 0, MAX_BIGINT),
+            platforms=tuple(
+                fields.text(item, "platforms", 100) for item in fields.listing(raw, "platforms", 20)
+            ),
         )
 
 
@@ -286,13 +294,15 @@ def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> W
     """Read `POST /rpc`; numbers are clamped, sizes bounded, anything else is a ProtocolError."""
     raw = _versioned(body, loads)
     return WorkRequest(
-        key=_string(raw, "key", 100),
-        seqno=_integer(raw, "seqno", 0, MAX_BIGINT),
+        key=fields.string(raw, "key", 100),
+        seqno=fields.integer(raw, "seqno", 0, MAX_BIGINT),
         host=host_attributes(raw.get("host", {})),
-        want=_integer(raw, "want", 0, 10_000),
+        want=fields.integer(raw, "want", 0, 10_000),
         holding=_replica_ids(raw, "holding", MAX_HOLDING),
-        reports=tuple(_report(item) for item in _list(raw, "reports", MAX_REPORTS)),
-        manifests=tuple(_sha256(item, "manifests") for item in _list(raw, "manifests", 1000)),
+        reports=tuple(_report(item) for item in fields.listing(raw, "reports", MAX_REPORTS)),
+        manifests=tuple(
+            fields.sha256(item, "manifests") for item in fields.listing(raw, "manifests", 1000)
+        ),
     )
 
 
@@ -300,45 +310,47 @@ def decode_reply(body: bytes) -> WorkReply:
     """Read the server's answer; a captive portal's HTML page is a ProtocolError."""
     raw = _versioned(body, json.loads)
     return WorkReply(
-        epoch=_integer(raw, "epoch", 0, MAX_BIGINT),
-        next_request_seconds=_number(raw, "next_request_seconds", 0.0, 86_400.0),
+        epoch=fields.integer(raw, "epoch", 0, MAX_BIGINT),
+        next_request_seconds=fields.number(raw, "next_request_seconds", 0.0, 86_400.0),
         acks=_replica_ids(raw, "acks", MAX_HOLDING),
         reupload=_replica_ids(raw, "reupload", MAX_HOLDING),
         abort=_replica_ids(raw, "abort", MAX_HOLDING),
-        assignments=tuple(_assignment(item) for item in _list(raw, "assignments", 10_000)),
+        assignments=tuple(_assignment(item) for item in fields.listing(raw, "assignments", 10_000)),
         manifests={
-            _sha256(name, "manifests"): _signed_manifest(item)
-            for name, item in _object(raw.get("manifests", {}), "manifests").items()
+            fields.sha256(name, "manifests"): _signed_manifest(item)
+            for name, item in fields.mapping(raw.get("manifests", {}), "manifests").items()
         },
-        message=_string(raw, "message", 4000, default=""),
+        message=fields.string(raw, "message", 4000, default=""),
     )
 
 
 def _report(raw: object) -> Report:
-    item = _object(raw, "report")
-    reason = _string(item, "reason", 40, default="")
+    item = fields.mapping(raw, "report")
+    reason = fields.string(item, "reason", 40, default="")
     if reason and not _REASON.fullmatch(reason):
         raise ProtocolError(f"report.reason: {reason!r} is not a reason code")
     exit_code = item.get("exit_code")
-    how = _one_of(item.get("how"), "report.how", ("success", "error"))
+    how = fields.one_of(item.get("how"), "report.how", ("success", "error"))
     return Report(
         id=_replica_id(item.get("id"), "report.id"),
         how="success" if how == "success" else "error",
         reason=reason,
-        exit_code=None if exit_code is None else _integer(item, "exit_code", -(2**31), 2**31 - 1),
-        cpu_seconds=_number(item, "cpu_seconds", 0.0, 1e9),
-        wall_seconds=_number(item, "wall_seconds", 0.0, 1e9),
-        outputs=tuple(_output(output) for output in _list(item, "outputs", MAX_OUTPUTS)),
+        exit_code=None
+        if exit_code is None
+        else fields.integer(item, "exit_code", -(2**31), 2**31 - 1),
+        cpu_seconds=fields.number(item, "cpu_seconds", 0.0, 1e9),
+        wall_seconds=fields.number(item, "wall_seconds", 0.0, 1e9),
+        outputs=tuple(_output(output) for output in fields.listing(item, "outputs", MAX_OUTPUTS)),
         stdout=_log_text(item, "stdout"),
         stderr=_log_text(item, "stderr"),
     )
 
 
 def _output(raw: object) -> Output:
-    item = _object(raw, "output")
-    sha256 = _sha256(item.get("sha256"), "output.sha256")
-    size = _integer(item, "size", 0, MAX_BIGINT)
-    content = _bytes(item.get("content"), "output.content")
+    item = fields.mapping(raw, "output")
+    sha256 = fields.sha256(item.get("sha256"), "output.sha256")
+    size = fields.integer(item, "size", 0, MAX_BIGINT)
+    content = fields.content(item.get("content"), "output.content")
     if content is not None:
         if len(content) > INLINE_OUTPUT_BYTES:
             raise ProtocolError(f"output.content: {len(content)} bytes do not travel in a report")
@@ -348,49 +360,50 @@ def _output(raw: object) -> Output:
 
 
 def _assignment(raw: object) -> Assignment:
-    item = _object(raw, "assignment")
+    item = fields.mapping(raw, "assignment")
     return Assignment(
         id=_replica_id(item.get("id"), "assignment.id"),
-        manifest=_sha256(item.get("manifest"), "assignment.manifest"),
+        manifest=fields.sha256(item.get("manifest"), "assignment.manifest"),
         args=job_args(item.get("args")),
-        deadline_seconds=_number(item, "deadline_seconds", 0.0, 1e9),
-        inputs=tuple(file_ref(ref) for ref in _list(item, "inputs", 10_000)),
+        deadline_seconds=fields.number(item, "deadline_seconds", 0.0, 1e9),
+        inputs=tuple(file_ref(ref) for ref in fields.listing(item, "inputs", 10_000)),
     )
 
 
 def _signed_manifest(raw: object) -> SignedManifest:
-    item = _object(raw, "manifest")
+    item = fields.mapping(raw, "manifest")
     return SignedManifest(
-        _string(item, "text", 1 << 22), _bytes(item.get("signature"), "manifest.signature")
+        fields.string(item, "text", 1 << 22),
+        fields.content(item.get("signature"), "manifest.signature"),
     )
 
 
 def job_args(raw: object) -> dict[str, Scalar]:
     """The arguments of one job: placeholder name to a string or a finite number."""
     return {
-        _text(name, "args", 100): _scalar(value, f"args.{name}", 100_000)
-        for name, value in _object(raw, "args").items()
+        fields.text(name, "args", 100): fields.scalar(value, f"args.{name}", 100_000)
+        for name, value in fields.mapping(raw, "args").items()
     }
 
 
 def host_attributes(raw: object) -> dict[str, Scalar]:
     """What a host says of itself: scalars only, strings bounded, numbers finite."""
-    attributes = _object(raw, "host")
+    attributes = fields.mapping(raw, "host")
     if len(attributes) > MAX_HOST_ATTRIBUTES:
         raise ProtocolError(f"host: {len(attributes)} attributes, at most {MAX_HOST_ATTRIBUTES}")
     return {
-        _text(name, "host", 100): _scalar(value, f"host.{name}", 1000)
+        fields.text(name, "host", 100): fields.scalar(value, f"host.{name}", 1000)
         for name, value in attributes.items()
     }
 
 
 def file_ref(raw: object) -> FileRef:
     """A file reference with a safe relative name."""
-    item = _object(raw, "file")
+    item = fields.mapping(raw, "file")
     return FileRef(
         name=file_name(item.get("name"), "file.name"),
-        sha256=_sha256(item.get("sha256"), "file.sha256"),
-        size=_integer(item, "size", 0, MAX_BIGINT),
+        sha256=fields.sha256(item.get("sha256"), "file.sha256"),
+        size=fields.integer(item, "size", 0, MAX_BIGINT),
         executable=item.get("executable") is True,
     )
 
@@ -399,104 +412,19 @@ def resources(raw: Mapping[str, Any]) -> Resources:
     """Resource limits, each within what a machine can have."""
     default = Resources()
     return Resources(
-        cpus=_integer(raw, "cpus", 1, 4096, default.cpus),
-        memory_mb=_integer(raw, "memory_mb", 1, 1 << 30, default.memory_mb),
-        disk_mb=_integer(raw, "disk_mb", 1, 1 << 30, default.disk_mb),
-        seconds=_number(raw, "seconds", 0.001, 365 * 86_400.0, default.seconds),
-        gpus=_integer(raw, "gpus", 0, 64, default.gpus),
+        cpus=fields.integer(raw, "cpus", 1, 4096, default.cpus),
+        memory_mb=fields.integer(raw, "memory_mb", 1, 1 << 30, default.memory_mb),
+        disk_mb=fields.integer(raw, "disk_mb", 1, 1 << 30, default.disk_mb),
+        seconds=fields.number(raw, "seconds", 0.001, 365 * 86_400.0, default.seconds),
+        gpus=fields.integer(raw, "gpus", 0, 64, default.gpus),
     )
 
 
-def file_name(raw: object, where: str) -> str:
-    """A relative path of plain characters that cannot leave its directory."""
-    name = _text(raw, where, MAX_NAME_BYTES)
-    if not _FILE_NAME.fullmatch(name):
-        raise ProtocolError(
-            f"{where}: {name!r} is not a usable file name"
-            " (letters, digits and ._+=@%- in parts that do not begin with a dot or a dash)"
-        )
-    return name
-
-
 def _versioned(body: bytes, loads: Callable[[bytes], Any]) -> Mapping[str, Any]:
-    raw = _object(_json(body, loads), "message")
+    raw = fields.mapping(fields.parse(body, loads), "message")
     if raw.get("protocol") != VERSION:
         raise ProtocolError(f"protocol: {raw.get('protocol')!r} is not spoken here, only {VERSION}")
     return raw
-
-
-def _json(text: bytes | str, loads: Callable[[bytes], Any] = json.loads) -> object:
-    try:
-        return loads(text.encode() if isinstance(text, str) else text)
-    except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not a JSON document: {str(error)[:100]}") from None
-
-
-def _object(raw: object, where: str) -> Mapping[str, Any]:
-    if not isinstance(raw, dict):
-        raise ProtocolError(f"{where}: an object is expected, not {_kind(raw)}")
-    return raw
-
-
-def _list(raw: Mapping[str, Any], name: str, most: int) -> Sequence[Any]:
-    value = raw.get(name, [])
-    if not isinstance(value, list):
-        raise ProtocolError(f"{name}: a list is expected, not {_kind(value)}")
-    if len(value) > most:
-        raise ProtocolError(f"{name}: {len(value)} entries, at most {most}")
-    return value
-
-
-def _text(raw: object, where: str, most: int) -> str:
-    if not isinstance(raw, str) or len(raw.encode("utf-8", "surrogatepass")) > most:
-        raise ProtocolError(f"{where}: a string of at most {most} bytes is expected")
-    if "\x00" in raw or any("\ud800" <= char <= "\udfff" for char in raw):
-        raise ProtocolError(f"{where}: holds a character that no text may hold")
-    return raw
-
-
-def _string(raw: Mapping[str, Any], name: str, most: int, default: str | None = None) -> str:
-    return _text(raw.get(name, default), name, most)
-
-
-def _log_text(raw: Mapping[str, Any], name: str) -> str:
-    """A log's end: cut, never refused, since what a program prints is not the client's fault."""
-    value = raw.get(name, "")
-    if not isinstance(value, str):
-        raise ProtocolError(f"{name}: a string is expected, not {_kind(value)}")
-    clean = value.encode("utf-8", "replace")[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
-    return clean.replace("\x00", "\N{REPLACEMENT CHARACTER}")
-
-
-def _integer(
-    raw: Mapping[str, Any], name: str, least: int, most: int, default: int | None = None
-) -> int:
-    value = raw.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ProtocolError(f"{name}: a whole number is expected, not {_kind(value)}")
-    if not least <= value <= most:
-        raise ProtocolError(f"{name}: {value} is outside {least}..{most}")
-    return value
-
-
-def _number(
-    raw: Mapping[str, Any], name: str, least: float, most: float, default: float | None = None
-) -> float:
-    """A number, clamped: a client with a broken clock still reports."""
-    value = raw.get(name, least if default is None else default)
-    if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
-        raise ProtocolError(f"{name}: a number is expected, not {_kind(value)}")
-    return float(min(max(value, least), most))
-
-
-def _scalar(raw: object, where: str, most: int) -> Scalar:
-    if isinstance(raw, bool):
-        return raw
-    if isinstance(raw, int) and abs(raw) <= MAX_BIGINT:
-        return raw
-    if isinstance(raw, float) and math.isfinite(raw):
-        return raw
-    return _text(raw, where, most)
 
 
 def _replica_id(raw: object, where: str) -> ReplicaId:
@@ -506,34 +434,18 @@ def _replica_id(raw: object, where: str) -> ReplicaId:
         or any(type(part) is not int or not 0 <= part <= MAX_BIGINT for part in raw)
         or raw[2] >= 2**31
     ):
-        raise ProtocolError(f"{where}: [bot, seq, replica] is expected, not {_kind(raw)}")
+        raise ProtocolError(f"{where}: [bot, seq, replica] is expected, not {fields.kind(raw)}")
     return ReplicaId(*raw)
 
 
 def _replica_ids(raw: Mapping[str, Any], name: str, most: int) -> tuple[ReplicaId, ...]:
-    return tuple(_replica_id(item, name) for item in _list(raw, name, most))
+    return tuple(_replica_id(item, name) for item in fields.listing(raw, name, most))
 
 
-def _sha256(raw: object, where: str) -> str:
-    if not isinstance(raw, str) or not _SHA256.fullmatch(raw):
-        raise ProtocolError(f"{where}: a SHA-256 in hex is expected")
-    return raw
-
-
-def _bytes(raw: object, where: str) -> bytes | None:
-    if raw is None:
-        return None
-    try:
-        return base64.b64decode(raw if isinstance(raw, str) else b"*", validate=True)
-    except (binascii.Error, ValueError):
-        raise ProtocolError(f"{where}: base64 is expected") from None
-
-
-def _one_of(raw: object, where: str, allowed: Sequence[str]) -> str:
-    if not isinstance(raw, str) or raw not in allowed:
-        raise ProtocolError(f"{where}: {raw!r} is none of {', '.join(allowed)}")
-    return raw
-
-
-def _kind(value: object) -> str:
-    return "nothing" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"
+def _log_text(raw: Mapping[str, Any], name: str) -> str:
+    """A log's end: cut, never refused, since what a program prints is not the client's fault."""
+    value = raw.get(name, "")
+    if not isinstance(value, str):
+        raise ProtocolError(f"{name}: a string is expected, not {fields.kind(value)}")
+    clean = value.encode("utf-8", "replace")[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
+    return clean.replace("\x00", "\N{REPLACEMENT CHARACTER}")
