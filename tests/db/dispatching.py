@@ -28,7 +28,7 @@ from gridbot_server.cycles import deadline, transitioner
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.buffer import SchedulingBuffer
 from gridbot_server.dispatch.engine import Engine
-from gridbot_server.feeder import Feeder
+from gridbot_server.dispatch.feeding import Feeder
 
 
 @dataclass

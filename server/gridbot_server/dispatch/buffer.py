@@ -212,6 +212,8 @@ class SchedulingBuffer:
     def contents(self) -> list[Slot]:
         """Every slot that is not free, without its body."""
         with self._locked():
+            if self._header(5) == self.slots:  # an idle server looks at no slot
+                return []
             slots = (self._slot(number, body=False) for number in range(self.slots))
             return [slot for slot in slots if slot.state is not SlotState.FREE]
 
