@@ -1,31 +1,12 @@
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-from tests.db.dispatching import Caller, Dispatch, caller, dispatching, failure, success
+from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_client, make_host, make_owner
 
 from gridbot_client.protocol import ReplicaId
 from gridbot_server.cycles import replication
 from gridbot_server.cycles.deadline import sweep_cancelled
 from gridbot_server.db import Connection
-
-
-@pytest.fixture
-def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
-    with dispatching(dsn, conn, tmp_path / "test.buffer") as made:
-        yield made
-
-
-@pytest.fixture
-def alice(conn: Connection) -> int:
-    return make_owner(conn, "alice")
-
-
-@pytest.fixture
-def client(dispatch: Dispatch, alice: int) -> Caller:
-    return caller(dispatch, alice)
 
 
 def outcome(conn: Connection, bot: int, seq: int = 0) -> tuple[int | None, str | None] | None:

@@ -3,8 +3,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.db.dispatching import Caller, Dispatch, caller, dispatching
-from tests.factories import make_bot, make_owner
+from tests.db.dispatching import Caller, Dispatch, dispatching
+from tests.factories import make_bot
 
 from gridbot_client.protocol import ReplicaId
 from gridbot_server.db import Connection
@@ -17,16 +17,6 @@ POLICY = "Concurrency = 1000; Rank = {}"
 def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
     with dispatching(dsn, conn, tmp_path / "test.buffer", slots=SLOTS) as made:
         yield made
-
-
-@pytest.fixture
-def alice(conn: Connection) -> int:
-    return make_owner(conn, "alice")
-
-
-@pytest.fixture
-def client(dispatch: Dispatch, alice: int) -> Caller:
-    return caller(dispatch, alice)
 
 
 def ready(dispatch: Dispatch) -> dict[int, int]:

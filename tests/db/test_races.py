@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.db.dispatching import Caller, Dispatch, caller, dispatching, failure, success
+from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_host, make_owner
 
 from gridbot_client.protocol import WHY, Output, ReplicaId, Report
@@ -23,17 +22,6 @@ from gridbot_server.dispatch.layout import Item
 T = TypeVar("T")
 
 REPLICATE = "ReplicationRequirements = Tail && NumberOfReplicas < 2"
-
-
-@pytest.fixture
-def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
-    with dispatching(dsn, conn, tmp_path / "test.buffer") as made:
-        yield made
-
-
-@pytest.fixture
-def alice(conn: Connection) -> int:
-    return make_owner(conn, "alice")
 
 
 @pytest.fixture

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
-from gridbot_policies import Ads, PolicyError, PolicySet
-from gridbot_policies.classad import ParseError, Record, record
+from gridbot_policies import Ads, PolicySet
+from gridbot_policies.classad import Record, record
 from gridbot_server import sql
 from gridbot_server.cycles.transitioner import WRITER
 from gridbot_server.db import Connection
 from gridbot_server.dispatch import ads, siblings
 from gridbot_server.dispatch.batch import Counters, encode
+from gridbot_server.dispatch.catalog import accepted_policies
 from gridbot_server.dispatch.layout import BotState
-
-log = logging.getLogger(__name__)
 
 SQL = sql.load("cycles.sql")
 FEEDER_SQL = sql.load("feeder.sql")
@@ -35,7 +33,9 @@ def run_once(conn: Connection, now: float) -> int:
         if state.unsent < max(1, state.running):
             with conn.transaction():
                 bot_ad = ads.bot_ad(state, name, owner, now)
-                count += _replicate(conn, bot, _policies(bot, policy), most, bot_ad, queue, now)
+                count += _replicate(
+                    conn, bot, accepted_policies(name, policy), most, bot_ad, queue, now
+                )
     return count
 
 
@@ -89,14 +89,6 @@ def _queue_ad(conn: Connection) -> Record:
     row = conn.execute(SQL["job_queue"]).fetchone()
     assert row is not None
     return record({"BOTsInQueue": row[0], "JobsInQueue": row[1]})
-
-
-def _policies(bot: int, text: str) -> PolicySet:
-    try:
-        return PolicySet.parse(text)
-    except (ParseError, PolicyError) as error:
-        log.error("policy of BOT %d does not parse any more, the defaults apply: %s", bot, error)
-        return PolicySet.parse("")
 
 
 def _state(bot: int, version: int, owner: int, size: int, done: int, failed: int,

@@ -77,12 +77,12 @@ def _entry(
     signed = None if signature is None else base64.b64encode(signature).decode()
     member = json.dumps(identity) + ":" + json.dumps({"text": text, "signature": signed})
     return Entry(
-        version, name, owner, share, _policies(name, policy), Manifest.from_text(text), identity,
-        member.encode(), signature is not None, quorum,
+        version, name, owner, share, accepted_policies(name, policy), Manifest.from_text(text),
+        identity, member.encode(), signature is not None, quorum,
     )  # fmt: skip
 
 
-def _policies(name: str, policy: str) -> PolicySet:
+def accepted_policies(name: str, policy: str) -> PolicySet:
     """Parse a policy that an earlier release accepted; what no longer parses gives the defaults."""
     try:
         return PolicySet.parse(policy)

@@ -1,0 +1,26 @@
+"""A server without HTTP, and alice, who owns what runs on it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.db.dispatching import Caller, Dispatch, caller, dispatching
+from tests.factories import make_owner
+
+from gridbot_server.db import Connection
+
+
+@pytest.fixture
+def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
+    with dispatching(dsn, conn, tmp_path / "test.buffer") as made:
+        yield made
+
+
+@pytest.fixture
+def alice(conn: Connection) -> int:
+    return make_owner(conn, "alice")
+
+
+@pytest.fixture
+def client(dispatch: Dispatch, alice: int) -> Caller:
+    return caller(dispatch, alice)
