@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -15,6 +16,10 @@ from psycopg.conninfo import make_conninfo
 from gridbot_server import db
 from gridbot_server.postgres import Postgres
 from gridbot_server.postgres_binaries import PostgresError
+
+
+# A runner in the background ignores ^C, and so would all programs that tests start and interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
