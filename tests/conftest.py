@@ -17,7 +17,6 @@ from gridbot_server import db
 from gridbot_server.postgres import Postgres
 from gridbot_server.postgres_binaries import PostgresError
 
-
 # A runner in the background ignores ^C, and so would all programs that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
