@@ -50,9 +50,12 @@ def listing(raw: Mapping[str, Any], name: str, most: int) -> Sequence[Any]:
 
 def text(raw: object, where: str, most: int) -> str:
     """The value, if it is a clean string of at most `most` bytes."""
-    if not isinstance(raw, str) or len(raw.encode("utf-8", "surrogatepass")) > most:
-        raise ProtocolError(f"{where}: a string of at most {most} bytes is expected")
-    if "\x00" in raw or any("\ud800" <= char <= "\udfff" for char in raw):
+    try:
+        if not isinstance(raw, str) or len(raw.encode()) > most:
+            raise ProtocolError(f"{where}: a string of at most {most} bytes is expected")
+    except UnicodeEncodeError:  # half of a surrogate pair
+        raise ProtocolError(f"{where}: holds a character that no text may hold") from None
+    if "\x00" in raw:
         raise ProtocolError(f"{where}: holds a character that no text may hold")
     return raw
 
