@@ -27,9 +27,10 @@ def status_line(state: BotState) -> str:
     if state.is_final:
         return ", ".join([*parts, state.state])
     parts += [f"{state.jobs_running} running", f"{state.jobs_unsent} unsent"]
-    if state.jobs_per_second:
+    # While nothing runs, the rate only falls and the time left only grows: both say nothing.
+    if state.jobs_running and state.jobs_per_second:
         parts.append(f"{state.jobs_per_second:.3g}/s")
-    if state.eta is not None:
+    if state.jobs_running and state.eta is not None:
         parts.append(f"{duration(state.eta)} left")
     if state.tail:
         parts.append("tail")

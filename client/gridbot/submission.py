@@ -247,9 +247,10 @@ def _shared_files(
     base = submission.base
     shared = [spec for spec in specs if not spec.placeholders]
     program = program_spec(command, base)
-    files = [local_file(spec, base, executable=spec == program) for spec in shared]
+    own = program.name if program else None
+    files = [local_file(spec, base, executable=spec.name == own) for spec in shared]
     notes = []
-    if program and program not in shared:
+    if program and own not in {spec.name for spec in shared}:
         files.append(local_file(program, base, executable=True))
         notes.append(f"{program.source} is sent with the jobs, as an executable input")
     names = [file.ref.name for file in files]

@@ -7,6 +7,7 @@ import logging
 import logging.handlers
 import random
 import signal
+import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -93,6 +94,8 @@ def run(
         forbid_core_dumps()
         signal.signal(signal.SIGTERM, _interrupt)
         with folder.lock():
+            if sys.stdin.isatty():  # somebody started this by hand, and not in step with others
+                folder.save_backoff(Backoff())
             progress = Progress(_writer(folder, quiet), time.monotonic)
             _run(folder, server, key_file, accepts, options, progress)
     except (NoServer, FolderBusy, joining.JoinError, Revoked, TransportError) as error:

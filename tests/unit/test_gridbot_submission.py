@@ -46,6 +46,14 @@ def test_a_wrong_policy_is_shown_with_a_caret(tmp_path: Path) -> None:
     assert error.value.pretty.splitlines()[-1].strip() == "^"
 
 
+def test_a_local_program_may_also_be_named_as_an_input(tmp_path: Path) -> None:
+    (tmp_path / "prog").write_text("#!/bin/sh\n")
+    found = prepared(tmp_path, "./prog {}", items=range(3), inputs=["prog"])
+    assert names(found) == ["prog"]
+    assert found.body["inputs"][0]["executable"]
+    assert found.notes == []
+
+
 def test_a_local_program_is_sent_as_an_executable(tmp_path: Path) -> None:
     (tmp_path / "prog").write_text("#!/bin/sh\n")
     found = prepared(tmp_path, "./prog {}", items=range(3))

@@ -82,7 +82,10 @@ def cancel(session: Session, number: int, as_json: bool) -> None:
 @as_json
 @with_session
 def retry(session: Session, number: int, failed: bool, as_json: bool) -> None:  # noqa: ARG001
-    """Give the failed jobs of a BOT new attempts."""
+    """Give the failed jobs of a BOT new attempts.
+
+    They run the files that were submitted: after changing one, submit again.
+    """
     retried = session.bot(number).retry()
     if as_json:
         print_json({"id": number, "retried": retried})

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import click
 
-from gridbot.commands.options import say
 from gridbot.connection import Connection
 from gridbot.errors import BadInput
 from gridbot_client.discovery import Endpoint, login_path
@@ -36,7 +35,7 @@ def login(url: str, key: str | None) -> None:
 
 def _typed_key() -> str:
     if sys.stdin.isatty():
-        say("your key:")
+        return str(click.prompt("your key", hide_input=True, err=True))
     return sys.stdin.readline()
 
 
