@@ -65,15 +65,6 @@ def string(raw: Mapping[str, Any], name: str, most: int, default: str | None = N
     return text(raw.get(name, default), name, most)
 
 
-def log_text(raw: Mapping[str, Any], name: str, most: int) -> str:
-    """A log's end: cut, never refused, since what a program prints is not the client's fault."""
-    value = raw.get(name, "")
-    if not isinstance(value, str):
-        raise ProtocolError(f"{name}: a string is expected, not {kind(value)}")
-    clean = value.encode("utf-8", "replace")[-most:].decode("utf-8", "replace")
-    return clean.replace("\x00", "\N{REPLACEMENT CHARACTER}")
-
-
 def integer(
     raw: Mapping[str, Any], name: str, least: int, most: int, default: int | None = None
 ) -> int:
