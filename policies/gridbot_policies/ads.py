@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from gridbot_policies.classad import UNDEFINED, Record, record
+from gridbot_policies.classad.compiler import Layer, Layout
 
 HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
     {
@@ -94,35 +94,56 @@ REPLICA_HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class Ads:
-    """The four ads of one evaluation, nested once so that all policies can share them.
+    """The ads of one evaluation: the host that asks, the BOT, the queue and the job.
 
     Without `job`, no replica of the job in question is in progress. `now` (s since
-    1970) is the time that time functions see.
+    1970) is the time that time functions see. No BOT or Job ad may have an attribute
+    that is called like one of the ads.
     """
 
-    host: Record
-    bot: Record
-    queue: Record
-    job: Record | None = None
-    now: float | None = None
-    scope: Record = field(init=False, repr=False, compare=False)  # what encloses the policies
+    __slots__ = ("_scope", "bot", "host", "job", "now", "queue")
 
-    def __post_init__(self) -> None:
-        outermost = Record({"queue": self.queue, "host": self.host}, ("Queue", "Host"))
-        object.__setattr__(self, "scope", job_scope(outermost, self.bot, self.job))
+    # A plain class, because one is made for each BOT and host request.
+    def __init__(
+        self,
+        host: Record,
+        bot: Record,
+        queue: Record,
+        job: Record | None = None,
+        now: float | None = None,
+    ) -> None:
+        self.host = host
+        self.bot = bot
+        self.queue = queue
+        self.job = _NO_REPLICAS if job is None else _complete_job(job)
+        self.now = now
+        self._scope: Record | None = None
+
+    @property
+    def scope(self) -> Record:
+        """The ads nested into each other, seen from inside the job: what encloses a policy."""
+        if self._scope is None:
+            held = {"queue": self.queue, "host": self.host, "target": self.host}
+            outermost = Record(held, ("Queue", "Host", "Target"))
+            self._scope = _job_scope(outermost, self.bot, self.job)
+        return self._scope
 
 
-def job_scope(outermost: Record, bot: Record, job: Record | None) -> Record:
+def grid_scope(grid: Record, bot: Record, queue: Record) -> Record:
+    """Return what encloses a GridPolicy: as `Ads.scope`, with the grid where the host was."""
+    held = {"queue": queue, "grid": grid, "target": grid}
+    return _job_scope(Record(held, ("Queue", "Grid", "Target")), bot, _NO_REPLICAS)
+
+
+def _job_scope(outermost: Record, bot: Record, job: Record) -> Record:
     """Return the scope [ outermost; BOT = [ …; Job = [ … ] ] ], seen from inside Job.
 
     Names are sought in the job, then the BOT, then outside: so `Tail`, `NumberOfReplicas`,
     `Job.Replica1.Host.ErrorRate` and `Host.NumCpus` all mean what the paper's Figure 3 means.
     """
-    whole_job = _NO_REPLICAS if job is None else _complete_job(job)
-    whole_bot = bot.holding("Job", whole_job)
-    return whole_job.within(whole_bot.within(outermost.holding("BOT", whole_bot)))
+    whole_bot = bot.holding("Job", job)
+    return job.within(whole_bot.within(outermost.holding("BOT", whole_bot)))
 
 
 def _blank(attributes: Mapping[str, str]) -> Record:
@@ -157,3 +178,25 @@ def _complete_replica(replica: Record) -> Record:
 def is_replica_name(name: str) -> bool:
     """Tell whether `name` is one of Replica1, Replica2 and so on."""
     return _REPLICA.fullmatch(name.lower()) is not None
+
+
+def _is_job_attribute(name: str) -> bool:
+    return name in _BLANK_JOB.attributes or is_replica_name(name)
+
+
+_HOST = Layer("ads.host.attributes")
+_QUEUE = Layer("ads.queue.attributes")
+_JOB = Layer("ads.job.attributes", _is_job_attribute, frozenset(_BLANK_JOB.attributes))
+_BOT = Layer("ads.bot.attributes")
+
+LAYOUT = Layout(
+    chain=(_JOB, _BOT),
+    ads={
+        "job": (_JOB, _BOT),
+        "bot": (_BOT,),
+        "queue": (_QUEUE,),
+        "host": (_HOST,),
+        "target": (_HOST,),
+    },
+)
+"""Where a compiled policy finds in `Ads` what the walker finds in `Ads.scope`."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from types import MappingProxyType
 
-from gridbot_policies.ads import Ads, job_scope
-from gridbot_policies.classad import Record, Value, evaluate, parse, record
+from gridbot_policies.ads import LAYOUT, Ads, grid_scope
+from gridbot_policies.classad import Record, Value, evaluate, parse
+from gridbot_policies.classad.compiler import Evaluator, compile_attributes
 from gridbot_policies.classad.lexer import line_and_column
 from gridbot_policies.classad.nodes import Attribute, Definition, Node
 from gridbot_policies.classad.parser import parse_definitions
@@ -39,12 +41,20 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
     }
 )
 _DEFAULT_NODES = {name: parse(text) for name, text in DEFAULTS.items()}
-_POLICY = {name: Attribute(name) for name in DEFAULTS}
 _PER_HOST = ("JobRequirements", "Rank", "Concurrency", "Deadline")
+# Compiling costs as much as walking the same text some 130 times (measured).
+_WALKS_BEFORE_COMPILING = 130
 
 
 class PolicyError(ValueError):
-    """The text parses, but cannot be what its author meant; the message says why."""
+    """The text parses, but cannot be what its author meant; the message says why.
+
+    `offset` is where in the text.
+    """
+
+    def __init__(self, message: str, offset: int = 0) -> None:
+        super().__init__(message)
+        self.offset = offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +69,11 @@ class PolicySet:
     definitions: tuple[Definition, ...]
     attributes: Record
     looks_at_replicas: bool  # whether dispatch must look at a job's other replicas
+    _evaluators: Mapping[str, Evaluator]
 
-    @classmethod
-    def parse(cls, text: str) -> PolicySet:
+    @staticmethod
+    @lru_cache(maxsize=128)
+    def parse(text: str) -> PolicySet:
         """Read `Name = expression; …`, with or without [ ] around it. "" means all defaults.
 
         Raises ParseError for bad syntax, PolicyError for a misspelt policy, a name
@@ -73,49 +85,80 @@ class PolicySet:
         definitions = parse_definitions(text)
         _check_names(text, definitions)
         expressions = {**_DEFAULT_NODES, **_by_policy_name(definitions)}
-        return cls(
+        attributes = Record({fold(name): e for name, e in expressions.items()}, (*expressions,))
+        return PolicySet(
             text=text,
             definitions=definitions,
-            attributes=Record({fold(name): e for name, e in expressions.items()}, (*expressions,)),
+            attributes=attributes,
             looks_at_replicas=mentions_replicas(expressions, _PER_HOST),
+            _evaluators=_Evaluators(attributes).by_policy,
         )
+
+    def value(self, policy: str, ads: Ads) -> Value:
+        """Return what one of the policies in `DEFAULTS` gives, as it is."""
+        return self._evaluators[policy](ads)
 
     def requirements(self, ads: Ads) -> bool:
         """Tell whether the host may run the job."""
-        return _is_satisfied(self._value("JobRequirements", ads))
+        return _is_satisfied(self._evaluators["JobRequirements"](ads))
 
     def rank(self, ads: Ads) -> float:
         """Return how much the host suits the job; 0 if the policy gives no number."""
-        number = _number(self._value("Rank", ads))
+        value = self._evaluators["Rank"](ads)
+        if (type(value) is float or type(value) is int) and -MAX_RANK <= value <= MAX_RANK:
+            return value
+        number = _number(value)
         return 0.0 if number is None else max(-MAX_RANK, min(number, MAX_RANK))
 
     def concurrency(self, ads: Ads) -> int:
         """Return the most replicas that the host may hold at once; 0 if it gives no number."""
-        number = _number(self._value("Concurrency", ads))
+        number = _number(self._evaluators["Concurrency"](ads))
         return 0 if number is None else int(max(0.0, min(number, MAX_CONCURRENCY)))
 
     def deadline(self, ads: Ads) -> float:
         """Return the seconds that the host has for the job; the default if none are given."""
-        number = _number(self._value("Deadline", ads))
+        number = _number(self._evaluators["Deadline"](ads))
         if number is None or number <= 0:
             return DEFAULT_DEADLINE_SECONDS
         return max(MIN_DEADLINE_SECONDS, min(number, MAX_DEADLINE_SECONDS))
 
     def wants_replica(self, ads: Ads) -> bool:
         """Tell whether the job should get another replica although none has failed."""
-        return _is_satisfied(self._value("ReplicationRequirements", ads))
+        return _is_satisfied(self._evaluators["ReplicationRequirements"](ads))
 
-    def accepts_grid(self, grid: Record, bot: Record, queue: Record) -> bool:
+    def accepts_grid(
+        self, grid: Record, bot: Record, queue: Record, now: float | None = None
+    ) -> bool:
         """Tell whether clients may be started in the grid on behalf of the BOT."""
-        scope = job_scope(record({"Queue": queue, "Grid": grid}), bot, None)
-        return _is_satisfied(evaluate(_POLICY["GridPolicy"], self.attributes.within(scope)))
+        scope = self.attributes.within(grid_scope(grid, bot, queue))
+        return _is_satisfied(evaluate(Attribute("GridPolicy"), scope, now=now))
 
-    def _value(self, policy: str, ads: Ads) -> Value:
-        return evaluate(_POLICY[policy], self.attributes.within(ads.scope), now=ads.now)
+
+class _Evaluators:
+    """How the policies of one set are evaluated: walked at first, compiled when it pays."""
+
+    def __init__(self, attributes: Record) -> None:
+        self._attributes = attributes
+        self._walks = 0
+        self.by_policy: dict[str, Evaluator] = {
+            name: partial(self._walk_while_cold, name) for name in DEFAULTS if name != "GridPolicy"
+        }
+
+    def _walk_while_cold(self, name: str, ads: Ads) -> Value:
+        self._walks += 1
+        if self._walks == _WALKS_BEFORE_COMPILING:
+            compiled = compile_attributes(
+                self.by_policy, self._attributes.attributes, LAYOUT, self._walk
+            )
+            self.by_policy.update(compiled)
+        return self._walk(name, ads)
+
+    def _walk(self, name: str, ads: Ads) -> Value:
+        return evaluate(Attribute(name), self._attributes.within(ads.scope), now=ads.now)
 
 
 def _is_satisfied(value: Value) -> bool:
-    return isinstance(value, int | float) and value != 0
+    return value is True or (isinstance(value, int | float) and value != 0)
 
 
 def _number(value: Value) -> float | None:
@@ -136,9 +179,11 @@ def _check_names(text: str, definitions: tuple[Definition, ...]) -> None:
         place = "line {}, column {}".format(*line_and_column(text, item.offset))
         if first := seen.get(fold(item.name)):
             line = line_and_column(text, first.offset)[0]
-            raise PolicyError(f"{place}: {item.name} is defined twice, first in line {line}")
+            message = f"{place}: {item.name} is defined twice, first in line {line}"
+            raise PolicyError(message, item.offset)
         if meant := _misspelt_policy(item.name):
-            raise PolicyError(f"{place}: there is no policy {item.name}; did you mean {meant}?")
+            message = f"{place}: there is no policy {item.name}; did you mean {meant}?"
+            raise PolicyError(message, item.offset)
         seen[fold(item.name)] = item
 
 
