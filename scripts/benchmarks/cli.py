@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from . import results, submit
+from . import policies, results, submit
 from .installation import BenchFailed
 from .table import show
 
@@ -42,6 +42,14 @@ def results_command(
 ) -> None:
     """A BOT executed by fast clients, then its results as one stream, all compared."""
     _report("results", lambda: results.run(jobs, clients, jobs_per_request, limit_seconds), as_json)
+
+
+@bench.command("policies")
+@click.option("--rounds", type=click.IntRange(1), default=9, help="Timings of each side, in turn.")
+@json_option
+def policies_command(rounds: int, as_json: bool) -> None:
+    """Policies per host request, 50 BOTs, beside HTCondor's ClassAd library."""
+    _report("policies", lambda: policies.run(rounds), as_json)
 
 
 def _report(name: str, measure: Callable[[], list[dict[str, Any]]], as_json: bool) -> None:

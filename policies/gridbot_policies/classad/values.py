@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
 from typing import Final, Literal
 
 from gridbot_policies.classad.nodes import Node
@@ -101,13 +100,41 @@ Absent = Literal[Missing.UNDEFINED, Missing.ERROR]
 Truth = bool | Absent
 
 
-@lru_cache(maxsize=8192)
+class _FoldedNames(dict[str, str]):
+    """Names in lower case, remembered: a host's ad has the same forty each time."""
+
+    def __missing__(self, name: str) -> str:
+        if len(self) >= 8192:
+            self.clear()
+        folded = self[name] = name.lower()
+        return folded
+
+
+_FOLDED = _FoldedNames()
+
+
 def fold(name: str) -> str:
     """Return the form of a name under which it is stored: names differ by more than case."""
-    return name.lower()
+    return _FOLDED[name]
 
 
-_PLAIN = frozenset((bool, int, float, str))
+def bytes_of(text: str) -> bytes:
+    """Return the UTF-8 bytes of a string, which is what HTCondor counts, cuts and compares.
+
+    A byte that belongs to no character is a lone surrogate in the string (Python's
+    "surrogateescape").
+    """
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # other lone surrogates, which stand for nothing
+        return text.encode("utf-8", "replace")
+
+
+def text_of_bytes(data: bytes) -> str:
+    """Return the string whose bytes these are."""
+    return data.decode("utf-8", "surrogateescape")
+
+
 _INT_MIN, _INT_MAX = -(2**63), 2**63 - 1
 
 
@@ -117,24 +144,35 @@ def record(mapping: Mapping[str, object]) -> Record:
     Raises TypeError for a value that no ad can hold, ValueError for a name
     given twice (names are equal regardless of case).
     """
-    attributes = {fold(name): _plain(name, value) for name, value in mapping.items()}
+    # One for each host request: the common types are told apart here, without a call.
+    attributes: dict[str, Node | Value] = {
+        _FOLDED[name]: value
+        if type(value) is str
+        or type(value) is float
+        or type(value) is bool
+        or (type(value) is int and _INT_MIN <= value <= _INT_MAX)
+        else _value(name, value)
+        for name, value in mapping.items()
+    }
     if len(attributes) != len(mapping):
         raise ValueError(f"attribute given twice, in different case: {', '.join(mapping)}")
     return Record(attributes, tuple(mapping))
 
 
-def _plain(name: str, value: object) -> Value:
-    if type(value) in _PLAIN:
+def _value(name: str, value: object) -> Value:
+    if isinstance(value, bool | float | str):
+        return value
+    if isinstance(value, int):
+        if _INT_MIN <= value <= _INT_MAX:
+            return value
         # Integers are 64 bits in the language; what is longer can only be meant as a magnitude.
-        if type(value) is int and not _INT_MIN <= value <= _INT_MAX:
-            return float(value) if abs(value) < 10**300 else ERROR
-        return value  # type: ignore[return-value]  # its type is in _PLAIN
+        return float(value) if abs(value) < 10**300 else ERROR
     if value is None:
         return UNDEFINED
     if isinstance(value, Mapping):
         return record(value)
     if isinstance(value, list | tuple):
-        return ListValue(tuple(_plain(name, item) for item in value), None)
+        return ListValue(tuple(_value(name, item) for item in value), None)
     if isinstance(value, Missing | AbsTime | RelTime | ListValue | Record):
         return value
     raise TypeError(f"attribute {name}: an ad cannot hold a {type(value).__name__}")

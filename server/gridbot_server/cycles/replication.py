@@ -39,9 +39,9 @@ def run_once(conn: Connection, now: float) -> int:
     return count
 
 
-def wants_copy(policies: PolicySet, bot: Record, queue: Record, job: Record) -> bool:
+def wants_copy(policies: PolicySet, bot: Record, queue: Record, job: Record, now: float) -> bool:
     """Whether ReplicationRequirements asks for another copy; no host takes part in it."""
-    return policies.wants_replica(Ads(host=record({}), bot=bot, queue=queue, job=job))
+    return policies.wants_replica(Ads(record({}), bot, queue, job, now))
 
 
 def _replicate(
@@ -62,7 +62,7 @@ def _replicate(
         (_, seq)
         for _, seq in jobs
         if wants_copy(
-            policies, bot_ad, queue, ads.job_ad(bot, seq, details[bot, seq]["replicas"], now)
+            policies, bot_ad, queue, ads.job_ad(bot, seq, details[bot, seq]["replicas"], now), now
         )
     ]
     return _queue_copies(conn, bot, chosen) if chosen else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from gridbot_policies.classad import operators
@@ -10,15 +11,19 @@ from gridbot_policies.classad.compiler.code import (
     NUMERIC,
     REAL,
     TRUTH,
+    VALUE,
     Code,
     Term,
 )
+from gridbot_policies.classad.compiler.support import PLAIN
+from gridbot_policies.classad.functions import Function
 from gridbot_policies.classad.values import Missing
 
 _COMPARISONS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
 _ARITHMETIC: Final = frozenset(("+", "-", "*"))
 _MIRRORED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _INT_RANGE = f"{operators.INT_MIN} <= {{}} <= {operators.INT_MAX}"
+_LITERAL = re.compile(r"(?P<start>\^?)(?P<text>[A-Za-z0-9_/:@%~ -]+)")
 _EXACT = 2**53  # integers up to here are doubles as well
 
 
@@ -36,6 +41,27 @@ def binary(code: Code, operator: str, left: Term, right: Term) -> Term:
     if operator in ("is", "isnt"):
         return _identity(code, operator, left, right, slow)
     return code.assign(slow, NUMERIC)
+
+
+def call(code: Code, meter: str, function: Function, arguments: list[Term]) -> Term:
+    """Emit the call of a function of values."""
+    parts = (code.reference(function), meter, *(argument.text for argument in arguments))
+    return code.assign(f"CALL({', '.join(parts)})", VALUE)
+
+
+def literal_search(code: Code, function: Function, arguments: list[Term]) -> Term | None:
+    """Emit `regexp("text", x)`, whose pattern is no more than a text to look for.
+
+    Looking for a text costs a tenth of what matching a pattern does. None for other patterns.
+    """
+    pattern = arguments[0].constant
+    found = _LITERAL.fullmatch(pattern) if isinstance(pattern, str) else None
+    if found is None or len(arguments) != 2:
+        return None
+    text, subject = code.reference(found["text"]), arguments[1].text
+    is_there = f"{subject}.startswith({text})" if found["start"] else f"{text} in {subject}"
+    slow = f"CALL({code.reference(function)}, METER(ads.now), {arguments[0].text}, {subject})"
+    return _choice(code, [(f"type({subject}) is str", is_there)], slow, TRUTH)
 
 
 def _choice(code: Code, quick: list[tuple[str, str]], slow: str, kinds: int) -> Term:
@@ -122,12 +148,17 @@ def _division(code: Code, left: Term, right: Term) -> list[tuple[str, str]]:
 
 
 def _identity(code: Code, operator: str, left: Term, right: Term, slow: str) -> Term:
-    if isinstance(left.constant, Missing):
+    if left.constant is not None:
         left, right = right, left
-    if not isinstance(right.constant, Missing):
+    kind = type(right.constant)
+    if kind not in PLAIN:  # not a constant, or not a simple one
         return code.assign(slow, TRUTH)
-    same = f"{left.text} {'is' if operator == 'is' else 'is not'} {right.text}"
-    return _choice(code, [(f"type({left.text}) in PLAIN", same)], slow, TRUTH)
+    if kind is Missing or kind is bool:
+        same = f"{left.text} is {right.text}"
+    else:
+        same = f"{code.type_of(left)} is {kind.__name__} and {left.text} == {right.text}"
+    quick = same if operator == "is" else f"not ({same})"
+    return _choice(code, [(f"{code.type_of(left)} in PLAIN", quick)], slow, TRUTH)
 
 
 def truth(code: Code, value: Term) -> Term:

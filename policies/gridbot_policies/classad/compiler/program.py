@@ -14,7 +14,6 @@ from gridbot_policies.classad.compiler.code import (
     OTHER,
     TRUTH,
     UNDEFINED,
-    VALUE,
     Code,
     NotCompilable,
     Term,
@@ -281,9 +280,10 @@ class _Body:
             return self._conditional(*arguments)
         if function.lazy:
             raise NotCompilable
-        values = [self._argument(key, argument).text for argument in arguments]
-        name = self.code.reference(function)
-        return self.code.assign(f"CALL({', '.join((name, self.code.meter(), *values))})", VALUE)
+        values = [self._argument(key, argument) for argument in arguments]
+        if key == "regexp" and (found := operations.literal_search(self.code, function, values)):
+            return found
+        return operations.call(self.code, self.code.meter(), function, values)
 
     def _argument(self, function: str, node: Node) -> Term:
         if isinstance(node, nodes.ListNode) and function in _OF_ELEMENTS:
