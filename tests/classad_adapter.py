@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gridbot_policies import classad
-from gridbot_policies.classad import ParseError, Record, match_scope, parse, record_of
+from gridbot_policies.classad import (
+    ParseError,
+    Record,
+    match_scope,
+    parse,
+    parse_definitions,
+    record_of,
+)
 from gridbot_policies.classad.nodes import (
     Constant,
     Node,
@@ -16,33 +23,36 @@ from gridbot_policies.classad.nodes import (
 )
 from gridbot_policies.classad.values import AbsTime, ListValue, Missing, RelTime, Value
 
+NOW = 1_577_934_245
+
 
 def evaluate(my: str | None, target: str | None, expr: str, mode: str) -> dict[str, Any]:
+    """Return the value of `expr` between the two ads, as the corpus writes values."""
+    strict = mode == "strict"
     try:
-        expression = parse(expr)
+        expression = parse(expr, strict=strict)
     except ParseError:
         return {"type": "parse_error"}
-    return _tagged(Parenthesis(expression), _scope(my, target))
+    return _tagged(Parenthesis(expression), _scope(my, target, strict), strict)
 
 
-def _scope(my: str | None, target: str | None) -> Record | None:
+def _scope(my: str | None, target: str | None, strict: bool) -> Record | None:
     if my is None:
         return None
-    mine = _ad(my)
-    return mine if target is None else match_scope(mine, _ad(target))
+    mine = _ad(my, strict)
+    return mine if target is None else match_scope(mine, _ad(target, strict))
 
 
-def _ad(text: str) -> Record:
-    node = parse(text)
-    assert isinstance(node, RecordNode)
-    return record_of(node)
+def _ad(text: str, strict: bool) -> Record:
+    return record_of(RecordNode(parse_definitions(text, strict=strict)))
 
 
-def _tagged(expression: Node, scope: Record | None) -> dict[str, Any]:
-    return _tag(classad.evaluate(expression, scope, now=1_577_934_245), expression, scope)
+def _tagged(expression: Node, scope: Record | None, strict: bool) -> dict[str, Any]:
+    value = classad.evaluate(expression, scope, now=NOW, strict=strict)
+    return _tag(value, expression, scope, strict)
 
 
-def _tag(value: Value, expression: Node, scope: Record | None) -> dict[str, Any]:
+def _tag(value: Value, expression: Node, scope: Record | None, strict: bool) -> dict[str, Any]:
     match value:
         case Missing():
             return {"type": value.value}
@@ -60,9 +70,12 @@ def _tag(value: Value, expression: Node, scope: Record | None) -> dict[str, Any]
             return {"type": "reltime", "value": repr(span)}
         case ListValue(items):
             elements = [Subscript(expression, Constant(i)) for i in range(len(items))]
-            return {"type": "list", "value": [_tagged(element, scope) for element in elements]}
+            return {"type": "list", "value": [_tagged(e, scope, strict) for e in elements]}
         case Record():
             return {
                 "type": "classad",
-                "value": {n: _tagged(Selection(expression, n), scope) for n in value.names},
+                "value": {
+                    name: _tagged(Selection(expression, name), scope, strict)
+                    for name in value.names
+                },
             }

@@ -20,9 +20,9 @@ _AUDIENCES = (
         {
             "submit": "Upload a bag of tasks: a command over a table, lines or a range.",
             "bots": "List your BOTs.",
-            "bot": "Show, wait for, cancel, retry or change one; its results and logs.",
+            "bot": "Show, explain, wait for, cancel, retry or change one; its results and logs.",
             "login": "Remember a server and a key.",
-            "policy": "Check a policy file.",
+            "policy": "Check a policy, or try it on a host.",
         },
     ),
     (

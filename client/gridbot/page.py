@@ -58,7 +58,9 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     yield "quorum", str(said.get("quorum", 1))
     yield from _policy(said)
     if not bot.is_final and (match := said.get("match")):
-        yield "hosts", _match(match)
+        yield "hosts", match_line(match)
+        if match["hosts_known"] > match["hosts_matching"]:
+            yield "", f"see why: gridbot bot explain {bot.id}"
     yield "next", _next_step(bot)
 
 
@@ -82,7 +84,8 @@ def _policy(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         yield name, printable(line, keep="\t")
 
 
-def _match(match: Mapping[str, Any]) -> str:
+def match_line(match: Mapping[str, Any]) -> str:
+    """Whether anybody can run it, in a line."""
     if match.get("hosts_matching"):
         return f"{match['hosts_matching']} of {match['hosts_known']} known can run it"
     return f"no known host can run it now: {printable(match.get('reason') or 'none is known')}"

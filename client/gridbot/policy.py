@@ -7,12 +7,11 @@ from gridbot.errors import PolicyError
 from gridbot_policies.classad import ParseError
 
 
-def check_policy(text: str) -> list[str]:
-    """Return hints about attributes that no ad carries.  Raises PolicyError."""
+def check_policy(text: str) -> None:
+    """Raise PolicyError for a text that the server would refuse."""
     try:
-        policies = gridbot_policies.PolicySet.parse(text)
+        gridbot_policies.PolicySet.parse(text)
     except ParseError as error:
         raise PolicyError(str(error), error.pretty()) from None
     except gridbot_policies.PolicyError as error:
         raise PolicyError(str(error)) from None
-    return gridbot_policies.misspelt_attributes(policies)

@@ -26,8 +26,12 @@ def printable(text: str, keep: str = "") -> str:
 def first_line(text: str, most: int = 60) -> str:
     """The first line that says something, cut to fit."""
     line = next((line for line in text.splitlines() if line.strip()), "")
-    safe = printable(line.strip())
-    return safe if len(safe) <= most else f"{safe[: most - 1]}…"
+    return cut(printable(line.strip()), most)
+
+
+def cut(text: str, most: int) -> str:
+    """The text, or its beginning if it is longer than `most`."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def csv_cell(text: str) -> str:

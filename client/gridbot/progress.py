@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -17,6 +17,7 @@ from gridbot.state import BotState
 from gridbot.units import duration
 
 PLAIN_SECONDS = 5.0
+IDLE_SECONDS = 10.0  # hosts ask every few seconds: until then nothing need be wrong
 
 
 def status_line(state: BotState) -> str:
@@ -41,6 +42,20 @@ def follow(states: Iterable[BotState], silent: bool = False) -> BotState:
     """Show each state as it comes; return the last one."""
     show = iter if silent else _bar if sys.stderr.isatty() else _plain
     return deque(show(states), maxlen=1)[0]
+
+
+def standing_still(
+    states: Iterable[BotState], told: Callable[[BotState], None], clock: Callable[[], float]
+) -> Iterator[BotState]:
+    """Pass the states on; tell once, each time that no replica has run for a while."""
+    since, is_told = clock(), False
+    for state in states:
+        if state.is_final or state.jobs_running:
+            since, is_told = clock(), False
+        elif not is_told and clock() - since >= IDLE_SECONDS:
+            is_told = True
+            told(state)
+        yield state
 
 
 def _plain(states: Iterable[BotState]) -> Iterator[BotState]:

@@ -166,6 +166,11 @@ class Bot:
         how = "error" if failed else None
         return json_lines(self.connection, f"{self._path}/logs", seq=seq, how=how)
 
+    def explain(self) -> dict[str, Any]:
+        """What keeps known hosts from it, and what to relax, as the server tells it."""
+        document: dict[str, Any] = self.connection.get(f"{self._path}/explanation")
+        return document
+
     def cancel(self) -> BotState:
         """Stop it; what has ended stays.  Safe to repeat."""
         return bot_state(self.connection.send("POST", f"{self._path}/cancel", {}))

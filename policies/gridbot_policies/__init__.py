@@ -1,7 +1,6 @@
 """The ClassAd language and GridBot's policies on it: pure, no I/O, no clock."""
 
 from gridbot_policies.ads import Ads
-from gridbot_policies.hints import misspelt_attributes
 from gridbot_policies.policy_set import PolicyError, PolicySet
 
-__all__ = ["Ads", "PolicyError", "PolicySet", "misspelt_attributes"]
+__all__ = ["Ads", "PolicyError", "PolicySet"]

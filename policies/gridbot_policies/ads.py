@@ -22,6 +22,8 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "Disk": "free disk that the client may use, MB",
         "OpSys": "operating system, such as LINUX",
         "Arch": "processor architecture, such as X86_64",
+        "Platform": "system and architecture in one word, such as linux-x86_64",
+        "NumGpus": "GPUs that the client may use; undefined where there are none",
         "IsPilot": "true where the overlay started the client in a grid's queue",
         "IsDedicated": "true where nobody else's work preempts ours",
         "Grid": "the grid it belongs to; undefined for a volunteer's machine",
@@ -34,8 +36,21 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "RecentCpuTime": "CPU time recently spent on successful replicas, s",
         "Running": "replicas that it holds now",
         "TimeLeft": "time until the grid ends the pilot, s; undefined for others",
+        "LoadAvg": "its load over the last minute, our own jobs included",
+        "ClockMin": "minutes since midnight, by its clock",
+        "ClockDay": "day of the week by its clock, 0 = Sunday",
+        "OnBattery": "true where no mains feed it; undefined for machines without a battery",
+        "Requirements": "text of its owner's policy; undefined where there is none",
     }
 )
+
+# Measured anew for each request, so that nobody keeps them.
+LIVE_ATTRIBUTES = ("LoadAvg", "ClockMin", "ClockDay", "OnBattery")
+
+# What the server knows better than the host itself.
+SERVER_SIDE_ATTRIBUTES = (
+    "Owner", "Grid", "ErrorRate", "JobsToday", "MeanTurnaround", "RecentCpuTime", "Running",
+)  # fmt: skip
 
 BOT_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
     {
@@ -51,6 +66,7 @@ BOT_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "Tail": "true towards the end, when few of its replicas are left to send",
         "MeanTurnaround": "mean time from sending a replica to its success, s",
         "Age": "time since it was submitted, s",
+        "Signed": "true where the project has signed what it runs",
     }
 )
 

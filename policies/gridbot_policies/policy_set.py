@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import MappingProxyType
@@ -83,7 +83,8 @@ class PolicySet:
         if size > MAX_TEXT_BYTES:
             raise PolicyError(f"the policy has {size} bytes; at most {MAX_TEXT_BYTES} are allowed")
         definitions = parse_definitions(text)
-        _check_names(text, definitions)
+        check_defined_once(text, definitions)
+        _check_policies(text, definitions)
         expressions = {**_DEFAULT_NODES, **_by_policy_name(definitions)}
         attributes = Record({fold(name): e for name, e in expressions.items()}, (*expressions,))
         return PolicySet(
@@ -173,18 +174,26 @@ def _by_policy_name(definitions: tuple[Definition, ...]) -> dict[str, Node]:
     return {ours.get(fold(item.name), item.name): item.expression for item in definitions}
 
 
-def _check_names(text: str, definitions: tuple[Definition, ...]) -> None:
+def check_defined_once(text: str, definitions: Iterable[Definition]) -> None:
+    """Raise PolicyError for a name that is defined twice."""
     seen: dict[str, Definition] = {}
     for item in definitions:
-        place = "line {}, column {}".format(*line_and_column(text, item.offset))
         if first := seen.get(fold(item.name)):
             line = line_and_column(text, first.offset)[0]
-            message = f"{place}: {item.name} is defined twice, first in line {line}"
-            raise PolicyError(message, item.offset)
-        if meant := _misspelt_policy(item.name):
-            message = f"{place}: there is no policy {item.name}; did you mean {meant}?"
-            raise PolicyError(message, item.offset)
+            message = f"{item.name} is defined twice, first in line {line}"
+            raise PolicyError(f"{_place(text, item)}: {message}", item.offset)
         seen[fold(item.name)] = item
+
+
+def _check_policies(text: str, definitions: Iterable[Definition]) -> None:
+    for item in definitions:
+        if meant := _misspelt_policy(item.name):
+            message = f"there is no policy {item.name}; did you mean {meant}?"
+            raise PolicyError(f"{_place(text, item)}: {message}", item.offset)
+
+
+def _place(text: str, item: Definition) -> str:
+    return "line {}, column {}".format(*line_and_column(text, item.offset))
 
 
 def _misspelt_policy(name: str) -> str | None:

@@ -21,7 +21,8 @@ from gridbot_client.protocol import (
 )
 from gridbot_client.template import TemplateError, fill, placeholders_in
 from gridbot_policies import PolicyError as BadPolicy
-from gridbot_policies import PolicySet, misspelt_attributes
+from gridbot_policies import PolicySet
+from gridbot_policies.check import warnings
 from gridbot_policies.classad import ParseError
 from gridbot_server.bodies import Jobs, Submission
 from gridbot_server.errors import PolicyError, RequestError
@@ -95,7 +96,7 @@ def parse_policy(text: str) -> PolicySet:
 
 def policy_warnings(policies: PolicySet) -> list[str]:
     """Return what is legal in a policy but hardly meant."""
-    return misspelt_attributes(policies)
+    return warnings(policies)
 
 
 def read_job(raw: Any, number: int) -> Job:

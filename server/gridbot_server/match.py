@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gridbot_client.protocol import Manifest, Resources
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record, record
+from gridbot_policies.explain import (
+    Bound,
+    Condition,
+    Judged,
+    PolicyConditions,
+    judge,
+)
+
+# What hosts are asked for beside the policy: the manifest's field, the host's attribute, words
+# for the people who read it, and the option of `gridbot submit`.
+_RESOURCES = (
+    ("cpus", "NumCpus", "CPUs", "--cpus"),
+    ("memory_mb", "Memory", "MB memory", "--memory"),
+    ("disk_mb", "Disk", "MB disk", "--disk"),
+    ("gpus", "NumGpus", "GPUs", "--gpus"),
+)
+_NO_RESOURCES = Resources(cpus=0, memory_mb=0, disk_mb=0, seconds=0, gpus=0)
+_SHORT = 100  # characters of a condition in a line
+NOBODY = "no client has asked for work in the last day; start one with: gridbot client run"
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A client of a host as far as matching goes; `ad` is the whole ad that policies see."""
+    """A client of a host as far as matching goes; `ad` is the whole ad that policies see.
+
+    `name` is None for those who may not know whose machine it is.
+    """
 
     host: int
     ad: Mapping[str, Any]
     owner: int
     accepts: Sequence[int]
+    name: str | None = None
+    silent: bool = False  # it has not asked for work lately
+    running: int = 0  # replicas that the client holds
+
+    @property
+    def label(self) -> str:
+        """What to call the host before those who ask."""
+        return self.name or f"host {self.host}"
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a BOT asks of a host."""
+    """What a BOT asks of a host, and the queue in which it waits."""
 
     owner: int
     owner_name: str
@@ -32,6 +61,7 @@ class Demand:
     manifest: Manifest
     policies: PolicySet
     ad: Record
+    queue: Record
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +71,29 @@ class Match:
     hosts_known: int
     hosts_matching: int
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A candidate with the ads that the BOT's policies see of it."""
+
+    candidate: Candidate
+    demand: Demand
+    ads: Ads = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "ads", self._ads(self.candidate.ad))
+
+    @property
+    def shown(self) -> Ads:
+        """The same ads as far as the BOT's owner may see them."""
+        if self.candidate.name is not None:
+            return self.ads
+        hidden = {"Name": self.candidate.label, "Owner": "another owner"}
+        return self._ads({**self.candidate.ad, **hidden})
+
+    def _ads(self, host: Mapping[str, Any]) -> Ads:
+        return Ads(record(host), self.demand.ad, self.demand.queue)
 
 
 def fits(resources: Resources, platforms: Sequence[str], host: Mapping[str, Any]) -> str | None:
@@ -70,41 +123,128 @@ def trusts(signed: bool, bot_owner: int, client_owner: int, accepts: Sequence[in
     return signed or bot_owner == client_owner or bot_owner in accepts
 
 
-def rejection(candidate: Candidate, demand: Demand, queue: Record) -> str | None:
-    """Return None when the host could be given a job of the BOT now, otherwise why not."""
-    if not trusts(demand.signed, demand.owner, candidate.owner, candidate.accepts):
-        return (
-            f"the BOT is not signed by the project, and the client does not accept"
-            f" {demand.owner_name}'s unsigned commands"
-        )
-    if lack := fits(demand.manifest.resources, demand.manifest.platforms, candidate.ad):
-        return f"a job {lack}, the host has less"
-    ads = Ads(record(candidate.ad), demand.ad, queue)
-    if not demand.policies.requirements(ads):
-        return "the policy's JobRequirements does not hold there"
-    if demand.policies.concurrency(ads) < 1:
-        return "the policy's Concurrency is 0 there"
-    return None
+def suits(known: Known) -> bool:
+    """Tell whether the host could be given a job of the BOT now."""
+    candidate, demand = known.candidate, known.demand
+    manifest = demand.manifest
+    return (
+        trusts(demand.signed, demand.owner, candidate.owner, candidate.accepts)
+        and fits(manifest.resources, manifest.platforms, candidate.ad) is None
+        and demand.policies.requirements(known.ads)
+        and demand.policies.concurrency(known.ads) >= 1
+    )
 
 
-def survey(candidates: Iterable[Candidate], demand: Demand, queue: Record) -> Match:
+def conditions(demand: Demand) -> list[Condition[Known]]:
+    """Return all that the BOT asks of a host.
+
+    What its owner can change soonest comes first: the policy, then the resources, which
+    need a new submission, then what others must agree to.
+    """
+    nowhere = Ads(record({}), demand.ad, demand.queue)
+    policy = PolicyConditions[Known](
+        demand.policies, nowhere, lambda known: known.ads, lambda known: known.shown
+    )
+    return [
+        *policy.conditions(), *_resources(demand.manifest), *_platform(demand.manifest),
+        _trust(demand), policy.whole(),
+    ]  # fmt: skip
+
+
+def judged(
+    candidates: Iterable[Candidate], demand: Demand, is_enough: Callable[[], bool]
+) -> Judged[Known]:
+    """Judge the hosts of the candidates by their most suitable clients, until it is enough."""
+    subjects = ((item.host, Known(item, demand)) for item in candidates)
+    return judge(conditions(demand), subjects, suits, is_enough)
+
+
+def survey(
+    candidates: Iterable[Candidate],
+    demand: Demand,
+    is_enough: Callable[[], bool] = lambda: False,
+) -> Match:
     """Count the hosts of which at least one client could be given a job."""
-    obstacles: dict[int, str | None] = {}
-    for candidate in candidates:
-        if obstacles.get(candidate.host, "") is not None:
-            obstacles[candidate.host] = rejection(candidate, demand, queue)
-    matching = sum(1 for obstacle in obstacles.values() if obstacle is None)
-    if matching:
-        return Match(len(obstacles), matching, "")
-    if not obstacles:
-        reason = "no client has asked for work in the last day; start one with: gridbot client run"
-        return Match(0, 0, reason)
-    return Match(len(obstacles), 0, _commonest(obstacles.values()))
+    found = judged(candidates, demand, is_enough)
+    return Match(len(found.verdicts), len(found.matching), obstacle(found))
 
 
-def _commonest(obstacles: Iterable[str | None]) -> str:
-    reason, count = Counter(obstacles).most_common(1)[0]
-    return f"{reason} ({count} {'host' if count == 1 else 'hosts'})"
+def obstacle(found: Judged[Known]) -> str:
+    """Return in one line why no host can be given a job; "" if one can."""
+    if not found.verdicts:
+        return NOBODY
+    main = found.main_obstacle()
+    if main is None or found.matching:
+        return ""
+    condition, count = main
+    return f"{_sentence(condition)} ({count} {'host' if count == 1 else 'hosts'})"
+
+
+def _sentence(condition: Condition[Known]) -> str:
+    match condition.kind:
+        case "trust":
+            return condition.text
+        case "JobRequirements" | "Concurrency":
+            via = f", in {condition.via}," if condition.via else ""
+            text = condition.text
+            short = text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
+            return f"the policy's condition {short}{via} does not hold there"
+        case _:
+            return f"a job needs {condition.text}, the host has less"
+
+
+def _resources(manifest: Manifest) -> Iterator[Condition[Known]]:
+    for field_name, attribute, words, option in _RESOURCES:
+        wanted = getattr(manifest.resources, field_name)
+        alone = replace(_NO_RESOURCES, **{field_name: wanted})
+        if wanted:
+            yield _resource(alone, attribute, f"{wanted} {words}", option)
+
+
+def _resource(alone: Resources, attribute: str, text: str, option: str) -> Condition[Known]:
+    def amount(known: Known) -> float | None:
+        return _number(known.candidate.ad.get(attribute))
+
+    unit = text.partition(" ")[2]
+    bound = Bound(
+        at_least=True,
+        amount=amount,
+        text=lambda limit: f"{limit} {unit}",
+        change=lambda limit: {"submit": f"{option} {limit}"},
+    )
+    return Condition(
+        kind=option.removeprefix("--"),
+        text=text,
+        meets=lambda known: fits(alone, (), known.candidate.ad) is None,
+        has=lambda known: str(known.candidate.ad.get(attribute, "none")),
+        bound=bound,
+    )
+
+
+def _platform(manifest: Manifest) -> Iterator[Condition[Known]]:
+    if manifest.platforms:
+        yield Condition(
+            kind="platform",
+            text=f"platform {' or '.join(manifest.platforms)}",
+            meets=lambda known: fits(_NO_RESOURCES, manifest.platforms, known.candidate.ad) is None,
+            has=lambda known: str(known.candidate.ad.get("Platform", "none")),
+        )
+
+
+def _trust(demand: Demand) -> Condition[Known]:
+    def meets(known: Known) -> bool:
+        host = known.candidate
+        return trusts(demand.signed, demand.owner, host.owner, host.accepts)
+
+    return Condition(
+        kind="trust",
+        text=(
+            "the BOT is not signed by the project, and the client does not accept"
+            f" {demand.owner_name}'s unsigned commands"
+        ),
+        meets=meets,
+        has=lambda _: "no",
+    )
 
 
 def _number(value: object) -> int | float | None:

@@ -11,6 +11,7 @@ from gridbot_server import keys
 
 BOT_ROUTES = [
     ("GET", ""),
+    ("GET", "/explanation"),
     ("PATCH", ""),
     ("POST", "/jobs?offset=0"),
     ("POST", "/start"),

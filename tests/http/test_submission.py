@@ -351,13 +351,10 @@ def test_submission_says_when_no_known_host_can_run_it(site: Site, alice: Person
     assert match(resources={"memory_mb": 9000}) == (1, 0, memory)
     platform = "a job needs platform windows-x86_64, the host has less (1 host)"
     assert match(platforms=["windows-x86_64"]) == (1, 0, platform)
-    policy = "the policy's JobRequirements does not hold there (1 host)"
+    policy = "the policy's condition Host.NumCpus > 64 does not hold there (1 host)"
     assert match(policy="JobRequirements = Host.NumCpus > 64") == (1, 0, policy)
-    assert match(policy="Concurrency = 0") == (
-        1,
-        0,
-        "the policy's Concurrency is 0 there (1 host)",
-    )
+    concurrency = "the policy's condition Concurrency >= 1 does not hold there (1 host)"
+    assert match(policy="Concurrency = 0") == (1, 0, concurrency)
 
 
 def test_an_unsigned_bot_matches_clients_that_accept_its_owner(

@@ -103,4 +103,4 @@ def test_values_that_came_from_python_are_taken_as_they_are() -> None:
     ad = record({"Hosts": ["a", "b"], "Odd": "\ud800"})
     assert evaluate(parse('member("B", Hosts)'), ad) is True
     assert evaluate(parse("size(Odd)"), ad) == 3
-    assert unparse(ad) == '[ Hosts = { "a","b" }; Odd = "\ud800" ]'
+    assert unparse(ad) == '[ Odd = "\ud800"; Hosts = { "a","b" } ]'

@@ -1,9 +1,16 @@
 from __future__ import annotations
 
+import inspect
+import sys
+import time
+
 import pytest
 
 from gridbot_policies.classad import ERROR, ParseError, evaluate, parse, unparse
+from gridbot_policies.classad.lexer import MAX_WORDS
+from gridbot_policies.classad.nodes import Call, Constant, Parenthesis
 from gridbot_policies.classad.parser import MAX_NESTING, parse_definitions
+from gridbot_policies.classad.values import AbsTime, RelTime
 
 
 @pytest.mark.parametrize(
@@ -91,6 +98,94 @@ def test_an_error_says_where_and_what_was_expected(text: str, message: str) -> N
     assert message in str(caught.value)
 
 
+# What is written by people who know other languages: the place, and what to write instead.
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = 3", "column 3: expected an operator or the end, found '='; write == to compare"),
+        ("a and b", "column 3: expected an operator or the end, found 'and'; write && for and"),
+        ("a OR b", "column 3: expected an operator or the end, found 'OR'; write || for or"),
+        ("not a", "column 5: expected an operator or the end, found 'a'; write ! for not"),
+        ("a => 3", "column 3: expected an operator or the end, found '='; write >= for =>"),
+        ("a =< 3", "column 3: expected an operator or the end, found '='; write <= for =<"),
+        ("a <> 3", "column 4: expected an expression, found '>'; write != for <>"),
+        ("a === b", "column 5: expected an expression, found '='; write == or"),
+        ("a ! = b", "column 3: expected an operator or the end, found '!'; write != without a"),
+        ("a =~ b", "column 3: expected an operator or the end, found '='; write regexp("),
+        ("a in {1}", "column 3: expected an operator or the end, found 'in'; write member("),
+        ("2 ** 3", "column 4: expected an expression, found '*'; write pow("),
+        ("if a then b", "column 4: expected an operator or the end, found 'a'; write condition ?"),
+        ("5M", "column 1: expected a number, found '5M'; write sizes in full"),
+        ("4 GB", "column 3: expected an operator or the end, found 'GB'; write sizes in full"),
+        ("1.", "column 1: expected a number, found '1.'; write a digit after the point"),
+        ("x.true", "column 3: expected an attribute name, found 'true'; in single quotes"),
+        ("f(1,)", "column 5: expected an expression, found ')'; leave out the last ,"),
+        ("(a + f(b)", "found the end of the text; what opens at line 1, column 1 is not closed"),
+        ("{1,\n f(2, 3}", "line 2, column 8: expected ',' or ')', found '}'"),
+        ("[a = {1; b = 2]", "column 8: expected ',' or '}', found ';'"),
+        ('"abc', 'column 1: expected the string to end with ", found the end of the text'),
+        ("\u201cabc\u201d == x", "column 1: expected an expression or an operator, found '\u201c';"
+         " write strings in straight quotes"),
+        ("a;", "column 2: expected an operator or the end, found ';'; one expression by itself"),
+        ("a # b", "column 3: expected an expression or an operator, found '#'; comments begin"),
+        ("$(Cpus) > 1", "found '$'; only submit files know $(NAME)"),
+        ('absTime("tomorrow")', 'column 1: expected a time like "2020-01-31T23:59:59+01:00"'),
+        ('1 + relTime("soon")', 'column 5: expected a span of time like "1+23:59:59"'),
+    ],
+)  # fmt: skip
+def test_a_slip_is_told_what_to_write_instead(text: str, message: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse(text)
+    assert message in str(caught.value)
+    assert caught.value.pretty().splitlines()[-1].strip() == "^"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a = 1\nb = 2", "line 2, column 1: expected ';' or an operator, found 'b'; write ;"),
+        ("a = 1, b = 2", "column 6: expected ';' or an operator, found ','; write ; between"),
+        ("a: 1", "column 2: expected '=', found ':'; attributes are written [name = value]"),
+        ("[a = 1; b = 2", "found the end of the text; what opens at line 1, column 1"),
+        ("a = 1]", "column 6: expected ';' or an operator, found ']'"),
+    ],
+)
+def test_a_slip_between_definitions_is_told_what_to_write(text: str, message: str) -> None:
+    with pytest.raises(ParseError) as caught:
+        parse_definitions(text)
+    assert message in str(caught.value)
+
+
+def test_of_a_very_long_line_only_the_place_is_drawn() -> None:
+    with pytest.raises(ParseError) as caught:
+        parse("1 + " * 1000 + ")" + " + 1" * 1000)
+    _, line, caret = caught.value.pretty().splitlines()
+    assert len(line) < 130
+    assert line[caret.index("^")] == ")"
+
+
+def test_literal_times_are_read_with_the_text() -> None:
+    assert parse('absTime("1970-01-02T00:00:00Z")') == Constant(AbsTime(86400, 0))
+    assert parse('RELTIME("1:00")') == Constant(RelTime(60.0))
+    assert isinstance(parse('absTime(("1970-01-02"))'), Call)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r'"\303\251"', "é"),
+        (r'"\303" "\251"', "é"),
+        (r'"\1" "01"', "A"),  # pieces are joined before escapes are read
+        (r'"\377"', "\udcff"),
+        (r'"\777"', "?7"),
+        ('"é"', "é"),
+    ],
+)
+def test_strings_are_bytes_that_may_form_characters(text: str, value: str) -> None:
+    assert evaluate(parse(text)) == value
+    assert evaluate(parse(unparse(parse(text)))) == value
+
+
 def test_an_error_can_be_drawn_with_a_caret_under_the_place() -> None:
     with pytest.raises(ParseError) as caught:
         parse("Host.Memory > 100\n\t&& (Tail ||)")
@@ -98,11 +193,67 @@ def test_an_error_can_be_drawn_with_a_caret_under_the_place() -> None:
     assert (caught.value.line, caught.value.column) == (2, 13)
 
 
-def test_nesting_has_a_limit_that_is_named() -> None:
-    deep = MAX_NESTING - 1
-    assert evaluate(parse("(" * deep + "1" + ")" * deep)) == 1
+# What HTCondor's parser just takes, and one more of the same.
+@pytest.mark.parametrize(
+    ("begin", "middle", "end", "most"),
+    [
+        ("(", "1", ")", 165),
+        ("{", "1", "}", 165),
+        ("[a = ", "1", "]", 165),
+        ("f(", "1", ")", 165),
+        ("a[", "0", "]", 165),
+        ("1 + 2 * (", "1", ")", 165),
+        ("!(", "1", ")", 124),
+        ("u ?: (", "1", ")", 124),
+        ("true ? (", "1", ") : 2", 124),
+        ("!", "true", "", 497),
+        ("- ", "5", "", 497),
+        ("u ?: ", "1", "", 497),
+        ("false ? 1 : ", "1", "", 497),
+        ("true ? ", "1", ": 2", 497),
+    ],
+)
+def test_nesting_ends_where_htcondors_does(begin: str, middle: str, end: str, most: int) -> None:
+    parse(begin * most + middle + end * most)
     with pytest.raises(ParseError, match=f"at most {MAX_NESTING} brackets inside each other"):
-        parse("(" * 1_000_000)
+        parse(begin * (most + 1) + middle + end * (most + 1))
+
+
+def test_the_parser_needs_no_depth_of_its_callers_stack() -> None:
+    def called_from(frames: int) -> object:
+        return called_from(frames - 1) if frames else parse("(" * 165 + "1" + ")" * 165)
+
+    free = sys.getrecursionlimit() - len(inspect.stack())
+    assert isinstance(called_from(free - 40), Parenthesis)
+
+
+def test_long_chains_need_no_nesting() -> None:
+    assert unparse(parse("1" + " + 1" * 8_000)).count("+") == 8_000
+    parse("x" + ".a" * 8_000)
+
+
+@pytest.mark.parametrize("text", ["(" * 10**6, "!" * 10**6, "1" + "+1" * 10**6, "a" * 10**6])
+def test_a_text_of_a_megabyte_is_refused_at_once(text: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(ParseError, match="expected a text of at most 65536 bytes, found"):
+        parse(text)
+    with pytest.raises(ParseError):
+        parse(text, max_bytes=1000)
+    assert time.process_time() - begun < 0.05
+
+
+@pytest.mark.parametrize("text", ["1" + "+1" * 30_000, "{" + "a," * 30_000, "[" + ";" * 60_000])
+def test_a_text_has_a_most_number_of_words(text: str) -> None:
+    with pytest.raises(ParseError, match=f"expected a text of at most {MAX_WORDS} words"):
+        parse(text)
+
+
+@pytest.mark.parametrize("text", ["(" * 60_000, "!" * 60_000, "{[a=(" * 12_000])
+def test_deep_nesting_is_refused_without_looking_at_the_rest(text: str) -> None:
+    begun = time.process_time()
+    with pytest.raises(ParseError, match=f"at most {MAX_NESTING} brackets inside each other"):
+        parse(text)
+    assert time.process_time() - begun < 0.05
 
 
 @pytest.mark.parametrize("text", ["A = 1; b = A", "[ A = 1; b = A ]", ";A = 1;; b = A;"])
@@ -129,5 +280,5 @@ def test_unparse_spells_as_htcondor_does(text: str, spelled: str) -> None:
     assert unparse(parse(text)) == spelled
 
 
-def test_unparse_manages_trees_deeper_than_python_recurses() -> None:
-    assert unparse(parse("!" * 5000 + "x")).count("!") == 5000
+def test_unparse_manages_deep_trees() -> None:
+    assert unparse(parse("!" * 497 + "x")).count("!") == 497

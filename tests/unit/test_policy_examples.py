@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gridbot_policies import Ads, PolicySet, misspelt_attributes
+from gridbot_policies import Ads, PolicySet
+from gridbot_policies.check import warnings
 from gridbot_policies.classad import record
 
 EXAMPLES = Path(__file__).parents[2] / "policies" / "examples"
@@ -93,7 +94,7 @@ def test_every_example_is_tried_below() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_an_example_names_only_what_is_published(name: str) -> None:
-    assert misspelt_attributes(example(name)) == []
+    assert warnings(example(name)) == []
 
 
 @pytest.mark.parametrize("name", NAMES)

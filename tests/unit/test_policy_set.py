@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gridbot_policies import Ads, PolicyError, PolicySet, misspelt_attributes
+from gridbot_policies import Ads, PolicyError, PolicySet
 from gridbot_policies.ads import (
     BOT_ATTRIBUTES,
     HOST_ATTRIBUTES,
@@ -193,20 +193,6 @@ def test_a_syntax_error_keeps_its_line_and_column() -> None:
 @pytest.mark.parametrize("name", ["Rank2", "MyRank", "Reliable", "MyDeadline"])
 def test_names_of_the_owners_own_are_welcome(name: str) -> None:
     assert PolicySet.parse(f"{name} = 3; Rank = {name}").rank(ADS) == 3.0
-
-
-def test_unpublished_names_give_a_hint() -> None:
-    policies = PolicySet.parse(
-        "JobRequirements = Host.JobToday > 3 && BOT.jobsleft > 2 && Host.Wings;"
-        "Mine = Queue.BotsInQeue + Job.Replica1.Host.Memory + Job.Replica12.Age + Job.Job"
-    )
-    assert misspelt_attributes(policies) == [
-        "Host.JobToday is not published; did you mean Host.JobsToday?",
-        "Host.Wings is not published",
-        "Job.Job is not published",
-        "Job.Replica1.Host.Memory is not published",
-        "Queue.BotsInQeue is not published; did you mean Queue.BOTsInQueue?",
-    ]
 
 
 def test_the_grid_policy_sees_the_grid_and_the_bot_but_no_host() -> None:

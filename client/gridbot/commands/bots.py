@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,10 @@ import click
 from gridbot.collect import collect, print_results, results_document
 from gridbot.commands.options import FILE, as_json, print_json, say, with_session
 from gridbot.errors import GridbotError, ServerAway
+from gridbot.explanation import changed_policy, explanation_page, idle_reason
 from gridbot.page import bot_page, bots_table, log_page
 from gridbot.printing import json_document, printable
-from gridbot.progress import follow
+from gridbot.progress import follow, standing_still
 from gridbot.session import Bot, Session
 from gridbot.state import BotState
 
@@ -50,6 +53,22 @@ def show(session: Session, number: int, as_json: bool) -> None:
         print_json(state.document)
     else:
         click.echo(bot_page(state))
+
+
+@bot.command()
+@BOT
+@click.option("--change", type=click.IntRange(1), metavar="N", help="Print policy change N whole.")
+@as_json
+@with_session
+def explain(session: Session, number: int, change: int | None, as_json: bool) -> None:
+    """Which hosts a BOT's policy and needs reject, and what to relax."""
+    document = session.bot(number).explain()
+    if change is not None:
+        click.echo(changed_policy(document, change), nl=False)
+    elif as_json:
+        print_json(document)
+    else:
+        click.echo(explanation_page(document, shutil.get_terminal_size().columns))
 
 
 @bot.command()
@@ -180,7 +199,8 @@ def wait_for(
     """Follow a BOT to its end; exit 1 unless all jobs are done."""
     bot.show()  # a BOT that does not exist is said at once, whatever the terminal
     try:
-        state = follow(bot.watch(timeout, _away), silent=as_json)
+        states = standing_still(bot.watch(timeout, _away), _idle, time.monotonic)
+        state = follow(states, silent=as_json)
     except KeyboardInterrupt:
         raise GridbotError(f"stopped waiting; the BOT goes on: gridbot bot wait {bot.id}") from None
     if as_json:
@@ -204,6 +224,10 @@ def _problem(state: BotState) -> str:
 
 def _away(error: ServerAway) -> None:
     say(f"{error}; waiting for it")
+
+
+def _idle(state: BotState) -> None:
+    say(f"bot {state.id}: nothing runs: {idle_reason(state)}")
 
 
 def _threshold(text: str) -> int | None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from gridbot_policies.classad import nodes
-from gridbot_policies.classad.evaluate import record_of
-from gridbot_policies.classad.nodes import Node
-from gridbot_policies.classad.parser import parse
-from gridbot_policies.classad.values import Record, Value
+import math
+
+from gridbot_policies.classad.evaluate import DEFAULT_LIMITS, Limits, evaluate
+from gridbot_policies.classad.nodes import Attribute, Node, RecordNode
+from gridbot_policies.classad.parser import parse_definitions
+from gridbot_policies.classad.scopes import record_of
+from gridbot_policies.classad.values import Record, Value, fold
 
 
 def _template(text: str) -> Record:
-    node = parse(text)
-    assert isinstance(node, nodes.RecordNode)
-    return record_of(node)
+    return record_of(RecordNode(parse_definitions(text)))
 
 
 # The names are HTCondor's: expressions may use any of them.
@@ -22,6 +22,7 @@ _MATCH = _template("""[
   rightMatchesLeft = RIGHT.Requirements; rightRankValue = RIGHT.Rank ]""")
 _LEFT = _template("[ other = .RIGHT; target = .RIGHT; my = .LEFT; ad = .LEFT ]")
 _RIGHT = _template("[ other = .LEFT; target = .LEFT; my = .RIGHT; ad = .RIGHT ]")
+_REQUIREMENTS, _RANK = Attribute("Requirements"), Attribute("Rank")
 
 
 def match_scope(mine: Record, target: Record) -> Record:
@@ -34,3 +35,61 @@ def match_scope(mine: Record, target: Record) -> Record:
     held["right"] = right = target.within(right_context)
     left.other, right.other = right, left
     return left
+
+
+def matches(
+    mine: Record,
+    target: Record,
+    *,
+    now: float | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    strict: bool = False,
+) -> bool:
+    """Tell whether the Requirements of `mine` accept `target`.
+
+    They do if they are true or a number other than 0. Undefined, an error or a string is no
+    match, and so are Requirements that are not there at all: that is HTCondor's way.
+    """
+    return _holds(_sought(_REQUIREMENTS, match_scope(mine, target), now, limits, strict))
+
+
+def symmetric_match(
+    left: Record,
+    right: Record,
+    *,
+    now: float | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    strict: bool = False,
+) -> bool:
+    """Tell whether each of the two ads has Requirements that accept the other."""
+    scope = match_scope(left, right)
+    assert scope.other is not None
+    return all(
+        _holds(_sought(_REQUIREMENTS, side, now, limits, strict)) for side in (scope, scope.other)
+    )
+
+
+def rank(
+    mine: Record,
+    target: Record,
+    *,
+    now: float | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    strict: bool = False,
+) -> float:
+    """Return how much `mine` likes `target`: its Rank, 0 if that is not a number or not there."""
+    value = _sought(_RANK, match_scope(mine, target), now, limits, strict)
+    number = float(value) if isinstance(value, int | float) else 0.0
+    return 0.0 if math.isnan(number) else number
+
+
+def _sought(
+    name: Attribute, side: Record, now: float | None, limits: Limits, strict: bool
+) -> Value:
+    # From within its own ad only: another's Requirements must not stand in for missing ones.
+    own = fold(name.name) in side.attributes
+    return evaluate(name, side, now=now, limits=limits, strict=strict) if own else False
+
+
+def _holds(value: Value) -> bool:
+    return isinstance(value, int | float) and value != 0

@@ -18,6 +18,7 @@ from gridbot_policies.classad.values import (
     RelTime,
     Truth,
     Value,
+    bytes_of,
 )
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
@@ -30,9 +31,10 @@ def wrap(number: int) -> int:
 
 def truth(value: Value) -> Truth:
     """Return a condition's value: numbers count as true unless 0; other types are errors."""
-    if isinstance(value, bool | Missing):
-        return value
-    return value != 0 if isinstance(value, int | float) else ERROR
+    kind = type(value)
+    if kind is bool or kind is Missing:
+        return value  # type: ignore[return-value]  # by its type
+    return value != 0 if kind is int or kind is float else ERROR
 
 
 def absent(*values: Value) -> Absent | None:
@@ -40,9 +42,13 @@ def absent(*values: Value) -> Absent | None:
 
     An error beats undefined, whichever comes first.
     """
-    if ERROR in values:
-        return ERROR
-    return UNDEFINED if UNDEFINED in values else None
+    found = None
+    for value in values:
+        if value is ERROR:
+            return ERROR
+        if value is UNDEFINED:
+            found = UNDEFINED
+    return found
 
 
 def fold_text(text: str) -> str:
@@ -68,14 +74,25 @@ def identical(left: Value, right: Value) -> Value:
     return left == right
 
 
+def different(left: Value, right: Value) -> Value:
+    """Return `left isnt right`."""
+    same = identical(left, right)
+    return same if same is ERROR else not same
+
+
+def logical(decisive: bool, left: Truth, right: Truth) -> Truth:
+    """Return `left || right` (true is decisive) or `left && right` (false is) of two conditions.
+
+    The left one is neither decisive nor an error: then the right one is not even looked at.
+    """
+    if right is ERROR or right is decisive:
+        return right
+    return UNDEFINED if left is UNDEFINED or right is UNDEFINED else not decisive
+
+
 def binary(operator: str, left: Value, right: Value) -> Value:
     """Return `left operator right` for every operator but the logical ones, which are lazy."""
-    if operator == "is":
-        return identical(left, right)
-    if operator == "isnt":
-        same = identical(left, right)
-        return same if same is ERROR else not same
-    return absent(left, right) or _STRICT[operator](left, right)
+    return BINARY[operator](left, right)
 
 
 def unary(operator: str, value: Value) -> Value:
@@ -106,19 +123,30 @@ def _signed(negative: bool, value: Value) -> Value:
 
 def _comparison(compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], Value]:
     def apply(left: Value, right: Value) -> Value:
-        match left, right:
-            case ((int() | float()), (int() | float())):
-                if type(left) is not type(right):
-                    left, right = _alike(left, right)
+        kind = type(left)
+        if kind is type(right):
+            if kind is int or kind is float:
                 return compare(left, right)
-            case str(), str():
-                return compare(fold_text(left), fold_text(right))
-            case (AbsTime(a), AbsTime(b)) | (RelTime(a), RelTime(b)):
-                return compare(a, b)
-            case _:
-                return ERROR
+            if kind is str:
+                return compare(_collated(left), _collated(right))  # type: ignore[arg-type]  # by its type
+        return _compared(compare, left, right)
 
     return apply
+
+
+def _compared(compare: Callable[[Any, Any], bool], left: Value, right: Value) -> Value:
+    match left, right:
+        case ((int() | float()), (int() | float())):
+            return compare(*_alike(left, right))
+        case (AbsTime(a), AbsTime(b)) | (RelTime(a), RelTime(b)):
+            return compare(a, b)
+        case _:
+            return absent(left, right) or ERROR
+
+
+def _collated(text: str) -> bytes:
+    """Return what strings are ordered by: their bytes, with ASCII letters in lower case."""
+    return bytes_of(fold_text(text))
 
 
 def _alike(left: int | float, right: int | float) -> tuple[int | float, int | float]:
@@ -135,7 +163,7 @@ def _arithmetic(
 ) -> Callable[[Value, Value], Value]:
     def apply(left: Value, right: Value) -> Value:
         if not isinstance(left, int | float) or not isinstance(right, int | float):
-            return times(left, right)
+            return absent(left, right) or times(left, right)
         a, b = _alike(left, right)
         if isinstance(a, int) and isinstance(b, int):
             return whole(a, b)
@@ -177,7 +205,7 @@ def _shift(move: Callable[[int, int], int]) -> Callable[[int, int], int]:
 def _bits(operate: Callable[[int, int], int]) -> Callable[[Value, Value], Value]:
     def apply(left: Value, right: Value) -> Value:
         if type(left) is not int or type(right) is not int:
-            return ERROR
+            return absent(left, right) or ERROR
         return operate(left, right)
 
     return apply
@@ -234,7 +262,10 @@ def _no_times(_left: Value, _right: Value) -> Value:
     return ERROR
 
 
-_STRICT: Mapping[str, Callable[[Value, Value], Value]] = {
+# Every operator but the logical ones.
+BINARY: Mapping[str, Callable[[Value, Value], Value]] = {
+    "is": identical,
+    "isnt": different,
     "+": _arithmetic(lambda a, b: wrap(a + b), python.add, _add_times),
     "-": _arithmetic(lambda a, b: wrap(a - b), python.sub, _subtract_times),
     "*": _arithmetic(lambda a, b: wrap(a * b), python.mul, _multiply_times),

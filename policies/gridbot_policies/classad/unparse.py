@@ -4,103 +4,201 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta, timezone
+from enum import Enum
 
 from gridbot_policies.classad import nodes
+from gridbot_policies.classad.grammar import (
+    CONDITIONAL,
+    ELVIS,
+    LEVEL,
+    PRIMARY,
+    RESERVED,
+    UNARY,
+)
 from gridbot_policies.classad.nodes import Node
-from gridbot_policies.classad.parser import RESERVED
-from gridbot_policies.classad.values import AbsTime, ListValue, Missing, Record, RelTime, Value
+from gridbot_policies.classad.values import (
+    AbsTime,
+    ListValue,
+    Missing,
+    Record,
+    RelTime,
+    Value,
+    bytes_of,
+    fold,
+)
 
-Piece = str | Node | Value
+
+class Spelling(Enum):
+    """How a text is written.
+
+    EXACT reads back as the same value. HTCONDOR is to the letter what `string()` and
+    `unparse()` give there, which loses the last digit of some reals and the quotes of some names.
+    OLD is one line of an ad in old syntax.
+    """
+
+    EXACT = "exact"
+    HTCONDOR = "htcondor"
+    OLD = "old"
 
 
 def unparse(thing: Node | Value) -> str:
     """Return the text of an expression or a value; parsing it gives the same value again."""
-    return "".join(pieces(thing))
-
-
-def pieces(thing: Node | Value) -> Iterator[str]:
-    """Yield the text bit by bit, so that a caller with a limit can stop in time."""
-    # A stack of our own: trees may be deeper than Python recurses. Text to be shown
-    # as it is goes in a list, to tell it from a string value.
-    waiting: list[Node | Value | list[str]] = [thing]
-    while waiting:
-        thing_or_text = waiting.pop()
-        if isinstance(thing_or_text, list):
-            yield from thing_or_text
-        elif isinstance(thing_or_text, Node):
-            waiting.extend(reversed(_of_node(thing_or_text)))
-        elif isinstance(thing_or_text, ListValue):
-            waiting.extend(reversed(_list(thing_or_text.items)))
-        elif isinstance(thing_or_text, Record):
-            items = zip(thing_or_text.names, thing_or_text.attributes.values(), strict=True)
-            waiting.extend(reversed(_record(tuple(items))))
-        else:
-            yield _scalar(thing_or_text)
+    return "".join(pieces(thing, Spelling.EXACT))
 
 
 Parts = list[Node | Value | list[str]]
 
 
-def _of_node(node: Node) -> Parts:
+def pieces(thing: Node | Value, spelling: Spelling = Spelling.HTCONDOR) -> Iterator[str]:
+    """Yield the text bit by bit, so that a caller with a limit can stop in time."""
+    # A stack of our own: trees may be deeper than Python recurses. Text to be shown
+    # as it is goes in a list, to tell it from a string value.
+    waiting: Parts = [thing]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, list):
+            yield from part
+        elif isinstance(part, Node):
+            waiting.extend(reversed(_of_node(part, spelling)))
+        elif isinstance(part, ListValue):
+            waiting.extend(reversed(_list(part.items)))
+        elif isinstance(part, Record):
+            waiting.extend(reversed(_record(attributes(part), spelling)))
+        else:
+            yield _scalar(part, spelling)
+
+
+def attributes(ad: nodes.RecordNode | Record) -> list[tuple[str, Node | Value]]:
+    """Return an ad's names and expressions in HTCondor's order, each name once."""
+    if isinstance(ad, Record):
+        return sorted(zip(ad.names, ad.attributes.values(), strict=True), key=_by_name)
+    spelled: dict[str, str] = {}
+    last: dict[str, Node | Value] = {}
+    for item in ad.definitions:
+        spelled.setdefault(fold(item.name), item.name)
+        last[fold(item.name)] = item.expression
+    return sorted(((spelled[key], last[key]) for key in last), key=_by_name)
+
+
+def _by_name(attribute: tuple[str, Node | Value]) -> tuple[int, str]:
+    return len(attribute[0]), fold(attribute[0])  # short ones first
+
+
+def _of_node(node: Node, spelling: Spelling) -> Parts:
     match node:
         case nodes.Constant(value):
             return [value]
         case nodes.Attribute(name):
-            return [[quoted_name(name)]]
+            return [[quoted_name(name, spelling)]]
         case nodes.Absolute(name):
-            return [[".", quoted_name(name)]]
+            return [[".", quoted_name(name, spelling)]]
         case nodes.Selection(base, name):
-            return [base, [".", quoted_name(name)]]
+            return [*_operand(base, PRIMARY), [".", _member(name, spelling)]]
         case nodes.Subscript(base, index):
-            return [base, ["["], index, ["]"]]
+            return [*_operand(base, PRIMARY), ["["], index, ["]"]]
         case nodes.Parenthesis(inner):
             return [["("], inner, [")"]]
-        case nodes.Unary(operator, operand):
-            return [[" ", operator], operand]
-        case nodes.Binary(operator, left, right):
-            return [left, [f" {operator} "], right]
-        case nodes.Elvis(left, right):
-            return [left, [" ?: "], right]
-        case nodes.Conditional(test, then, otherwise):
-            return [test, [" ? "], then, [" : "], otherwise]
         case nodes.Call(function, arguments):
-            return [[quoted_name(function), "("], *_separated(arguments), [")"]]
+            return [[_member(function, spelling), "("], *_arguments(function, arguments), [")"]]
         case nodes.ListNode(items):
             return _list(items)
-        case nodes.RecordNode(definitions):
-            return _record([(item.name, item.expression) for item in definitions])
+        case nodes.RecordNode():
+            return _record(attributes(node), spelling)
+        case _:
+            return _operation(node, spelling)
+
+
+def _operation(node: Node, spelling: Spelling) -> Parts:
+    match node:
+        case nodes.Unary(operator, operand):
+            return [[" ", operator], *_operand(operand, UNARY)]
+        case nodes.Binary(operator, left, right):
+            level = LEVEL[operator]
+            if spelling is Spelling.OLD:
+                operator = _OLD_OPERATORS.get(operator, operator)
+            return [*_operand(left, level), [f" {operator} "], *_operand(right, level + 1)]
+        case nodes.Elvis(left, right):
+            return [*_operand(left, PRIMARY), [" ?: "], *_operand(right, ELVIS)]
+        case nodes.Conditional(test, then, otherwise):
+            return [*_operand(test, CONDITIONAL + 1), [" ? "], then, [" : "], otherwise]
         case _:
             raise TypeError(f"not an expression: {node!r}")
 
 
-def _separated(items: Sequence[Node | Value]) -> Parts:
+_OLD_OPERATORS = {"is": "=?=", "isnt": "=!="}
+
+
+def _operand(node: Node, strength: int) -> Parts:
+    """Return the node, in parentheses if it binds less tightly than what it stands beside.
+
+    In a tree that was parsed they are there already.
+    """
+    return [node] if _strength(node) >= strength else [["("], node, [")"]]
+
+
+def _strength(node: Node) -> int:
+    match node:
+        case nodes.Conditional():
+            return CONDITIONAL
+        case nodes.Binary(operator):
+            return LEVEL[operator]
+        case nodes.Unary():
+            return UNARY
+        case nodes.Elvis():
+            return ELVIS
+        case nodes.Constant(int() | float() as number) if not isinstance(number, bool):
+            return ELVIS  # 5.x would be half a number
+        case _:
+            return PRIMARY
+
+
+def _arguments(function: str, arguments: tuple[Node, ...]) -> Parts:
+    match arguments:
+        case [nodes.Constant(str()) as literal] if fold(function) in ("abstime", "reltime"):
+            return [["("], literal, [")"]]  # bare, it would be read as a time
+        case _:
+            return _separated(arguments)
+
+
+def _separated(items: Iterable[Node | Value]) -> Parts:
     parts: Parts = []
     for item in items:
         parts += [[","], item]
     return parts[1:]
 
 
-def _list(items: Sequence[Node | Value]) -> Parts:
+def _list(items: Iterable[Node | Value]) -> Parts:
     return [["{ "], *_separated(items), [" }"]]
 
 
-def _record(attributes: Sequence[tuple[str, Node | Value]]) -> Parts:
+def _record(items: Iterable[tuple[str, Node | Value]], spelling: Spelling) -> Parts:
     parts: Parts = []
-    for name, value in attributes:
-        parts += [[f"{'; ' if parts else ''}{quoted_name(name)} = "], value]
+    for name, value in items:
+        parts += [[f"{'; ' if parts else ''}{quoted_name(name, spelling)} = "], value]
     return [["[ "], *parts, [" ]"]]
 
 
-def quoted_name(name: str) -> str:
+def quoted_name(name: str, spelling: Spelling = Spelling.EXACT) -> str:
     """Return the name, in quotes if it could not stand bare."""
-    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and name.lower() not in RESERVED:
+    reserved = _QUOTED_BY_HTCONDOR if spelling is Spelling.HTCONDOR else RESERVED
+    if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and name.lower() not in reserved:
         return name
-    return f"'{_escaped(name, chr(39))}'"
+    return _quoted(name, "'", spelling)
 
 
-def _scalar(value: bool | int | float | str | Missing | AbsTime | RelTime) -> str:
+_QUOTED_BY_HTCONDOR = RESERVED | {"parent"}
+
+
+def _member(name: str, spelling: Spelling) -> str:
+    """Return a name behind a dot or before arguments, which HTCondor forgets to quote."""
+    return name if spelling is Spelling.HTCONDOR else quoted_name(name, spelling)
+
+
+def _scalar(
+    value: bool | int | float | str | Missing | AbsTime | RelTime, spelling: Spelling
+) -> str:
     match value:
         case bool():
             return "true" if value else "false"
@@ -109,21 +207,26 @@ def _scalar(value: bool | int | float | str | Missing | AbsTime | RelTime) -> st
         case int():
             return str(value)
         case float():
-            return _real(value)
+            return _real(value, spelling)
         case str():
-            return f'"{_escaped(value, chr(34))}"'
+            return _quoted(value, '"', spelling)
         case AbsTime():
             return f'absTime("{moment(value)}")'
         case RelTime(seconds):
             return f'relTime("{span(seconds)}")'
 
 
-def _real(value: float) -> str:
+def _real(value: float, spelling: Spelling) -> str:
     if math.isnan(value):
         return 'real("NaN")'
     if math.isinf(value):
         return 'real("INF")' if value > 0 else 'real("-INF")'
-    return f"{value:.15E}" if value else str(value)
+    if spelling is Spelling.OLD or not value:
+        return repr(value)
+    text = f"{value:.15E}"
+    if spelling is Spelling.EXACT and float(text) != value:
+        return f"{value:.16E}"
+    return text
 
 
 _ESCAPES = {
@@ -138,15 +241,21 @@ _ESCAPES = {
 }
 
 
-def _escaped(text: str, quote: str) -> str:
-    return re.sub(rf"[\\{quote}\x00-\x1f\x7f]", _escape, text)
+def _quoted(text: str, quote: str, spelling: Spelling) -> str:
+    if spelling is Spelling.OLD:
+        escaped = text.replace(quote, f"\\{quote}")
+    elif spelling is Spelling.EXACT:
+        escaped = re.sub(rf"[\\{quote}\x00-\x1f\x7f\udc80-\udcff]", _escape, text)
+    else:
+        escaped = re.sub(rf"[\\{quote}\x00-\x1f\x7f]|[^\x00-\x7f]", _escape, text)
+    return f"{quote}{escaped}{quote}"
 
 
 def _escape(match: re.Match[str]) -> str:
     char = match[0]
     if char in "\"'":
         return f"\\{char}"
-    return _ESCAPES.get(char) or f"\\{ord(char):03o}"
+    return _ESCAPES.get(char) or "".join(f"\\{byte:03o}" for byte in bytes_of(char))
 
 
 def moment(time: AbsTime) -> str:

@@ -110,12 +110,12 @@ class _FoldedNames(dict[str, str]):
         return folded
 
 
-_FOLDED = _FoldedNames()
+FOLDED = _FoldedNames()
 
 
 def fold(name: str) -> str:
     """Return the form of a name under which it is stored: names differ by more than case."""
-    return _FOLDED[name]
+    return FOLDED[name]
 
 
 def bytes_of(text: str) -> bytes:
@@ -146,7 +146,7 @@ def record(mapping: Mapping[str, object]) -> Record:
     """
     # One for each host request: the common types are told apart here, without a call.
     attributes: dict[str, Node | Value] = {
-        _FOLDED[name]: value
+        FOLDED[name]: value
         if type(value) is str
         or type(value) is float
         or type(value) is bool

@@ -13,7 +13,7 @@ from gridbot_client.protocol import Manifest, manifest_id
 from gridbot_client.signatures import verify_manifest
 from gridbot_server import auth, keys, sql
 from gridbot_server.api.access import bot_owner, mine, number_argument
-from gridbot_server.api.matching import match_of
+from gridbot_server.api.matching import explanation_of, match_of
 from gridbot_server.api.schema import body_limit, json_body
 from gridbot_server.bodies import BotChange, Signature, Submission
 from gridbot_server.db import Connection
@@ -39,7 +39,8 @@ def submit_bot(json: Submission) -> tuple[Document, int]:
     """Submit a BOT; the same submit key always answers with the same BOT."""
     with connection() as conn:
         submitted = submit(conn, auth.key(), json, _signer())
-        return _submitted(conn, submitted.bot), 201 if submitted.is_new else 200
+        document = _submitted(conn, submitted.bot)
+    return {**document, "match": match_of(submitted.bot)}, 201 if submitted.is_new else 200
 
 
 @blueprint.post("/<int:bot>/start")
@@ -49,7 +50,8 @@ def start_bot(bot: int) -> Document:
     with connection() as conn:
         bot_owner(conn, bot)
         start(conn, bot)
-        return _submitted(conn, bot)
+        document = _submitted(conn, bot)
+    return {**document, "match": match_of(bot)}
 
 
 @blueprint.get("")
@@ -71,7 +73,18 @@ def show_bot(bot: int) -> Document:
     with connection() as conn:
         bot_owner(conn, bot)
         summary = _summary(conn, bot)
-        return {**summary, **_details(conn, bot, summary), "match": match_of(conn, bot)}
+        details = _details(conn, bot, summary)
+    return {**summary, **details, "match": match_of(bot)}
+
+
+@blueprint.get("/<int:bot>/explanation")
+@auth.rule("user")
+def explain_bot(bot: int) -> Document:
+    """Tell which hosts a BOT's policy and needs reject, and what to relax."""
+    with connection() as conn:
+        bot_owner(conn, bot)
+        state = _summary(conn, bot)["state"]
+    return explanation_of(bot, state)
 
 
 @blueprint.post("/<int:bot>/cancel")
@@ -156,7 +169,6 @@ def _submitted(conn: Connection, bot: int) -> Document:
         "state": found["state"],
         "jobs_total": found["jobs_total"],
         "warnings": policy_warnings(policies),
-        "match": match_of(conn, bot),
     }
 
 

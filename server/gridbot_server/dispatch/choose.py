@@ -120,15 +120,17 @@ def choose(
     candidates: Sequence[Candidate],
     queue: Record,
     usage: Mapping[int, float] | None = None,
+    now: float | None = None,
 ) -> Choice:
     """List what to send to `host`, best first; O(BOTs).
 
-    `usage` is the replicas that each owner has running, divided by the owner's share; owners who
-    have less come first, and within one owner Rank decides alone, as in the paper.  Concurrency of
-    the best bounds all others (the printed algorithm has `<` where its text means `>`).
+    `now` (s since 1970) is the time that policies see.  `usage` is the replicas that each owner
+    has running, divided by the owner's share; owners who have less come first, and within one
+    owner Rank decides alone, as in the paper.  Concurrency of the best bounds all others (the
+    printed algorithm has `<` where its text means `>`).
     """
     choice = Choice()
-    offers = [offer for item in candidates for offer in _offers(host, item, queue, choice)]
+    offers = [offer for item in candidates for offer in _offers(host, item, queue, now, choice)]
     offers.sort(key=lambda offer: _order(offer, usage or {}))
     room, limit = host.want, None
     for offer in offers:
@@ -158,12 +160,14 @@ def _take(offer: _Offer, count: int, choice: Choice) -> int:
     return count
 
 
-def _offers(host: HostView, item: Candidate, queue: Record, choice: Choice) -> Iterator[_Offer]:
+def _offers(
+    host: HostView, item: Candidate, queue: Record, now: float | None, choice: Choice
+) -> Iterator[_Offer]:
     reason = obstacle(host, item)
     if reason:
         choice.refuse(reason)
         return
-    ads = Ads(host=host.ad, bot=item.ad, queue=queue, job=None)
+    ads = Ads(host.ad, item.ad, queue, now=now)
     suits = item.policies.requirements(ads)
     if suits:
         rank = item.policies.rank(ads)
@@ -185,7 +189,7 @@ def _copy_offers(host: HostView, item: Candidate, ads: Ads, rank: float) -> Iter
         if not item.policies.looks_at_replicas:
             yield _Offer(item, ads, rank, copy)
             continue
-        own = Ads(host=ads.host, bot=ads.bot, queue=ads.queue, job=copy.job)
+        own = Ads(ads.host, ads.bot, ads.queue, copy.job, ads.now)
         if item.policies.requirements(own):
             yield _Offer(item, own, item.policies.rank(own), copy)
 

@@ -75,6 +75,7 @@ class _View:
     candidates: list[Candidate]
     queue: Record
     usage: dict[int, float]
+    now: float
 
 
 class Dispatcher:
@@ -131,7 +132,7 @@ class Dispatcher:
         idle_seconds = idle_delay(buffer.pulse()[1])
         leases: list[NewLease] = []
         for exchange in hungry:
-            choice = choose(_host_view(exchange), view.candidates, view.queue, view.usage)
+            choice = choose(_host_view(exchange), view.candidates, view.queue, view.usage, view.now)
             for _ in range(choice.inversions):
                 buffer.count_inversion()
             taken = self._take(buffer, choice, exchange, view, reservation)
@@ -162,7 +163,7 @@ class Dispatcher:
             share = entries[state.bot].share
             running[state.owner] = running.get(state.owner, 0.0) + state.running / share
         queue = ads.queue_ad([segment.state for segment in known])
-        return _View(known, entries, candidates, queue, running)
+        return _View(known, entries, candidates, queue, running, now)
 
     def _take(
         self,

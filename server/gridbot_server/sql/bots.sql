@@ -85,19 +85,43 @@ SELECT value FROM setting WHERE name = 'project_key'
 UPDATE bot SET signature = %(signature)s, policy_version = policy_version + 1 WHERE id = %(bot)s
 
 -- name: hosts_seen
--- The clients that asked for work in the last day, the latest first.
+-- The clients that asked for work in the last day, the latest first. Whose host it is stays
+-- hidden from others, as in the list of hosts: `mine` is null for an operator.
 SELECT host.id, host.ad, owner.name, client.owner, client.accepts, client.grid, host.error_rate,
        CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END,
        host.mean_turnaround,
-       host.recent_cpu * exp(extract(epoch FROM host.recent_at - now()) / 86400)
+       host.recent_cpu * exp(extract(epoch FROM host.recent_at - now()) / 86400),
+       CASE WHEN %(mine)s::int IS NULL OR host.owner = %(mine)s THEN host.ad->>'Name' END,
+       client.seen_at < now() - interval '10 minutes',
+       (SELECT count(*) FROM lease WHERE lease.client = client.id)
   FROM client JOIN host ON host.id = client.host JOIN owner ON owner.id = client.owner
  WHERE client.seen_at > now() - interval '1 day' AND client.revoked_at IS NULL
    AND (client.expires_at IS NULL OR client.expires_at > now())
  ORDER BY client.seen_at DESC LIMIT 2000
 
+-- name: queue
+SELECT count(*), coalesce(sum(greatest(0, bot.size - count.first + count.queued)), 0)::bigint
+  FROM bot CROSS JOIN LATERAL bot_count(bot.id) AS count WHERE bot.state = 'running'
+
+-- name: rivals
+-- Other BOTs that wait to be sent, as `wants` gives them.
+SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS NOT NULL AS signed,
+       bot.manifest, bot.policy, bot.size, bot.done, bot.failed, bot.tail,
+       extract(epoch FROM now() - bot.created_at)::float AS age,
+       bot.turnaround_sum / nullif(bot.turnaround_n, 0) AS mean_turnaround,
+       greatest(0, bot.size - count.first + count.queued) AS unsent,
+       (SELECT count(*) FROM lease WHERE lease.bot = bot.id) AS running
+  FROM bot JOIN owner ON owner.id = bot.owner CROSS JOIN LATERAL bot_count(bot.id) AS count
+ WHERE bot.state = 'running' AND bot.id <> %(bot)s AND bot.size > count.first - count.queued
+ ORDER BY bot.id LIMIT 50
+
 -- name: wants
 SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS NOT NULL AS signed,
        bot.manifest, bot.policy, bot.size, bot.done, bot.failed, bot.tail,
        extract(epoch FROM now() - bot.created_at)::float AS age,
-       bot.turnaround_sum / nullif(bot.turnaround_n, 0) AS mean_turnaround
-  FROM bot JOIN owner ON owner.id = bot.owner WHERE bot.id = %(bot)s
+       bot.turnaround_sum / nullif(bot.turnaround_n, 0) AS mean_turnaround,
+       CASE WHEN bot.state IN ('open', 'running')
+            THEN greatest(0, bot.size - count.first + count.queued) ELSE 0 END AS unsent,
+       (SELECT count(*) FROM lease WHERE lease.bot = bot.id) AS running
+  FROM bot JOIN owner ON owner.id = bot.owner CROSS JOIN LATERAL bot_count(bot.id) AS count
+ WHERE bot.id = %(bot)s

@@ -18,6 +18,8 @@ SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attrib
        seen.clients, seen.seen_at, host.error_rate,
        host.mean_turnaround AS mean_turnaround_seconds,
        CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS jobs_today,
+       host.recent_cpu * exp(extract(epoch FROM host.recent_at - now()) / 86400)
+           AS recent_cpu_seconds,
        (SELECT count(*) FROM lease JOIN client ON client.id = lease.client
          WHERE client.host = host.id) AS replicas_running
   FROM host JOIN owner ON owner.id = host.owner

@@ -33,6 +33,10 @@ class Call(Protocol):
     def now(self) -> float | None:
         """The time in seconds since 1970, if the evaluation was given one."""
 
+    @property
+    def strict(self) -> bool:
+        """Whether the evaluation is HTCondor's strict one; `eval` must parse accordingly."""
+
     def evaluate(self, node: Node) -> Value:
         """Return the value of an argument that came unevaluated."""
 
@@ -41,6 +45,9 @@ class Call(Protocol):
 
     def elements(self, values: ListValue) -> Iterator[Value]:
         """Yield the values of a list's elements."""
+
+    def spend(self, steps: int) -> None:
+        """Count work beyond what evaluating and joining texts count by themselves."""
 
     def text(self, pieces: Iterable[str]) -> str:
         """Join the pieces, which may be many and large."""

@@ -1,0 +1,195 @@
+"""A host owner's policy: which BOTs the machine works for, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gridbot_policies.ads import BOT_ATTRIBUTES, HOST_ATTRIBUTES, QUEUE_ATTRIBUTES
+from gridbot_policies.classad import CLIENT_LIMITS, Node, Record, evaluate, parse
+from gridbot_policies.classad.evaluate import HANDLERS, Evaluation, Failure
+from gridbot_policies.classad.lexer import tokens
+from gridbot_policies.classad.nodes import Attribute, Definition, Selection, walk
+from gridbot_policies.classad.operators import truth
+from gridbot_policies.classad.parser import MAX_CLIENT_TEXT_BYTES, check_size, parse_definitions
+from gridbot_policies.classad.unparse import unparse
+from gridbot_policies.classad.values import Value, fold
+from gridbot_policies.clauses import Clause, Splitter
+from gridbot_policies.hints import closest
+from gridbot_policies.policy_set import PolicyError, check_defined_once
+
+REQUIREMENTS = Attribute("Requirements")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerPolicy:
+    """The `Requirements` that a host's owner sets for the BOTs, and attributes they use.
+
+    Names are sought in the policy, then in the Host ad; `BOT`, `TARGET` and `Queue` are the
+    other ads. No evaluation raises or takes long: nobody has looked at these texts.
+    """
+
+    text: str
+    attributes: Record
+
+    @staticmethod
+    @lru_cache(maxsize=256)
+    def parse(text: str) -> OwnerPolicy:
+        """Read an expression, or `Name = expression; …` with Requirements among the names.
+
+        Raises ParseError, also for more than 4096 bytes, and PolicyError without
+        Requirements or for a name defined twice.
+        """
+        definitions = _definitions(text)
+        check_defined_once(text, definitions)
+        attributes = {fold(item.name): item.expression for item in definitions}
+        if fold(REQUIREMENTS.name) not in attributes:
+            raise PolicyError(_without_requirements(definitions))
+        return OwnerPolicy(text, Record(attributes, tuple(item.name for item in definitions)))
+
+    def accepts(
+        self,
+        host: Record,
+        bot: Record | None = None,
+        queue: Record | None = None,
+        now: float | None = None,
+        unknown: Collection[str] = (),
+    ) -> bool | None:
+        """Tell whether the host may work for the BOT; None if that depends on what is not known.
+
+        Not known are ads that are None, and the attributes `unknown` of the host. `now`
+        (s since 1970) is the time that time functions see.
+        """
+        if bot is not None and queue is not None and not unknown:
+            scope = self._scope(host, bot, queue)
+            value = evaluate(REQUIREMENTS, scope, now=now, limits=CLIENT_LIMITS)
+            return truth(value) is True
+        answers = [answer for _, answer in self._answers(host, bot, queue, now, unknown)]
+        return False if False in answers else None if None in answers else True
+
+    def obstacle(self, host: Record, now: float, unknown: Collection[str] = ()) -> str | None:
+        """Return the clause that keeps every BOT away, as text; None if there is none."""
+        for clause, answer in self._answers(host, None, None, now, unknown):
+            if answer is False:
+                return unparse(clause.node).strip()
+        return None
+
+    def warnings(self) -> list[str]:
+        """Return what is legal in the policy but hardly meant: names that no ad carries."""
+        nodes = (node for value in self.attributes.attributes.values() for node in _within(value))
+        found = (_doubt(node, self.attributes) for node in nodes)
+        return list(dict.fromkeys(message for message in found if message))
+
+    def _answers(
+        self,
+        host: Record,
+        bot: Record | None,
+        queue: Record | None,
+        now: float | None,
+        unknown: Collection[str],
+    ) -> Iterator[tuple[Clause, bool | None]]:
+        """Say of each clause whether it holds, as far as that can be known.
+
+        All of them share one budget; what cannot be said within it is as good as not known,
+        for the whole at once may need less.
+        """
+        hidden = Record({fold(name): _Unknown(name) for name in unknown}, tuple(unknown))
+        scope = self._scope(host.overlaid(hidden), bot, queue)
+        run = Evaluation(scope, now, CLIENT_LIMITS, False, _HANDLERS)
+        for clause in Splitter(self.attributes.attributes).clauses(REQUIREMENTS):
+            yield clause, _holds(run, clause.node, scope)
+
+    def _scope(self, host: Record, bot: Record | None, queue: Record | None) -> Record:
+        other = _Unknown("BOT") if bot is None else bot
+        outermost: dict[str, Node | Value] = {
+            "host": host,
+            "bot": other,
+            "target": other,
+            "queue": _Unknown("Queue") if queue is None else queue,
+        }
+        outer = Record(outermost, ("Host", "BOT", "Target", "Queue"))
+        return self.attributes.within(host.within(outer))
+
+
+@dataclass(frozen=True, slots=True)
+class _Unknown(Attribute):
+    """Stands where an ad or an attribute will be: to look at it ends the evaluation."""
+
+
+class _Asked(Exception):
+    """The value depends on what is not known."""
+
+
+def _ask(_run: Evaluation, _node: _Unknown, _scope: Record | None, _depth: int) -> Value:
+    raise _Asked
+
+
+_HANDLERS = {**HANDLERS, _Unknown: _ask}
+
+
+def _holds(run: Evaluation, clause: Node, scope: Record) -> bool | None:
+    try:
+        value = run.handlers[type(clause)](run, clause, scope, CLIENT_LIMITS.depth)
+    except (_Asked, Failure, RecursionError):
+        run.busy.clear()
+        return None
+    return truth(value) is True
+
+
+def _definitions(text: str) -> tuple[Definition, ...]:
+    """Return the policy's attributes; an expression alone is its Requirements."""
+    check_size(text, MAX_CLIENT_TEXT_BYTES)
+    words = tokens(text)
+    first = next(words)
+    is_name = first.kind in ("name", "quoted name")
+    if first.value == "[" or (is_name and next(words).value == "="):
+        return parse_definitions(text)
+    return (Definition(REQUIREMENTS.name, parse(text), 0),)
+
+
+def _without_requirements(definitions: Iterable[Definition]) -> str:
+    names = [item.name for item in definitions]
+    if slip := closest(REQUIREMENTS.name, names):
+        return f"a host's policy has no {slip}; did you mean Requirements?"
+    return (
+        f"the policy defines {', '.join(names) or 'nothing'}, but not Requirements:"
+        " write Requirements = EXPRESSION; (== compares)"
+    )
+
+
+def _within(value: Node | Value) -> Iterator[Node]:
+    return walk(value) if isinstance(value, Node) else iter(())
+
+
+_PUBLISHED: Mapping[str, Iterable[str]] = {
+    "host": HOST_ATTRIBUTES,
+    "bot": BOT_ATTRIBUTES,
+    "target": BOT_ATTRIBUTES,
+    "queue": QUEUE_ATTRIBUTES,
+}
+# Ads, and names that the language itself gives a meaning.
+_SPECIAL = (
+    "Host", "BOT", "Target", "Queue", "self", "my", "parent", "toplevel", "root", "CurrentTime",
+)  # fmt: skip
+
+
+def _doubt(node: Node, own: Record) -> str | None:
+    match node:
+        case Selection(Attribute(ad), name) if fold(ad) in _PUBLISHED:
+            return _unpublished(f"{ad}.", name, _PUBLISHED[fold(ad)], "is not published")
+        case Selection(Attribute(ad), name) if fold(ad) == "my":
+            names = (*own.names, *HOST_ATTRIBUTES)
+            return _unpublished(f"{ad}.", name, names, "is not published")
+        case Attribute(name):
+            names = (*own.names, *HOST_ATTRIBUTES, *_SPECIAL)
+            return _unpublished("", name, names, "is no attribute of the host or the policy")
+        case _:
+            return None
+
+
+def _unpublished(ad: str, name: str, names: Iterable[str], lack: str) -> str | None:
+    if fold(name) in map(fold, names):
+        return None
+    meant = closest(name, names)
+    return f"{ad}{name} {lack}" + (f"; did you mean {ad}{meant}?" if meant else "")

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.factories import HOST, make_bot, make_host, make_lease
+from tests.http.conftest import Person, Site
+from tests.http.loopback import serve
+from tests.http.test_gridbot_command import Run, refused, runner
+
+from gridbot_client.protocol import Manifest, ReplicaId, Resources
+
+
+@pytest.fixture
+def run(
+    site: Site, alice: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Run]:
+    monkeypatch.chdir(tmp_path)
+    with serve(site.app) as url:
+        yield runner(url, alice, tmp_path)
+
+
+def add_host(site: Site, owner: Person, name: str, **ad: Any) -> int:
+    number = make_host(site.conn, owner.id, {**HOST, "Name": name, **ad})
+    site.client_of(owner, host=number)
+    return number
+
+
+def big_bot(site: Site, owner: Person, **columns: Any) -> int:
+    policy = "JobRequirements = Host.Memory >= 9000 && Host.NumCpus > 2;"
+    return make_bot(site.conn, owner.id, jobs=5, **{"policy": policy, **columns})
+
+
+def test_the_api_explains_a_bot_by_its_conditions(site: Site, alice: Person) -> None:
+    add_host(site, alice, "alpha", Memory=7900)
+    add_host(site, alice, "beta", Memory=16_000, NumCpus=2)
+    found = alice("GET", f"/api/v1/bots/{big_bot(site, alice)}/explanation").json
+    assert (found["hosts_known"], found["hosts_matching"], found["jobs_unsent"]) == (2, 0, 5)
+    assert {item["text"]: item["only"] for item in found["conditions"]} == {
+        "Host.Memory >= 9000": 1, "Host.NumCpus > 2": 1,
+    }  # fmt: skip
+    assert {miss["host"] for miss in found["nearest"]} == {"alpha", "beta"}
+    assert found["changes"][0]["policy"].startswith("JobRequirements = Host.Memory >= 7900 &&")
+
+
+def test_only_the_owner_of_a_host_and_operators_learn_its_name(
+    site: Site, alice: Person, bob: Person, operator: Person
+) -> None:
+    number = add_host(site, bob, "hidden", Memory=1)
+    path = f"/api/v1/bots/{big_bot(site, alice)}/explanation"
+    assert alice("GET", path).json["nearest"][0]["host"] == f"host {number}"
+    assert b"hidden" not in alice("GET", path).data
+    assert operator("GET", path).json["nearest"][0]["host"] == "hidden"
+
+
+def test_hosts_that_match_but_hold_all_they_may_are_said_to_be_full(
+    site: Site, alice: Person
+) -> None:
+    bot = make_bot(site.conn, alice.id, jobs=3, policy="Concurrency = 1")
+    client = site.client_of(alice).id
+    make_lease(site.conn, ReplicaId(bot, 0, 0), client)
+    found = alice("GET", f"/api/v1/bots/{bot}/explanation").json
+    assert (found["hosts_matching"], found["hosts_full"], found["hosts_free"]) == (1, 1, 0)
+
+
+def test_hosts_that_serve_another_bot_first_are_counted(
+    site: Site, alice: Person, bob: Person
+) -> None:
+    site.client_of(alice, accepts=[bob.id])
+    bot = make_bot(site.conn, alice.id, jobs=3)
+    make_bot(site.conn, bob.id, jobs=3, policy="Rank = 9", name="rival")
+    make_bot(site.conn, bob.id, jobs=3, policy="Rank = ", name="no longer a policy")
+    found = alice("GET", f"/api/v1/bots/{bot}/explanation")
+    assert found.json["hosts_outranked"] == 1
+    assert b"rival" not in found.data
+
+
+def test_a_silent_host_is_told_from_one_that_asks(site: Site, alice: Person) -> None:
+    site.client_of(alice)
+    site.conn.execute("UPDATE client SET seen_at = now() - interval '1 hour'")
+    found = alice("GET", f"/api/v1/bots/{make_bot(site.conn, alice.id)}/explanation").json
+    assert found["verdict"].endswith("1 have not asked for work for ten minutes")
+
+
+def test_the_queue_of_an_explained_policy_is_the_real_one(site: Site, alice: Person) -> None:
+    site.client_of(alice)
+    policy = "JobRequirements = Queue.BOTsInQueue == 2 && Queue.JobsInQueue == 7"
+    bot = make_bot(site.conn, alice.id, jobs=3, policy=policy)
+    make_bot(site.conn, alice.id, jobs=4)
+    assert alice("GET", f"/api/v1/bots/{bot}").json["match"]["hosts_matching"] == 1
+
+
+@pytest.mark.parametrize("state", ["done", "cancelled"])
+def test_a_bot_that_has_ended_is_explained_too(
+    run: Run, site: Site, alice: Person, state: str
+) -> None:
+    add_host(site, alice, "alpha")
+    bot = big_bot(site, alice, state=state)
+    page = run("bot", "explain", bot).stdout
+    assert page.startswith(f"bot {bot}: the BOT is {state}: nothing of it waits to be sent\n")
+    assert "Host.Memory >= 9000: alpha has 8192" in page
+
+
+def test_the_page_says_what_rejects_and_how_to_relax_it(
+    run: Run, site: Site, alice: Person, tmp_path: Path
+) -> None:
+    add_host(site, alice, "alpha")
+    bot = big_bot(site, alice)
+    assert f"gridbot bot explain {bot}" in run("bot", "show", bot).stdout
+    page = run("bot", "explain", bot).stdout
+    assert "1. Host.Memory >= 8192 instead of Host.Memory >= 9000: 1 host more" in page
+    line = next(line for line in page.splitlines() if line.startswith("gridbot bot explain"))
+    first, second = line.split(" && ")
+    arguments, file = first.split(" > ")
+    (tmp_path / file).write_text(run(*arguments.split()[1:]).stdout)
+    assert run(*second.split()[1:]).exit_code == 0
+    assert "nothing is wrong: 1 host can run it" in run("bot", "explain", bot).stdout
+    assert "there is no change 2, only 1" in refused(
+        run("bot", "explain", big_bot(site, alice), "--change", 2)
+    )
+
+
+def test_a_resource_is_no_change_of_the_policy(run: Run, site: Site, alice: Person) -> None:
+    add_host(site, alice, "alpha")
+    manifest = Manifest("alice", ("p",), resources=Resources(memory_mb=9000)).text()
+    bot = make_bot(site.conn, alice.id, manifest=manifest)
+    assert "(submit again with --memory 8192)" in run("bot", "explain", bot).stdout
+    message = refused(run("bot", "explain", bot, "--change", 1))
+    assert message == "change 1 is no change of the policy: it takes a new submission"
+
+
+def test_explain_json_is_the_servers_document(run: Run, site: Site, alice: Person) -> None:
+    bot = big_bot(site, alice)
+    assert json.loads(run("bot", "explain", bot, "--json").stdout)["id"] == bot
+
+
+def test_several_policies_are_checked_at_once(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "good.ad").write_text("Rank = Host.Memory;\n")
+    (tmp_path / "doubtful.ad").write_text("Rank = Host.Memry;\n")
+    found = run("policy", "check", "good.ad", "doubtful.ad", "-", given="Rank = ;")
+    assert found.exit_code == 1
+    assert found.stdout == "good.ad: good\n"
+    assert "doubtful.ad:1:8: warning: Host.Memry is not published" in found.stderr
+    assert "standard input:1:8: error: expected an expression, found ';'" in found.stderr
+    assert run("policy", "check", "good.ad", "doubtful.ad").exit_code == 0
+    assert run("policy", "check", "doubtful.ad", "--strict").exit_code == 1
+    document = json.loads(run("policy", "check", "good.ad", "doubtful.ad", "--json").stdout)
+    findings = [item["findings"] for item in document["files"]]
+    assert (findings[0], findings[1][0]["severity"]) == ([], "warning")
+
+
+def test_an_expression_is_evaluated_on_this_machine_with_what_is_set(run: Run) -> None:
+    text = 'Host.Memory > 4096 && Host.OpSys == "plan9" && Tail && Job.Replica1.Host.ErrorRate < 1'
+    settings = (
+        "Host.Memory=8192",
+        "host.opsys=Plan9",
+        "Tail=true",
+        "Job.Replica1.Host.ErrorRate=0.5",
+    )
+    options = [option for setting in settings for option in ("--set", setting)]
+    document = json.loads(run("policy", "eval", text, *options, "--json").stdout)
+    assert document["values"][0]["value"] == "true"
+    lines = run("policy", "eval", text, "--set", "Host.Memory=1024").stdout.splitlines()
+    assert lines[0].split() == ["expression", "false"]
+    assert lines[2].split() == ["Host.Memory", ">", "4096", "false", "<-", "decides"]
+    assert lines[3].split() == ["Host.Memory", "1024"]
+
+
+def test_the_policies_of_a_file_are_evaluated_on_a_known_host(
+    run: Run, site: Site, alice: Person, tmp_path: Path
+) -> None:
+    number = add_host(site, alice, "alpha", Memory=7900)
+    (tmp_path / "p.ad").write_text("Big = Host.Memory > 8000; JobRequirements = Big;")
+    for name in ("alpha", str(number)):
+        lines = run("policy", "eval", "p.ad", "--host", name).stdout.splitlines()
+        assert lines[0].split() == ["JobRequirements", "false"]
+        assert ["Host.Memory", "7900"] in [line.split() for line in lines]
+    assert "there is no file and no host gamma; known: alpha" in refused(
+        run("policy", "eval", "1", "--host", "gamma")
+    )
+
+
+def test_a_bots_own_policy_is_evaluated_on_ads_from_files(
+    run: Run, site: Site, alice: Person, tmp_path: Path
+) -> None:
+    bot = big_bot(site, alice)
+    (tmp_path / "json.ad").write_text('{"Memory": 9000, "NumCpus": 4}')
+    (tmp_path / "classad.ad").write_text("[ Memory = 9 * 1000; NumCpus = 4 ]")
+    for file in ("json.ad", "classad.ad"):
+        found = json.loads(run("policy", "eval", "--bot", bot, "--host", file, "--json").stdout)
+        assert [(item["name"], item["value"]) for item in found["values"]][:3] == [
+            ("JobRequirements", "true"), ("Rank", "0"), ("Concurrency", "8"),
+        ]  # fmt: skip
+    assert (
+        json.loads(run("policy", "eval", "JobsTotal", "--bot", bot, "--json").stdout)["values"][0][
+            "value"
+        ]
+        == "5"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["1 +"], "line 1, column 4: expected an expression"),
+        (["Deadlin = 3"], "there is no policy Deadlin; did you mean Deadline?"),
+        (["none.ad"], "none.ad: No such file or directory"),
+        (
+            ["1", "--set", "Host.Memory"],
+            "'Host.Memory' is no setting; write it as Host.Memory=2048",
+        ),
+        (["1", "--set", "Grid.Name=x"], "Grid is none of Host, BOT, Queue and Job"),
+        (["1", "--set", "Speed=3"], "Speed is in no ad; write Host.Speed=… or BOT.Speed=…"),
+        (["1", "--host", "broken.ad"], "broken.ad: line 1, column "),
+        (["1", "--bot", "nobody"], "'nobody' is neither a file nor the number of a bot"),
+    ],
+)
+def test_what_cannot_be_evaluated_is_said(
+    run: Run, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    (tmp_path / "broken.ad").write_text("[ Memory = ")
+    found = run("policy", "eval", *arguments)
+    assert (found.exit_code, found.stdout) == (1, "")
+    assert message in found.stderr

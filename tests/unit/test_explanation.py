@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gridbot_client.protocol import Manifest, Resources
+from gridbot_policies import PolicySet
+from gridbot_policies.classad import record
+from gridbot_server.explanation import Standing, explanation
+from gridbot_server.match import Candidate, Demand, survey
+
+OWNER, OTHER = 1, 2
+_hosts = itertools.count(1)
+
+
+def host(name: str | None = "alpha", **ad: Any) -> Candidate:
+    own = {"NumCpus": 4, "Memory": 8000, "Disk": 100_000, "OpSys": "LINUX", "ErrorRate": 0.1}
+    return Candidate(next(_hosts), {"Name": name or "secret", **own, **ad}, OWNER, [], name)
+
+
+def demand(policy: str = "", tail: bool = False, **resources: int) -> Demand:
+    return Demand(
+        owner=OWNER,
+        owner_name="alice",
+        signed=False,
+        manifest=Manifest("alice", ("p",), resources=Resources(**resources)),
+        policies=PolicySet.parse(policy),
+        ad=record({"Tail": tail, "JobsLeft": 10}),
+        queue=record({"BOTsInQueue": 1, "JobsInQueue": 10}),
+    )
+
+
+def standing(**changes: Any) -> Standing:
+    return replace(Standing(7, "running", unsent=10, running=0, rivals=[]), **changes)
+
+
+def explained(wanted: Demand, *hosts: Candidate, **changes: Any) -> dict[str, Any]:
+    return explanation(wanted, hosts, standing(**changes))
+
+
+def counts(found: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    return {item["text"]: (item["rejects"], item["only"]) for item in found["conditions"]}
+
+
+def texts(policy: str, tail: bool) -> list[tuple[str, str | None]]:
+    nothing = host(ErrorRate=None, Memory=None, JobsToday=None)
+    conditions = explained(demand(policy, tail), nothing)["conditions"]
+    return [(item["text"], item["via"]) for item in conditions]
+
+
+def test_each_condition_tells_how_many_hosts_it_rejects_and_how_many_alone() -> None:
+    wanted = demand('JobRequirements = Host.Memory >= 9000 && Host.OpSys == "LINUX"', cpus=8)
+    found = explained(
+        wanted,
+        host(NumCpus=8), host(NumCpus=8), host(NumCpus=2),
+        host(NumCpus=8, OpSys="WINDOWS", Memory=9000), host(NumCpus=8, Memory=16_000),
+    )  # fmt: skip
+    assert (found["hosts_known"], found["hosts_matching"]) == (5, 1)
+    assert counts(found) == {
+        "Host.Memory >= 9000": (3, 2), 'Host.OpSys == "LINUX"': (1, 1), "8 CPUs": (1, 0),
+    }  # fmt: skip
+    assert found["conditions"][0]["values"] == [{"value": "8000", "hosts": 3}]
+
+
+@pytest.mark.parametrize(
+    ("tail", "expected"),
+    [
+        (False, [("Host.Memory > 1", None)]),
+        (True, [("Host.ErrorRate < 0.1", "Good"), ("Host.JobsToday > 0", "Good"),
+                ("Host.Memory > 1", None)]),
+    ],
+)  # fmt: skip
+def test_own_attributes_and_what_the_bot_decides_are_seen_through(
+    tail: bool, expected: list[tuple[str, str | None]]
+) -> None:
+    good = "Good = Host.ErrorRate < 0.1 && (Host.JobsToday > 0);"
+    for requirement in ("!Tail || Good", "Tail ? Good : true", "(Good || !BOT.Tail)"):
+        policy = f"{good} JobRequirements = ({requirement}) && Host.Memory > 1"
+        assert texts(policy, tail) == expected
+
+
+def test_the_nearest_miss_names_the_host_and_what_it_has() -> None:
+    wanted = demand("JobRequirements = Host.Memory >= 9000 && Host.ErrorRate < 0.05")
+    found = explained(wanted, host("far"), host("near", ErrorRate=0.01, Memory=8900))
+    assert found["nearest"][0] == {
+        "host": "near", "fails": [{"text": "Host.Memory >= 9000", "has": "8900"}],
+    }  # fmt: skip
+    assert [fail["has"] for fail in found["nearest"][1]["fails"]] == ["8000", "0.1"]
+
+
+def test_a_clause_that_compares_nothing_shows_the_attributes_that_it_read() -> None:
+    found = explained(demand('JobRequirements = regexp("^my", Host.Name)'), host("alpha"))
+    assert found["nearest"][0]["fails"] == [
+        {"text": 'regexp("^my", Host.Name)', "has": 'Host.Name = "alpha"'}
+    ]
+
+
+def test_relaxing_names_the_limits_at_which_one_half_and_all_would_pass() -> None:
+    policy = '// big\nJobRequirements = Host.Memory > 9000 && Host.OpSys == "LINUX";\nRank = 1;'
+    hosts = [host(Memory=memory) for memory in (8000, 4000, 2000, 1000)]
+    found = explained(demand(policy), *hosts, host(OpSys="WINDOWS", Memory=1))
+    assert [(item["text"], item["hosts"]) for item in found["changes"]] == [
+        ("Host.Memory >= 8000", 1), ("Host.Memory >= 4000", 2), ("Host.Memory >= 1000", 4),
+    ]  # fmt: skip
+    change = found["changes"][1]
+    assert change["policy"] == policy.replace("Host.Memory > 9000", "Host.Memory >= 4000")
+    assert explained(demand(change["policy"]), *hosts)["hosts_matching"] == change["hosts"]
+
+
+@pytest.mark.parametrize(
+    ("condition", "text"),
+    [
+        ("Host.ErrorRate < 0.1", "Host.ErrorRate <= 0.124"),
+        ("0.1 > Host.ErrorRate", "Host.ErrorRate <= 0.124"),
+        ("Host.Memory / 1000.0 >= 9", "Host.Memory / 1000.0 >= 8.12"),
+    ],
+)
+def test_a_limit_is_rounded_so_that_the_host_still_passes(condition: str, text: str) -> None:
+    known = host(ErrorRate=0.12345, Memory=8123)
+    change = explained(demand(f"JobRequirements = {condition}"), known)["changes"][0]
+    assert change["text"] == text
+    assert explained(demand(change["policy"]), known)["hosts_matching"] == 1
+
+
+def test_a_resource_is_relaxed_by_submitting_again() -> None:
+    change = explained(demand(memory_mb=9000), host())["changes"][0]
+    assert (change["text"], change["submit"], change["policy"]) == (
+        "8000 MB memory", "--memory 8000", None,
+    )  # fmt: skip
+
+
+def test_what_its_owner_can_change_is_named_first_where_two_reject_as_many() -> None:
+    stranger = replace(host(), owner=OTHER)
+    wanted = demand("JobRequirements = Host.Memory > 9000", cpus=8)
+    reason = survey([stranger], wanted).reason
+    assert reason == "the policy's condition Host.Memory > 9000 does not hold there (1 host)"
+    assert survey([stranger], demand(cpus=8)).reason.startswith("a job needs 8 CPUs")
+    assert "unsigned commands (1 host)" in survey([stranger], demand()).reason
+
+
+def test_of_several_clients_of_a_host_the_best_one_counts() -> None:
+    known = host()
+    stranger = replace(known, owner=OTHER)
+    assert survey([stranger, known], demand()).hosts_matching == 1
+    found = explained(demand(cpus=8), stranger, known)
+    assert counts(found) == {"8 CPUs": (1, 1)}
+
+
+def test_the_names_of_hidden_hosts_and_their_owners_are_not_shown() -> None:
+    hidden = replace(host(None, Owner="bob"), owner=OTHER)
+    policy = 'JobRequirements = Host.Name == "x" && Host.Owner == "y" && size(Host.Name) > 99'
+    found = explained(demand(policy), hidden)
+    assert "secret" not in str(found)
+    assert "bob" not in str(found)
+    assert found["nearest"][0]["host"] == f"host {hidden.host}"
+
+
+def test_a_requirement_that_only_fails_as_a_whole_is_named_as_a_whole() -> None:
+    numbers = f"Numbers = {{ {', '.join(['1'] * 450)} }};"
+    parts = " && ".join(f"sum(Numbers) > {n}" for n in range(30))
+    policy = f"{numbers} JobRequirements = Host.Memory > 1 && {parts}"
+    found = explained(demand(policy), host())
+    assert counts(found) == {"JobRequirements": (1, 1)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "hosts", "verdict"),
+    [
+        ({}, [host()], "nothing is wrong: 1 host can run it, and 1 may take a job"),
+        ({"state": "done"}, [host()], "the BOT is done: nothing of it waits to be sent"),
+        ({"state": "cancelled"}, [], "the BOT is cancelled"),
+        ({"state": "open"}, [host()], "the BOT is open: its submission has not been completed"),
+        ({}, [], "no known host can run it now: no client has asked for work in the last day"),
+        ({"unsent": 0, "running": 2}, [host()],
+         "nothing waits to be sent: 2 replicas in progress"),
+        ({}, [replace(host(), running=8), replace(host(), silent=True)],
+         "2 hosts can run it, but none is free: 1 hold as many replicas as Concurrency allows,"
+         " 1 have not asked"),
+        ({"rivals": [demand("Rank = 5")]}, [host()],
+         "1 host can run it, but none is free: 1 serve another BOT first, whose Rank is higher"),
+        ({"rivals": [demand("Rank = 5; JobRequirements = false")]}, [host()], "nothing is wrong"),
+    ],
+)  # fmt: skip
+def test_the_verdict_says_plainly_what_holds_the_bot_up(
+    changes: dict[str, Any], hosts: list[Candidate], verdict: str
+) -> None:
+    assert explained(demand(), *hosts, **changes)["verdict"].startswith(verdict)
+
+
+def test_what_takes_too_long_is_broken_off_and_says_so() -> None:
+    looks = iter([False, False, True, True])
+    found = explanation(
+        demand("JobRequirements = false"), [host() for _ in range(9)], standing(),
+        is_enough=lambda: next(looks),
+    )  # fmt: skip
+    assert (found["hosts_known"], found["hosts_left_out"]) == (2, True)
+
+
+def test_the_line_of_a_long_condition_is_short() -> None:
+    wanted = demand(f"JobRequirements = Host.Memory > 1{' + 1' * 100} + 9000")
+    assert len(survey([host()], wanted).reason) < 160
+
+
+def test_a_policy_of_many_alternatives_is_explained_soon_and_without_recursion() -> None:
+    policy = "JobRequirements = " + " || ".join(["(Tail && Host.Memory == 1)"] * 500)
+    found = explained(demand(policy), host())
+    assert found["conditions"][0]["rejects"] == 1

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gridbot.findings import finding_page
+from gridbot_policies.check import Finding, check
+from gridbot_policies.classad.nodes import walk
+from gridbot_policies.source import Source
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "policies" / "examples").glob("*.ad"))
+
+
+def only(text: str) -> Finding:
+    found = check(text)
+    assert len(found) == 1, found
+    return found[0]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_the_examples_give_no_reason_for_doubt(path: Path) -> None:
+    assert check(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "message"),
+    [
+        ("Rank = 1;\nDeadline = (2;\n", (2, 14), "expected ')', found ';'"),
+        ("JobRequirement = 1", (1, 1), "there is no policy JobRequirement; did you mean JobRequir"),
+        ("A = 1;\n  a = 2;", (2, 3), "a is defined twice, first in line 1"),
+        ("x = " + "1 + " * 5000 + "1", (1, 1), "the policy has "),
+    ],
+)
+def test_what_the_server_refuses_is_an_error_with_its_place(
+    text: str, place: tuple[int, int], message: str
+) -> None:
+    found = only(text)
+    assert (found.severity, (found.line, found.column)) == ("error", place)
+    assert found.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("Rank = Host.JobToday", 8, "Host.JobToday is not published; did you mean Host.JobsToday?"),
+        ("Rank = TARGET.Wings", 8, "TARGET.Wings is not published"),
+        ("Rank = Job.Replica1.Host.Memory", 8, "Job.Replica1.Host.Memory is not published"),
+        ("Rank = Job.Replica12.Ages", 8,
+         "Job.Replica12.Ages is not published; did you mean Job.Replica12.Age?"),
+        ("Rank = 1 + Queue.BotsInQeue", 12,
+         "Queue.BotsInQeue is not published; did you mean Queue.BOTsInQueue?"),
+        ("Rank = Memory", 8, "nothing is called Memory here; did you mean Host.Memory?"),
+        ("Rank = Jobleft", 8, "nothing is called Jobleft here; did you mean JobsLeft?"),
+        ("Fast = 1; Rank = Fats", 18, "nothing is called Fats here; did you mean Fast?"),
+        ("Rank = Zzz", 8, "nothing is called Zzz here, so it is undefined"),
+        ("Rank = Host.OpSys == 'LINUX' ? 1 : 0", 22,
+         "'LINUX' is the name of an attribute; a string is written \"LINUX\""),
+        ("Rank = regex(\"a\", Host.Name)", 8,
+         "there is no function regex(); did you mean regexp()?"),
+        ("Rank = frobnicate(1)", 8,
+         "there is no function frobnicate(); calling it is an error"),
+        ("Rank = regexp(\"a\")", 8,
+         "regexp() takes 2 to 3 arguments, not 1; calling it so is an error"),
+        ("Rank = regexp(\"(?=a)\", Host.Name) ? 1 : 0", 8,
+         "the pattern \"(?=a)\" is an error: it is not in RE2's syntax"),
+        ("Rank = size()", 8, "size() takes 1 argument, not 0; calling it so is an error"),
+        ("Rank = Host.Memory == \"8192\" ? 1 : 0", 8,
+         "Host.Memory is a number and \"8192\" is a string: an error to compare; write 8192"),
+        ("Rank = 5 < Host.OpSys ? 1 : 0", 8,
+         "Host.OpSys is a string and 5 is none: an error to compare; write \"5\""),
+        ("Rank = Tail =?= \"yes\" ? 1 : 0", 8,
+         "Tail is true or false and \"yes\" is a string: never equal"),
+        ("Rank = Host.Memory > 5 & Tail ? 1 : 0", 8,
+         "& works on the bits of whole numbers; conditions are joined with &&"),
+        ("ReplicationRequirements = Host.Memory > 1", 27, "ReplicationRequirements sees no Host"),
+        ("GridPolicy = Host.Memory > 1", 14, "GridPolicy sees no Host; the grid's ad is Grid"),
+        ("JobRequirements = Grid.Name == \"x\"", 19, "JobRequirements sees no Grid"),
+        ("JobRequirements = Tail && false", 27,
+         "JobRequirements can never hold: this part is always false"),
+        ("JobRequirements = 1 > 2", 19, "JobRequirements can never hold: it is always false"),
+        ("JobRequirements = \"true\"", 19,
+         "JobRequirements can never hold: it is always a string, no condition"),
+        ("Off = 0; JobRequirements = Tail && (Off && Tail)", 7,
+         "JobRequirements can never hold: this part is always 0"),
+        ("GridPolicy = undefined", 14, "GridPolicy can never hold: it is always undefined"),
+        ("JobRequirements = Host.Memory > 10 && Tail && 5 >= host.memory", 47,
+         "JobRequirements can never hold: no host has host.memory > 10 and host.memory <= 5"),
+        ("Concurrency = 1 - 1", 15, "Concurrency is always 0: no host would be given a job"),
+        ("Deadline = -1", 12, "Deadline is always -1: the default of 86400 s counts"),
+        ("Rank = \"high\"", 8, "Rank is always \"high\": it counts as 0"),
+    ],
+)  # fmt: skip
+def test_what_is_legal_but_hardly_meant_is_a_warning(text: str, column: int, message: str) -> None:
+    found = only(text)
+    assert (found.severity, found.line, found.column) == ("warning", 1, column)
+    assert found.message.startswith(message)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Mine = [ a = 3; b = a ].b; Rank = Mine",
+        "JobRequirements = Host.Memory >= 5 && Host.Memory <= 5",
+        "JobRequirements = Host.Memory > 1 && Host.Memory < 2",
+        "JobRequirements = time() > 5",
+        "ReplicationRequirements = false",
+        "Rank = CurrentTime + self.Concurrency + TARGET.Memory",
+        "JobRequirements = Host.Memory > 5.5 && Host.IsPilot == true && Host.OpSys == \"LINUX\"",
+        "Concurrency = Host.NumCpus - Host.NumCpus",
+        "Rank = 6 & 3",
+    ],
+)  # fmt: skip
+def test_what_can_be_meant_is_not_doubted(text: str) -> None:
+    assert check(text) == []
+
+
+def test_several_warnings_come_in_the_order_of_the_text() -> None:
+    text = "JobRequirements = Host.A1 > 3 &&\n  Host.B1 > 2;\nRank = Host.A1 + Host.A1"
+    places = [(found.line, found.column) for found in check(text)]
+    assert places == [(1, 19), (2, 3), (3, 8), (3, 18)]
+
+
+def test_every_node_of_the_examples_is_found_in_its_text() -> None:
+    for path in EXAMPLES:
+        source = Source.of_definitions(path.read_text())
+        for definition in source.definitions:
+            assert all(id(node) in source.spans for node in walk(definition.expression))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "- 5 + x.y.z[\"a\"  \"b\"] =?= { 1, f(2;3) } ?: [ a = 1;; b = 0.10 ; ]",
+        "a is b isnt 'c d' || !(.x) && ~-3 >>> 2",
+        "c ? absTime(\"2020-01-01\") : relTime(5) ? \"\\\"\" : -.5e3",
+    ],
+)  # fmt: skip
+def test_parts_are_shown_as_they_were_written(text: str) -> None:
+    source = Source.of_expression(text)
+    assert source.expression is not None
+    assert source.shown(source.expression) == text
+    assert all(source.shown(node) in text for node in walk(source.expression))
+
+
+def test_what_is_shown_has_neither_comments_nor_line_breaks() -> None:
+    source = Source.of_expression("Host.Memory // of this host\n  >= 0.10 /* a */ * 4")
+    assert source.expression is not None
+    assert source.shown(source.expression) == "Host.Memory >= 0.10 * 4"
+
+
+@pytest.mark.parametrize("width", [20, 40, 80])
+def test_a_finding_fits_the_terminal_and_its_caret_stands_under_the_place(width: int) -> None:
+    text = f"JobRequirements = {'Tail || ' * 30}\tHost.Memroy > 5;"
+    lines = finding_page("p.ad", only(text), width).splitlines()
+    caret = lines[-1].index("^")
+    assert lines[-2][caret:].startswith("Host.Memroy"[: width - caret])
+    assert max(map(len, lines[-2:])) <= width
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(st.text(alphabet="Host.Mem ory=!&|<>()[]{};:?\"'\\+-*/1290truefalsTail\n,", max_size=60))
+def test_any_text_can_be_checked(text: str) -> None:
+    for whole in (text, f"JobRequirements = {text}"):
+        lines = whole.count("\n") + 1
+        assert all(1 <= found.line <= lines for found in check(whole))
