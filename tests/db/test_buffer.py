@@ -20,7 +20,7 @@ from tests.factories import make_bot, make_client, make_lease, make_owner
 from gridbot_client.protocol import WHY, ReplicaId
 from gridbot_server import db
 from gridbot_server.db import Connection
-from gridbot_server.dispatch import buffer as buffer_module
+from gridbot_server.dispatch import memory as memory_module
 from gridbot_server.dispatch.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.dispatch.engine import application_name, liveness_path
 from gridbot_server.dispatch.layout import SLOT_BYTES, BotState, Item, Slot, SlotState
@@ -144,7 +144,7 @@ def _killer(write: int) -> Callable[[FrameType, str, Any], Any]:
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal left
-        if frame.f_code.co_filename != buffer_module.__file__:
+        if frame.f_code.co_filename != memory_module.__file__:
             return None
         if event == "line" and _writes(frame.f_lineno):
             left -= 1
@@ -156,7 +156,7 @@ def _killer(write: int) -> Callable[[FrameType, str, Any], Any]:
 
 
 def _writes(line: int) -> bool:
-    text = linecache.getline(buffer_module.__file__, line)
+    text = linecache.getline(memory_module.__file__, line)
     return ".pack_into(" in text or ("self._map[" in text and "] =" in text)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 MAGIC = b"GRIDBOT1"
 MAX_BOTS = 1024
@@ -12,6 +13,9 @@ NIL = -1  # no slot
 
 # magic, slots, slot_bytes, dirty, free_head, free_count, reserved
 HEADER = struct.Struct("=8sIIIiII")
+DIRTY_AT, FREE_AT = 16, 20
+NUMBER = struct.Struct("=i")
+FREE = struct.Struct("=ii")  # head and count of the free slots
 # machine, database: random names that tell one buffer's feeder and one database from another
 NAMES = struct.Struct("=32s64s")
 # fed_at, clients_active, inversions
@@ -22,6 +26,9 @@ PULSE_AT = 192
 
 # bot, version, fresh_head, fresh_tail, fresh_count, copy_head, copy_tail, copy_count, taken
 RING = struct.Struct("=qiiiiiiiq")
+VERSION_AT, FRESH_AT, COPIES_AT, TAKEN_AT = 8, 12, 24, 36
+QUEUE = struct.Struct("=iii")  # head, tail and count of one queue
+COUNT = struct.Struct("=q")
 # size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, turnaround,
 # segment, unclaimed
 STATE = struct.Struct("=qqqqqqiiddqq")
@@ -31,6 +38,8 @@ BOT_ID = struct.Struct(f"=q{BOT_BYTES - 8}x")  # the head of an entry; 0 in an e
 
 # state, generation, next, bot, seq, replica, round, why, body bytes, detail bytes, loaded_at
 SLOT = struct.Struct("=IIiqqiiIIId")
+NEXT_AT = 8
+MARK = struct.Struct("=IIi")  # a slot's state, generation and next
 SLOT_BYTES = 64
 NOT_HELD = 0xFFFFFFFF  # the body did not fit into the slot: read it from the database
 
@@ -60,8 +69,7 @@ class Item:
     detail: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(NamedTuple):
     """One slot's place and content; `body` is None when it must be read from the database."""
 
     number: int

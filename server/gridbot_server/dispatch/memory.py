@@ -1,0 +1,277 @@
+"""The scheduling buffer's file as memory: its header, an entry per BOT, and slots in queues.
+
+Nothing here locks: `buffer.py` does, and repairs what a killed process left half done.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from gridbot_server.dispatch.layout import (
+    BOT_BYTES,
+    BOT_ID,
+    COPIES_AT,
+    COUNT,
+    DIRTY_AT,
+    FREE,
+    FREE_AT,
+    FRESH_AT,
+    HEADER,
+    HEADER_BYTES,
+    MARK,
+    MAX_BOTS,
+    NAMES,
+    NAMES_AT,
+    NEXT_AT,
+    NIL,
+    NOT_HELD,
+    NUMBER,
+    PULSE,
+    PULSE_AT,
+    QUEUE,
+    RING,
+    SLOT,
+    SLOT_BYTES,
+    STATE,
+    STATE_AT,
+    TAKEN_AT,
+    VERSION_AT,
+    BotState,
+    Item,
+    Segment,
+    Slot,
+    SlotState,
+)
+
+_BOTS_AT = HEADER_BYTES
+_SLOTS_AT = _BOTS_AT + MAX_BOTS * BOT_BYTES
+_STATES = tuple(SlotState)
+
+
+def file_bytes(slots: int, slot_bytes: int) -> int:
+    """How long the file of a buffer is."""
+    return _SLOTS_AT + slots * slot_bytes
+
+
+class Memory:
+    """The mapped file.  A BOT's entry is named by its place, a slot by its number."""
+
+    def __init__(self, descriptor: int, size: int) -> None:
+        self._map = mmap.mmap(descriptor, size)
+        self.magic, slots, slot_bytes, *_ = HEADER.unpack_from(self._map)
+        self.slots, self.slot_bytes = int(slots), int(slot_bytes)
+        machine, database = NAMES.unpack_from(self._map, NAMES_AT)
+        with suppress(UnicodeDecodeError):  # not a buffer: its magic says so
+            self.machine: str = machine.rstrip(b"\0").decode()
+            self.database: str = database.rstrip(b"\0").decode()
+        self._places: dict[int, int] = {}
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._map.close()
+
+    # ------------------------------------------------------------------------ the header
+
+    @property
+    def dirty(self) -> bool:
+        """Whether somebody is in the middle of an operation, or died there."""
+        return bool(NUMBER.unpack_from(self._map, DIRTY_AT)[0])
+
+    @dirty.setter
+    def dirty(self, dirty: bool) -> None:
+        NUMBER.pack_into(self._map, DIRTY_AT, dirty)
+
+    @property
+    def room(self) -> int:
+        """Free slots."""
+        return int(FREE.unpack_from(self._map, FREE_AT)[1])
+
+    @property
+    def pulse(self) -> tuple[float, int, int]:
+        """When the feeder last passed (monotonic seconds), clients seen lately, inversions."""
+        fed_at, clients, inversions = PULSE.unpack_from(self._map, PULSE_AT)
+        return fed_at, clients, inversions
+
+    @pulse.setter
+    def pulse(self, pulse: tuple[float, int, int]) -> None:
+        PULSE.pack_into(self._map, PULSE_AT, *pulse)
+
+    # ----------------------------------------------------------------------- BOT entries
+
+    def used_places(self) -> Iterator[int]:
+        """The entries that describe a BOT."""
+        # All at once: this runs at every host request, and most entries are empty.
+        entries = BOT_ID.iter_unpack(self._map[_BOTS_AT:_SLOTS_AT])
+        return (_BOTS_AT + index * BOT_BYTES for index, (bot,) in enumerate(entries) if bot)
+
+    def bot_at(self, place: int) -> int:
+        """The BOT that an entry describes, or 0."""
+        return int(COUNT.unpack_from(self._map, place)[0])
+
+    def place(self, bot: int) -> int | None:
+        """Where the BOT's entry is, if it has one."""
+        place = self._places.get(bot)
+        if place is not None and self.bot_at(place) == bot:
+            return place
+        self._places = {self.bot_at(used): used for used in self.used_places()}
+        return self._places.get(bot)
+
+    def add_bot(self, bot: int) -> int:
+        """Make an entry for a BOT; return its place."""
+        places = (_BOTS_AT + index * BOT_BYTES for index in range(MAX_BOTS))
+        place = next(place for place in places if not self.bot_at(place))
+        RING.pack_into(self._map, place, bot, 0, NIL, NIL, 0, NIL, NIL, 0, 0)
+        return place
+
+    def remove_bot(self, place: int) -> None:
+        """Drop an entry; the slots in its queues become free."""
+        for fresh in (True, False):
+            self.free(list(self.walk(place, fresh=fresh)))
+        RING.pack_into(self._map, place, 0, 0, NIL, NIL, 0, NIL, NIL, 0, 0)
+
+    def write_state(self, place: int, state: BotState) -> None:
+        """Keep what the feeder knows of a BOT."""
+        NUMBER.pack_into(self._map, place + VERSION_AT, state.version)
+        turnaround = math.nan if state.mean_turnaround is None else state.mean_turnaround
+        STATE.pack_into(
+            self._map, place + STATE_AT, state.size, state.fresh_unsent, state.copies_unsent,
+            state.running, state.done, state.failed, state.tail, state.owner, state.created_at,
+            turnaround, state.segment, state.unclaimed,
+        )  # fmt: skip
+
+    def segment(self, place: int) -> Segment:
+        """What an entry says."""
+        bot, version, _, _, fresh, _, _, copies, taken = RING.unpack_from(self._map, place)
+        (
+            size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, mean,
+            share, unclaimed,
+        ) = STATE.unpack_from(self._map, place + STATE_AT)  # fmt: skip
+        state = BotState(
+            bot, version, owner, size, fresh_unsent, copies_unsent, running, done, failed,
+            bool(tail), created_at, None if math.isnan(mean) else mean, share,
+            unclaimed,
+        )  # fmt: skip
+        return Segment(state, fresh, copies, taken)
+
+    def count_taken(self, place: int, count: int) -> None:
+        """Note that slots of a BOT were taken."""
+        taken = COUNT.unpack_from(self._map, place + TAKEN_AT)[0]
+        COUNT.pack_into(self._map, place + TAKEN_AT, taken + count)
+
+    # ----------------------------------------------------------------------------- slots
+
+    def slot(self, number: int, body: bool = True) -> Slot:
+        """A slot's content; without its body, which may be long, unless that is asked for."""
+        at = _SLOTS_AT + number * self.slot_bytes
+        state, generation, _, bot, seq, replica, round_, why, length, extra, loaded_at = (
+            SLOT.unpack_from(self._map, at)
+        )
+        start = at + SLOT_BYTES
+        held = 0 if length == NOT_HELD else length
+        content = self._map[start : start + held] if body and length != NOT_HELD else None
+        detail = self._map[start + held : start + held + extra]
+        return Slot(
+            number, _STATES[state], generation, bot, seq, replica, round_, why, loaded_at,
+            content, detail,
+        )  # fmt: skip
+
+    def write_item(self, number: int, item: Item, now: float) -> None:
+        """Fill a slot; it is ready then, but in no queue."""
+        at = _SLOTS_AT + number * self.slot_bytes
+        room = self.slot_bytes - SLOT_BYTES - len(item.detail)
+        if room < 0:
+            raise ValueError(f"{len(item.detail)} bytes of detail do not fit into a slot")
+        held = item.body if len(item.body) <= room else b""
+        length = len(held) if held else NOT_HELD
+        start = at + SLOT_BYTES
+        self._map[start : start + len(held)] = held
+        self._map[start + len(held) : start + len(held) + len(item.detail)] = item.detail
+        SLOT.pack_into(
+            self._map, at, SlotState.READY, 0, NIL, item.bot, item.seq, item.replica, item.round,
+            item.why, length, len(item.detail), now,
+        )  # fmt: skip
+
+    def mark(self, number: int, state: SlotState, generation: int = 0, to: int = NIL) -> None:
+        """Set a slot's state, whose it is, and the slot behind it."""
+        MARK.pack_into(self._map, _SLOTS_AT + number * self.slot_bytes, state, generation, to)
+
+    def _next(self, number: int) -> int:
+        at = _SLOTS_AT + number * self.slot_bytes + NEXT_AT
+        return int(NUMBER.unpack_from(self._map, at)[0])
+
+    def _link(self, number: int, to: int) -> None:
+        NUMBER.pack_into(self._map, _SLOTS_AT + number * self.slot_bytes + NEXT_AT, to)
+
+    # ---------------------------------------------------------------------------- queues
+
+    def free(self, numbers: Iterable[int]) -> None:
+        """Add slots to the free ones."""
+        head, count = FREE.unpack_from(self._map, FREE_AT)
+        for number in numbers:
+            self.mark(number, SlotState.FREE, to=head)
+            head, count = number, count + 1
+        FREE.pack_into(self._map, FREE_AT, head, count)
+
+    def pop_free(self) -> int:
+        """Take a slot off the free ones; NIL when there is none."""
+        head, count = FREE.unpack_from(self._map, FREE_AT)
+        if head != NIL:
+            FREE.pack_into(self._map, FREE_AT, self._next(head), count - 1)
+        return int(head)
+
+    def forget_queues(self) -> None:
+        """Empty all queues and the free ones, for somebody who fills them anew."""
+        self._places.clear()
+        FREE.pack_into(self._map, FREE_AT, NIL, 0)
+        for place in self.used_places():
+            self._set_queue(place, True, NIL, NIL, 0)
+            self._set_queue(place, False, NIL, NIL, 0)
+
+    def _queue(self, place: int, fresh: bool) -> tuple[int, int, int]:
+        head, tail, count = QUEUE.unpack_from(self._map, place + (FRESH_AT if fresh else COPIES_AT))
+        return head, tail, count
+
+    def _set_queue(self, place: int, fresh: bool, head: int, tail: int, count: int) -> None:
+        at = place + (FRESH_AT if fresh else COPIES_AT)
+        QUEUE.pack_into(self._map, at, head, tail, count)
+
+    def push(self, place: int, number: int, *, fresh: bool, front: bool = False) -> None:
+        """Put a slot at the end of a queue, or in front of it."""
+        head, tail, count = self._queue(place, fresh)
+        if count == 0:
+            self._link(number, NIL)
+            self._set_queue(place, fresh, number, number, 1)
+        elif front:
+            self._link(number, head)
+            self._set_queue(place, fresh, number, tail, count + 1)
+        else:
+            self._link(number, NIL)
+            self._link(tail, number)
+            self._set_queue(place, fresh, head, number, count + 1)
+
+    def pop(self, place: int, most: int, *, fresh: bool) -> list[int]:
+        """Take up to `most` slots off the front of a queue."""
+        head, tail, count = self._queue(place, fresh)
+        numbers = []
+        for _ in range(min(most, count)):
+            numbers.append(head)
+            head = self._next(head)
+        self._set_queue(place, fresh, head, tail, count - len(numbers))
+        return numbers
+
+    def walk(self, place: int, *, fresh: bool) -> Iterator[int]:
+        """The slots of a queue, in order."""
+        number, _, count = self._queue(place, fresh)
+        for _ in range(count):
+            following = self._next(number)
+            yield number
+            number = following
+
+    def keep(self, place: int, numbers: Iterable[int], *, fresh: bool) -> None:
+        """Let a queue consist of these slots only."""
+        self._set_queue(place, fresh, NIL, NIL, 0)
+        for number in numbers:
+            self.push(place, number, fresh=fresh)
