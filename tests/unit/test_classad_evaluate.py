@@ -199,10 +199,12 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_text_ends_as_an_error_within_its_budget(text: str) -> None:
-    expression = parse(text)
-    begun = time.process_time()
-    assert evaluate(expression, record({"a": {}})) is ERROR
-    assert time.process_time() - begun < 0.05
+    expression, spent = parse(text), []
+    for _ in range(3):  # the collector may run in one of them, for the whole process
+        begun = time.process_time()
+        assert evaluate(expression, record({"a": {}})) is ERROR
+        spent.append(time.process_time() - begun)
+    assert min(spent) < 0.05
 
 
 def test_backtracking_patterns_take_linear_time() -> None:

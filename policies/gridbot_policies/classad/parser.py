@@ -41,6 +41,19 @@ def parse(text: str, *, strict: bool = False, max_bytes: int = MAX_TEXT_BYTES) -
     return _Parser(text, tokens(text, strict=strict), strict).whole("end")
 
 
+def parse_for_eval(text: str, *, strict: bool = False, max_bytes: int = MAX_TEXT_BYTES) -> Node:
+    """Return what `eval` evaluates: as `parse`, but what follows `c ? a : b` is ignored.
+
+    That is HTCondor's way. Raises ParseError.
+    """
+    check_size(text, max_bytes)
+    parser = _Parser(text, tokens(text, strict=strict), strict)
+    node = parser.whole("beginning")
+    if parser.token.kind != "end" and not isinstance(node, nodes.Conditional):
+        raise parser.error("an operator or the end")
+    return node
+
+
 def parse_definitions(
     text: str, *, strict: bool = False, max_bytes: int = MAX_TEXT_BYTES
 ) -> tuple[Definition, ...]:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from enum import Enum
+from typing import NamedTuple
 
 from gridbot_policies.classad import nodes
 from gridbot_policies.classad.grammar import (
@@ -33,14 +34,27 @@ from gridbot_policies.classad.values import (
 class Spelling(Enum):
     """How a text is written.
 
-    EXACT reads back as the same value. HTCONDOR is to the letter what `string()` and
-    `unparse()` give there, which loses the last digit of some reals and the quotes of some names.
-    OLD is one line of an ad in old syntax.
+    EXACT reads back as the same value. HTCONDOR is to the letter what `string()` gives there,
+    which loses the last digit of some reals and the quotes of some names; PRETTY is what
+    `unparse()` gives, with lists and ads over several lines. OLD is one line of old syntax.
     """
 
     EXACT = "exact"
     HTCONDOR = "htcondor"
+    PRETTY = "pretty"
     OLD = "old"
+
+    @property
+    def is_htcondors(self) -> bool:
+        """Whether it follows HTCondor even where that does not read back."""
+        return self in (Spelling.HTCONDOR, Spelling.PRETTY)
+
+
+class _Break(NamedTuple):
+    """A new line in a pretty text, and how much deeper it and what follows it are indented."""
+
+    this: int = 0
+    rest: int = 0
 
 
 def unparse(thing: Node | Value) -> str:
@@ -48,7 +62,7 @@ def unparse(thing: Node | Value) -> str:
     return "".join(pieces(thing, Spelling.EXACT))
 
 
-Parts = list[Node | Value | list[str]]
+Parts = list[Node | Value | list[str] | _Break]
 
 
 def pieces(thing: Node | Value, spelling: Spelling = Spelling.HTCONDOR) -> Iterator[str]:
@@ -56,14 +70,19 @@ def pieces(thing: Node | Value, spelling: Spelling = Spelling.HTCONDOR) -> Itera
     # A stack of our own: trees may be deeper than Python recurses. Text to be shown
     # as it is goes in a list, to tell it from a string value.
     waiting: Parts = [thing]
+    indent = 0
     while waiting:
         part = waiting.pop()
         if isinstance(part, list):
             yield from part
+        elif isinstance(part, _Break):
+            indent += part.this
+            yield "\n" + " " * indent
+            indent += part.rest
         elif isinstance(part, Node):
             waiting.extend(reversed(_of_node(part, spelling)))
         elif isinstance(part, ListValue):
-            waiting.extend(reversed(_list(part.items)))
+            waiting.extend(reversed(_list(part.items, spelling)))
         elif isinstance(part, Record):
             waiting.extend(reversed(_record(attributes(part), spelling)))
         else:
@@ -103,7 +122,7 @@ def _of_node(node: Node, spelling: Spelling) -> Parts:
         case nodes.Call(function, arguments):
             return [[_member(function, spelling), "("], *_arguments(function, arguments), [")"]]
         case nodes.ListNode(items):
-            return _list(items)
+            return _list(items, spelling)
         case nodes.RecordNode():
             return _record(attributes(node), spelling)
         case _:
@@ -169,20 +188,28 @@ def _separated(items: Iterable[Node | Value]) -> Parts:
     return parts[1:]
 
 
-def _list(items: Iterable[Node | Value]) -> Parts:
-    return [["{ "], *_separated(items), [" }"]]
+def _list(items: Iterable[Node | Value], spelling: Spelling) -> Parts:
+    if spelling is not Spelling.PRETTY:
+        return [["{ "], *_separated(items), [" }"]]
+    parts: Parts = []
+    for item in items:
+        parts += [[","], _Break(), item]
+    return [_Break(3, 3), ["{"], *parts[1:], _Break(-3, -3), ["}"]]
 
 
 def _record(items: Iterable[tuple[str, Node | Value]], spelling: Spelling) -> Parts:
     parts: Parts = []
+    gap: Parts = [_Break()] if spelling is Spelling.PRETTY else []
     for name, value in items:
-        parts += [[f"{'; ' if parts else ''}{quoted_name(name, spelling)} = "], value]
-    return [["[ "], *parts, [" ]"]]
+        parts += [["; "], *gap, [f"{quoted_name(name, spelling)} = "], value]
+    if spelling is Spelling.PRETTY:
+        return [_Break(4, 4), ["["], *parts[1:], _Break(-4, -4), ["]"]]
+    return [["[ "], *parts[1:], [" ]"]]
 
 
 def quoted_name(name: str, spelling: Spelling = Spelling.EXACT) -> str:
     """Return the name, in quotes if it could not stand bare."""
-    reserved = _QUOTED_BY_HTCONDOR if spelling is Spelling.HTCONDOR else RESERVED
+    reserved = _QUOTED_BY_HTCONDOR if spelling.is_htcondors else RESERVED
     if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) and name.lower() not in reserved:
         return name
     return _quoted(name, "'", spelling)
@@ -193,7 +220,7 @@ _QUOTED_BY_HTCONDOR = RESERVED | {"parent"}
 
 def _member(name: str, spelling: Spelling) -> str:
     """Return a name behind a dot or before arguments, which HTCondor forgets to quote."""
-    return name if spelling is Spelling.HTCONDOR else quoted_name(name, spelling)
+    return name if spelling.is_htcondors else quoted_name(name, spelling)
 
 
 def _scalar(
@@ -210,10 +237,16 @@ def _scalar(
             return _real(value, spelling)
         case str():
             return _quoted(value, '"', spelling)
-        case AbsTime():
-            return f'absTime("{moment(value)}")'
+        case AbsTime(seconds, offset):
+            text = moment(value)
+            # Seconds alone are no literal, and a literal's offset has whole minutes.
+            exact = spelling is not Spelling.EXACT or ("T" in text and offset % 60 == 0)
+            return f'absTime("{text}")' if exact else f"absTime({seconds},{offset})"
         case RelTime(seconds):
-            return f'relTime("{span(seconds)}")'
+            exact = spelling is not Spelling.EXACT or (seconds.is_integer() and seconds != 0)
+            return (
+                f'relTime("{span(seconds)}")' if exact else f"relTime({_real(seconds, spelling)})"
+            )
 
 
 def _real(value: float, spelling: Spelling) -> str:
@@ -260,16 +293,16 @@ def _escape(match: re.Match[str]) -> str:
 
 def moment(time: AbsTime) -> str:
     """Return `2020-01-02T03:04:05+05:30`, in the offset that the time carries."""
-    if not -86400 < time.offset < 86400:
-        return f"{time.seconds}"
-    zone = timezone(timedelta(seconds=time.offset))
     try:
-        shown = datetime.fromtimestamp(0, zone) + timedelta(seconds=time.seconds)
+        shown = _EPOCH + timedelta(seconds=time.seconds + time.offset)
     except OverflowError:  # a year that the calendar has no room for
         return f"{time.seconds}"
     sign = "+" if time.offset > 0 else "-"  # HTCondor shows UTC as -00:00
     minutes = abs(time.offset) // 60
-    return f"{shown:%Y-%m-%dT%H:%M:%S}{sign}{minutes // 60:02}:{minutes % 60:02}"
+    return f"{shown.isoformat()}{sign}{minutes // 60:02}:{minutes % 60:02}"
+
+
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001  # with the offset added, it is the time of day there
 
 
 def span(seconds: float) -> str:
@@ -278,9 +311,8 @@ def span(seconds: float) -> str:
         return str(seconds)
     sign, left = "-" if seconds < 0 else "", abs(seconds)
     whole = int(left)
-    fraction = f"{left - whole:g}"[1:] if left != whole else ""
     days, hours, minutes = whole // 86400, whole // 3600 % 24, whole // 60 % 60
-    tail = f"{whole % 60:02}{fraction}"
+    tail = f"{whole % 60:02}" if left - whole < 1e-6 else f"{whole % 60 + left - whole:g}"
     if days:
         return f"{sign}{days}+{hours:02}:{minutes:02}:{tail}"
     if hours:

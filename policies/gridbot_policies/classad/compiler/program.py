@@ -38,6 +38,7 @@ _OF_ELEMENTS = frozenset(
 _MAX_LOOPS = 15  # Python allows 20 inside each other
 _MAX_NESTING = 60
 _MAX_STEPS = DEFAULT_LIMITS.steps
+_MAX_LINES = 2000  # Python takes some ten microseconds to compile one, while requests wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Program:
         code = Code(self.namespace)
         body = _Body(self, code)
         result = code.settled(body.term(raw if isinstance(raw, Node) else nodes.Constant(raw)))
-        if body.steps > _MAX_STEPS:
+        if body.steps > _MAX_STEPS or len(self.source) + len(code.lines) > _MAX_LINES:
             raise NotCompilable
         self.source += [
             f"def {name}(ads):",
@@ -187,9 +188,9 @@ class _Body:
             return self._bare_name(key)
         if key in _SPECIAL or key == "currenttime":
             raise NotCompilable
-        mark = (base, key)
+        holder = self.term(base)
+        mark = ("select", holder.text, key)
         if mark not in self.code.known:
-            holder = self.term(base)
             name = self.code.reference(key)
             self.code.known[mark] = self.code.assign(f"SELECT({holder.text}, {name})", ANY)
         return self.code.known[mark]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -90,19 +91,25 @@ def text_of(call: Call, value: Value) -> str | Absent:
 
 
 _REAL = re.compile(
-    r"[ \t\n\v\f\r]*([-+]?(?:inf(?:inity)?|nan|0x[0-9a-f]+|[0-9]+\.?[0-9]*(?:e[-+]?[0-9]+)?"
-    r"|\.[0-9]+(?:e[-+]?[0-9]+)?))",
+    r"[ \t\n\v\f\r]*([-+]?(?:inf(?:inity)?|nan"
+    r"|0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[-+]?[0-9]+)?"
+    r"|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?))",
     re.IGNORECASE,
 )
 
 
 def real_of_text(text: str) -> float | None:
     """Return the number that `text` begins with, as C's strtod reads it."""
-    match = _REAL.match(text[:1000])
+    match = _REAL.match(text)
     if match is None:
         return None
     digits = match[1]
-    return float.fromhex(digits) if "0x" in digits.lower() else float(digits)
+    if "x" not in digits.lower():
+        return float(digits)
+    try:
+        return float.fromhex(digits)
+    except OverflowError:
+        return -math.inf if digits[0] == "-" else math.inf
 
 
 def real_of(value: Value) -> float | Absent:
@@ -116,7 +123,7 @@ def real_of(value: Value) -> float | Absent:
             number = real_of_text(value)
             return ERROR if number is None else number
         case AbsTime(seconds) | RelTime(seconds):
-            return float(seconds)
+            return float(whole(seconds))
         case _:
             return ERROR
 
@@ -124,6 +131,13 @@ def real_of(value: Value) -> float | Absent:
 def whole(number: float) -> int:
     """Return `number` cut to an integer; what does not fit 64 bits gives the smallest one."""
     return int(number) if INT_MIN <= number < INT_MAX else INT_MIN
+
+
+def int32(number: float) -> int:
+    """Return what C's int makes of a number: an integer's last 32 bits; a real cut, if it fits."""
+    if isinstance(number, int):
+        return (number + 2**31) % 2**32 - 2**31
+    return int(number) if -(2**31) <= number < 2**31 else -(2**31)
 
 
 def is_int(value: Any) -> bool:

@@ -17,8 +17,8 @@ from gridbot_policies.classad.functions.call import (
 from gridbot_policies.classad.lexer import ParseError
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.operators import truth
-from gridbot_policies.classad.parser import parse
-from gridbot_policies.classad.unparse import pieces
+from gridbot_policies.classad.parser import parse_for_eval
+from gridbot_policies.classad.unparse import Spelling, pieces
 from gridbot_policies.classad.values import (
     ERROR,
     UNDEFINED,
@@ -52,7 +52,7 @@ def _eval(call: Call, value: Value) -> Value:
     try:
         # Three characters cost the parser about what a step costs the evaluator.
         call.spend(len(text) // 3)
-        return call.evaluate(parse(text, strict=call.strict))
+        return call.evaluate(parse_for_eval(text, strict=call.strict))
     except ParseError:
         return ERROR
 
@@ -64,7 +64,7 @@ def _unparse(call: Call, node: Node) -> Value:
     key = fold(node.name)
     if isinstance(node, nodes.Selection) or call.scope is None or key not in call.scope.attributes:
         return ""
-    return call.text(pieces(call.scope.attributes[key]))
+    return call.text(pieces(call.scope.attributes[key], Spelling.PRETTY))
 
 
 @eager(1)
