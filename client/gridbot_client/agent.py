@@ -12,6 +12,8 @@ from gridbot_client.protocol import ReplicaId, Resources
 WANT_PER_CPU = 32
 # Beyond this the client takes nothing new: its uploads or reports do not get through.
 MOST_HELD = 2000
+# How often a client looks whether its owner lets it ask for work again.
+LOOK_AGAIN_SECONDS = 60.0
 
 
 class Stage(StrEnum):
@@ -68,6 +70,15 @@ def wanted(items: Sequence[Item], room: Room) -> int:
     if sum(item.resources.cpus for item in _of(items, Stage.WAITING)) >= room.cpus:
         return 0
     return max(0, WANT_PER_CPU * room.cpus - len(_of(items, Stage.UPLOADING)))
+
+
+def next_request_seconds(asked_seconds: float, *, may_ask: bool) -> float:
+    """Seconds until the next request: what the server asked for, unless that is in vain.
+
+    It expects one that asked for nothing to be about to want more; a client whose owner
+    refuses work is not.
+    """
+    return asked_seconds if may_ask else max(asked_seconds, LOOK_AGAIN_SECONDS)
 
 
 def request_in(items: Sequence[Item], ask_at: float, blocked_until: float, now: float) -> float:

@@ -20,11 +20,13 @@ from gridbot_client import hostinfo, joining
 from gridbot_client.backoff import Backoff
 from gridbot_client.client import Client, Options, Revoked
 from gridbot_client.discovery import Endpoint, NoServer, data_directory, find_server
+from gridbot_client.permission import UnreadablePolicy, read_policy, read_policy_file
 from gridbot_client.progress import Progress
 from gridbot_client.runner import forbid_core_dumps
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder, FolderBusy, Identity
 from gridbot_client.transport import NotOurServer, ServerAway, TransportError
+from gridbot_policies.owner import OwnerPolicy
 
 _LOG_BYTES = 4 << 20
 _GOOD_WORDS = "the client goes on where it was when it is started again"
@@ -73,6 +75,16 @@ def join(
 @click.option("--cpus", type=click.IntRange(1), help="Use that many CPUs; default all.")
 @click.option("--memory", type=click.IntRange(1), metavar="MB", help="Use that much memory.")
 @accept_option
+@click.option(
+    "--requirements",
+    metavar="EXPR",
+    help="Ask for work only where this ClassAd expression holds; kept, '' removes it. What"
+    " is here already runs to its end.",
+)
+@click.option(
+    "--policy", type=click.Path(path_type=Path), metavar="FILE",
+    help="The same from a file that defines Requirements and what it uses.",
+)  # fmt: skip
 @click.option("--once", is_flag=True, help="One round: ask, run what came, report, exit.")
 @click.option(
     "--exit-when-idle", type=click.FloatRange(0), metavar="SECONDS",
@@ -82,23 +94,28 @@ def join(
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def run(
     data: Path | None, server: str | None, key_file: Path | None, cpus: int | None,
-    memory: int | None, accepts: tuple[str, ...], once: bool, exit_when_idle: float | None,
-    pilot: bool, quiet: bool,
+    memory: int | None, accepts: tuple[str, ...], requirements: str | None, policy: Path | None,
+    once: bool, exit_when_idle: float | None, pilot: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Run work until interrupted; joins first if need be."""
-    options = Options(
-        room=hostinfo.room(cpus, memory), is_pilot=pilot, once=once, exit_when_idle=exit_when_idle
-    )
     folder = _folder(data)
     try:
+        owner_policy = _owner_policy(folder, requirements, policy)
+        options = Options(
+            room=hostinfo.room(cpus, memory), is_pilot=pilot, once=once,
+            exit_when_idle=exit_when_idle, policy=owner_policy,
+        )  # fmt: skip
         forbid_core_dumps()
         signal.signal(signal.SIGTERM, _interrupt)
         with folder.lock():
+            folder.save_policy(owner_policy.text if owner_policy else "")
             if sys.stdin.isatty():  # somebody started this by hand, and not in step with others
                 folder.save_backoff(Backoff())
             progress = Progress(_writer(folder, quiet), time.monotonic)
             _run(folder, server, key_file, accepts, options, progress)
-    except (NoServer, FolderBusy, joining.JoinError, Revoked, TransportError) as error:
+    except (
+        NoServer, FolderBusy, joining.JoinError, Revoked, TransportError, UnreadablePolicy,
+    ) as error:  # fmt: skip
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
         if not quiet:
@@ -136,7 +153,7 @@ def _run(
     folder: Folder, server: str | None, key_file: Path | None, accepts: tuple[str, ...],
     options: Options, progress: Progress,
 ) -> None:  # fmt: skip
-    host = hostinfo.attributes(options.room, folder.path, options.is_pilot)
+    host = hostinfo.attributes(options.room, folder.path, options.is_pilot, options.policy)
     identity = folder.identity()
     if identity is None:
         endpoint = find_server(server, key_file)
@@ -154,6 +171,30 @@ def _run(
         progress.say(f"working for {identity.url} as {identity.owner}, client {identity.client}")
     rejoin = _rejoiner(folder, identity, key_file, host)
     Client(folder, identity, options, progress, rejoin).run()
+
+
+def _owner_policy(
+    folder: Folder, requirements: str | None, file: Path | None
+) -> OwnerPolicy | None:
+    """The policy that was given now, else the one that is kept."""
+    if requirements is not None and file is not None:
+        raise click.UsageError("give --requirements or --policy, not both")
+    if file is not None:
+        found = read_policy_file(file)
+    elif requirements is None:
+        return _kept_policy(folder)
+    elif requirements.strip():
+        found = read_policy(requirements, "--requirements")
+    else:
+        return None
+    for warning in found.warnings():
+        click.echo(f"warning: {warning}", err=True)
+    return found
+
+
+def _kept_policy(folder: Folder) -> OwnerPolicy | None:
+    text = folder.policy()
+    return read_policy(text, str(folder.policy_path)) if text else None
 
 
 def _join_patiently(

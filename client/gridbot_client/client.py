@@ -7,7 +7,7 @@ import binascii
 import random
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gridbot_client import agent, hostinfo, joining
@@ -16,6 +16,7 @@ from gridbot_client.backoff import REVOKED_SECONDS, Backoff, poll_seconds
 from gridbot_client.cache import Cache
 from gridbot_client.execution import Executor
 from gridbot_client.manifests import Manifests
+from gridbot_client.permission import Permission
 from gridbot_client.processes import Census
 from gridbot_client.progress import Progress
 from gridbot_client.protocol import (
@@ -30,6 +31,7 @@ from gridbot_client.runner import Runner, plain
 from gridbot_client.slots import since_boot
 from gridbot_client.storage import Folder, Identity
 from gridbot_client.transport import Refused, Transport, TransportError
+from gridbot_policies.owner import OwnerPolicy
 
 LEAST_POLL_SECONDS = 0.1
 _LOOK_SECONDS = 1.0  # how often the pause flag is looked at
@@ -49,6 +51,7 @@ class Options:
     once: bool = False
     exit_when_idle: float | None = None  # seconds
     cache_bytes: int = 10 << 30
+    policy: OwnerPolicy | None = None
 
     @property
     def is_temporary(self) -> bool:
@@ -71,6 +74,7 @@ class Client:
         self._progress = progress
         self._rejoin = rejoin
         self._use(identity)
+        self._permission = Permission(options.policy, folder, progress)
         self._census = Census()
         cache = Cache(folder.cache, options.cache_bytes)
         executor = Executor(Runner(plain, self._census), cache, self._connect)
@@ -133,7 +137,7 @@ class Client:
         try:
             if not self._is_introduced:
                 self._introduce()
-            self._pending = request = self._pending or self._new_request()
+            self._pending = request = self._next_request()
             reply = decode_reply(self._transport.rpc(self._folder.save_request(request)))
             self._manifests.take_in(reply.manifests)
         except Refused as error:
@@ -142,7 +146,10 @@ class Client:
             self._failed(error)
         else:
             self._succeeded()
-            poll = poll_seconds(reply.next_request_seconds, random.random())  # noqa: S311
+            asked = agent.next_request_seconds(
+                reply.next_request_seconds, may_ask=self._permission.is_given
+            )
+            poll = poll_seconds(asked, random.random())  # noqa: S311
             self._ask_at = since_boot() + max(LEAST_POLL_SECONDS, poll)
             self._is_draining = self._is_draining or self._options.once
             self._replicas.take_in(request.reports, reply, self._manifests)
@@ -159,14 +166,32 @@ class Client:
             self._use(identity)
         self._is_introduced = True
 
-    def _new_request(self) -> WorkRequest:
+    def _next_request(self) -> WorkRequest:
+        """The request that was not answered, or a new one.
+
+        One that asked for work is made anew where the owner's policy does not hold any more or
+        is another one; what the server had granted it comes with the answer all the same.
+        """
+        now = time.time()
+        host = {**self._attributes(), **hostinfo.live_attributes(now)}
+        self._permission.judge(host, now)
+        pending = self._pending
+        if pending is None:
+            return self._new_request(host)
+        is_same_policy = pending.host.get("Requirements") == host.get("Requirements")
+        if pending.want and not (self._permission.is_given and is_same_policy):
+            return self._new_request(host)
+        return pending
+
+    def _new_request(self, host: Mapping[str, Scalar]) -> WorkRequest:
         reports, holding = self._replicas.to_tell()
-        is_closed = self._is_draining or self._is_revoked or self._is_paused()
+        may_ask = self._permission.is_given
+        is_closed = self._is_draining or self._is_revoked or self._is_paused() or not may_ask
         seqno, self._seqno = self._seqno, self._seqno + 1
         return WorkRequest(
             key=uuid.uuid4().hex,
             seqno=seqno,
-            host=self._attributes(),
+            host=host,
             want=0 if is_closed else agent.wanted(self._replicas.items(), self._options.room),
             holding=holding[:MAX_HOLDING],
             reports=reports,
@@ -227,9 +252,11 @@ class Client:
         return Transport(self._identity.url, self._identity.token)
 
     def _attributes(self) -> dict[str, Scalar]:
-        """The host's attributes, measured now and then."""
+        """The host's lasting attributes, measured now and then."""
         if since_boot() - self._host_at >= _HOST_SECONDS:
             options = self._options
-            self._host = hostinfo.attributes(options.room, self._folder.path, options.is_pilot)
+            self._host = hostinfo.attributes(
+                options.room, self._folder.path, options.is_pilot, options.policy
+            )
             self._host_at = since_boot()
         return self._host

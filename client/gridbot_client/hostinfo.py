@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import socket
+import time
 import uuid
 from importlib import metadata
 from pathlib import Path
@@ -15,6 +16,7 @@ import psutil
 
 from gridbot_client.agent import Room
 from gridbot_client.protocol import Scalar
+from gridbot_policies.owner import OwnerPolicy
 
 # uuid.getnode marks an address that it made up, as RFC 4122 tells it to.
 _MADE_UP = 1 << 40
@@ -42,8 +44,10 @@ def room(cpus: int | None = None, memory_mb: int | None = None) -> Room:
     return Room(cpus or _cpus(), memory_mb or _memory_mb())
 
 
-def attributes(room: Room, folder: Path, is_pilot: bool = False) -> dict[str, Scalar]:
-    """The host ad's attributes; sizes in MB."""
+def attributes(
+    room: Room, folder: Path, is_pilot: bool = False, policy: OwnerPolicy | None = None
+) -> dict[str, Scalar]:
+    """The host ad's lasting attributes; sizes in MB."""
     system, machine = platform.system().lower(), platform.machine().lower()
     return {
         "Name": socket.gethostname(),
@@ -58,7 +62,23 @@ def attributes(room: Room, folder: Path, is_pilot: bool = False) -> dict[str, Sc
         "CpuModel": _cpu_model()[:200],
         "IsPilot": is_pilot,
         "IsDedicated": False,
+        **({"Requirements": policy.text} if policy else {}),
     }
+
+
+def live_attributes(now: float) -> dict[str, Scalar]:
+    """The attributes that change by the minute, `now` in seconds since 1970."""
+    clock = time.localtime(now)
+    found: dict[str, Scalar] = {
+        "LoadAvg": round(psutil.getloadavg()[0], 2),
+        "ClockMin": 60 * clock.tm_hour + clock.tm_min,
+        "ClockDay": (clock.tm_wday + 1) % 7,  # Python's weeks begin on Monday
+    }
+    # psutil leaves out on some systems what they do not have.
+    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    if battery is not None and battery.power_plugged is not None:
+        found["OnBattery"] = not battery.power_plugged
+    return found
 
 
 def _cpus() -> int:

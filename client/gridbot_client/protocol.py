@@ -33,6 +33,10 @@ MAX_REPORTS = 256  # per request; a client with more sends them in several reque
 MAX_HOLDING = 4096
 MAX_OUTPUTS = 256  # per replica
 MAX_HOST_ATTRIBUTES = 100
+MAX_ATTRIBUTE_BYTES = 1000  # of a host's text
+# Of its owner's policy: twice what may be in one, so that a longer one is refused as a policy,
+# and the request is answered all the same.
+MAX_REQUIREMENTS_BYTES = 8192
 
 How = Literal["success", "error"]
 
@@ -392,9 +396,13 @@ def host_attributes(raw: object) -> dict[str, Scalar]:
     if len(attributes) > MAX_HOST_ATTRIBUTES:
         raise ProtocolError(f"host: {len(attributes)} attributes, at most {MAX_HOST_ATTRIBUTES}")
     return {
-        fields.text(name, "host", 100): fields.scalar(value, f"host.{name}", 1000)
+        fields.text(name, "host", 100): fields.scalar(value, f"host.{name}", _most_bytes(name))
         for name, value in attributes.items()
     }
+
+
+def _most_bytes(name: str) -> int:
+    return MAX_REQUIREMENTS_BYTES if name.lower() == "requirements" else MAX_ATTRIBUTE_BYTES
 
 
 def file_ref(raw: object) -> FileRef:

@@ -25,6 +25,8 @@ class Status:
     error: str
     next_try_seconds: float
     folder: str
+    requirements: str  # the owner's policy, "" without one
+    obstacle: str  # the part of it for which the client asks for no work now
 
     def json(self) -> dict[str, Any]:
         """The document of `--json`."""
@@ -41,9 +43,17 @@ class Status:
         if self.server:
             found.append(f"server {self.server}, owner {self.owner}, client {self.client}")
             found.append(f"replicas: {self.waiting} waiting, {self.finished} to report")
+        if self.requirements:
+            found += ["the owner's policy:", *_indented(self.requirements)]
+        if self.obstacle:
+            found += ["asks for no work, because this does not hold:", *_indented(self.obstacle)]
         if self.process is None:
             found.append("the client is not running: start it with gridbot client run")
         return found
+
+
+def _indented(text: str) -> list[str]:
+    return [f"  {line}" for line in text.strip().splitlines()]
 
 
 def status_of(folder: Folder) -> Status:
@@ -72,4 +82,6 @@ def status_of(folder: Folder) -> Status:
         error=backoff.error,
         next_try_seconds=backoff.remaining(time.time()),
         folder=str(folder.path),
+        requirements=folder.policy(),
+        obstacle=folder.obstacle() if process is not None else "",
     )

@@ -83,6 +83,8 @@ class Folder:
         self.cache = path / "cache"
         self.log = path / "client.log"
         self.paused_flag = path / "paused"
+        self.policy_path = path / "policy.ad"
+        self._obstacle = path / "obstacle"
         self._identity = path / "client.json"
         self._backoff = path / "backoff.json"
         self._request = path / "request.json"
@@ -150,6 +152,36 @@ class Folder:
         for path in (self._request, self._answered, self._backoff):
             path.unlink(missing_ok=True)
         self.make()
+
+    # --- what the machine's owner allows
+
+    def policy(self) -> str:
+        """The owner's policy, or ""."""
+        try:
+            return self.policy_path.read_text(encoding="utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def save_policy(self, text: str) -> None:
+        """Remember the owner's policy; "" removes it."""
+        if not text:
+            self.policy_path.unlink(missing_ok=True)
+        elif text != self.policy():
+            write_atomically(self.policy_path, text.encode())
+
+    def obstacle(self) -> str:
+        """The part of the policy for which the client asks for no work now, or ""."""
+        try:
+            return self._obstacle.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+
+    def save_obstacle(self, text: str) -> None:
+        """Tell other processes why the client asks for no work; "" when it does ask."""
+        if text:
+            write_atomically(self._obstacle, text.encode(), durable=False)
+        else:
+            self._obstacle.unlink(missing_ok=True)
 
     # --- backoff
 

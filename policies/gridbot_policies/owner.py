@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from gridbot_policies.ads import BOT_ATTRIBUTES, HOST_ATTRIBUTES, QUEUE_ATTRIBUTES
-from gridbot_policies.classad import CLIENT_LIMITS, Node, Record, evaluate, parse
+from gridbot_policies.classad import CLIENT_LIMITS, Node, Record, evaluate
 from gridbot_policies.classad.evaluate import HANDLERS, Evaluation, Failure
 from gridbot_policies.classad.lexer import tokens
 from gridbot_policies.classad.nodes import Attribute, Definition, Selection, walk
 from gridbot_policies.classad.operators import truth
-from gridbot_policies.classad.parser import MAX_CLIENT_TEXT_BYTES, check_size, parse_definitions
-from gridbot_policies.classad.unparse import unparse
+from gridbot_policies.classad.parser import MAX_CLIENT_TEXT_BYTES, check_size
 from gridbot_policies.classad.values import Value, fold
 from gridbot_policies.clauses import Clause, Splitter
 from gridbot_policies.hints import closest
 from gridbot_policies.policy_set import PolicyError, check_defined_once
+from gridbot_policies.source import Source
 
 REQUIREMENTS = Attribute("Requirements")
 
@@ -32,6 +32,7 @@ class OwnerPolicy:
 
     text: str
     attributes: Record
+    _source: Source
 
     @staticmethod
     @lru_cache(maxsize=256)
@@ -41,12 +42,16 @@ class OwnerPolicy:
         Raises ParseError, also for more than 4096 bytes, and PolicyError without
         Requirements or for a name defined twice.
         """
-        definitions = _definitions(text)
+        source = _read(text)
+        definitions = source.definitions
+        if source.expression is not None:
+            definitions = (Definition(REQUIREMENTS.name, source.expression, 0),)
         check_defined_once(text, definitions)
         attributes = {fold(item.name): item.expression for item in definitions}
         if fold(REQUIREMENTS.name) not in attributes:
             raise PolicyError(_without_requirements(definitions))
-        return OwnerPolicy(text, Record(attributes, tuple(item.name for item in definitions)))
+        names = tuple(item.name for item in definitions)
+        return OwnerPolicy(text, Record(attributes, names), source)
 
     def accepts(
         self,
@@ -72,7 +77,7 @@ class OwnerPolicy:
         """Return the clause that keeps every BOT away, as text; None if there is none."""
         for clause, answer in self._answers(host, None, None, now, unknown):
             if answer is False:
-                return unparse(clause.node).strip()
+                return self._source.shown(clause.node)
         return None
 
     def warnings(self) -> list[str]:
@@ -137,15 +142,15 @@ def _holds(run: Evaluation, clause: Node, scope: Record) -> bool | None:
     return truth(value) is True
 
 
-def _definitions(text: str) -> tuple[Definition, ...]:
-    """Return the policy's attributes; an expression alone is its Requirements."""
+def _read(text: str) -> Source:
+    """Read attributes, or an expression alone, which is the Requirements."""
     check_size(text, MAX_CLIENT_TEXT_BYTES)
     words = tokens(text)
     first = next(words)
     is_name = first.kind in ("name", "quoted name")
     if first.value == "[" or (is_name and next(words).value == "="):
-        return parse_definitions(text)
-    return (Definition(REQUIREMENTS.name, parse(text), 0),)
+        return Source.of_definitions(text)
+    return Source.of_expression(text)
 
 
 def _without_requirements(definitions: Iterable[Definition]) -> str:

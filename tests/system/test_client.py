@@ -304,6 +304,24 @@ def test_a_lost_reply_repeats_the_request_and_gets_the_same_work(
     assert all(len(server.reports[id]) == 1 for id in ids)
 
 
+def test_a_request_for_work_is_not_repeated_once_its_owner_refuses(
+    server: ProjectServer, clients: Clients
+) -> None:
+    ids = server.add(shell(), script("true") * 2)
+    server.faults["rpc"] += ["lose_reply", *["portal"] * 50]
+    client = clients.start("--once")
+    eventually(lambda: server.requests)
+    client.kill()
+    client.wait()
+    server.faults["rpc"].clear()
+    out = clients.once("--requirements", "LoadAvg < 0")
+    first, *later = server.requests
+    assert first.want > 0 and {request.want for request in later} == {0}
+    assert all(request.host["Requirements"] == "LoadAvg < 0" for request in later)
+    assert out.count("asking for no work: the owner's policy does not hold: LoadAvg < 0") == 1
+    assert all(len(server.reports[id]) == 1 for id in ids)  # what was granted before is done
+
+
 @pytest.mark.parametrize("fault", ["portal", "busy", "redirect", "garbage"])
 def test_whatever_answers_instead_of_the_server_changes_nothing(
     server: ProjectServer, clients: Clients, fault: str

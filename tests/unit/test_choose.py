@@ -7,6 +7,7 @@ import pytest
 from gridbot_client.protocol import Resources
 from gridbot_policies import PolicySet
 from gridbot_policies.classad import record
+from gridbot_policies.owner import OwnerPolicy
 from gridbot_server.dispatch.choose import (
     Candidate,
     Choice,
@@ -102,6 +103,24 @@ def test_a_host_that_cannot_run_the_bot_is_told_why(changes: dict[str, Any], rea
     choice = choose(host(), [bot(1, **changes)], QUEUE)
     assert choice.takes == []
     assert choice.refusals == {reason: 1}
+
+
+def test_the_hosts_owner_decides_which_bots_it_works_for() -> None:
+    eves, bobs = record({"Owner": "eve", "Tail": False}), record({"Owner": "bob", "Tail": False})
+    candidates = [
+        bot(1, "Concurrency = 1; Rank = 9", ad=eves, copies=waiting(copy("slot 5"))),
+        bot(2, "Concurrency = 1", ad=bobs),
+    ]
+    picky = host(policy=OwnerPolicy.parse('BOT.Owner != "eve" && NumCpus == 4'))
+    choice = choose(picky, candidates, QUEUE)
+    assert choice.takes == [TakeAny(2, 1, 86_400.0)]
+    assert choice.refusals == {"the host owner's Requirements": 1}
+
+
+def test_the_hosts_owner_sees_the_time_of_the_request() -> None:
+    policy = OwnerPolicy.parse("time() > 1000")
+    assert taken(choose(host(policy=policy), [bot(1)], QUEUE, now=900.0)) == []
+    assert taken(choose(host(policy=policy), [bot(1)], QUEUE, now=1100.0)) == [(1, 8)]
 
 
 def test_a_signed_bot_of_another_owner_may_run() -> None:

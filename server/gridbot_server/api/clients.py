@@ -14,6 +14,7 @@ from gridbot_server import auth, keys, sql
 from gridbot_server.api.schema import json_body
 from gridbot_server.bodies import ClientChange, Join
 from gridbot_server.db import Connection
+from gridbot_server.dispatch.ads import lasting
 from gridbot_server.errors import Forbidden, RequestError
 from gridbot_server.services import connection
 
@@ -63,7 +64,7 @@ def change_self(json: ClientChange) -> Document:
             others = [name for name in json.accepts if name != client.owner_name]
             _narrow(conn, client.id, others)
         if json.host is not None:
-            ad = Jsonb(host_attributes(json.host))
+            ad = Jsonb(lasting(host_attributes(json.host)))
             conn.execute(SQL["change_host"], {"host": client.host, "ad": ad})
         return _document(conn, client.id, client.owner_name)
 
@@ -85,7 +86,7 @@ def _host(conn: Connection, key: auth.Key, json: Join) -> int:
     machine = {
         "identity": f"{key.owner_name}:{json.mac}",
         "owner": key.owner,
-        "ad": Jsonb(host_attributes(json.host)),
+        "ad": Jsonb(lasting(host_attributes(json.host))),
     }
     row = conn.execute(SQL["host"], machine).fetchone()
     assert row is not None

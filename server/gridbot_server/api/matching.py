@@ -134,5 +134,6 @@ def _bot_ad(row: Mapping[str, Any]) -> Record:
             "Tail": row["tail"],
             "MeanTurnaround": row["mean_turnaround"],
             "Age": row["age"],
+            "Signed": row["signed"],
         }
     )

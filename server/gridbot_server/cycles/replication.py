@@ -28,11 +28,11 @@ def run_once(conn: Connection, now: float) -> int:
     count = 0
     queue = _queue_ad(conn)
     for row in conn.execute(SQL["tails"]).fetchall():
-        bot, policy, most, name, owner = row[:5]
-        state = _state(bot, *row[5:])
+        bot, policy, most, name, owner, signed = row[:6]
+        state = _state(bot, *row[6:])
         if state.unsent < max(1, state.running):
             with conn.transaction():
-                bot_ad = ads.bot_ad(state, name, owner, now)
+                bot_ad = ads.bot_ad(state, name, owner, signed, now)
                 count += _replicate(
                     conn, bot, accepted_policies(name, policy), most, bot_ad, queue, now
                 )

@@ -3,32 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
-from gridbot_policies.classad import Record, record
+from gridbot_policies import PolicyError
+from gridbot_policies.ads import LIVE_ATTRIBUTES, SERVER_SIDE_ATTRIBUTES
+from gridbot_policies.classad import UNDEFINED, Node, ParseError, Record, Value, record
+from gridbot_policies.owner import OwnerPolicy
 from gridbot_server.dispatch.layout import BotState
 
-# Attributes that the server knows better than the host itself; what a host says of them is dropped.
-SERVER_SIDE = frozenset(
-    name.lower()
-    for name in (
-        "Owner",
-        "Grid",
-        "ErrorRate",
-        "JobsToday",
-        "MeanTurnaround",
-        "RecentCpuTime",
-        "Running",
-    )
-)
+# What a host says of these is dropped.
+_SERVER_SIDE = frozenset(name.lower() for name in SERVER_SIDE_ATTRIBUTES)
+_LIVE = frozenset(name.lower() for name in LIVE_ATTRIBUTES)
+_NO_BOT = OwnerPolicy.parse("false")
 
 
 def host_attributes(
     said: Mapping[str, Any], known: Mapping[str, Any], running: int
 ) -> dict[str, Any]:
     """Join what a host says of itself with what the server measured of it."""
-    own = {name: value for name, value in said.items() if name.lower() not in SERVER_SIDE}
+    own = {name: value for name, value in said.items() if name.lower() not in _SERVER_SIDE}
     return {**_one_spelling(own), **known, "Running": running}
+
+
+def lasting(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is worth keeping of what a host says of itself."""
+    return {name: value for name, value in said.items() if name.lower() not in _LIVE}
+
+
+@lru_cache(maxsize=256)
+def owner_policy(said: Node | Value) -> OwnerPolicy | None:
+    """Read a host's Requirements, which may be a constant; None without any.
+
+    A host whose owner's policy cannot be read gets no work.
+    """
+    if said in (UNDEFINED, ""):
+        return None
+    try:
+        return OwnerPolicy.parse(str(said))
+    except (ParseError, PolicyError):
+        return _NO_BOT
 
 
 def _one_spelling(attributes: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,7 +57,7 @@ def _by_folded(names: Mapping[str, Any]) -> dict[str, list[str]]:
     return folded
 
 
-def bot_ad(state: BotState, name: str, owner: str, now: float) -> Record:
+def bot_ad(state: BotState, name: str, owner: str, signed: bool, now: float) -> Record:
     """The BOT ad at `now` (seconds since the epoch)."""
     return record(
         {
@@ -59,6 +73,7 @@ def bot_ad(state: BotState, name: str, owner: str, now: float) -> Record:
             "Tail": state.tail,
             "MeanTurnaround": state.mean_turnaround,
             "Age": max(0.0, now - state.created_at),
+            "Signed": signed,
         }
     )
 

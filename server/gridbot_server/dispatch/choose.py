@@ -12,6 +12,7 @@ from typing import Any
 from gridbot_client.protocol import Resources
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record
+from gridbot_policies.owner import OwnerPolicy
 from gridbot_server.match import fits, trusts
 
 # Copies of one BOT that are looked at for one request: a bound on its cost.
@@ -69,6 +70,7 @@ class HostView:
     # (bot, seq) of what the client holds or reports now, with or without a lease: the late
     # answer of an expired replica is on its way, so a copy of its job would be for nothing.
     at_hand: Collection[tuple[int, int]] = ()
+    policy: OwnerPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +168,9 @@ def _offers(
     reason = obstacle(host, item)
     if reason:
         choice.refuse(reason)
+        return
+    if host.policy and not host.policy.accepts(host.ad, item.ad, queue, now):
+        choice.refuse("the host owner's Requirements")
         return
     ads = Ads(host.ad, item.ad, queue, now=now)
     suits = item.policies.requirements(ads)

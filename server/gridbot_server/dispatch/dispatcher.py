@@ -263,7 +263,7 @@ class Dispatcher:
     def _changed_ads(self, exchanges: Sequence[Exchange]) -> dict[int, dict[str, Any]]:
         changed = {}
         for exchange in exchanges:
-            ad = dict(exchange.request.host)
+            ad = ads.lasting(exchange.request.host)
             mark = hashlib.blake2b(orjson.dumps(ad, option=orjson.OPT_SORT_KEYS)).digest()
             if self._described.get(exchange.client.host) != mark:
                 changed[exchange.client.host] = ad
@@ -303,15 +303,17 @@ def _reply(exchange: Exchange) -> ReplyParts:
 def _host_view(exchange: Exchange) -> HostView:
     client, request = exchange.client, exchange.request
     attributes = ads.host_attributes(request.host, client.known_attributes, exchange.running)
+    ad = record(attributes)
     return HostView(
         id=client.host,
         owner=client.owner,
         attributes=attributes,
-        ad=record(attributes),
+        ad=ad,
         running=exchange.running,
         want=min(request.want, MAX_WANT),
         accepts=client.accepts,
         dedicated=attributes.get("IsDedicated") is True,
+        policy=ads.owner_policy(ad.get("Requirements")),
         at_hand={
             (name.bot, name.seq)
             for name in (*request.holding, *(report.id for report in request.reports))
@@ -332,7 +334,7 @@ def _candidate(
         bot=state.bot,
         owner=state.owner,
         policies=entry.policies,
-        ad=ads.bot_ad(state, entry.name, entry.owner, now),
+        ad=ads.bot_ad(state, entry.name, entry.owner, entry.signed, now),
         resources=entry.manifest.resources,
         fresh=segment.fresh,
         copies=copies if segment.copies else None,

@@ -160,7 +160,8 @@ RETURNING id
 
 -- name: tails
 -- BOTs in which few jobs are unsent, and which have replicas in progress to be speeded up.
-SELECT b.id, b.policy, b.max_replicas, b.name, o.name, b.policy_version, b.owner, b.size,
+SELECT b.id, b.policy, b.max_replicas, b.name, o.name, b.signature IS NOT NULL,
+       b.policy_version, b.owner, b.size,
        b.done, b.failed, extract(epoch FROM b.created_at)::float8,
        CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END,
        s.first, s.sent, s.back, s.queued
