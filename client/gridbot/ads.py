@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import json
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +34,7 @@ _NEW_HOST = {"ErrorRate": 0.1, "JobsToday": 0, "RecentCpuTime": 0.0, "Running": 
 # A BOT that has just been submitted.
 _NEW_BOT = {
     "Id": 1, "Name": "bot", "JobsTotal": 100, "JobsLeft": 100, "JobsDone": 0, "JobsFailed": 0,
-    "JobsUnsent": 100, "JobsRunning": 0, "Tail": False, "Age": 0.0,
+    "JobsUnsent": 100, "JobsRunning": 0, "Tail": False, "Age": 0.0, "Signed": False,
 }  # fmt: skip
 
 Connect = Callable[[], Session]
@@ -121,7 +122,8 @@ def _host(connect: Connect, name: str | None) -> Record:
     if name is None:
         room = hostinfo.room()
         own = hostinfo.attributes(room, Path(tempfile.gettempdir()))
-        return record({**_NEW_HOST, "Owner": getpass.getuser(), **own})
+        live = hostinfo.live_attributes(time.time())
+        return record({**_NEW_HOST, "Owner": getpass.getuser(), **own, **live})
     if _is_file(name):
         return _from_file(Path(name))
     known = connect().connection.get("/hosts")["hosts"]

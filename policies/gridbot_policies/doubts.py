@@ -36,10 +36,11 @@ _ADS = ("Host", "BOT", "Queue", "Job", "Grid", "Target")
 _SPECIAL = ("self", "my", "parent", "toplevel", "root", "CurrentTime")
 _FOUND_BARE = (*_ADS, *_SPECIAL, *DEFAULTS, *JOB_ATTRIBUTES, *BOT_ATTRIBUTES)
 
-_TEXTS = frozenset(
-    ("name", "owner", "opsys", "arch", "platform", "grid", "clientversion", "cpumodel")
-)
-_TRUTHS = frozenset(("ispilot", "isdedicated", "tail"))
+_TEXTS = frozenset((
+    "name", "owner", "opsys", "arch", "platform", "grid", "clientversion", "cpumodel",
+    "requirements",
+))  # fmt: skip
+_TRUTHS = frozenset(("ispilot", "isdedicated", "onbattery", "signed", "tail"))
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "is", "isnt")
 # Functions whose first argument is a pattern: the place of their options.
 _PATTERNS = {

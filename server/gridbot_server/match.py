@@ -8,6 +8,7 @@ from typing import Any
 
 from gridbot_client.protocol import Manifest, Resources
 from gridbot_policies import Ads, PolicySet
+from gridbot_policies.ads import LIVE_ATTRIBUTES
 from gridbot_policies.classad import Record, record
 from gridbot_policies.explain import (
     Bound,
@@ -16,6 +17,7 @@ from gridbot_policies.explain import (
     PolicyConditions,
     judge,
 )
+from gridbot_server.dispatch.ads import owner_policy
 
 # What hosts are asked for beside the policy: the manifest's field, the host's attribute, words
 # for the people who read it, and the option of `gridbot submit`.
@@ -62,6 +64,7 @@ class Demand:
     policies: PolicySet
     ad: Record
     queue: Record
+    now: float | None = None  # the time that policies see
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +96,7 @@ class Known:
         return self._ads({**self.candidate.ad, **hidden})
 
     def _ads(self, host: Mapping[str, Any]) -> Ads:
-        return Ads(record(host), self.demand.ad, self.demand.queue)
+        return Ads(record(host), self.demand.ad, self.demand.queue, now=self.demand.now)
 
 
 def fits(resources: Resources, platforms: Sequence[str], host: Mapping[str, Any]) -> str | None:
@@ -130,6 +133,7 @@ def suits(known: Known) -> bool:
     return (
         trusts(demand.signed, demand.owner, candidate.owner, candidate.accepts)
         and fits(manifest.resources, manifest.platforms, candidate.ad) is None
+        and _owner_agrees(known)
         and demand.policies.requirements(known.ads)
         and demand.policies.concurrency(known.ads) >= 1
     )
@@ -141,13 +145,13 @@ def conditions(demand: Demand) -> list[Condition[Known]]:
     What its owner can change soonest comes first: the policy, then the resources, which
     need a new submission, then what others must agree to.
     """
-    nowhere = Ads(record({}), demand.ad, demand.queue)
+    nowhere = Ads(record({}), demand.ad, demand.queue, now=demand.now)
     policy = PolicyConditions[Known](
         demand.policies, nowhere, lambda known: known.ads, lambda known: known.shown
     )
     return [
         *policy.conditions(), *_resources(demand.manifest), *_platform(demand.manifest),
-        _trust(demand), policy.whole(),
+        _trust(demand), _owner(), policy.whole(),
     ]  # fmt: skip
 
 
@@ -182,7 +186,7 @@ def obstacle(found: Judged[Known]) -> str:
 
 def _sentence(condition: Condition[Known]) -> str:
     match condition.kind:
-        case "trust":
+        case "trust" | "owner":
             return condition.text
         case "JobRequirements" | "Concurrency":
             via = f", in {condition.via}," if condition.via else ""
@@ -244,6 +248,24 @@ def _trust(demand: Demand) -> Condition[Known]:
         ),
         meets=meets,
         has=lambda _: "no",
+    )
+
+
+def _owner() -> Condition[Known]:
+    return Condition(
+        kind="owner",
+        text="the host owner's own Requirements do not accept the BOT",
+        meets=_owner_agrees,
+        has=lambda _: "no",
+    )
+
+
+def _owner_agrees(known: Known) -> bool:
+    """Tell whether the host's owner may accept the BOT; load and clock are known to it alone."""
+    ads = known.ads
+    policy = owner_policy(ads.host.get("Requirements"))
+    return policy is None or (
+        policy.accepts(ads.host, ads.bot, ads.queue, ads.now, LIVE_ATTRIBUTES) is not False
     )
 
 

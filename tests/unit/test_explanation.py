@@ -208,3 +208,12 @@ def test_a_policy_of_many_alternatives_is_explained_soon_and_without_recursion()
     policy = "JobRequirements = " + " || ".join(["(Tail && Host.Memory == 1)"] * 500)
     found = explained(demand(policy), host())
     assert found["conditions"][0]["rejects"] == 1
+
+
+def test_a_host_whose_owner_refuses_the_bot_is_said_to_refuse_it() -> None:
+    refusing = host(Requirements="BOT.JobsLeft > 10")
+    depends_on_its_load = host(Requirements="LoadAvg < 0.5")
+    found = survey([refusing, depends_on_its_load], demand())
+    assert (found.hosts_known, found.hosts_matching) == (2, 1)
+    refused = survey([refusing], demand())
+    assert refused.reason == ("the host owner's own Requirements do not accept the BOT (1 host)")

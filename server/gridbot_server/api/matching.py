@@ -115,6 +115,7 @@ def _row(row: Mapping[str, Any], queue: Record) -> _Row:
         policies=PolicySet.parse(row["policy"]),
         ad=_bot_ad(row),
         queue=queue,
+        now=time.time(),
     )
     return _Row(demand, row["unsent"], row["running"])
 
