@@ -182,7 +182,8 @@ NAMES = st.sampled_from(["a", "b", "x", "y", "Host", "L", "self", "MY", "root"])
 
 def _nodes(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     several = st.lists(inner, max_size=3).map(tuple)
-    definitions = st.builds(nodes.Definition, NAMES, inner, st.just(0))
+    # Every name may be sought, but an ad has none that is empty.
+    definitions = st.builds(nodes.Definition, NAMES.filter(bool), inner, st.just(0))
     return st.one_of(
         st.builds(nodes.Selection, inner, NAMES),
         st.builds(nodes.Subscript, inner, inner),

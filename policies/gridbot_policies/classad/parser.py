@@ -289,6 +289,8 @@ class _Parser:
         if self.token.kind == "end":
             raise self.unclosed(opened, "an attribute name or ']'")
         opened.offset = self.token.start
+        if self.token.kind == "quoted name" and not self.token.value:
+            raise self.error("an attribute name that is not empty")
         opened.name = self.attribute_name()
         if not self.accept("="):
             raise self.error("'='")
