@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial, wraps
 from typing import Any
 
 import click
 
-from . import policies, results, submit
+from . import dispatch, policies, results, storm, submit, validate
+from .columns import COLUMNS
+from .dispatch import Size
 from .installation import BenchFailed
-from .table import show
+from .table import show, show_lines
 
 MILLION = 1_000_000
+QUICK = Size(rounds=1, seconds=0.5, requests=5000)  # shows that it works, and no more
+Command = Callable[..., Any]
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -52,8 +58,145 @@ def policies_command(rounds: int, as_json: bool) -> None:
     _report("policies", lambda: policies.run(rounds), as_json)
 
 
-def _report(name: str, measure: Callable[[], list[dict[str, Any]]], as_json: bool) -> None:
+# ------------------------------------------------------------------------- host requests
+
+
+def sized(rounds: int, seconds: float, requests: int) -> Callable[[Command], Command]:
+    """Give a command the argument `size`, with options that change it."""
+    options = (
+        click.option("--rounds", type=click.IntRange(1), default=rounds, show_default=True),
+        click.option("--seconds", type=click.FloatRange(0.1), default=seconds, show_default=True,
+                     help="Of each measurement, at most."),
+        click.option("--requests", type=click.IntRange(1), default=requests, show_default=True,
+                     help="In each measurement, at most."),
+        click.option("--quick", is_flag=True, help="Only show that it works."),
+        json_option,
+    )  # fmt: skip
+
+    def decorate(command: Command) -> Command:
+        @wraps(command)
+        def with_size(rounds: int, seconds: float, requests: int, quick: bool, **rest: Any) -> None:
+            size = QUICK if quick else Size(rounds, seconds, requests)
+            command(size=size, quick=quick, **rest)
+
+        for option in reversed(options):
+            with_size = option(with_size)
+        return with_size
+
+    return decorate
+
+
+def _several(name: str, default: Sequence[int], text: str) -> Callable[[Command], Command]:
+    return click.option(name, type=click.IntRange(1), multiple=True, default=default,
+                        show_default=True, help=f"{text}; may be repeated.")  # fmt: skip
+
+
+jobs_per_rpc_option = _several("--jobs-per-rpc", (1, 5, 20), "Jobs that a request asks for")
+concurrency_option = _several("--concurrency", (1, 16, 64), "Requests under way at once")
+
+
+@bench.command("dispatch")
+@jobs_per_rpc_option
+@concurrency_option
+@click.option("--jobs", type=click.IntRange(1000), default=MILLION, help="Jobs in the queue.")
+@sized(rounds=5, seconds=3.0, requests=20_000)
+def dispatch_command(
+    jobs_per_rpc: Sequence[int], concurrency: Sequence[int], jobs: int, size: Size, quick: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Host requests that report their last jobs and ask for more, beside the floor."""
+    if quick:
+        jobs_per_rpc, concurrency, jobs = (5,), (16,), 20_000
+    measure = partial(dispatch.dispatch, size, jobs_per_rpc, concurrency, jobs)
+    _report_lines("dispatch", measure, as_json)
+
+
+@bench.command("floor")
+@jobs_per_rpc_option
+@concurrency_option
+@sized(rounds=5, seconds=3.0, requests=20_000)
+def floor_command(
+    jobs_per_rpc: Sequence[int], concurrency: Sequence[int], size: Size, quick: bool, as_json: bool
+) -> None:
+    """A view that answers with what it got, under the same gunicorn settings."""
+    if quick:
+        jobs_per_rpc, concurrency = (5,), (16,)
+    _report_lines("floor", partial(dispatch.floors, size, jobs_per_rpc, concurrency), as_json)
+
+
+@bench.command("queue")
+@_several("--queued", (10**4, 10**6, 10**7), "Jobs in the queue")
+@sized(rounds=5, seconds=3.0, requests=3000)
+def queue_command(queued: Sequence[int], size: Size, quick: bool, as_json: bool) -> None:
+    """The cost of a request and of the feeder as the queue grows."""
+    levels = (10**3, 10**4) if quick else queued
+    _report_lines("queue", partial(dispatch.queue, size, levels), as_json)
+
+
+@bench.command("bots")
+@_several("--bots", (1, 10, 50, 500), "BOTs in the queue")
+@sized(rounds=5, seconds=3.0, requests=2000)
+def bots_command(bots: Sequence[int], size: Size, quick: bool, as_json: bool) -> None:
+    """The cost of a request as BOTs with five policies each become more."""
+    _report_lines("bots", partial(dispatch.bots, size, (1, 10) if quick else bots), as_json)
+
+
+@bench.command("hosts")
+@_several("--hosts", (10**2, 10**5), "Hosts that the server knows")
+@sized(rounds=5, seconds=3.0, requests=3000)
+def hosts_command(hosts: Sequence[int], size: Size, quick: bool, as_json: bool) -> None:
+    """The cost of a request as known hosts become more."""
+    known = (10**2, 10**3) if quick else hosts
+    _report_lines("hosts", partial(dispatch.hosts, size, known), as_json)
+
+
+@bench.command("validate")
+@click.option("--hosts", type=click.IntRange(2), default=1000, show_default=True)
+@click.option("--jobs", type=click.IntRange(1000), default=MILLION, help="Jobs in the queue.")
+@sized(rounds=5, seconds=12.0, requests=100_000)
+def validate_command(hosts: int, jobs: int, size: Size, quick: bool, as_json: bool) -> None:
+    """A quorum of two among volunteers: jobs validated per second, and how late."""
+    if quick:
+        hosts, jobs = 100, 20_000
+    _report_lines("validate", partial(validate.validate, size, hosts, jobs), as_json)
+
+
+@bench.command("storm")
+@click.option("--hosts", type=click.IntRange(1), default=100_000, show_default=True)
+@_several("--outage-seconds", (60, 600, 3600, 86_400), "How long the server was away")
+@click.option("--per-second", type=click.FloatRange(1), default=1000.0, show_default=True,
+              help="Requests that the server answers.")  # fmt: skip
+@click.option("--poll-seconds", type=click.FloatRange(1), default=600.0, show_default=True,
+              help="Between two requests of a host when all goes well.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="Fewer hosts.")
+@json_option
+def storm_command(
+    hosts: int, outage_seconds: Sequence[int], per_second: float, poll_seconds: float, quick: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Every host comes back after an outage: a simulation with the clients' real back-off."""
+    hosts = min(hosts, 5000) if quick else hosts
+    storms = [storm.Storm(hosts, away, per_second, poll_seconds) for away in outage_seconds]
+    _report("storm", partial(storm.run, storms), as_json)
+
+
+Measure = Callable[[], list[dict[str, Any]]]
+
+
+def _report(name: str, measure: Measure, as_json: bool) -> None:
+    show(name, _rows(measure), as_json)
+
+
+def _report_lines(name: str, measure: Measure, as_json: bool) -> None:
+    show_lines(name, _rows(measure), as_json, COLUMNS)
+
+
+def _rows(measure: Measure) -> list[dict[str, Any]]:
     try:
-        show(name, measure(), as_json)
+        return measure()
     except BenchFailed as error:
         sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    bench()

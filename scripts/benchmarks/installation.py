@@ -10,17 +10,22 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from gridbot import Session, connect
+from gridbot_server.settings import Settings
 
 COMMAND = [sys.executable, "-m", "gridbot"]
 SCRIPTS = Path(__file__).resolve().parent.parent
 
 _COMMAND_SECONDS = 600.0
-_STOP_SECONDS = 30.0
+_STOP_SECONDS = 60.0  # the server's last checkpoint may take long
+_LOOK_SECONDS = 0.1
+
+_INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class BenchFailed(Exception):
@@ -33,26 +38,33 @@ class Installation:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.data = folder / "server"
-        self.url = f"http://127.0.0.1:{_free_port()}"
+        self.url = f"http://127.0.0.1:{free_port()}"
         own = {name: value for name, value in os.environ.items() if name[:8] != "GRIDBOT_"}
         self._environment = {**own, "GRIDBOT_DATA": str(folder)}
         self._clients: dict[str, subprocess.Popen[bytes]] = {}
+        self._server: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         """Start the server; return when it is healthy."""
-        self.gridbot("server", "start", "--bind", self.url.removeprefix("http://"))
+        # In the foreground: it is our child from its first moment, whenever we are interrupted.
+        address = self.url.removeprefix("http://")
+        self._server = self._spawn("server", "server", "start", "--foreground", "--bind", address,
+                                   *options)  # fmt: skip
+        while not self.settings.endpoint_path.exists():
+            if self._server.poll() is not None:
+                raise BenchFailed(f"the server did not start: {self._said('server')}")
+            time.sleep(_LOOK_SECONDS)
 
     def stop(self) -> None:
         """End the clients, then the server."""
-        for client in self._clients.values():
-            client.terminate()
-        for client in self._clients.values():
-            try:
-                client.wait(_STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                os.killpg(client.pid, signal.SIGKILL)
-                client.wait()
-        self.gridbot("server", "stop")
+        _end(list(self._clients.values()))
+        if self._server is not None:
+            _end([self._server])
+
+    @property
+    def settings(self) -> Settings:
+        """The server's knobs, and where it keeps what."""
+        return Settings.load(self.data)
 
     def gridbot(self, *arguments: str) -> str:
         """Run a `gridbot` command and return what it printed; BenchFailed with what it said."""
@@ -100,9 +112,21 @@ class Installation:
     def start_client(self, name: str, *options: str) -> int:
         """Start a client that stands for a machine of its own; return its process id."""
         options = ("--data", str(self.folder / name), "--server", self.url, *options)
+        self._clients[name] = self._spawn(name, "client", "run", *options)
+        return self._clients[name].pid
+
+    def check_clients(self) -> None:
+        """Raise BenchFailed when a client has ended."""
+        for name, client in self._clients.items():
+            if client.poll() is not None:
+                said = self._said(name)
+                raise BenchFailed(f"{name} ended with exit code {client.returncode}: {said}")
+
+    def _spawn(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+        """Run a `gridbot` command as a child, beyond the reach of a ^C that is meant for us."""
         with (self.folder / f"{name}.log").open("wb") as log:
-            self._clients[name] = subprocess.Popen(
-                [*COMMAND, "client", "run", *options],
+            return subprocess.Popen(
+                [*COMMAND, *arguments],
                 cwd=self.folder,
                 env={**self._environment, "GRIDBOT_HOST_ID": name},
                 stdin=subprocess.DEVNULL,
@@ -110,32 +134,53 @@ class Installation:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        return self._clients[name].pid
 
-    def check_clients(self) -> None:
-        """Raise BenchFailed when a client has ended."""
-        for name, client in self._clients.items():
-            if client.poll() is not None:
-                said = (self.folder / f"{name}.log").read_text()[-1000:]
-                raise BenchFailed(f"{name} ended with exit code {client.returncode}: {said}")
+    def _said(self, name: str) -> str:
+        return (self.folder / f"{name}.log").read_text()[-1000:]
 
 
 @contextmanager
-def installation() -> Iterator[Installation]:
+def installation(*options: str) -> Iterator[Installation]:
     """Start a server in a private directory; leave nothing running and nothing behind."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in _INTERRUPTS:
+        signal.signal(number, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="gridbot-bench-", dir="/tmp"))
     folder.chmod(0o711)  # PostgreSQL, another user when we are root, passes through it
     made = Installation(folder)
     try:
-        made.start()
+        made.start(*options)
         yield made
     finally:
-        made.stop()
-        shutil.rmtree(folder, ignore_errors=True)
+        with _undisturbed():
+            made.stop()
+            shutil.rmtree(folder, ignore_errors=True)
 
 
-def _free_port() -> int:
+@contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Let nobody interrupt the cleaning up: whoever presses ^C does so more than once."""
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in _INTERRUPTS}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Tell processes to end, and their groups once they do not."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody uses now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

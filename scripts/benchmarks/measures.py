@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
+import time
+from collections import defaultdict
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,6 +16,8 @@ from typing import Self
 import psutil
 
 _SAMPLE_SECONDS = 0.25
+_CALM_SECONDS, _LOOK_SECONDS = 60.0, 0.5
+_CALM_SHARE = 0.15  # of one CPU, for all of the server's processes
 _SIZE = re.compile(r"^(\w+): +(\d+) kB$", re.MULTILINE)
 
 
@@ -51,10 +55,30 @@ def memory_of(roots: Mapping[str, int]) -> Memory:
 
 def cpu_seconds(roots: Mapping[str, int]) -> dict[str, float]:
     """CPU time so far, by name of the process; children count for the one that has them."""
-    found = dict.fromkeys(roots, 0.0)
-    for name, family in zip(roots, _families(roots), strict=True):
-        found[name] = sum(_cpu(process) for process in family)
-    return found
+    return {name: sum(family.values()) for name, family in cpu_by_process(roots).items()}
+
+
+def cpu_by_process(roots: Mapping[str, int]) -> dict[str, dict[int, float]]:
+    """CPU time so far of each process, by name of the one that it descends from."""
+    families = zip(roots, _families(roots), strict=True)
+    return {name: {item.pid: _cpu(item) for item in family} for name, family in families}
+
+
+def busy_seconds() -> float:
+    """CPU time that anybody used so far on any core, what the machine's own host took included."""
+    times = psutil.cpu_times()
+    # The time of a guest is part of the user's already.
+    return float(sum(times[:8]) - times.idle - times.iowait)
+
+
+def wait_for_calm(roots: Mapping[str, int]) -> None:
+    """Let the server finish what a submission left it to do, vacuum above all."""
+    gives_up_at = time.monotonic() + _CALM_SECONDS
+    used, before = _LOOK_SECONDS, sum(cpu_seconds(roots).values())
+    while used > _CALM_SHARE * _LOOK_SECONDS and time.monotonic() < gives_up_at:
+        time.sleep(_LOOK_SECONDS)
+        now = sum(cpu_seconds(roots).values())
+        used, before = now - before, now
 
 
 class MemoryWatch:
@@ -86,11 +110,15 @@ class MemoryWatch:
 
 def _families(roots: Mapping[str, int]) -> list[list[psutil.Process]]:
     """Each process with its descendants; one that is a root itself is its parent's no more."""
+    children: dict[int, list[psutil.Process]] = defaultdict(list)
+    for process in psutil.process_iter(["ppid"]):
+        if process.pid not in roots.values():
+            children[process.info["ppid"]].append(process)
     families = []
     for pid in roots.values():
         family = [psutil.Process(pid)]
         for process in family:
-            family += [child for child in process.children() if child.pid not in roots.values()]
+            family += children[process.pid]
         families.append(family)
     return families
 
@@ -105,7 +133,7 @@ def _memory(process: psutil.Process) -> Memory:
 
 
 def _cpu(process: psutil.Process) -> float:
+    """What it used itself, and what those of its children used that have ended."""
     with suppress(psutil.Error):
-        times = process.cpu_times()
-        return times.user + times.system
+        return sum(process.cpu_times()[:4])
     return 0.0

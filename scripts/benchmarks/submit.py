@@ -12,13 +12,11 @@ from gridbot_client.protocol import WorkReply
 
 from .installation import BenchFailed, Installation, installation
 from .load import report
-from .measures import Memory, MemoryWatch, cpu_seconds, memory_of
+from .measures import Memory, MemoryWatch, cpu_seconds, memory_of, wait_for_calm
 from .rpc import Client
 
 _WARM_UP = 10  # requests that are not counted
 _FEED_SECONDS = 30.0
-_CALM_SECONDS, _LOOK_SECONDS = 60.0, 1.0
-_CALM_SHARE = 0.15  # of one CPU, for all of the server's processes
 
 
 def run(jobs: int, items: int, requests: int) -> list[dict[str, Any]]:
@@ -80,7 +78,7 @@ def _table(path: Path, jobs: int) -> Sequence[str]:
 def _request_cost(client: Client, servers: Mapping[str, int], requests: int) -> dict[str, float]:
     """The cost of a request that reports one job and asks for one: median time, server's CPU."""
     client.close()  # it may have been silent for longer than the server keeps a connection
-    _wait_for_calm(servers)
+    wait_for_calm(servers)
     reply = _first_job(client)
     times, used = [], {}
     for number in range(_WARM_UP + requests):
@@ -96,16 +94,6 @@ def _request_cost(client: Client, servers: Mapping[str, int], requests: int) -> 
         "request_ms": 1000 * statistics.median(times[_WARM_UP:]),
         "request_cpu_ms": 1000 * spent / requests,
     }
-
-
-def _wait_for_calm(servers: Mapping[str, int]) -> None:
-    """Let the server finish what the submission left it to do, vacuum above all."""
-    gives_up_at = time.monotonic() + _CALM_SECONDS
-    used, before = _LOOK_SECONDS, sum(cpu_seconds(servers).values())
-    while used > _CALM_SHARE * _LOOK_SECONDS and time.monotonic() < gives_up_at:
-        time.sleep(_LOOK_SECONDS)
-        now = sum(cpu_seconds(servers).values())
-        used, before = now - before, now
 
 
 def _first_job(client: Client) -> WorkReply:

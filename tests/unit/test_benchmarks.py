@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from scripts.benchmarks.measures import Memory, cpu_seconds, memory_of
 from scripts.benchmarks.ranking import Course, levels, order, spearman
 
 from gridbot_client.protocol import Assignment, ReplicaId
+
+BURN = "import time\nwhile time.process_time() < 0.3: pass"
 
 
 def one_after_the_other(bots: int, jobs: int) -> list[Course]:
@@ -107,6 +111,16 @@ def test_a_running_process_has_memory_and_cpu_time() -> None:
     assert cpu_seconds(roots)["tests"] > 0
 
 
+def test_cpu_time_of_processes_that_have_ended_counts_for_their_parent() -> None:
+    roots = {"tests": os.getpid()}
+    before = cpu_seconds(roots)["tests"]
+
+    subprocess.run([sys.executable, "-c", BURN], check=True)
+
+    # The kernel tells whole ticks of 10 ms, of user and system time each.
+    assert cpu_seconds(roots)["tests"] - before > 0.25
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
@@ -136,6 +150,22 @@ def test_rows_are_one_json_document_or_a_table_of_all_their_figures(
     assert (document["bench"], document["rows"]) == ("some", rows)
     assert document["commit"]
     assert all(word in printed for word in ("cpu: web", "1.50", "lag", "2"))
+
+
+def test_lines_have_the_columns_that_some_row_has_and_how_far_rounds_lie_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows: list[dict[str, object]] = [
+        {"rate": 100.0, "spread": {"rate": [90.0, 130.0]}, "busy_share": 0.125},
+        {"rate": 50.0, "ratio": {"median": 0.5, "least": 0.4, "most": 0.5}},
+    ]
+    columns = {"per s": ["rate"], "part": ["busy_share"], "ratio": ["ratio"], "none": ["nothing"]}
+
+    table.show_lines("some", rows, False, columns)
+    printed = capsys.readouterr().out
+
+    assert all(word in printed for word in ("100 ±20%", "12%", "0.500 ±10%"))
+    assert "none" not in printed
 
 
 def test_the_picture_is_a_png(tmp_path: Path) -> None:

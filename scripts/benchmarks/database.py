@@ -1,0 +1,99 @@
+"""What the benches put into the server's database, and read from it, past the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, LiteralString
+
+import orjson
+
+from gridbot_server import db
+
+from .generator import HOST, token
+from .installation import Installation
+
+# Hosts and their clients as `POST /api/v1/clients` makes them, a hundred thousand in seconds.
+_ADD_OWNERS = """
+INSERT INTO owner (name) SELECT 'volunteer' || n FROM generate_series(1, %(owners)s) AS n
+"""
+_ADD_HOSTS = """
+WITH people AS (
+    SELECT array_agg(id ORDER BY id) AS ids FROM owner WHERE operator = (%(owners)s = 0)
+), added AS (
+    INSERT INTO host (identity, owner, ad)
+    SELECT 'load:' || n, ids[1 + n %% cardinality(ids)],
+           %(ad)s::jsonb || jsonb_build_object('Name', 'node' || n)
+      FROM people, generate_series(0, %(hosts)s - 1) AS n
+    RETURNING id, owner, identity
+)
+INSERT INTO client (hash, host, owner)
+SELECT sha256(convert_to(%(token)s || split_part(identity, ':', 2), 'UTF8')), id, owner FROM added
+"""
+_ANALYZE = "ANALYZE host, client"
+
+_SENT = """
+SELECT coalesce(sum(value), 0)::bigint FROM bot_stat
+ WHERE bot = %(bot)s AND name = 'sent_first'
+"""
+_BACKENDS = """
+SELECT pid, coalesce(application_name, '') FROM pg_stat_activity WHERE datname = current_database()
+"""
+_PENDING = "SELECT count(*) FROM pending"
+# From the answer that settled a job to the transaction that made its outcome.
+_SETTLED = """
+SELECT count(*) FILTER (WHERE made_at < to_timestamp(%(ended)s)),
+       coalesce(percentile_disc(ARRAY[0.5, 0.99, 1]) WITHIN GROUP (ORDER BY lag), '{0,0,0}')
+  FROM (SELECT o.made_at, extract(epoch FROM o.made_at - max(e.ended_at))::float8 AS lag
+          FROM outcome o JOIN ended e USING (bot, seq)
+         WHERE o.bot = %(bot)s AND o.made_at >= to_timestamp(%(began)s)
+         GROUP BY o.seq, o.made_at) AS settled
+"""
+
+
+class Database:
+    """A connection of our own to the database of an installation."""
+
+    def __init__(self, conn: db.Connection) -> None:
+        self._conn = conn
+
+    def add_hosts(self, hosts: int, owners: int = 0) -> None:
+        """Make hosts with a client each, the operator's or of so many other owners."""
+        ad = orjson.dumps(dict(HOST)).decode()
+        self._conn.execute(_ADD_OWNERS, {"owners": owners})
+        values = {"hosts": hosts, "owners": owners, "ad": ad, "token": token(0)[:-1]}
+        self._conn.execute(_ADD_HOSTS, values)
+        self._conn.execute(_ANALYZE)
+
+    def sent(self, bot: int) -> int:
+        """How many jobs of a BOT were sent."""
+        return int(self._one(_SENT, {"bot": bot})[0])
+
+    def backends(self) -> dict[int, str]:
+        """Whom each of PostgreSQL's processes serves, by its id."""
+        return dict(self._conn.execute(_BACKENDS).fetchall())
+
+    def pending(self) -> int:
+        """How many wake-ups wait for the transitioner."""
+        return int(self._one(_PENDING, {})[0])
+
+    def settled(self, bot: int, began: float, ended: float) -> tuple[int, list[float]]:
+        """How many outcomes were made between two times, and how late (s) those since `began` were.
+
+        Late by the median, by the 99 % that were less late, and at most.
+        """
+        made, lags = self._one(_SETTLED, {"bot": bot, "began": began, "ended": ended})
+        return made, lags
+
+    def _one(self, query: LiteralString, values: Mapping[str, Any]) -> tuple[Any, ...]:
+        row = self._conn.execute(query, values).fetchone()
+        assert row is not None
+        return row
+
+
+@contextmanager
+def database(place: Installation) -> Iterator[Database]:
+    """Open the database of an installation."""
+    dsn = place.settings.dsn_or_embedded
+    with db.connect(dsn, "bench", autocommit=True) as conn:
+        yield Database(conn)

@@ -1,0 +1,186 @@
+"""One measurement: the load runs, and the CPU time of all who serve it is read around it."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import IO, Any
+
+from .database import Database
+from .generator import Plan
+from .installation import SCRIPTS, BenchFailed
+from .measures import busy_seconds, cpu_by_process
+
+LOAD = "load"
+# The CPU time of a request, as the targets count it: the load and the cycles stand apart.
+OF_A_REQUEST = ("gunicorn", "postgresql", "feeder")
+# What is told with its least and its greatest value beside the median.
+SPREAD = ("rpc_per_s", "p99_ms", "server_us_per_rpc")
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """CPU time (s) that was used so far, or between two moments."""
+
+    groups: Mapping[str, float]  # by the process that the server knows
+    backends: Mapping[str, float]  # PostgreSQL's part, by whom its processes serve
+    busy: float  # the whole machine, anybody's
+    at: float  # s, of a clock
+
+    def since(self, before: Usage) -> Usage:
+        """What was used between two moments."""
+        return Usage(
+            {name: value - before.groups[name] for name, value in self.groups.items()},
+            {name: value - before.backends.get(name, 0.0) for name, value in self.backends.items()},
+            self.busy - before.busy,
+            self.at - before.at,
+        )
+
+
+class Meter:
+    """Reads what the processes of a server used; `database` tells PostgreSQL's processes apart."""
+
+    def __init__(self, roots: Mapping[str, int], database: Database | None = None) -> None:
+        self._roots, self._database = roots, database
+
+    def read(self) -> Usage:
+        """The state of now."""
+        used = cpu_by_process(self._roots)
+        groups = {name: sum(family.values()) for name, family in used.items()}
+        served = self._database.backends() if self._database else {}
+        backends = by_purpose(used["postgresql"], served) if served else {}
+        return Usage(groups, backends, busy_seconds(), time.monotonic())
+
+
+def by_purpose(processes: Mapping[int, float], names: Mapping[int, str]) -> dict[str, float]:
+    """Sum up the CPU time of PostgreSQL's processes by whom they serve."""
+    found = dict.fromkeys(("host requests", "feeder", "daemons", "upkeep"), 0.0)
+    for pid, seconds in processes.items():
+        found[purpose(names.get(pid, ""))] += seconds
+    return found
+
+
+def purpose(application: str) -> str:
+    """Whom a connection serves, by its `application_name`; PostgreSQL's own processes have none."""
+    if application.startswith(("gridbot-web", "gridbot web")):
+        return "host requests"
+    if application == "gridbot-feeder":
+        return "feeder"
+    return "daemons" if application.startswith("gridbot") else "upkeep"
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """What was seen in one measurement."""
+
+    plan: Plan
+    began_at: float  # s since 1970
+    requests: int
+    jobs: int
+    empty: int  # requests that brought no job
+    seconds: float
+    p50_ms: float
+    p99_ms: float
+    cpu_seconds: float  # of the load generator
+    used: Usage
+
+    def row(self, cores: int = os.cpu_count() or 1) -> Row:
+        """The figures as they are told."""
+        cpu = {**self.used.groups, LOAD: self.cpu_seconds}
+        per_rpc, ours = self._per_rpc(cpu), sum(cpu.values())
+        return {
+            "jobs_per_rpc": self.plan.jobs_per_rpc,
+            "concurrency": self.plan.connections,
+            "rpc_per_s": self.requests / self.seconds,
+            "jobs_per_s": self.jobs / self.seconds,
+            "p50_ms": self.p50_ms,
+            "p99_ms": self.p99_ms,
+            "cpu_us_per_rpc": per_rpc,
+            "server_us_per_rpc": sum(per_rpc.get(name, 0.0) for name in OF_A_REQUEST),
+            "postgresql_us_per_rpc": self._per_rpc(self.used.backends),
+            "load_share": self.cpu_seconds / ours,
+            "machine_share": ours / (cores * self.seconds),
+            "others_share": max(0.0, self.used.busy - ours) / (cores * self.used.at),
+            "empty_share": self.empty / self.requests,
+        }
+
+    def _per_rpc(self, seconds: Mapping[str, float]) -> dict[str, float]:
+        return {name: 1e6 * value / self.requests for name, value in seconds.items()}
+
+
+def median_row(rows: Sequence[Row]) -> Row:
+    """The median of each figure, with the spread of those that are compared."""
+    columns = {name: [row[name] for row in rows] for name in SPREAD}
+    spread = {name: [min(column), max(column)] for name, column in columns.items()}
+    return {**_medians(rows), "rounds": len(rows), "spread": spread}
+
+
+def _medians(rows: Sequence[Mapping[str, Any]]) -> Row:
+    return {name: _median([row[name] for row in rows]) for name in rows[0]}
+
+
+def _median(values: Sequence[Any]) -> Any:
+    if isinstance(values[0], Mapping):
+        return _medians(values)
+    # What tells the rows apart is the same in each round, and stays as it is.
+    return values[0] if len(set(values)) == 1 else statistics.median(values)
+
+
+def ratios(rows: Sequence[Row], to: Sequence[Row], name: str) -> Row:
+    """A figure over that of what was measured just before or after, round by round."""
+    found = [row[name] / other[name] for row, other in zip(rows, to, strict=True)]
+    return {"median": statistics.median(found), "least": min(found), "most": max(found)}
+
+
+class Generator:
+    """The load generator's process, as `generator.py` describes it."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        assert process.stdin
+        assert process.stdout
+        self._in: IO[str] = process.stdin
+        self._out: IO[str] = process.stdout
+
+    def measure(self, plan: Plan, meter: Meter) -> Window:
+        """Carry a plan out; what its warm-up used is not counted."""
+        self._tell(json.dumps(asdict(plan)))
+        self._hear()
+        before, began_at = meter.read(), time.time()
+        self._tell("go")
+        found = self._hear()
+        return Window(plan, began_at, used=meter.read().since(before), **found)
+
+    def _tell(self, line: str) -> None:
+        self._in.write(line + "\n")
+        self._in.flush()
+
+    def _hear(self) -> dict[str, Any]:
+        line = self._out.readline()
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "it ended"}
+        if "error" in answer:
+            raise BenchFailed(f"the load generator: {answer['error']}")
+        return answer
+
+
+@contextmanager
+def generator() -> Iterator[Generator]:
+    """Start a load generator; it ends with the block, whatever happens."""
+    command = [sys.executable, "-m", "benchmarks.generator"]
+    process = subprocess.Popen(
+        command, cwd=SCRIPTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield Generator(process)
+    finally:
+        process.kill()
+        process.communicate()

@@ -1,0 +1,60 @@
+"""The benchmarks as commands: they measure, and leave nothing behind when they are interrupted."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+from tests.system.deployment import eventually
+
+SCRIPTS = Path(__file__).parents[2] / "scripts"
+COMMAND = [sys.executable, "-m", "benchmarks.cli", "dispatch", "--json"]
+
+
+def test_host_requests_are_measured_beside_the_floor() -> None:
+    ended = subprocess.run(
+        [*COMMAND, "--quick"], cwd=SCRIPTS, capture_output=True, text=True, check=True
+    )
+    document = json.loads(ended.stdout)
+    (row,) = document["rows"]
+
+    assert (document["bench"], row["jobs_per_rpc"], row["concurrency"]) == ("dispatch", 5, 16)
+    assert row["jobs_per_s"] > 4 * row["rpc_per_s"]
+    assert min(row["cpu_us_per_rpc"][name] for name in ("gunicorn", "postgresql", "load")) > 0
+    assert row["to_floor"]["rpc_per_s"]["median"] < 1
+
+
+def test_an_interrupted_bench_leaves_nothing_behind() -> None:
+    bench = subprocess.Popen(
+        COMMAND, cwd=SCRIPTS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        started = eventually(lambda: _all_parts(bench), what="the load")
+        folders = {Path(found) for process in started if (found := _seen(process, "cwd"))}
+        bench.terminate()
+        assert bench.wait(60) == 1
+    finally:
+        bench.kill()
+        bench.wait()
+
+    assert psutil.wait_procs(started, timeout=10)[1] == []
+    assert not any(folder.exists() for folder in folders - {SCRIPTS})
+
+
+def _all_parts(bench: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """All that a bench started, once its load generators are among them; none before that."""
+    started = psutil.Process(bench.pid).children(recursive=True)
+    there = [item for item in started if "benchmarks.generator" in (_seen(item, "cmdline") or ())]
+    return started if len(there) == 2 else []
+
+
+def _seen(process: psutil.Process, attribute: str) -> Any:
+    """What is known of a process that may have ended meanwhile."""
+    with suppress(psutil.Error):
+        return process.as_dict([attribute])[attribute]
+    return None
