@@ -26,3 +26,12 @@ def write_atomically(path: Path, text: str, mode: int = 0o600) -> None:
         file.flush()
         os.fsync(file.fileno())
     fresh.replace(path)
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """Write a secret where nothing was, for its owner only; FileExistsError when there is one."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())

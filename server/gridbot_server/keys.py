@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import secrets
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from gridbot_client.signatures import CONTEXT
+from gridbot_server.disk import write_new
 
 
 class KeyFileError(ValueError):
@@ -28,11 +28,7 @@ def create(path: Path) -> None:
     text = Ed25519PrivateKey.generate().private_bytes(
         Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     )
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
+    write_new(path, text)
 
 
 def load_private(path: Path) -> Ed25519PrivateKey:

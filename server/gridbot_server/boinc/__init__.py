@@ -1,0 +1,1 @@
+"""Stock BOINC clients as clients of this server: their protocol, keys and applications."""

@@ -1,0 +1,274 @@
+"""Describes a BOT to stock clients: its application, and the work of each replica.
+
+Only the description is here, in BOINC's terms; the codec writes it.  Files are referenced by copy,
+since a plain program finds a small text in the place of a file that is not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gridbot_client.protocol import (
+    MAX_NAME_BYTES,
+    MAX_OUTPUTS,
+    FileRef,
+    Manifest,
+    ReplicaId,
+    Scalar,
+)
+from gridbot_server.boinc import shim
+from gridbot_server.boinc.names import boinc_platform
+from gridbot_server.boinc.shim import Unsuitable
+from gridbot_server.boinc.signed import AppFile
+
+NameOf = Callable[[str], str]  # the name of a file with this SHA-256, for ever
+
+# A nominal speed.  Sent with the version, it makes clients compute with the same seconds as we do,
+# whatever their benchmarks say.
+FLOPS = 1e9
+# From 6.0 on, clients talk to programs through a file in the slot, where the shim reads.
+API_VERSION = "7.20.0"
+# The shim enforces the time limit itself, with a native client's reason; the client's limit is
+# for a machine where the shim cannot.
+_TIME_SLACK = 2.0
+_TIME_SLACK_SECONDS = 3600.0
+# What the shim writes into the slot beside the command's files.
+_SHIM_BYTES = 1 << 20
+_BUNDLE_BYTES = 64 + MAX_OUTPUTS * (MAX_NAME_BYTES + 24)
+
+# Ours that have a POSIX shell at /bin/sh.
+SHELL_PLATFORMS = (
+    "linux-x86_64",
+    "linux-i686",
+    "linux-aarch64",
+    "linux-armv7l",
+    "linux-riscv64",
+    "linux-ppc64le",
+    "darwin-x86_64",
+    "darwin-arm64",
+)
+# Names that hold none of the words by which clients look for a vendor's library.
+PLAN_CLASSES: Mapping[str, str] = {
+    "gpu_nvidia": "NVIDIA",
+    "gpu_amd": "ATI",
+    "gpu_intel": "intel_gpu",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """All BOTs of one owner: newer versions let clients drop the files of older ones."""
+
+    name: str
+    user_friendly_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileUse:
+    """A `file_ref`: a file under its name in the slot, by copy unless it is the main program."""
+
+    file_name: str
+    open_name: str = ""
+    main_program: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Coproc:
+    """Processors of one kind that a version needs."""
+
+    type: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppVersion:
+    """One BOT on one platform; its number is the BOT's."""
+
+    app_name: str
+    version_num: int
+    platform: str
+    files: tuple[FileUse, ...]
+    avg_ncpus: float
+    plan_class: str = ""
+    coproc: Coproc | None = None
+    flops: float = FLOPS
+    api_version: str = API_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What a client must know of a BOT before its first job."""
+
+    app: App
+    files: tuple[AppFile, ...]
+    versions: tuple[AppVersion, ...]
+
+    def version_for(
+        self, platforms: Sequence[str], coprocs: Collection[str] = ()
+    ) -> AppVersion | None:
+        """The version for a client, in the order of the platforms it names; None for none."""
+        for platform in platforms:
+            for version in self.versions:
+                has_gpu = version.coproc is None or version.coproc.type in coprocs
+                if version.platform == platform and has_gpu:
+                    return version
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A job's own file; unlike the application's files it has no signature."""
+
+    sha256: str
+    md5: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class OutputFile:
+    """A file that a replica uploads, of at most so many bytes."""
+
+    name: str
+    max_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Workunit:
+    """What one replica computes, in BOINC's terms; each replica has its own."""
+
+    name: str
+    app_name: str
+    command_line: str
+    rsc_fpops_est: float
+    rsc_fpops_bound: float
+    rsc_memory_bound: float
+    rsc_disk_bound: float
+    files: tuple[FileUse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One replica for a stock client; `name` is what the client calls both it and its workunit."""
+
+    name: str
+    workunit: Workunit
+    inputs: tuple[InputFile, ...]
+    outputs: tuple[OutputFile, ...]
+    output_uses: tuple[FileUse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """The replica that `work` is to describe, under its name at clients.
+
+    `md5s` has, by SHA-256, the MD5 of the job's own inputs.
+    """
+
+    id: ReplicaId
+    name: str
+    args: Mapping[str, Scalar]
+    inputs: tuple[FileRef, ...] = ()
+    md5s: Mapping[str, str] = field(default_factory=dict)
+    expected_seconds: float | None = None  # None: as long as it may
+
+
+def describe(
+    manifest: Manifest, bot: int, files: tuple[AppFile, ...], name_of: NameOf
+) -> Application:
+    """The application of a BOT whose files are signed: the script first, then its inputs."""
+    app = App(_app_name(manifest), f"GridBot: {manifest.owner}")
+    uses = (
+        FileUse(name_of(files[0].sha256), main_program=True),
+        *(
+            FileUse(name_of(file.sha256), shim.SIGNED_INPUT.format(number))
+            for number, file in enumerate(files[1:])
+        ),
+    )
+    resources = manifest.resources
+    classes: Mapping[str, str] = PLAN_CLASSES if resources.gpus else {"": ""}
+    versions = tuple(
+        AppVersion(
+            app.name,
+            bot,
+            platform,
+            uses,
+            resources.cpus,
+            plan_class,
+            Coproc(kind, resources.gpus) if kind else None,
+        )
+        for platform in platforms(manifest)
+        for plan_class, kind in classes.items()
+    )
+    return Application(app, tuple({file.sha256: file for file in files}.values()), versions)
+
+
+def platforms(manifest: Manifest) -> tuple[str, ...]:
+    """BOINC's names of the platforms that a manifest allows; Unsuitable when there is none."""
+    wanted = manifest.platforms or SHELL_PLATFORMS
+    found = tuple(boinc_platform(name) for name in wanted if name in SHELL_PLATFORMS)
+    if not found:
+        raise Unsuitable(
+            f"no stock client is served on {' or '.join(wanted)},"
+            f" only on {', '.join(SHELL_PLATFORMS)}"
+        )
+    return found
+
+
+def work(manifest: Manifest, order: Order, name_of: NameOf) -> Work:
+    """Describe one replica; raise Unsuitable when its arguments or files are not for BOINC."""
+    inputs = tuple(_own_input(ref, order) for ref in order.inputs)
+    names = [ref.name for ref in order.inputs]
+    line = shim.command_line(manifest, order.id, order.args, names)
+    outputs, output_uses = _outputs(manifest, order.name)
+    workunit = Workunit(
+        order.name,
+        _app_name(manifest),
+        line,
+        *_bounds(manifest, order.expected_seconds),
+        tuple(
+            FileUse(name_of(file.sha256), shim.OWN_INPUT.format(number))
+            for number, file in enumerate(inputs)
+        ),
+    )
+    return Work(order.name, workunit, inputs, outputs, output_uses)
+
+
+def _app_name(manifest: Manifest) -> str:
+    return f"gridbot_{manifest.owner}"
+
+
+def _own_input(ref: FileRef, order: Order) -> InputFile:
+    if ref.executable:
+        raise Unsuitable(
+            f"input {ref.name} of job {order.id.seq} is a program, and stock clients run signed"
+            " ones only: make it an input of the whole BOT"
+        )
+    return InputFile(ref.sha256, order.md5s[ref.sha256], ref.size)
+
+
+def _outputs(manifest: Manifest, name: str) -> tuple[tuple[OutputFile, ...], tuple[FileUse, ...]]:
+    """One upload, however many outputs: each costs a client two seconds."""
+    if not manifest.outputs:
+        return (), ()
+    bundled = 0 if shim.single_output(manifest) else _BUNDLE_BYTES
+    file = OutputFile(f"{name}_0", manifest.max_output_bytes + bundled)
+    return (file,), (FileUse(file.name, shim.OUTPUT, optional=shim.may_lack_output(manifest)),)
+
+
+def _bounds(
+    manifest: Manifest, expected_seconds: float | None
+) -> tuple[float, float, float, float]:
+    """Estimate and limit in operations, memory and disk in bytes."""
+    resources = manifest.resources
+    expected = min(expected_seconds or resources.seconds, resources.seconds)
+    longest = resources.seconds * _TIME_SLACK + _TIME_SLACK_SECONDS
+    disk = resources.disk_mb << 20
+    copied = min(disk, manifest.max_output_bytes)  # of the outputs, while they are gathered
+    return (
+        expected * FLOPS,
+        longest * FLOPS,
+        float(resources.memory_mb << 20),
+        float(disk + copied + _SHIM_BYTES),
+    )

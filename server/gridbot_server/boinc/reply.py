@@ -1,0 +1,371 @@
+"""Scheduler replies: what a BOINC client is told, in the form that it reads.
+
+One element per line, in lower case, without attributes except a message's priority.  The client
+silently drops an application version or a job of which any part is missing in the reply, so all
+that an assignment needs is sent with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gridbot_server.boinc.application import (
+    App,
+    Application,
+    AppVersion,
+    FileUse,
+    InputFile,
+    OutputFile,
+    Work,
+    Workunit,
+)
+from gridbot_server.boinc.signed import AppFile
+from gridbot_server.boinc.tags import BoincError, block, element, escape, flag
+
+# From 507 on clients take preferences even if a host has its own.
+_SCHEDULER_VERSION = 720
+DAY_SECONDS = 86_400
+
+
+# By this word in it, clients know an URL to be one for uploads.
+_UPLOAD_WORD = "file_upload_handler"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where clients find files: below `download_url`, by the name that `name_of` gives a SHA-256.
+
+    They take any URL with `file_upload_handler` in it for one to upload to, and no other.
+    """
+
+    download_url: str  # without a slash at its end
+    upload_url: str
+    name_of: Callable[[str], str]
+
+    def __post_init__(self) -> None:
+        if _UPLOAD_WORD not in self.upload_url or _UPLOAD_WORD in self.download_url:
+            raise BoincError(
+                f"{self.upload_url!r} must hold {_UPLOAD_WORD}, {self.download_url!r} must not"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """A replica for this client, run by one of its application's versions until a deadline.
+
+    `certificates` (hex lines) are for the work's outputs, in order; the client echoes them.
+    """
+
+    application: Application
+    version: AppVersion
+    work: Work
+    deadline: int  # s since 1970
+    certificates: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A line for the client's log; a notice is shown to its user as well."""
+
+    text: str
+    is_notice: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Volunteer:
+    """Whose account the client uses."""
+
+    id: int
+    name: str
+    created_at: int  # s since 1970
+    email_hash: str
+    cross_project_id: str
+    total_credit: float = 0.0
+    recent_credit: float = 0.0
+    team: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The client's host as the server knows it.
+
+    `is_new` tells the client its id, upon which it counts its requests anew and takes another
+    identity: only for a host that has none, or is given another.
+    """
+
+    id: int
+    created_at: int  # s since 1970
+    is_new: bool = False
+    total_credit: float = 0.0
+    recent_credit: float = 0.0
+    venue: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """The public key of application files; `signature` is the one by the key before it."""
+
+    text: str
+    signature: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerReply:
+    """Everything that one reply may say; what is empty is left out."""
+
+    project: str
+    master_url: str = ""
+    messages: tuple[Message, ...] = ()
+    request_delay_seconds: float = 0.0  # no request before
+    next_rpc_seconds: float = 0.0  # a request at the latest after that, to be said every time
+    is_down: bool = False
+    volunteer: Volunteer | None = None
+    host: Host | None = None
+    resource_share: float = 100.0
+    acks: tuple[str, ...] = ()
+    aborts: tuple[str, ...] = ()
+    aborts_if_not_started: tuple[str, ...] = ()
+    forget_files: tuple[str, ...] = ()
+    has_messages_acked: bool = False
+    no_work_for: tuple[Literal["CPU", "NVIDIA", "ATI", "intel_gpu"], ...] = ()
+    wants_workload: bool = False
+    key: SigningKey | None = None
+    assignments: tuple[Assignment, ...] = ()
+
+
+def render(reply: SchedulerReply, places: Places | None = None) -> str:
+    """The reply's text; `places` is needed where it assigns something."""
+    if reply.assignments and places is None:
+        raise BoincError("a reply that assigns work must say where its files are")
+    return block(
+        "scheduler_reply",
+        element("scheduler_version", _SCHEDULER_VERSION),
+        flag("dont_use_dcf"),
+        *_project(reply),
+        *_volunteer(reply.volunteer, reply.resource_share),
+        *_host(reply.host),
+        *_answers(reply),
+        *_key(reply.key),
+        *(_work(reply.assignments, places) if places else ()),
+    )
+
+
+# ------------------------------------------------------------------------- whole replies
+
+
+def project_is_down(project: str, why: str, delay_seconds: float) -> SchedulerReply:
+    """Come again later: the client looks at nothing else, and keeps what it has to report."""
+    message = Message(why, is_notice=True)
+    return SchedulerReply(
+        project, messages=(message,), request_delay_seconds=delay_seconds, is_down=True
+    )
+
+
+def bad_key(project: str) -> SchedulerReply:
+    """No account has this key; the client asks once a day, until its user sets it right."""
+    text = "Invalid or missing account key. To fix, remove and add this project."
+    return SchedulerReply(
+        project, messages=(Message(text, is_notice=True),), request_delay_seconds=DAY_SECONDS
+    )
+
+
+def too_recent(project: str, delay_seconds: float) -> SchedulerReply:
+    """The last request was just now; clients look for the two words `too recent`."""
+    message = Message("Not sending work - last request too recent")
+    return SchedulerReply(project, messages=(message,), request_delay_seconds=delay_seconds)
+
+
+def busy(project: str) -> SchedulerReply:
+    """Another request of the same host is being served."""
+    message = Message("Another scheduler request of this host is in progress")
+    return SchedulerReply(project, messages=(message,), request_delay_seconds=60)
+
+
+# --------------------------------------------------------------------------------- parts
+
+
+def _given(name: str, value: object) -> str:
+    """An element, unless its value is empty."""
+    return element(name, value) if value else ""
+
+
+def _text(name: str, text: str) -> str:
+    """An element of several lines: a key or a signature."""
+    return f"<{name}>\n{text.strip()}\n</{name}>\n" if text else ""
+
+
+def _project(reply: SchedulerReply) -> Iterator[str]:
+    yield _given("master_url", reply.master_url)
+    yield _given("project_name", reply.project)
+    yield flag("project_is_down", reply.is_down)
+    for message in reply.messages:
+        priority = "notice" if message.is_notice else "low"
+        yield f'<message priority="{priority}">{escape(message.text)}</message>\n'
+    yield _given("request_delay", reply.request_delay_seconds)
+    yield _given("next_rpc_delay", reply.next_rpc_seconds)
+
+
+def _volunteer(volunteer: Volunteer | None, resource_share: float) -> Iterator[str]:
+    if volunteer is None:
+        return
+    yield element("userid", volunteer.id)
+    yield element("user_name", volunteer.name)
+    yield element("user_total_credit", volunteer.total_credit)
+    yield element("user_expavg_credit", volunteer.recent_credit)
+    yield element("user_create_time", volunteer.created_at)
+    yield element("email_hash", volunteer.email_hash)
+    yield element("cross_project_id", volunteer.cross_project_id)
+    yield element("team_name", volunteer.team)
+    yield block("project_preferences", element("resource_share", resource_share))
+
+
+def _host(host: Host | None) -> Iterator[str]:
+    if host is None:
+        return
+    if host.is_new:
+        yield element("hostid", host.id)
+    yield element("host_total_credit", host.total_credit)
+    yield element("host_expavg_credit", host.recent_credit)
+    yield element("host_venue", host.venue)
+    yield element("host_create_time", host.created_at)
+
+
+def _answers(reply: SchedulerReply) -> Iterator[str]:
+    """What is said of replicas, files and messages that the client has."""
+    for tag, names in (
+        ("result_ack", reply.acks),
+        ("result_abort", reply.aborts),
+        ("result_abort_if_not_started", reply.aborts_if_not_started),
+    ):
+        yield from (block(tag, element("name", name)) for name in names)
+    yield from (element("delete_file_info", name) for name in reply.forget_files)
+    yield flag("message_ack", reply.has_messages_acked)
+    yield from (element("no_rsc_apps", kind) for kind in reply.no_work_for)
+    yield flag("send_full_workload", reply.wants_workload)
+
+
+def _key(key: SigningKey | None) -> Iterator[str]:
+    if key is not None:
+        yield _text("code_sign_key", key.text)
+        yield _text("code_sign_key_signature", key.signature)
+
+
+def _work(assignments: Sequence[Assignment], places: Places) -> Iterator[str]:
+    """What is needed comes before what needs it, and everything once."""
+    needed: dict[str, str] = {}
+    for item in _distinct_applications(assignments):
+        needed[f"app {item.app.name}"] = _app(item.app)
+        for file in item.files:
+            name = places.name_of(file.sha256)
+            needed[f"file {name}"] = _download(name, places, file)
+    for assignment in assignments:
+        version = assignment.version
+        key = f"{version.app_name} {version.version_num} {version.platform} {version.plan_class}"
+        if key not in needed:
+            needed[key] = _version(version)
+        for own in assignment.work.inputs:
+            name = places.name_of(own.sha256)
+            # An application's file has a signature, which must not get lost.
+            needed.setdefault(f"file {name}", _download(name, places, own))
+    yield from needed.values()
+    for assignment in assignments:
+        yield from _assignment(assignment, places)
+
+
+def _distinct_applications(assignments: Sequence[Assignment]) -> Iterable[Application]:
+    """Each once: nearly all assignments of a reply share theirs."""
+    return {id(item.application): item.application for item in assignments}.values()
+
+
+def _app(app: App) -> str:
+    title = element("user_friendly_name", app.user_friendly_name)
+    return block("app", element("name", app.name), title)
+
+
+def _download(name: str, places: Places, file: AppFile | InputFile) -> str:
+    signed = file if isinstance(file, AppFile) else None
+    return block(
+        "file_info",
+        element("name", name),
+        element("url", f"{places.download_url}/{name}"),
+        flag("executable", signed is not None and signed.executable),
+        _text("file_signature", signed.signature if signed else ""),
+        element("nbytes", file.size),
+        element("md5_cksum", file.md5),
+    )
+
+
+def _upload(file: OutputFile, places: Places, certificate: str) -> str:
+    return block(
+        "file_info",
+        element("name", file.name),
+        element("max_nbytes", file.max_nbytes),
+        element("url", places.upload_url),
+        _text("xml_signature", certificate),
+    )
+
+
+def _use(use: FileUse) -> str:
+    return block(
+        "file_ref",
+        element("file_name", use.file_name),
+        _given("open_name", use.open_name),
+        flag("main_program", use.main_program),
+        # The client starts a main program where it lies.
+        flag("copy_file", not use.main_program),
+        flag("optional", use.optional),
+    )
+
+
+def _version(version: AppVersion) -> str:
+    coproc = version.coproc
+    return block(
+        "app_version",
+        element("app_name", version.app_name),
+        element("version_num", version.version_num),
+        element("platform", version.platform),
+        _given("plan_class", version.plan_class),
+        element("api_version", version.api_version),
+        element("avg_ncpus", version.avg_ncpus),
+        element("flops", version.flops),
+        block("coproc", element("type", coproc.type), element("count", coproc.count))
+        if coproc
+        else "",
+        *map(_use, version.files),
+    )
+
+
+def _assignment(item: Assignment, places: Places) -> Iterator[str]:
+    work, version = item.work, item.version
+    certificates = item.certificates or ("",) * len(work.outputs)
+    for file, certificate in zip(work.outputs, certificates, strict=True):
+        yield _upload(file, places, certificate)
+    yield _workunit(work.workunit)
+    yield block(
+        "result",
+        element("name", work.name),
+        element("wu_name", work.workunit.name),
+        element("report_deadline", item.deadline),
+        element("platform", version.platform),
+        element("version_num", version.version_num),
+        element("plan_class", version.plan_class),
+        *map(_use, work.output_uses),
+        # Or the client keeps it for up to an hour.
+        flag("report_immediately"),
+    )
+
+
+def _workunit(unit: Workunit) -> str:
+    return block(
+        "workunit",
+        element("name", unit.name),
+        element("app_name", unit.app_name),
+        element("rsc_fpops_est", unit.rsc_fpops_est),
+        element("rsc_fpops_bound", unit.rsc_fpops_bound),
+        element("rsc_memory_bound", unit.rsc_memory_bound),
+        element("rsc_disk_bound", unit.rsc_disk_bound),
+        element("command_line", unit.command_line),
+        *map(_use, unit.files),
+    )

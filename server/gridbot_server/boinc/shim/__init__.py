@@ -1,0 +1,173 @@
+"""The program that runs a BOT's command under a stock client: a shell script per manifest.
+
+The script is `shim.sh` with the manifest's command, types, names and limits written into it as
+quoted text, so that one signature covers all that may run.  A job's command line brings only the
+values, encoded; BOINC would split them at white space and has no way to quote a quote.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+
+from gridbot_client.protocol import (
+    MAX_NAME_BYTES,
+    Manifest,
+    ProtocolError,
+    ReplicaId,
+    Scalar,
+    file_name,
+    manifest_id,
+)
+from gridbot_client.template import TemplateError, fill, placeholders_in
+
+# Where the script finds what the client puts into the slot, and where it leaves the outputs.
+SIGNED_INPUT = "gb_{}"
+OWN_INPUT = "gb_own_{}"
+OUTPUT = "gb_out"
+
+# Clients split the command line into an array of 100 on their stack, from a buffer of 8 KB in
+# older ones, and look at neither bound: more would crash a volunteer's client.
+_MOST_VALUES = 64
+_MOST_COMMAND_LINE_BYTES = 7_900
+
+_STREAMS = ("stdout", "stderr")
+_WILD = re.compile(r"[*?\[]")
+_PART = r"[A-Za-z0-9_*?\[][A-Za-z0-9._+=@%*?\[\]!-]*"
+_PATTERN = re.compile(rf"{_PART}(/{_PART})*")
+_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,+@%-")
+_MARK = "\x01"  # around a placeholder's name, while a command is taken apart
+_BLOCKS_PER_MB = 2048  # of 512 bytes, as `ulimit -f` counts
+
+
+class Unsuitable(ValueError):
+    """A stock client cannot run this; native clients can.  The message says why."""
+
+
+def render(manifest: Manifest) -> str:
+    """The script that runs this manifest's jobs, the same for equal manifests."""
+    template = resources.files(__name__).joinpath("shim.sh").read_text(encoding="utf-8")
+    return template.replace("@rendered@", "\n".join(_rendered(manifest)), 1)
+
+
+def command_line(
+    manifest: Manifest, id: ReplicaId, args: Mapping[str, Scalar], own_inputs: Sequence[str]
+) -> str:
+    """The `command_line` of one replica: its values for the script, as words of plain characters.
+
+    Raises Unsuitable for more than a client's buffers hold, TemplateError for a wrong value.
+    """
+    values = [
+        fill([f"{{{name}}}"], manifest.placeholders, args)[0] for name in value_names(manifest)
+    ]
+    words = [*(str(part) for part in id), ",".join(own_inputs), *values]
+    line = " ".join([*(":" + _encoded(word) for word in words), "."])
+    if len(line) > _MOST_COMMAND_LINE_BYTES:
+        raise Unsuitable(
+            f"the arguments take {len(line)} bytes of command line,"
+            f" stock clients are given {_MOST_COMMAND_LINE_BYTES}: put them into an input file"
+        )
+    return line
+
+
+def value_names(manifest: Manifest) -> list[str]:
+    """The placeholders of the command, in the order in which the command line brings them."""
+    return sorted(placeholders_in(manifest.command))
+
+
+def single_output(manifest: Manifest) -> str | None:
+    """The output that is uploaded as it is; None when there are none, several or a pattern."""
+    if len(manifest.outputs) == 1 and not _WILD.search(manifest.outputs[0]):
+        return manifest.outputs[0]
+    return None
+
+
+def may_lack_output(manifest: Manifest) -> bool:
+    """Whether a good end may leave no output: patterns may match nothing."""
+    return all(_WILD.search(output) for output in manifest.outputs)
+
+
+def _rendered(manifest: Manifest) -> Iterator[str]:
+    names = value_names(manifest)
+    if len(names) > _MOST_VALUES:
+        raise Unsuitable(f"the command has {len(names)} placeholders, at most {_MOST_VALUES}")
+    limits = manifest.resources
+    yield f"# Manifest {manifest_id(manifest.text())}"
+    yield f"limit_seconds={math.ceil(limits.seconds)}"
+    yield f"limit_blocks={limits.disk_mb * _BLOCKS_PER_MB}"
+    yield f"limit_output={manifest.max_output_bytes}"
+    yield f"values={len(names)}"
+    yield f"single={_quoted(single_output(manifest) or '')}"
+    yield from _function("take_values", _takes(manifest, names))
+    yield from _function("place_signed", _places(manifest))
+    yield from _function("run_command", ["run " + " ".join(_arguments(manifest, names))])
+    yield from _function("pick_outputs", _picks(manifest))
+
+
+def _function(name: str, lines: Iterator[str] | list[str]) -> Iterator[str]:
+    yield f"{name}() {{"
+    yield from (f"    {line}" for line in lines)
+    yield "    return 0"
+    yield "}"
+
+
+def _takes(manifest: Manifest, names: Sequence[str]) -> Iterator[str]:
+    for number, name in enumerate(names, 1):
+        kind = manifest.placeholders[name]
+        yield f'take {kind} {_quoted(name)} "${{{number}}}"; v{number}=$value'
+
+
+def _places(manifest: Manifest) -> Iterator[str]:
+    for number, ref in enumerate(manifest.inputs):
+        verb = "place_program" if ref.executable else "place"
+        yield f"{verb} {SIGNED_INPUT.format(number)} {_quoted(_checked(ref.name))}"
+
+
+def _arguments(manifest: Manifest, names: Sequence[str]) -> Iterator[str]:
+    """The command as quoted shell words, a variable in double quotes for each placeholder."""
+    if any(_MARK in argument for argument in manifest.command):
+        raise Unsuitable("the command holds the character \\x01, which no signed script may hold")
+    marked = {name: f"{_MARK}{name}{_MARK}" for name in names}
+    try:
+        command = fill(manifest.command, dict.fromkeys(names, "text"), marked)
+    except TemplateError as error:
+        raise Unsuitable(f"the command cannot be filled: {error}") from None
+    number = {name: place for place, name in enumerate(names, 1)}
+    for argument in command:
+        literal, *rest = argument.split(_MARK)
+        word = _quoted(literal)
+        for name, after in zip(rest[::2], rest[1::2], strict=True):
+            word += f'"$v{number[name]}"' + (_quoted(after) if after else "")
+        yield word
+
+
+def _picks(manifest: Manifest) -> Iterator[str]:
+    for output in manifest.outputs:
+        if output in _STREAMS:
+            yield f"pick {output}"
+        elif not _WILD.search(output):
+            yield f"pick_file {_quoted(_checked(output))}"
+        elif len(output) <= MAX_NAME_BYTES and _PATTERN.fullmatch(output):
+            yield f"set +f; pick_matches {output}; set -f"
+        else:
+            raise Unsuitable(f"output {output!r} is no pattern of plain characters")
+
+
+def _checked(name: str) -> str:
+    try:
+        return file_name(name, "file")
+    except ProtocolError as error:
+        raise Unsuitable(str(error)) from None
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _encoded(text: str) -> str:
+    """Text of plain characters only, from which `printf %b` makes it again."""
+    return "".join(
+        chr(byte) if byte in _PLAIN else f"\\0{byte:03o}" for byte in text.encode("utf-8")
+    )

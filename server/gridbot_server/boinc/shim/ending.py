@@ -1,0 +1,50 @@
+"""Reads what the shim wrote to stderr: how the command really ended, and its logs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_END = re.compile(
+    r"\[gridbot end reason=(?P<reason>[a-z_]{0,40}) exit=(?P<exit>-?[0-9]{1,3}|none)"
+    r" cpu=(?P<user>[0-9a-z.]+)\+(?P<system>[0-9a-z.]+)\]\s*\Z"
+)
+_TIME = re.compile(r"([0-9]{1,7})m([0-9]{1,2}(?:\.[0-9]{1,9})?)s")
+_LOGS = re.compile(r"\n?\[gridbot (stdout|stderr)\]\n")
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a command ended, in a native client's words: the reason is empty for a good end."""
+
+    reason: str
+    exit_code: int | None  # the negative signal for one that was killed
+    cpu_seconds: float
+    stdout: str = ""
+    stderr: str = ""
+
+
+def read_ending(text: str) -> Ending | None:
+    """Read the stderr of a stock client's report; None when the shim did not come to its end.
+
+    What the command printed comes before the last line and cannot pass for it.
+    """
+    end = _END.search(text[-400:])
+    if end is None:
+        return None
+    logs = _logs(text[: max(0, len(text) - 400) + end.start()])
+    exit_code = None if end["exit"] == "none" else int(end["exit"])
+    cpu_seconds = _seconds(end["user"]) + _seconds(end["system"])
+    return Ending(end["reason"], exit_code, cpu_seconds, *logs)
+
+
+def _logs(text: str) -> tuple[str, str]:
+    """Both logs' ends; a client that keeps less than all of stderr drops the first part."""
+    _, *rest = _LOGS.split(text)
+    found = dict(zip(rest[::2], rest[1::2], strict=True))
+    return found.get("stdout", ""), found.get("stderr", text if not rest else "").removesuffix("\n")
+
+
+def _seconds(text: str) -> float:
+    found = _TIME.fullmatch(text)
+    return 60 * int(found[1]) + float(found[2]) if found else 0.0

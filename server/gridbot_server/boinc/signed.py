@@ -1,0 +1,112 @@
+"""What a holder of the code signing key hands to a server: the script of a BOT and signatures.
+
+Signing needs the manifest and the key, not the server; the server checks what it is handed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+
+from gridbot_client.protocol import FileRef, Manifest
+from gridbot_server.boinc import signing
+from gridbot_server.boinc.shim import render
+
+Md5Of = Callable[[FileRef], str]
+
+
+class BadApplication(ValueError):
+    """What came as signed is not, or is not for this BOT; the message says which part."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppFile:
+    """A file of an application as clients download it, by its content."""
+
+    sha256: str
+    md5: str
+    size: int
+    executable: bool
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignedApplication:
+    """The script that runs a manifest's jobs, and a signature for each file that clients need.
+
+    The text travels with its signature: a server of another version would render another.
+    """
+
+    script: str
+    signatures: Mapping[str, str]  # SHA-256 in hex -> signature
+
+    def text(self) -> str:
+        """The JSON in which it is sent and kept."""
+        return json.dumps({"script": self.script, "signatures": dict(self.signatures)})
+
+    @classmethod
+    def from_text(cls, text: str) -> SignedApplication:
+        """Read what `text` gave; BadApplication for anything else."""
+        try:
+            raw = json.loads(text)
+            script, signatures = raw["script"], raw["signatures"]
+        except (ValueError, TypeError, KeyError):
+            raise BadApplication("is not a signed application in JSON") from None
+        if not isinstance(script, str) or not isinstance(signatures, dict):
+            raise BadApplication("script: a text is expected, signatures: an object")
+        if not all(isinstance(signature, str) for signature in signatures.values()):
+            raise BadApplication("signatures: texts are expected")
+        return cls(script, signatures)
+
+
+def sign(manifest: Manifest, md5_of: Md5Of, private: RSAPrivateKey) -> SignedApplication:
+    """Sign all that a stock client must have to run this manifest's jobs.
+
+    Raises Unsuitable for a manifest that stock clients cannot run.
+    """
+    script = render(manifest)
+    files = _files(manifest, script, md5_of, {})
+    return SignedApplication(
+        script, {file.sha256: signing.sign_md5(private, file.md5) for file in files}
+    )
+
+
+def check(
+    manifest: Manifest, signed: SignedApplication, md5_of: Md5Of, public: RSAPublicKey
+) -> tuple[AppFile, ...]:
+    """The application's files, the script first; BadApplication unless the key signed them all.
+
+    A script that only the signatures vouch for may differ from what this server would write.
+    """
+    files = _files(manifest, signed.script, md5_of, signed.signatures)
+    for file in files:
+        if not signing.is_signed(public, file.md5, file.signature):
+            raise BadApplication(f"file {file.sha256}: not signed by the code signing key")
+    return files
+
+
+def content_md5(ref: FileRef, chunks: Iterable[bytes]) -> str:
+    """The MD5 of a file that was fetched to be signed; BadApplication when it is another file."""
+    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+    for chunk in chunks:
+        sha256.update(chunk)
+        md5.update(chunk)
+    if sha256.hexdigest() != ref.sha256:
+        raise BadApplication(f"{ref.name}: what came does not hash to {ref.sha256}")
+    return md5.hexdigest()
+
+
+def _files(
+    manifest: Manifest, script: str, md5_of: Md5Of, signatures: Mapping[str, str]
+) -> tuple[AppFile, ...]:
+    content = script.encode()
+    main = FileRef("", hashlib.sha256(content).hexdigest(), len(content), executable=True)
+    md5s = [signing.md5_hex(content), *(md5_of(ref) for ref in manifest.inputs)]
+    return tuple(
+        AppFile(ref.sha256, md5, ref.size, ref.executable, signatures.get(ref.sha256, ""))
+        for ref, md5 in zip((main, *manifest.inputs), md5s, strict=True)
+    )

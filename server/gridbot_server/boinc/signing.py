@@ -1,0 +1,89 @@
+"""Signatures as BOINC makes them: RSA over the 32 hex characters of an MD5, without DigestInfo."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from itertools import pairwise
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+from cryptography.hazmat.primitives.asymmetric.utils import NoDigestInfo
+
+from gridbot_server.boinc import keys
+from gridbot_server.boinc.keys import Chain, Link
+from gridbot_server.keys import KeyFileError
+
+SIGNATURE_BYTES = keys.BITS // 8
+
+
+def md5_hex(data: bytes) -> str:
+    """The MD5 that BOINC signs, in lower-case hex."""
+    return hashlib.md5(data, usedforsecurity=False).hexdigest()
+
+
+def sign_md5(private: RSAPrivateKey, md5: str) -> str:
+    """The `file_signature` of a file with this MD5 (lower-case hex)."""
+    if len(md5) != 32 or not set(md5) <= set("0123456789abcdef"):
+        raise ValueError(f"{md5!r} is not an MD5 in lower-case hex")
+    return keys.hex_text(private.sign(md5.encode(), PKCS1v15(), NoDigestInfo()))
+
+
+def is_signed(public: RSAPublicKey, md5: str, signature: str) -> bool:
+    """Whether the signature's text is this key's over this MD5.
+
+    How far a wrong one agrees cannot be told from the time this takes.
+    """
+    raw = _signature_bytes(signature)
+    if raw is None:
+        return False
+    try:
+        signed = public.recover_data_from_signature(raw, PKCS1v15(), NoDigestInfo())
+    except InvalidSignature:
+        return False
+    return hmac.compare_digest(signed, md5.encode())
+
+
+def certificate(private: RSAPrivateKey, name: str, max_nbytes: int) -> str:
+    """The `xml_signature` with which a client may upload one file of at most that size."""
+    return sign_md5(private, _certified(name, max_nbytes))
+
+
+def is_certified(public: RSAPublicKey, name: str, max_nbytes: int, signature: str) -> bool:
+    """Whether an upload's name and limit are the ones that this server certified."""
+    return is_signed(public, _certified(name, max_nbytes), signature)
+
+
+def extend(chain: Chain, old: RSAPrivateKey, new: RSAPublicKey) -> Chain:
+    """The chain after a rotation; `old` must be the private half of its newest key."""
+    if keys.public_text(old.public_key()) != chain.newest:
+        raise KeyFileError("only the key in use can introduce the next: this is another")
+    text = keys.public_text(new)
+    if text in (link.key for link in chain.links):
+        raise KeyFileError("this key has been in use before: clients would be led in a circle")
+    return Chain((*chain.links, Link(text, sign_md5(old, md5_hex(text.encode())))))
+
+
+def check_chain(chain: Chain) -> None:
+    """Raise KeyFileError unless each key but the first is signed by the one before it."""
+    keys.parse_public(chain.links[0].key)
+    for number, (before, link) in enumerate(pairwise(chain.links), 2):
+        keys.parse_public(link.key)
+        signer = keys.parse_public(before.key)
+        if not is_signed(signer, md5_hex(link.key.encode()), link.signature):
+            raise KeyFileError(f"key {number} of the chain is not signed by the one before it")
+
+
+def _certified(name: str, max_nbytes: int) -> str:
+    return md5_hex(f"<name>{name}</name><max_nbytes>{max_nbytes}</max_nbytes>".encode())
+
+
+def _signature_bytes(text: str) -> bytes | None:
+    """The signature that a text stands for; white space and the closing dot do not matter."""
+    digits = "".join(text[: 8 * SIGNATURE_BYTES].split()).removesuffix(".")
+    try:
+        raw = bytes.fromhex(digits)
+    except ValueError:
+        return None
+    return raw if len(raw) == SIGNATURE_BYTES else None

@@ -1,0 +1,94 @@
+import random
+
+import pytest
+from tests.boinc_captures import FACTS, NAMES, our_name, ours
+
+from gridbot_client.protocol import Report
+from gridbot_server.boinc import reply, upload
+from gridbot_server.boinc.host_ad import host_ad
+from gridbot_server.boinc.reply import SchedulerReply
+from gridbot_server.boinc.reports import read_reports
+from gridbot_server.boinc.request import parse
+from gridbot_server.boinc.tags import BoincError
+
+TRUNCATIONS, MUTATIONS = 50, 1000
+PIECES = (
+    b"", b"<", b">", b"</", b"/>", b"&#", b"&#0;", b"\x00", b"\xff", b"]]>", b"<![CDATA[", b"-1",
+    b"1e999", b"nan", b"<result>", b"</result>", b"<stderr_out>", b"</stderr_out>", b"<file_info>",
+    b"<other_results>", b"<msg_from_host>", b"</scheduler_request>", b"<stderr_txt>", b"9" * 400,
+)  # fmt: skip
+
+
+def serve(body: bytes) -> bool:
+    """Everything that the codec does with a request; whether it could be read."""
+    try:
+        request = parse(body)
+    except BoincError as error:
+        assert str(error)
+        return False
+    assert host_ad(request)
+    found = read_reports(request, NAMES)
+    for end in found.ends:
+        assert isinstance(end.report([False], {}), Report)
+    assert reply.render(SchedulerReply("p", acks=found.acks, aborts=found.unknown))
+    return True
+
+
+def mutated(body: bytes, rng: random.Random) -> bytes:
+    """The body with a few short parts replaced by others."""
+    for _ in range(rng.randint(1, 4)):
+        start = rng.randrange(len(body))
+        piece = rng.choice(PIECES) if rng.random() < 0.8 else rng.randbytes(rng.randint(1, 8))
+        body = body[:start] + piece + body[start + rng.choice((0, 1, 5, 40)) :]
+    return body
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_request_cut_short_anywhere_is_refused(name: str) -> None:
+    body = ours(name)
+    end = body.rindex(b"</scheduler_request>")
+    rng = random.Random(name)
+    assert serve(body)
+    assert not any(serve(body[: rng.randrange(end + 19)]) for _ in range(TRUNCATIONS))
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_mutated_request_is_served_or_refused_with_a_reason(name: str) -> None:
+    body, rng = ours(name), random.Random(name)
+    served = sum(serve(mutated(body, rng)) for _ in range(MUTATIONS))
+    assert MUTATIONS / 2 < served <= MUTATIONS
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    "unit",
+    ["]]>", "]]> \n", "<stderr_txt>", "</stderr_txt>", "&#195;", "<error_code>", "\n[gridbot "],
+)
+def test_what_programs_write_takes_time_by_its_size_only(unit: str) -> None:
+    text = unit * (2_000_000 // len(unit))
+    name = our_name("j_ok_r0")
+    report = (
+        f"<result><name>{name}</name><stderr_out>\n<![CDATA[\n{text}]]>\n</stderr_out></result>"
+    )
+    assert serve(f"<scheduler_request>{report}</scheduler_request>".encode())
+
+
+UPLOAD = (
+    b"<data_server_request>\n<file_upload>\n<file_info>\n<name>gb_1_0</name>\n<xml_signature>\n"
+    b"00ff\n.</xml_signature>\n<max_nbytes>100</max_nbytes>\n</file_info>\n<nbytes>3</nbytes>\n"
+    b"<md5_cksum>900150983cd24fb0d6963f7d28e17f72</md5_cksum>\n<offset>0</offset>\n<data>\nabc"
+)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_mutated_upload_is_read_or_refused_with_a_reason(seed: int) -> None:
+    rng, read = random.Random(seed), 0
+    for _ in range(MUTATIONS):
+        body = mutated(UPLOAD, rng)
+        cut = rng.choice((len(body), rng.randrange(len(body))))
+        try:
+            found = upload.parse(body[:cut], is_all=rng.random() < 0.5)
+            read += isinstance(found, upload.Upload)
+        except BoincError as error:
+            assert str(error)
+    assert read

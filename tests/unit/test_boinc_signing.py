@@ -1,0 +1,219 @@
+import ctypes
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
+
+from gridbot_server.boinc import keys, signing
+from gridbot_server.boinc.keys import Chain, Link
+from gridbot_server.keys import KeyFileError
+
+PRIVATE = keys.generate()
+PUBLIC = PRIVATE.public_key()
+OTHER = keys.generate()
+MD5 = hashlib.md5(b"the program").hexdigest()
+
+needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
+
+# A project's key, a file's MD5 and signature, recorded where the stock client took them.
+RECORDED_KEY = """\
+1024
+af789d14a8cd9d7f812756e2bef5c90a3876c09f973aaa2c7de28bbe765ea9d6
+7e934c520ebe7da320c0e39391ddbe259df2eae9e494514760adcc0898d5907f
+841a123bdbd8f442b9637053342825497d4003f98bd4f07eef8cd4cfbac24f1a
+46fd9618ec637488efc086246374abd57f2cedef649a5abc737772850a78b69d
+0000000000000000000000000000000000000000000000000000000000000000
+0000000000000000000000000000000000000000000000000000000000000000
+0000000000000000000000000000000000000000000000000000000000000000
+0000000000000000000000000000000000000000000000000000000000010001
+."""
+RECORDED_MD5 = "2b37b3b54e2c837f0c54ebc97d25974c"
+RECORDED_SIGNATURE = """
+624db6e4653cbdcbc8826aa4aa8c31cd4ac8264a43238cfb1f4940c4c436c912
+82e0c8509bcc3880af7fd171c158737b7d4497475d2d99037343f89a1de91bcf
+8fe33a0ea4552d2d6409dd479fe16d137514bf4d8717509b41f266f09867e54f
+8b5b0b0cff7e12c369f6a508fbdc30c0cecd7e0911646abfb0800d55d093399c
+.
+"""
+
+
+@pytest.fixture(scope="module")
+def boinc() -> ctypes.CDLL:
+    """BOINC's own signatures, from the library that comes with the stock client."""
+    try:
+        return ctypes.CDLL("libboinc_crypt.so.7")
+    except OSError:
+        pytest.skip("BOINC's library is not here: apt-get install boinc-client")
+
+
+def boinc_verifies(boinc: ctypes.CDLL, md5: str, signature: str, key: str) -> bool:
+    verdict = ctypes.c_bool(False)
+    arguments = md5.encode(), signature.encode(), key.encode(), ctypes.byref(verdict)
+    failed = boinc._Z21check_file_signature2PKcS0_S0_Rb(*arguments)
+    return failed == 0 and verdict.value
+
+
+def test_point_10_boincs_own_code_verifies_what_we_sign(boinc: ctypes.CDLL) -> None:
+    signature, key = signing.sign_md5(PRIVATE, MD5), keys.public_text(PUBLIC)
+    assert boinc_verifies(boinc, MD5, signature, key)
+    assert not boinc_verifies(boinc, RECORDED_MD5, signature, key)
+    assert not boinc_verifies(boinc, MD5, signing.sign_md5(OTHER, MD5), key)
+
+
+def test_point_10_boincs_own_code_signs_as_we_do_with_a_key_of_ours(boinc: ctypes.CDLL) -> None:
+    text = keys.private_text(PRIVATE).encode()
+    key, made = ctypes.create_string_buffer(2 + 704), ctypes.create_string_buffer(1024)
+    assert boinc._Z13sscan_key_hexPKcP3KEYi(text, key, len(key)) == 0
+    signed = b"<name>out</name><max_nbytes>5</max_nbytes>"
+    assert boinc._Z18generate_signaturePcS_R17R_RSA_PRIVATE_KEY(signed, made, key) == 0
+    assert made.value.decode() == signing.certificate(PRIVATE, "out", 5)
+
+
+def openssl(*arguments: str, content: bytes = b"") -> bytes:
+    ended = subprocess.run(["openssl", *arguments], input=content, capture_output=True, check=True)
+    return ended.stdout
+
+
+def raw(signature: str) -> bytes:
+    return bytes.fromhex("".join(signature.split()).removesuffix("."))
+
+
+@needs_openssl
+def test_point_10_the_payload_is_the_md5s_hex_digits_alone(tmp_path: Path) -> None:
+    public = tmp_path / "public.pem"
+    public.write_bytes(PUBLIC.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
+    (tmp_path / "signature").write_bytes(raw(signing.sign_md5(PRIVATE, MD5)))
+    block = openssl(
+        *("pkeyutl", "-verifyrecover", "-pubin", "-inkey", str(public)),
+        *("-pkeyopt", "rsa_padding_mode:none", "-in", str(tmp_path / "signature")),
+    )
+    assert block == b"\x00\x01" + b"\xff" * (128 - 3 - 32) + b"\x00" + MD5.encode()
+
+
+@needs_openssl
+def test_point_10_what_openssl_signs_without_digest_info_is_verified(tmp_path: Path) -> None:
+    private = tmp_path / "private.pem"
+    form = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    private.write_bytes(PRIVATE.private_bytes(*form))
+    made = openssl("pkeyutl", "-sign", "-inkey", str(private), content=MD5.encode())
+    assert signing.is_signed(PUBLIC, MD5, keys.hex_text(made))
+    assert keys.hex_text(made) == signing.sign_md5(PRIVATE, MD5)
+
+
+@needs_openssl
+def test_point_10_an_ordinary_rsa_md5_signature_is_refused(tmp_path: Path) -> None:
+    private = tmp_path / "private.pem"
+    form = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
+    private.write_bytes(PRIVATE.private_bytes(*form))
+    made = openssl("dgst", "-md5", "-sign", str(private), content=b"the program")
+    assert not signing.is_signed(PUBLIC, MD5, keys.hex_text(made))
+
+
+def test_point_10_a_signature_that_the_stock_client_took_is_verified() -> None:
+    public = keys.parse_public(RECORDED_KEY)
+    assert signing.is_signed(public, RECORDED_MD5, RECORDED_SIGNATURE)
+    assert not signing.is_signed(public, MD5, RECORDED_SIGNATURE)
+    assert not signing.is_signed(PUBLIC, RECORDED_MD5, RECORDED_SIGNATURE)
+
+
+def test_point_9_a_signature_is_four_lines_of_hex_and_a_dot() -> None:
+    lines = signing.sign_md5(PRIVATE, MD5).split("\n")
+    assert [len(line) for line in lines] == [64, 64, 64, 64, 1, 0]
+    assert lines[4] == "."
+
+
+def test_white_space_and_the_dot_do_not_matter_to_a_signature() -> None:
+    signature = signing.sign_md5(PRIVATE, MD5)
+    for text in (f"\n{signature}\n", signature.strip(".\n"), signature.replace("\n", "\r\n ")):
+        assert signing.is_signed(PUBLIC, MD5, text)
+
+
+@pytest.mark.parametrize(
+    "signature",
+    ["", ".", "zz", "00" * 127, "00" * 128, "00" * 129, "ff" * 128, "é" * 256, "0" * 1_000_000],
+)
+def test_what_is_no_signature_verifies_nothing(signature: str) -> None:
+    assert not signing.is_signed(PUBLIC, MD5, signature)
+
+
+def test_any_changed_digit_breaks_a_signature() -> None:
+    signature = signing.sign_md5(PRIVATE, MD5)
+    for place in range(0, 256, 17):
+        at = place + place // 64
+        changed = "0" if signature[at] != "0" else "1"
+        assert not signing.is_signed(PUBLIC, MD5, signature[:at] + changed + signature[at + 1 :])
+
+
+@pytest.mark.parametrize("md5", ["", MD5.upper(), MD5[:-1], MD5 + "0", "g" * 32])
+def test_only_an_md5_in_lower_case_hex_is_signed(md5: str) -> None:
+    with pytest.raises(ValueError, match="is not an MD5 in lower-case hex"):
+        signing.sign_md5(PRIVATE, md5)
+
+
+def test_an_upload_certificate_holds_for_its_name_and_limit_only() -> None:
+    text = signing.certificate(PRIVATE, "gb_1_0_0_0", 100_000)
+    assert signing.is_certified(PUBLIC, "gb_1_0_0_0", 100_000, text)
+    assert not signing.is_certified(PUBLIC, "gb_1_0_0_0", 100_001, text)
+    assert not signing.is_certified(PUBLIC, "gb_1_0_0_1", 100_000, text)
+    assert not signing.is_certified(OTHER.public_key(), "gb_1_0_0_0", 100_000, text)
+    assert not signing.is_certified(PUBLIC, "gb_1_0_0_0", 100_000, "")
+
+
+def test_an_upload_certificate_is_over_the_text_that_boinc_signs() -> None:
+    signed = hashlib.md5(b"<name>out</name><max_nbytes>5</max_nbytes>").hexdigest()
+    assert signing.is_signed(PUBLIC, signed, signing.certificate(PRIVATE, "out", 5))
+
+
+def test_a_name_cannot_pass_for_another_certificates_limit() -> None:
+    name = "a</name><max_nbytes>9</max_nbytes><name>"
+    text = signing.certificate(PRIVATE, "a", 9)
+    assert not signing.is_certified(PUBLIC, name, 9, text)
+
+
+def first_link() -> Chain:
+    return Chain((Link(keys.public_text(PUBLIC)),))
+
+
+def test_at_a_rotation_the_old_key_signs_the_new_ones_text() -> None:
+    chain = signing.extend(first_link(), PRIVATE, OTHER.public_key())
+    new = keys.public_text(OTHER.public_key())
+    assert chain.links[-1].key == chain.newest == new
+    md5 = hashlib.md5(new.encode()).hexdigest()
+    assert signing.is_signed(PUBLIC, md5, chain.links[-1].signature)
+    signing.check_chain(chain)
+
+
+def test_only_the_key_in_use_introduces_the_next() -> None:
+    with pytest.raises(KeyFileError, match="only the key in use can introduce the next"):
+        signing.extend(first_link(), OTHER, OTHER.public_key())
+
+
+def test_a_key_does_not_come_back() -> None:
+    chain = signing.extend(first_link(), PRIVATE, OTHER.public_key())
+    with pytest.raises(KeyFileError, match="has been in use before"):
+        signing.extend(chain, OTHER, PUBLIC)
+
+
+def test_a_chain_with_a_wrong_signature_is_refused() -> None:
+    chain = signing.extend(first_link(), PRIVATE, OTHER.public_key())
+    third = keys.public_text(keys.generate().public_key())
+    for links in (
+        (*chain.links, Link(third, chain.links[1].signature)),
+        (*chain.links, Link(third)),
+        (chain.links[1], chain.links[0]),
+    ):
+        with pytest.raises(KeyFileError, match="is not signed by the one before it"):
+            signing.check_chain(Chain(links))
+
+
+def test_a_chain_of_what_are_no_keys_is_refused() -> None:
+    with pytest.raises(KeyFileError, match="is not a key in BOINC's form"):
+        signing.check_chain(Chain((Link("key"),)))
