@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from gridbot_policies.classad import UNDEFINED, Record, record
 from gridbot_policies.classad.compiler import Layer, Layout
+from gridbot_policies.classad.functions import Call
 
 HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
     {
@@ -118,7 +119,7 @@ class Ads:
     that is called like one of the ads.
     """
 
-    __slots__ = ("_scope", "bot", "host", "job", "now", "queue")
+    __slots__ = ("_scope", "bot", "host", "job", "meter", "now", "queue")
 
     # A plain class, because one is made for each BOT and host request.
     def __init__(
@@ -134,6 +135,7 @@ class Ads:
         self.queue = queue
         self.job = _NO_REPLICAS if job is None else _complete_job(job)
         self.now = now
+        self.meter: Call | None = None  # what compiled policies have used among these ads
         self._scope: Record | None = None
 
     @property

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gridbot_policies import Ads
 from gridbot_policies.ads import LAYOUT
-from gridbot_policies.classad import Record, Value, evaluate, parse, record, record_of
+from gridbot_policies.classad import ERROR, Record, Value, evaluate, parse, record, record_of
 from gridbot_policies.classad.compiler import Evaluator, compile_attributes
 from gridbot_policies.classad.nodes import Attribute, RecordNode
 from gridbot_policies.classad.parser import parse_definitions
@@ -149,6 +149,39 @@ def test_own_attributes_that_double_the_work_end_as_an_error(depth: int) -> None
     evaluator = compiled(own)
     value = walked(own, ADS) if evaluator is None else evaluator(ADS)
     assert plain(value) == plain(walked(own, ADS))
+
+
+@pytest.mark.parametrize("length", [50, 150, 390])
+def test_attributes_that_lead_through_many_others_end_as_the_walker_ends_them(length: int) -> None:
+    chain = "; ".join(f"A{n} = A{n + 1} + 1" for n in range(length))
+    own = own_ad(f"Rank = A0; {chain}; A{length} = Host.NumCpus")
+    evaluator = compiled(own)
+    value = walked(own, ADS) if evaluator is None else evaluator(ADS)
+    assert plain(value) == plain(walked(own, ADS))
+
+
+def test_what_the_walkers_budget_does_not_allow_is_not_allowed_when_compiled() -> None:
+    host = HOST.holding("Long", "x" * 4000)
+    costly = "; ".join(
+        f"B{n} = size(strcat({', '.join(['Host.Long'] * 15)})) > 0" for n in range(8)
+    )
+    own = own_ad(f"Rank = {' && '.join(f'B{n}' for n in range(8))}; {costly}")
+    ads = Ads(host, BOT, QUEUE)
+    evaluator = compiled(own)
+    assert evaluator is not None
+    assert plain(evaluator(ads)) == plain(walked(own, ads)) == plain(ERROR)
+
+
+def test_long_strings_are_compared_by_the_walker_which_counts_them() -> None:
+    own = own_ad('Rank = Host.Name == BOT.Name || Host.Name == "' + "y" * 100 + '"')
+    ads = Ads(HOST.holding("Name", "x" * 100), BOT.holding("Name", "X" * 100), QUEUE)
+    evaluator = compiled(own)
+    assert evaluator is not None
+    assert evaluator(ads) is True
+    never = compiled(own, never_walk=True)
+    assert never is not None
+    with pytest.raises(Walked):
+        never(ads)
 
 
 def test_long_chains_are_compiled_without_deep_recursion() -> None:

@@ -104,8 +104,8 @@ _PLAIN = frozenset((bool, int, float, str, Missing))
 
 def _absolute(run: Evaluation, node: nodes.Absolute, _scope: Record | None, depth: int) -> Value:
     run.spend(1, depth)
-    root, key = run.root, fold(node.name)
-    return run.held(root, key, depth - 1) if key in root.attributes else UNDEFINED
+    value = run.look_up(fold(node.name), run.root, depth - 1)
+    return UNDEFINED if value is None else value
 
 
 def _selection(run: Evaluation, node: nodes.Selection, scope: Record | None, depth: int) -> Value:
@@ -122,16 +122,17 @@ def _selection(run: Evaluation, node: nodes.Selection, scope: Record | None, dep
         return UNDEFINED if value is None else value
     if isinstance(base, ListValue):
         run.spend(len(base.items))
-        return ListValue(tuple(_selected(run, base, key, depth)), None)
+        return ListValue(tuple(_selected(run, base, key, scope, depth)), None)
     return UNDEFINED if base is UNDEFINED else ERROR
 
 
-def _selected(run: Evaluation, base: ListValue, key: str, depth: int) -> Iterator[Value]:
-    for item in base.items:
-        value = run.element(item, base.scope, depth - 4)
+def _selected(
+    run: Evaluation, base: ListValue, key: str, scope: Record | None, depth: int
+) -> Iterator[Value]:
+    for value in run.elements(base, scope, depth - 4):
         if isinstance(value, ListValue):
             run.spend(len(value.items), depth)
-            yield ListValue(tuple(_selected(run, value, key, depth - 4)), None)
+            yield ListValue(tuple(_selected(run, value, key, scope, depth - 4)), None)
         elif isinstance(value, Record):
             found = run.look_up(key, value, depth - 4)
             yield UNDEFINED if found is None else found
@@ -186,7 +187,10 @@ def _binary(run: Evaluation, node: nodes.Binary, scope: Record | None, depth: in
         operator, right = link.operator, link.right
         decisive = _DECISIVE.get(operator)
         if decisive is None:
-            value = BINARY[operator](value, handlers[type(right)](run, right, scope, depth))
+            other = handlers[type(right)](run, right, scope, depth)
+            if type(value) is str and type(other) is str:
+                run.steps -= len(value) // 64 + len(other) // 64
+            value = BINARY[operator](value, other)
             continue
         # Only the left side can cut `&&` and `||` short.
         first = truth(value)

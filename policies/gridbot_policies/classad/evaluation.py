@@ -120,6 +120,17 @@ class Evaluation:
             return self.handlers[type(item)](self, item, scope, depth)
         return item if scope is None else adopted(item, scope)
 
+    def elements(self, values: ListValue, scope: Record | None, depth: int) -> Iterator[Value]:
+        """Yield the values of a list's elements, but in the scope of who looks at them all.
+
+        That is HTCondor's way, except for records, which stay inside the ad around the list.
+        """
+        for item in values.items:
+            if isinstance(item, nodes.RecordNode):
+                yield self.record(item, values.scope)
+            else:
+                yield self.element(item, scope, depth)
+
     def record(self, node: nodes.RecordNode, scope: Record | None) -> Record:
         """Return the ad that a record in the text stands for: the same one each time.
 
@@ -161,10 +172,9 @@ class RunningCall:
 
     def elements(self, values: ListValue) -> Iterator[Value]:
         """Yield the values of a list's elements."""
-        # In the caller's scope, not the list's: that is HTCondor's way.
-        for item in values.items:
+        for value in self.run.elements(values, self.scope, self.depth - 2):
             self.run.spend(1)
-            yield self.run.element(item, self.scope, self.depth - 2)
+            yield value
 
     def spend(self, steps: int) -> None:
         """Count work."""

@@ -82,7 +82,7 @@ def _word(sign: str) -> re.Pattern[str]:
 
 # A minus before digits belongs to the number, except after an operand: 2 -1 is 1.
 _WORD, _WORD_AFTER_OPERAND = _word("-?"), _word("")
-_NUMBER_TAIL = re.compile(r"(?!isnt?\b)[A-Za-z_][A-Za-z0-9_.]*", re.IGNORECASE)  # as in 5M
+_NUMBER_TAIL = re.compile(r"(?!is(?:nt)?\b)[A-Za-z_][A-Za-z0-9_.]*", re.IGNORECASE)  # as in 5M
 _QUOTED = {
     quote: re.compile(rf"{_SPACE}*{quote}((?:[^{quote}\\]|\\.)*+){quote}", re.DOTALL)
     for quote in "\"'"

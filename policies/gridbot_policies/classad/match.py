@@ -17,9 +17,9 @@ def _template(text: str) -> Record:
 
 # The names are HTCondor's: expressions may use any of them.
 _MATCH = _template("""[
-  symmetricMatch = leftMatchesRight && rightMatchesLeft;
-  leftMatchesRight = LEFT.Requirements; leftRankValue = LEFT.Rank;
-  rightMatchesLeft = RIGHT.Requirements; rightRankValue = RIGHT.Rank ]""")
+  symmetricMatch = RIGHT.requirements && LEFT.requirements;
+  leftMatchesRight = RIGHT.requirements; leftRankValue = LEFT.rank;
+  rightMatchesLeft = LEFT.requirements; rightRankValue = RIGHT.rank ]""")
 _LEFT = _template("[ other = .RIGHT; target = .RIGHT; my = .LEFT; ad = .LEFT ]")
 _RIGHT = _template("[ other = .LEFT; target = .LEFT; my = .RIGHT; ad = .RIGHT ]")
 _REQUIREMENTS, _RANK = Attribute("Requirements"), Attribute("Rank")

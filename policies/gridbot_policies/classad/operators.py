@@ -19,6 +19,7 @@ from gridbot_policies.classad.values import (
     Truth,
     Value,
     bytes_of,
+    text_of_bytes,
 )
 
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
@@ -53,16 +54,12 @@ def absent(*values: Value) -> Absent | None:
 
 def fold_text(text: str) -> str:
     """Return `text` with ASCII letters in lower case: case beyond ASCII is not folded."""
-    return text.lower() if text.isascii() else text.translate(_LOWER)
+    return text.lower() if text.isascii() else text_of_bytes(bytes_of(text).lower())
 
 
 def upper_text(text: str) -> str:
     """Return `text` with ASCII letters in upper case."""
-    return text.upper() if text.isascii() else text.translate(_UPPER)
-
-
-_LOWER = {upper: upper + 32 for upper in range(ord("A"), ord("Z") + 1)}
-_UPPER = {lower: upper for upper, lower in _LOWER.items()}
+    return text.upper() if text.isascii() else text_of_bytes(bytes_of(text).upper())
 
 
 def identical(left: Value, right: Value) -> Value:
@@ -146,7 +143,7 @@ def _compared(compare: Callable[[Any, Any], bool], left: Value, right: Value) ->
 
 def _collated(text: str) -> bytes:
     """Return what strings are ordered by: their bytes, with ASCII letters in lower case."""
-    return bytes_of(fold_text(text))
+    return bytes_of(text).lower()  # of bytes, Python folds ASCII alone
 
 
 def _alike(left: int | float, right: int | float) -> tuple[int | float, int | float]:

@@ -101,12 +101,14 @@ Truth = bool | Absent
 
 
 class _FoldedNames(dict[str, str]):
-    """Names in lower case, remembered: a host's ad has the same forty each time."""
+    """Names with ASCII letters in lower case, remembered: hosts have the same forty each time."""
 
     def __missing__(self, name: str) -> str:
+        folded = name.lower() if name.isascii() else text_of_bytes(bytes_of(name).lower())
         if len(self) >= 8192:
             self.clear()
-        folded = self[name] = name.lower()
+        if len(name) <= 64:
+            self[name] = folded
         return folded
 
 

@@ -45,14 +45,15 @@ class SchedulingBuffer:
             descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
         except FileNotFoundError:
             raise BufferMissing(f"no scheduling buffer at {path}: is the feeder running?") from None
-        status = os.fstat(descriptor)
-        self.path, self.inode, self._descriptor = path, status.st_ino, descriptor
+        try:
+            self._memory = Memory(descriptor)
+        except ValueError as error:
+            os.close(descriptor)
+            raise BufferMissing(f"{path} {error}") from None
+        self.path, self._descriptor = path, descriptor
+        self.inode = os.fstat(descriptor).st_ino
         self._thread_lock = threading.Lock()
-        self._memory = Memory(descriptor, status.st_size)
         self.slots, self.slot_bytes = self._memory.slots, self._memory.slot_bytes
-        size = file_bytes(self.slots, self.slot_bytes)
-        if self._memory.magic != MAGIC or status.st_size != size:
-            raise BufferMissing(f"{path} is not a scheduling buffer of this version")
         self.machine, self.database = self._memory.machine, self._memory.database
 
     @classmethod

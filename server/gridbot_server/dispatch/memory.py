@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import mmap
+import os
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 
 from gridbot_server.dispatch.layout import (
     BOT_BYTES,
@@ -21,6 +21,7 @@ from gridbot_server.dispatch.layout import (
     FRESH_AT,
     HEADER,
     HEADER_BYTES,
+    MAGIC,
     MARK,
     MAX_BOTS,
     NAMES,
@@ -59,14 +60,18 @@ def file_bytes(slots: int, slot_bytes: int) -> int:
 class Memory:
     """The mapped file.  A BOT's entry is named by its place, a slot by its number."""
 
-    def __init__(self, descriptor: int, size: int) -> None:
+    def __init__(self, descriptor: int) -> None:
+        """Map the file; raise ValueError when it is no buffer of this version."""
+        head = os.pread(descriptor, HEADER.size, 0)
+        magic, slots, slot_bytes, *_ = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
+        size = file_bytes(slots, slot_bytes)
+        if magic != MAGIC or os.fstat(descriptor).st_size != size:
+            raise ValueError("is not a scheduling buffer of this version")
         self._map = mmap.mmap(descriptor, size)
-        self.magic, slots, slot_bytes, *_ = HEADER.unpack_from(self._map)
         self.slots, self.slot_bytes = int(slots), int(slot_bytes)
         machine, database = NAMES.unpack_from(self._map, NAMES_AT)
-        with suppress(UnicodeDecodeError):  # not a buffer: its magic says so
-            self.machine: str = machine.rstrip(b"\0").decode()
-            self.database: str = database.rstrip(b"\0").decode()
+        self.machine: str = machine.rstrip(b"\0").decode()
+        self.database: str = database.rstrip(b"\0").decode()
         self._places: dict[int, int] = {}
 
     def close(self) -> None:

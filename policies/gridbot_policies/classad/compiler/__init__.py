@@ -37,7 +37,7 @@ def compile_attributes(
     entries: dict[str, str] = {}
     for name in names:
         with suppress(NotCompilable):
-            entries[name] = program.function(fold(name)).name
+            entries[name] = program.entry(fold(name))
     code = compile("\n".join(program.source), "<policies>", "exec")
     exec(code, program.namespace)  # noqa: S102  # our own text; constants are passed by reference
     return {name: program.namespace[entry] for name, entry in entries.items()}

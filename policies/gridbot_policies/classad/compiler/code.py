@@ -85,7 +85,7 @@ class Code:
 
     def meter(self) -> str:
         """Return the variable that counts what functions take."""
-        line = "    meter = METER(ads.now)"
+        line = "    meter = METER(ads)"
         if line not in self.prologue:
             self.prologue.append(line)
         return "meter"

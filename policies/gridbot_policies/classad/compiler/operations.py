@@ -15,7 +15,7 @@ from gridbot_policies.classad.compiler.code import (
     Code,
     Term,
 )
-from gridbot_policies.classad.compiler.support import PLAIN
+from gridbot_policies.classad.compiler.support import FREE_LENGTH, PLAIN
 from gridbot_policies.classad.functions import Function
 from gridbot_policies.classad.values import Missing
 
@@ -60,8 +60,8 @@ def literal_search(code: Code, function: Function, arguments: list[Term]) -> Ter
         return None
     text, subject = code.reference(found["text"]), arguments[1].text
     is_there = f"{subject}.startswith({text})" if found["start"] else f"{text} in {subject}"
-    slow = f"CALL({code.reference(function)}, METER(ads.now), {arguments[0].text}, {subject})"
-    return _choice(code, [(f"type({subject}) is str", is_there)], slow, TRUTH)
+    slow = f"CALL({code.reference(function)}, METER(ads), {arguments[0].text}, {subject})"
+    return _choice(code, [(_is_short_text(subject), is_there)], slow, TRUTH)
 
 
 def _choice(code: Code, quick: list[tuple[str, str]], slow: str, kinds: int) -> Term:
@@ -98,13 +98,17 @@ def _comparisons(code: Code, operator: str, left: Term, right: Term) -> list[tup
 
 
 def _text_equality(code: Code, operator: str, left: Term, constant: str) -> list[tuple[str, str]]:
-    if operator not in ("==", "!="):
+    if operator not in ("==", "!=") or len(constant) >= FREE_LENGTH:
         return []
     folded = code.reference(operators.fold_text(constant))
     exact, size = code.reference(constant), code.reference(len(constant))
     a = left.text
     same = f"({a} == {exact} or (len({a}) == {size} and FOLD({a}) == {folded}))"
-    return [(f"type({a}) is str", same if operator == "==" else f"not {same}")]
+    return [(_is_short_text(a), same if operator == "==" else f"not {same}")]
+
+
+def _is_short_text(subject: str) -> str:
+    return f"type({subject}) is str and len({subject}) < {FREE_LENGTH}"
 
 
 def _arithmetic(code: Code, operator: str, left: Term, right: Term, slow: str) -> Term:
@@ -152,6 +156,8 @@ def _identity(code: Code, operator: str, left: Term, right: Term, slow: str) -> 
         left, right = right, left
     kind = type(right.constant)
     if kind not in PLAIN:  # not a constant, or not a simple one
+        return code.assign(slow, TRUTH)
+    if kind is str:
         return code.assign(slow, TRUTH)
     if kind is Missing or kind is bool:
         same = f"{left.text} is {right.text}"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -19,8 +20,7 @@ from gridbot_policies.classad.compiler.code import (
     Term,
 )
 from gridbot_policies.classad.compiler.layout import Layer, Layout
-from gridbot_policies.classad.compiler.support import NAMESPACE
-from gridbot_policies.classad.evaluate import DEFAULT_LIMITS
+from gridbot_policies.classad.compiler.support import CODE_STEPS, NAMESPACE
 from gridbot_policies.classad.functions import FUNCTIONS
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.values import ERROR as ERROR_VALUE
@@ -37,21 +37,25 @@ _OF_ELEMENTS = frozenset(
 )
 _MAX_LOOPS = 15  # Python allows 20 inside each other
 _MAX_NESTING = 60
-_MAX_STEPS = DEFAULT_LIMITS.steps
 _MAX_LINES = 2000  # Python takes some ten microseconds to compile one, while requests wait
 
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """A generated function; `steps` is what one call of it takes at most."""
+    """The code of an own attribute; `steps` is what evaluating it takes at most."""
 
     name: str
+    lines: list[str]
     steps: int
     result: Term
 
 
 class Program:
-    """The functions of some attributes and of those own attributes that they refer to."""
+    """The functions of some attributes and of those own attributes that they refer to.
+
+    An attribute that is called by another raises Unsettled; an entry asks the walker instead,
+    for the whole of itself, so that the budget is the walker's.
+    """
 
     def __init__(
         self, own: Mapping[str, Node | Value], layout: Layout, walk: Callable[[str, Any], Value]
@@ -61,9 +65,30 @@ class Program:
         self.source: list[str] = []
         self.namespace: dict[str, Any] = {**NAMESPACE, "WALK": walk}
         self._functions: dict[str, Function | None] = {}  # None while under way
+        self._nesting = 0
 
-    def function(self, key: str) -> Function:
-        """Return the function for an own attribute, generated if need be."""
+    def entry(self, key: str) -> str:
+        """Generate the function that callers use; return its name."""
+        function = self._function(key)
+        name = f"entry_{function.name}"
+        self.source += [
+            f"def {name}(ads):",
+            "  try:",
+            *function.lines,
+            f"  except UNSETTLED: return WALK(KEY_{function.name}, ads)",
+        ]
+        self.namespace[f"KEY_{function.name}"] = key
+        return name
+
+    def called(self, key: str) -> Function:
+        """Return the function for an attribute that another refers to."""
+        function = self._function(key)
+        if function.name not in self.namespace:
+            self.namespace[function.name] = None  # until the source is run
+            self.source += [f"def {function.name}(ads):", "  if True:", *function.lines]
+        return function
+
+    def _function(self, key: str) -> Function:
         if key not in self._functions:
             self._functions[key] = None
             self._functions[key] = self._generate(key, f"attribute_{len(self._functions)}")
@@ -72,22 +97,26 @@ class Program:
             raise NotCompilable  # it leads back into itself
         return found
 
+    @contextmanager
+    def nested(self) -> Iterator[None]:
+        """Go one expression deeper, through attributes too: Python's frames are bounded."""
+        if self._nesting >= _MAX_NESTING:
+            raise NotCompilable
+        self._nesting += 1
+        try:
+            yield
+        finally:
+            self._nesting -= 1
+
     def _generate(self, key: str, name: str) -> Function:
         raw = self.own[key]
         code = Code(self.namespace)
         body = _Body(self, code)
         result = code.settled(body.term(raw if isinstance(raw, Node) else nodes.Constant(raw)))
-        if body.steps > _MAX_STEPS or len(self.source) + len(code.lines) > _MAX_LINES:
+        if body.steps > CODE_STEPS or len(self.source) + len(code.lines) > _MAX_LINES:
             raise NotCompilable
-        self.source += [
-            f"def {name}(ads):",
-            "  try:",
-            *code.prologue,
-            *code.lines,
-            f"    return {result.text}",
-            f"  except UNSETTLED: return WALK({code.reference(key)}, ads)",
-        ]
-        return Function(name, body.steps, result)
+        lines = [*code.prologue, *code.lines, f"    return {result.text}"]
+        return Function(name, lines, body.steps, result)
 
 
 class _Body:
@@ -97,18 +126,13 @@ class _Body:
         self.program = program
         self.code = code
         self.steps = 0
-        self._nesting = 0
         self._loops = 0
 
     def term(self, node: Node) -> Term:
         """Emit the code of `node`; return where its value is."""
         self.steps += 1
-        self._nesting += 1
-        if self._nesting > _MAX_NESTING:
-            raise NotCompilable
-        term = self._term(node)
-        self._nesting -= 1
-        return term
+        with self.program.nested():
+            return self._term(node)
 
     def _term(self, node: Node) -> Term:
         match node:
@@ -146,7 +170,7 @@ class _Body:
         raw = self.program.own[key]
         if not isinstance(raw, Node):
             return self.code.constant(raw)
-        function = self.program.function(key)
+        function = self.program.called(key)
         self.steps += function.steps
         if function.result.constant is not None:
             return self.code.constant(function.result.constant)

@@ -18,11 +18,18 @@ class Unsettled(Exception):
 
 
 PLAIN = frozenset((bool, int, float, str, Missing))
+FREE_LENGTH = 64  # shorter strings cost no steps to compare
+# An evaluation's code may have this many steps; the rest of the walker's budget is for what
+# functions take, so that nothing is settled here that the walker would not finish.
+CODE_STEPS = 2_000
 
 
 def binary(operator: str, left: Value, right: Value) -> Value:
     """Return `left operator right`."""
-    if type(left) not in PLAIN or type(right) not in PLAIN:
+    if type(left) is str and type(right) is str:
+        if len(left) >= FREE_LENGTH or len(right) >= FREE_LENGTH:
+            raise Unsettled
+    elif type(left) not in PLAIN or type(right) not in PLAIN:
         settled(left, right)
     elif left is UNDEFINED and right is not ERROR and operator not in ("is", "isnt"):
         return UNDEFINED
@@ -87,7 +94,7 @@ class Meter:
 
     def __init__(self, now: float | None) -> None:
         self.now = now
-        self.left = DEFAULT_LIMITS.steps
+        self.left = DEFAULT_LIMITS.steps - CODE_STEPS
 
     @property
     def scope(self) -> Record | None:
@@ -129,9 +136,12 @@ class Meter:
         return "".join(collected)
 
 
-def meter(now: float | None) -> Call:
-    """Return a fresh budget."""
-    return Meter(now)
+def meter(ads: Any) -> Call:
+    """Return the budget that all evaluations among these ads share."""
+    if ads.meter is None:
+        ads.meter = Meter(ads.now)
+    found: Call = ads.meter
+    return found
 
 
 NAMESPACE: dict[str, Any] = {
