@@ -126,10 +126,8 @@ class Evaluation:
         That is HTCondor's way, except for records, which stay inside the ad around the list.
         """
         for item in values.items:
-            if isinstance(item, nodes.RecordNode):
-                yield self.record(item, values.scope)
-            else:
-                yield self.element(item, scope, depth)
+            stays = isinstance(item, nodes.RecordNode | nodes.ListNode)
+            yield self.element(item, values.scope if stays else scope, depth)
 
     def record(self, node: nodes.RecordNode, scope: Record | None) -> Record:
         """Return the ad that a record in the text stands for: the same one each time.

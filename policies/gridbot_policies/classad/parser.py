@@ -280,9 +280,12 @@ class _Parser:
 
     def definition(self, opened: _Open) -> Node | None:
         """Read `name =`; return the record if it ends instead."""
+        separated = False
         while self.accept(";"):
-            pass
+            separated = True
         if self.at_end(opened):
+            if separated and opened.kind == "record" and not opened.definitions:
+                raise self.error("an attribute name")  # [ ; ] is none, as in HTCondor
             if self.token.kind != "end":
                 self.take()
             return self.ended(opened)

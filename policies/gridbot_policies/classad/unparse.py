@@ -114,7 +114,7 @@ def _of_node(node: Node, spelling: Spelling) -> Parts:
         case nodes.Absolute(name):
             return [[".", quoted_name(name, spelling)]]
         case nodes.Selection(base, name):
-            return [*_operand(base, PRIMARY), [".", _member(name, spelling)]]
+            return [*_selected_from(base), [".", _member(name, spelling)]]
         case nodes.Subscript(base, index):
             return [*_operand(base, PRIMARY), ["["], index, ["]"]]
         case nodes.Parenthesis(inner):
@@ -157,6 +157,12 @@ def _operand(node: Node, strength: int) -> Parts:
     return [node] if _strength(node) >= strength else [["("], node, [")"]]
 
 
+def _selected_from(base: Node) -> Parts:
+    if isinstance(base, nodes.Constant) and isinstance(base.value, int | float):
+        return [["("], base, [")"]]  # 5.x would be half a number
+    return _operand(base, PRIMARY)
+
+
 def _strength(node: Node) -> int:
     match node:
         case nodes.Conditional():
@@ -167,8 +173,6 @@ def _strength(node: Node) -> int:
             return UNARY
         case nodes.Elvis():
             return ELVIS
-        case nodes.Constant(int() | float() as number) if not isinstance(number, bool):
-            return ELVIS  # 5.x would be half a number
         case _:
             return PRIMARY
 

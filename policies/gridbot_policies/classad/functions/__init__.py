@@ -1,5 +1,8 @@
 """The built-in functions, by case-folded name.
 
+None reads a clock, draws a random number or looks at anything but its arguments and what the
+Call offers: the same ads give the same value. What each does is paid from the budget.
+
 To add one, write it in the module of its kind, `def f(call, *values) -> Value`,
 and enter it in that module's TABLE with the number of arguments it takes.
 """
@@ -7,7 +10,16 @@ and enter it in that module's TABLE with the number of arguments it takes.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from gridbot_policies.classad.functions import lists, numbers, regex, strings, times, types
+from gridbot_policies.classad.functions import (
+    lists,
+    numbers,
+    plumbing,
+    references,
+    regex,
+    strings,
+    times,
+    types,
+)
 from gridbot_policies.classad.functions.call import Call, Function
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
@@ -18,6 +30,8 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
         **strings.TABLE,
         **regex.TABLE,
         **times.TABLE,
+        **plumbing.TABLE,
+        **references.TABLE,
     }
 )
 

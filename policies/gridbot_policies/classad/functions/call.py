@@ -20,6 +20,8 @@ from gridbot_policies.classad.values import (
     Record,
     RelTime,
     Value,
+    bytes_of,
+    text_of_bytes,
 )
 
 
@@ -88,6 +90,12 @@ def text_of(call: Call, value: Value) -> str | Absent:
             return span(float(int(seconds))) if abs(seconds) < INT_MAX else ERROR
         case _:
             return call.text(pieces(value))
+
+
+def joined(call: Call, parts: Iterable[str]) -> str:
+    """Join texts, making characters whole of which they hold bytes."""
+    text = call.text(parts)
+    return text if text.isascii() else text_of_bytes(bytes_of(text))
 
 
 _REAL = re.compile(

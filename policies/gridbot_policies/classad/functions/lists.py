@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from gridbot_policies.classad import nodes
 from gridbot_policies.classad.functions.call import (
@@ -10,11 +11,14 @@ from gridbot_policies.classad.functions.call import (
     Call,
     Function,
     eager,
+    joined,
     lazy,
     text_of,
 )
+from gridbot_policies.classad.functions.names import Name, expression_at, place_in_match, start_of
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.operators import binary, truth
+from gridbot_policies.classad.scopes import root_of
 from gridbot_policies.classad.values import (
     ERROR,
     UNDEFINED,
@@ -22,7 +26,8 @@ from gridbot_policies.classad.values import (
     Missing,
     Record,
     Value,
-    fold,
+    bytes_of,
+    text_of_bytes,
 )
 
 
@@ -30,7 +35,7 @@ from gridbot_policies.classad.values import (
 def _size(_call: Call, value: Value) -> Value:
     match value:
         case str():
-            return len(value.encode("utf-8", "surrogatepass"))
+            return len(bytes_of(value))
         case ListValue(items):
             return len(items)
         case Record():
@@ -62,10 +67,10 @@ _COMPARISONS = ("<", "<=", "==", "!=", ">=", ">", "is", "isnt")
 
 def _comparing(decisive: bool) -> Function:
     def apply(call: Call, operator: Value, values: Value, value: Value) -> Value:
-        if UNDEFINED in (operator, values):
+        if operator is UNDEFINED:
             return UNDEFINED
         if operator not in _COMPARISONS or not isinstance(values, ListValue):
-            return ERROR
+            return UNDEFINED if values is UNDEFINED and operator in _COMPARISONS else ERROR
         for item in call.elements(values):
             result = binary(str(operator), item, value)
             if isinstance(result, Missing):
@@ -99,24 +104,38 @@ def _joined(call: Call, separator: str, texts: list[str]) -> str:
     for text in texts:
         pieces += [separator, text] if begun else [text]
         begun = begun or bool(text)  # leading empty items get no separator
-    return call.text(pieces)
+    return joined(call, pieces)
 
 
 @eager(1, 2)
-def _split(_call: Call, text: Value, separators: Value = ", \t") -> Value:
+def _split(call: Call, text: Value, separators: Value = ", \t") -> Value:
     if not isinstance(text, str) or not isinstance(separators, str):
         return ERROR
-    return ListValue(tuple(_pieces(text, separators)), None)
+    call.spend(len(text) // 16)
+    pieces: list[str] = []
+    for piece in _pieces(bytes_of(text), bytes_of(separators)):
+        call.spend(1)
+        pieces.append(text_of_bytes(piece))
+    return ListValue(tuple(pieces), None)
 
 
-def _pieces(text: str, separators: str) -> list[str]:
-    """Split at any separator; white space melts into its neighbours, other separators do not."""
-    blank = "".join(char for char in separators if char in " \t\n\v\f\r")
-    hard = "".join(char for char in separators if char not in blank)
-    text = text.strip(separators) if separators else text
-    soft = f"[{re.escape(blank)}]" if blank else r"(?!)"
-    firm = f"[{re.escape(hard)}]" if hard else r"(?!)"
-    return re.split(f"{soft}*{firm}{soft}*|{soft}+", text) if text else []
+def _pieces(text: bytes, separators: bytes) -> Iterator[bytes]:
+    """Split at any separator. Between two of the same, with only others around, is an empty one.
+
+    White space never counts as the same.
+    """
+    last, begin = -1, 0
+    for match in re.finditer(b"[" + re.escape(separators) + b"]" if separators else b"(?!)", text):
+        place = match.start()
+        if place > begin:
+            yield text[begin:place]
+        elif text[place] == last:
+            yield b""
+        if text[place] not in b" \t\n\v\f\r":
+            last = text[place]
+        begin = place + 1
+    if begin < len(text):
+        yield text[begin:]
 
 
 def _splitting(name_first: bool) -> Function:
@@ -131,44 +150,56 @@ def _splitting(name_first: bool) -> Function:
 
 @lazy(2)
 def _eval_in_each_context(call: Call, node: Node, ads: Node) -> Value:
-    values = call.evaluate(ads)
+    meant, holder = _meant(call, node)
+    values = _list_in(call, ads, holder)
     if not isinstance(values, ListValue):
         return UNDEFINED if values is UNDEFINED else ERROR
-    return ListValue(tuple(_in_each(call, node, values)), None)
+    return ListValue(tuple(_in_context(call, meant, ad) for ad in call.elements(values)), None)
 
 
 @lazy(2)
 def _count_matches(call: Call, node: Node, ads: Node) -> Value:
-    values = call.evaluate(ads)
+    meant, holder = _meant(call, node)
+    values = _list_in(call, ads, holder)
     if not isinstance(values, ListValue):
         return 0 if values is UNDEFINED else ERROR
-    return sum(truth(value) is True for value in _in_each(call, node, values))
+    each = (_in_context(call, meant, ad) for ad in call.elements(values))
+    return sum(truth(value) is True for value in each)
 
 
-def _in_each(call: Call, node: Node, ads: ListValue) -> list[Value]:
-    node = _meant(call, node)
-    return [_in_context(call, node, ad) for ad in call.elements(ads)]
+def _list_in(call: Call, ads: Node, holder: Record | None) -> Value:
+    # A list that stands there as such is not looked up.
+    if holder is None or isinstance(ads, nodes.ListNode):
+        return call.evaluate(ads)
+    return call.evaluate_in(ads, holder)
 
 
 def _in_context(call: Call, node: Node, ad: Value) -> Value:
     if isinstance(ad, Record):
-        return call.evaluate_in(node, ad)
+        return call.evaluate_in(node, _facing_the_same(ad))
     return UNDEFINED if ad is UNDEFINED else ERROR
 
 
-def _meant(call: Call, node: Node) -> Node:
-    """Return the expression behind a name that is known here, else the name itself."""
-    holder: Value | None = None
-    if isinstance(node, nodes.Attribute):
-        holder = call.scope
-    elif isinstance(node, nodes.Selection):
-        holder = call.evaluate(node.base)
-    while isinstance(holder, Record) and isinstance(node, nodes.Attribute | nodes.Selection):
-        found = holder.attributes.get(fold(node.name))
-        if found is not None:
-            return found if isinstance(found, Node) else nodes.Constant(found)
-        holder = holder.parent
-    return node
+def _facing_the_same(ad: Record) -> Record:
+    """Return an ad that one side of a match holds with the other side as its own."""
+    if ad.parent is None or ad.parent.other is None:
+        return ad
+    facing = ad.within(ad.parent)
+    facing.other = ad.parent.other
+    return facing
+
+
+def _meant(call: Call, node: Node) -> tuple[Node, Record | None]:
+    """Return the expression behind a name that is known here, else the name itself.
+
+    Beside it the ad where the search ended, which is where HTCondor then looks for the list:
+    the ad that has the name, or the outermost one. None if nothing was sought.
+    """
+    start = start_of(call, node, call.scope) if isinstance(node, Name) else UNDEFINED
+    if not isinstance(node, Name) or not isinstance(start, Record):
+        return node, None
+    place = place_in_match(call, node, start)
+    return (node, root_of(start)) if place is None else (expression_at(place), place[0])
 
 
 TABLE = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gridbot_policies.classad.functions.call import Call, Function, eager, is_int, real_of, whole
 from gridbot_policies.classad.operators import binary, wrap
-from gridbot_policies.classad.values import ERROR, UNDEFINED, ListValue, Missing, Value
+from gridbot_policies.classad.values import ERROR, UNDEFINED, Absent, ListValue, Missing, Value
 
 
 def _rounding(rule: Callable[[float], int]) -> Function:
@@ -64,7 +64,7 @@ def _multiple(value: Value, quantum: Value) -> Value:
         return value
     quotient = number / step
     if not math.isfinite(quotient):
-        return quotient
+        return quotient * step
     return math.copysign(math.ceil(quotient), quotient) * step
 
 
@@ -82,12 +82,20 @@ def _quantize_among(call: Call, value: Value, steps: ListValue) -> Value:
     return _multiple(value, step)
 
 
-def _numbers(call: Call, values: Value) -> list[Value] | Missing:
+@eager(0, 1)
+def _random(_call: Call, largest: Value = 1.0) -> Value:
+    """Return undefined where HTCondor draws a number: here the same ads give the same value."""
+    number = isinstance(largest, int | float) and not isinstance(largest, bool)
+    return ERROR if not number or largest <= 0 else UNDEFINED  # type: ignore[operator]  # a number
+
+
+def _numbers(call: Call, values: Value) -> list[int | float] | Absent:
     """Return the elements but the undefined ones; an error if one is not a number."""
     if not isinstance(values, ListValue):
         return UNDEFINED if values is UNDEFINED else ERROR
-    found: list[Value] = [item for item in call.elements(values) if item is not UNDEFINED]
-    return found if all(isinstance(item, int | float) for item in found) else ERROR
+    found = [item for item in call.elements(values) if item is not UNDEFINED]
+    numbers = [item for item in found if isinstance(item, int | float)]
+    return numbers if len(numbers) == len(found) else ERROR
 
 
 @eager(1)
@@ -96,7 +104,7 @@ def _sum(call: Call, values: Value) -> Value:
     return found if isinstance(found, Missing) else _total(found)
 
 
-def _total(numbers: list[Value]) -> Value:
+def _total(numbers: Sequence[int | float]) -> Value:
     total: Value = numbers[0] if numbers else 0
     for number in numbers[1:]:
         total = binary("+", total, number)
@@ -116,12 +124,13 @@ def _extreme(better: str) -> Function:
         found = _numbers(call, values)
         if isinstance(found, Missing):
             return found
-        best: Value = found[0] if found else UNDEFINED
+        if not found:
+            return UNDEFINED
+        best = found[0]
         for number in found[1:]:
             # Comparing makes both alike first, so max({3, 2.5}) is 3.0 and max({true, 0}) is 1.
-            zero: Value = 0.0 if isinstance(best, float) or isinstance(number, float) else 0
-            wins = binary(better, number, best) is True
-            best = binary("+", number if wins else best, zero)
+            alike = float if isinstance(best, float) or isinstance(number, float) else int
+            best = alike(number if binary(better, number, best) is True else best)
         return best
 
     return Function(apply, 1, 1)
@@ -134,6 +143,7 @@ TABLE = {
     "round": _rounding(round),  # half to even, like C's rint
     "pow": _pow,
     "quantize": _quantize,
+    "random": _random,
     "sum": _sum,
     "avg": _avg,
     "min": _extreme("<"),

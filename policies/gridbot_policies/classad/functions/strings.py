@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import zip_longest
+from functools import reduce
 from typing import TypeVar
 
 from gridbot_policies.classad.functions.call import (
@@ -12,13 +12,21 @@ from gridbot_policies.classad.functions.call import (
     Call,
     Function,
     eager,
-    is_int,
+    int32,
+    joined,
     real_of_text,
     text_of,
     whole,
 )
 from gridbot_policies.classad.operators import absent, fold_text, upper_text
-from gridbot_policies.classad.values import ERROR, UNDEFINED, Missing, Value
+from gridbot_policies.classad.values import (
+    ERROR,
+    UNDEFINED,
+    Missing,
+    Value,
+    bytes_of,
+    text_of_bytes,
+)
 
 T = TypeVar("T")
 
@@ -31,7 +39,7 @@ def _strcat(call: Call, *values: Value) -> Value:
         if isinstance(text, Missing):
             return text
         texts.append(text)
-    return call.text(texts)
+    return joined(call, texts)
 
 
 def _recased(change: Callable[[str], str]) -> Function:
@@ -46,16 +54,18 @@ def _recased(change: Callable[[str], str]) -> Function:
 def _substr(_call: Call, text: Value, offset: Value, length: Value | None = None) -> Value:
     if UNDEFINED in (text, offset, length):
         return UNDEFINED
-    if not isinstance(text, str) or not isinstance(offset, int) or not is_int(offset):
+    if not isinstance(text, str) or type(offset) is not int:
         return ERROR
-    data = text.encode("utf-8", "surrogatepass")
-    start = max(offset + len(data), 0) if offset < 0 else offset
-    end = len(data)
+    data = bytes_of(text)
+    start, end = int32(offset), len(data)
+    if start < 0:
+        start = max(start + end, 0)
     if length is not None:
-        if not isinstance(length, int) or not is_int(length):
+        if type(length) is not int:
             return ERROR
-        end = max(end + length, 0) if length < 0 else start + length
-    return data[start : max(start, end)].decode("utf-8", "replace")
+        count = int32(length)
+        end = end + count if count < 0 else start + count
+    return text_of_bytes(data[start : max(start, end)])
 
 
 def _on_texts(apply: Callable[[str, str], Value], most: int = 2) -> Function:
@@ -75,31 +85,36 @@ def _order(left: T, right: T, key: Callable[[T], bytes]) -> int:
     return (a > b) - (a < b)
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
 def compare_versions(left: str, right: str) -> int:
     """Return a number below, equal to or above 0; digits compare as numbers.
 
     Of equal numbers the one with more leading zeros comes first. The size of the
     result has no meaning, but it is HTCondor's.
     """
-    runs = (re.findall(r"[0-9]+|[^0-9]", text) for text in (left, right))
-    for a, b in zip_longest(*runs, fillvalue="\0"):
-        if a != b:
-            return _order_runs(a, b) if a.isdigit() and b.isdigit() else ord(a[0]) - ord(b[0])
-    return 0
+    a, b = bytes_of(left) + b"\0", bytes_of(right) + b"\0"
+    unlike = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+    if unlike is None:
+        return 0
+    order = _signed(a[unlike]) - _signed(b[unlike])
+    begin = len(a[:unlike].rstrip(b"0123456789"))
+    runs = [_DIGITS.match(text, begin)[0] for text in (a, b)]  # type: ignore[index]  # may be empty
+    if begin == unlike and not all(runs):
+        return order
+    zeros = [_leading_zeros(run) for run in runs]
+    if zeros[0] != zeros[1]:
+        return zeros[1] - zeros[0]
+    return order if zeros[0] else len(runs[0]) - len(runs[1]) or order
 
 
-def _order_runs(left: str, right: str) -> int:
-    zeros = _leading_zeros(right) - _leading_zeros(left)
-    unlike = next((ord(a) - ord(b) for a, b in zip(left, right, strict=False) if a != b), 0)
-    return zeros or len(left) - len(right) or unlike
+_DIGITS = re.compile(rb"[0-9]*")
 
 
-def _leading_zeros(digits: str) -> int:
-    return len(digits) - 1 - len(digits[:-1].lstrip("0"))
+def _signed(byte: int) -> int:
+    return byte - 256 if byte > 127 else byte
+
+
+def _leading_zeros(digits: bytes) -> int:
+    return max(len(digits) - 1 - len(digits[:-1].lstrip(b"0")), 0)
 
 
 @eager(3)
@@ -113,27 +128,28 @@ def _version_in_range(call: Call, version: Value, least: Value, most: Value) -> 
     return compare_versions(found[0], found[1]) >= 0 >= compare_versions(found[0], found[2])
 
 
-def items_of(text: str, delimiters: str) -> list[str]:
+def items_of(call: Call, text: str, delimiters: str) -> list[str]:
     """Return the items of a string list: trimmed, empty ones dropped."""
+    call.spend(len(text) // 8)
     pattern = f"[{re.escape(delimiters)}]" if delimiters else r"(?!)"
-    return [item for raw in re.split(pattern, text) if (item := raw.strip(" \t\r\n"))]
+    return [item for raw in re.split(pattern, text) if (item := raw.strip(" \t\n\v\f\r"))]
 
 
 @eager(1, 2)
-def _string_list_size(_call: Call, text: Value, delimiters: Value = ", ") -> Value:
+def _string_list_size(call: Call, text: Value, delimiters: Value = ", ") -> Value:
     if not isinstance(text, str) or not isinstance(delimiters, str):
         return ERROR
-    return len(items_of(text, delimiters))
+    return len(items_of(call, text, delimiters))
 
 
 def _of_numbers(combine: Callable[[list[float]], float], empty: Value) -> Function:
-    def apply(_call: Call, text: Value, delimiters: Value = ", ") -> Value:
+    def apply(call: Call, text: Value, delimiters: Value = ", ") -> Value:
         if not isinstance(text, str) or not isinstance(delimiters, str):
             return ERROR
-        items = items_of(text, delimiters)
+        items = items_of(call, text, delimiters)
         if not items:
             return empty
-        numbers = [number for item in items if (number := real_of_text(item)) is not None]
+        numbers = [number for item in items if (number := _scanned(item)) is not None]
         if len(numbers) < len(items):
             return ERROR
         result = combine(numbers)
@@ -143,21 +159,44 @@ def _of_numbers(combine: Callable[[list[float]], float], empty: Value) -> Functi
     return Function(apply, 1, 2)
 
 
+def _scanned(item: str) -> float | None:
+    """Return the number that an item begins with; unlike elsewhere, 0x needs a digit."""
+    return None if re.match(r"[-+]?0[xX](?![.0-9a-fA-F])", item) else real_of_text(item)
+
+
+# HTCondor starts from the ends of C's float, and the smallest is above 0: the largest of
+# negative numbers is cut to 0.
+_LARGEST_FLOAT = (2 - 2**-23) * 2.0**127
+_SMALLEST_FLOAT = 2.0**-126
+
+
+def _smallest(numbers: list[float]) -> float:
+    return reduce(
+        lambda least, number: number if number < least else least, numbers, _LARGEST_FLOAT
+    )
+
+
+def _largest(numbers: list[float]) -> float:
+    return reduce(lambda most, number: number if number > most else most, numbers, _SMALLEST_FLOAT)
+
+
 _LIST_GAPS = ", \t\r\n"
 
 
 def _membership(ignoring_case: bool, subset: bool) -> Function:
-    def apply(_call: Call, items: Value, text: Value, delimiters: Value = _LIST_GAPS) -> Value:
-        if items is UNDEFINED and text is UNDEFINED:
-            return UNDEFINED
+    def apply(call: Call, items: Value, text: Value, delimiters: Value = _LIST_GAPS) -> Value:
         given = ["" if value is UNDEFINED else value for value in (items, text, delimiters)]
         texts = [value for value in given if isinstance(value, str)]
         if len(texts) < 3:
             return ERROR
+        if items is UNDEFINED and text is UNDEFINED:
+            return UNDEFINED
         if ignoring_case:
             texts = [fold_text(value) for value in texts]
-        wanted = items_of(texts[0], texts[2]) if subset else [texts[0]]
-        return set(wanted) <= set(items_of(texts[1], texts[2]))
+        wanted = items_of(call, texts[0], texts[2]) if subset else [texts[0]]
+        if subset and not wanted and texts[0]:
+            return False  # only "" itself is a subset of everything, not " "
+        return set(wanted) <= set(items_of(call, texts[1], texts[2]))
 
     return Function(apply, 2, 3)
 
@@ -170,7 +209,8 @@ def _string_lists_intersect(
         return missing
     if not (isinstance(left, str) and isinstance(right, str) and isinstance(delimiters, str)):
         return ERROR
-    return bool(set(items_of(left, delimiters)) & set(items_of(right, delimiters)))
+    gap = f"[{re.escape(delimiters or ' ,')}]"  # items are not trimmed, which matters rarely
+    return not {"", *re.split(gap, left)}.isdisjoint({*re.split(gap, right)} - {""})
 
 
 TABLE = {
@@ -178,8 +218,8 @@ TABLE = {
     "toupper": _recased(upper_text),
     "tolower": _recased(fold_text),
     "substr": _substr,
-    "strcmp": _on_texts(lambda a, b: _order(a, b, _bytes)),
-    "stricmp": _on_texts(lambda a, b: _order(a, b, lambda text: _bytes(fold_text(text)))),
+    "strcmp": _on_texts(lambda a, b: _order(a, b, bytes_of)),
+    "stricmp": _on_texts(lambda a, b: _order(a, b, lambda text: bytes_of(fold_text(text)))),
     "versioncmp": _on_texts(compare_versions),
     "versionle": _on_texts(lambda a, b: compare_versions(a, b) <= 0),
     "versionlt": _on_texts(lambda a, b: compare_versions(a, b) < 0),
@@ -190,8 +230,8 @@ TABLE = {
     "stringlistsize": _string_list_size,
     "stringlistsum": _of_numbers(sum, 0.0),
     "stringlistavg": _of_numbers(lambda numbers: sum(numbers) / len(numbers), 0.0),
-    "stringlistmin": _of_numbers(min, UNDEFINED),
-    "stringlistmax": _of_numbers(max, UNDEFINED),
+    "stringlistmin": _of_numbers(_smallest, UNDEFINED),
+    "stringlistmax": _of_numbers(_largest, UNDEFINED),
     "stringlistmember": _membership(ignoring_case=False, subset=False),
     "stringlistimember": _membership(ignoring_case=True, subset=False),
     "stringlistsubsetmatch": _membership(ignoring_case=False, subset=True),
