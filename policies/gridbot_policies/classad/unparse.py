@@ -158,7 +158,7 @@ def _operand(node: Node, strength: int) -> Parts:
 
 
 def _selected_from(base: Node) -> Parts:
-    if isinstance(base, nodes.Constant) and isinstance(base.value, int | float):
+    if isinstance(base, nodes.Constant) and type(base.value) in (int, float):
         return [["("], base, [")"]]  # 5.x would be half a number
     return _operand(base, PRIMARY)
 

@@ -1,0 +1,1 @@
+"""Differential fuzzing of GridBot's ClassAd evaluator against HTCondor's library."""
