@@ -13,6 +13,7 @@ from typing import Any
 
 from gridbot.errors import BadInput, NotFound
 from gridbot.session import Session
+from gridbot.state import BotState
 from gridbot_client import hostinfo
 from gridbot_policies import Ads
 from gridbot_policies.ads import BOT_ATTRIBUTES, HOST_ATTRIBUTES
@@ -61,10 +62,11 @@ class Scene:
 
 def scene(connect: Connect, host: str | None, bot: str | None, job: Path | None) -> Scene:
     """Read the ads that were named; the server is asked only for what is on it."""
-    said = connect().bot(int(bot)).show().document if bot and bot.isdecimal() else None
+    known = connect().bot(int(bot)).show() if bot and bot.isdecimal() else None
+    said = known.document if known else None
     return Scene(
         host=_host(connect, host),
-        bot=_bot_ad(said) if said else _file_or(bot, "bot", _NEW_BOT),
+        bot=_bot_ad(known) if known else _file_or(bot, "bot", _NEW_BOT),
         queue=record({"BOTsInQueue": 1, "JobsInQueue": (said or _NEW_BOT).get("jobs_unsent", 100)}),
         job=_from_file(job) if job else None,
         policy=said["policy"] if said else "",
@@ -124,7 +126,7 @@ def _host(connect: Connect, name: str | None) -> Record:
         own = hostinfo.attributes(room, Path(tempfile.gettempdir()))
         live = hostinfo.live_attributes(time.time())
         return record({**_NEW_HOST, "Owner": getpass.getuser(), **own, **live})
-    if _is_file(name):
+    if is_file(name):
         return _from_file(Path(name))
     known = connect().connection.get("/hosts")["hosts"]
     found = [host for host in known if name in (host["name"], str(host["id"]))]
@@ -150,7 +152,9 @@ def _host_ad(said: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _bot_ad(said: Mapping[str, Any]) -> Record:
+def _bot_ad(state: BotState) -> Record:
+    """The ad of a BOT as the server shows it."""
+    said = state.document
     return record(
         {
             "Id": said["id"],
@@ -164,6 +168,8 @@ def _bot_ad(said: Mapping[str, Any]) -> Record:
             "JobsRunning": said["jobs_running"],
             "Tail": said["tail"],
             "MeanTurnaround": said["mean_turnaround_seconds"],
+            "Age": time.time() - state.created_at.timestamp() if state.created_at else None,
+            "Signed": said["signed"],
         }
     )
 
@@ -171,13 +177,17 @@ def _bot_ad(said: Mapping[str, Any]) -> Record:
 def _file_or(name: str | None, what: str, default: Mapping[str, Any]) -> Record:
     if name is None:
         return record({**default, "Owner": getpass.getuser()})
-    if not _is_file(name):
+    if not is_file(name):
         raise BadInput(f"{name!r} is neither a file nor the number of a {what}")
     return _from_file(Path(name))
 
 
-def _is_file(name: str) -> bool:
-    return Path(name).is_file()
+def is_file(text: str) -> bool:
+    """Tell whether a text names a file; what is too long for a name does not."""
+    try:
+        return Path(text).is_file()
+    except OSError:
+        return False
 
 
 def _from_file(path: Path) -> Record:
@@ -192,5 +202,7 @@ def _from_file(path: Path) -> Record:
         raise BadInput(f"{path}: {error}") from None
     except KeyError as error:
         raise BadInput(f"{path}: {error} is missing") from None
+    except RecursionError:
+        raise BadInput(f"{path}: is no ad: it is nested too deep") from None
     except (ValueError, TypeError) as error:
         raise BadInput(f"{path}: is no ad: {error}") from None

@@ -38,10 +38,13 @@ class Trial:
         return {"name": self.name, "default": self.is_default, **whole}
 
 
-def try_text(text: str, scene: Scene, now: float, is_file: bool) -> list[Trial]:
-    """Evaluate all policies of a text, or the one expression that it is. Raises PolicyError."""
+def try_text(text: str, scene: Scene, now: float, is_whole: bool) -> list[Trial]:
+    """Evaluate all policies of a text, or the one expression that it is. Raises PolicyError.
+
+    What `is_whole` is a policy, even if it could be read as an expression.
+    """
     try:
-        if not is_file and (expression := _as_expression(text)):
+        if not is_whole and (expression := _as_expression(text)):
             return [_try_expression(expression, scene, now)]
         return list(_try_policies(text, scene, now))
     except ParseError as error:
@@ -72,8 +75,8 @@ def _try_expression(source: Source, scene: Scene, now: float) -> Trial:
 
 
 def _try_policies(text: str, scene: Scene, now: float) -> Iterator[Trial]:
-    policies, source = PolicySet.parse(text), Source.of_definitions(text)
-    own = source.within(policies.attributes)
+    policies = PolicySet.parse(text)
+    source, own = Source.aligned(text, policies.definitions), policies.attributes
     defined = {definition.name.lower() for definition in source.definitions}
     for name in _TRIED:
         seen = scene.without_host() if name == "ReplicationRequirements" else scene

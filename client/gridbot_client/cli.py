@@ -144,8 +144,11 @@ def pause(data: Path | None) -> None:
 @client.command()
 @data_option
 def resume(data: Path | None) -> None:
-    """Go on after `pause`."""
-    _folder(data).paused_flag.unlink(missing_ok=True)
+    """Go on after `pause`, and ask the server now rather than after the current wait."""
+    folder = _folder(data)
+    folder.make()
+    folder.paused_flag.unlink(missing_ok=True)
+    folder.hurry_flag.touch()
     click.echo("resumed")
 
 

@@ -105,6 +105,8 @@ class Client:
     def _wait(self) -> bool:
         """Wait a while if no request is due; whether there was reason to."""
         self._progress.flush()
+        if self._folder.hurry_flag.exists():
+            self._hurry()
         self._replicas.is_halted = self._is_revoked or self._is_paused()
         self._replicas.start_ready()
         with self._replicas.changed:
@@ -114,6 +116,13 @@ class Client:
             if seconds > 0:
                 self._replicas.changed.wait(min(seconds, _LOOK_SECONDS))
         return seconds > 0
+
+    def _hurry(self) -> None:
+        """Make the next request now: a person asked for it, who is not in step with others."""
+        self._folder.hurry_flag.unlink(missing_ok=True)
+        self._backoff = Backoff()
+        self._folder.save_backoff(self._backoff)
+        self._ask_at = since_boot()
 
     def _is_done(self) -> bool:
         items, now = self._replicas.items(), since_boot()

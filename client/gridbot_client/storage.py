@@ -83,6 +83,7 @@ class Folder:
         self.cache = path / "cache"
         self.log = path / "client.log"
         self.paused_flag = path / "paused"
+        self.hurry_flag = path / "hurry"  # its owner wants the next request made now
         self.policy_path = path / "policy.ad"
         self._obstacle = path / "obstacle"
         self._identity = path / "client.json"

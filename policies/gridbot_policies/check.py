@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import Any, Literal
 
 from gridbot_policies.classad.lexer import ParseError, line_and_column
 from gridbot_policies.doubts import doubts
+from gridbot_policies.hints import MOST
 from gridbot_policies.impossible import impossible
 from gridbot_policies.policy_set import PolicyError, PolicySet
 from gridbot_policies.source import Source
@@ -48,11 +50,11 @@ def warnings(policies: PolicySet) -> list[str]:
 
 def _warnings(policies: PolicySet) -> Iterator[Finding]:
     text = policies.text
-    source = Source.of_definitions(text)
+    source = Source.aligned(text, policies.definitions)
     doubted = dict[int, set[str]]()
-    for doubt in doubts(source):
+    for doubt in islice(doubts(source), MOST):
         doubted.setdefault(source.offset(doubt.node), set()).add(doubt.message)
-    for doubt in impossible(policies, source):
+    for doubt in islice(impossible(policies, source), MOST):
         # What can never hold because of a wrong name or call is said already.
         doubted.setdefault(source.offset(doubt.node), {doubt.message})
     for offset, messages in doubted.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from gridbot_policies.ads import BOT_ATTRIBUTES
@@ -17,7 +17,8 @@ Settled = Callable[[Node], Value | None]
 _OPEN_FUNCTIONS = frozenset(("time", "random", "currenttime", "daytime", "eval", "unresolved"))
 # Each look walks part of the text; a policy that needs more is taken as it stands.
 _MAX_LOOKS = 100
-_BOT_NAMES = frozenset(map(fold, BOT_ATTRIBUTES))
+BOT_NAMES = frozenset(map(fold, BOT_ATTRIBUTES))
+_OPEN = ""  # no attribute has that name
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,37 +95,50 @@ def bare(node: Node) -> Node:
     return node
 
 
-def is_constant(node: Node, attributes: Mapping[str, Node | Value]) -> bool:
-    """Tell whether an expression has the same value whatever the ads say."""
-    return _depends_on(node, attributes, frozenset())
+class Fixed:
+    """Tells which expressions have the same value whatever host asks.
 
+    They read nothing but `names`, bare or of BOT, and the owner's attributes. What those read
+    is found once, for many expressions may mention the same ones.
+    """
 
-def is_of_the_bot(node: Node, attributes: Mapping[str, Node | Value]) -> bool:
-    """Tell whether an expression asks of the BOT only: every host finds the same value."""
-    return _depends_on(node, attributes, _BOT_NAMES)
+    def __init__(
+        self, attributes: Mapping[str, Node | Value], names: Collection[str] = frozenset()
+    ) -> None:
+        own = {key: value for key, value in attributes.items() if isinstance(value, Node)}
+        self._own = own.keys()
+        self._names = names
+        self._open = {_OPEN}
+        users: dict[str, list[str]] = {}
+        for key, expression in own.items():
+            for name in self._reads(expression):
+                users.setdefault(name, []).append(key)
+        waiting = [_OPEN]
+        while waiting:
+            found = set(users.get(waiting.pop(), ())) - self._open
+            self._open |= found
+            waiting.extend(found)
 
+    def __call__(self, node: Node) -> bool:
+        """Tell whether an expression has the same value for every host."""
+        return all(name not in self._open for name in self._reads(node))
 
-def _depends_on(node: Node, attributes: Mapping[str, Node | Value], names: frozenset[str]) -> bool:
-    """Tell whether nothing matters but `names`, bare or of BOT, and the owner's attributes."""
-    waiting, seen = [node], set[str]()
-    while waiting:
-        for part in walk(waiting.pop()):
+    def _reads(self, node: Node) -> Iterator[str]:
+        """Yield the owner's attributes that an expression reads, _OPEN for what else matters."""
+        for part in walk(node):
             match part:
-                case nodes.Attribute(name) if isinstance(own := attributes.get(fold(name)), Node):
-                    if fold(name) not in seen:
-                        seen.add(fold(name))
-                        waiting.append(own)
+                case nodes.Attribute(name) if fold(name) in self._own:
+                    yield fold(name)
                 case nodes.Attribute(name):
-                    if fold(name) not in names and not (names and fold(name) == "bot"):
-                        return False
+                    if fold(name) not in self._names and not (self._names and fold(name) == "bot"):
+                        yield _OPEN
                 case nodes.Selection(nodes.Attribute(base), name) if fold(base) == "bot":
-                    if fold(name) not in names:
-                        return False
+                    if fold(name) not in self._names:
+                        yield _OPEN
                 case nodes.Selection() | nodes.Absolute() | nodes.RecordNode() | nodes.Subscript():
-                    return False
+                    yield _OPEN
                 case nodes.Call(function) if fold(function) in _OPEN_FUNCTIONS:
-                    return False
-    return True
+                    yield _OPEN
 
 
 def _chain(node: nodes.Binary) -> list[Node]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from itertools import islice
 
 from gridbot_policies.ads import (
     BOT_ATTRIBUTES,
@@ -14,27 +15,24 @@ from gridbot_policies.ads import (
     REPLICA_HOST_ATTRIBUTES,
     is_replica_name,
 )
-from gridbot_policies.classad import ERROR, evaluate, nodes
+from gridbot_policies.classad import nodes
 from gridbot_policies.classad.functions import FUNCTIONS
+from gridbot_policies.classad.functions.regex import refusal
 from gridbot_policies.classad.nodes import Node
-from gridbot_policies.classad.unparse import unparse
 from gridbot_policies.classad.values import fold
 from gridbot_policies.clauses import bare
-from gridbot_policies.hints import closest
+from gridbot_policies.hints import PUBLISHED, SHOWN, SPECIAL, closest, lacking
 from gridbot_policies.policy_set import DEFAULTS
-from gridbot_policies.source import Source
+from gridbot_policies.source import Source, brief, cut
 
 _PUBLISHED: Mapping[str, Iterable[str]] = {
-    "host": HOST_ATTRIBUTES,
+    **PUBLISHED,
     "target": HOST_ATTRIBUTES,
     "bot": (*BOT_ATTRIBUTES, "Job"),
-    "queue": QUEUE_ATTRIBUTES,
     "job": JOB_ATTRIBUTES,
 }
 _ADS = ("Host", "BOT", "Queue", "Job", "Grid", "Target")
-# Names that the language itself gives a meaning.
-_SPECIAL = ("self", "my", "parent", "toplevel", "root", "CurrentTime")
-_FOUND_BARE = (*_ADS, *_SPECIAL, *DEFAULTS, *JOB_ATTRIBUTES, *BOT_ATTRIBUTES)
+_FOUND_BARE = (*_ADS, *SPECIAL, *DEFAULTS, *JOB_ATTRIBUTES, *BOT_ATTRIBUTES)
 
 _TEXTS = frozenset((
     "name", "owner", "opsys", "arch", "platform", "grid", "clientversion", "cpumodel",
@@ -47,6 +45,8 @@ _PATTERNS = {
     "regexp": 2, "regexpmember": 2, "regexps": 3, "replace": 3, "replaceall": 3,
     "stringlist_regexpmember": 3,
 }  # fmt: skip
+_MOST_PATTERNS = 20  # that are tried: one may take a millisecond
+_MOST_COMPARED = 200  # names of the owner's own, with one that nobody knows
 _UNLIMITED = 1_000  # a function that takes more arguments takes any number
 
 
@@ -59,14 +59,16 @@ class Doubt:
 
 
 def doubts(source: Source) -> Iterator[Doubt]:
-    """Yield what the rules find, policy by policy."""
+    """Yield what the rules find, policy by policy; each further one takes time to find."""
     own = {fold(definition.name): definition.name for definition in source.definitions}
+    known = {*own, *map(fold, _FOUND_BARE)}
     for definition in source.definitions:
-        looked_at = list(_outside_records(definition.expression))
-        for node in looked_at:
+        for node in _outside_records(definition.expression):
             for message in (*_of_node(node, own), *_of_policy(definition.name, node)):
                 yield Doubt(node, message)
-        yield from _of_names(looked_at, own, source)
+            if isinstance(node, nodes.Attribute) and _is_unknown(node.name, known):
+                yield Doubt(node, _unknown_name(node, own, source))
+    yield from _refused_patterns(source)
 
 
 def _outside_records(expression: Node) -> Iterator[Node]:
@@ -108,11 +110,9 @@ def _of_node(node: Node, own: Mapping[str, str]) -> Iterator[str]:
 
 def _unpublished(node: nodes.Selection) -> Iterator[str]:
     names = _names_under(node.base)
-    if names is None or fold(node.name) in map(fold, names) or is_replica(node):
-        return
-    meant = closest(node.name, names)
-    suggestion = f"; did you mean {unparse(node.base)}.{meant}?" if meant else ""
-    yield f"{unparse(node)} is not published{suggestion}"
+    if names is not None and not is_replica(node):
+        message = lacking(f"{_shown(node.base)}.", node.name, names, "is not published")
+        yield from (message,) if message else ()
 
 
 def _names_under(base: Node) -> Iterable[str] | None:
@@ -128,8 +128,12 @@ def _names_under(base: Node) -> Iterable[str] | None:
 
 
 def is_replica(node: Node) -> bool:
-    """Tell whether a node is `Job.Replica1` or the like."""
-    return isinstance(node, nodes.Selection) and is_replica_name(node.name)
+    """Tell whether a node is `Job.Replica1`, or `BOT.Job.Replica1`."""
+    match node:
+        case nodes.Selection(nodes.Attribute() | nodes.Selection(nodes.Attribute()), name):
+            return is_replica_name(name)
+        case _:
+            return False
 
 
 def _wrong_call(node: nodes.Call) -> Iterator[str]:
@@ -137,13 +141,12 @@ def _wrong_call(node: nodes.Call) -> Iterator[str]:
     if function is None:
         meant = closest(node.function, FUNCTIONS)
         suggestion = f"; did you mean {meant}()?" if meant else "; calling it is an error"
-        yield f"there is no function {node.function}(){suggestion}"
+        yield f"there is no function {cut(node.function, SHOWN)}(){suggestion}"
         return
     given = len(node.arguments)
     if not function.least <= given <= function.most:
         wanted = _count(function.least, function.most)
         yield f"{node.function}() takes {wanted}, not {given}; calling it so is an error"
-    yield from _refused_pattern(node)
 
 
 def _count(least: int, most: int) -> str:
@@ -152,23 +155,27 @@ def _count(least: int, most: int) -> str:
     return f"at least {least} arguments" if most >= _UNLIMITED else f"{least} to {most} arguments"
 
 
-def _refused_pattern(node: nodes.Call) -> Iterator[str]:
-    place = _PATTERNS.get(fold(node.function))
-    if place is None or not node.arguments:
-        return
-    pattern = node.arguments[0]
-    options = node.arguments[place] if len(node.arguments) > place else nodes.Constant("")
-    if _is_string(pattern) and _is_string(options):
-        tried = nodes.Call("regexp", (pattern, nodes.Constant(""), options))
-        if evaluate(tried) is ERROR:
-            yield (
-                f"the pattern {unparse(pattern)} is an error: it is not in RE2's syntax,"
-                " which has no look-around and no back-references"
-            )
+def _refused_patterns(source: Source) -> Iterator[Doubt]:
+    expressions = (definition.expression for definition in source.definitions)
+    looked_at = (node for expression in expressions for node in _outside_records(expression))
+    tried = (item for item in map(_pattern, looked_at) if item)
+    for call, pattern, options in islice(tried, _MOST_PATTERNS):
+        if why := refusal(pattern, options):
+            shown = _shown(nodes.Constant(pattern))
+            yield Doubt(call, f"the pattern {shown} is an error: {why}")
 
 
-def _is_string(node: Node) -> bool:
-    return isinstance(node, nodes.Constant) and isinstance(node.value, str)
+def _pattern(node: Node) -> tuple[nodes.Call, str, str] | None:
+    """Return a call with the pattern and the options that are written out in it."""
+    if not isinstance(node, nodes.Call) or (place := _PATTERNS.get(fold(node.function))) is None:
+        return None
+    match node.arguments[:1], node.arguments[place : place + 1]:
+        case (nodes.Constant(str(pattern)),), ():
+            return node, pattern, ""
+        case (nodes.Constant(str(pattern)),), (nodes.Constant(str(options)),):
+            return node, pattern, options
+        case _:
+            return None
 
 
 def _different_kinds(
@@ -184,15 +191,15 @@ def _different_kinds(
         if is_text == (kind == "a string"):
             continue
         outcome = "never equal" if operator in ("is", "isnt") else "an error to compare"
-        other = f"{unparse(constant)} is {'a string' if is_text else 'none'}"
-        yield f"{unparse(named)} is {kind} and {other}: {outcome}{_advice(constant)}"
+        other = f"{_shown(constant)} is {'a string' if is_text else 'none'}"
+        yield f"{_shown(bare(named))} is {kind} and {other}: {outcome}{_advice(constant)}"
 
 
 def _advice(constant: nodes.Constant) -> str:
     text = constant.value
     if not isinstance(text, str):
-        return f'; write "{unparse(constant)}"' if not isinstance(text, float) else ""
-    plain = text.strip()
+        return f'; write "{_shown(constant)}"' if not isinstance(text, float) else ""
+    plain = cut(text.strip(), SHOWN)
     is_plain = plain.replace(".", "", 1).isdigit() or plain.lower() in ("true", "false")
     return f"; write {plain}" if is_plain else ""
 
@@ -237,22 +244,24 @@ def _of_policy(policy: str, node: Node) -> Iterator[str]:
             return
 
 
-def _of_names(looked_at: list[Node], own: Mapping[str, str], source: Source) -> Iterator[Doubt]:
-    known = {*own, *map(fold, _FOUND_BARE)}
-    for node in looked_at:
-        if not isinstance(node, nodes.Attribute) or fold(node.name) in known:
-            continue
-        if not is_replica_name(node.name):
-            yield Doubt(node, _unknown_name(node.name, own, source.shown(node)))
+def _is_unknown(name: str, known: Container[str]) -> bool:
+    return fold(name) not in known and not is_replica_name(name)
 
 
-def _unknown_name(name: str, own: Mapping[str, str], shown: str) -> str:
-    if shown.startswith("'"):
+def _unknown_name(node: nodes.Attribute, own: Mapping[str, str], source: Source) -> str:
+    name = cut(node.name, SHOWN)
+    if (written := source.shown(node)).startswith("'"):
+        shown = cut(written, SHOWN)
         return f'{shown} is the name of an attribute; a string is written "{name}"'
     for ad, names in (("Host", HOST_ATTRIBUTES), ("Queue", QUEUE_ATTRIBUTES)):
-        if fold(name) in map(fold, names):
+        if fold(node.name) in map(fold, names):
             return f"nothing is called {name} here; did you mean {ad}.{name}?"
     elsewhere = (f"Host.{attribute}" for attribute in HOST_ATTRIBUTES)
-    meant = closest(name, (*own.values(), *_FOUND_BARE)) or closest(f"Host.{name}", elsewhere, 0.8)
+    near = (*islice(own.values(), _MOST_COMPARED), *_FOUND_BARE)
+    meant = closest(name, near) or closest(f"Host.{name}", elsewhere, 0.8)
     suggestion = f"; did you mean {meant}?" if meant else ", so it is undefined"
     return f"nothing is called {name} here{suggestion}"
+
+
+def _shown(node: Node) -> str:
+    return brief(node, SHOWN)

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gridbot_policies.ads import Ads
-from gridbot_policies.classad import Value, evaluate, nodes
-from gridbot_policies.classad.nodes import Attribute, Node
-from gridbot_policies.classad.operators import truth
-from gridbot_policies.clauses import Clause, Splitter, bare, is_of_the_bot
-from gridbot_policies.impossible import comparison
-from gridbot_policies.policy_set import PolicySet
-from gridbot_policies.source import Source
-from gridbot_policies.trace import trace, value_text
-
 S = TypeVar("S")
+
+IsEnough = Callable[[], bool]
 
 NEAREST = 3  # hosts that are named
 VALUES = 3  # of what hosts have instead, the commonest
 _LOOKED_AT = 500  # rejected hosts of which that is found out
-_LOOSE = {"<": "<=", "<=": "<=", ">": ">=", ">=": ">="}
+_MOST_PLACES = 15  # behind the point of a number
+_MANY = 2**63  # where the language's integers end
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,57 +104,86 @@ class Judged(Generic[S]):
         """The hosts that meet every condition."""
         return [verdict.subject for verdict in self.verdicts if not verdict.failed]
 
-    def main_obstacle(self) -> tuple[Condition[S], int] | None:
-        """Return the condition that most hosts fail, the earliest of several, and their number."""
-        counts = Counter(id(item) for verdict in self.verdicts for item in verdict.failed)
-        if not counts:
+    def main_obstacle(self) -> tuple[Condition[S], list[S]] | None:
+        """Return the condition that most hosts fail, the earliest of several, and these hosts."""
+        failing = self._failing(self.verdicts)
+        if not failing:
             return None
-        most = max(self.conditions, key=lambda item: counts[id(item)])
-        return most, counts[id(most)]
+        most = max(self.conditions, key=lambda item: len(failing.get(id(item), ())))
+        return most, [verdict.subject for verdict in failing[id(most)]]
 
-    def explain(self) -> Explanation[S]:
-        """Count what the conditions reject, find the nearest misses and what would help."""
+    def explain(self, is_enough: IsEnough = lambda: False) -> Explanation[S]:
+        """Count what the conditions reject, find the nearest misses and what would help.
+
+        What hosts have, and would help, is left out from when it `is_enough`.
+        """
         missed = sorted((v for v in self.verdicts if v.failed), key=lambda v: len(v.failed))
-        obstacles = [
-            _obstacle(item, rejected)
-            for item in self.conditions
-            if (rejected := [v for v in missed if any(item is other for other in v.failed)])
-        ]
-        obstacles.sort(key=lambda found: -found.rejects)
-        return Explanation(obstacles, [_miss(verdict) for verdict in missed[:NEAREST]])
+        rejected = self._failing(missed)
+        nearest = [_miss(verdict, is_enough) for verdict in missed[:NEAREST]]
+        failed = [(item, rejected[id(item)]) for item in self.conditions if id(item) in rejected]
+        failed.sort(key=lambda found: -len(found[1]))
+        return Explanation([_obstacle(item, by, is_enough) for item, by in failed], nearest)
+
+    def _failing(self, verdicts: Sequence[Verdict[S]]) -> dict[int, list[Verdict[S]]]:
+        """Return the verdicts by the ids of the conditions that failed."""
+        found: dict[int, list[Verdict[S]]] = {}
+        for verdict in verdicts:
+            for item in verdict.failed:
+                found.setdefault(id(item), []).append(verdict)
+        return found
 
 
 def judge(
     conditions: Sequence[Condition[S]],
     subjects: Iterable[tuple[int, S]],
     suits: Callable[[S], bool],
-    is_enough: Callable[[], bool] = lambda: False,
+    is_enough: IsEnough = lambda: False,
 ) -> Judged[S]:
     """Judge hosts, given as (host, client of it): of several clients the best one counts.
 
     `suits` has the last word. The last condition counts only where none of the others fails.
-    A policy may take milliseconds for each host: it ends before its time when `is_enough`.
+    A policy may take milliseconds for each host and condition: it ends before its time when
+    `is_enough`.
     """
     best: dict[int, Verdict[S]] = {}
-    is_partial = False
     for host, subject in subjects:
-        if is_partial := is_enough():
-            break
         known = best.get(host)
         if known and not known.failed:
             continue
-        failed: Sequence[Condition[S]] = ()
-        if not suits(subject):
-            failed = [item for item in conditions[:-1] if not item.meets(subject)]
-            failed = failed or conditions[-1:]
+        failed = _failed(conditions, subject, suits, is_enough)
+        if failed is None:
+            return Judged(conditions, list(best.values()), is_partial=True)
         if known is None or len(failed) < len(known.failed):
             best[host] = Verdict(subject, failed)
-    return Judged(conditions, list(best.values()), is_partial)
+    return Judged(conditions, list(best.values()))
 
 
-def _obstacle(condition: Condition[S], rejected: Sequence[Verdict[S]]) -> Obstacle:
+def _failed(
+    conditions: Sequence[Condition[S]],
+    subject: S,
+    suits: Callable[[S], bool],
+    is_enough: IsEnough,
+) -> Sequence[Condition[S]] | None:
+    """Return the conditions that a host fails; None when it is enough before that is known."""
+    if is_enough():
+        return None
+    if suits(subject):
+        return ()
+    failed = []
+    for item in conditions[:-1]:
+        if is_enough():
+            return None
+        if not item.meets(subject):
+            failed.append(item)
+    return failed or conditions[-1:]
+
+
+def _obstacle(
+    condition: Condition[S], rejected: Sequence[Verdict[S]], is_enough: IsEnough
+) -> Obstacle:
     only = [verdict.subject for verdict in rejected if len(verdict.failed) == 1]
-    values = Counter(condition.has(verdict.subject) for verdict in rejected[:_LOOKED_AT])
+    looked_at = itertools.takewhile(lambda _: not is_enough(), rejected[:_LOOKED_AT])
+    values = Counter(condition.has(verdict.subject) for verdict in looked_at)
     return Obstacle(
         kind=condition.kind,
         text=condition.text,
@@ -168,20 +191,21 @@ def _obstacle(condition: Condition[S], rejected: Sequence[Verdict[S]]) -> Obstac
         rejects=len(rejected),
         only=len(only),
         values=values.most_common(VALUES),
-        relaxed=list(_relaxed(condition.bound, only)) if condition.bound else [],
+        relaxed=list(_relaxed(condition.bound, only, is_enough)) if condition.bound else [],
     )
 
 
-def _miss(verdict: Verdict[S]) -> Miss[S]:
-    fails = [(item.text, item.has(verdict.subject)) for item in verdict.failed]
-    return Miss(verdict.subject, fails)
+def _miss(verdict: Verdict[S], is_enough: IsEnough) -> Miss[S]:
+    looked_at = itertools.takewhile(lambda _: not is_enough(), verdict.failed)
+    return Miss(verdict.subject, [(item.text, item.has(verdict.subject)) for item in looked_at])
 
 
-def _relaxed(bound: Bound[S], subjects: Sequence[S]) -> Iterator[Relaxed]:
+def _relaxed(bound: Bound[S], subjects: Sequence[S], is_enough: IsEnough) -> Iterator[Relaxed]:
     """Yield the limits at which one, half and all of the hosts would pass."""
-    found = (bound.amount(subject) for subject in subjects)
-    amounts = sorted((n for n in found if n is not None), reverse=bound.at_least)
-    if not amounts:
+    looked_at = list(itertools.takewhile(lambda _: not is_enough(), subjects))
+    found = (amount for host in looked_at if (amount := bound.amount(host)) is not None)
+    amounts = sorted(filter(math.isfinite, found), reverse=bound.at_least)
+    if not amounts or len(looked_at) < len(subjects):
         return
     told = set[str]()
     for wanted in (1, math.ceil(len(amounts) / 2), len(amounts)):
@@ -196,107 +220,7 @@ def _relaxed(bound: Bound[S], subjects: Sequence[S]) -> Iterator[Relaxed]:
 def _round(number: float, down: bool) -> str:
     """Return a limit that the number still meets, with few digits where it is no integer."""
     if float(number).is_integer():
-        return str(int(number))
-    places = 2 - math.floor(math.log10(abs(number)))
+        return str(int(number)) if abs(number) < _MANY else repr(float(number))
+    places = min(2 - math.floor(math.log10(abs(number))), _MOST_PLACES)
     cut = (math.floor if down else math.ceil)(number * 10**places) / 10**places
     return f"{cut:.{max(0, places)}f}".rstrip("0").rstrip(".") if places > 0 else f"{cut:.0f}"
-
-
-class PolicyConditions(Generic[S]):
-    """The clauses of a BOT's JobRequirements, and its Concurrency, as conditions.
-
-    `ads` gives the ads of a host, `shown` the same as far as they may be shown.
-    """
-
-    def __init__(
-        self, policies: PolicySet, bot: Ads, ads: Callable[[S], Ads], shown: Callable[[S], Ads]
-    ) -> None:
-        self._policies = policies
-        self._source = Source.of_definitions(policies.text)
-        self._own = self._source.within(policies.attributes)
-        self._bot = bot
-        self._ads = ads
-        self._shown = shown
-
-    def conditions(self) -> Iterator[Condition[S]]:
-        """Yield a condition for each clause that hosts may fail, then one for Concurrency."""
-        attributes = self._own.attributes
-        requirements = attributes["jobrequirements"]
-        assert isinstance(requirements, Node)
-        for clause in Splitter(attributes, self._settled).clauses(requirements):
-            yield self._clause(clause)
-        yield Condition(
-            "Concurrency",
-            "Concurrency >= 1",
-            lambda host: self._policies.concurrency(self._ads(host)) >= 1,
-            lambda host: value_text(self._value(Attribute("Concurrency"), self._shown(host))),
-        )
-
-    def whole(self) -> Condition[S]:
-        """Return JobRequirements as one condition, for what none of the clauses tells."""
-        return Condition(
-            "JobRequirements",
-            "JobRequirements",
-            lambda host: self._policies.requirements(self._ads(host)),
-            lambda host: value_text(self._value(Attribute("JobRequirements"), self._shown(host))),
-        )
-
-    def _clause(self, clause: Clause) -> Condition[S]:
-        return Condition(
-            "JobRequirements",
-            self._source.shown(bare(clause.node)),
-            lambda host: truth(self._value(clause.node, self._ads(host))) is True,
-            lambda host: self._has(clause.node, self._shown(host)),
-            clause.via,
-            self._bound(bare(clause.node)),
-        )
-
-    def _bound(self, node: Node) -> Bound[S] | None:
-        found = comparison(node)
-        if found is None or found.operator == "==" or self._source.replaced(node, "") is None:
-            return None
-
-        def amount(host: S) -> float | None:
-            value = self._value(found.side, self._ads(host))
-            return value if isinstance(value, int | float) and math.isfinite(value) else None
-
-        def text(limit: str) -> str:
-            side = self._source.shown(found.side)
-            return f"{side} {_LOOSE[found.operator]} {limit}"
-
-        def change(limit: str) -> Mapping[str, str]:
-            return {"policy": self._source.replaced(node, text(limit)) or ""}
-
-        return Bound(found.operator in (">", ">="), amount, text, change)
-
-    def _has(self, node: Node, ads: Ads) -> str:
-        """Return the value that a comparison is about, or the attributes that a clause read."""
-        if side := _compared(bare(node)):
-            return value_text(self._value(side, ads))
-        steps = trace(node, self._own.within(ads.scope), now=ads.now).walk()
-        read = {
-            self._source.shown(step.node): value_text(step.value)
-            for step in steps
-            if not step.children and isinstance(step.node, nodes.Attribute | nodes.Selection)
-        }
-        if not read:
-            return value_text(self._value(node, ads))
-        return ", ".join(f"{name} = {value}" for name, value in list(read.items())[:VALUES])
-
-    def _settled(self, node: Node) -> Value | None:
-        if not is_of_the_bot(node, self._own.attributes):
-            return None
-        return self._value(node, self._bot)
-
-    def _value(self, node: Node, ads: Ads) -> Value:
-        return evaluate(node, self._own.within(ads.scope), now=ads.now)
-
-
-def _compared(node: Node) -> Node | None:
-    """Return what a comparison with a constant compares."""
-    if not isinstance(node, nodes.Binary) or node.operator in ("&&", "||"):
-        return None
-    for side, other in ((node.left, node.right), (node.right, node.left)):
-        if isinstance(bare(other), nodes.Constant) and not isinstance(side, nodes.Constant):
-            return side
-    return None

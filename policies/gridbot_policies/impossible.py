@@ -2,33 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gridbot_policies.classad import Record, Value, evaluate, nodes
+from gridbot_policies.classad import Value, nodes
+from gridbot_policies.classad.evaluate import DEFAULT_LIMITS
 from gridbot_policies.classad.nodes import Definition, Node
 from gridbot_policies.classad.operators import truth
 from gridbot_policies.classad.unparse import unparse
 from gridbot_policies.classad.values import fold
-from gridbot_policies.clauses import Clause, Splitter, bare, is_constant
+from gridbot_policies.clauses import Clause, Fixed, Splitter, bare
 from gridbot_policies.doubts import Doubt
+from gridbot_policies.hints import SHOWN
 from gridbot_policies.policy_set import DEFAULT_DEADLINE_SECONDS, PolicySet
-from gridbot_policies.source import Source
+from gridbot_policies.source import Source, brief, cut
 from gridbot_policies.trace import value_text
+from gridbot_policies.unknown import Attempt
 
 # ReplicationRequirements = false is a decision, not a slip.
 _CONDITIONS = ("jobrequirements", "gridpolicy")
+_USES = ("concurrency", "deadline", "rank")
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """`side operator number`, however it was written; `number_node` is the number's place."""
+    """`side operator number`, whichever of the two it was written first."""
 
     side: Node
     operator: str
     number: int | float
-    number_is_left: bool
 
 
 def comparison(node: Node) -> Comparison | None:
@@ -42,48 +45,63 @@ def comparison(node: Node) -> Comparison | None:
     ):
         number = _number(bare(written))
         if number is not None and _number(bare(side)) is None:
-            return Comparison(side, operator, number, number_is_left=written is inner.left)
+            return Comparison(side, operator, number)
     return None
 
 
 def impossible(policies: PolicySet, source: Source) -> Iterator[Doubt]:
-    """Yield the policies that can never hold, and those that always give what is no use."""
-    ad = source.within(policies.attributes)
+    """Yield the policies that can never hold, and those that always give what is no use.
+
+    All that is evaluated for it shares one budget.
+    """
+    ad = policies.attributes
+    is_fixed = Fixed(ad.attributes)
+    attempt = Attempt(ad, None, DEFAULT_LIMITS)
     for definition in source.definitions:
         if fold(definition.name) in _CONDITIONS:
-            yield from _never_holds(definition, ad)
-        elif is_constant(definition.expression, ad.attributes):
-            yield from _of_no_use(definition, evaluate(definition.expression, ad))
+            clauses = list(Splitter(ad.attributes).clauses(definition.expression))
+            fixed = [clause for clause in clauses if is_fixed(clause.node)]
+            yield from _never_holds(definition, fixed, attempt)
+            yield from _contradictions(definition.name, clauses)
+        elif fold(definition.name) in _USES and is_fixed(definition.expression):
+            value = attempt.value(definition.expression)
+            yield from () if value is None else _of_no_use(definition, value)
 
 
-def _never_holds(definition: Definition, ad: Record) -> Iterator[Doubt]:
-    clauses = list(Splitter(ad.attributes).clauses(definition.expression))
-    for clause in clauses:
-        if not is_constant(clause.node, ad.attributes):
-            continue
-        value = evaluate(clause.node, ad)
-        if truth(value) is not True:
+def _never_holds(
+    definition: Definition, fixed: Iterable[Clause], attempt: Attempt
+) -> Iterator[Doubt]:
+    for clause in fixed:
+        value = attempt.value(clause.node)
+        if value is not None and truth(value) is not True:
             alone = bare(clause.node) is bare(definition.expression)
             what = "it is" if alone else "this part is"
-            shown = "a string, no condition" if isinstance(value, str) else value_text(value)
+            shown = "a string, no condition" if isinstance(value, str) else _value(value)
             message = f"{definition.name} can never hold: {what} always {shown}"
             yield Doubt(clause.node, message)
-    yield from _contradictions(definition.name, clauses)
 
 
-def _contradictions(policy: str, clauses: list[Clause]) -> Iterator[Doubt]:
+def _contradictions(policy: str, clauses: Iterable[Clause]) -> Iterator[Doubt]:
     """Find numbers that cannot be above one bound and below the other."""
-    seen: dict[str, list[Comparison]] = {}
+    bounds: dict[str, list[Comparison]] = {}
     for clause in clauses:
         found = comparison(clause.node)
         if found is None:
             continue
-        side = unparse(found.side)
-        for earlier in seen.setdefault(fold(side), []):
-            if not _together(earlier, found):
-                both = f"{_shown(side, earlier)} and {_shown(side, found)}"
-                yield Doubt(clause.node, f"{policy} can never hold: no host has {both}")
-        seen[fold(side)].append(found)
+        known = bounds.setdefault(fold(unparse(found.side)), [])
+        if other := next((item for item in known if not _together(item, found)), None):
+            both = f"{_shown(found.side, other)} and {_shown(found.side, found)}"
+            yield Doubt(clause.node, f"{policy} can never hold: no host has {both}")
+        known[:] = _tightest([*known, found])
+
+
+def _tightest(found: Sequence[Comparison]) -> list[Comparison]:
+    """Return the one that bounds most from below, and the one that does from above."""
+    above = [item for item in found if item.operator in (">", ">=", "==")]
+    below = [item for item in found if item.operator in ("<", "<=", "==")]
+    above.sort(key=lambda item: (item.number, item.operator == ">"))
+    below.sort(key=lambda item: (item.number, item.operator != "<"))
+    return [*above[-1:], *below[:1]]
 
 
 def _together(first: Comparison, second: Comparison) -> bool:
@@ -108,13 +126,17 @@ def _meets(number: float, wanted: Comparison) -> bool:
             return number == wanted.number
 
 
-def _shown(side: str, found: Comparison) -> str:
-    return f"{side} {found.operator} {value_text(found.number)}"
+def _shown(side: Node, found: Comparison) -> str:
+    return f"{brief(side, SHOWN)} {found.operator} {value_text(found.number)}"
+
+
+def _value(value: Value) -> str:
+    return cut(value_text(value), SHOWN)
 
 
 def _of_no_use(definition: Definition, value: Value) -> Iterator[Doubt]:
     number = value if isinstance(value, int | float) else None
-    said = f"{definition.name} is always {value_text(value)}"
+    said = f"{definition.name} is always {_value(value)}"
     match fold(definition.name):
         case "concurrency" if number is None or number < 1:
             yield Doubt(definition.expression, f"{said}: no host would be given a job")

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 
-from gridbot_policies.ads import BOT_ATTRIBUTES, HOST_ATTRIBUTES, QUEUE_ATTRIBUTES
+from gridbot_policies.ads import HOST_ATTRIBUTES
 from gridbot_policies.classad import CLIENT_LIMITS, Node, Record, evaluate
-from gridbot_policies.classad.evaluate import HANDLERS, Evaluation, Failure
 from gridbot_policies.classad.lexer import tokens
 from gridbot_policies.classad.nodes import Attribute, Definition, Selection, walk
 from gridbot_policies.classad.operators import truth
 from gridbot_policies.classad.parser import MAX_CLIENT_TEXT_BYTES, check_size
 from gridbot_policies.classad.values import Value, fold
 from gridbot_policies.clauses import Clause, Splitter
-from gridbot_policies.hints import closest
+from gridbot_policies.hints import MOST, PUBLISHED, SPECIAL, closest, lacking
 from gridbot_policies.policy_set import PolicyError, check_defined_once
 from gridbot_policies.source import Source
+from gridbot_policies.unknown import Attempt, Unknown
 
 REQUIREMENTS = Attribute("Requirements")
 
@@ -84,7 +85,7 @@ class OwnerPolicy:
         """Return what is legal in the policy but hardly meant: names that no ad carries."""
         nodes = (node for value in self.attributes.attributes.values() for node in _within(value))
         found = (_doubt(node, self.attributes) for node in nodes)
-        return list(dict.fromkeys(message for message in found if message))
+        return list(dict.fromkeys(islice((message for message in found if message), MOST)))
 
     def _answers(
         self,
@@ -99,47 +100,23 @@ class OwnerPolicy:
         All of them share one budget; what cannot be said within it is as good as not known,
         for the whole at once may need less.
         """
-        hidden = Record({fold(name): _Unknown(name) for name in unknown}, tuple(unknown))
+        hidden = Record({fold(name): Unknown(name) for name in unknown}, tuple(unknown))
         scope = self._scope(host.overlaid(hidden), bot, queue)
-        run = Evaluation(scope, now, CLIENT_LIMITS, False, _HANDLERS)
+        attempt = Attempt(scope, now, CLIENT_LIMITS)
         for clause in Splitter(self.attributes.attributes).clauses(REQUIREMENTS):
-            yield clause, _holds(run, clause.node, scope)
+            value = attempt.value(clause.node)
+            yield clause, None if value is None else truth(value) is True
 
     def _scope(self, host: Record, bot: Record | None, queue: Record | None) -> Record:
-        other = _Unknown("BOT") if bot is None else bot
+        other = Unknown("BOT") if bot is None else bot
         outermost: dict[str, Node | Value] = {
             "host": host,
             "bot": other,
             "target": other,
-            "queue": _Unknown("Queue") if queue is None else queue,
+            "queue": Unknown("Queue") if queue is None else queue,
         }
         outer = Record(outermost, ("Host", "BOT", "Target", "Queue"))
         return self.attributes.within(host.within(outer))
-
-
-@dataclass(frozen=True, slots=True)
-class _Unknown(Attribute):
-    """Stands where an ad or an attribute will be: to look at it ends the evaluation."""
-
-
-class _Asked(Exception):
-    """The value depends on what is not known."""
-
-
-def _ask(_run: Evaluation, _node: _Unknown, _scope: Record | None, _depth: int) -> Value:
-    raise _Asked
-
-
-_HANDLERS = {**HANDLERS, _Unknown: _ask}
-
-
-def _holds(run: Evaluation, clause: Node, scope: Record) -> bool | None:
-    try:
-        value = run.handlers[type(clause)](run, clause, scope, CLIENT_LIMITS.depth)
-    except (_Asked, Failure, RecursionError):
-        run.busy.clear()
-        return None
-    return truth(value) is True
 
 
 def _read(text: str) -> Source:
@@ -167,34 +144,19 @@ def _within(value: Node | Value) -> Iterator[Node]:
     return walk(value) if isinstance(value, Node) else iter(())
 
 
-_PUBLISHED: Mapping[str, Iterable[str]] = {
-    "host": HOST_ATTRIBUTES,
-    "bot": BOT_ATTRIBUTES,
-    "target": BOT_ATTRIBUTES,
-    "queue": QUEUE_ATTRIBUTES,
-}
-# Ads, and names that the language itself gives a meaning.
-_SPECIAL = (
-    "Host", "BOT", "Target", "Queue", "self", "my", "parent", "toplevel", "root", "CurrentTime",
-)  # fmt: skip
+_PUBLISHED = {**PUBLISHED, "target": PUBLISHED["bot"]}
+_SPECIAL = ("Host", "BOT", "Target", "Queue", *SPECIAL)
 
 
 def _doubt(node: Node, own: Record) -> str | None:
     match node:
         case Selection(Attribute(ad), name) if fold(ad) in _PUBLISHED:
-            return _unpublished(f"{ad}.", name, _PUBLISHED[fold(ad)], "is not published")
+            return lacking(f"{ad}.", name, _PUBLISHED[fold(ad)], "is not published")
         case Selection(Attribute(ad), name) if fold(ad) == "my":
             names = (*own.names, *HOST_ATTRIBUTES)
-            return _unpublished(f"{ad}.", name, names, "is not published")
+            return lacking(f"{ad}.", name, names, "is not published")
         case Attribute(name):
             names = (*own.names, *HOST_ATTRIBUTES, *_SPECIAL)
-            return _unpublished("", name, names, "is no attribute of the host or the policy")
+            return lacking("", name, names, "is no attribute of the host or the policy")
         case _:
             return None
-
-
-def _unpublished(ad: str, name: str, names: Iterable[str], lack: str) -> str | None:
-    if fold(name) in map(fold, names):
-        return None
-    meant = closest(name, names)
-    return f"{ad}{name} {lack}" + (f"; did you mean {ad}{meant}?" if meant else "")

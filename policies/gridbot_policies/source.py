@@ -9,8 +9,8 @@ from gridbot_policies.classad import nodes
 from gridbot_policies.classad.lexer import Token, tokens
 from gridbot_policies.classad.nodes import Definition, Node
 from gridbot_policies.classad.parser import parse, parse_definitions
-from gridbot_policies.classad.unparse import unparse
-from gridbot_policies.classad.values import Record, fold
+from gridbot_policies.classad.unparse import Spelling, pieces, unparse
+from gridbot_policies.classad.values import Value
 
 Span = tuple[int, int]  # offsets of the first character and of the one behind the last
 
@@ -27,7 +27,11 @@ class Source:
     @classmethod
     def of_definitions(cls, text: str) -> Source:
         """Read `Name = expression; …`. Raises ParseError."""
-        definitions = parse_definitions(text)
+        return cls.aligned(text, parse_definitions(text))
+
+    @classmethod
+    def aligned(cls, text: str, definitions: tuple[Definition, ...]) -> Source:
+        """Find the places of definitions that were read from a text."""
         aligner = _Aligner(text)
         aligner.definitions(definitions)
         return cls(text, definitions, None, aligner.spans)
@@ -45,13 +49,6 @@ class Source:
         if span := self.spans.get(id(node)):
             return one_line(self.text, span)
         return unparse(node)
-
-    def within(self, attributes: Record) -> Record:
-        """Return the ad with the nodes of this text in place of others that were read from it."""
-        own = {definition.name: definition.expression for definition in self.definitions}
-        return attributes.overlaid(
-            Record({fold(name): node for name, node in own.items()}, tuple(own))
-        )
 
     def offset(self, node: Node) -> int:
         """Return where in the text the node begins; 0 if that is not known."""
@@ -74,6 +71,21 @@ def one_line(text: str, span: Span) -> str:
         parts.append(gap + piece[token.start : token.end])
         end = token.end
     return "".join(parts)
+
+
+def brief(thing: Node | Value, most: int) -> str:
+    """Return the text of an expression or a value, cut where it is longer than `most`."""
+    text = ""
+    for piece in pieces(thing, Spelling.EXACT):
+        text += piece
+        if len(text) > most:
+            break
+    return cut(text, most)
+
+
+def cut(text: str, most: int) -> str:
+    """Return the text, or its beginning if it is longer than `most`."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 class _Aligner:

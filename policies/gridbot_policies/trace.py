@@ -17,9 +17,9 @@ from gridbot_policies.classad.evaluate import (
 )
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.operators import truth
-from gridbot_policies.classad.unparse import unparse
-from gridbot_policies.classad.values import ERROR, UNDEFINED, Missing, Record, Value
+from gridbot_policies.classad.values import ERROR, Missing, Record, Value
 from gridbot_policies.clauses import bare
+from gridbot_policies.source import brief
 
 # Steps that are kept, and how deep; what an expression does beyond is done, but not shown.
 MAX_STEPS = 1_000
@@ -73,7 +73,7 @@ def trace(
     whole.value = evaluate(expression, scope, now=now, limits=limits)
     for step in whole.walk():
         _tidy(step)
-    _decisive(whole).decisive = not _holds(whole.value)
+    _decisive(whole).decisive = whole.value is False or isinstance(whole.value, Missing)
     return whole
 
 
@@ -81,8 +81,7 @@ def value_text(value: Value) -> str:
     """Return a value as people write it, cut where it is long."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = unparse(value)
-    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
+    return brief(value, MAX_SHOWN)
 
 
 class _Tracer(Evaluation):
@@ -201,7 +200,3 @@ def _tests(node: Node) -> list[Node]:
         tests.append(node.test)
         node = node.otherwise
     return tests
-
-
-def _holds(value: Value) -> bool:
-    return value is not False and value is not UNDEFINED and value is not ERROR

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +51,7 @@ def explanation(
     When it `is_enough`, the hosts that are left are not looked at.
     """
     found = judged(candidates, demand, is_enough)
-    explained = found.explain()
+    explained = found.explain(is_enough)
     occupied = _occupied(found.matching, standing.rivals, is_enough)
     return {
         "id": standing.bot,
@@ -75,10 +76,13 @@ def _occupied(
     matching: Sequence[Known], rivals: Sequence[Demand], is_enough: Callable[[], bool]
 ) -> Occupied:
     asking = [known for known in matching if not known.candidate.silent]
-    full = [known for known in asking if _is_full(known)]
-    free = [known for known in asking if not _is_full(known)][:_ASKED_FOR_RANK]
+    full, free = list[Known](), list[Known]()
+    for known in itertools.takewhile(lambda _: not is_enough(), asking):
+        (full if _is_full(known) else free).append(known)
     outranked = sum(
-        1 for known in free if any(_outranks(rival, known) for rival in rivals if not is_enough())
+        1
+        for known in free[:_ASKED_FOR_RANK]
+        if any(_outranks(rival, known) for rival in rivals if not is_enough())
     )
     return Occupied(len(matching), len(matching) - len(asking), len(full), outranked)
 

@@ -10,13 +10,11 @@ from gridbot_client.protocol import Manifest, Resources
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.ads import LIVE_ATTRIBUTES
 from gridbot_policies.classad import Record, record
-from gridbot_policies.explain import (
-    Bound,
-    Condition,
-    Judged,
-    PolicyConditions,
-    judge,
-)
+from gridbot_policies.classad.values import fold
+from gridbot_policies.conditions import ONLY_ASKING, PolicyConditions
+from gridbot_policies.explain import Bound, Condition, Judged, judge
+from gridbot_policies.source import cut
+from gridbot_policies.unknown import Unknown
 from gridbot_server.dispatch.ads import owner_policy
 
 # What hosts are asked for beside the policy: the manifest's field, the host's attribute, words
@@ -28,6 +26,8 @@ _RESOURCES = (
     ("gpus", "NumGpus", "GPUs", "--gpus"),
 )
 _NO_RESOURCES = Resources(cpus=0, memory_mb=0, disk_mb=0, seconds=0, gpus=0)
+_PRIVATE = ("Name", "Owner", "Requirements")
+_HIDDEN = Record({fold(name): Unknown(name) for name in _PRIVATE}, _PRIVATE)
 _SHORT = 100  # characters of a condition in a line
 NOBODY = "no client has asked for work in the last day; start one with: gridbot client run"
 
@@ -64,7 +64,7 @@ class Demand:
     policies: PolicySet
     ad: Record
     queue: Record
-    now: float | None = None  # the time that policies see
+    now: float  # the time that policies see, seconds since 1970
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,25 +78,31 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A candidate with the ads that the BOT's policies see of it."""
+    """A candidate with the ads that the BOT's policies see of it.
+
+    What the BOT's owner may not know of the host is `Unknown` in `open`, and replaced by what may
+    be shown in `shown`: only the whole match may depend on it, as it does at dispatch.
+    """
 
     candidate: Candidate
     demand: Demand
     ads: Ads = field(init=False, repr=False, compare=False)
+    open: Ads = field(init=False, repr=False, compare=False)
+    shown: Ads = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "ads", self._ads(self.candidate.ad))
+        host = record(self.candidate.ad)
+        ads = self._ads(host)
+        is_own = self.candidate.name is not None
+        shown = {"Name": self.candidate.label, "Owner": "another owner", "Requirements": None}
+        object.__setattr__(self, "ads", ads)
+        object.__setattr__(self, "open", ads if is_own else self._ads(host.overlaid(_HIDDEN)))
+        object.__setattr__(
+            self, "shown", ads if is_own else self._ads(host.overlaid(record(shown)))
+        )
 
-    @property
-    def shown(self) -> Ads:
-        """The same ads as far as the BOT's owner may see them."""
-        if self.candidate.name is not None:
-            return self.ads
-        hidden = {"Name": self.candidate.label, "Owner": "another owner"}
-        return self._ads({**self.candidate.ad, **hidden})
-
-    def _ads(self, host: Mapping[str, Any]) -> Ads:
-        return Ads(record(host), self.demand.ad, self.demand.queue, now=self.demand.now)
+    def _ads(self, host: Record) -> Ads:
+        return Ads(host, self.demand.ad, self.demand.queue, now=self.demand.now)
 
 
 def fits(resources: Resources, platforms: Sequence[str], host: Mapping[str, Any]) -> str | None:
@@ -147,7 +153,7 @@ def conditions(demand: Demand) -> list[Condition[Known]]:
     """
     nowhere = Ads(record({}), demand.ad, demand.queue, now=demand.now)
     policy = PolicyConditions[Known](
-        demand.policies, nowhere, lambda known: known.ads, lambda known: known.shown
+        demand.policies, nowhere, lambda known: known.open, lambda known: known.shown
     )
     return [
         *policy.conditions(), *_resources(demand.manifest), *_platform(demand.manifest),
@@ -180,19 +186,19 @@ def obstacle(found: Judged[Known]) -> str:
     main = found.main_obstacle()
     if main is None or found.matching:
         return ""
-    condition, count = main
-    return f"{_sentence(condition)} ({count} {'host' if count == 1 else 'hosts'})"
+    condition, hosts = main
+    count = f"{len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}"
+    return f"{_sentence(condition, condition.has(hosts[0]))} ({count})"
 
 
-def _sentence(condition: Condition[Known]) -> str:
+def _sentence(condition: Condition[Known], has: str) -> str:
     match condition.kind:
         case "trust" | "owner":
             return condition.text
         case "JobRequirements" | "Concurrency":
             via = f", in {condition.via}," if condition.via else ""
-            text = condition.text
-            short = text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
-            return f"the policy's condition {short}{via} does not hold there"
+            lack = f"is {has}" if has == ONLY_ASKING else "does not hold there"
+            return f"the policy's condition {cut(condition.text, _SHORT)}{via} {lack}"
         case _:
             return f"a job needs {condition.text}, the host has less"
 

@@ -225,3 +225,44 @@ def test_what_cannot_be_evaluated_is_said(
     found = run("policy", "eval", *arguments)
     assert (found.exit_code, found.stdout) == (1, "")
     assert message in found.stderr
+
+
+def test_an_expression_may_be_longer_than_a_file_name(run: Run) -> None:
+    text = " + ".join(["1"] * 400)
+    document = json.loads(run("policy", "eval", text, "--json").stdout)
+    assert document["values"][0]["value"] == "400"
+    assert "there is no file and no host hhh" in refused(
+        run("policy", "eval", "1", "--host", "h" * 5000)
+    )
+
+
+@pytest.mark.parametrize("depth", [300, 900, 50_000])
+def test_an_ad_that_is_nested_too_deep_is_refused_or_read(
+    run: Run, tmp_path: Path, depth: int
+) -> None:
+    (tmp_path / "deep.json").write_text('{"a": ' * depth + "1" + "}" * depth)
+    found = run("policy", "eval", "true", "--host", "deep.json")
+    if depth > 300:
+        assert refused(found) == "deep.json: is no ad: it is nested too deep"
+    else:
+        assert found.stdout.split() == ["expression", "true", "true", "true"]
+
+
+def test_a_bot_has_the_same_ad_on_the_server_and_where_its_owner_tries_a_policy(
+    run: Run, site: Site, alice: Person
+) -> None:
+    add_host(site, alice, "alpha")
+    text = "BOT.Age >= 0 && BOT.Age < 600 && !BOT.Signed && BOT.JobsLeft + BOT.JobsUnsent == 10"
+    bot = big_bot(site, alice, policy=f"JobRequirements = {text}")
+    assert alice("GET", f"/api/v1/bots/{bot}").json["match"]["hosts_matching"] == 1
+    document = json.loads(run("policy", "eval", text, "--bot", bot, "--json").stdout)
+    assert document["values"][0]["value"] == "true"
+
+
+def test_a_host_that_tells_no_name_is_still_its_owners(site: Site, alice: Person) -> None:
+    number = add_host(site, alice, "alpha")
+    site.conn.execute("UPDATE host SET ad = ad - 'Name'")
+    bot = big_bot(site, alice, policy='JobRequirements = Host.Owner == "x"')
+    found = alice("GET", f"/api/v1/bots/{bot}/explanation").json
+    assert found["nearest"][0]["host"] == f"host {number}"
+    assert found["nearest"][0]["fails"][0]["text"] == 'Host.Owner == "x"'

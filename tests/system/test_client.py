@@ -16,8 +16,10 @@ import psutil
 import pytest
 from tests.fakes.project_server import ProjectServer
 
+from gridbot_client.backoff import Backoff
 from gridbot_client.processes import Census
 from gridbot_client.protocol import Manifest, ReplicaId, Report, Resources
+from gridbot_client.storage import Folder
 
 ENTRY = "from gridbot_client.cli import client; client(prog_name='gridbot client')"
 SHELL = Manifest("alice", ("/bin/sh", "-c", "{script}"), {"script": "text"})
@@ -166,6 +168,20 @@ def test_a_paused_client_starts_nothing_until_it_is_resumed(
     assert clients.status()["state"] == "paused"
     clients.command("resume")
     eventually(lambda: server.reports[id])
+
+
+def test_a_client_that_waits_out_an_outage_asks_at_once_when_resumed(
+    server: ProjectServer, clients: Clients
+) -> None:
+    clients.once()
+    asked = len(server.requests)
+    Folder(clients.folder).save_backoff(Backoff(12, time.time() + 3000, "away"))
+    clients.start()
+    eventually(lambda: clients.status()["process"])
+    assert clients.status()["next_try_seconds"] > 2000
+    assert len(server.requests) == asked
+    clients.command("resume")
+    eventually(lambda: len(server.requests) > asked)
 
 
 def test_cancelled_work_is_stopped_and_dropped(server: ProjectServer, clients: Clients) -> None:
@@ -337,20 +353,22 @@ def test_whatever_answers_instead_of_the_server_changes_nothing(
 def test_failures_are_remembered_by_the_next_run(server: ProjectServer, clients: Clients) -> None:
     clients.once()
     asked = len(server.requests)
-    server.faults["rpc"] += ["busy"] * 10
+    server.faults["rpc"] += ["busy"] * 100
+    failures: list[int] = []
+
+    def failed() -> int:
+        return Folder(clients.folder).backoff().failures
+
     for _ in range(2):
+        before = sum(failures)
         process = clients.start()
-        eventually(
-            lambda process=process: (
-                clients.status()["process"] == process.pid  # type: ignore[misc]
-                and clients.status()["state"] == "waiting for the server"
-            )
-        )
+        eventually(lambda before=before: failed() > before)  # type: ignore[misc]
         process.terminate()
         clients.finish(process)
+        failures.append(failed())
+    assert failures[1] > failures[0] > 0
     assert clients.status()["next_try_seconds"] > 0
     assert len(server.requests) == asked
-    assert len(server.faults["rpc"]) >= 8
 
 
 def test_a_truncated_download_is_resumed(server: ProjectServer, clients: Clients) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -7,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gridbot.findings import finding_page
-from gridbot_policies.check import Finding, check
+from gridbot_policies import PolicySet
+from gridbot_policies.check import Finding, check, warnings
 from gridbot_policies.classad.nodes import walk
 from gridbot_policies.source import Source
 
@@ -65,7 +67,7 @@ def test_what_the_server_refuses_is_an_error_with_its_place(
         ("Rank = regexp(\"a\")", 8,
          "regexp() takes 2 to 3 arguments, not 1; calling it so is an error"),
         ("Rank = regexp(\"(?=a)\", Host.Name) ? 1 : 0", 8,
-         "the pattern \"(?=a)\" is an error: it is not in RE2's syntax"),
+         "the pattern \"(?=a)\" is an error: look-ahead (?=…)"),
         ("Rank = size()", 8, "size() takes 1 argument, not 0; calling it so is an error"),
         ("Rank = Host.Memory == \"8192\" ? 1 : 0", 8,
          "Host.Memory is a number and \"8192\" is a string: an error to compare; write 8192"),
@@ -166,3 +168,46 @@ def test_any_text_can_be_checked(text: str) -> None:
     for whole in (text, f"JobRequirements = {text}"):
         lines = whole.count("\n") + 1
         assert all(1 <= found.line <= lines for found in check(whole))
+
+
+_OWN = "".join(f"own{n} = 1;" for n in range(700))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "JobRequirements = " + "&&".join(["a>1"] * 2700),
+        "JobRequirements = " + "&&".join(f"Tail>{n % 9}&&Tail<0" for n in range(900)),
+        "JobRequirements = x" + ".Replica1.q" * 1480,
+        f"{_OWN} JobRequirements = {{ {','.join(f'owm{n}' for n in range(700))} }}",
+        f"{_OWN} JobRequirements = {{ {','.join('own1 + 1' for _ in range(700))} }}",
+        "A = " + "+".join(["1"] * 2400) + "; JobRequirements = " + "&&".join(["(A?:1)"] * 1200),
+        "JobRequirements = " + "||".join(f'regexp("[^é]{{{n}}}",x)' for n in range(300, 900)),
+        "JobRequirements = {" + ",".join(f"stringlistmembr{n}()" for n in range(700)) + "}",
+        "JobRequirements = " + "&&".join(["q" * 4000] * 4),
+        f'S = "{"é" * 3900}"; JobRequirements = {"&&".join(["(S==S)"] * 900)}',
+    ],
+    ids=range(10),
+)
+def test_a_text_of_any_kind_is_looked_over_soon_and_in_few_words(text: str) -> None:
+    policies = PolicySet.parse(text)
+    started = time.process_time()
+    found = warnings(policies)
+    assert time.process_time() - started < 0.3  # some 0.05 s where nothing else runs
+    assert len(found) <= 100
+    assert max(map(len, found), default=0) < 400
+
+
+def test_a_bound_contradicts_the_tightest_of_those_before_it() -> None:
+    clauses = ["Host.Memory > 5", "Host.Memory < 90", "Host.Memory >= 50", "Host.Memory > 50"]
+    assert check(f"JobRequirements = {' && '.join(clauses)}") == []
+    for bound, against in (("<= 50", "> 50"), ("== 5", "> 50"), (">= 90", "< 90")):
+        found = only(f"JobRequirements = {' && '.join(clauses)} && Host.Memory {bound}")
+        assert found.message.endswith(f"no host has Host.Memory {against} and Host.Memory {bound}")
+
+
+def test_a_long_name_is_cut_in_the_message() -> None:
+    assert only(f"Rank = {'q' * 500}").message == (
+        f"nothing is called {'q' * 79}… here, so it is undefined"
+    )
+    assert f"Host.{'q' * 79}… is not published" in only(f"Rank = Host.{'q' * 500}").message

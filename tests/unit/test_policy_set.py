@@ -157,6 +157,10 @@ def test_numbers_stay_within_their_bounds(
         ('Rank = eval("Job" )', True),
         ('Rank = BOT["Job"].Age', True),
         ("Rank = Rank2; Rank2 = Rank", False),
+        ("JobRequirements = MY.Age > 100", True),
+        ('Rank = self.Name == "x"', True),
+        ("Rank = {self}[0].Age", True),
+        ('Rank = TARGET.Name == "x" && Queue.Name is undefined', False),
     ],
 )
 def test_it_is_known_which_policies_look_at_replicas(text: str, looks: bool) -> None:

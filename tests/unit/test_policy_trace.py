@@ -1,16 +1,18 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gridbot_policies import Ads
+from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import ERROR, UNDEFINED, ParseError, evaluate, parse, record
 from gridbot_policies.classad.evaluate import Limits
+from gridbot_policies.classad.values import ListValue
 from gridbot_policies.source import Source
-from gridbot_policies.trace import Traced, trace, value_text
+from gridbot_policies.trace import MAX_SHOWN, Traced, trace, value_text
 
 SCOPE = Ads(
     host=record({"Memory": 7900, "OpSys": "LINUX", "ErrorRate": 0.2}),
@@ -58,8 +60,8 @@ def test_parts_that_were_not_looked_at_are_left_out() -> None:
 
 
 def test_an_attribute_shows_the_expression_that_it_stands_for() -> None:
-    source = Source.of_definitions("Reliable = Host.ErrorRate < 0.1; Both = Tail && Reliable")
-    own = source.within(record({}))
+    policies = PolicySet.parse("Reliable = Host.ErrorRate < 0.1; Both = Tail && Reliable")
+    source, own = Source.aligned(policies.text, policies.definitions), policies.attributes
     whole = trace(parse("Both"), own.within(SCOPE))
     shown = [source.shown(step.node) for step in whole.walk()]
     assert shown == [
@@ -94,7 +96,7 @@ def test_what_holds_or_is_no_condition_has_no_decisive_part(text: str) -> None:
 
 
 def test_circular_attributes_are_traced_as_they_are_evaluated() -> None:
-    own = record({}).overlaid(Source.of_definitions("a = a ?: 4").within(record({})))
+    own = PolicySet.parse("a = a ?: 4").attributes
     whole = trace(parse("a"), own)
     assert whole.value == 4
     assert [value_text(step.value) for step in whole.walk()] == ["4", "4", "undefined"]
@@ -138,3 +140,15 @@ def test_a_trace_has_the_value_of_the_evaluation(words: list[str]) -> None:
     assert value_text(whole.value) == value_text(value)
     undecided = value is not False and value is not UNDEFINED and value is not ERROR
     assert any(step.decisive for step in whole.walk()) is not undecided
+
+
+def test_a_long_value_is_written_only_as_far_as_it_is_shown() -> None:
+    value = evaluate(parse(f'split("{"a " * 4000}")'))
+    tracemalloc.start()
+    shown = value_text(ListValue((value,) * 200, None))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(shown) == MAX_SHOWN
+    assert shown.startswith('{ { "a","a"')
+    assert shown.endswith("…")
+    assert peak < 1_000_000

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from gridbot.ads import changed, scene
+from gridbot.ads import changed, is_file, scene
 from gridbot.commands.options import FILE, as_json, print_json, say
 from gridbot.errors import BadInput
 from gridbot.findings import finding_page
@@ -78,9 +78,9 @@ def eval_(
         seen = changed(seen, setting)
     if text is None and not (bot and bot.isdecimal()):
         raise click.UsageError("a file, an expression or --bot ID is needed")
-    is_file = text is None or text == "-" or text.endswith(".ad") or Path(text).is_file()
-    content = seen.policy if text is None else _read(Path(text)) if is_file else text
-    trials = try_text(content, seen, time.time(), is_file)
+    is_whole = text is None or text == "-" or text.endswith(".ad") or is_file(text)
+    content = seen.policy if text is None else _read(Path(text)) if is_whole else text
+    trials = try_text(content, seen, time.time(), is_whole)
     if as_json:
         print_json({"values": [trial.document() for trial in trials]})
     else:

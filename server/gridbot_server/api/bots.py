@@ -16,11 +16,12 @@ from gridbot_server.api.access import bot_owner, mine, number_argument
 from gridbot_server.api.matching import explanation_of, match_of
 from gridbot_server.api.schema import body_limit, json_body
 from gridbot_server.bodies import BotChange, Signature, Submission
+from gridbot_server.boinc import offers
 from gridbot_server.db import Connection
 from gridbot_server.draft import parse_policy, policy_warnings
 from gridbot_server.errors import Conflict, RequestError
 from gridbot_server.services import connection, current
-from gridbot_server.submission import Sign, start, submit
+from gridbot_server.submission import Signer, start, submit
 
 SQL = sql.load("bots.sql")
 
@@ -39,8 +40,7 @@ def submit_bot(json: Submission) -> tuple[Document, int]:
     """Submit a BOT; the same submit key always answers with the same BOT."""
     with connection() as conn:
         submitted = submit(conn, auth.key(), json, _signer())
-        document = _submitted(conn, submitted.bot)
-    return {**document, "match": match_of(submitted.bot)}, 201 if submitted.is_new else 200
+    return _submitted(submitted.bot), 201 if submitted.is_new else 200
 
 
 @blueprint.post("/<int:bot>/start")
@@ -50,8 +50,7 @@ def start_bot(bot: int) -> Document:
     with connection() as conn:
         bot_owner(conn, bot)
         start(conn, bot)
-        document = _submitted(conn, bot)
-    return {**document, "match": match_of(bot)}
+    return _submitted(bot)
 
 
 @blueprint.get("")
@@ -119,7 +118,8 @@ def change_bot(bot: int, json: BotChange) -> Document:
         changes = {**values, "bot": bot, "set_threshold": "tail_threshold" in given}
         if conn.execute(SQL["change"], changes).fetchone() is None:
             raise RequestError(f"max_replicas: {json.max_replicas} cannot reach the BOT's quorum")
-        return {**_summary(conn, bot), "warnings": policy_warnings(policies)}
+        summary = _summary(conn, bot)
+    return {**summary, "warnings": policy_warnings(policies)}
 
 
 @blueprint.get("/<int:bot>/manifest")
@@ -152,23 +152,29 @@ _CHANGEABLE = (
 )  # fmt: skip
 
 
-def _signer() -> Sign | None:
-    """Return what signs this submission: the project key, for an operator if so configured."""
-    settings = current().settings
+def _signer() -> Signer | None:
+    """Return what signs this submission: the project's keys, for an operator if so configured."""
+    settings, store = current().settings, current().store
     if not (settings.sign_on_submit and auth.key().is_operator):
         return None
     private = keys.load_private(settings.project_key_path)
-    return lambda text: keys.sign_manifest(private, text)
+    return Signer(
+        native=lambda text: keys.sign_manifest(private, text),
+        boinc=lambda conn, manifest: offers.sign(conn, settings, store, manifest),
+    )
 
 
-def _submitted(conn: Connection, bot: int) -> Document:
-    found = _summary(conn, bot)
-    policies = parse_policy(_details_row(conn, bot)["policy"])
+def _submitted(bot: int) -> Document:
+    """Tell what became of a submission; the policy is looked at without a connection in hand."""
+    with connection() as conn:
+        found = _summary(conn, bot)
+        policy = _details_row(conn, bot)["policy"]
     return {
         "id": bot,
         "state": found["state"],
         "jobs_total": found["jobs_total"],
-        "warnings": policy_warnings(policies),
+        "warnings": policy_warnings(parse_policy(policy)),
+        "match": match_of(bot),
     }
 
 

@@ -15,7 +15,8 @@ from gridbot_policies.classad import ParseError, Record, record
 from gridbot_server import sql
 from gridbot_server.api.access import mine
 from gridbot_server.db import Connection
-from gridbot_server.dispatch.ads import host_attributes
+from gridbot_server.dispatch.ads import bot_ad, host_attributes
+from gridbot_server.dispatch.layout import BotState
 from gridbot_server.explanation import Standing, explanation
 from gridbot_server.match import Candidate, Demand, survey
 from gridbot_server.services import connection
@@ -107,34 +108,32 @@ def _readable(row: Mapping[str, Any], queue: Record) -> _Row | None:
 
 
 def _row(row: Mapping[str, Any], queue: Record) -> _Row:
+    now = time.time()
     demand = Demand(
         owner=row["owner"],
         owner_name=row["owner_name"],
         signed=row["signed"],
         manifest=Manifest.from_text(row["manifest"]),
         policies=PolicySet.parse(row["policy"]),
-        ad=_bot_ad(row),
+        ad=bot_ad(_state(row), row["name"], row["owner_name"], row["signed"], now),
         queue=queue,
-        now=time.time(),
+        now=now,
     )
     return _Row(demand, row["unsent"], row["running"])
 
 
-def _bot_ad(row: Mapping[str, Any]) -> Record:
-    return record(
-        {
-            "Id": row["id"],
-            "Name": row["name"],
-            "Owner": row["owner_name"],
-            "JobsTotal": row["size"],
-            "JobsLeft": row["size"] - row["done"] - row["failed"],
-            "JobsDone": row["done"],
-            "JobsFailed": row["failed"],
-            "JobsUnsent": row["unsent"],
-            "JobsRunning": row["running"],
-            "Tail": row["tail"],
-            "MeanTurnaround": row["mean_turnaround"],
-            "Age": row["age"],
-            "Signed": row["signed"],
-        }
+def _state(row: Mapping[str, Any]) -> BotState:
+    return BotState(
+        bot=row["id"],
+        version=row["policy_version"],
+        owner=row["owner"],
+        size=row["size"],
+        fresh_unsent=row["unsent"],
+        copies_unsent=0,  # the ad has the sum of both
+        running=row["running"],
+        done=row["done"],
+        failed=row["failed"],
+        tail=row["tail"],
+        created_at=row["created_at"],
+        mean_turnaround=row["mean_turnaround"],
     )

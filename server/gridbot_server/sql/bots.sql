@@ -91,7 +91,8 @@ SELECT host.id, host.ad, owner.name, client.owner, client.accepts, client.grid, 
        CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END,
        host.mean_turnaround,
        host.recent_cpu * exp(extract(epoch FROM host.recent_at - now()) / 86400),
-       CASE WHEN %(mine)s::int IS NULL OR host.owner = %(mine)s THEN host.ad->>'Name' END,
+       CASE WHEN %(mine)s::int IS NULL OR host.owner = %(mine)s
+            THEN coalesce(host.ad->>'Name', 'host ' || host.id) END,
        client.seen_at < now() - interval '10 minutes',
        (SELECT count(*) FROM lease WHERE lease.client = client.id)
   FROM client JOIN host ON host.id = client.host JOIN owner ON owner.id = client.owner
@@ -107,7 +108,7 @@ SELECT count(*), coalesce(sum(greatest(0, bot.size - count.first + count.queued)
 -- Other BOTs that wait to be sent, as `wants` gives them.
 SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS NOT NULL AS signed,
        bot.manifest, bot.policy, bot.size, bot.done, bot.failed, bot.tail,
-       extract(epoch FROM now() - bot.created_at)::float AS age,
+       extract(epoch FROM bot.created_at)::float AS created_at, bot.policy_version,
        bot.turnaround_sum / nullif(bot.turnaround_n, 0) AS mean_turnaround,
        greatest(0, bot.size - count.first + count.queued) AS unsent,
        (SELECT count(*) FROM lease WHERE lease.bot = bot.id) AS running
@@ -118,7 +119,7 @@ SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS N
 -- name: wants
 SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS NOT NULL AS signed,
        bot.manifest, bot.policy, bot.size, bot.done, bot.failed, bot.tail,
-       extract(epoch FROM now() - bot.created_at)::float AS age,
+       extract(epoch FROM bot.created_at)::float AS created_at, bot.policy_version,
        bot.turnaround_sum / nullif(bot.turnaround_n, 0) AS mean_turnaround,
        CASE WHEN bot.state IN ('open', 'running')
             THEN greatest(0, bot.size - count.first + count.queued) ELSE 0 END AS unsent,
