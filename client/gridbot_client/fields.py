@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 MAX_NAME_BYTES = 200
 MAX_BIGINT = 2**63 - 1
@@ -50,6 +50,8 @@ def listing(raw: Mapping[str, Any], name: str, most: int) -> Sequence[Any]:
 
 def text(raw: object, where: str, most: int) -> str:
     """The value, if it is a clean string of at most `most` bytes."""
+    if is_short_ascii(raw, most):
+        return raw
     try:
         if not isinstance(raw, str) or len(raw.encode()) > most:
             raise ProtocolError(f"{where}: a string of at most {most} bytes is expected")
@@ -58,6 +60,11 @@ def text(raw: object, where: str, most: int) -> str:
     if "\x00" in raw:
         raise ProtocolError(f"{where}: holds a character that no text may hold")
     return raw
+
+
+def is_short_ascii(raw: object, most: int) -> TypeGuard[str]:
+    """Whether the value is a clean string in which bytes are characters: nearly all are."""
+    return isinstance(raw, str) and raw.isascii() and len(raw) <= most and "\x00" not in raw
 
 
 def string(raw: Mapping[str, Any], name: str, most: int, default: str | None = None) -> str:

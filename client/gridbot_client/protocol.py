@@ -436,14 +436,16 @@ def _versioned(body: bytes, loads: Callable[[bytes], Any]) -> Mapping[str, Any]:
 
 
 def _replica_id(raw: object, where: str) -> ReplicaId:
-    if (
-        not isinstance(raw, list)
-        or len(raw) != 3
-        or any(type(part) is not int or not 0 <= part <= MAX_BIGINT for part in raw)
-        or raw[2] >= 2**31
-    ):
-        raise ProtocolError(f"{where}: [bot, seq, replica] is expected, not {fields.kind(raw)}")
-    return ReplicaId(*raw)
+    match raw:
+        case [bot, seq, replica] if (
+            type(bot) is type(seq) is type(replica) is int
+            and 0 <= bot <= MAX_BIGINT
+            and 0 <= seq <= MAX_BIGINT
+            and 0 <= replica < 2**31
+        ):
+            return ReplicaId(bot, seq, replica)
+        case _:
+            raise ProtocolError(f"{where}: [bot, seq, replica] is expected, not {fields.kind(raw)}")
 
 
 def _replica_ids(raw: Mapping[str, Any], name: str, most: int) -> tuple[ReplicaId, ...]:
@@ -453,6 +455,8 @@ def _replica_ids(raw: Mapping[str, Any], name: str, most: int) -> tuple[ReplicaI
 def _log_text(raw: Mapping[str, Any], name: str) -> str:
     """A log's end: cut, never refused, since what a program prints is not the client's fault."""
     value = raw.get(name, "")
+    if fields.is_short_ascii(value, LOG_TAIL_BYTES):
+        return value
     if not isinstance(value, str):
         raise ProtocolError(f"{name}: a string is expected, not {fields.kind(value)}")
     clean = value.encode("utf-8", "replace")[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
