@@ -20,7 +20,7 @@ from gridbot_server.errors import Forbidden, InternalError, Unauthorized
 SQL = sql.load("auth.sql")
 
 View = TypeVar("View", bound=Callable[..., Any])
-Rule = Literal["public", "engine", "client", "content", "join", "user", "operator"]
+Rule = Literal["public", "engine", "boinc", "client", "content", "join", "user", "operator"]
 
 # Each scope may do what those below it may.
 _SCOPES = ("join", "user", "operator")
@@ -57,7 +57,8 @@ def rule(name: Rule) -> Callable[[View], View]:
 
     `join`, `user`, `operator`: a key of at least that scope.  `client`: a client's token.
     `content`: either, for whoever knows a content's hash.  `engine`: the view itself hands the
-    token on, to be looked up together with the rest.  `public`: everybody.
+    token on, to be looked up together with the rest.  `boinc`: the view itself checks the key,
+    certificate or name that BOINC's protocol carries.  `public`: everybody.
     """
 
     def mark(view: View) -> View:
@@ -73,7 +74,7 @@ def authenticate() -> None:
         return
     view = current_app.view_functions[request.endpoint]
     match getattr(view, "auth_rule", None):
-        case "public" | "engine":
+        case "public" | "engine" | "boinc":
             pass
         case "client":
             g.client = _client()

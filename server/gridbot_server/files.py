@@ -10,6 +10,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -28,12 +29,14 @@ class Upload:
     """What is being uploaded: for which purpose, what it must hash to (hex), how long it is.
 
     Uploads of one content for two purposes do not see each other: one uploader
-    cannot disturb another's, nor claim a content without sending it.
+    cannot disturb another's, nor claim a content without sending it.  An uploader that knows
+    the MD5 only leaves the SHA-256 empty; without either, all content is right.
     """
 
     purpose: str
     sha256: str
     size: int
+    md5: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +95,29 @@ class Store:
                 os.fsync(descriptor)
             return self._keep(upload, path, descriptor) if there == upload.size else there
 
+    def rewind(self, upload: Upload, offset: int) -> None:
+        """Forget what arrived from `offset` on, for an uploader that begins there again."""
+        if offset < self.offset(upload):
+            with _locked(self._partial(upload)) as descriptor:
+                os.ftruncate(descriptor, offset)
+
+    def put(self, size: int, read: Callable[[int], bytes]) -> Content:
+        """Keep `size` bytes that are at hand, whatever they hash to."""
+        # A name of its own for each: two that keep the same at once do not meet.
+        kept = self.receive(Upload(f"at hand {secrets.token_hex(16)}", "", size), 0, read)
+        assert isinstance(kept, Content), "all bytes are there"
+        return kept
+
     def _keep(self, upload: Upload, path: Path, descriptor: int) -> Content:
         content = _content(descriptor)
-        if content.sha256.hex() != upload.sha256:
+        sha256, md5 = content.sha256.hex(), content.md5.hex()
+        found, wanted = (sha256, upload.sha256) if upload.sha256 else (md5, upload.md5)
+        if wanted and found != wanted:
             path.unlink()
             raise HashMismatch(
-                f"the {upload.size} bytes hash to {content.sha256.hex()}, not to {upload.sha256}:"
-                " discarded, start over"
+                f"the {upload.size} bytes hash to {found}, not to {wanted}: discarded, start over"
             )
-        final = self.path(upload.sha256)
+        final = self.path(sha256)
         with suppress(FileExistsError):
             final.parent.mkdir(mode=0o700)
             _sync_directory(self.root)

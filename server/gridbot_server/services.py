@@ -12,7 +12,9 @@ from typing import Protocol, cast
 from flask import current_app
 from psycopg_pool import ConnectionPool
 
+from gridbot_client.protocol import WorkRequest
 from gridbot_server import db
+from gridbot_server.dispatch.render import ReplyParts
 from gridbot_server.files import Store
 from gridbot_server.settings import Settings
 
@@ -26,6 +28,9 @@ class Engine(Protocol):
 
     def handle(self, token_hash: bytes, body: bytes) -> bytes:
         """Return the reply to one `POST /rpc`; raise the errors of `errors`."""
+
+    def ask(self, token_hash: bytes, request: WorkRequest) -> ReplyParts:
+        """Return what a request in another protocol is to be answered; raise the same."""
 
     def close(self) -> None:
         """Finish what is queued, then stop."""

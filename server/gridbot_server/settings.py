@@ -27,8 +27,10 @@ class Settings:
     data: Path  # the data directory; absolute
     bind: str = "127.0.0.1:8765"  # address:port that gunicorn listens on
     public_url: str | None = None  # what clients are told; None = http://bind
+    project_name: str = "GridBot"  # what BOINC clients call this server
     dsn: str | None = None  # libpq connection string; None = the embedded PostgreSQL
     sign_on_submit: bool = False  # the server signs what its operator submits
+    boinc_accounts: bool = False  # anybody may make a volunteer's account from a BOINC client
     behind_proxy: bool = False  # a proxy in front of `bind` speaks TLS with the world
 
     web_workers: int = 2  # gunicorn's processes
@@ -85,6 +87,16 @@ class Settings:
     def project_key_path(self) -> Path:
         """The private key that signs application manifests, for the owner's eyes only."""
         return self.data / "project.key"
+
+    @property
+    def boinc_key_path(self) -> Path:
+        """The private key that signs applications for BOINC clients, for the owner's eyes only."""
+        return self.data / "boinc.key"
+
+    @property
+    def boinc_upload_key_path(self) -> Path:
+        """The private key that certifies uploads of BOINC clients; it never leaves the server."""
+        return self.data / "boinc-upload.key"
 
     @property
     def files(self) -> Path:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import getpass
 import os
+import secrets
 from pathlib import Path
 
 from gridbot_server import db, keys, sql
+from gridbot_server.boinc import keys as boinc_keys
+from gridbot_server.boinc import signing
+from gridbot_server.boinc.keys import Chain, Link
 from gridbot_server.disk import write_atomically
 from gridbot_server.settings import Settings
 
@@ -18,6 +22,7 @@ def prepare(settings: Settings) -> None:
     with db.connect(settings.dsn_or_embedded, autocommit=True) as conn:
         db.migrate(conn)
         _ensure_project_key(conn, settings.project_key_path)
+        _ensure_boinc_keys(conn, settings)
         _ensure_operator(conn, settings.operator_key_path)
 
 
@@ -28,6 +33,26 @@ def _ensure_project_key(conn: db.Connection, path: Path) -> None:
     if not path.exists():
         keys.create(path)
     conn.execute(SQL["set_project_key"], {"key": keys.public_bytes(path).hex()})
+
+
+def _ensure_boinc_keys(conn: db.Connection, settings: Settings) -> None:
+    """Make what stock BOINC clients trust, once.  The code signing key may be moved offline.
+
+    The secret behind names is kept for ever: with another one, no client's files and replicas
+    would be known any more.
+    """
+    conn.execute(SQL["set_boinc_names"], {"secret": secrets.token_hex(32)})
+    if not settings.boinc_upload_key_path.exists():
+        boinc_keys.create(settings.boinc_upload_key_path)
+    row = conn.execute(SQL["boinc_chain"]).fetchone()
+    if row is not None:
+        signing.check_chain(Chain.from_text(row[0]))
+        return
+    path = settings.boinc_key_path
+    if not path.exists():
+        boinc_keys.create(path)
+    public = boinc_keys.public_text(boinc_keys.load_private(path).public_key())
+    conn.execute(SQL["set_boinc_chain"], {"chain": Chain((Link(public),)).text()})
 
 
 def _ensure_operator(conn: db.Connection, path: Path) -> None:

@@ -11,6 +11,9 @@ from gridbot_client.protocol import FileRef, Manifest
 from gridbot_server import sql
 from gridbot_server.auth import Key
 from gridbot_server.bodies import Submission
+from gridbot_server.boinc.application import check_job
+from gridbot_server.boinc.shim import Unsuitable
+from gridbot_server.boinc.signed import SignedApplication
 from gridbot_server.db import Connection
 from gridbot_server.draft import Draft, Job, Range, check_jobs, make_draft
 from gridbot_server.errors import (
@@ -24,7 +27,13 @@ from gridbot_server.errors import (
 
 SQL = sql.load("submission.sql")
 
-Sign = Callable[[str], bytes]
+
+@dataclass(frozen=True, slots=True)
+class Signer:
+    """Signs what runs: for native clients, and for stock BOINC clients, or raises Unsuitable."""
+
+    native: Callable[[str], bytes]
+    boinc: Callable[[Connection, Manifest], SignedApplication]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +44,7 @@ class Submitted:
     is_new: bool
 
 
-def submit(conn: Connection, key: Key, body: Submission, sign: Sign | None) -> Submitted:
+def submit(conn: Connection, key: Key, body: Submission, signer: Signer | None) -> Submitted:
     """Insert a BOT with its jobs in one transaction, or find the one this key already made.
 
     The owner's row is locked meanwhile: equal submissions that race make one BOT, and
@@ -48,8 +57,10 @@ def submit(conn: Connection, key: Key, body: Submission, sign: Sign | None) -> S
             return Submitted(found, is_new=False)
         _check_quota(conn, key.owner, max_jobs, draft.size)
         _check_files(conn, _files(draft))
-        bot = _insert(conn, key.owner, body, draft, sign)
+        bot = _insert(conn, key.owner, body, draft, signer)
         _insert_jobs(conn, bot, draft)
+        if signer is not None:
+            _sign_for_boinc(conn, bot, draft, signer)
     return Submitted(bot, is_new=True)
 
 
@@ -60,7 +71,7 @@ def add_jobs(conn: Connection, owner: int, bot: int, offset: int, jobs: list[Job
     """
     with conn.transaction():
         max_jobs = _lock_owner(conn, owner)
-        state, size, manifest = _lock_bot(conn, bot)
+        state, size, manifest, is_for_boinc = _lock_bot(conn, bot)
         if state != "open":
             raise Conflict(f"BOT {bot} takes no more jobs, it is {state}", jobs_total=size)
         if offset != size:
@@ -70,13 +81,15 @@ def add_jobs(conn: Connection, owner: int, bot: int, offset: int, jobs: list[Job
         _check_files(conn, [ref for job in jobs for ref in job.inputs])
         _copy(conn, _rows(bot, jobs, first=offset))
         conn.execute(SQL["grow"], {"bot": bot, "size": len(jobs)})
+        if is_for_boinc and (why := _unsuitable(manifest, jobs)):
+            conn.execute(SQL["refuse_boinc"], {"bot": bot, "why": why})
     return size + len(jobs)
 
 
 def start(conn: Connection, bot: int) -> None:
     """Let an open BOT run; one that runs or ran already is left as it is."""
     with conn.transaction():
-        state, size, _ = _lock_bot(conn, bot)
+        state, size, *_ = _lock_bot(conn, bot)
         if state == "cancelled":
             raise Conflict(f"BOT {bot} is cancelled, submit it again")
         if state == "open" and size == 0:
@@ -90,11 +103,11 @@ def _lock_owner(conn: Connection, owner: int) -> int:
     return int(row[0])
 
 
-def _lock_bot(conn: Connection, bot: int) -> tuple[str, int, Manifest]:
+def _lock_bot(conn: Connection, bot: int) -> tuple[str, int, Manifest, bool]:
     row = conn.execute(SQL["lock_bot"], {"bot": bot}).fetchone()
     if row is None:
         raise NotFound(f"there is no BOT {bot}")
-    return row[0], row[1], Manifest.from_text(row[2])
+    return row[0], row[1], Manifest.from_text(row[2]), row[3]
 
 
 def _find(conn: Connection, owner: int, submit_key: str, draft: Draft) -> int | None:
@@ -135,7 +148,9 @@ def _check_files(conn: Connection, files: Iterable[FileRef]) -> None:
             raise RequestError(f"inputs: {ref.name} has {sizes[sha256]} bytes, not {ref.size}")
 
 
-def _insert(conn: Connection, owner: int, body: Submission, draft: Draft, sign: Sign | None) -> int:
+def _insert(
+    conn: Connection, owner: int, body: Submission, draft: Draft, signer: Signer | None
+) -> int:
     text = draft.manifest.text()
     chosen = body.model_dump(
         include={
@@ -150,7 +165,7 @@ def _insert(conn: Connection, owner: int, body: Submission, draft: Draft, sign: 
             "owner": owner,
             "state": "open" if draft.jobs is None else "running",
             "manifest": text,
-            "signature": sign(text) if sign else None,
+            "signature": signer.native(text) if signer else None,
             "size": draft.size,
         },
     ).fetchone()
@@ -167,6 +182,29 @@ def _insert_jobs(conn: Connection, bot: int, draft: Draft) -> None:
             _copy(conn, _rows(bot, jobs, first=0))
         case None:
             pass
+
+
+def _sign_for_boinc(conn: Connection, bot: int, draft: Draft, signer: Signer) -> None:
+    """Let stock clients run the BOT, or note why they cannot: it is for native clients, then."""
+    why = _unsuitable(draft.manifest, draft.jobs if isinstance(draft.jobs, list) else [])
+    if not why:
+        try:
+            signed = signer.boinc(conn, draft.manifest).text()
+            conn.execute(SQL["offer_to_boinc"], {"bot": bot, "signed": signed})
+        except Unsuitable as error:
+            why = str(error)
+    if why:
+        conn.execute(SQL["refuse_boinc"], {"bot": bot, "why": why})
+
+
+def _unsuitable(manifest: Manifest, jobs: Iterable[Job]) -> str:
+    """Return what keeps stock clients from running the jobs, nothing if they can."""
+    try:
+        for job in jobs:
+            check_job(manifest, job.args, job.inputs)
+    except Unsuitable as error:
+        return str(error)
+    return ""
 
 
 def _rows(bot: int, jobs: list[Job], first: int) -> Iterator[tuple[int, int, str, str | None]]:

@@ -12,8 +12,10 @@ from flask import Flask
 from tests.factories import make_client, make_key, make_owner
 from werkzeug.datastructures import Headers
 
+from gridbot_client.protocol import WorkRequest
 from gridbot_server import db, keys
 from gridbot_server.app import create_app
+from gridbot_server.dispatch.render import ReplyParts
 from gridbot_server.settings import Settings
 
 
@@ -89,6 +91,9 @@ class Echo:
 
     def handle(self, token_hash: bytes, body: bytes) -> bytes:
         return b'{"token": "%b", "body": %b}' % (token_hash.hex().encode(), body)
+
+    def ask(self, token_hash: bytes, request: WorkRequest) -> ReplyParts:
+        return ReplyParts(message=request.key)
 
     def close(self) -> None:
         pass

@@ -10,7 +10,16 @@ from gridbot_server.api.rpc import UNCHECKED_BYTES
 from gridbot_server.app import create_app
 from gridbot_server.settings import Settings
 
-ROUTES_FOR_EVERYBODY = {"/health", "/api/v1/openapi.json"}
+ROUTES_FOR_EVERYBODY = {
+    "/health",
+    "/api/v1/openapi.json",
+    "/boinc/",
+    "/boinc/get_project_config.php",
+    "/boinc/create_account.php",
+    "/boinc/lookup_account.php",
+}
+# They refuse in the words of their protocol.
+ROUTES_OF_BOINC = {"/boinc/scheduler", "/boinc/file_upload_handler", "/boinc/download/<name>"}
 
 
 def _rules(app: Flask) -> dict[str, str | None]:
@@ -27,6 +36,8 @@ def test_every_route_has_an_auth_rule(settings: Settings) -> None:
     assert [route for route, rule in rules.items() if rule is None] == []
     public = {route.split()[0] for route, rule in rules.items() if rule == "public"}
     assert public == ROUTES_FOR_EVERYBODY
+    boinc = {route.split()[0] for route, rule in rules.items() if rule == "boinc"}
+    assert boinc == ROUTES_OF_BOINC
 
 
 def test_a_route_without_a_rule_answers_nobody(site: Site, operator: Person) -> None:
@@ -40,7 +51,7 @@ def test_a_route_without_a_rule_answers_nobody(site: Site, operator: Person) -> 
 def test_no_route_answers_without_a_good_token(site: Site, header: str | None) -> None:
     headers = {} if header is None else {"Authorization": header}
     for rule in site.app.url_map.iter_rules():
-        if rule.rule in ROUTES_FOR_EVERYBODY or (rule.rule == "/rpc" and header):
+        if rule.rule in ROUTES_FOR_EVERYBODY | ROUTES_OF_BOINC or (rule.rule == "/rpc" and header):
             continue
         with site.app.test_request_context():
             url = site.app.url_map.bind("localhost").build(

@@ -175,7 +175,7 @@ def test_point_11_a_jobs_own_files_are_copied_to_where_the_shim_finds_them() -> 
 
 
 def test_point_9_a_program_of_a_single_job_is_refused_for_it_has_no_signature() -> None:
-    with pytest.raises(Unsuitable, match="input own of job 7 is a program"):
+    with pytest.raises(Unsuitable, match="a job's input own is a program"):
         ordered(inputs=(ref("own", "own", executable=True),))
 
 

@@ -183,3 +183,29 @@ def test_a_dry_segment_that_lets_lower_ranks_pass_is_counted() -> None:
     ]
     choice = choose(host(), candidates, QUEUE)
     assert (taken(choice), choice.inversions) == ([(2, 4)], 1)
+
+
+STOCK = {"IsBoinc": True, "Platform": "linux-x86_64", "Platforms": "linux-x86_64 linux-i686"}
+
+
+def test_a_stock_client_gets_only_what_is_signed_for_it_whoever_owns_it() -> None:
+    native_only, stock = bot(1, signed=True), bot(2, stock_platforms=("linux-x86_64",))
+    choice = choose(host(attributes=STOCK), [native_only, stock], QUEUE)
+    assert [number for number, _ in taken(choice)] == [2]
+    assert choice.refusals == {"not signed for BOINC clients": 1}
+
+
+def test_a_stock_client_runs_what_any_of_its_platforms_runs() -> None:
+    offered = [
+        bot(1, stock_platforms=("linux-i686",), platforms=("linux-i686",)),
+        bot(2, stock_platforms=("darwin-arm64", "linux-aarch64")),
+    ]
+    choice = choose(host(attributes=STOCK), offered, QUEUE)
+    assert [number for number, _ in taken(choice)] == [1]
+    assert choice.refusals == {"needs platform darwin-arm64 or linux-aarch64": 1}
+
+
+def test_a_stock_client_needs_the_resources_all_the_same() -> None:
+    large = bot(1, stock_platforms=("linux-x86_64",), resources=Resources(memory_mb=5000))
+    choice = choose(host(attributes=STOCK), [large], QUEUE)
+    assert choice.refusals == {"needs 5000 MB memory": 1}

@@ -1,6 +1,7 @@
 """The HTTP interface: each module parses, calls, answers; a new one is listed here."""
 
 from gridbot_server.api import (
+    boinc,
     bots,
     clients,
     content,
@@ -13,6 +14,7 @@ from gridbot_server.api import (
 )
 
 BLUEPRINTS = (
+    boinc.blueprint,
     bots.blueprint,
     clients.blueprint,
     content.blueprint,

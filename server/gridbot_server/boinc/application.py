@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gridbot_client.protocol import (
+    MAX_BIGINT,
     MAX_NAME_BYTES,
     MAX_OUTPUTS,
     FileRef,
@@ -206,14 +207,27 @@ def describe(
 
 def platforms(manifest: Manifest) -> tuple[str, ...]:
     """BOINC's names of the platforms that a manifest allows; Unsuitable when there is none."""
-    wanted = manifest.platforms or SHELL_PLATFORMS
-    found = tuple(boinc_platform(name) for name in wanted if name in SHELL_PLATFORMS)
+    found = stock_platforms(manifest)
     if not found:
         raise Unsuitable(
-            f"no stock client is served on {' or '.join(wanted)},"
+            f"no stock client is served on {' or '.join(manifest.platforms)},"
             f" only on {', '.join(SHELL_PLATFORMS)}"
         )
-    return found
+    return tuple(map(boinc_platform, found))
+
+
+def stock_platforms(manifest: Manifest) -> tuple[str, ...]:
+    """Our names of the platforms on which stock clients can run a manifest."""
+    wanted = manifest.platforms or SHELL_PLATFORMS
+    return tuple(name for name in wanted if name in SHELL_PLATFORMS)
+
+
+def check_job(manifest: Manifest, args: Mapping[str, Scalar], inputs: Sequence[FileRef]) -> None:
+    """Raise Unsuitable when stock clients cannot run a job, whatever its number will be."""
+    longest = ReplicaId(MAX_BIGINT, MAX_BIGINT, 2**31 - 1)
+    for ref in inputs:
+        _check_input(ref)
+    shim.command_line(manifest, longest, args, [ref.name for ref in inputs])
 
 
 def work(manifest: Manifest, order: Order, name_of: NameOf) -> Work:
@@ -239,12 +253,16 @@ def _app_name(manifest: Manifest) -> str:
     return f"gridbot_{manifest.owner}"
 
 
-def _own_input(ref: FileRef, order: Order) -> InputFile:
+def _check_input(ref: FileRef) -> None:
     if ref.executable:
         raise Unsuitable(
-            f"input {ref.name} of job {order.id.seq} is a program, and stock clients run signed"
+            f"a job's input {ref.name} is a program, and stock clients run signed"
             " ones only: make it an input of the whole BOT"
         )
+
+
+def _own_input(ref: FileRef, order: Order) -> InputFile:
+    _check_input(ref)
     return InputFile(ref.sha256, order.md5s[ref.sha256], ref.size)
 
 

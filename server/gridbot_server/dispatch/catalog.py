@@ -12,6 +12,7 @@ from gridbot_client.protocol import Manifest, manifest_id
 from gridbot_policies import PolicyError, PolicySet
 from gridbot_policies.classad import ParseError
 from gridbot_server import sql
+from gridbot_server.boinc.application import stock_platforms
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.layout import BotState
 
@@ -34,6 +35,7 @@ class Entry:
     rendered: bytes  # the manifest's member of a reply: "id":{"text":…,"signature":…}
     signed: bool
     quorum: int
+    stock_platforms: tuple[str, ...]  # where stock BOINC clients can run it
 
 
 class Catalog:
@@ -72,13 +74,16 @@ def _entry(
     text: str,
     signature: bytes | None,
     quorum: int,
+    is_for_stock: bool,
 ) -> Entry:
     identity = manifest_id(text)
     signed = None if signature is None else base64.b64encode(signature).decode()
     member = json.dumps(identity) + ":" + json.dumps({"text": text, "signature": signed})
+    manifest = Manifest.from_text(text)
     return Entry(
-        version, name, owner, share, accepted_policies(name, policy), Manifest.from_text(text),
-        identity, member.encode(), signature is not None, quorum,
+        version, name, owner, share, accepted_policies(name, policy), manifest, identity,
+        member.encode(), signature is not None, quorum,
+        stock_platforms(manifest) if is_for_stock else (),
     )  # fmt: skip
 
 

@@ -52,6 +52,7 @@ class Candidate:
     dry: bool = False  # unsent first copies exist, but none is at hand
     signed: bool = False
     platforms: Sequence[str] = ()
+    stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it; none: nowhere
     distinct_owners: bool = False  # a quorum among volunteers needs different owners
 
 
@@ -201,9 +202,20 @@ def _copy_offers(host: HostView, item: Candidate, ads: Ads, rank: float) -> Iter
 
 def obstacle(host: HostView, item: Candidate) -> str | None:
     """Return why this host cannot run the BOT whatever its policies say, or None."""
+    if host.attributes.get("IsBoinc") is True:
+        return _stock_obstacle(host.attributes, item)
     if not trusts(item.signed, item.owner, host.owner, host.accepts):
         return "unsigned, and the client does not accept its owner"
     return fits(item.resources, item.platforms, host.attributes)
+
+
+def _stock_obstacle(host: Mapping[str, Any], item: Candidate) -> str | None:
+    """Return why a stock BOINC client cannot run the BOT; it names all platforms that it runs."""
+    if not item.stock_platforms:
+        return "not signed for BOINC clients"
+    if not set(item.stock_platforms) & set(str(host.get("Platforms", "")).split()):
+        return f"needs platform {' or '.join(item.stock_platforms)}"
+    return fits(item.resources, (), host)
 
 
 def _may_hold(host: HostView, item: Candidate, copy: Copy) -> bool:

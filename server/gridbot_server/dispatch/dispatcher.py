@@ -341,6 +341,7 @@ def _candidate(
         dry=segment.fresh == 0 and state.unclaimed > 0,
         signed=entry.signed,
         platforms=entry.manifest.platforms,
+        stock_platforms=entry.stock_platforms,
         # Unsigned BOTs run on clients that trust their owner; signed ones among strangers.
         distinct_owners=entry.quorum > 1 and entry.signed,
     )

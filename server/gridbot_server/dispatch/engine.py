@@ -1,6 +1,6 @@
 """The host request's engine: one per web process, with one writer thread and one connection.
 
-`begin` reads a request, `finish` hands out its answer.  In between, the writer thread serves all
+`begin` queues a request, `finish` hands out its answer.  In between, the writer thread serves all
 requests that queued while its last transaction was committed as one batch; nothing waits on
 purpose.  A reply leaves only after the commit.
 """
@@ -25,6 +25,7 @@ from gridbot_server.dispatch import batch, wake
 from gridbot_server.dispatch.batch import SQL, Exchange
 from gridbot_server.dispatch.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.dispatch.dispatcher import Dispatcher, Reservation
+from gridbot_server.dispatch.render import ReplyParts
 from gridbot_server.errors import (
     DatabaseAway,
     GridbotError,
@@ -48,7 +49,7 @@ class Item:
     token_hash: bytes
     request: WorkRequest
     answered: threading.Event = field(default_factory=threading.Event)
-    reply: bytes = b""
+    reply: ReplyParts | None = None
     error: GridbotError | None = None
 
     def fail(self, error: GridbotError) -> None:
@@ -56,7 +57,7 @@ class Item:
         self.error = error
         self.answered.set()
 
-    def answer(self, reply: bytes) -> None:
+    def answer(self, reply: ReplyParts) -> None:
         """Answer with a reply."""
         self.reply = reply
         self.answered.set()
@@ -88,26 +89,32 @@ class Engine:
 
     def handle(self, token_hash: bytes, body: bytes) -> bytes:
         """Answer one host request; raise an error of `errors` when it cannot be served."""
-        return self.finish(self.begin(token_hash, body))
-
-    def begin(self, token_hash: bytes, body: bytes) -> Item:
-        """Read a request and queue it."""
         try:
-            item = Item(token_hash, decode_request(body, orjson.loads))
+            request = decode_request(body, orjson.loads)
         except ProtocolError as error:
             raise RequestError(str(error)) from None
+        return self.ask(token_hash, request).render()
+
+    def ask(self, token_hash: bytes, request: WorkRequest) -> ReplyParts:
+        """Answer a request that was read already; its reply is not rendered yet."""
+        return self.finish(self.begin(token_hash, request))
+
+    def begin(self, token_hash: bytes, request: WorkRequest) -> Item:
+        """Queue a request."""
+        item = Item(token_hash, request)
         try:
             self._queue.put_nowait(item)
         except queue.Full:
             raise ServerBusy(f"{QUEUE_REQUESTS} requests are waiting already") from None
         return item
 
-    def finish(self, item: Item) -> bytes:
+    def finish(self, item: Item) -> ReplyParts:
         """Wait for the commit and return the reply."""
         if not item.answered.wait(ANSWER_SECONDS):
             raise ServerBusy(f"no answer within {ANSWER_SECONDS:.0f} s")
         if item.error is not None:
             raise item.error
+        assert item.reply is not None, "what is answered has a reply or an error"
         return item.reply
 
     # ------------------------------------------------------------------------ writer thread
@@ -183,7 +190,9 @@ class Engine:
             if client is None:
                 item.fail(Unauthorized("this client's token is unknown, expired or revoked"))
             else:
-                item.answer(replies[client.id].render(self._epoch))
+                reply = replies[client.id]
+                reply.epoch = self._epoch
+                item.answer(reply)
 
     def _connection(self) -> db.Connection:
         if self._conn is None or self._conn.closed:

@@ -32,13 +32,14 @@ class ReplyParts:
     manifests: dict[str, bytes] = field(default_factory=dict)  # id -> rendered member
     next_request_seconds: float = 1.0
     message: str = ""
+    epoch: int = 0
 
-    def render(self, epoch: int) -> bytes:
+    def render(self) -> bytes:
         """The bytes of the reply, equal in meaning to `protocol.encode_reply`."""
         head = orjson.dumps(
             {
                 "protocol": VERSION,
-                "epoch": epoch,
+                "epoch": self.epoch,
                 "next_request_seconds": self.next_request_seconds,
                 "acks": _plain(self.acks),
                 "reupload": _plain(self.reupload),

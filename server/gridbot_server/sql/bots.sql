@@ -20,6 +20,7 @@ SELECT bot.id, bot.name, owner.name AS owner, bot.state, bot.created_at, bot.end
 -- name: details
 SELECT quorum, validator, max_attempts, max_replicas, tail_threshold, tail_sticky, policy,
        policy_version, round, manifest, signature IS NOT NULL AS signed,
+       boinc IS NOT NULL AS signed_for_boinc, boinc_unsuitable,
        turnaround_sum / nullif(turnaround_n, 0) AS mean_turnaround_seconds
   FROM bot WHERE id = %(bot)s
 

@@ -1,5 +1,6 @@
 -- name: bots
-SELECT b.id, b.policy_version, b.name, o.name, o.share, b.policy, b.manifest, b.signature, b.quorum
+SELECT b.id, b.policy_version, b.name, o.name, o.share, b.policy, b.manifest, b.signature, b.quorum,
+       b.boinc IS NOT NULL
   FROM bot b JOIN owner o ON o.id = b.owner
  WHERE b.id = ANY(%(bots)s)
 

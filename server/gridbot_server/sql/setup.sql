@@ -14,3 +14,12 @@ ON CONFLICT (name) DO UPDATE SET operator = true
 -- name: add_operator_key
 INSERT INTO token (hash, owner, scope, label)
 SELECT %(hash)s, id, 'operator', 'made at server start' FROM owner WHERE name = %(name)s
+
+-- name: set_boinc_names
+INSERT INTO setting VALUES ('boinc_names', %(secret)s) ON CONFLICT (name) DO NOTHING
+
+-- name: boinc_chain
+SELECT value FROM setting WHERE name = 'boinc_chain'
+
+-- name: set_boinc_chain
+INSERT INTO setting VALUES ('boinc_chain', %(chain)s) ON CONFLICT (name) DO NOTHING

@@ -3,7 +3,7 @@
 SELECT max_jobs FROM owner WHERE id = %(owner)s FOR NO KEY UPDATE
 
 -- name: lock_bot
-SELECT state, size, manifest FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
+SELECT state, size, manifest, boinc IS NOT NULL FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
 
 -- name: find
 SELECT id, manifest FROM bot WHERE owner = %(owner)s AND submit_key = %(submit_key)s
@@ -36,3 +36,9 @@ UPDATE bot SET size = size + %(size)s WHERE id = %(bot)s
 
 -- name: start
 UPDATE bot SET state = 'running' WHERE id = %(bot)s AND state = 'open'
+
+-- name: offer_to_boinc
+UPDATE bot SET boinc = %(signed)s WHERE id = %(bot)s
+
+-- name: refuse_boinc
+UPDATE bot SET boinc = NULL, boinc_unsuitable = %(why)s WHERE id = %(bot)s

@@ -1,0 +1,190 @@
+"""Where stock BOINC clients attach, report, ask for work, and fetch and leave files."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import cast
+
+import psycopg
+from flask import Blueprint, Response, current_app, request
+
+from gridbot_server import auth
+from gridbot_server.api.content import send_content
+from gridbot_server.boinc import accounts, exchange, pages, project, reply, upload
+from gridbot_server.boinc.accounts import Credentials
+from gridbot_server.boinc.application import SHELL_PLATFORMS
+from gridbot_server.boinc.exchange import Office
+from gridbot_server.boinc.hosts import find_account
+from gridbot_server.boinc.intake import Intake
+from gridbot_server.boinc.names import boinc_platform
+from gridbot_server.boinc.pages import AccountError, ProjectConfig
+from gridbot_server.boinc.project import Project
+from gridbot_server.boinc.reply import Message, SchedulerReply
+from gridbot_server.boinc.request import MAX_REQUEST_BYTES, parse
+from gridbot_server.boinc.tags import BoincError
+from gridbot_server.db import Connection
+from gridbot_server.errors import GridbotError, NotFound
+from gridbot_server.services import connection, current
+
+log = logging.getLogger(__name__)
+
+blueprint = Blueprint("boinc", __name__, url_prefix=project.PATH)
+
+# Reading a larger request is work that only an account that we know may ask of us.
+_UNCHECKED_BYTES = 64 * 1024
+_AUTHENTICATOR = re.compile(rb"<authenticator>\s*([^<\s]{1,255})\s*</authenticator>")
+_DOWN_SECONDS = 60.0
+_PROJECT = "gridbot_boinc"
+
+
+@blueprint.get("/")
+@auth.rule("public")
+def master_page() -> Response:
+    """The page that people attach their client to; it must not depend on the database.
+
+    A client that failed to get it three times stays away for a day.
+    """
+    settings = current().settings
+    with _attachable():
+        text = pages.master_page(settings.project_name, project.scheduler_url(settings))
+    return Response(text, mimetype="text/html")
+
+
+@blueprint.get("/get_project_config.php")
+@auth.rule("public")
+def config() -> Response:
+    """What BOINC's manager asks before it attaches."""
+    settings = current().settings
+    platforms = [boinc_platform(name) for name in SHELL_PLATFORMS]
+    with _attachable():
+        found = ProjectConfig(
+            settings.project_name,
+            project.master_url(settings),
+            platforms,
+            has_account_creation=settings.boinc_accounts,
+        )
+    return _xml(pages.project_config(found))
+
+
+@blueprint.get("/create_account.php")
+@auth.rule("public")
+def create_account() -> Response:
+    """Make a volunteer's account, where operators let anybody do that."""
+    if not current().settings.boinc_accounts:
+        return _xml(pages.no_account(AccountError.CREATION_DISABLED))
+    name = request.args.get("user_name", "")
+    return _account(lambda conn, secret, given: accounts.create(conn, secret, given, name))
+
+
+@blueprint.get("/lookup_account.php")
+@auth.rule("public")
+def lookup_account() -> Response:
+    """Tell the key of an account to whoever knows its password."""
+    return _account(accounts.look_up)
+
+
+@blueprint.post("/scheduler")
+@auth.rule("boinc")
+def scheduler() -> Response:
+    """Serve a scheduler request; whatever goes wrong is said in a reply."""
+    title = current().settings.project_name
+    try:
+        text = _serve(_project())
+    except BoincError as error:
+        text = reply.render(SchedulerReply(title, messages=(Message(str(error)),)))
+    except NotFound:
+        raise
+    except GridbotError as error:
+        text = _down(title, error.detail)
+    except psycopg.OperationalError as error:
+        log.warning("database: %r", str(error))
+        text = _down(title, "the database does not answer")
+    return _xml(text)
+
+
+@blueprint.get("/download/<name>")
+@auth.rule("boinc")
+def download(name: str) -> Response:
+    """Send a file to whoever knows its name, which only this server can make."""
+    sha256 = _project().names.read_file(name)
+    if sha256 is None:
+        raise NotFound(f"there is no file {name[:100]!r}")
+    return send_content(sha256)
+
+
+@blueprint.post("/file_upload_handler")
+@auth.rule("boinc")
+def file_upload_handler() -> Response:
+    """Tell how much of a file is here, or take the rest of it."""
+    services, length = current(), request.content_length or 0
+    if not services.uploads.acquire(blocking=False):
+        return _xml(upload.refused("too many uploads at once", is_transient=True))
+    try:
+        # As for native clients: bounded by the file's own size, which its certificate vouches for.
+        request.max_content_length = length + 1
+        intake = Intake(_project(), services.store, connection)
+        return _xml(intake.answer(request.stream.read, length))
+    finally:
+        services.uploads.release()
+
+
+def _account(find: Callable[[Connection, bytes, Credentials], str | AccountError]) -> Response:
+    given = Credentials(request.args.get("email_addr", ""), request.args.get("passwd_hash", ""))
+    secret = _project().names.secret
+    with connection() as conn:
+        found = find(conn, secret, given)
+    if isinstance(found, AccountError):
+        return _xml(pages.no_account(found))
+    return _xml(pages.account(found))
+
+
+def _serve(ours: Project) -> str:
+    length = request.content_length or 0
+    if length > MAX_REQUEST_BYTES:
+        raise BoincError(f"the request has {length} bytes, at most {MAX_REQUEST_BYTES}")
+    request.max_content_length = length + 1
+    body = request.stream.read(_UNCHECKED_BYTES)
+    if length > len(body):
+        if not _is_known(body):
+            return reply.render(reply.bad_key(ours.title))
+        body += request.stream.read()
+    office = Office(ours, connection, current().engine.ask)
+    return reply.render(exchange.answer(office, parse(body)), ours.places)
+
+
+def _is_known(head: bytes) -> bool:
+    found = _AUTHENTICATOR.search(head)
+    with connection() as conn:
+        return (
+            found is not None
+            and find_account(conn, found[1].decode("ascii", "replace")) is not None
+        )
+
+
+def _down(title: str, why: str) -> str:
+    return reply.render(reply.project_is_down(title, why, _DOWN_SECONDS))
+
+
+def _project() -> Project:
+    """The project, read at the first request."""
+    extensions = current_app.extensions
+    if _PROJECT not in extensions:
+        with _attachable(), connection() as conn:
+            extensions[_PROJECT] = project.load(conn, current().settings)
+    return cast(Project, extensions[_PROJECT])
+
+
+@contextmanager
+def _attachable() -> Iterator[None]:
+    """Answer NotFound where this server has an URL that no client attaches to."""
+    try:
+        yield
+    except BoincError as error:
+        raise NotFound(str(error)) from None
+
+
+def _xml(text: str) -> Response:
+    return Response(text, mimetype="text/xml")

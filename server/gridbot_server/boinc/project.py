@@ -1,0 +1,66 @@
+"""What stays the same for all requests of stock clients: addresses, names and keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+from gridbot_server import sql
+from gridbot_server.boinc import keys
+from gridbot_server.boinc.keys import Chain
+from gridbot_server.boinc.names import Names, canonical_url
+from gridbot_server.boinc.offers import Offers
+from gridbot_server.boinc.reply import Places
+from gridbot_server.db import Connection
+from gridbot_server.settings import Settings
+
+SQL = sql.load("boinc.sql")
+
+PATH = "/boinc"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A server as stock clients know it."""
+
+    title: str
+    master_url: str
+    names: Names
+    chain: Chain
+    upload_key: RSAPrivateKey
+    offers: Offers = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offers", Offers(self.names, self.chain))
+
+    @property
+    def places(self) -> Places:
+        """Where clients fetch and leave files."""
+        return Places(
+            f"{self.master_url}download",
+            f"{self.master_url}file_upload_handler",
+            self.names.file,
+        )
+
+
+def master_url(settings: Settings) -> str:
+    """The URL to attach to; raise BoincError for one that no client takes."""
+    return canonical_url(settings.url + PATH)
+
+
+def scheduler_url(settings: Settings) -> str:
+    """Where clients report and ask for work."""
+    return f"{master_url(settings)}scheduler"
+
+
+def load(conn: Connection, settings: Settings) -> Project:
+    """Read what was made at setup; raise BoincError for an URL that no client can attach to."""
+    found: dict[str, str] = dict(conn.execute(SQL["settings"]).fetchall())
+    return Project(
+        settings.project_name,
+        master_url(settings),
+        Names(bytes.fromhex(found["boinc_names"])),
+        Chain.from_text(found["boinc_chain"]),
+        keys.load_private(settings.boinc_upload_key_path),
+    )

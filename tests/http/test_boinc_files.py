@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.boinc_captures import NAMES, captures
+from tests.factories import make_ended
+from tests.http.boinc_site import (
+    BUNDLED,
+    FIRST,
+    Site,
+    acks,
+    lend,
+    opened,
+)
+
+from gridbot_server import db
+from gridbot_server.boinc import keys, signing
+from gridbot_server.boinc.names import Lease, OutputName
+from gridbot_server.boinc.tags import Section
+from gridbot_server.files import Store
+from gridbot_server.settings import Settings
+
+
+@pytest.fixture
+def site(settings: Settings, conn: db.Connection) -> Iterator[Site]:
+    yield from opened(settings, conn)
+
+
+# ------------------------------------------------------------------------------------------ uploads
+
+TEXT = b"the answer is 42\n" * 1000
+
+
+def upload(site: Site, lease: Lease, data: bytes = TEXT, **changes: Any) -> str:
+    """Send a file from `offset` on, `come` bytes of it; the text of the answer."""
+    name = NAMES.output(OutputName(lease, 0))
+    most = changes.get("most", 100_000)
+    private = keys.load_private(site.settings.boinc_upload_key_path)
+    certificate = changes.get("certificate", signing.certificate(private, name, most))
+    offset, come = changes.get("offset", 0), changes.get("come", len(data))
+    md5 = changes.get("md5", hashlib.md5(data).hexdigest())
+    head = (
+        f"<data_server_request>\n<file_upload>\n<file_info>\n<name>{name}</name>\n"
+        f"<xml_signature>\n{certificate}</xml_signature>\n<max_nbytes>{most}</max_nbytes>\n"
+        f"</file_info>\n<nbytes>{len(data)}</nbytes>\n<md5_cksum>{md5}</md5_cksum>\n"
+        f"<offset>{offset}</offset>\n<data>\n"
+    )
+    body = head.encode() + data[offset : offset + come]
+    return site.post("file_upload_handler", body).text
+
+
+def arrived(site: Site, lease: Lease) -> int:
+    name = NAMES.output(OutputName(lease, 0))
+    body = f"<data_server_request>\n<get_file_size>{name}</get_file_size>\n</data_server_request>\n"
+    found = re.search(r"<file_size>(\d+)<", site.post("file_upload_handler", body.encode()).text)
+    assert found
+    return int(found[1])
+
+
+def status(answer: str) -> int:
+    found = re.search(r"<status>(-?\d+)</status>", answer)
+    assert found, answer
+    return int(found[1])
+
+
+def outputs(site: Site) -> list[Any]:
+    return site.rows("SELECT name, size, sha256 FROM output ORDER BY name")
+
+
+def test_an_upload_goes_on_where_it_broke_off(site: Site) -> None:
+    lease = lend(site)
+    assert arrived(site, lease) == 0
+    assert status(upload(site, lease, come=5000)) == 1
+    assert arrived(site, lease) == 5000
+    assert outputs(site) == []
+    assert status(upload(site, lease, offset=5000)) == 0
+    assert arrived(site, lease) == len(TEXT)
+    assert outputs(site) == [("stdout", len(TEXT), hashlib.sha256(TEXT).digest())]
+    assert status(upload(site, lease)) == 0
+
+
+def test_an_upload_may_begin_anew_below_what_arrived(site: Site) -> None:
+    lease = lend(site)
+    upload(site, lease, come=5000)
+    assert status(upload(site, lease, offset=1000)) == 0
+    assert outputs(site) == [("stdout", len(TEXT), hashlib.sha256(TEXT).digest())]
+
+
+def test_an_upload_cannot_begin_beyond_what_arrived(site: Site) -> None:
+    lease = lend(site)
+    answer = upload(site, lease, offset=1000)
+    assert status(answer) == 1
+    assert "0 bytes are here, not 1000" in answer
+
+
+def test_damaged_bytes_are_asked_for_again_from_the_start(site: Site) -> None:
+    lease = lend(site)
+    assert status(upload(site, lease, md5="0" * 32)) == 1
+    assert arrived(site, lease) == 0
+    assert status(upload(site, lease)) == 0
+
+
+@pytest.mark.parametrize("certificate", ["", "0" * 256])
+def test_an_upload_without_our_certificate_is_refused(site: Site, certificate: str) -> None:
+    answer = upload(site, lend(site), certificate=certificate)
+    assert status(answer) == -1
+    assert "its certificate is not ours" in answer
+    assert outputs(site) == []
+
+
+def test_a_file_over_its_limit_is_refused(site: Site) -> None:
+    answer = upload(site, lend(site), most=100)
+    assert status(answer) == -1
+    assert f"has {len(TEXT)} bytes, at most 100" in answer
+
+
+def test_outputs_of_a_cancelled_bot_are_not_wanted(site: Site) -> None:
+    lease = lend(site)
+    site.conn.execute("UPDATE bot SET state = 'cancelled'")
+    assert status(upload(site, lease)) == -1
+
+
+def test_another_file_after_success_is_refused(site: Site) -> None:
+    lease = lend(site)
+    assert status(upload(site, lease)) == 0
+    site.conn.execute("DELETE FROM lease")
+    make_ended(site.conn, lease.replica, lease.client)
+    assert status(upload(site, lease)) == 0
+    answer = upload(site, lease, data=b"another")
+    assert status(answer) == -1
+    assert outputs(site) == [("stdout", len(TEXT), hashlib.sha256(TEXT).digest())]
+
+
+def bundle(**members: bytes) -> bytes:
+    lines = (f"{len(data)} {name}\n".encode() + data for name, data in members.items())
+    return b"gridbot-outputs 1\n" + b"".join(lines)
+
+
+def test_several_outputs_come_in_one_file(site: Site) -> None:
+    lease = lend(site, BUNDLED)
+    large = bytes(range(256)) * 100
+    assert status(upload(site, lease, bundle(out=large, stdout=b"hello"))) == 0
+    assert outputs(site) == [
+        ("out", len(large), hashlib.sha256(large).digest()),
+        ("stdout", 5, hashlib.sha256(b"hello").digest()),
+    ]
+    store = Store(site.settings.files, site.settings.uploads)
+    assert store.path(hashlib.sha256(large).hexdigest()).read_bytes() == large
+
+
+@pytest.mark.parametrize("data", [b"no bundle", bundle(other=b"x"), bundle(stdout=b"x")[:-1]])
+def test_a_file_that_is_no_bundle_of_the_outputs_is_refused(site: Site, data: bytes) -> None:
+    assert status(upload(site, lend(site, BUNDLED), data)) == -1
+    assert outputs(site) == []
+
+
+# ------------------------------------------------------------------------------------------ reports
+
+
+def report(site: Site, lease: Lease, files: str = "") -> Section:
+    name = NAMES.replica(lease)
+    told = (
+        f"<result>\n<name>{name}</name>\n<state>5</state>\n<exit_status>0</exit_status>\n{files}"
+        "</result>\n"
+    )
+    body = captures()[FIRST].replace(b"<other_results>", told.encode() + b"<other_results>")
+    return site.ask(body=body)
+
+
+def info(lease: Lease, data: bytes) -> str:
+    name, md5 = NAMES.output(OutputName(lease, 0)), hashlib.md5(data).hexdigest()
+    return (
+        f"<file_info>\n<name>{name}</name>\n<nbytes>{len(data)}</nbytes>\n"
+        f"<md5_cksum>{md5}</md5_cksum>\n</file_info>\n"
+    )
+
+
+def ended(site: Site) -> list[Any]:
+    return site.rows("SELECT how, reason FROM ended")
+
+
+def test_a_success_counts_with_its_upload(site: Site) -> None:
+    lease = lend(site)
+    upload(site, lease)
+    assert acks(report(site, lease, info(lease, TEXT))) == [NAMES.replica(lease)]
+    assert ended(site) == [("success", "")]
+
+
+def test_point_14_a_success_whose_upload_is_missing_is_an_error(site: Site) -> None:
+    lease = lend(site)
+    assert acks(report(site, lease, info(lease, TEXT))) == [NAMES.replica(lease)]
+    assert ended(site) == [("error", "missing_output")]
+
+
+def test_point_16_a_repeated_report_is_acknowledged_and_changes_nothing(site: Site) -> None:
+    lease = lend(site)
+    upload(site, lease)
+    report(site, lease, info(lease, TEXT))
+    assert acks(report(site, lease)) == [NAMES.replica(lease)]
+    assert ended(site) == [("success", "")]
+
+
+def test_another_clients_replica_cannot_be_reported(site: Site) -> None:
+    lease = lend(site)
+    stranger = Lease(lease.replica, lease.client + 1)
+    assert acks(report(site, stranger)) == [NAMES.replica(stranger)]
+    assert ended(site) == []

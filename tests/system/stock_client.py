@@ -1,0 +1,121 @@
+"""Debian's own BOINC client, unmodified, in a data directory of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.system.deployment import Deployment, eventually, free_port
+
+_OPTIONS = """<cc_config>
+<log_flags>
+<sched_op_debug>1</sched_op_debug>
+<unparsed_xml>1</unparsed_xml>
+</log_flags>
+<options>
+<ncpus>{cpus}</ncpus>
+<report_results_immediately>1</report_results_immediately>
+<dont_contact_ref_site>1</dont_contact_ref_site>
+<max_file_xfers_per_project>8</max_file_xfers_per_project>
+<start_delay>0</start_delay>
+</options>
+</cc_config>
+"""
+_PREFERENCES = """<global_preferences>
+<run_if_user_active>1</run_if_user_active>
+<run_on_batteries>1</run_on_batteries>
+<suspend_cpu_usage>0</suspend_cpu_usage>
+<max_ncpus_pct>100</max_ncpus_pct>
+<disk_min_free_gb>0.1</disk_min_free_gb>
+<work_buf_min_days>0.001</work_buf_min_days>
+<work_buf_additional_days>0.001</work_buf_additional_days>
+</global_preferences>
+"""
+# No benchmarks, which take half a minute, and no waiting for other projects' sake.
+_FLAGS = (
+    *("--allow_multiple_clients", "--no_gpus", "--skip_cpu_benchmarks", "--no_info_fetch"),
+    *("--insecure", "--sched_retry_delay_min", "3", "--sched_retry_delay_max", "6"),
+    *("--pers_retry_delay_min", "3", "--pers_retry_delay_max", "6"),
+)
+needs_boinc = pytest.mark.skipif(
+    shutil.which("boinc") is None, reason="no BOINC client here: apt-get install boinc-client"
+)
+
+
+@dataclass(frozen=True)
+class StockClient:
+    """One that runs, and what it wrote."""
+
+    folder: Path
+    port: int
+    url: str
+
+    @property
+    def log(self) -> str:
+        """All that it said."""
+        return (self.folder / "log").read_text(errors="replace")
+
+    def command(self, *arguments: str) -> str:
+        """Let boinccmd tell the client something; empty if it does not do it."""
+        password = (self.folder / "gui_rpc_auth.cfg").read_text().strip()
+        where = ("--host", f"127.0.0.1:{self.port}", "--passwd", password)
+        done = subprocess.run(
+            ["boinccmd", *where, *arguments], capture_output=True, text=True, timeout=60
+        )
+        return done.stdout if done.returncode == 0 else ""
+
+    def listens(self) -> None:
+        """Wait until it takes commands."""
+        eventually((self.folder / "gui_rpc_auth.cfg").exists, what="the client's password")
+        eventually(lambda: self.command("--get_project_status"), what="the client's port")
+
+    def attach(self, key: str) -> None:
+        """Attach it to the server."""
+        self.command("--project_attach", self.url, key)
+
+    def update(self) -> None:
+        """Let it ask the server now."""
+        self.command("--project", self.url, "update")
+
+
+@contextmanager
+def stock_client(
+    server: Deployment, key: str | None = None, cpus: int = 8
+) -> Iterator[StockClient]:
+    """Let a client attach to the server with a key, and end it with all that it runs."""
+    port = free_port()
+    made = StockClient(server.folder / f"boinc-{port}", port, f"{server.url}/boinc/")
+    made.folder.mkdir()
+    (made.folder / "cc_config.xml").write_text(_OPTIONS.format(cpus=cpus))
+    (made.folder / "global_prefs_override.xml").write_text(_PREFERENCES)
+    where = ("--dir", str(made.folder), "--gui_rpc_port", str(port))
+    attach = ("--attach_project", made.url, key) if key else ()
+    with (made.folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            ["boinc", *where, *_FLAGS, *attach],
+            env={**os.environ, "TZ": "UTC"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+    try:
+        yield made
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+    process.kill()
+    process.wait()
+    for child in below:
+        if child.is_running():
+            child.kill()
