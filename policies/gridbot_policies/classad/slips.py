@@ -24,7 +24,6 @@ _HERE = tuple(
         (r"[\u2010-\u2015\u2212]", "write - for the dash"),
         (r"[\u00d7\u2264\u2265\u2260]", "operators are * / <= >= == !="),
         (r"!\s+=", "write != without a space"),
-        (r";\s*\Z", "one expression by itself ends without ;"),
         (r",\s*[a-z_]\w*\s*=(?![=?!])", "write ; between definitions"),
         (r":(?!=)", "attributes are written [name = value]"),
         (r"#", "comments begin with //"),
@@ -52,6 +51,8 @@ _BEFORE = tuple(
     )
 )
 
+_DEFINES = re.compile(r"\s*(\[|[\w']+\s*=[^=?!])")
+
 
 def advice_at(text: str, offset: int) -> str:
     """Return what to write instead of what stands at `offset`; "" if nobody can tell."""
@@ -63,6 +64,8 @@ def advice_at(text: str, offset: int) -> str:
     for pattern, advice in _HERE:
         if found := pattern.match(here):
             return advice.format(found[0])
+    if re.match(r";\s*\Z", here) and not _DEFINES.match(text):
+        return "one expression by itself ends without ;"
     if re.search(r",\s*\Z", before[:-1]) and here[:1] in ("", ")", "}", "]"):
         return "leave out the last ,"
     return ""
