@@ -61,6 +61,7 @@ def attributes(
         "ClientVersion": _version(),
         "CpuModel": _cpu_model()[:200],
         "IsPilot": is_pilot,
+        "IsBoinc": False,
         "IsDedicated": False,
         **({"Requirements": policy.text} if policy else {}),
     }

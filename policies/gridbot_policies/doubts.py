@@ -36,9 +36,10 @@ _FOUND_BARE = (*_ADS, *SPECIAL, *DEFAULTS, *JOB_ATTRIBUTES, *BOT_ATTRIBUTES)
 
 _TEXTS = frozenset((
     "name", "owner", "opsys", "arch", "platform", "grid", "clientversion", "cpumodel",
-    "requirements",
+    "requirements", "platforms", "venue", "cpuvendor", "cpufeatures", "opsysname", "opsysversion",
+    "product", "virtualbox", "docker", "gpumodel", "gpudriver", "gpuopencl",
 ))  # fmt: skip
-_TRUTHS = frozenset(("ispilot", "isdedicated", "onbattery", "signed", "tail"))
+_TRUTHS = frozenset(("ispilot", "isdedicated", "isboinc", "haswsl", "onbattery", "signed", "tail"))
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "is", "isnt")
 # Functions whose first argument is a pattern: the place of their options.
 _PATTERNS = {
