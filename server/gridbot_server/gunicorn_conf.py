@@ -28,5 +28,6 @@ control_socket_disable = True  # it would lie in the user's home, one for all se
 
 def worker_exit(_server: Any, worker: Any) -> None:
     """Finish the requests for work that a worker has taken, give its connections back."""
-    if worker.wsgi is not None:
-        worker.wsgi.extensions["gridbot"].close()
+    app = getattr(worker, "wsgi", None)  # none where the application did not start
+    if app is not None:
+        app.extensions["gridbot"].close()

@@ -209,3 +209,11 @@ def test_a_stock_client_needs_the_resources_all_the_same() -> None:
     large = bot(1, stock_platforms=("linux-x86_64",), resources=Resources(memory_mb=5000))
     choice = choose(host(attributes=STOCK), [large], QUEUE)
     assert choice.refusals == {"needs 5000 MB memory": 1}
+
+
+@pytest.mark.parametrize("concurrency", ["0", "0.5", "Host.Nothing", "-3"])
+def test_a_bot_that_a_host_may_not_hold_does_not_keep_others_away(concurrency: str) -> None:
+    candidates = [bot(1, f"Rank = 9; Concurrency = {concurrency}"), bot(2, "Concurrency = 2")]
+    choice = choose(host(), candidates, QUEUE)
+    assert [take.bot for take in choice.takes] == [2]
+    assert choice.refusals == {"Concurrency": 1}

@@ -138,6 +138,9 @@ def choose(
     room, limit = host.want, None
     for offer in offers:
         concurrency = offer.candidate.policies.concurrency(offer.ads)
+        if concurrency < 1:  # nothing of this BOT, which is no reason to give nothing of others
+            choice.refuse("Concurrency")
+            continue
         limit = concurrency if limit is None else min(limit, concurrency)
         count = min(limit - host.running - (host.want - room), room)
         if count <= 0:
