@@ -11,13 +11,14 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-from . import generator, ours
+from . import compiled, generator, ours
 from .cases import Case, Texts, asks_the_clock
 from .classes import Disagreement, class_of
 from .library import Library
 from .shrink import shrunk
 from .values import same
 
+COMPILED = "compiled"  # the mode without the library: compiled policies beside the walker
 SLOW_SECONDS = 1.0  # no case may take us as long
 
 
@@ -61,8 +62,20 @@ def run(block: Block) -> Outcome:
     outcome = Outcome(len(block.numbers))
     for place, mode in enumerate(block.modes):
         numbers = [n for n in block.numbers if n % len(block.modes) == place]
-        _run(block.seed, numbers, mode, outcome)
+        compare = _run_compiled if mode == COMPILED else _run
+        compare(block.seed, numbers, mode, outcome)
     return outcome
+
+
+def _run_compiled(seed: int, numbers: Sequence[int], mode: str, outcome: Outcome) -> None:
+    for number in numbers:
+        case = generator.case(seed, number, mode)
+        both = compiled.answers(case.texts)
+        outcome.types[both[1]["type"] if both else "walked"] += 1
+        if both and not same(*both):
+            least, found = shrunk(case, both, lambda less: compiled.disagreement(less.texts))
+            name = words_of(Disagreement(least.texts, mode, *found))
+            outcome.findings.append(Finding(name, False, case.seed, mode, least.texts, *found))
 
 
 def _run(seed: int, numbers: Sequence[int], mode: str, outcome: Outcome) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from gridbot_policies.classad import ParseError, nodes, parse, unparse
 
-from . import ours, variants
+from . import calls, ours, variants
 from .cases import Texts
 from .ours import Variant
 from .values import same
@@ -48,8 +48,10 @@ def _library_says(kind: str) -> Callable[[Disagreement], bool]:
     return lambda found: found.theirs["type"] == kind
 
 
-def _agrees_with(variant: Variant) -> Callable[[Disagreement], bool]:
-    return lambda found: same(ours.answer(found.texts, found.mode, variant), found.theirs)
+def _agrees_with(*variants: Variant) -> Callable[[Disagreement], bool]:
+    return lambda found: any(
+        same(ours.answer(found.texts, found.mode, variant), found.theirs) for variant in variants
+    )
 
 
 def _agrees_but_for_bytes(found: Disagreement) -> bool:
@@ -86,9 +88,29 @@ def _pattern_refused(found: Disagreement) -> bool:
     return False
 
 
+_CALENDAR = ("splittime", "formattime", "string", "strcat")
+_LAST_DAY_SECONDS = 2**31 * 86_400  # C's int does not count further
+
+
+def _has_no_day(found: Disagreement) -> bool:
+    """Tell whether a time is asked for its parts that is too far away for C to have them."""
+    for call in _calls(found):
+        name = call.function.lower()
+        if call.arguments and (name in _CALENDAR or name.startswith("get")):
+            value = _value(found, call.arguments[0])
+            seconds = value["value"] if value["type"] == "int" else value.get("secs", 0)
+            if abs(seconds) >= _LAST_DAY_SECONDS:
+                return True
+    return False
+
+
 def _kind(found: Disagreement, node: nodes.Node) -> str:
+    return str(_value(found, node)["type"])
+
+
+def _value(found: Disagreement, node: nodes.Node) -> dict[str, Any]:
     my, target, _ = found.texts
-    return str(ours.answer((my, target, unparse(node)), found.mode)["type"])
+    return ours.answer((my, target, unparse(node)), found.mode)
 
 
 def _calls(found: Disagreement) -> Iterator[nodes.Call]:
@@ -127,8 +149,9 @@ CLASSES = (
     ),
     Class(
         "detached",
-        'ad["name"] is a copy without the scopes around it, here the same as ad.name',
-        _agrees_with(variants.DETACHED),
+        'ad["name"], or an ad in list.name, is a copy without the scopes around it,'
+        " here the same as ad.name",
+        _agrees_with(variants.DETACHED, variants.DETACHED_ITEMS),
     ),
     Class(
         "freed",
@@ -147,13 +170,32 @@ CLASSES = (
     ),
     Class(
         "lost",
-        "unresolved(missing) in a match makes the names after it undefined",
-        _agrees_with(variants.LOST),
+        "after unresolved(name), evalInEachContext(name, …) and countMatches(name, …) the other"
+        " names are sought where the search for that one ended",
+        _agrees_with(calls.LOST),
+    ),
+    Class(
+        "failing",
+        "a call that fails the whole evaluation does so where no value is asked of it,"
+        " or is an error value, as the part of a list",
+        _agrees_with(*calls.FAILING),
+    ),
+    Class(
+        "spans",
+        "whole seconds of spans beyond 2^31 s are the smallest 32-bit integer there",
+        _agrees_with(calls.SPANS),
+    ),
+    Class("years", "years beyond 9999, which are errors here", _agrees_with(calls.YEARS)),
+    Class(
+        "no day",
+        "the parts of a time whose day does not fit 32 bits are whatever was in memory there",
+        _has_no_day,
+        smallest_only=True,
     ),
     Class(
         "endless",
         "a list that is selected from inside itself is undefined there, here too deep",
-        _agrees_with(variants.ENDLESS),
+        _agrees_with(variants.ENDLESS, calls.PARTS),
     ),
     Class("dots", "..5 is the real 0.0, here refused", _agrees_without_dots),
     Class(

@@ -53,6 +53,11 @@ def answer(texts: Texts, mode: str, variant: Variant | None = None) -> dict[str,
         return {"type": "exception", "value": f"{type(error).__name__}: {error}"}
 
 
+def tagged(value: Value, scope: Record | None) -> dict[str, Any]:
+    """Return the tagged form of a value that was found amid `scope`."""
+    return _Side(scope, strict=False, variant=None).tagged(nodes.Constant(value), LEVELS)
+
+
 def _as_it_is(node: nodes.Node) -> nodes.Node:
     return node
 

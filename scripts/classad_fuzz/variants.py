@@ -27,9 +27,11 @@ def _literal_span(run: Evaluation, node: nodes.Constant, scope: Record | None, d
     return HANDLERS[nodes.Constant](run, _real(node), scope, depth)
 
 
-def _spans_in_lists(run: Evaluation, node: nodes.Call, scope: Record | None, depth: int) -> Value:
-    """The lists that functions make hold literals."""
-    value = HANDLERS[nodes.Call](run, node, scope, depth)
+def _spans_in_lists(
+    run: Evaluation, node: nodes.Call | nodes.Selection, scope: Record | None, depth: int
+) -> Value:
+    """The lists that are made, by functions and of `list.name`, hold literals."""
+    value = HANDLERS[type(node)](run, node, scope, depth)
     if not isinstance(value, ListValue):
         return value
     items = tuple(item.seconds if isinstance(item, RelTime) else item for item in value.items)
@@ -89,6 +91,20 @@ def _list_identity(operator: str, left: Value, right: Value) -> Value | None:
     return {"=?=": False, "is": False, "=!=": True, "isnt": True}.get(operator)
 
 
+def _among_lists(run: Evaluation, node: nodes.Call, scope: Record | None, depth: int) -> Value:
+    """The same where each element is compared: a list is like a value of another type."""
+    if fold(node.function) not in ("anycompare", "allcompare") or len(node.arguments) != 3:
+        return HANDLERS[nodes.Call](run, node, scope, depth)
+    operator, values, value = (
+        run.handlers[type(each)](run, each, scope, depth - 1) for each in node.arguments
+    )
+    if isinstance(values, ListValue) and isinstance(value, ListValue):
+        items = run.elements(values, scope, depth - 2)
+        values = ListValue(tuple("" if isinstance(i, ListValue) else i for i in items), None)
+    arguments = tuple(map(nodes.Constant, (operator, values, value)))
+    return HANDLERS[nodes.Call](run, replace(node, arguments=arguments), scope, depth)
+
+
 def _rootless(run: Evaluation, node: nodes.Absolute, scope: Record | None, depth: int) -> Value:
     """Without any ad, `.name` makes some evaluations fail, and is undefined in others."""
     return UNDEFINED if run.start is None else HANDLERS[type(node)](run, node, scope, depth)
@@ -102,26 +118,6 @@ def _root(run: Evaluation, node: nodes.Attribute, scope: Record | None, depth: i
     return HANDLERS[nodes.Attribute](run, node, scope, depth)
 
 
-class _Losing(Evaluation):
-    """An evaluation that forgets in which ad it is."""
-
-    __slots__ = ("lost",)
-    lost: Record | None
-
-
-def _losing_call(run: Evaluation, node: nodes.Call, scope: Record | None, depth: int) -> Value:
-    """After `unresolved` of a missing name in a match, no name is found any more."""
-    value = HANDLERS[nodes.Call](run, node, scope, depth)
-    if value is UNDEFINED and fold(node.function) == "unresolved" and isinstance(run, _Losing):
-        run.lost = scope
-    return value
-
-
-def _lost_name(run: Evaluation, node: nodes.Attribute, scope: Record | None, depth: int) -> Value:
-    is_lost = isinstance(run, _Losing) and getattr(run, "lost", None) is scope is not None
-    return UNDEFINED if is_lost else HANDLERS[nodes.Attribute](run, node, scope, depth)
-
-
 def _detached(run: Evaluation, node: nodes.Subscript, scope: Record | None, depth: int) -> Value:
     """`ad["name"]`: an ad or a list that is a copy, with nothing around it."""
     value = HANDLERS[nodes.Subscript](run, node, scope, depth)
@@ -131,6 +127,15 @@ def _detached(run: Evaluation, node: nodes.Subscript, scope: Record | None, dept
         if isinstance(value, ListValue):
             return ListValue(value.items, None)
     return value
+
+
+def _selected(run: Evaluation, node: nodes.Selection, scope: Record | None, depth: int) -> Value:
+    """The ads in a list that was selected are copies as well."""
+    value = HANDLERS[nodes.Selection](run, node, scope, depth)
+    if not isinstance(value, ListValue) or value.scope is not None:
+        return value
+    items = (Record(i.attributes, i.names) if isinstance(i, Record) else i for i in value.items)
+    return ListValue(tuple(items), None)
 
 
 class _Freed(Record):
@@ -162,8 +167,9 @@ def _is_by_name(run: Evaluation, node: nodes.Subscript, scope: Record | None, de
 class _Selecting(Evaluation):
     """An evaluation that knows from which lists it is selecting."""
 
-    __slots__ = ("lists",)
+    __slots__ = ("is_endless", "lists")
     lists: set[int]
+    is_endless: bool
 
 
 def _endless(run: Evaluation, node: nodes.Selection, scope: Record | None, depth: int) -> Value:
@@ -173,6 +179,7 @@ def _endless(run: Evaluation, node: nodes.Selection, scope: Record | None, depth
     base = run.handlers[type(node.base)](run, node.base, scope, depth - 1)
     mark = id(base.items) if isinstance(base, ListValue) else 0
     if mark in lists:
+        run.is_endless = True
         return UNDEFINED
     if mark:
         lists.add(mark)
@@ -182,27 +189,49 @@ def _endless(run: Evaluation, node: nodes.Selection, scope: Record | None, depth
     return value
 
 
+def _asking(run: Evaluation, node: nodes.Call, scope: Record | None, depth: int) -> Value:
+    """A name in such a list is unknown to `unresolved`."""
+    assert isinstance(run, _Selecting)
+    name = node.arguments[0] if node.arguments else None
+    if fold(node.function) == "unresolved" and isinstance(name, nodes.Selection):
+        run.is_endless = False
+        _endless(run, name, scope, depth)
+        if run.is_endless:
+            return UNDEFINED
+    return HANDLERS[nodes.Call](run, node, scope, depth)
+
+
 # More than the expression of any policy needs.
 GENEROUS = Variant(Limits(steps=10_000_000, depth=400, text=10**7, items=10**6), HANDLERS)
 LITERAL_SPAN = Variant(
     DEFAULT_LIMITS,
-    MappingProxyType({**HANDLERS, nodes.Constant: _literal_span, nodes.Call: _spans_in_lists}),
+    MappingProxyType(
+        {
+            **HANDLERS,
+            nodes.Constant: _literal_span,
+            nodes.Call: _spans_in_lists,
+            nodes.Selection: _spans_in_lists,
+        }
+    ),
     rewrite=_without_spans,
 )
 SHIFT = _with(nodes.Binary, _binary(_shift))
-LIST_IDENTITY = _with(nodes.Binary, _binary(_list_identity))
+LIST_IDENTITY = Variant(
+    DEFAULT_LIMITS,
+    MappingProxyType({**HANDLERS, nodes.Binary: _binary(_list_identity), nodes.Call: _among_lists}),
+)
 NO_AD = Variant(
     DEFAULT_LIMITS,
     MappingProxyType({**HANDLERS, nodes.Absolute: _rootless, nodes.Attribute: _root}),
 )
 DETACHED = _with(nodes.Subscript, _detached)
+DETACHED_ITEMS = _with(nodes.Selection, _selected)
 FREED = Variant(
     DEFAULT_LIMITS,
     MappingProxyType({**HANDLERS, nodes.Subscript: _freeing, nodes.Selection: _freed}),
 )
-ENDLESS = replace(_with(nodes.Selection, _endless), evaluation=_Selecting)
-LOST = Variant(
+ENDLESS = Variant(
     DEFAULT_LIMITS,
-    MappingProxyType({**HANDLERS, nodes.Call: _losing_call, nodes.Attribute: _lost_name}),
-    evaluation=_Losing,
+    MappingProxyType({**HANDLERS, nodes.Selection: _endless, nodes.Call: _asking}),
+    evaluation=_Selecting,
 )

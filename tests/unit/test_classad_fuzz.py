@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from scripts.classad_fuzz import generator, library, ours, signatures
-from scripts.classad_fuzz.blocks import Block, run, words_of
+from scripts.classad_fuzz import compiled, generator, library, ours, signatures
+from scripts.classad_fuzz.blocks import COMPILED, Block, run, words_of
 from scripts.classad_fuzz.cases import Case, Texts
 from scripts.classad_fuzz.classes import Disagreement, class_of
 from scripts.classad_fuzz.library import Library
@@ -194,12 +194,24 @@ def test_values_are_compared_in_depth(one: Any, other: Any, expected: bool) -> N
         ("{.a}[0]", {"type": "undefined"}, "no ad"),
         ('[n = [a = 1]]["n"].a', {"type": "undefined"}, "freed"),
         ("..5", {"type": "real", "value": "0.0"}, "dots"),
+        ("[l = {l.a}].l[0]", {"type": "undefined"}, "endless"),
+        ("int(relTime(3e9))", {"type": "int", "value": -(2**31)}, "spans"),
+        ("string(relTime(3e9))", {"type": "string", "value": "--24855+-3:-14:-8"}, "spans"),
+        ('getYear(absTime("99999999"))', {"type": "int", "value": 10007}, "years"),
+        ("splitTime(9223372036854775807)", {"type": "classad", "value": {}}, "no day"),
+        ("isError({absTime(5, -1)}[0])", {"type": "bool", "value": True}, "failing"),
+        ('isError("a" && random(0))', {"type": "error"}, "failing"),
+        ("isUndefined(strcat(undefined, random(0)))", {"type": "bool", "value": True}, "failing"),
         ('regexp("(a)\\\\1", "aa")', {"type": "bool", "value": True}, "pattern"),
         ('"\\377"', {"type": "not_utf8"}, "bytes"),
         ("1", {"type": "crash"}, "library crash"),
         ("60 >> 2", {"type": "int", "value": 14}, None),
         ("relTime(60)", {"type": "real", "value": "60.0"}, None),
         ('regexp("a", "b")', {"type": "bool", "value": True}, None),
+        ("int(relTime(3))", {"type": "int", "value": -(2**31)}, None),
+        ('getYear(absTime("99999999"))', {"type": "int", "value": 10008}, None),
+        ("splitTime(0)", {"type": "classad", "value": {}}, None),
+        ("isError(random(0))", {"type": "bool", "value": True}, None),
         ("{1} is 1", {"type": "bool", "value": True}, None),
     ],
 )
@@ -254,6 +266,21 @@ def test_kinds_of_disagreement_are_named_by_functions_or_else_by_operators() -> 
 
     assert named('size(toLower("x") + 1)') == "functions size tolower: int for error"
     assert named('a["b c"] + 12') == "language + [ ]: int for error"
+
+
+# ------------------------------------------------------------------------ compiled policies
+
+
+def test_compiled_policies_give_what_the_walker_gives() -> None:
+    outcome = run(Block(20_260_102, range(300), (COMPILED,)))
+
+    assert outcome.findings == []
+    assert outcome.types.total() - outcome.types["walked"] > 60  # were settled by code
+
+
+def test_a_policy_that_the_walker_must_evaluate_is_not_compared() -> None:
+    assert compiled.answers(("[a = 1]", "[b = 2]", "[c = 1].c")) is None
+    assert compiled.answers(("[a = 1]", "[b = 2]", "a + TARGET.b")) is not None
 
 
 # ------------------------------------------------------------------------------ the library

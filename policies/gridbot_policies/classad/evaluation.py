@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from gridbot_policies.classad import nodes
 from gridbot_policies.classad.nodes import Node
@@ -30,7 +30,8 @@ CLIENT_LIMITS = Limits(steps=1_000, depth=100, text=4_096, items=1_000)
 
 
 class Failure(Exception):
-    """The evaluation as a whole has no value: its budget is used up, or it needs an ad.
+    """The evaluation as a whole has no value: its budget is used up, it needs an ad, or a
+    function gave it up.
 
     A signal inside the evaluator; callers get an error value.
     """
@@ -168,15 +169,19 @@ class RunningCall:
         """Return the value that `node` has in another ad."""
         return self.run.handlers[type(node)](self.run, node, scope, self.depth)
 
-    def elements(self, values: ListValue) -> Iterator[Value]:
-        """Yield the values of a list's elements."""
-        for value in self.run.elements(values, self.scope, self.depth - 2):
+    def elements(self, values: ListValue, scope: Record | None = None) -> Iterator[Value]:
+        """Yield the values of a list's elements, with `scope` or else the current ad around."""
+        for value in self.run.elements(values, scope or self.scope, self.depth - 2):
             self.run.spend(1)
             yield value
 
     def spend(self, steps: int) -> None:
         """Count work."""
         self.run.spend(steps)
+
+    def fail(self) -> NoReturn:
+        """Make an error of the evaluation as a whole."""
+        raise Failure
 
     def text(self, pieces: Iterable[str]) -> str:
         """Join the pieces."""

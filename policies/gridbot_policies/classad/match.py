@@ -27,12 +27,13 @@ _REQUIREMENTS, _RANK = Attribute("Requirements"), Attribute("Rank")
 
 def match_scope(mine: Record, target: Record) -> Record:
     """Return `mine` as a scope in which TARGET is `target`, and MY is `mine`."""
-    held: dict[str, Node | Value] = dict(_MATCH.attributes)
-    match = Record(held, (*_MATCH.names, "lCtx", "rCtx", "LEFT", "RIGHT"))
+    held: dict[str, Node | Value] = {}
+    match = Record(held, ("lCtx", "LEFT", "rCtx", "RIGHT", *_MATCH.names))
     held["lctx"] = left_context = _LEFT.within(match)
-    held["rctx"] = right_context = _RIGHT.within(match)
     held["left"] = left = mine.within(left_context)
+    held["rctx"] = right_context = _RIGHT.within(match)
     held["right"] = right = target.within(right_context)
+    held.update(_MATCH.attributes)
     left.other, right.other = right, left
     return left
 

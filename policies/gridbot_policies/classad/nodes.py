@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gridbot_policies.classad.values import Value
@@ -122,6 +122,21 @@ class RecordNode(Node):
     """`[ definitions ]`, as written: a name may occur twice (the last one counts)."""
 
     definitions: tuple[Definition, ...]
+
+
+def rebuilt(node: Node, change: Callable[[Node], Node | None]) -> Node:
+    """Return the tree with other parts in it: those that `change` gives, where it gives any."""
+    other = change(node)
+    if other is not None:
+        return other
+    changed: dict[str, Any] = {}
+    for field in fields(node):
+        part = getattr(node, field.name)
+        if isinstance(part, Node):
+            changed[field.name] = rebuilt(part, change)
+        elif isinstance(part, tuple):
+            changed[field.name] = tuple(rebuilt(each, change) for each in part)
+    return replace(node, **changed)
 
 
 def walk(node: Node) -> Iterator[Node]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from gridbot_policies.classad import operators
 from gridbot_policies.classad.evaluate import DEFAULT_LIMITS
@@ -115,7 +115,11 @@ class Meter:
         """Leave it to the walker, too."""
         raise Unsettled
 
-    def elements(self, values: ListValue) -> Iterator[Value]:
+    def fail(self) -> NoReturn:
+        """Leave it to the walker."""
+        raise Unsettled
+
+    def elements(self, values: ListValue, _scope: Record | None = None) -> Iterator[Value]:
         """Yield the values of a list's elements."""
         for item in values.items:
             self.spend(1)

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.operators import INT_MAX, INT_MIN
@@ -46,11 +46,14 @@ class Call(Protocol):
     def evaluate_in(self, node: Node, scope: Record) -> Value:
         """Return the value that `node` has with another ad as the current one."""
 
-    def elements(self, values: ListValue) -> Iterator[Value]:
-        """Yield the values of a list's elements."""
+    def elements(self, values: ListValue, scope: Record | None = None) -> Iterator[Value]:
+        """Yield the values of a list's elements, with `scope` or else the current ad around."""
 
     def spend(self, steps: int) -> None:
         """Count work beyond what evaluating and joining texts count by themselves."""
+
+    def fail(self) -> NoReturn:
+        """Make an error of the evaluation as a whole, whatever is around this call."""
 
     def text(self, pieces: Iterable[str]) -> str:
         """Join the pieces, which may be many and large."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from gridbot_policies.classad import nodes
 from gridbot_policies.classad.functions.call import (
     ANY_NUMBER,
     Call,
@@ -15,7 +14,13 @@ from gridbot_policies.classad.functions.call import (
     lazy,
     text_of,
 )
-from gridbot_policies.classad.functions.names import Name, expression_at, place_in_match, start_of
+from gridbot_policies.classad.functions.names import (
+    Name,
+    expression_at,
+    place_in_match,
+    rooted,
+    start_of,
+)
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.operators import binary, truth
 from gridbot_policies.classad.scopes import root_of
@@ -154,7 +159,8 @@ def _eval_in_each_context(call: Call, node: Node, ads: Node) -> Value:
     values = _list_in(call, ads, holder)
     if not isinstance(values, ListValue):
         return UNDEFINED if values is UNDEFINED else ERROR
-    return ListValue(tuple(_in_context(call, meant, ad) for ad in call.elements(values)), None)
+    each = call.elements(values, holder)
+    return ListValue(tuple(_in_context(call, meant, ad) for ad in each), None)
 
 
 @lazy(2)
@@ -163,15 +169,15 @@ def _count_matches(call: Call, node: Node, ads: Node) -> Value:
     values = _list_in(call, ads, holder)
     if not isinstance(values, ListValue):
         return 0 if values is UNDEFINED else ERROR
-    each = (_in_context(call, meant, ad) for ad in call.elements(values))
+    each = (_in_context(call, meant, ad) for ad in call.elements(values, holder))
     return sum(truth(value) is True for value in each)
 
 
 def _list_in(call: Call, ads: Node, holder: Record | None) -> Value:
-    # A list that stands there as such is not looked up.
-    if holder is None or isinstance(ads, nodes.ListNode):
+    # What is written there is of the current ad; only names are sought in the other one.
+    if holder is None:
         return call.evaluate(ads)
-    return call.evaluate_in(ads, holder)
+    return call.evaluate_in(rooted(call, ads, call.scope), holder)
 
 
 def _in_context(call: Call, node: Node, ad: Value) -> Value:
@@ -197,9 +203,11 @@ def _meant(call: Call, node: Node) -> tuple[Node, Record | None]:
     """
     start = start_of(call, node, call.scope) if isinstance(node, Name) else UNDEFINED
     if not isinstance(node, Name) or not isinstance(start, Record):
-        return node, None
+        return rooted(call, node, call.scope), None
     place = place_in_match(call, node, start)
-    return (node, root_of(start)) if place is None else (expression_at(place), place[0])
+    if place is None:
+        return rooted(call, node, call.scope), root_of(start)
+    return rooted(call, expression_at(place), place[0]), place[0]
 
 
 TABLE = {

@@ -6,7 +6,7 @@ from gridbot_policies.classad import nodes
 from gridbot_policies.classad.functions.call import Call
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.scopes import root_of
-from gridbot_policies.classad.values import UNDEFINED, Record, Value, fold
+from gridbot_policies.classad.values import UNDEFINED, ListValue, Record, Value, fold
 
 Name = nodes.Attribute | nodes.Selection | nodes.Absolute
 Place = tuple[Record, str]  # an ad, and the key of an attribute that it has
@@ -52,3 +52,27 @@ def expression_at(place: Place) -> Node:
     holder, key = place
     found = holder.attributes[key]
     return found if isinstance(found, Node) else nodes.Constant(found)
+
+
+def rooted(call: Call, node: Node, scope: Record | None) -> Node:
+    """Return the expression with the lists and ads that are written in it as those of `scope`.
+
+    The names in it may then be sought from another ad: what is written there stays where it is.
+    """
+    call.spend(1)
+    if not any(map(_is_written_out, nodes.walk(node))):
+        return node
+
+    def settled(part: Node) -> Node | None:
+        if isinstance(part, nodes.ListNode):
+            items = tuple(nodes.rebuilt(item, settled) for item in part.items)
+            return nodes.Constant(ListValue(items, scope))
+        if isinstance(part, nodes.RecordNode):
+            return nodes.Constant(call.evaluate_in(part, scope) if scope else call.evaluate(part))
+        return None
+
+    return nodes.rebuilt(node, settled)
+
+
+def _is_written_out(node: Node) -> bool:
+    return isinstance(node, nodes.ListNode | nodes.RecordNode)

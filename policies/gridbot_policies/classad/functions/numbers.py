@@ -83,10 +83,13 @@ def _quantize_among(call: Call, value: Value, steps: ListValue) -> Value:
 
 
 @eager(0, 1)
-def _random(_call: Call, largest: Value = 1.0) -> Value:
+def _random(call: Call, largest: Value = 1.0) -> Value:
     """Return undefined where HTCondor draws a number: here the same ads give the same value."""
-    number = isinstance(largest, int | float) and not isinstance(largest, bool)
-    return ERROR if not number or largest <= 0 else UNDEFINED  # type: ignore[operator]  # a number
+    if isinstance(largest, bool) or not isinstance(largest, int | float):
+        return ERROR
+    if largest <= 0:
+        call.fail()
+    return UNDEFINED
 
 
 def _numbers(call: Call, values: Value) -> list[int | float] | Absent:

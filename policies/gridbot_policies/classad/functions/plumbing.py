@@ -127,9 +127,12 @@ def _environment(call: Call, entries: Iterable[str]) -> Value:
     return _line(call, (_quoted(by_name[name]) for name in sorted(by_name)))
 
 
-@eager(1, 2)
-def _user_home(_call: Call, name: Value, default: Value = UNDEFINED) -> Value:
+@eager(0, ANY_NUMBER)
+def _user_home(call: Call, *values: Value) -> Value:
     """Return the default: nobody has a home here, where nothing outside the ads is looked at."""
+    if len(values) not in (1, 2):
+        call.fail()
+    name, default = (*values, UNDEFINED)[:2]
     if isinstance(default, str) and default:
         return default
     return UNDEFINED if isinstance(name, str) or name is UNDEFINED else ERROR

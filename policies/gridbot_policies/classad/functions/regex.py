@@ -101,9 +101,9 @@ class _Matcher:
         self._call.spend(1 + size // 16 + (len(data) * size >> 9))
         return found
 
-    def search(self, data: bytes, start: int = 0) -> list[Span] | None:
+    def search(self, data: bytes, start: int = 0, *, longest: bool = False) -> list[Span] | None:
         """Return where the first match and its groups are."""
-        program = self.program_for(data)
+        program = self.program_for(data, longest=longest)
         match = program.compiled.search(data, start)
         if match is None:
             return None
@@ -114,6 +114,16 @@ class _Matcher:
         end -= any(match.end(group) > match.start(group) for group in own)
         spans = [match.span(group) for group in (0, *program.translation.groups)]
         return [(min(begins, end), min(ends, end)) for begins, ends in spans]
+
+    def takes_something(self, data: bytes) -> bool:
+        """Tell whether there is a match that is not empty."""
+        place = 0
+        while place < len(data):
+            spans = self.search(data, place, longest=True)
+            if spans is None or spans[0][1] > spans[0][0]:
+                return spans is not None
+            place = spans[0][0] + 1
+        return False
 
     def refuse_longer(self, data: bytes, place: int) -> None:
         """Refuse if a match that is not empty begins where an empty one was.
@@ -179,24 +189,22 @@ def _string_list_regexp_member(
         return ERROR
     items = items_of(call, text, delimiters)
     try:
-        found = list(matches(call, pattern, options.lower(), items))
+        matcher = _Matcher(call, pattern, options.lower())
+        matcher.program_for(b"")
+        found = [matcher.search(bytes_of(item)) is not None for item in items]
     except (WrongPattern, InexpressiblePattern):
         return ERROR
-    return bool(found) if items else UNDEFINED
+    return any(found) if items else UNDEFINED
 
 
-def matches(call: Call, pattern: str, options: str, texts: Iterable[str]) -> Iterator[bytes]:
-    """Yield what the pattern matches first in each text, if anything, be it empty.
+def takes_something(call: Call, pattern: str, options: str, texts: Iterable[str]) -> bool:
+    """Tell whether the pattern matches a part of one of the texts that is not empty.
 
     Raises WrongPattern, InexpressiblePattern, also if there is no text.
     """
     matcher = _Matcher(call, pattern, options)
     matcher.program_for(b"")
-    for text in texts:
-        data = bytes_of(text)
-        spans = matcher.search(data)
-        if spans is not None:
-            yield data[slice(*spans[0])]
+    return any(matcher.takes_something(bytes_of(text)) for text in texts)
 
 
 def _replacing(fixed: str) -> Function:

@@ -185,18 +185,18 @@ _LIST_GAPS = ", \t\r\n"
 
 def _membership(ignoring_case: bool, subset: bool) -> Function:
     def apply(call: Call, items: Value, text: Value, delimiters: Value = _LIST_GAPS) -> Value:
-        given = ["" if value is UNDEFINED else value for value in (items, text, delimiters)]
+        gaps = _LIST_GAPS if delimiters is UNDEFINED else delimiters
+        given = ["" if value is UNDEFINED else value for value in (items, text)]
         texts = [value for value in given if isinstance(value, str)]
-        if len(texts) < 3:
+        if len(texts) < 2 or not isinstance(gaps, str):
             return ERROR
         if items is UNDEFINED and text is UNDEFINED:
             return UNDEFINED
-        if ignoring_case:
-            texts = [fold_text(value) for value in texts]
-        wanted = items_of(call, texts[0], texts[2]) if subset else [texts[0]]
+        wanted = items_of(call, texts[0], gaps) if subset else [texts[0]]
         if subset and not wanted and texts[0]:
             return False  # only "" itself is a subset of everything, not " "
-        return set(wanted) <= set(items_of(call, texts[1], texts[2]))
+        form = fold_text if ignoring_case else str
+        return set(map(form, wanted)) <= set(map(form, items_of(call, texts[1], gaps)))
 
     return Function(apply, 2, 3)
 

@@ -62,8 +62,10 @@ def _abs_time(call: Call, value: Value | None = None, offset: Value | None = Non
     if value is UNDEFINED or isinstance(value, str | AbsTime):
         return value  # only the parser reads texts
     seconds = _seconds(value)
-    if isinstance(seconds, Missing) or (zone == -1 and type(value) is int):
+    if isinstance(seconds, Missing):
         return ERROR
+    if zone == -1 and type(value) is int:
+        call.fail()
     return AbsTime(seconds, zone)
 
 

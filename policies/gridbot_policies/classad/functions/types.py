@@ -59,10 +59,11 @@ def _eval(call: Call, value: Value) -> Value:
 
 @lazy(1)
 def _unparse(call: Call, node: Node) -> Value:
-    if not isinstance(node, nodes.Attribute | nodes.Selection):
+    if not isinstance(node, nodes.Attribute | nodes.Selection | nodes.Absolute):
         return ERROR
     key = fold(node.name)
-    if isinstance(node, nodes.Selection) or call.scope is None or key not in call.scope.attributes:
+    is_own = isinstance(node, nodes.Attribute) and call.scope and key in call.scope.attributes
+    if call.scope is None or not is_own:
         return ""
     return call.text(pieces(call.scope.attributes[key], Spelling.PRETTY))
 
