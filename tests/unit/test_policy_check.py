@@ -191,9 +191,12 @@ _OWN = "".join(f"own{n} = 1;" for n in range(700))
 )
 def test_a_text_of_any_kind_is_looked_over_soon_and_in_few_words(text: str) -> None:
     policies = PolicySet.parse(text)
-    started = time.process_time()
-    found = warnings(policies)
-    assert time.process_time() - started < 0.3  # some 0.05 s where nothing else runs
+    spent = []
+    for _ in range(3):
+        started = time.process_time()
+        found = warnings(policies)
+        spent.append(time.process_time() - started)
+    assert min(spent) < 0.3  # some 0.05 s where nothing else runs
     assert len(found) <= 100
     assert max(map(len, found), default=0) < 400
 
