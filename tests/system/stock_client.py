@@ -64,7 +64,10 @@ class StockClient:
 
     def command(self, *arguments: str) -> str:
         """Let boinccmd tell the client something; empty if it does not do it."""
-        password = (self.folder / "gui_rpc_auth.cfg").read_text().strip()
+        try:  # the client writes it anew when it starts
+            password = (self.folder / "gui_rpc_auth.cfg").read_text().strip()
+        except FileNotFoundError:
+            return ""
         where = ("--host", f"127.0.0.1:{self.port}", "--passwd", password)
         done = subprocess.run(
             ["boinccmd", *where, *arguments], capture_output=True, text=True, timeout=60
@@ -82,6 +85,7 @@ class StockClient:
 
     def update(self) -> None:
         """Let it ask the server now."""
+        self.listens()
         self.command("--project", self.url, "update")
 
 
