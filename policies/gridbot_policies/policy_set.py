@@ -17,7 +17,7 @@ from gridbot_policies.classad.parser import parse_definitions
 from gridbot_policies.classad.values import fold
 from gridbot_policies.hints import closest, mentions_replicas
 
-MAX_TEXT_BYTES = 16_384
+MAX_POLICY_BYTES = 16_384
 MAX_CONCURRENCY = 10_000
 DEFAULT_DEADLINE_SECONDS = 86_400.0
 MIN_DEADLINE_SECONDS, MAX_DEADLINE_SECONDS = 1.0, 365 * 86_400.0
@@ -80,8 +80,10 @@ class PolicySet:
         defined twice or a text that is too long.
         """
         size = len(text.encode("utf-8", "surrogatepass"))
-        if size > MAX_TEXT_BYTES:
-            raise PolicyError(f"the policy has {size} bytes; at most {MAX_TEXT_BYTES} are allowed")
+        if size > MAX_POLICY_BYTES:
+            raise PolicyError(
+                f"the policy has {size} bytes; at most {MAX_POLICY_BYTES} are allowed"
+            )
         definitions = parse_definitions(text)
         check_defined_once(text, definitions)
         _check_policies(text, definitions)

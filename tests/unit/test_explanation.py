@@ -309,9 +309,12 @@ def test_no_single_condition_takes_long_however_much_it_asks() -> None:
     numbers = f"S = sum({{ {','.join(['1'] * 3000)} }});"
     wanted = demand(f"{numbers} JobRequirements = {'&&'.join(['S>0'] * 1200)}")
     for item in conditions(wanted):
-        started = time.process_time()
-        item.meets(Known(host(), wanted))
-        assert time.process_time() - started < 1.0
+        spent = []
+        for _ in range(3):
+            started = time.process_time()
+            item.meets(Known(host(), wanted))
+            spent.append(time.process_time() - started)
+        assert min(spent) < 0.2
 
 
 def test_many_clauses_and_hosts_are_explained_within_the_patience() -> None:
@@ -319,7 +322,7 @@ def test_many_clauses_and_hosts_are_explained_within_the_patience() -> None:
     started = time.process_time()
     explanation(wanted, [host() for _ in range(500)], standing(),
                 is_enough=lambda: time.process_time() - started > 0.5)  # fmt: skip
-    assert time.process_time() - started < 3.0
+    assert time.process_time() - started < 1.0
 
 
 def test_the_line_of_a_long_condition_is_short() -> None:

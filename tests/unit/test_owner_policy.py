@@ -161,10 +161,13 @@ _DOUBLING = "".join(f"x{n + 1} = strcat(x{n}, x{n}); " for n in range(60))
 def test_a_hostile_text_refuses_within_its_budget(text: str) -> None:
     policy = OwnerPolicy.parse(text)
     host = HOST.holding("Requirements", text)
-    begun = time.process_time()
-    assert policy.accepts(host, BOT, QUEUE) is False
-    policy.accepts(host)
-    assert time.process_time() - begun < 0.5
+    spent = []
+    for _ in range(3):  # the least of them: other programs make a run dearer, never cheaper
+        begun = time.process_time()
+        assert policy.accepts(host, BOT, QUEUE) is False
+        policy.accepts(host)
+        spent.append(time.process_time() - begun)
+    assert min(spent) < 0.05
 
 
 def test_what_takes_more_than_the_budget_is_left_to_the_server() -> None:
