@@ -1,0 +1,64 @@
+"""Looks whether a node can work at all, before it is given jobs that it would only burn."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import psutil
+
+LEAST_DISK_MB = 200
+LEAST_MEMORY_MB = 128
+_SECONDS = 60.0
+_QUESTION = b"gridbot " * 4096
+# Reads a file, writes its hash into another: disk, processes and arithmetic in one.
+_PROGRAM = (
+    "import hashlib, pathlib;"
+    "pathlib.Path('answer').write_text("
+    "hashlib.sha256(pathlib.Path('question').read_bytes()).hexdigest())"
+)
+
+
+def trouble(folder: Path) -> str:
+    """Return what is wrong with this node, in words, or "" when it can work in `folder`."""
+    return _disk(folder) or _memory() or _known_answer(folder)
+
+
+def _disk(folder: Path) -> str:
+    free = shutil.disk_usage(folder).free >> 20
+    if free < LEAST_DISK_MB:
+        return f"{folder} has {free} MB left; {LEAST_DISK_MB} MB are needed"
+    return ""
+
+
+def _memory() -> str:
+    free = psutil.virtual_memory().available >> 20
+    if free < LEAST_MEMORY_MB:
+        return f"{free} MB of memory are free; {LEAST_MEMORY_MB} MB are needed"
+    return ""
+
+
+def _known_answer(folder: Path) -> str:
+    """Run a job whose answer is known."""
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix="check.") as name:
+            place = Path(name)
+            (place / "question").write_bytes(_QUESTION)
+            argv = [sys.executable, "-c", _PROGRAM]
+            ended = subprocess.run(
+                argv, cwd=place, timeout=_SECONDS, capture_output=True, check=False,
+                env={"PATH": os.environ.get("PATH", "")},
+            )  # fmt: skip
+            if ended.returncode:
+                words = ended.stderr.decode(errors="replace").strip()[-500:]
+                return f"the test job ended with exit code {ended.returncode}: {words}"
+            if (place / "answer").read_text() != hashlib.sha256(_QUESTION).hexdigest():
+                return "the test job gave a wrong answer"
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"the test job could not run: {error}"
+    return ""

@@ -1,0 +1,273 @@
+"""The verbs of `gridbot overlay`: add, list, check, status, drain, resume, run."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gridbot.commands.options import as_json, print_json, say
+from gridbot.errors import BadInput, GridbotError
+from gridbot.printing import printable, table
+from gridbot.units import seconds
+from gridbot_overlay import runner, status
+from gridbot_overlay.construct import Plan
+from gridbot_overlay.constructor import view_of
+from gridbot_overlay.model import Finding, Grid
+from gridbot_overlay.settings import Settings
+from gridbot_overlay.site import Site
+from gridbot_overlay.store import only_one
+from gridbot_overlay.submitters import KINDS, GridError
+
+R = TypeVar("R")
+
+
+def _seconds(_: click.Context, option: click.Parameter, value: str | None) -> int | None:
+    """Read a duration such as 90s, 30m or 12h."""
+    try:
+        return None if value is None else max(1, round(seconds(value)))
+    except BadInput as error:
+        raise click.BadParameter(str(error), param=option) from None
+
+
+def with_site(command: Callable[..., R]) -> Callable[..., R]:
+    """Give a verb --data, and the overlay that it means."""
+
+    @click.option(
+        "--data",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="The overlay's folder, with overlay.toml.",
+    )
+    @functools.wraps(command)
+    def call(data: Path | None, **options: Any) -> R:
+        return command(Site.at(data), **options)
+
+    return call
+
+
+@click.group()
+def overlay() -> None:
+    """Submit pilots to clusters as BOTs demand them.
+
+    \b
+    gridbot overlay add local here --max-running 4
+    gridbot overlay check
+    gridbot overlay run
+    """
+
+
+@overlay.command()
+@click.argument("kind", type=click.Choice(sorted(KINDS)))
+@click.argument("name")
+@click.option("--cpus", type=int, help="Cores of one pilot [1].")
+@click.option("--memory", "memory_mb", metavar="MB", type=int, help="Memory of one pilot [2048].")
+@click.option(
+    "--walltime", "walltime_seconds", metavar="TIME", callback=_seconds, help="A pilot's life [1h]."
+)
+@click.option(
+    "--idle",
+    "idle_seconds",
+    metavar="TIME",
+    callback=_seconds,
+    help="It leaves after so long [60s].",
+)
+@click.option("--max-queued", type=int, help="Pilots that may wait there [10].")
+@click.option("--max-running", type=int, help="Pilots that may be there [100].")
+@click.option("--submits-per-minute", type=int, help="Pilots submitted in a minute [30].")
+@click.option(
+    "--budget", "budget_pilot_hours", metavar="HOURS", type=float, help="Pilot-hours in all."
+)
+@click.option("--dedicated", "is_dedicated", is_flag=True, help="Nobody preempts pilots there.")
+@click.option("--python", help="The interpreter on the nodes [python3].")
+@click.option("--scratch", help="Where pilots may write [${TMPDIR:-/tmp}].")
+@click.option("--setup", multiple=True, metavar="LINE", help="A shell line that nodes need first.")
+@click.option(
+    "--directive", "directives", multiple=True, metavar="OPTION",
+    help="An option of the batch system, as --partition=long.",
+)  # fmt: skip
+@click.option(
+    "--option", "options", multiple=True, metavar="KEY=VALUE",
+    help="What only this kind of grid has; the value as in TOML, or a text.",
+)  # fmt: skip
+@with_site
+def add(site: Site, kind: str, name: str, options: tuple[str, ...], **given: Any) -> None:
+    """Add a grid of KIND, called NAME, to overlay.toml; nothing is submitted yet."""
+    own = dict(map(_option, options))
+    site.add(name, _grid_table(kind, {key: value for key, value in given.items() if value}, own))
+    click.echo(f"added {name} to {site.settings_path}; next: gridbot overlay check {name}")
+
+
+@overlay.command(name="list")
+@as_json
+@with_site
+def list_grids(site: Site, as_json: bool) -> None:
+    """List the configured grids."""
+    rows = [_grid_row(grid) for grid in site.settings().grids.values()]
+    if as_json:
+        print_json({"grids": rows})
+    else:
+        click.echo(
+            table(list(_grid_row(Grid(name="", kind=""))), [[*row.values()] for row in rows])
+        )
+
+
+@overlay.command()
+@click.argument("name", required=False)
+@as_json
+@with_site
+def check(site: Site, name: str | None, as_json: bool) -> None:
+    """Compare the configuration with what the server and the grids allow; submits nothing."""
+    settings = site.settings()
+    chosen = [settings.grid(name)] if name else list(settings.grids.values())
+    found = [("server", _server_finding(site, settings))]
+    found += [(grid.name, item) for grid in chosen for item in _findings(site, grid)]
+    if as_json:
+        print_json({"findings": [_finding(where, item) for where, item in found]})
+    else:
+        for where, item in found:
+            mark = click.style("ok ", fg="green") if item.is_good else click.style("BAD", fg="red")
+            click.echo(f"{mark}  {where}: {item.what}: {printable(item.text)}")
+    if bad := sum(not item.is_good for _, item in found):
+        raise GridbotError(f"{bad} of {len(found)} things are not right")
+
+
+@overlay.command(name="status")
+@as_json
+@with_site
+def show_status(site: Site, as_json: bool) -> None:
+    """Show pilots by state, what they did, and why no more are submitted."""
+    store, now = site.store(), time.time()
+    grids = site.settings().grids.values()
+    views = [view_of(store, grid, "", (), now) for grid in grids]
+    found = status.document(store, views, now)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo("\n".join(status.lines(found)))
+
+
+@overlay.command()
+@click.argument("name")
+@click.option(
+    "--let-finish", is_flag=True, help="Pilots that run may go on to their idleness or walltime."
+)
+@with_site
+def drain(site: Site, name: str, let_finish: bool) -> None:
+    """Submit no more to NAME, take waiting pilots back, and end those that run.
+
+    What these ran is sent elsewhere.  A running constructor does it at its next look.
+    """
+    site.settings().grid(name)
+    site.store().drain(name, "finish" if let_finish else "now")
+    click.echo(f"{name} is drained at the next look; gridbot overlay resume {name} ends that")
+
+
+@overlay.command()
+@click.argument("name")
+@with_site
+def resume(site: Site, name: str) -> None:
+    """Use NAME again after drain, or at once after a pause, and forget its failures."""
+    site.settings().grid(name)
+    site.store().resume(name, time.time())
+    click.echo(f"{name} is used again")
+
+
+@overlay.command()
+@click.option("--once", is_flag=True, help="One round.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done and why; do nothing.")
+@click.option(
+    "--interval",
+    metavar="TIME",
+    callback=_seconds,
+    default="15s",
+    show_default=True,
+    help="Between looks.",
+)
+@with_site
+def run(site: Site, once: bool, dry_run: bool, interval: int) -> None:
+    """Keep as many pilots in the grids as the BOTs demand, until interrupted."""
+    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
+    if dry_run:
+        _tell_plan(runner.dry_run(site, site.settings(), click.echo))
+        return
+    with only_one(site.folder):
+        if once:
+            runner.constructor(site, site.settings(), site.store(), _told).run_once(time.time())
+        else:
+            runner.run_on(site, site.store(), _told, interval)
+
+
+def _tell_plan(planned: Plan) -> None:
+    for name, why in planned.notes.items():
+        click.echo(printable(f"{name}: no more, because: {why}"))
+    for bot, why in planned.unserved.items():
+        click.echo(printable(f"BOT {bot} is served by no grid: {why}"))
+
+
+def _told(line: str) -> None:
+    say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(line)}")
+
+
+def _grid_table(kind: str, given: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    """Sort options into the tables of the file."""
+    parts: dict[str, dict[str, Any]] = {"shape": {}, "limits": {}}
+    grid: dict[str, Any] = {"kind": kind}
+    for key, value in given.items():
+        if key in ("cpus", "memory_mb", "walltime_seconds", "idle_seconds"):
+            parts["shape"][key] = value
+        elif key in ("max_queued", "max_running", "submits_per_minute", "budget_pilot_hours"):
+            parts["limits"][key] = value
+        else:
+            grid[key] = list(value) if isinstance(value, tuple) else value
+    return {**grid, **parts, "options": own}
+
+
+def _option(text: str) -> tuple[str, Any]:
+    key, is_given, value = text.partition("=")
+    if not is_given:
+        raise BadInput(f"--option {text}: write KEY=VALUE")
+    try:
+        return key, json.loads(value)
+    except ValueError:
+        return key, value
+
+
+def _grid_row(grid: Grid) -> dict[str, Any]:
+    return {
+        "name": grid.name,
+        "kind": grid.kind,
+        "cpus": grid.shape.cpus,
+        "memory_mb": grid.shape.memory_mb,
+        "walltime": grid.shape.walltime_seconds,
+        "max_queued": grid.limits.max_queued,
+        "max_running": grid.limits.max_running,
+        "budget": grid.limits.budget_pilot_hours,
+        "dedicated": grid.is_dedicated,
+    }
+
+
+def _server_finding(site: Site, settings: Settings) -> Finding:
+    try:
+        server = site.server(settings)
+        demands = server.wishes().demands
+    except GridbotError as error:
+        return Finding("reachable with an operator's key", False, str(error))
+    text = f"{server.url} answers; {len(demands)} BOTs are unfinished"
+    return Finding("reachable with an operator's key", True, text)
+
+
+def _findings(site: Site, grid: Grid) -> Iterator[Finding]:
+    try:
+        yield from site.submitter(grid).check(grid.directives)
+    except (GridError, BadInput) as error:
+        yield Finding(f"{grid.kind} answers", False, str(error))
+
+
+def _finding(where: str, item: Finding) -> dict[str, Any]:
+    return {"where": where, "what": item.what, "is_good": item.is_good, "text": item.text}

@@ -1,0 +1,254 @@
+"""The decision: demand by BOT, grids, pilots now -> pilots to submit and to take back.
+
+Pure: the same arguments give the same plan, and planning again after it was carried out gives an
+empty one.  Both constraints of paper section 5 are kept: limits per grid, and no pilot that idles.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gridbot_overlay.eligibility import Suitor, new_pilots_host
+from gridbot_overlay.grid_ad import grid_ad, queue_wait
+from gridbot_overlay.health import WHY_HELD, Health
+from gridbot_overlay.limits import Room, room
+from gridbot_overlay.model import Demand, Grid, Pilot, State
+from gridbot_overlay.slots import Lot, Matched, Need, Offer, match
+from gridbot_policies.classad import Record, record
+
+SURPLUS_CYCLES = 3  # looks in a row at which a waiting pilot was not needed, before it goes
+HELD_SECONDS = 120.0  # a held pilot is given so long to be released
+_MOST_NAMED = 5  # BOTs in one note
+
+Obstacles = Mapping[tuple[Need, str], str]
+"""By need and grid: why the grid cannot serve it; those that can are not in it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """One grid as it is planned for."""
+
+    grid: Grid
+    pilots: Sequence[Pilot] = ()  # of the last hours
+    hosts: Sequence[Mapping[str, Any]] = ()  # ads of its last pilots' hosts, the latest first
+    health: Health = field(default_factory=Health)
+    used_hours: float = 0.0  # pilot-hours of pilots that have ended
+    barrier: str = ""  # why nothing may be submitted, whatever the demand
+    is_drained: bool = False  # waiting pilots go at once
+
+    @property
+    def live(self) -> list[Pilot]:
+        """The pilots that the batch system has."""
+        return [pilot for pilot in self.pilots if pilot.is_live]
+
+    @property
+    def ad(self) -> dict[str, Any]:
+        """What a GridPolicy sees."""
+        rate = self.health.failure_rate
+        return grid_ad(self.grid, self.pilots, rate, self.used_hours, self.hosts)
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Submit `count` pilots that serve `owners`."""
+
+    grid: str
+    count: int
+    owners: tuple[str, ...]
+    excluded_nodes: tuple[str, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel:
+    """Take pilots back that do not run yet."""
+
+    grid: str
+    pilots: tuple[Pilot, ...]
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is to be done, and why no more."""
+
+    submits: tuple[Submit, ...] = ()
+    cancels: tuple[Cancel, ...] = ()
+    surplus: frozenset[str] = frozenset()  # waiting pilots that nothing needs now, by id
+    notes: Mapping[str, str] = field(default_factory=dict)  # by grid: why no more is submitted
+    unserved: Mapping[int, str] = field(default_factory=dict)  # by BOT: why no grid serves it
+
+
+def plan(
+    demands: Sequence[Demand], views: Sequence[View], queue: Mapping[str, Any], now: float
+) -> Plan:
+    """Decide what to submit and what to take back.  Changes nothing."""
+    obstacles, ranks = _suited(demands, views, queue, now)
+    names = frozenset(view.grid.name for view in views)
+    eligible = {
+        need: frozenset(name for name in names if (need, name) not in obstacles)
+        for demand in demands
+        for need in _needs(demand)
+    }
+    rooms = {view.grid.name: _room(view, now) for view in views}
+    offers = [
+        Offer(view.grid, view.live, rooms[view.grid.name].pilots, _cost(view)) for view in views
+    ]
+    matched = match(demands, eligible, ranks, offers)
+    surplus = {view.grid.name: list(_surplus(view, matched)) for view in views}
+    return Plan(
+        submits=tuple(_submits(views, matched)),
+        cancels=tuple(cancel for view in views for cancel in _cancels(view, surplus, now)),
+        surplus=frozenset(pilot.id for pilots in surplus.values() for pilot in pilots),
+        notes={
+            view.grid.name: _note(view, rooms[view.grid.name], demands, obstacles, matched)
+            for view in views
+        },
+        unserved=dict(_unserved(demands, views, obstacles, eligible)),
+    )
+
+
+def _needs(demand: Demand) -> tuple[Need, Need]:
+    return Need(demand.bot, dedicated=False), Need(demand.bot, dedicated=True)
+
+
+def _suited(
+    demands: Sequence[Demand], views: Sequence[View], queue: Mapping[str, Any], now: float
+) -> tuple[dict[tuple[Need, str], str], dict[int, float]]:
+    """Return what keeps BOTs from grids, and their Ranks on the first host that is known."""
+    seen = [(view.grid, record(view.ad), _hosts(view)) for view in views]
+    some_host = next((hosts[0] for _, _, hosts in seen if hosts), None)
+    found: dict[tuple[Need, str], str] = {}
+    ranks: dict[int, float] = {}
+    queue_record = record(queue)
+    for demand in demands:
+        suitor = Suitor(demand, queue_record)
+        ranks[demand.bot] = suitor.rank(some_host, now) if some_host else 0.0
+        for grid, ad, hosts in seen:
+            obstacle = suitor.obstacle(grid, ad, hosts, now)
+            for need in _needs(demand):
+                if text := obstacle or _dedication(need, grid):
+                    found[need, grid.name] = text
+    return found, ranks
+
+
+def _hosts(view: View) -> list[Record]:
+    return [new_pilots_host(host, view.grid) for host in view.hosts]
+
+
+def _dedication(need: Need, grid: Grid) -> str:
+    """Jobs that fail repeatedly go to a pool of dedicated hosts (paper section 7)."""
+    if need.dedicated and not grid.is_dedicated:
+        return "replicas that failed repeatedly go to dedicated grids only"
+    return ""
+
+
+def _room(view: View, now: float) -> Room:
+    if view.barrier:
+        return Room(0, view.barrier)
+    return room(view.grid, view.pilots, view.health, view.used_hours, now)
+
+
+def _cost(view: View) -> int:
+    """Return what a core of a new pilot costs, more than any of a live one: ten seconds' wait is 1.
+
+    What is dedicated is spared for replicas that can go nowhere else.
+    """
+    wait = min((queue_wait(view.pilots) or 0.0) / 10, 300)
+    return round(100 + wait + 300 * view.health.failure_rate + 50 * view.grid.is_dedicated)
+
+
+def _submits(views: Sequence[View], matched: Matched) -> Iterator[Submit]:
+    for view in views:
+        name = view.grid.name
+        used = matched.used.get(Lot(name, None), 0)
+        if used:
+            count = matched.pilots(Lot(name, None), view.grid)
+            why = f"BOTs of {', '.join(matched.owners[name])} want {used} more cores here"
+            yield Submit(name, count, matched.owners[name], view.health.bad_nodes, why)
+
+
+def _surplus(view: View, matched: Matched) -> Iterator[Pilot]:
+    """Yield waiting pilots beyond those that are needed, the youngest."""
+    waiting: dict[tuple[str, ...], list[Pilot]] = {}
+    for pilot in view.live:
+        if pilot.state in (State.SUBMITTING, State.QUEUED) and not pilot.cancelled:
+            waiting.setdefault(pilot.owners, []).append(pilot)
+    for owners, pilots in waiting.items():
+        needed = matched.pilots(Lot(view.grid.name, State.QUEUED, owners), view.grid)
+        pilots.sort(key=lambda pilot: (pilot.submitted_at, pilot.tag, pilot.index))
+        yield from pilots[needed:]
+
+
+def _cancels(view: View, surplus: Mapping[str, Sequence[Pilot]], now: float) -> Iterator[Cancel]:
+    reasons: dict[str, list[Pilot]] = {}
+    extra = {pilot.id for pilot in surplus[view.grid.name]}
+    for pilot in view.live:
+        # Without an id of the system's there is nothing to take back yet.
+        if pilot.is_waiting and pilot.native_id and not pilot.cancelled:
+            why = _why_cancel(view, pilot, extra, now)
+            if why:
+                reasons.setdefault(why, []).append(pilot)
+    for why, pilots in reasons.items():
+        yield Cancel(view.grid.name, tuple(pilots), why)
+
+
+def _why_cancel(view: View, pilot: Pilot, surplus: set[str], now: float) -> str:
+    if view.is_drained:
+        return "the grid is drained"
+    if pilot.state is State.HELD:
+        since = pilot.waiting_at if pilot.waiting_at is not None else pilot.submitted_at
+        return WHY_HELD if now - since > HELD_SECONDS else ""
+    if now - pilot.submitted_at > view.grid.limits.max_queue_seconds:
+        return f"it waited longer than max_queue_seconds = {view.grid.limits.max_queue_seconds}"
+    if pilot.id in surplus and pilot.surplus_cycles + 1 >= SURPLUS_CYCLES:
+        return "nothing waits for it any more"
+    return ""
+
+
+def _note(
+    view: View, room: Room, demands: Sequence[Demand], obstacles: Obstacles, matched: Matched
+) -> str:
+    """Say why nothing, or no more, is submitted to a grid: the first reason that applies."""
+    if view.barrier:
+        return view.barrier
+    if view.health.most_new == 0:
+        return view.health.reason
+    name = view.grid.name
+    wanting = [demand for demand in demands if demand.unsent]
+    if not wanting:
+        return "no BOT has replicas to send"
+    able = [need for demand in wanting for need in _needs(demand) if (need, name) not in obstacles]
+    if not able:
+        return "; ".join(_refusals(wanting, name, obstacles))
+    is_short = any(matched.unmet.get(need) for need in able)
+    why = room.why if is_short else "enough pilots wait or run for what is to be sent"
+    return "; ".join(dict.fromkeys(filter(None, (why, view.health.reason))))
+
+
+def _refusals(wanting: Sequence[Demand], grid: str, obstacles: Obstacles) -> Iterator[str]:
+    for demand in wanting[:_MOST_NAMED]:
+        yield f"BOT {demand.bot} ({demand.name}): {obstacles[_needs(demand)[0], grid]}"
+    if len(wanting) > _MOST_NAMED:
+        yield f"and {len(wanting) - _MOST_NAMED} more BOTs"
+
+
+def _unserved(
+    demands: Sequence[Demand],
+    views: Sequence[View],
+    obstacles: Obstacles,
+    eligible: Mapping[Need, frozenset[str]],
+) -> Iterator[tuple[int, str]]:
+    for demand in demands:
+        ordinary, dedicated = _needs(demand)
+        for need, count in (
+            (ordinary, demand.unsent - demand.dedicated),
+            (dedicated, demand.dedicated),
+        ):
+            if count > 0 and not eligible[need]:
+                texts = Counter(obstacles[need, view.grid.name] for view in views)
+                reasons = "; ".join(f"{text} ({n})" for text, n in texts.most_common())
+                yield demand.bot, reasons or "no grid is configured"

@@ -1,0 +1,91 @@
+"""Which grids may serve a BOT, and why others may not.  Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from gridbot_overlay.model import Demand, Grid
+from gridbot_policies.ads import Ads
+from gridbot_policies.classad import ParseError, Record, record
+from gridbot_policies.policy_set import PolicyError, PolicySet
+
+_MOST_HOSTS = 5  # measured ads of a grid that a policy is tried on
+
+
+class Suitor:
+    """One BOT that looks for grids: its policies and its ad, read once for all grids."""
+
+    def __init__(self, demand: Demand, queue: Record) -> None:
+        self.demand = demand
+        self._queue = queue
+        self._bot = record(demand.ad)
+        self._policies = _policies(demand.policy)
+
+    def obstacle(self, grid: Grid, ad: Record, hosts: Sequence[Record], now: float) -> str:
+        """Return why the grid cannot serve the BOT, "" when it can.
+
+        `hosts` are the ads that pilots of the grid had lately; without any, they are taken to
+        suit.
+        """
+        if slots_per_pilot(self.demand, grid) < 1:
+            return (
+                f"a replica needs {self.demand.cpus} CPUs and {self.demand.memory_mb} MB,"
+                f" a pilot has {grid.shape.cpus} and {grid.shape.memory_mb}"
+            )
+        if (self.demand.seconds or 0) > grid.shape.walltime_seconds:
+            return (
+                f"a replica takes {self.demand.seconds:.0f} s,"
+                f" a pilot lives {grid.shape.walltime_seconds} s"
+            )
+        if isinstance(self._policies, str):
+            return self._policies
+        if not self._policies.accepts_grid(ad, self._bot, self._queue, now):
+            return "its GridPolicy excludes the grid"
+        if hosts and not any(self._suits(host, now) for host in hosts[:_MOST_HOSTS]):
+            return "its JobRequirements exclude the hosts that the last pilots found there"
+        return ""
+
+    def rank(self, host: Record, now: float) -> float:
+        """Return what the BOT's Rank gives for such a host."""
+        if isinstance(self._policies, str):
+            return 0.0
+        return self._policies.rank(Ads(host, self._bot, self._queue, now=now))
+
+    def _suits(self, host: Record, now: float) -> bool:
+        assert isinstance(self._policies, PolicySet)
+        return self._policies.requirements(Ads(host, self._bot, self._queue, now=now))
+
+
+def slots_per_pilot(demand: Demand, grid: Grid) -> int:
+    """Return how many replicas one pilot of the grid holds at once."""
+    by_memory = grid.shape.memory_mb // demand.memory_mb if demand.memory_mb else grid.shape.cpus
+    return min(grid.shape.cpus // max(1, demand.cpus), by_memory)
+
+
+def new_pilots_host(host: Mapping[str, Any], grid: Grid) -> Record:
+    """Return the ad that the next pilot on such a host would have."""
+    fresh = {
+        "Grid": grid.name,
+        "IsPilot": True,
+        "IsDedicated": grid.is_dedicated,
+        "Running": 0,
+        "TimeLeft": grid.shape.walltime_seconds,
+    }
+    return record(dict(_overlaid(host, fresh)))
+
+
+def _overlaid(host: Mapping[str, Any], fresh: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    replaced = {name.lower() for name in fresh}
+    yield from ((name, value) for name, value in host.items() if name.lower() not in replaced)
+    yield from fresh.items()
+
+
+# The same few texts come at every look; a text that many BOTs share is read once.
+@lru_cache(maxsize=4096)
+def _policies(text: str) -> PolicySet | str:
+    try:
+        return PolicySet.parse(text)
+    except (ParseError, PolicyError) as error:
+        return f"its policy cannot be read: {error}"

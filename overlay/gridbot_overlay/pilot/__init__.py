@@ -1,0 +1,1 @@
+"""What the overlay sends to a grid: a job script that starts the client on a bare node."""

@@ -1,0 +1,212 @@
+"""Starts the client on a node: fetches and checks the artefact, runs it from scratch, cleans up.
+
+The job script gives this file to the node's Python.  So it uses the standard library only, and
+nothing that Python 3.6 cannot read, to be able to say that the node's Python is too old.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import platform
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+import zipfile
+from typing import Any
+
+BEGUN = time.time()
+PREFIX = "gridbot-pilot."
+DOWNLOADS = 6
+# A node that cannot work stays taken for a while: its slot would only get the next pilot.
+HOLD_SECONDS = 60
+NODE_FAULT = 3  # the exit code of a pilot whose node cannot work; the client's, too
+RUN = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1));"
+    " from gridbot_client.cli import client; client()"
+)
+
+
+class NodeFault(Exception):
+    """This node cannot run pilots; says what is missing."""
+
+
+def main(settings: Any) -> int:
+    """Run one pilot; return its exit code."""
+    try:
+        check_python()
+        with Scratch(os.environ["GRIDBOT_SCRATCH"]) as scratch:
+            library = os.path.join(scratch, "library")
+            unpack(artefact(settings, scratch), library)
+            check_artefact(library)
+            code = run_client(settings, scratch, library)
+    except NodeFault as error:
+        say(f"this node cannot run pilots: {error}")
+        code = NODE_FAULT
+    if code == NODE_FAULT:
+        hold(settings)
+    return code
+
+
+def check_python() -> None:
+    """Raise NodeFault when this Python is too old for the client."""
+    if sys.version_info < (3, 11):  # noqa: UP036  # this is what finds it out
+        raise NodeFault(
+            f"{sys.executable} is Python {platform.python_version()}, and 3.11 or newer is needed:"
+            " set `python` or `setup` of this grid"
+        )
+
+
+class Scratch:
+    """A private directory on the node, locked while in use, removed at the end."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    def __enter__(self) -> str:
+        try:
+            os.makedirs(self.place, exist_ok=True)
+            remove_left_overs(self.place)
+            while not self.is_made():
+                self.lock.close()
+        except OSError as error:
+            raise NodeFault(f"cannot write in {self.place}: {error.strerror}") from error
+        return self.path
+
+    def is_made(self) -> bool:
+        """Make and lock it; False if another pilot removed it before it was locked."""
+        self.path = tempfile.mkdtemp(prefix=PREFIX, dir=self.place)
+        self.lock = open(os.path.join(self.path, "lock"), "w")  # noqa: SIM115  # until the end
+        fcntl.flock(self.lock, fcntl.LOCK_EX)
+        return os.path.exists(self.lock.name)
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        self.lock.close()
+
+
+def remove_left_overs(place: str) -> None:
+    """Remove what killed pilots of ours left: their locks are free."""
+    for name in os.listdir(place):
+        path = os.path.join(place, name)
+        if not name.startswith(PREFIX):
+            continue
+        try:
+            if os.lstat(path).st_uid != os.getuid():
+                continue
+            with open(os.path.join(path, "lock"), "r+") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(path, ignore_errors=True)
+        except OSError:
+            pass  # in use, just being made, or gone
+
+
+def artefact(settings: Any, scratch: str) -> str:
+    """Return the artefact's path: where the constructor has it, if that is here, else fetched."""
+    path: str = settings["artefact_path"]
+    if os.access(path, os.R_OK) and sha256(path) == settings["artefact"]:
+        return path
+    path = os.path.join(scratch, "artefact.zip")
+    for attempt in range(DOWNLOADS):
+        try:
+            download(settings, path)
+            break
+        except OSError as error:  # which urllib's errors are
+            is_refused = 400 <= getattr(error, "code", 0) < 500
+            if is_refused or attempt == DOWNLOADS - 1:
+                raise NodeFault(
+                    f"{settings['server']} does not give the artefact: {error}"
+                ) from error
+            time.sleep(2**attempt)
+    if sha256(path) != settings["artefact"]:
+        raise NodeFault(f"{settings['server']} gave another artefact than was asked for")
+    return path
+
+
+def download(settings: Any, path: str) -> None:
+    """Fetch the artefact from the server, with the pilots' key."""
+    url = f"{settings['server']}/files/{settings['artefact']}"
+    header = {"Authorization": "Bearer " + settings["token"]}
+    request = urllib.request.Request(url, headers=header)  # noqa: S310  # our server's URL
+    answer = urllib.request.urlopen(request, timeout=60)  # noqa: S310
+    with answer, open(path, "wb") as file:
+        shutil.copyfileobj(answer, file)
+
+
+def sha256(path: str) -> str:
+    """Return the hash of a file."""
+    digest = hashlib.sha256()
+    with open(path, "rb") as file:
+        for block in iter(lambda: file.read(1 << 20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def unpack(path: str, library: str) -> None:
+    """Lay out the packages; their compiled parts cannot be imported from an archive."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            archive.extractall(library)
+    except OSError as error:
+        raise NodeFault(f"cannot unpack into {library}: {error.strerror}") from error
+
+
+def check_artefact(library: str) -> None:
+    """Raise NodeFault when the artefact was built for another Python or machine."""
+    with open(os.path.join(library, "pilot.json")) as file:
+        needed = json.load(file)
+    here = {
+        "python": ".".join(map(str, sys.version_info[:2])),
+        "system": platform.system().lower(),
+        "machine": platform.machine().lower(),
+    }
+    if needed != here:
+        text = "Python {python} on {system}-{machine}"
+        raise NodeFault(
+            f"the artefact is for {text.format(**needed)}, this is {text.format(**here)}:"
+            " set `python` or `setup` of this grid, or run the constructor with that Python"
+        )
+
+
+def run_client(settings: Any, scratch: str, library: str) -> int:
+    """Run the client until it leaves; what ends the job asks the client to leave first."""
+    key = os.path.join(scratch, "key")
+    with open(key, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+        file.write(settings["token"])
+    name = os.environ["GRIDBOT_PILOT_TAG"] + "." + os.environ["GRIDBOT_PILOT_INDEX"]
+    command = [sys.executable, "-c", RUN, library, "run", "--pilot", name]
+    command += ["--data", os.path.join(scratch, "client"), "--key-file", key]
+    command += ["--server", settings["server"], "--walltime", str(left(settings))]
+    client = subprocess.Popen(command + settings["arguments"], stdin=subprocess.DEVNULL)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: client.terminate())
+    code = client.wait()
+    if code:
+        say(f"the client ended with exit code {code}")
+    return code
+
+
+def left(settings: Any) -> int:
+    """Return the seconds until the grid ends this pilot."""
+    return max(1, int(settings["walltime"] - (time.time() - BEGUN)))
+
+
+def hold(settings: Any) -> None:
+    """Keep further pilots away from this node for a while."""
+    seconds = min(HOLD_SECONDS, left(settings) - 1)
+    say(f"waiting {seconds} s, to keep further pilots away")
+    time.sleep(seconds)
+
+
+def say(text: str) -> None:
+    """Tell the operator, who is shown the end of stderr."""
+    sys.stderr.write(f"gridbot pilot: {text}\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main(json.loads(os.environ.pop("GRIDBOT_START"))))

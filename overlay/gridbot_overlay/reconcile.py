@@ -1,0 +1,102 @@
+"""Brings what the constructor knows of a grid's pilots together with what the grid shows.  Pure.
+
+Pilots are found by our own tag, so a submission whose reply was lost is found again, and a pilot
+that nobody waits for is taken back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from gridbot_overlay.model import Pilot, Sighting, State
+
+# A submission whose reply was lost shows up within so long, or never does.
+GRACE_SECONDS = 120.0
+NEVER_MADE = "its submission was never confirmed"
+_WAITS = (State.SUBMITTING, State.QUEUED, State.HELD)
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """Pilots whose record changes, and what the grid has that is not wanted there."""
+
+    changed: tuple[Pilot, ...]
+    orphans: tuple[str, ...]  # native ids to be taken back
+
+
+def reconcile(known: Iterable[Pilot], sightings: Sequence[Sighting], now: float) -> Reconciled:
+    """Compare the pilots of one grid with its listing, which is complete.
+
+    `known` are the live pilots and those that ended lately.
+    """
+    before = {(pilot.tag, pilot.index): pilot for pilot in known}
+    after: dict[tuple[str, int], Pilot] = {}
+    orphans = list[str]()
+    for sighting in sightings:
+        key = sighting.tag, sighting.index
+        pilot = before.get(key)
+        if pilot is not None and _is_it(pilot, sighting):
+            after[key] = _seen(replace(pilot, native_id=sighting.native_id), sighting, now)
+            if pilot.cancelled and sighting.state is not State.ENDED:
+                orphans.append(sighting.native_id)  # the first attempt did not reach it
+        elif sighting.state is not State.ENDED:
+            orphans.append(sighting.native_id)
+    for key, pilot in before.items():
+        if pilot.is_live and key not in after:
+            after[key] = _unseen(pilot, now)
+    changed = tuple(pilot for key, pilot in after.items() if pilot != before[key])
+    return Reconciled(changed, tuple(orphans))
+
+
+def _is_it(pilot: Pilot, sighting: Sighting) -> bool:
+    """Tell whether it is the pilot that we know; one that was given up counts no more."""
+    if pilot.native_id:
+        return pilot.native_id == sighting.native_id
+    return pilot.is_live
+
+
+def _seen(pilot: Pilot, sighting: Sighting, now: float) -> Pilot:
+    state = sighting.state
+    if state is State.ENDED and not pilot.is_live:
+        return pilot
+    seen = replace(
+        pilot,
+        state=state,
+        reason=sighting.reason or pilot.reason,
+        node=sighting.node or pilot.node,
+        exit_code=sighting.exit_code,
+        ended_at=now if state is State.ENDED else None,
+        is_settled=False,
+    )
+    if state in _WAITS:
+        return replace(seen, waiting_at=_waiting_since(pilot, state, now))
+    if pilot.started_at is None and not pilot.cancelled:
+        # It started after it was last seen to wait; so its hours are not counted too low.
+        return replace(seen, started_at=_last_waiting(pilot))
+    return seen
+
+
+def _waiting_since(pilot: Pilot, state: State, now: float) -> float:
+    """Return when it was last seen to wait; for a held pilot, since when it is held."""
+    if state is State.HELD and pilot.state is State.HELD and pilot.waiting_at is not None:
+        return pilot.waiting_at
+    return now
+
+
+def _last_waiting(pilot: Pilot) -> float:
+    return pilot.submitted_at if pilot.waiting_at is None else pilot.waiting_at
+
+
+def _unseen(pilot: Pilot, now: float) -> Pilot:
+    """What the listing lacks has ended, unless it is so new that it may not be listed yet."""
+    if pilot.state is State.SUBMITTING and now - pilot.submitted_at < GRACE_SECONDS:
+        return pilot
+    reason = pilot.reason or "no longer known to the batch system"
+    ended = replace(pilot, state=State.ENDED, ended_at=now, reason=reason)
+    if not pilot.native_id and not pilot.reason:
+        # Nobody refused it: we were stopped before it was made, which is no fault of the grid.
+        return replace(ended, reason=NEVER_MADE, cancelled=NEVER_MADE)
+    if pilot.started_at is None and pilot.has_joined:
+        return replace(ended, started_at=_last_waiting(pilot))
+    return ended

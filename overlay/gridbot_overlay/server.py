@@ -1,0 +1,82 @@
+"""The server as the constructor sees it: demand, how pilots fare, keys for pilots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+from gridbot.connection import Connection
+from gridbot.errors import NotFound
+from gridbot.inputs import LocalFile, upload
+from gridbot_client.protocol import FileRef
+from gridbot_overlay.model import Demand
+from gridbot_overlay.pilot.artefact import Artefact
+
+_PILOTS_SECONDS = 3600  # older pilots' hosts tell nothing of the next one's
+_MOST_ENDED = 5000  # pilots that one request tells of
+_FIELDS = tuple(field.name for field in fields(Demand))
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What all BOTs could use now, and the ad of the queue."""
+
+    demands: tuple[Demand, ...]
+    queue: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PilotKey:
+    """A key that pilots of one submission share; `id` is what revokes it."""
+
+    id: int
+    token: str
+
+
+class Server:
+    """The overlay's part of one server's API.  Calls raise GridbotError."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.url = connection.url
+
+    def wishes(self) -> Wishes:
+        """Return what BOTs could use now."""
+        document = self._connection.get("/overlay/demand")
+        demands = ({name: bot[name] for name in _FIELDS} for bot in document["bots"])
+        return Wishes(tuple(Demand(**values) for values in demands), document["queue"])
+
+    def pilots(self, grid: str) -> list[dict[str, Any]]:
+        """Return what the server knows of the grid's pilots of the last hour, the latest first."""
+        found = self._connection.get("/overlay/pilots", grid=grid, seconds=_PILOTS_SECONDS)
+        return list(found["pilots"])
+
+    def pilot_key(self, grid: str, owners: Sequence[str], seconds: float, label: str) -> PilotKey:
+        """Make a key that is good for one grid, for these owners' BOTs, for so long."""
+        body = {"grid": grid, "owners": list(owners), "seconds": seconds, "label": label}
+        document = self._connection.send("POST", "/overlay/tokens", body)
+        return PilotKey(document["id"], document["token"])
+
+    def revoke(self, key: int) -> None:
+        """Revoke a pilots' key and the clients that joined with it; safe to repeat."""
+        try:
+            self._connection.request("DELETE", f"/tokens/{key}")
+        except NotFound:
+            return
+
+    def offer(self, artefact: Artefact) -> None:
+        """Let nodes fetch the artefact from the server: the one port that they surely reach."""
+        ref = FileRef(artefact.path.name, artefact.sha256, artefact.size)
+        upload(self._connection, [LocalFile(artefact.path, ref)], lambda *_: None)
+
+    def pilots_ended(self, grid: str, pilots: Sequence[str]) -> None:
+        """Tell which pilots are gone, so that what they ran is sent elsewhere; safe to repeat."""
+        for some in _parts(pilots):
+            body = {"grid": grid, "pilots": list(some)}
+            self._connection.send("POST", "/overlay/pilots/ended", body)
+
+
+def _parts(pilots: Sequence[str]) -> Iterator[Sequence[str]]:
+    for first in range(0, len(pilots), _MOST_ENDED):
+        yield pilots[first : first + _MOST_ENDED]

@@ -1,0 +1,211 @@
+"""Reads overlay.toml: which grids there are, and what the operator allows in each."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gridbot.errors import BadInput
+from gridbot_overlay.model import Grid, Limits, PilotShape
+
+T = TypeVar("T")
+
+FILE_NAME = "overlay.toml"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_MOST = 10**9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The whole configuration; `server` and `key_file` None: found as by other commands."""
+
+    server: str | None = None
+    key_file: Path | None = None
+    grids: Mapping[str, Grid] = field(default_factory=dict)
+
+    def grid(self, name: str) -> Grid:
+        """Return one grid.  Raises BadInput naming those that there are."""
+        if name not in self.grids:
+            raise BadInput(f"there is no grid {name!r}{_meant(name, self.grids)}")
+        return self.grids[name]
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """What a value must be."""
+
+    words: str
+    accepts: Callable[[Any], bool]
+    make: Callable[[Any], Any] = lambda value: value
+
+
+def _is_number(value: object, *kinds: type) -> bool:
+    return type(value) in kinds  # True is an int, but no number
+
+
+def _whole(least: int) -> _Kind:
+    return _Kind(
+        f"a whole number of at least {least}",
+        lambda value: _is_number(value, int) and least <= value <= _MOST,
+    )
+
+
+_TEXT = _Kind("a text in one line", lambda value: isinstance(value, str) and "\n" not in value)
+_FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
+_TEXTS = _Kind(
+    "a list of texts",
+    lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
+    tuple,
+)
+_HOURS = _Kind(
+    "a number above 0",
+    lambda value: _is_number(value, int, float) and 0 < value <= _MOST,
+    float,
+)
+
+_SERVER = {"url": _TEXT, "key_file": _TEXT}
+_SHAPE = {
+    "cpus": _whole(1),
+    "memory_mb": _whole(1),
+    "walltime_seconds": _whole(60),
+    "idle_seconds": _whole(1),
+}
+_LIMITS = {
+    "max_queued": _whole(0),
+    "max_running": _whole(0),
+    "submits_per_minute": _whole(1),
+    "budget_pilot_hours": _HOURS,
+    "max_queue_seconds": _whole(60),
+}
+_GRID = {
+    "kind": _TEXT,
+    "is_dedicated": _FLAG,
+    "scratch": _TEXT,
+    "setup": _TEXTS,
+    "python": _TEXT,
+    "directives": _TEXTS,
+}
+_TABLES = ("shape", "limits", "options")  # of a grid, beside its own keys
+
+
+def read_settings(path: Path, kinds: Iterable[str]) -> Settings:
+    """Read the file; no file means no grid.  Raises BadInput naming the key and the value."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return Settings()
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: {error}") from None
+    try:
+        return _settings(document, path.parent, sorted(kinds))
+    except BadInput as error:
+        raise BadInput(f"{path}: {error}") from None
+
+
+def grid_of(name: str, table: Mapping[str, Any], kinds: Iterable[str]) -> Grid:
+    """Make a grid of its table.  Raises BadInput."""
+    where = f"grids.{name}"
+    if not _NAME.fullmatch(name):
+        raise BadInput(f"{where}: a grid's name has letters, digits, . _ - only, at most 64")
+    own = {key: value for key, value in table.items() if key not in _TABLES}
+    values = _checked(own, _GRID, where, more=_TABLES)
+    if "kind" not in values:
+        raise BadInput(f'{where}: has no kind; write kind = "slurm" or another')
+    if values["kind"] not in (known := sorted(kinds)):
+        raise BadInput(
+            f"{where}.kind: {values['kind']!r} is no kind of grid{_meant(values['kind'], known)}"
+        )
+    options = _table(table, "options", where)
+    shape = _made(PilotShape, _table(table, "shape", where), _SHAPE, f"{where}.shape")
+    limits = _made(Limits, _table(table, "limits", where), _LIMITS, f"{where}.limits")
+    return Grid(name=name, shape=shape, limits=limits, options=options, **values)
+
+
+def grid_text(name: str, table: Mapping[str, Any]) -> str:
+    """Write a grid's table as TOML, to be appended to the file."""
+    own = {key: value for key, value in table.items() if key not in _TABLES}
+    lines = [f"[grids.{_key(name)}]", *_lines(own)]
+    for part in _TABLES:
+        if inner := table.get(part):
+            lines += ["", f"[grids.{_key(name)}.{part}]", *_lines(inner)]
+    return "\n".join(lines) + "\n"
+
+
+def _settings(document: Mapping[str, Any], folder: Path, kinds: Iterable[str]) -> Settings:
+    _known(document, ("server", "grids"), "", "keys are")
+    server = _checked(_table(document, "server", ""), _SERVER, "server")
+    key_file = server.get("key_file")
+    grids = _table(document, "grids", "")
+    return Settings(
+        server=server.get("url"),
+        key_file=folder / Path(key_file).expanduser() if key_file else None,
+        grids={name: grid_of(name, _table(grids, name, "grids"), kinds) for name in grids},
+    )
+
+
+def _table(document: Mapping[str, Any], name: str, where: str) -> Mapping[str, Any]:
+    table = document.get(name, {})
+    if not isinstance(table, dict):
+        full = f"{where}.{name}".strip(".")
+        raise BadInput(f"{full} must be a table, [{full}], not {table!r}")
+    return table
+
+
+def _checked(
+    table: Mapping[str, Any], kinds: Mapping[str, _Kind], where: str, more: Iterable[str] = ()
+) -> dict[str, Any]:
+    _known(table, (*kinds, *more), where, "keys are")
+    for key, value in table.items():
+        if not kinds[key].accepts(value):
+            raise BadInput(f"{where}.{key} must be {kinds[key].words}, not {value!r}")
+    return {key: kinds[key].make(value) for key, value in table.items()}
+
+
+def _made(
+    make: Callable[..., T], table: Mapping[str, Any], kinds: Mapping[str, _Kind], where: str
+) -> T:
+    return make(**_checked(table, kinds, where))
+
+
+def _known(table: Iterable[str], keys: Iterable[str], where: str, words: str) -> None:
+    for key in table:
+        if key not in (allowed := list(keys)):
+            place = f"[{where}] has" if where else "there is"
+            raise BadInput(f"{place} no key {key!r}{_meant(key, allowed, words)}")
+
+
+def _meant(name: str, known: Iterable[str], words: str = "there are") -> str:
+    names = list(known)
+    if meant := difflib.get_close_matches(name, names, n=1):
+        return f"; did you mean {meant[0]}?"
+    return f"; {words} {', '.join(names) or 'none'}"
+
+
+def _lines(table: Mapping[str, Any]) -> list[str]:
+    return [f"{key} = {_value(value)}" for key, value in table.items()]
+
+
+def _value(value: object) -> str:
+    """Write a value; TOML's texts are JSON's, but for DEL and for escapes of halves of pairs."""
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_value, value))}]"
+    if isinstance(value, Mapping):
+        pairs = (f"{_quoted(key)} = {_value(item)}" for key, item in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    return _quoted(value)
+
+
+def _quoted(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _key(name: str) -> str:
+    return json.dumps(name) if "." in name else name

@@ -1,0 +1,80 @@
+"""The overlay's folder on disk, and what its configuration means: grids, submitters, the server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gridbot.connection import Connection
+from gridbot.errors import BadInput, GridbotError
+from gridbot_client.discovery import NoServer, data_directory, find_server
+from gridbot_client.storage import write_atomically
+from gridbot_overlay.model import Grid
+from gridbot_overlay.pilot.artefact import Artefact, build
+from gridbot_overlay.server import Server
+from gridbot_overlay.settings import FILE_NAME, Settings, grid_of, grid_text, read_settings
+from gridbot_overlay.store import Store
+from gridbot_overlay.submitters import KINDS, GridError, Submitter
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One overlay: overlay.toml, overlay.db, and a folder for each grid."""
+
+    folder: Path
+
+    @classmethod
+    def at(cls, data: Path | None) -> Site:
+        """Return the overlay in `data`, else in this user's usual place."""
+        return cls((data or data_directory("overlay")).absolute())
+
+    @property
+    def settings_path(self) -> Path:
+        """The operator's file."""
+        return self.folder / FILE_NAME
+
+    def settings(self) -> Settings:
+        """Read the configuration.  Raises BadInput."""
+        return read_settings(self.settings_path, KINDS)
+
+    def add(self, name: str, table: dict[str, object]) -> Grid:
+        """Append a grid to the configuration, once it is known to be a right one."""
+        if name in self.settings().grids:
+            raise BadInput(f"there is a grid {name!r} already; edit {self.settings_path}")
+        grid = grid_of(name, table, KINDS)
+        self.submitter(grid)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        there = self.settings_path.read_text() if self.settings_path.exists() else ""
+        gap = "\n" if there else ""
+        write_atomically(self.settings_path, f"{there}{gap}{grid_text(name, table)}".encode())
+        return grid
+
+    def store(self) -> Store:
+        """Open what the constructor remembers."""
+        return Store.open(self.folder)
+
+    def server(self, settings: Settings) -> Server:
+        """Return the server that the overlay works for.  Raises GridbotError when none is known."""
+        try:
+            return Server(Connection(find_server(settings.server, settings.key_file)))
+        except NoServer as error:
+            raise GridbotError(str(error)) from None
+
+    def submitter(self, grid: Grid) -> Submitter:
+        """Return what speaks with a grid.  Raises BadInput for options that it does not have."""
+        folder = self.folder / "grids" / grid.name
+        try:
+            return KINDS[grid.kind](grid, folder)
+        except GridError as error:
+            raise BadInput(str(error)) from None
+
+    def submitters(self, settings: Settings) -> dict[str, Submitter]:
+        """Return what speaks with each of the grids.  Raises BadInput."""
+        return {name: self.submitter(grid) for name, grid in settings.grids.items()}
+
+    def artefact(self) -> Artefact:
+        """Build what pilots run.  Raises GridbotError."""
+        try:
+            return build(self.folder / "artefact")
+        except OSError as error:
+            raise GridbotError(f"cannot build what pilots run: {error}") from None

@@ -1,0 +1,116 @@
+"""What `gridbot overlay status` shows: pilots, what they did, and why no more are submitted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from gridbot.printing import cut, printable, table
+from gridbot.units import duration
+from gridbot_overlay.construct import View
+from gridbot_overlay.grid_ad import queue_wait
+from gridbot_overlay.health import WHY_HELD, is_broken
+from gridbot_overlay.model import Pilot, State
+from gridbot_overlay.store import Store
+
+_LIVE = (State.SUBMITTING, State.QUEUED, State.HELD, State.RUNNING)
+_MOST_SHOWN = 3  # failing pilots of a grid
+_MOST_LINES = 12  # of one pilot's last words
+
+
+def document(store: Store, views: Sequence[View], now: float) -> dict[str, Any]:
+    """Return the whole status as JSON; times are seconds."""
+    grids, bots = store.notes("grid"), store.notes("bot")
+    return {
+        "grids": [_grid(store, view, grids.get(view.grid.name), now) for view in views],
+        "unserved_bots": [{"bot": int(number), "why": text} for number, (text, _) in bots.items()],
+    }
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the status for people."""
+    yield table(
+        ("grid", "kind", *map(str, _LIVE), "jobs", "failed", "hours", "wasted", "wait"),
+        [_row(grid) for grid in found["grids"]],
+    )
+    for grid in found["grids"]:
+        yield ""
+        yield printable(f"{grid['name']}: {grid['why']}{_age(grid['looked_seconds_ago'])}")
+        for pilot in grid["failing"]:
+            yield printable(f"  {pilot['pilot']} {pilot['node']}: {pilot['reason']}")
+            yield from (f"    {line}" for line in _last_lines(pilot["stderr"]))
+    for bot in found["unserved_bots"]:
+        yield ""
+        yield printable(f"BOT {bot['bot']} is served by no grid: {bot['why']}")
+
+
+def _grid(store: Store, view: View, note: tuple[str, float] | None, now: float) -> dict[str, Any]:
+    states = Counter(str(pilot.state) for pilot in view.live)
+    totals = store.totals(view.grid.name)
+    text, looked_at = note or ("the constructor has not looked at it yet", None)
+    return {
+        "name": view.grid.name,
+        "kind": view.grid.kind,
+        "pilots": {str(state): states[state] for state in _LIVE},
+        "jobs": totals["jobs"],
+        "failures": totals["failures"],
+        "pilot_hours": round(view.used_hours, 3),
+        "wasted_pilot_hours": round(totals["wasted_hours"], 3),
+        "queue_wait": queue_wait(view.pilots),
+        "health": view.health.reason,
+        "why": text,
+        "looked_seconds_ago": None if looked_at is None else max(0.0, now - looked_at),
+        "failing": [_pilot(pilot) for pilot in _failing(view.pilots)],
+    }
+
+
+def _failing(pilots: Sequence[Pilot]) -> list[Pilot]:
+    """Return the last pilots that failed to start, are held, or lost replicas."""
+    bad = [
+        pilot
+        for pilot in pilots
+        if is_broken(pilot) or pilot.state is State.HELD or (pilot.failures and not pilot.jobs)
+    ]
+    return bad[-_MOST_SHOWN:]
+
+
+def _pilot(pilot: Pilot) -> dict[str, Any]:
+    return {
+        "pilot": pilot.id,
+        "native_id": pilot.native_id,
+        "state": str(pilot.state),
+        "node": pilot.node,
+        "reason": _reason(pilot),
+        "stderr": pilot.stderr,
+    }
+
+
+def _reason(pilot: Pilot) -> str:
+    said = [pilot.cancelled if pilot.cancelled == WHY_HELD else "", pilot.reason, pilot.error]
+    if pilot.exit_code is not None:
+        said.append(f"exit code {pilot.exit_code}")
+    return "; ".join(filter(None, said)) or str(pilot.state)
+
+
+def _row(grid: Mapping[str, Any]) -> list[object]:
+    wait = grid["queue_wait"]
+    return [
+        grid["name"],
+        grid["kind"],
+        *grid["pilots"].values(),
+        grid["jobs"],
+        grid["failures"],
+        f"{grid['pilot_hours']:.2f}",
+        f"{grid['wasted_pilot_hours']:.2f}",
+        duration(None if wait is None else timedelta(seconds=wait)),
+    ]
+
+
+def _age(seconds: float | None) -> str:
+    return "" if seconds is None else f" ({duration(timedelta(seconds=seconds))} ago)"
+
+
+def _last_lines(text: str) -> list[str]:
+    return [cut(printable(line), 160) for line in text.splitlines()[-_MOST_LINES:]]

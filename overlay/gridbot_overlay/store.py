@@ -1,0 +1,244 @@
+"""What the constructor must not forget, in one SQLite file: submissions, pilots, operators' wishes.
+
+Each submission is written down before it is made and again after; whatever a crash leaves between
+the two is found at the next look by its tag (see reconcile.py).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import secrets
+import sqlite3
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from gridbot.errors import GridbotError
+from gridbot_overlay.model import Pilot, State
+
+_KEPT_SECONDS = 7 * 86_400.0
+_BUSY_SECONDS = 20.0
+
+
+def _queries() -> dict[str, str]:
+    text = resources.files(__package__).joinpath("store.sql").read_text(encoding="utf-8")
+    blocks = (block.partition("\n") for block in text.split("-- name: ")[1:])
+    return {name.strip(): body for name, _, body in blocks}
+
+
+SQL = _queries()
+_COLUMNS = tuple(field.name for field in fields(Pilot))
+_SAVE = (
+    'INSERT OR REPLACE INTO pilot ("' + '", "'.join(_COLUMNS) + '")'  # noqa: S608  # our own names
+    f" VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"
+)
+
+
+class Busy(GridbotError):
+    """Another constructor runs on the same folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class GridRecord:
+    """What an operator said of a grid."""
+
+    drained: str = ""  # "", "finish": what runs may end, "now": it may not
+    resumed_at: float = 0.0  # failures before are forgiven
+
+
+@dataclass(frozen=True, slots=True)
+class Submission:
+    """One submission as it is written down before it is made."""
+
+    tag: str
+    grid: str
+    submitted_at: float
+    token: int  # its number at the server
+    why: str
+
+
+class Store:
+    """The overlay's memory.  Every method is one transaction."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+        self._db.row_factory = sqlite3.Row
+
+    @classmethod
+    def open(cls, folder: Path) -> Store:
+        """Open the file in the overlay's folder, and make both when they are not there."""
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path = folder / "overlay.db"
+        path.touch(mode=0o600)
+        store = cls(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None))
+        store._db.execute("PRAGMA journal_mode = WAL")
+        store._db.execute("PRAGMA synchronous = FULL")
+        with store._transaction() as db:
+            _run_all(db, SQL["schema"])
+            if db.execute(SQL["instance"]).fetchone() is None:
+                db.execute(SQL["begin"], {"instance": secrets.token_hex(3)})
+        return store
+
+    def copy(self) -> Store:
+        """Return a copy in memory, to try things on."""
+        copied = sqlite3.connect(":memory:", isolation_level=None)
+        self._db.backup(copied)
+        return Store(copied)
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._db.close()
+
+    @property
+    def prefix(self) -> str:
+        """What the tags of all our pilots begin with, and nobody else's."""
+        row = self._db.execute(SQL["instance"]).fetchone()
+        return _prefix(row["instance"])
+
+    def new_tag(self) -> str:
+        """Return a tag that no submission ever had; short, and letters and digits only."""
+        with self._transaction() as db:
+            row = db.execute(SQL["next"]).fetchall()[0]
+        return f"{_prefix(row['instance'])}{row['sequence']}"
+
+    def submitting(self, submission: Submission, pilots: Iterable[Pilot]) -> None:
+        """Write a submission down before it is made."""
+        with self._transaction() as db:
+            db.execute(SQL["add_submission"], asdict(submission))
+            _save(db, pilots)
+
+    def save(self, pilots: Iterable[Pilot]) -> None:
+        """Write pilots down as they are known now."""
+        with self._transaction() as db:
+            _save(db, pilots)
+
+    def pilots(self, grid: str, since: float) -> list[Pilot]:
+        """Return a grid's live pilots and those that ended after `since`, the oldest first."""
+        return [_pilot(row) for row in self._rows("pilots", grid=grid, since=since)]
+
+    def grids_with_pilots(self) -> set[str]:
+        """Return the grids that have live pilots, configured or not."""
+        return {row["grid"] for row in self._rows("grids")}
+
+    def grid(self, name: str) -> GridRecord:
+        """Return what an operator said of a grid."""
+        rows = self._rows("grid", name=name)
+        return GridRecord(**dict(rows[0])) if rows else GridRecord()
+
+    def used_hours(self, grid: str) -> float:
+        """Return the pilot-hours of all pilots that ever ended in the grid."""
+        return float(self._rows("used_hours", grid=grid)[0][0])
+
+    def totals(self, grid: str) -> dict[str, float]:
+        """Return jobs, failures, hours and wasted_hours of the last days' pilots."""
+        return dict(self._rows("totals", grid=grid)[0])
+
+    def note(self, now: float, grids: Mapping[str, str], bots: Mapping[int, str]) -> None:
+        """Remember what the look at `now` concluded of grids and of BOTs that none serves."""
+        found = [("grid", name, text) for name, text in grids.items()]
+        found += [("bot", str(number), text) for number, text in bots.items()]
+        with self._transaction() as db:
+            db.execute(SQL["no_notes"])
+            for kind, subject, text in found:
+                values = {"kind": kind, "subject": subject, "text": text, "looked_at": now}
+                db.execute(SQL["add_note"], values)
+
+    def notes(self, kind: str) -> dict[str, tuple[str, float]]:
+        """Return what the last look concluded, and when, by "grid" or "bot"."""
+        rows = self._rows("notes", kind=kind)
+        return {row["subject"]: (row["text"], row["looked_at"]) for row in rows}
+
+    def drain(self, grid: str, how: str) -> None:
+        """Remember that a grid gets no more pilots; `how` as in GridRecord."""
+        self._do("drain", name=grid, drained=how)
+
+    def resume(self, grid: str, now: float) -> None:
+        """Remember that a grid is to be used again, and forgive what went wrong there."""
+        self._do("resume", name=grid, now=now)
+
+    def idle_tokens(self) -> list[tuple[str, int]]:
+        """Return (tag, token) of submissions whose pilots have all ended."""
+        return [(row["tag"], row["token"]) for row in self._rows("idle_tokens")]
+
+    def tokens_of(self, grid: str) -> list[tuple[str, int]]:
+        """Return (tag, token) of all keys that pilots of the grid may still have."""
+        return [(row["tag"], row["token"]) for row in self._rows("tokens_of_grid", grid=grid)]
+
+    def revoked(self, tag: str) -> None:
+        """Remember that a submission's key is revoked."""
+        self._do("revoked", tag=tag)
+
+    def forget(self, now: float) -> None:
+        """Drop pilots that ended a week ago; the hours that they used stay known."""
+        with self._transaction() as db:
+            for name in ("keep_hours", "forget_pilots", "forget_submissions"):
+                values = {} if name == "forget_submissions" else {"before": now - _KEPT_SECONDS}
+                db.execute(SQL[name], values)
+
+    def _rows(self, query: str, /, **values: object) -> list[sqlite3.Row]:
+        return self._db.execute(SQL[query], values).fetchall()
+
+    def _do(self, query: str, /, **values: object) -> None:
+        with self._transaction() as db:
+            db.execute(SQL[query], values)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._db
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Hold the overlay's folder; Busy when another constructor runs on it."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with (folder / "lock").open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another constructor runs on {folder}") from None
+        yield
+
+
+def _prefix(instance: str) -> str:
+    return f"gb{instance}n"
+
+
+def _run_all(db: sqlite3.Connection, script: str) -> None:
+    """Run several statements within the transaction; executescript would end it."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            db.execute(statement)
+            statement = ""
+
+
+def _save(db: sqlite3.Connection, pilots: Iterable[Pilot]) -> None:
+    db.executemany(_SAVE, map(_row, pilots))
+
+
+def _row(pilot: Pilot) -> dict[str, Any]:
+    return {**asdict(pilot), "owners": json.dumps(pilot.owners), "state": str(pilot.state)}
+
+
+def _pilot(row: sqlite3.Row) -> Pilot:
+    values = dict(row)
+    return Pilot(
+        **{
+            **values,
+            "owners": tuple(json.loads(values["owners"])),
+            "state": State(values["state"]),
+            "has_joined": bool(values["has_joined"]),
+            "is_settled": bool(values["is_settled"]),
+        }
+    )

@@ -1,0 +1,80 @@
+"""Writes a pilot in RSL, the language in which GRAM is asked for jobs.  Pure."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import math
+import re
+import shlex
+from collections.abc import Sequence
+
+from gridbot_overlay.model import Order
+from gridbot_overlay.submitters import GridError, rendering
+
+# A gatekeeper forgets a request that is not committed within so long.
+COMMIT_SECONDS = 300
+_LARGEST = 60_000  # a GRAM message has at most 64,000 bytes
+_ATTRIBUTE = re.compile(r"\(\s*([A-Za-z_]+)\s*=")
+# The script travels as a variable: arguments can be seen by everybody on a node, files would have
+# to be fetched from us, and nodes need not reach us by anything but the server's address.
+_START = 'eval "$(printf %s "$GRIDBOT_SCRIPT" | base64 -d | gzip -dc)"'
+
+
+def pilot(order: Order, index: int, native_id: str, stderr: str) -> str:
+    """Ask for one pilot, in two phases; the operator's own relations overrule ours."""
+    shape = order.shape
+    ours = {
+        "executable": quoted("/bin/sh"),
+        "arguments": f"{quoted('-c')} {quoted(_START)}",
+        "environment": f"({quoted('GRIDBOT_SCRIPT')} {quoted(_packed(order, index, native_id))})"
+        f"({quoted('GRIDBOT_OWNERS')} {quoted(rendering.owners(order))})",
+        "stdout": quoted("/dev/null"),
+        "stderr": quoted(stderr or "/dev/null"),
+        "job_type": "single",
+        "count": str(shape.cpus),
+        "max_wall_time": str(math.ceil(shape.walltime_seconds / 60)),
+        "max_memory": str(shape.memory_mb),
+        "save_state": "yes",
+        "two_phase": str(COMMIT_SECONDS),
+    }
+    theirs = {_bare(name) for line in order.directives for name in _ATTRIBUTE.findall(line)}
+    kept = [f"({name}={value})" for name, value in ours.items() if _bare(name) not in theirs]
+    return _checked(kept, order.directives)
+
+
+def test(order: Order) -> str:
+    """Ask what becomes of such a pilot's demands, and for no job."""
+    text = pilot(order, 0, "check", "")
+    return text.replace(f"(two_phase={COMMIT_SECONDS})", "").replace("(save_state=yes)", "") + (
+        "(dry_run=yes)"
+    )
+
+
+def restart(contact: str) -> str:
+    """Ask for a new job manager of a job that has lost its own."""
+    return f"&(restart={quoted(contact)})"
+
+
+def quoted(text: str) -> str:
+    """Write a text as RSL does."""
+    return '"' + text.replace('"', '""') + '"'
+
+
+def _checked(ours: Sequence[str], theirs: Sequence[str]) -> str:
+    text = f"&{''.join(ours)}{''.join(theirs)}"
+    if len(text) > _LARGEST:
+        raise GridError(f"GRAM takes no request of {len(text)} bytes", is_lasting=True)
+    return text
+
+
+def _packed(order: Order, index: int, native_id: str) -> str:
+    # What pilots run shall see neither the script, with its key, nor the delegated proxy.
+    forget = "unset GRIDBOT_SCRIPT X509_USER_PROXY"
+    script = rendering.script(order, str(index), shlex.quote(native_id), forget)
+    return base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
+
+
+def _bare(name: str) -> str:
+    """GRAM takes maxWallTime for max_wall_time."""
+    return name.replace("_", "").lower()

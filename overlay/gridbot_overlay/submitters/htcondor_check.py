@@ -1,0 +1,56 @@
+"""Compares a grid with what its HTCondor pool offers, and submits nothing."""
+
+from __future__ import annotations
+
+from gridbot_overlay.model import Finding, PilotShape
+from gridbot_overlay.submitters import GridError
+from gridbot_overlay.submitters.commands import Commands
+from gridbot_overlay.submitters.site import Site
+
+_CPUS = "(TotalSlotCpus ?: Cpus)"  # of a partitionable slot, what it had before it was divided
+_MEMORY = "(TotalSlotMemory ?: Memory)"
+
+
+def findings(shape: PilotShape, description: str, site: Site) -> list[Finding]:
+    """Look at all of it, up to the first thing that the rest depends on."""
+    commands = site.commands
+    try:
+        version = commands.run("condor_version").strip().partition("\n")[0].strip("$ ")
+        commands.run("condor_q", "-totals")
+    except GridError as error:
+        return [Finding("htcondor", False, str(error))]
+    return [
+        Finding("htcondor", True, f"{version}, and its queue answers"),
+        _of_slots(shape, commands),
+        site.logs.check(),
+        _of_test(description, commands),
+    ]
+
+
+def _of_slots(shape: PilotShape, commands: Commands) -> Finding:
+    """Count the slots that are large enough, busy or not."""
+    wanted = f"{_CPUS} >= {shape.cpus} && {_MEMORY} >= {shape.memory_mb}"
+    try:
+        every = _slots(commands, "DynamicSlot =!= true")
+        fitting = _slots(commands, f"DynamicSlot =!= true && {wanted}")
+    except GridError as error:
+        return Finding("slots", False, str(error))
+    asked = f"{shape.cpus} CPUs and {shape.memory_mb} MB"
+    if not fitting:
+        return Finding("slots", False, f"none of {every} slots has {asked}")
+    return Finding("slots", True, f"{fitting} of {every} slots have {asked}")
+
+
+def _slots(commands: Commands, constraint: str) -> int:
+    printed = commands.run("condor_status", "-constraint", constraint, "-autoformat", "Name")
+    return len(printed.split())
+
+
+def _of_test(description: str, commands: Commands) -> Finding:
+    """Let condor_submit read the real description."""
+    what = "condor_submit -dry-run"
+    try:
+        commands.run("condor_submit", "-dry-run", "-", "-", stdin=description)
+    except GridError as error:
+        return Finding(what, False, str(error))
+    return Finding(what, True, "the description is a right one")

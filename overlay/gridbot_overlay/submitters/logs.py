@@ -1,0 +1,45 @@
+"""Where pilots write their stderr: a folder that the submitting machine and the nodes share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gridbot_overlay.model import Finding
+from gridbot_overlay.submitters import GridError
+from gridbot_overlay.submitters.commands import Commands
+
+TAIL_BYTES = 4096
+_KEPT_DAYS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Logs:
+    """One folder of one grid, wherever its commands run."""
+
+    commands: Commands
+    folder: str
+
+    def path(self, tag: str, native_id: str) -> str:
+        """Name the file of a pilot, or of many when the id holds the system's own placeholders."""
+        return f"{self.folder}/{tag}.{native_id}.err"
+
+    def prepare(self) -> None:
+        """Make the folder, and drop what is old: nobody else does."""
+        self.commands.run("mkdir", "-p", "-m", "700", self.folder)
+        kept = ("-maxdepth", "1", "-type", "f", "-name", "*.err", "-mtime", f"+{_KEPT_DAYS}")
+        self.commands.run("find", self.folder, *kept, "-delete")
+
+    def tail(self, tag: str, native_id: str) -> str:
+        """Give the end of what a pilot wrote; empty when there is nothing yet."""
+        code, stdout, _ = self.commands.ended(
+            "tail", "-c", str(TAIL_BYTES), self.path(tag, native_id)
+        )
+        return stdout if code == 0 else ""
+
+    def check(self) -> Finding:
+        """Tell whether the folder can be had."""
+        try:
+            self.prepare()
+        except GridError as error:
+            return Finding("logs", False, str(error))
+        return Finding("logs", True, f"{self.folder}, which the nodes must share")

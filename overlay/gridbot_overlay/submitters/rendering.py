@@ -1,0 +1,85 @@
+"""What all batch systems are told alike: names of jobs, scripts, owners, options.  Pure."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from gridbot_overlay.model import Grid, Order
+from gridbot_overlay.submitters import GridError
+
+_TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_NAME = re.compile(r"([A-Za-z][A-Za-z0-9_.-]{0,63})(?:\+([0-9]{1,9}))?")
+_NO_OWNER_CHARACTER = re.compile(r"[^A-Za-z0-9_.@-]")
+
+
+def parts(count: int, largest: int) -> Iterator[tuple[int, int]]:
+    """Split a submission where arrays are limited: (first index, how many) of each part."""
+    for first in range(0, count, max(1, largest)):
+        yield first, min(max(1, largest), count - first)
+
+
+def job_name(tag: str, first: int) -> str:
+    """Say what the system shall call a part of a submission, so that it is found again."""
+    if not _TAG.fullmatch(tag):
+        raise GridError(f"{tag!r} cannot be the name of a job everywhere", is_lasting=True)
+    return f"{tag}+{first}" if first else tag
+
+
+def read_name(name: str, prefix: str) -> tuple[str, int] | None:
+    """Give the tag and the first index of a part; None when its tag has not that prefix."""
+    found = _NAME.fullmatch(name)
+    if found is None or not found[1].startswith(prefix):
+        return None
+    return found[1], int(found[2] or 0)
+
+
+def script(order: Order, index: str, native_id: str, *prologue: str) -> str:
+    """Render the job script, which tells the pilot who it is, then does the order's own lines.
+
+    `index` and `native_id` are what the node's shell shall compute them from.
+    """
+    known = (
+        "#!/bin/sh",
+        f"export GRIDBOT_PILOT_TAG={shlex.quote(order.tag)}",
+        f"export GRIDBOT_PILOT_INDEX={index}",
+        f"export GRIDBOT_NATIVE_ID={native_id}",
+        *prologue,
+    )
+    return "\n".join([*known, order.script.rstrip("\n")]) + "\n"
+
+
+def owners(order: Order) -> str:
+    """Name the people whom pilots serve, in characters that every accounting takes."""
+    names = (_NO_OWNER_CHARACTER.sub("_", owner) for owner in order.owners)
+    return "+".join(names) or "nobody"
+
+
+def words(directives: tuple[str, ...]) -> list[str]:
+    """Split verbatim options as a shell does: "-q long" becomes two."""
+    try:
+        return [word for directive in directives for word in shlex.split(directive)]
+    except ValueError as error:
+        raise GridError(f"directives {directives!r}: {error}", is_lasting=True) from error
+
+
+def clock(seconds: int) -> str:
+    """Write a duration as hours, minutes and seconds."""
+    return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+
+
+def options(grid: Grid, defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay the grid's own options over the kind's defaults, which also say their types."""
+    for name, value in grid.options.items():
+        if name not in defaults:
+            known = ", ".join(sorted(defaults))
+            raise GridError(
+                f"grid {grid.name}: {grid.kind} has no option {name!r}; there are {known}",
+                is_lasting=True,
+            )
+        if not isinstance(value, type(defaults[name])):
+            wanted = type(defaults[name]).__name__
+            raise GridError(f"grid {grid.name}: option {name} is no {wanted}", is_lasting=True)
+    return {**defaults, **grid.options}

@@ -1,0 +1,38 @@
+"""What the kinds with a command line share: a grid's options, its programs, its pilots' logs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gridbot_overlay.model import Grid
+from gridbot_overlay.submitters import rendering
+from gridbot_overlay.submitters.commands import Commands
+from gridbot_overlay.submitters.logs import Logs
+
+# What every such grid may set, with its default.
+OPTIONS: Mapping[str, Any] = {
+    "through": [],  # a command that takes a shell line: ["ssh", "login.example"]
+    "environment": {},  # for the system's programs: {SLURM_CONF = "/etc/slurm2/slurm.conf"}
+    "logs": "",  # a folder that the nodes share; default: in the constructor's own
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The way to one grid's batch system."""
+
+    options: Mapping[str, Any]
+    commands: Commands
+    logs: Logs
+
+
+def site(grid: Grid, folder: Path, options: Mapping[str, Any], away: re.Pattern[str]) -> Site:
+    """Read a grid's options; `options` are the kind's own with their defaults."""
+    chosen = rendering.options(grid, {**OPTIONS, **options})
+    through, environment = tuple(chosen["through"]), chosen["environment"]
+    commands = Commands(through=through, environment=environment, away=away)
+    return Site(chosen, commands, Logs(commands, chosen["logs"] or str(folder / "logs")))

@@ -1,0 +1,222 @@
+"""Slurm, by its command line: sbatch, squeue, scancel.  Tested with 22.05; needs 20.11 or newer.
+
+Listings are read in columns of fixed width (squeue --Format), which every release prints alike.
+The JSON of squeue changed its shape in almost every one, cannot be restricted to one user's jobs,
+and shows the waiting elements of an array as one entry.
+
+Pilots are never requeued (--no-requeue): a second life under the same id would meet a token and
+a walltime that the constructor counted already; it rather submits a fresh one.  Where a site's
+operator requeues one all the same, it is queued again here, too.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+from gridbot_overlay.model import Finding, Grid, Order, Sighting, State
+from gridbot_overlay.submitters import GridError, rendering, slurm_check
+from gridbot_overlay.submitters.logs import Logs
+from gridbot_overlay.submitters.site import site
+
+AWAY = re.compile(
+    "Unable to contact slurm|Socket timed out|temporarily unable|Connection (refused|timed out)"
+    "|Zero Bytes were transmitted|Transport endpoint|Resource temporarily unavailable"
+    "|[Bb]ackup controller|in standby mode"
+)
+# What scancel says of jobs that have gone.
+_GONE = re.compile("Invalid job id|already completing or completed|already completed")
+
+# https://slurm.schedmd.com/squeue.html#SECTION_JOB-STATE-CODES
+STATES = {
+    "PENDING": State.QUEUED,
+    "REQUEUED": State.QUEUED,
+    "REQUEUE_FED": State.QUEUED,
+    "CONFIGURING": State.QUEUED,  # its nodes are being started
+    "POWER_UP_NODE": State.QUEUED,
+    "REQUEUE_HOLD": State.HELD,
+    "SPECIAL_EXIT": State.HELD,
+    "RESV_DEL_HOLD": State.HELD,
+    "RUNNING": State.RUNNING,
+    "COMPLETING": State.RUNNING,  # it still occupies its node
+    "STAGE_OUT": State.RUNNING,
+    "RESIZING": State.RUNNING,
+    "SIGNALING": State.RUNNING,
+    "SUSPENDED": State.RUNNING,
+    "STOPPED": State.RUNNING,
+    "BOOT_FAIL": State.ENDED,
+    "CANCELLED": State.ENDED,
+    "COMPLETED": State.ENDED,
+    "DEADLINE": State.ENDED,
+    "FAILED": State.ENDED,
+    "NODE_FAIL": State.ENDED,
+    "OUT_OF_MEMORY": State.ENDED,
+    "PREEMPTED": State.ENDED,
+    "REVOKED": State.ENDED,
+    "TIMEOUT": State.ENDED,
+}
+# Why a waiting job will not start before somebody changes it, its account or the cluster.  Limits
+# on running jobs are not among these: our own pilots' end lifts them.
+# https://slurm.schedmd.com/job_reason_codes.html
+_NEVER_STARTS = re.compile(
+    "JobHeld(User|Admin)|BadConstraints|DependencyNeverSatisfied|PartitionTimeLimit"
+    "|PartitionNodeLimit|PartitionInactive|ReservationDeleted|AccountNotAllowed|QOSNotAllowed"
+    "|Invalid(Account|QOS)|QOSUsageThreshold|JobLaunchFailure|SystemFailure"
+    "|(Assoc|QOS)Grp\\w*(?<!Run)MinutesLimit"  # a budget that is used up
+    "|(Assoc|QOS)\\w*(PerJob|PerNode|WallDuration|TimeLimit|NotSatisfied)\\w*"
+    "|launch[ _]failed[ _]requeued[ _]held|job[ _]requeued[ _]in[ _]held[ _]state"
+)
+# Width of each column; names come last, because others' may hold letters of several bytes.
+_COLUMNS = {"JobArrayID": 40, "State": 20, "Reason": 80, "exit_code": 12, "NodeList": 80}
+_COLUMNS |= {"Name": 80}
+# The exit code of a job that somebody ended says nothing of it.
+_ENDED_ITSELF = ("COMPLETED", "FAILED")
+
+
+class Slurm:
+    """Pilots as jobs of one Slurm cluster."""
+
+    def __init__(self, grid: Grid, folder: Path) -> None:
+        self._grid = grid
+        self._site = site(grid, folder, {}, AWAY)
+
+    def submit(self, order: Order) -> list[str]:
+        """Submit one array, or several where the cluster's arrays are short."""
+        self._site.logs.prepare()
+        native_ids: list[str] = []
+        for first, count in rendering.parts(order.count, self._largest_array):
+            command = submission(order, first, count, self._site.logs)
+            printed = self._site.commands.run(*command, stdin=body(order, first))
+            native_ids += elements(printed, count)
+        return native_ids
+
+    def pilots(self, prefix: str) -> list[Sighting]:
+        """Return what squeue knows: all that live, and those that ended within MinJobAge."""
+        columns = ",".join(f"{name}:{width}" for name, width in _COLUMNS.items())
+        listing = ("--me", "--noheader", "--all", "--array", "--states=all")
+        return parse(self._site.commands.run("squeue", *listing, f"--Format={columns}"), prefix)
+
+    def cancel(self, native_ids: Sequence[str]) -> None:
+        """Cancel pilots, many with each command."""
+        self._site.commands.cancel("scancel", native_ids, _GONE)
+
+    def tail(self, native_id: str, tag: str) -> str:
+        """Return the end of the pilot's stderr, with Slurm's own words at its end."""
+        return self._site.logs.tail(tag, native_id)
+
+    def check(self, shape_directives: Sequence[str] = ()) -> list[Finding]:
+        """Compare the grid with partitions, limits and what sbatch says of a test."""
+        directives = tuple(shape_directives) or self._grid.directives
+        return slurm_check.findings(self._grid, directives, self._site)
+
+    @cached_property
+    def _largest_array(self) -> int:
+        """How many elements an array may have; 1 where there are no arrays."""
+        config = slurm_check.configuration(self._site.commands.run("scontrol", "show", "config"))
+        return max(1, int(config.get("MaxArraySize", "1")))
+
+
+def submission(order: Order, first: int, count: int, logs: Logs) -> list[str]:
+    """Render sbatch's arguments for one part of an order.
+
+    They are arguments and not lines of the script, so that nothing in a name can become one;
+    the operator's own come last and overrule ours.
+    """
+    shape, is_array = order.shape, count > 1
+    return [
+        "sbatch",
+        "--parsable",
+        f"--job-name={rendering.job_name(order.tag, first)}",
+        f"--comment=gridbot for {rendering.owners(order)}",
+        "--nodes=1",
+        "--ntasks=1",
+        f"--cpus-per-task={shape.cpus}",
+        f"--mem={shape.memory_mb}M",
+        f"--time={math.ceil(shape.walltime_seconds / 60)}",
+        "--no-requeue",
+        "--chdir=/tmp",  # the folder of submission may be missing on a node
+        "--output=/dev/null",
+        f"--error={logs.path(order.tag, '%A_%a' if is_array else '%j')}",
+        *([f"--array=0-{count - 1}"] if is_array else []),
+        *([f"--exclude={','.join(order.excluded_nodes)}"] if order.excluded_nodes else []),
+        *rendering.words(order.directives),
+    ]
+
+
+def body(order: Order, first: int) -> str:
+    """Render the job script of one part of an order."""
+    native_id = '"${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}'
+    native_id += '${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}"'
+    return rendering.script(order, f"$(({first} + ${{SLURM_ARRAY_TASK_ID:-0}}))", native_id)
+
+
+def elements(printed: str, count: int) -> list[str]:
+    """Name the pilots that sbatch --parsable has submitted: ID or ID;CLUSTER on its last line."""
+    job = printed.strip().rpartition("\n")[2].partition(";")[0]
+    if not job.isdecimal():
+        raise GridError(f"sbatch printed no job id but {printed[-200:]!r}")
+    return [f"{job}_{index}" for index in range(count)] if count > 1 else [job]
+
+
+def parse(listing: str, prefix: str) -> list[Sighting]:
+    """Read squeue's columns; jobs that are not ours are passed over."""
+    rows = (_cells(line) for line in listing.splitlines() if line.strip())
+    return [sighting for row in rows if (sighting := _sighting(row, prefix))]
+
+
+def _cells(line: str) -> dict[str, str]:
+    cells, begin = {}, 0
+    for name, width in _COLUMNS.items():
+        cells[name] = line[begin : begin + width].strip()
+        begin += width
+    return cells
+
+
+def _sighting(cells: dict[str, str], prefix: str) -> Sighting | None:
+    named = rendering.read_name(cells["Name"], prefix)
+    if named is None:
+        return None
+    tag, first = named
+    element = cells["JobArrayID"].partition("_")[2]
+    if not element and cells["State"] == "CANCELLED" and not cells["NodeList"]:
+        # What is left of an array after its waiting elements were cancelled looks like this; a
+        # pilot that was cancelled alone before it started may be missing as well.
+        return None
+    return Sighting(
+        tag=tag,
+        native_id=cells["JobArrayID"],
+        index=first + (int(element) if element.isdecimal() else 0),
+        state=_state(cells["State"], cells["Reason"]),
+        reason=_reason(cells["State"], cells["Reason"]),
+        node=cells["NodeList"],
+        exit_code=_exit_code(cells["exit_code"]) if cells["State"] in _ENDED_ITSELF else None,
+    )
+
+
+def _state(word: str, reason: str) -> State:
+    # A word that Slurm did not have when this was written must not make a pilot disappear.
+    state = STATES.get(word, State.RUNNING)
+    return State.HELD if state is State.QUEUED and _NEVER_STARTS.search(reason) else state
+
+
+def _reason(word: str, reason: str) -> str:
+    said = "" if reason in ("None", "(null)") else reason
+    if word == "PENDING":
+        return said
+    if word == "RUNNING" or (word == "COMPLETED" and not said):
+        return ""
+    return f"{word}: {said}" if said else word
+
+
+def _exit_code(text: str) -> int | None:
+    """Read what wait(2) gave as one number, or code:signal."""
+    code, colon, number = text.partition(":")
+    if not code.isdecimal():
+        return None
+    if not colon:
+        return os.waitstatus_to_exitcode(int(code))
+    return -int(number) if number.isdecimal() and int(number) else int(code)

@@ -1,0 +1,201 @@
+"""A cluster and a server for the constructor to work between: programs on PATH, and HTTP.
+
+`python -m tests.overlay_cluster FOLDER URL NOW` does one round, to be killed in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from gridbot.connection import Connection
+from gridbot_client.discovery import Endpoint
+from gridbot_overlay.acts import DryActs, RealActs
+from gridbot_overlay.construct import Plan
+from gridbot_overlay.constructor import Constructor
+from gridbot_overlay.model import Grid, Limits
+from gridbot_overlay.pilot.artefact import Artefact
+from gridbot_overlay.server import Server
+from gridbot_overlay.store import Store
+from gridbot_overlay.submitters import KINDS
+
+FAKE = Path(__file__).parent / "fakes/bin/slurm"
+COMMANDS = ("sbatch", "squeue", "scancel", "scontrol")
+
+
+def bot(**changes: Any) -> dict[str, Any]:
+    """A BOT's line of the server's answer."""
+    return {
+        "bot": 1,
+        "name": "b",
+        "owner": "ann",
+        "share": 1.0,
+        "unsent": 5,
+        "dedicated": 0,
+        "on_pilots": {},
+        "seconds": None,
+        "cpus": 1,
+        "memory_mb": 100,
+        "policy": "",
+        "ad": {"Id": 1},
+        **changes,
+    }
+
+
+class Api(ThreadingHTTPServer):
+    """The server's answers; `kill_at` counts requests down to the one whose sender dies."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.bots: list[dict[str, Any]] = [bot()]
+        self.pilots: list[dict[str, Any]] = []
+        self.keys: dict[int, dict[str, Any]] = {}
+        self.revoked: set[int] = set()
+        self.ended: list[str] = []
+        self.kill_at: int | None = None
+        self.victim: int | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def answer(self, method: str, path: str, body: Any) -> dict[str, Any]:
+        match method, path.partition("?")[0].split("/")[3:]:
+            case "GET", ["overlay", "demand"]:
+                return {"bots": self.bots, "queue": {"BOTsInQueue": len(self.bots)}}
+            case "GET", ["overlay", "pilots"]:
+                return {"pilots": self.pilots}
+            case "POST", ["overlay", "tokens"]:
+                number = len(self.keys) + 1
+                self.keys[number] = body
+                return {"id": number, "token": f"key {number}"}
+            case "DELETE", ["tokens", number]:
+                self.revoked.add(int(number))
+                return {}
+            case "POST", ["overlay", "pilots", "ended"]:
+                self.ended += body["pilots"]
+                return {"replicas": 0}
+            case _:
+                raise AssertionError(f"{method} {path} is not of this API")
+
+    def strike(self) -> None:
+        """Kill the sender of the request that was chosen."""
+        if self.kill_at is not None and self.victim is not None:
+            self.kill_at -= 1
+            if self.kill_at == 0:
+                os.kill(self.victim, signal.SIGKILL)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Api
+
+    def _answer(self) -> None:
+        length = int(self.headers.get("Content-Length") or 0)
+        body = json.loads(self.rfile.read(length) or "null")
+        answer = json.dumps(self.server.answer(self.command, self.path, body)).encode()
+        self.server.strike()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    do_GET = do_POST = do_DELETE = _answer
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def serving() -> Iterator[Api]:
+    """Run the stand-in for the server."""
+    api = Api()
+    thread = threading.Thread(target=api.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield api
+    finally:
+        api.shutdown()
+        thread.join()
+        api.server_close()
+
+
+class Cluster:
+    """The fake Slurm of one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        for command in COMMANDS:
+            (self.bin / command).symlink_to(FAKE)
+
+    def fail(self, command: str, moment: str) -> None:
+        (self.bin / "fault").write_text(f"{command} {moment}")
+
+    def work(self) -> None:
+        """Take no more faults."""
+        (self.bin / "fault").unlink(missing_ok=True)
+
+    @property
+    def jobs(self) -> list[dict[str, str]]:
+        path = self.bin / "jobs.json"
+        return list(json.loads(path.read_text())) if path.exists() else []
+
+    def put(self, jobs: list[dict[str, str]]) -> None:
+        (self.bin / "jobs.json").write_text(json.dumps(jobs))
+
+    def set_all(self, state: str) -> None:
+        self.put([{**job, "state": state} for job in self.jobs])
+
+    @property
+    def live(self) -> list[str]:
+        return [job["id"] for job in self.jobs if job["state"] in ("PENDING", "RUNNING")]
+
+
+GRID = Grid(name="ice", kind="slurm", limits=Limits(max_queued=100, submits_per_minute=1000))
+
+
+def a_round(folder: Path, url: str, now: float, *grids: Grid, dry: bool = False) -> Round:
+    """Do one round on what the folder remembers."""
+    store = Store.open(folder)
+    try:
+        return Round(store, folder, url, now, {grid.name: grid for grid in grids or (GRID,)}, dry)
+    finally:
+        store.close()
+
+
+class Round:
+    """One round that was done, and what it said."""
+
+    def __init__(
+        self, store: Store, folder: Path, url: str, now: float, grids: dict[str, Grid], dry: bool
+    ) -> None:
+        self.said: list[str] = []
+        used = store.copy() if dry else store
+        submitters = {
+            name: KINDS[grid.kind](grid, folder / "grids" / name) for name, grid in grids.items()
+        }
+        connection = Connection(Endpoint(url, "operator's key"))
+        server = Server(connection)
+        artefact = Artefact(folder / "pilot.zip", "0" * 64, 0)
+        say = self.said.append
+        real = RealActs(grids, submitters, server, used, artefact, say)
+        acts = DryActs(say) if dry else real
+        self.plan: Plan = Constructor(grids, submitters, server, used, acts, say).run_once(now)
+        self.pilots = [pilot for name in grids for pilot in used.pilots(name, 0)]
+        connection.close()
+
+
+if __name__ == "__main__":
+    a_round(Path(sys.argv[1]), sys.argv[2], float(sys.argv[3]))

@@ -1,0 +1,47 @@
+"""What a client does as a pilot, against a real server."""
+
+import signal
+
+from tests.system.deployment import Deployment, eventually
+
+
+def hows(server: Deployment, bot: int) -> list[tuple[str, str]]:
+    query = "SELECT how, reason FROM ended WHERE bot = %s ORDER BY seq, replica"
+    return [(how, reason) for how, reason in server.rows(query, bot)]
+
+
+def test_a_pilot_that_is_ended_gives_back_what_it_ran(running: Deployment) -> None:
+    bot = running.submit("--range", "0:1", "--", "sleep", "60")
+    running.client("ended", "--cpus", "1", "--pilot", "gb1.0")
+    eventually(lambda: running.leases(bot), what="a lease")
+    running.client_ends("ended", signal.SIGTERM)
+    assert running.leases(bot) == []
+    assert hows(running, bot) == [("expired", "client_left")]
+
+
+def test_a_pilot_leaves_before_its_walltime_and_tells_what_is_left_of_it(
+    running: Deployment,
+) -> None:
+    bot = running.submit("--range", "0:1", "--", "sleep", "60")
+    running.client("walltime", "--cpus", "1", "--pilot", "gb2.0", "--walltime", "25")
+    eventually(lambda: running.leases(bot), what="a lease")
+    assert running.client_ends("walltime") == 0
+    assert hows(running, bot) == [("expired", "client_left")]
+
+
+def test_a_job_that_uses_no_cpu_is_ended_and_the_pilot_leaves(running: Deployment) -> None:
+    bot = running.submit("--range", "0:2", "--attempts", "1", "--", "sleep", "600")
+    running.client("low", "--cpus", "1", "--pilot", "gb3.0", "--low-cpu-after", "3")
+    assert running.client_ends("low") == 0
+    assert hows(running, bot) == [("error", "low_cpu")]
+
+
+def test_a_node_that_fails_every_job_burns_one_and_then_waits(running: Deployment) -> None:
+    bot = running.submit("--range", "0:50", "--", "false")
+    running.client("black hole", "--cpus", "8", "--pilot", "gb4.0")
+    eventually(lambda: hows(running, bot), what="a failure")
+    eventually(
+        lambda: running.rows("SELECT FROM client WHERE pilot = 'gb4.0' AND seqno > 1"),
+        what="the request after the failure",
+    )
+    assert hows(running, bot) == [("error", "exit_nonzero")] and running.leases(bot) == []

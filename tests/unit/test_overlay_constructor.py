@@ -1,0 +1,227 @@
+"""Claims about whole rounds, between a Slurm of files and a server of fixed answers."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.overlay_cluster import GRID, Api, Cluster, a_round, bot, serving
+
+from gridbot_overlay.model import Grid, State
+from gridbot_overlay.reconcile import GRACE_SECONDS
+from gridbot_overlay.store import Store
+
+NOW = 1_000_000.0
+LATER = NOW + GRACE_SECONDS + 1
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    made = Cluster(tmp_path)
+    monkeypatch.setenv("PATH", f"{made.bin}:/usr/bin:/bin")
+    return made
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with serving() as api:
+        yield api
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "overlay"
+
+
+def test_pilots_come_with_the_demand_and_go_with_it(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    a_round(folder, api.url, NOW)
+    assert len(cluster.live) == 5
+    assert a_round(folder, api.url, NOW + 10).plan.submits == ()
+    api.bots = []
+    for number in range(2, 6):
+        a_round(folder, api.url, NOW + 10 * number)
+    assert cluster.live == []
+    assert api.revoked == set(api.keys) == {1}
+
+
+def test_a_key_is_for_one_grid_its_owners_and_one_lifetime(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    a_round(folder, api.url, NOW)
+    lifetime = GRID.shape.walltime_seconds + GRID.limits.max_queue_seconds
+    key = api.keys[1]
+    assert (key["grid"], key["owners"], key["seconds"]) == ("ice", ["ann"], lifetime)
+
+
+def test_the_server_hears_once_of_pilots_that_ended(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    first = a_round(folder, api.url, NOW)
+    cluster.put([])
+    api.bots = []
+    for number in (200, 210, 220):
+        a_round(folder, api.url, NOW + number)
+    assert sorted(api.ended) == sorted(pilot.id for pilot in first.pilots)
+
+
+def test_a_dry_run_says_what_it_would_do_and_does_nothing(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    found = a_round(folder, api.url, NOW, dry=True)
+    assert any("would submit 5 pilots" in line for line in found.said)
+    assert (cluster.jobs, api.keys) == ([], {})
+    assert Store.open(folder).pilots("ice", 0) == []
+
+
+def test_pilots_of_ours_that_nobody_remembers_are_cancelled_and_strangers_are_not(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    ours = Store.open(folder).prefix
+    names = {"7": f"{ours}99", "8": "gbffffffn1", "9": "sleep"}
+    cluster.put([{"id": key, "name": name, "state": "RUNNING"} for key, name in names.items()])
+    api.bots = []
+    a_round(folder, api.url, NOW)
+    assert cluster.live == ["8", "9"]
+
+
+def test_a_lost_reply_neither_loses_nor_doubles_pilots(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    cluster.fail("sbatch", "silent")
+    first = a_round(folder, api.url, NOW)
+    assert any("is not confirmed: sbatch" in line for line in first.said)
+    second = a_round(folder, api.url, NOW + 10)
+    assert {pilot.native_id for pilot in second.pilots} == set(cluster.live)
+    a_round(folder, api.url, LATER)
+    assert len(cluster.live) == 5
+
+
+def test_a_refusal_pauses_the_grid_with_its_own_words(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    cluster.fail("sbatch", "refuse")
+    a_round(folder, api.url, NOW)
+    found = a_round(folder, api.url, NOW + 10)
+    assert "invalid partition specified: nowhere" in found.plan.notes["ice"]
+    assert "paused" in found.plan.notes["ice"]
+    cluster.work()
+    assert len(a_round(folder, api.url, NOW + 61).pilots) == 6
+    assert len(cluster.live) == 1  # it probes
+
+
+def test_a_grid_that_is_away_does_not_stop_the_others(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    away = Grid(name="away", kind="grid_engine")
+    found = a_round(folder, api.url, NOW, away, GRID)
+    assert "cannot be asked" in found.plan.notes["away"]
+    assert len(cluster.live) == 5
+
+
+def test_without_the_server_nothing_is_submitted_and_nothing_cancelled(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    a_round(folder, api.url, NOW)
+    for number in range(1, 6):
+        found = a_round(folder, "http://127.0.0.1:1", NOW + 100 * number)
+    assert any(line.startswith("nothing is planned") for line in found.said)
+    assert len(cluster.live) == 5
+
+
+def test_a_drained_grid_is_empty_after_one_look_and_its_keys_are_revoked(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    a_round(folder, api.url, NOW)
+    Store.open(folder).drain("ice", "now")
+    found = a_round(folder, api.url, NOW + 10)
+    assert (cluster.live, api.revoked) == ([], {1})
+    assert "drained" in found.plan.notes["ice"]
+    Store.open(folder).resume("ice", NOW + 20)
+    a_round(folder, api.url, NOW + 30)
+    assert len(cluster.live) == 5
+
+
+def test_while_pilots_of_a_drained_grid_may_finish_their_keys_are_good(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    a_round(folder, api.url, NOW)
+    cluster.set_all("RUNNING")
+    Store.open(folder).drain("ice", "finish")
+    a_round(folder, api.url, NOW + 10)
+    assert (len(cluster.live), api.revoked) == (5, set())
+
+
+def test_what_the_server_says_of_a_pilot_is_remembered(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    first = a_round(folder, api.url, NOW)
+    cluster.set_all("RUNNING")
+    row = {"pilot": first.pilots[0].id, "client": 1, "host": 4, "host_name": "n1", "jobs": 3}
+    row |= {"failures": 1, "running": 2, "seen_seconds_ago": 1.0, "error": "why", "ad": {}}
+    api.pilots = [row, {**row, "pilot": "of.another", "host": 5}]
+    found = a_round(folder, api.url, NOW + 10).pilots[0]
+    assert (found.jobs, found.failures, found.holding, found.error) == (3, 1, 2, "why")
+    assert (found.has_joined, found.node, found.state) == (True, "n1", State.RUNNING)
+
+
+def _settle(cluster: Cluster, api: Api, folder: Path) -> None:
+    """Do rounds until whatever was left open is closed."""
+    api.kill_at = None
+    cluster.work()
+    for number in range(3):
+        a_round(folder, api.url, LATER + number * GRACE_SECONDS)
+
+
+def _assert_all_is_well(cluster: Cluster, api: Api, folder: Path) -> None:
+    store = Store.open(folder)
+    known = [pilot for pilot in store.pilots("ice", 0) if pilot.is_live]
+    assert sorted(pilot.native_id for pilot in known) == sorted(cluster.live)
+    assert len(cluster.live) == 5
+    good = {token for _, token in store.tokens_of("ice")}
+    assert good <= set(api.keys) - api.revoked
+
+
+def _killed_round(api: Api, folder: Path, now: float) -> None:
+    command = [sys.executable, "-m", "tests.overlay_cluster", str(folder), api.url, str(now)]
+    process = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    api.victim = process.pid
+    assert process.wait(60) == -9
+
+
+@pytest.mark.parametrize("command", ["squeue", "scontrol", "sbatch"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_constructor_killed_at_a_command_loses_nothing_and_doubles_nothing(
+    cluster: Cluster, api: Api, folder: Path, command: str, moment: str
+) -> None:
+    cluster.fail(command, moment)
+    _killed_round(api, folder, NOW)
+    _settle(cluster, api, folder)
+    _assert_all_is_well(cluster, api, folder)
+
+
+@pytest.mark.parametrize("request_number", [1, 2])
+def test_a_constructor_killed_while_the_server_answers_loses_nothing_and_doubles_nothing(
+    cluster: Cluster, api: Api, folder: Path, request_number: int
+) -> None:
+    api.kill_at = request_number
+    _killed_round(api, folder, NOW)
+    _settle(cluster, api, folder)
+    _assert_all_is_well(cluster, api, folder)
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_constructor_killed_while_it_cancels_loses_nothing(
+    cluster: Cluster, api: Api, folder: Path, moment: str
+) -> None:
+    a_round(folder, api.url, NOW)
+    api.bots = [bot(unsent=2)]
+    for number in (1, 2):
+        a_round(folder, api.url, NOW + number)
+    cluster.fail("scancel", moment)
+    _killed_round(api, folder, NOW + 3)
+    api.bots = [bot()]
+    _settle(cluster, api, folder)
+    _assert_all_is_well(cluster, api, folder)

@@ -1,0 +1,153 @@
+"""Claims about pauses: nodes before grids, each incident doubles, one pilot probes, then all go."""
+
+import pytest
+from tests.overlay_factories import NOW, pilot
+
+from gridbot_overlay.health import LONGEST_PAUSE_SECONDS, WHY_HELD, judge
+from gridbot_overlay.model import Pilot, State
+
+
+def broken(index: int, ago: float = 5.0, **changes: object) -> Pilot:
+    """A pilot that ended before it spoke with the server."""
+    values = {"submitted_at": NOW - ago - 10, "ended_at": NOW - ago, "native_id": "x"}
+    return pilot(index, State.ENDED, **{**values, **changes})
+
+
+def worked(index: int, ago: float = 5.0, **changes: object) -> Pilot:
+    """A pilot that ran ten replicas well."""
+    return broken(index, ago, **{"has_joined": True, "jobs": 10, **changes})
+
+
+def idle(index: int, ago: float = 5.0) -> Pilot:
+    return worked(index, ago, jobs=0)
+
+
+def test_a_grid_without_history_is_fine() -> None:
+    assert judge([], NOW).most_new is None
+
+
+def test_a_few_broken_pilots_are_no_trouble_three_in_a_row_are() -> None:
+    assert judge([broken(0), broken(1)], NOW).most_new is None
+    assert judge([broken(0), broken(1), broken(2)], NOW).most_new == 0
+
+
+def test_a_pause_shows_the_last_pilots_own_words() -> None:
+    pilots = [broken(n, stderr="first line\nno module named venv\n") for n in range(3)]
+    assert "no module named venv" in judge(pilots, NOW).reason
+
+
+def test_after_a_pause_one_pilot_probes_and_while_it_does_no_other_is_sent() -> None:
+    pilots = [broken(n, ago=100) for n in range(3)]
+    assert judge(pilots, NOW).most_new == 1
+    assert judge([*pilots, pilot(9, submitted_at=NOW)], NOW).most_new == 0
+
+
+def test_a_probe_that_joins_ends_the_trouble() -> None:
+    probe = pilot(9, State.RUNNING, submitted_at=NOW - 20, has_joined=True)
+    assert judge([*(broken(n, ago=100) for n in range(3)), probe], NOW).most_new is None
+
+
+def test_each_further_incident_doubles_the_pause_up_to_an_hour() -> None:
+    def pause(incidents: int) -> float:
+        """Measure it: a probe after each pause, all of them broken."""
+        pilots, at = [broken(n, ago=0) for n in range(3)], NOW
+        for number in range(incidents):
+            since = at
+            while judge(pilots, at).most_new == 0:
+                at += 1
+            length = at - since
+            probe = broken(10 + number, submitted_at=at, ended_at=at)
+            pilots.append(probe)
+        return length
+
+    assert [pause(n) for n in (1, 2, 3)] == [60, 120, 240]
+    assert pause(9) == LONGEST_PAUSE_SECONDS
+
+
+def test_pilots_that_were_sent_together_are_one_incident() -> None:
+    pilots = [broken(n, ago=50) for n in range(40)]
+    assert "paused for 10 s" in judge(pilots, NOW).reason
+
+
+def test_an_old_pilot_that_still_runs_does_not_hide_that_new_ones_fail() -> None:
+    old = pilot(9, State.RUNNING, submitted_at=NOW - 5000, has_joined=True, jobs=50)
+    assert judge([old, *(broken(n) for n in range(3))], NOW).most_new == 0
+
+
+def test_a_bad_node_is_paused_and_its_grid_is_not() -> None:
+    good = [worked(n, node="n1") for n in range(3)]
+    bad = [broken(n, node="n2") for n in range(10, 13)]
+    found = judge([*good, *bad], NOW)
+    assert (found.most_new, found.bad_nodes) == (None, ("n2",))
+    assert "node n2 is paused" in found.reason
+
+
+def test_where_all_nodes_are_bad_the_grid_is_paused() -> None:
+    found = judge([broken(n, node=f"n{n % 2}") for n in range(8)], NOW)
+    assert (found.most_new, found.bad_nodes) == (0, ())
+
+
+def test_a_black_hole_that_goes_on_eating_pilots_pauses_the_grid() -> None:
+    good = [worked(n, node="n1") for n in range(3)]
+    bad = [broken(n, ago=30, node="n2") for n in range(10, 13)]
+    more = [broken(n, ago=1, submitted_at=NOW - 5, node="n2") for n in range(20, 23)]
+    assert judge([*good, *bad], NOW).most_new is None
+    assert judge([*good, *bad, *more], NOW).most_new == 0
+
+
+def test_a_node_on_which_replicas_fail_is_paused() -> None:
+    good = worked(0, node="n1")
+    hole = pilot(1, State.RUNNING, node="n2", has_joined=True, failures=4, error="exit code 127")
+    found = judge([good, hole], NOW)
+    assert found.bad_nodes == ("n2",)
+    assert "exit code 127" in found.reason
+
+
+def test_failing_fast_is_noticed_though_some_replicas_succeed() -> None:
+    good = worked(0, node="n1")
+    fast = pilot(
+        1, State.RUNNING, node="n2", started_at=NOW - 30, has_joined=True, jobs=12, failures=8
+    )
+    slow = pilot(
+        2, State.RUNNING, node="n3", started_at=NOW - 9000, has_joined=True, jobs=12, failures=8
+    )
+    assert judge([good, fast, slow], NOW).bad_nodes == ("n2",)
+
+
+def test_a_nodes_pause_ends_by_itself() -> None:
+    good, bad = [worked(0, node="n1")], [broken(n, ago=100, node="n2") for n in range(10, 13)]
+    found = judge([*good, *bad], NOW)
+    assert (found.most_new, found.bad_nodes) == (None, ())
+
+
+def test_pilots_that_find_nothing_to_do_are_throttled_until_one_does() -> None:
+    wasted = [idle(n) for n in range(3)]
+    assert judge(wasted, NOW).most_new == 0
+    later = NOW + 100
+    assert judge(wasted, later).most_new == 1
+    probe = pilot(9, State.RUNNING, submitted_at=NOW + 90, has_joined=True, holding=1)
+    assert judge([*wasted, probe], later).most_new is None
+
+
+@pytest.mark.parametrize("why", ["nothing waits for it any more", "the grid is drained"])
+def test_pilots_that_we_took_back_are_no_failures(why: str) -> None:
+    found = judge([broken(n, cancelled=why) for n in range(5)], NOW)
+    assert (found.most_new, found.failure_rate) == (None, 0.0)
+
+
+def test_pilots_that_were_held_are_failures() -> None:
+    pilots = [broken(n, cancelled=WHY_HELD, reason="JobHeldAdmin") for n in range(3)]
+    found = judge(pilots, NOW)
+    assert found.most_new == 0
+    assert "JobHeldAdmin" in found.reason
+
+
+def test_an_operator_who_resumes_a_grid_forgives_what_was() -> None:
+    assert judge([broken(n) for n in range(5)], NOW, resumed_at=NOW - 1).most_new is None
+
+
+def test_the_failure_rate_is_that_of_the_last_pilots() -> None:
+    pilots = [broken(n, ago=1000) for n in range(50)]
+    assert judge(pilots, NOW).failure_rate == 1.0
+    pilots += [worked(100 + n, ago=10) for n in range(15)]
+    assert judge(pilots, NOW).failure_rate == 0.25

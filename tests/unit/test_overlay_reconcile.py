@@ -1,0 +1,87 @@
+"""Claims about finding pilots again: nothing is lost, nothing is doubled, no orphan stays."""
+
+from dataclasses import replace
+
+from tests.overlay_factories import NOW, pilot
+
+from gridbot_overlay.model import Pilot, Sighting, State
+from gridbot_overlay.reconcile import GRACE_SECONDS, NEVER_MADE, reconcile
+
+
+def sighting(
+    index: int = 0, state: State = State.QUEUED, tag: str = "t", native_id: str = ""
+) -> Sighting:
+    return Sighting(tag=tag, native_id=native_id or f"t.{index}", index=index, state=state)
+
+
+def unconfirmed(index: int = 0, ago: float = 10.0) -> Pilot:
+    return pilot(index, State.SUBMITTING, native_id="", submitted_at=NOW - ago)
+
+
+def only(pilots: tuple[Pilot, ...]) -> Pilot:
+    assert len(pilots) == 1
+    return pilots[0]
+
+
+def test_a_submission_whose_reply_was_lost_is_found_by_its_tag() -> None:
+    found = reconcile([unconfirmed()], [sighting()], NOW)
+    assert (only(found.changed).native_id, only(found.changed).state) == ("t.0", State.QUEUED)
+    assert found.orphans == ()
+
+
+def test_a_submission_that_never_shows_up_is_given_up_after_a_while() -> None:
+    assert reconcile([unconfirmed()], [], NOW).changed == ()
+    late = only(reconcile([unconfirmed(ago=GRACE_SECONDS + 1)], [], NOW).changed)
+    assert (late.state, late.reason) == (State.ENDED, NEVER_MADE)
+
+
+def test_one_that_shows_up_after_it_was_given_up_is_taken_back() -> None:
+    given_up = replace(unconfirmed(), state=State.ENDED, ended_at=NOW - 5)
+    found = reconcile([given_up], [sighting()], NOW)
+    assert (found.changed, found.orphans) == ((), ("t.0",))
+
+
+def test_pilots_of_ours_that_nobody_remembers_are_taken_back() -> None:
+    sightings = [sighting(3, tag="old", native_id="77"), sighting(4, State.ENDED, tag="old")]
+    assert reconcile([], sightings, NOW).orphans == ("77",)
+
+
+def test_of_two_with_one_name_the_second_is_taken_back() -> None:
+    found = reconcile([pilot(0)], [sighting(0), sighting(0, native_id="t.0 again")], NOW)
+    assert found.orphans == ("t.0 again",)
+
+
+def test_what_the_system_does_not_know_any_more_has_ended() -> None:
+    ended = only(reconcile([pilot(0, State.RUNNING)], [], NOW).changed)
+    assert (ended.state, ended.ended_at) == (State.ENDED, NOW)
+
+
+def test_one_that_is_seen_again_after_all_lives() -> None:
+    gone = only(reconcile([pilot(0, State.RUNNING)], [], NOW).changed)
+    back = only(reconcile([gone], [sighting(0, State.RUNNING)], NOW + 10).changed)
+    assert (back.state, back.ended_at) == (State.RUNNING, None)
+
+
+def test_a_pilots_start_is_not_dated_too_late() -> None:
+    waiting = only(reconcile([pilot(0)], [sighting(0)], NOW).changed)
+    running = only(reconcile([waiting], [sighting(0, State.RUNNING)], NOW + 30).changed)
+    assert running.started_at == NOW
+    ended = only(reconcile([waiting], [sighting(0, State.ENDED)], NOW + 30).changed)
+    assert ended.hours == 30 / 3600
+
+
+def test_a_held_pilot_is_held_since_it_was_first_seen_so() -> None:
+    held = only(reconcile([pilot(0)], [sighting(0, State.HELD)], NOW).changed)
+    assert reconcile([held], [sighting(0, State.HELD)], NOW + 100).changed == ()
+    assert held.waiting_at == NOW
+
+
+def test_a_cancel_that_did_not_arrive_is_repeated() -> None:
+    found = reconcile([pilot(0, cancelled="surplus")], [sighting(0)], NOW)
+    assert found.orphans == ("t.0",)
+
+
+def test_a_pilot_that_was_cancelled_while_it_waited_has_used_no_hours() -> None:
+    waiting = pilot(0, cancelled="surplus", waiting_at=NOW - 50)
+    ended = only(reconcile([waiting], [sighting(0, State.ENDED)], NOW).changed)
+    assert (ended.hours, ended.started_at) == (0.0, None)
