@@ -180,9 +180,9 @@ def _handler(server: ProjectServer) -> type[BaseHTTPRequestHandler]:
             self._answer(code, json.dumps(document).encode(), Content_Type="application/json")
 
         def _fail_early(self, fault: str) -> None:
-            if fault == "busy":
+            if fault in ("busy", "away"):
                 self._read()
-                self._answer(503, b"", Retry_After="2")
+                self._answer(503, b"", Retry_After="2" if fault == "busy" else "600")
                 raise _Cut
             if fault == "portal":
                 self._read()

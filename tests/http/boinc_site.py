@@ -31,7 +31,8 @@ GRAMMAR = Grammar(
         "scheduler_reply": frozenset({"file_info", "workunit", "result"})
         | {"result_ack", "result_abort", "app", "app_version"},
     },
-    raw=frozenset({"code_sign_key", "xml_signature", "file_signature"}),
+    raw=frozenset({"code_sign_key", "code_sign_key_signature"})
+    | {"xml_signature", "file_signature"},
 )
 
 

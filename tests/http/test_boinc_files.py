@@ -18,7 +18,6 @@ from tests.http.boinc_site import (
 )
 
 from gridbot_server import db
-from gridbot_server.boinc import keys, signing
 from gridbot_server.boinc.names import Lease, OutputName
 from gridbot_server.boinc.tags import Section
 from gridbot_server.files import Store
@@ -39,8 +38,7 @@ def upload(site: Site, lease: Lease, data: bytes = TEXT, **changes: Any) -> str:
     """Send a file from `offset` on, `come` bytes of it; the text of the answer."""
     name = NAMES.output(OutputName(lease, 0))
     most = changes.get("most", 100_000)
-    private = keys.load_private(site.settings.boinc_upload_key_path)
-    certificate = changes.get("certificate", signing.certificate(private, name, most))
+    certificate = changes.get("certificate", NAMES.certificate(name, most))
     offset, come = changes.get("offset", 0), changes.get("come", len(data))
     md5 = changes.get("md5", hashlib.md5(data).hexdigest())
     head = (

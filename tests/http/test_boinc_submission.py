@@ -90,11 +90,11 @@ def test_without_the_signing_key_a_bot_is_for_native_clients(
 
 
 def test_setup_makes_the_keys_once(settings: Settings, conn: db.Connection) -> None:
-    def made() -> tuple[list[bytes], list[Any]]:
+    def made() -> tuple[bytes, list[Any]]:
         setup.prepare(settings)
-        paths = (settings.boinc_key_path, settings.boinc_upload_key_path)
+        path = settings.boinc_key_path
         query = "SELECT * FROM setting WHERE name LIKE 'boinc%' ORDER BY name"
-        return [path.read_bytes() for path in paths], conn.execute(query).fetchall()
+        return path.read_bytes(), conn.execute(query).fetchall()
 
     first = made()
     assert len(first[1]) == 2

@@ -246,6 +246,14 @@ def test_what_the_key_did_not_sign_is_refused_by_its_hash() -> None:
             signed.check(MANIFEST, wrong, md5_of, PUBLIC)
 
 
+def test_a_script_that_was_signed_for_another_bot_is_refused() -> None:
+    other = replace(MANIFEST, command=("prog", "in/data", "-q", "\n# Manifest " + "0" * 64 + "\n"))
+    made = signed.sign(other, md5_of, PRIVATE)
+    with pytest.raises(BadApplication, match="the script was made for another BOT"):
+        signed.check(MANIFEST, made, md5_of, PUBLIC)
+    assert signed.check(other, made, md5_of, PUBLIC)
+
+
 def test_a_file_is_hashed_for_its_signature_only_if_it_is_the_manifests() -> None:
     file = ref("in/data", "data")
     assert signed.content_md5(file, [b"the ", b"data"]) == md5_of(file)

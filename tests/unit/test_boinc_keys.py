@@ -96,6 +96,55 @@ def test_a_short_key_is_refused_as_too_weak() -> None:
         keys.parse_public(half + "\n" + "0" * 59 + "10001\n.")
 
 
+def public_of(modulus: int, exponent: int = 65537) -> str:
+    fields = modulus.to_bytes(128) + exponent.to_bytes(128)
+    return "1024\n" + keys.hex_text(fields)
+
+
+def modulus_of(private: str) -> int:
+    return keys.parse_private(private).public_key().public_numbers().n
+
+
+@pytest.mark.parametrize("exponent", [0, 1, 3, 17, 65535, 65538])
+def test_a_weak_exponent_is_refused(private: str, exponent: int) -> None:
+    with pytest.raises(KeyFileError, match=f"has the exponent {exponent}: an odd one from 65537"):
+        keys.parse_public(public_of(modulus_of(private), exponent))
+
+
+def test_a_larger_exponent_is_taken(private: str) -> None:
+    key = keys.parse_public(public_of(modulus_of(private), 65539))
+    assert key.public_numbers().e == 65539
+
+
+@pytest.mark.parametrize("factor", [2, 3, 997])
+def test_a_modulus_that_anybody_can_take_apart_is_refused(factor: int) -> None:
+    damaged = (1 << 1024) - 1
+    damaged -= damaged % factor
+    with pytest.raises(KeyFileError, match="has a modulus with a small factor"):
+        keys.parse_public(public_of(damaged))
+
+
+def test_either_half_of_a_key_is_read_from_its_file(private: str, tmp_path: Path) -> None:
+    pair = keys.parse_private(private)
+    public = keys.public_text(pair.public_key())
+    for name, text, is_private in (("a.key", private, True), ("a.pub", public, False)):
+        path = tmp_path / name
+        path.write_text(text)
+        found, secret = keys.load_pair(path)
+        assert keys.public_text(found) == public
+        assert (secret is not None) == is_private
+    assert keys.public_text(keys.load_public(tmp_path / "a.pub")) == public
+    with pytest.raises(KeyFileError, match=r"a\.key: has 1408 hex digits, a public key"):
+        keys.load_public(tmp_path / "a.key")
+
+
+def test_the_file_of_a_weak_key_is_named(private: str, tmp_path: Path) -> None:
+    path = tmp_path / "weak.pub"
+    path.write_text(public_of(modulus_of(private), 3))
+    with pytest.raises(KeyFileError, match=r"weak\.pub: has the exponent 3"):
+        keys.load_pair(path)
+
+
 def test_the_file_that_holds_no_key_is_named(tmp_path: Path) -> None:
     path = tmp_path / "upload_private"
     for content in (b"\xff\xfe", b"nothing"):
@@ -108,7 +157,7 @@ def chain_of(count: int) -> Chain:
     pairs = [keys.generate() for _ in range(count)]
     chain = Chain((Link(keys.public_text(pairs[0].public_key())),))
     for old, new in pairwise(pairs):
-        chain = signing.extend(chain, old, new.public_key())
+        chain = signing.append(chain, signing.introduce(old, new.public_key()))
     return chain
 
 

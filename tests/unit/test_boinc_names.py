@@ -65,6 +65,22 @@ def test_an_output_is_no_replica() -> None:
     assert NAMES.read_replica(NAMES.output(OutputName(LEASE, 0))) is None
 
 
+def test_an_upload_certificate_holds_for_its_name_and_limit_only() -> None:
+    text = NAMES.certificate("gb_1_0_0_0", 100_000)
+    assert NAMES.is_certificate("gb_1_0_0_0", 100_000, f"\n{text}\n")
+    assert not NAMES.is_certificate("gb_1_0_0_0", 100_001, text)
+    assert not NAMES.is_certificate("gb_1_0_0_1", 100_000, text)
+    assert not Names(b"another").is_certificate("gb_1_0_0_0", 100_000, text)
+    assert not NAMES.is_certificate("gb_1_0_0_0", 100_000, "")
+    assert not NAMES.is_certificate("gb_1_0_0_0", 100_000, "\ud800")
+
+
+def test_a_name_cannot_pass_for_another_certificates_limit() -> None:
+    text = NAMES.certificate("a", 90)
+    assert not NAMES.is_certificate("a 9", 0, text)
+    assert not NAMES.is_certificate("a 90", 90, text)
+
+
 @pytest.mark.parametrize("name", names.PLATFORMS)
 def test_platforms_translate_both_ways(name: str) -> None:
     assert names.boinc_platform(names.platform(name)) == name

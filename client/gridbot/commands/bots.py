@@ -13,9 +13,9 @@ import click
 from gridbot.collect import collect, print_results, results_document
 from gridbot.commands.options import FILE, as_json, print_json, say, with_session
 from gridbot.errors import GridbotError, ServerAway
-from gridbot.explanation import changed_policy, explanation_page, idle_reason
-from gridbot.page import bot_page, bots_table, log_page
-from gridbot.printing import json_document, printable
+from gridbot.explanation import changed_policy, chosen_change, explanation_page, idle_reason
+from gridbot.page import bot_page, bots_table, log_page, match_line
+from gridbot.printing import counted, json_document, printable
 from gridbot.progress import follow, standing_still
 from gridbot.session import Bot, Session
 from gridbot.state import BotState
@@ -58,13 +58,17 @@ def show(session: Session, number: int, as_json: bool) -> None:
 @bot.command()
 @BOT
 @click.option("--change", type=click.IntRange(1), metavar="N", help="Print policy change N whole.")
+@click.option("--host", metavar="ID|NAME", help="Why this host gets nothing of it.")
 @as_json
 @with_session
-def explain(session: Session, number: int, change: int | None, as_json: bool) -> None:
+def explain(
+    session: Session, number: int, change: int | None, host: str | None, as_json: bool
+) -> None:
     """Which hosts a BOT's policy and needs reject, and what to relax."""
-    document = session.bot(number).explain()
+    document = session.bot(number).explain(host)
     if change is not None:
-        click.echo(changed_policy(document, change), nl=False)
+        chosen = chosen_change(document, change)
+        print_json(chosen) if as_json else click.echo(changed_policy(chosen), nl=False)
     elif as_json:
         print_json(document)
     else:
@@ -92,7 +96,8 @@ def cancel(session: Session, number: int, as_json: bool) -> None:
         print_json(state.document)
     else:
         left = state.jobs_total - state.jobs_finished
-        click.echo(f"bot {number}: {state.state}, {left} of {state.jobs_total} jobs were not run")
+        jobs = f"{left} of {counted(state.jobs_total, 'job')} {'was' if left == 1 else 'were'}"
+        click.echo(f"bot {number}: {state.state}, {jobs} not run")
 
 
 @bot.command()
@@ -109,7 +114,7 @@ def retry(session: Session, number: int, failed: bool, as_json: bool) -> None:  
     if as_json:
         print_json({"id": number, "retried": retried})
     else:
-        click.echo(f"bot {number}: {retried} failed {'job' if retried == 1 else 'jobs'} again")
+        click.echo(f"bot {number}: {counted(retried, 'failed job')} again")
 
 
 @bot.command(name="set")
@@ -118,6 +123,9 @@ def retry(session: Session, number: int, failed: bool, as_json: bool) -> None:  
 @click.option("--name")
 @click.option("--max-attempts", type=click.IntRange(1), metavar="N")
 @click.option("--max-replicas", type=click.IntRange(1), metavar="N")
+@click.option(
+    "--failover-after", metavar="N|never", help="Failures after which only dedicated hosts serve."
+)
 @click.option("--tail-threshold", metavar="N|auto", help="Unsent jobs below which the tail begins.")
 @click.option("--tail-sticky/--no-tail-sticky", default=None, help="Once in the tail, stay there.")
 @as_json
@@ -127,8 +135,9 @@ def set_(session: Session, number: int, as_json: bool, **options: Any) -> None:
     changes = {name: value for name, value in options.items() if value is not None}
     if not changes:
         raise click.UsageError("nothing to change is given; see gridbot bot set --help")
-    if "tail_threshold" in changes:
-        changes["tail_threshold"] = _threshold(changes["tail_threshold"])
+    for name, nothing in {"tail_threshold": "auto", "failover_after": "never"}.items():
+        if name in changes:
+            changes[name] = _number_or(nothing, changes[name], f"--{name.replace('_', '-')}")
     state = session.bot(number).set(**changes)
     if as_json:
         print_json(state.document)
@@ -136,6 +145,8 @@ def set_(session: Session, number: int, as_json: bool, **options: Any) -> None:
     for warning in state.document.get("warnings", ()):
         say(f"note: {printable(warning)}")
     click.echo(f"bot {number}: changed")
+    if (match := state.document.get("match")) and not state.is_final:
+        say(match_line(match))
 
 
 @bot.command()
@@ -158,7 +169,7 @@ def results(
             collected = collect(bot, to, csv, follow=follow, told=_away)
             document = {"id": number, "results": collected, "to": to and str(to)}
             print_json(document) if as_json else click.echo(
-                f"bot {number}: {collected} new results"
+                f"bot {number}: {counted(collected, 'new result')}"
             )
         elif as_json:
             for part in results_document(bot, follow=follow):
@@ -211,12 +222,11 @@ def wait_for(
 
 def _problem(state: BotState) -> str:
     if state.state == "cancelled":
-        return (
-            f"bot {state.id} was cancelled with {state.jobs_done} of {state.jobs_total} jobs done"
-        )
+        jobs = f"{state.jobs_done} of {counted(state.jobs_total, 'job')}"
+        return f"bot {state.id} was cancelled with {jobs} done"
     if state.jobs_failed:
         return (
-            f"{state.jobs_failed} of {state.jobs_total} jobs failed;"
+            f"{state.jobs_failed} of {counted(state.jobs_total, 'job')} failed;"
             f" see why: gridbot bot logs {state.id} --failed"
         )
     return ""
@@ -230,11 +240,9 @@ def _idle(state: BotState) -> None:
     say(f"bot {state.id}: nothing runs: {idle_reason(state)}")
 
 
-def _threshold(text: str) -> int | None:
-    if text == "auto":
+def _number_or(nothing: str, text: str, option: str) -> int | None:
+    if text == nothing:
         return None
     if not text.isdecimal():
-        raise click.BadParameter(
-            f"{text!r} is neither a number nor auto", param_hint="--tail-threshold"
-        )
+        raise click.BadParameter(f"{text!r} is neither a number nor {nothing}", param_hint=option)
     return int(text)

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from gridbot.commands.options import as_json, print_json, with_session
+from gridbot.page import client_name
 from gridbot.printing import table
 from gridbot.session import Session
 from gridbot.units import seconds
@@ -20,9 +21,11 @@ _HOST_COLUMNS = (
     "cpus",
     "memory",
     "platform",
+    "client",
     "clients",
     "replicas_running",
     "error_rate",
+    "credit",
     "seen_at",
 )
 
@@ -36,12 +39,12 @@ def hosts(session: Session, as_json: bool) -> None:
     if as_json:
         print_json(document)
     else:
-        click.echo(_columns([_flat(host) for host in document["hosts"]], _HOST_COLUMNS))
+        click.echo(columns([_flat(host) for host in document["hosts"]], _HOST_COLUMNS))
 
 
 @click.group()
 def user() -> None:
-    """Add and list people."""
+    """Add and list people, show their credit."""
 
 
 @user.command(name="add")
@@ -67,10 +70,33 @@ def add_user(session: Session, name: str, as_json: bool, **options: Any) -> None
 def list_users(session: Session, as_json: bool) -> None:
     """List the people who may submit."""
     document = session.connection.get("/owners")
+    names = ("name", "operator", "share", "max_jobs", "credit")
     if as_json:
         print_json(document)
     else:
-        click.echo(_columns(document["owners"], ("name", "operator", "share", "max_jobs")))
+        click.echo(columns(document["owners"], names))
+
+
+@user.command(name="show")
+@click.argument("name", required=False)
+@as_json
+@with_session
+def show_user(session: Session, name: str | None, as_json: bool) -> None:
+    """Show your own credit and team; operators may name anybody."""
+    tell_volunteer(session.connection.get("/volunteer", name=name), as_json)
+
+
+@user.command(name="set")
+@click.option(
+    "--public/--private",
+    required=True,
+    help="Whether the statistics that this server publishes may name you and your hosts.",
+)
+@as_json
+@with_session
+def set_user(session: Session, public: bool, as_json: bool) -> None:
+    """Say what may be published of you; nothing is before you agree."""
+    tell_volunteer(session.connection.send("PATCH", "/volunteer", {"public": public}), as_json)
 
 
 @click.group()
@@ -119,20 +145,31 @@ def revoke(session: Session, number: int) -> None:
 def list_tokens(session: Session, as_json: bool) -> None:
     """List keys, without their secrets."""
     document = session.connection.get("/tokens")
-    columns = ("id", "owner", "scope", "label", "created_at", "expires_at", "revoked_at")
+    names = ("id", "owner", "scope", "label", "created_at", "expires_at", "revoked_at")
     if as_json:
         print_json(document)
     else:
-        click.echo(_columns(document["tokens"], columns))
+        click.echo(columns(document["tokens"], names))
 
 
 def _flat(host: Mapping[str, Any]) -> dict[str, Any]:
     ad = host["attributes"]
     columns = {"cpus": "NumCpus", "memory": "Memory", "platform": "Platform"}
-    return {**host, **{column: ad.get(name) for column, name in columns.items()}}
+    own = {column: ad.get(name) for column, name in columns.items()}
+    return {**host, **own, "client": client_name(ad.get("IsBoinc"), ad.get("ClientVersion"))}
 
 
-def _columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+def tell_volunteer(document: Mapping[str, Any], as_json: bool) -> None:
+    """Print a user as one who gives computing time."""
+    if as_json:
+        print_json(document)
+    else:
+        names = ("name", "credit", "recent_credit", "team", "public", "created_at")
+        click.echo(columns([document], names))
+
+
+def columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
+    """A table of these fields of the rows."""
     header = [name.removesuffix("_at").replace("_", " ") for name in names]
     return table(header, [[_cell(name, row.get(name)) for name in names] for row in rows])
 
@@ -144,4 +181,6 @@ def _cell(name: str, value: object) -> object:
         return "yes" if value else "no"
     if name.endswith("_at"):
         return datetime.fromisoformat(str(value)).astimezone().strftime("%Y-%m-%d %H:%M")
+    if name.endswith("credit"):
+        return f"{value:,.2f}"
     return f"{value:.3g}" if isinstance(value, float) else value

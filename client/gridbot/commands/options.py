@@ -19,11 +19,17 @@ FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document only.")
 
 
+def server_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Give a verb --server and --key-file, for `connect`."""
+    key_file = click.option("--key-file", type=FILE, help="A file with your key [GRIDBOT_KEY].")
+    server = click.option("--server", metavar="URL", help="The server [GRIDBOT_SERVER].")
+    return server(key_file(command))
+
+
 def with_session(command: Callable[..., R]) -> Callable[..., R]:
     """Give a verb --server and --key-file, and the session that they mean."""
 
-    @click.option("--server", metavar="URL", help="The server [GRIDBOT_SERVER].")
-    @click.option("--key-file", type=FILE, help="A file that holds your key [GRIDBOT_KEY].")
+    @server_options
     @functools.wraps(command)
     def call(server: str | None, key_file: Path | None, **options: Any) -> R:
         with connect(server, key_file) as session:

@@ -14,6 +14,7 @@ from gridbot.ads import changed, is_file, scene
 from gridbot.commands.options import FILE, as_json, print_json, say
 from gridbot.errors import BadInput
 from gridbot.findings import finding_page
+from gridbot.printing import printable
 from gridbot.session import connect
 from gridbot.trial import trial_page, try_text
 from gridbot_policies.check import Finding
@@ -79,12 +80,16 @@ def eval_(
     if text is None and not (bot and bot.isdecimal()):
         raise click.UsageError("a file, an expression or --bot ID is needed")
     is_whole = text is None or text == "-" or text.endswith(".ad") or is_file(text)
+    file = f"bot {bot}" if text is None else _name(Path(text)) if is_whole else None
     content = seen.policy if text is None else _read(Path(text)) if is_whole else text
-    trials = try_text(content, seen, time.time(), is_whole)
+    trials = try_text(content, seen, time.time(), file)
     if as_json:
-        print_json({"values": [trial.document() for trial in trials]})
-    else:
-        click.echo(trial_page(trials, shutil.get_terminal_size().columns))
+        values = [trial.document() for trial in trials]
+        print_json({"values": values, "refused": list(seen.refused)})
+        return
+    click.echo(trial_page(trials, shutil.get_terminal_size().columns))
+    for reason in seen.refused:
+        say(f"note: whatever the policy says, the host gets nothing: {printable(reason)}")
 
 
 def _show(found: dict[str, list[Finding]]) -> None:

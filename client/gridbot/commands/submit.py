@@ -14,7 +14,8 @@ from gridbot.commands.bots import wait_for
 from gridbot.commands.options import as_json, print_json, say, with_session
 from gridbot.errors import BadInput, GridbotError, ServerAway
 from gridbot.items import CsvItems, Items, LineItems, parse_range
-from gridbot.printing import printable
+from gridbot.page import boinc_line, match_line
+from gridbot.printing import counted, printable
 from gridbot.progress import transfer
 from gridbot.session import Bot, Session
 from gridbot.units import seconds
@@ -81,6 +82,10 @@ _FIELDS = {
 @click.option("--validator", metavar="NAME", help="How answers are compared [exact].")
 @click.option("--attempts", type=click.IntRange(1), metavar="N", help="Tries of one job [3].")
 @click.option("--max-replicas", type=click.IntRange(1), metavar="N", help="Copies of a job [5].")
+@click.option(
+    "--failover-after", type=click.IntRange(1), metavar="N",
+    help="Jobs that failed N times go to dedicated hosts only [never].",
+)  # fmt: skip
 @click.option("--tail-threshold", type=click.IntRange(0), metavar="N", help="Unsent jobs [auto].")
 @click.option("--key", metavar="TEXT", help="Submissions with one key are one BOT.")
 @click.option("--wait", is_flag=True, help="Wait until it has ended; exit 1 if jobs failed.")
@@ -154,19 +159,18 @@ def _items(fields: dict[str, Any], base: Path) -> Items | None:
 
 def _tell(bot: Bot, wait: bool) -> None:
     document = bot.submitted
-    total = document["jobs_total"]
-    click.echo(f"bot {bot.id}: {total} {'job' if total == 1 else 'jobs'}")
+    click.echo(f"bot {bot.id}: {counted(document['jobs_total'], 'job')}")
     for warning in bot.warnings:
         say(f"note: {printable(warning)}")
-    say(match_line(document["match"]))
+    if document.get("boinc_url") and _is_told_of_boinc(document):
+        say(boinc_line(document))
+    match = document["match"]
+    waits = "" if match["hosts_matching"] else "; it waits for one that can"
+    say(f"{match_line(match)}{waits}")
     if not wait:
         say(f"follow it with: gridbot bot wait {bot.id}")
 
 
-def match_line(match: Mapping[str, Any]) -> str:
-    """Whether anybody can run it, in a sentence."""
-    known, matching = match["hosts_known"], match["hosts_matching"]
-    if matching:
-        return f"{matching} of {known} known {'host' if known == 1 else 'hosts'} can run this"
-    reason = match.get("reason") or "none is known"
-    return f"no known host can run this now: {printable(reason)}; it waits for one that can"
+def _is_told_of_boinc(document: Mapping[str, Any]) -> bool:
+    """Whether the server tried to sign it for BOINC; where nobody does, that is no news."""
+    return bool(document.get("signed_for_boinc") or document.get("boinc_unsuitable"))

@@ -15,12 +15,12 @@ import psycopg
 
 from gridbot_server import keys, sql
 from gridbot_server.boinc.hosts import find_account
-from gridbot_server.boinc.pages import AccountError
+from gridbot_server.boinc.pages import AccountError, password_hash
 from gridbot_server.db import Connection
 
 SQL = sql.load("boinc.sql")
 
-_EMAIL = re.compile(r"[^@\s\x00-\x1f]{1,64}@[^@\s\x00-\x1f]{1,190}")
+_EMAIL = re.compile(r"[^@\s]{1,64}@[^@\s]{1,190}")
 _PASSWORD_HASH = re.compile(r"[0-9a-f]{32}")
 _MOST_NAME = 100
 
@@ -33,10 +33,13 @@ class Credentials:
     password_hash: str
 
     def fault(self) -> AccountError | None:
-        """What is wrong with their form."""
-        if not _EMAIL.fullmatch(self.email):
+        """What is wrong with their form; an empty password is wrong as well."""
+        email = self.email
+        if not _EMAIL.fullmatch(email) or not email.isprintable():
             return AccountError.BAD_EMAIL
-        return None if _PASSWORD_HASH.fullmatch(self.password_hash) else AccountError.BAD_PASSWORD
+        is_hash = _PASSWORD_HASH.fullmatch(self.password_hash)
+        is_good = is_hash and self.password_hash != password_hash(email, "")
+        return None if is_good else AccountError.BAD_PASSWORD
 
     def authenticator(self, secret: bytes) -> str:
         """The account's key, in the form of BOINC's own."""
@@ -48,24 +51,27 @@ class Credentials:
 
 
 def look_up(conn: Connection, secret: bytes, given: Credentials) -> str | AccountError:
-    """The key of an account, or why there is none."""
+    """The key of an account, or why there is none.
+
+    Nobody learns whether the address or the password was wrong, also not from the time it takes:
+    keys are sought by their hash, which nobody can bring near to another's.
+    """
     if fault := given.fault():
         return fault
     key = given.authenticator(secret)
-    if find_account(conn, key):
-        return key
-    values = {"email": given.email_hash(secret)}
-    is_known = conn.execute(SQL["has_account"], values).fetchone()
-    return AccountError.BAD_PASSWORD if is_known else AccountError.NOT_FOUND
+    return key if find_account(conn, key) else AccountError.NOT_FOUND
 
 
 def create(conn: Connection, secret: bytes, given: Credentials, name: str) -> str | AccountError:
-    """Make an account and return its key; with the right password, one that is there will do."""
+    """Make an account and return its key; with the right password, one that is there will do.
+
+    That an address has an account must be told here: BOINC's clients want to hear it.
+    """
     found = look_up(conn, secret, given)
-    if found is AccountError.BAD_PASSWORD and given.fault() is None:
-        return AccountError.NOT_UNIQUE
     if found is not AccountError.NOT_FOUND:
         return found
+    if conn.execute(SQL["has_account"], {"email": given.email_hash(secret)}).fetchone():
+        return AccountError.NOT_UNIQUE
     shown = name.strip()
     if not shown or len(shown) > _MOST_NAME or not shown.isprintable():
         return AccountError.BAD_NAME
@@ -80,7 +86,7 @@ def create(conn: Connection, secret: bytes, given: Credentials, name: str) -> st
     try:
         conn.execute(SQL["add_account"], values)
     except psycopg.errors.UniqueViolation:  # the same request, twice at once
-        return look_up(conn, secret, given)
+        return key if find_account(conn, key) else AccountError.NOT_UNIQUE
     return key
 
 

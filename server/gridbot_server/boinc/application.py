@@ -38,6 +38,9 @@ _TIME_SLACK_SECONDS = 3600.0
 _SHIM_BYTES = 1 << 20
 _BUNDLE_BYTES = 64 + MAX_OUTPUTS * (MAX_NAME_BYTES + 24)
 
+# Arguments whose JSON is no longer fit any client's command line, even if each byte takes five.
+SURELY_FITS_BYTES = 1000
+
 # Ours that have a POSIX shell at /bin/sh.
 SHELL_PLATFORMS = (
     "linux-x86_64",
@@ -220,6 +223,12 @@ def stock_platforms(manifest: Manifest) -> tuple[str, ...]:
     """Our names of the platforms on which stock clients can run a manifest."""
     wanted = manifest.platforms or SHELL_PLATFORMS
     return tuple(name for name in wanted if name in SHELL_PLATFORMS)
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """Raise Unsuitable when stock clients cannot run a manifest's jobs, whatever these are."""
+    platforms(manifest)
+    shim.render(manifest)
 
 
 def check_job(manifest: Manifest, args: Mapping[str, Scalar], inputs: Sequence[FileRef]) -> None:

@@ -5,27 +5,23 @@ All decisions are dispatch's: this module only says the same things in other wor
 
 from __future__ import annotations
 
-import hmac
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
+import orjson
+
 from gridbot_client import protocol
-from gridbot_client.protocol import Output, ReplicaId, Report, WorkRequest
+from gridbot_client.protocol import ReplicaId, Report, WorkRequest
 from gridbot_server import sql
-from gridbot_server.boinc import application, reply, signing
+from gridbot_server.boinc import application, hosts, reply
 from gridbot_server.boinc.application import Order
 from gridbot_server.boinc.host_ad import host_ad
-from gridbot_server.boinc.hosts import (
-    Account,
-    KnownClient,
-    find_account,
-    find_or_add,
-    request_number,
-)
+from gridbot_server.boinc.hosts import Account, KnownClient, meet, request_number
+from gridbot_server.boinc.inquiries import Uploads
 from gridbot_server.boinc.names import Lease
 from gridbot_server.boinc.offers import Offer, content_md5s
 from gridbot_server.boinc.project import Project
@@ -37,9 +33,10 @@ from gridbot_server.boinc.reply import (
     SigningKey,
     Volunteer,
 )
-from gridbot_server.boinc.reports import Exchanged, Stored, read_reports
+from gridbot_server.boinc.reports import Exchanged
 from gridbot_server.boinc.request import SchedulerRequest
 from gridbot_server.boinc.shim import may_lack_output
+from gridbot_server.boinc.turn import KeyTurn, key_turn
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.batch import encode
 from gridbot_server.dispatch.render import ReplyParts
@@ -49,7 +46,6 @@ log = logging.getLogger(__name__)
 SQL = sql.load("boinc.sql")
 
 Connect = Callable[[], AbstractContextManager[Connection]]
-Ask = Callable[[bytes, WorkRequest], ReplyParts]
 
 # Clients ask no sooner than five seconds after the last request anyway.
 MIN_DELAY_SECONDS = 6.0
@@ -57,74 +53,96 @@ MIN_DELAY_SECONDS = 6.0
 IDLE_SECONDS = 60.0
 # A client with work is told at least that often what it need not go on with.
 HEARTBEAT_SECONDS = 600.0
+_MOST_HEARD_CHARACTERS = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Office:
-    """What is needed to answer: the project, the database, and dispatch."""
+class Caller:
+    """Who asks of which project, and what it says of replicas.
+
+    `connect` is for what few requests need; all others are answered without a connection of
+    their own.
+    """
 
     project: Project
     connect: Connect
-    ask: Ask
-
-
-@dataclass(frozen=True, slots=True)
-class _Caller:
-    """Who asks, and what it says of replicas."""
-
     request: SchedulerRequest
     account: Account
     client: KnownClient
     said: Exchanged
-    offer: SigningKey | None  # the key that the client is to take
-    takes_work: bool
+    uploads: Uploads
+    turn: KeyTurn  # to the next code signing key
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether there may be work in the reply."""
+        return self.turn.takes_work and not self.request.client.refuses_work
 
 
-def answer(office: Office, request: SchedulerRequest) -> SchedulerReply:
-    """Serve one request; raises the errors of the engine and the database."""
-    project = office.project
-    with office.connect() as conn:
-        account = find_account(conn, request.authenticator)
-        if account is None:
-            return reply.bad_key(project.title)
-        client = find_or_add(conn, account, request)
-        if not client.is_welcome:
-            return reply.bad_key(project.title)
-        caller = _caller(project, request, account, client)
-        work = _work_request(conn, project, caller)
-    given = office.ask(client.hash, work)
-    assignments = _assignments(office, caller, given)
-    return _reply(project, caller, given, assignments)
+def begin(
+    project: Project,
+    connect: Connect,
+    request: SchedulerRequest,
+    said: Exchanged,
+    found: hosts.Caller,
+    uploads: Uploads,
+) -> Caller | None:
+    """Who asks, once all that a request says beside its reports is taken; None: not welcome."""
+    account, known = found
+    if account is None:
+        return None
+    client = meet(connect, account, known, request)
+    if not client.is_welcome:
+        return None
+    turn = _key_turn(connect, project, request.code_sign_key or None, client, said)
+    caller = Caller(project, connect, request, account, client, said, uploads, turn)
+    _hear(caller)
+    return caller
 
 
-def _caller(
-    project: Project, request: SchedulerRequest, account: Account, client: KnownClient
-) -> _Caller:
-    chain = project.chain
-    held = request.code_sign_key or None
-    link = chain.offer(held)
-    return _Caller(
-        request,
-        account,
-        client,
-        read_reports(request, project.names),
-        SigningKey(*link) if link else None,
-        chain.is_current(held) and not request.client.refuses_work,
-    )
+def finish(caller: Caller, given: ReplyParts) -> str:
+    """The reply's text, from what dispatch answered."""
+    return reply.render(_reply(caller, given, _assignments(caller, given)), caller.project.places)
+
+
+def _hear(caller: Caller) -> None:
+    """Keep the last that each program said, as only those made for BOINC can."""
+    heard, names = {}, caller.project.names
+    for trickle in sorted(caller.request.trickles, key=lambda trickle: trickle.sent_at):
+        lease = names.read_replica(trickle.name)
+        if lease is not None and lease.client == caller.client.id:
+            said = trickle.text[:_MOST_HEARD_CHARACTERS]
+            heard[lease.replica] = {"said_at": trickle.sent_at, "said": said}
+    if heard:
+        rows = [{**id._asdict(), **heard[id]} for id in sorted(heard)]
+        with caller.connect() as conn:
+            conn.execute(SQL["hear"], {"trickles": encode(rows)})
+
+
+def _key_turn(
+    connect: Connect, project: Project, key: str | None, client: KnownClient, said: Exchanged
+) -> KeyTurn:
+    """What becomes of the key that a client holds; its jobs matter only at a change of keys."""
+    if not project.chain.is_behind(key):
+        return key_turn(project.chain, key, ())
+    held = {lease.replica.bot for lease in said.holding if lease.client == client.id}
+    leased = {id.bot for id in _leases(connect, client.id)}
+    offers = project.offers.read(connect, leased | held)
+    return key_turn(project.chain, key, [offer.application for offer in offers.values()])
 
 
 # ------------------------------------------------------------------------------ the request
 
 
-def _work_request(conn: Connection, project: Project, caller: _Caller) -> WorkRequest:
+def work_request(caller: Caller) -> WorkRequest:
+    """What dispatch is asked for this caller."""
     request, client = caller.request, caller.client
-    number = request_number(request)
+    number = request_number(request, client.id)
     held = {lease.replica for lease in caller.said.holding if lease.client == client.id}
     # Only what it should hold and certainly does not can be lost, and sent again.
     if not (request.knows_held and caller.takes_work):
-        rows = conn.execute(SQL["leases"], {"client": client.id})
-        held |= {ReplicaId(*row) for row in rows}
-    reports = _reports(conn, project, caller)
+        held |= _leases(caller.connect, client.id)
+    reports = _reports(caller)
     return WorkRequest(
         key=f"rpc {number}",
         seqno=number,
@@ -135,7 +153,12 @@ def _work_request(conn: Connection, project: Project, caller: _Caller) -> WorkRe
     )
 
 
-def _want(caller: _Caller) -> int:
+def _leases(connect: Connect, client: int) -> set[ReplicaId]:
+    with connect() as conn:
+        return {ReplicaId(*row) for row in conn.execute(SQL["leases"], {"client": client})}
+
+
+def _want(caller: Caller) -> int:
     """How many replicas fill the client's queue; one for each core while nobody knows."""
     request, mean = caller.request, caller.client.mean_turnaround
     kinds = (request.cpu, *(gpus.wanted for gpus in request.gpus))
@@ -147,13 +170,13 @@ def _want(caller: _Caller) -> int:
     return max(kind.replicas(mean) for kind in kinds)
 
 
-def _reports(conn: Connection, project: Project, caller: _Caller) -> list[Report]:
+def _reports(caller: Caller) -> list[Report]:
     """The reports of this client's own replicas, with the outputs that it uploaded."""
     ends = [end for end in caller.said.ends if end.lease.client == caller.client.id]
-    offers = project.offers.read(conn, {end.lease.replica.bot for end in ends})
-    stored = _stored(conn, [end.lease.replica for end in ends])
+    bots = {end.lease.replica.bot for end in ends}
+    offers = caller.project.offers.read(caller.connect, bots)
     return [
-        end.report(_optional(offers[id.bot]), stored.get(id, {}))
+        end.report(_optional(offers[id.bot]), caller.uploads.get(id, {}))
         for end in ends
         if (id := end.lease.replica).bot in offers
     ]
@@ -164,69 +187,66 @@ def _optional(offer: Offer) -> Sequence[bool]:
     return [may_lack_output(offer.manifest)] if offer.manifest.outputs else []
 
 
-def _stored(conn: Connection, replicas: Iterable[ReplicaId]) -> dict[ReplicaId, dict[int, Stored]]:
-    listed = {"replicas": encode([id._asdict() for id in replicas])}
-    outputs: dict[ReplicaId, list[Output]] = {}
-    for bot, seq, replica, name, sha256, size in conn.execute(SQL["outputs"], listed):
-        outputs.setdefault(ReplicaId(bot, seq, replica), []).append(Output(name, sha256, size))
-    stored: dict[ReplicaId, dict[int, Stored]] = {}
-    for bot, seq, replica, number, md5, size in conn.execute(SQL["uploads"], listed):
-        id = ReplicaId(bot, seq, replica)
-        stored.setdefault(id, {})[number] = Stored(md5, size, tuple(outputs.get(id, ())))
-    return stored
-
-
 # -------------------------------------------------------------------------------- the reply
 
 
-def _assignments(office: Office, caller: _Caller, given: ReplyParts) -> tuple[Assignment, ...]:
-    items = protocol.decode_reply(given.render()).assignments
+def _assignments(caller: Caller, given: ReplyParts) -> tuple[Assignment, ...]:
+    items = [_item(part) for part in given.assignments]
     if not items:
         return ()
-    with office.connect() as conn:
-        offers = office.project.offers.read(conn, {item.id.bot for item in items})
-        md5s = content_md5s(conn, [ref for item in items for ref in item.inputs])
+    offers = caller.project.offers.read(caller.connect, {item.id.bot for item in items})
+    md5s = _md5s(caller.connect, [ref for item in items for ref in item.inputs])
     now = time.time()
-    made = (_assignment(office.project, caller, offers, item, md5s, now) for item in items)
+    made = (_assignment(caller, offers[item.id.bot], item, md5s, now) for item in items)
     return tuple(item for item in made if item)
 
 
+def _item(part: bytes) -> protocol.Assignment:
+    """An assignment of our own reply: nobody else could have put something wrong into it."""
+    raw = orjson.loads(part)
+    inputs = tuple(map(protocol.file_ref, raw["inputs"]))
+    return protocol.Assignment(
+        ReplicaId(*raw["id"]), raw["manifest"], raw["args"], raw["deadline_seconds"], inputs
+    )
+
+
+def _md5s(connect: Connect, files: Sequence[protocol.FileRef]) -> Mapping[str, str]:
+    if not files:
+        return {}
+    with connect() as conn:
+        return content_md5s(conn, files)
+
+
 def _assignment(
-    project: Project,
-    caller: _Caller,
-    offers: dict[int, Offer],
-    item: protocol.Assignment,
-    md5s: dict[str, str],
-    now: float,
+    caller: Caller, offer: Offer, item: protocol.Assignment, md5s: Mapping[str, str], now: float
 ) -> Assignment | None:
-    offer, request = offers[item.id.bot], caller.request
+    request, names = caller.request, caller.project.names
     gpus = offer.manifest.resources.gpus
     kinds = {found.type for found in request.gpus if found.count >= gpus}
     made = offer.application
     version = made.version_for(request.client.platforms, kinds) if made else None
     if made is None or version is None:
-        log.error("replica %s was given to a BOINC client that cannot run it", item.id)
+        # A lost one, and its host is not what it was: whoever says so must not fill the log.
+        log.info("replica %s is not sent again: its client cannot run it any more", item.id)
         return None
     order = Order(
         item.id,
-        project.names.replica(Lease(item.id, caller.client.id)),
+        names.replica(Lease(item.id, caller.client.id)),
         item.args,
         item.inputs,
         md5s,
         caller.client.mean_turnaround,
     )
-    work = application.work(offer.manifest, order, project.names.file)
-    certificates = tuple(
-        signing.certificate(project.upload_key, file.name, file.max_nbytes) for file in work.outputs
-    )
+    work = application.work(offer.manifest, order, names.file)
+    certificates = tuple(names.certificate(file.name, file.max_nbytes) for file in work.outputs)
     deadline = math.ceil(now + item.deadline_seconds)
     return Assignment(made, version, work, deadline, certificates)
 
 
 def _reply(
-    project: Project, caller: _Caller, given: ReplyParts, assignments: tuple[Assignment, ...]
+    caller: Caller, given: ReplyParts, assignments: tuple[Assignment, ...]
 ) -> SchedulerReply:
-    request, client = caller.request, caller.client
+    project, request, client = caller.project, caller.request, caller.client
     is_idle = not (assignments or caller.said.holding)
     delay = max(MIN_DELAY_SECONDS, given.next_request_seconds)
     return SchedulerReply(
@@ -236,30 +256,47 @@ def _reply(
         request_delay_seconds=delay,
         next_rpc_seconds=max(IDLE_SECONDS, delay) if is_idle else HEARTBEAT_SECONDS,
         volunteer=_volunteer(project, caller.account),
-        host=Host(client.id, client.created_at, is_new=request.hostid != client.id),
-        acks=_acks(project, caller, given),
-        aborts=_aborts(project, caller, given),
+        host=Host(
+            client.id,
+            client.created_at,
+            is_new=request.hostid != client.id,
+            total_credit=client.total_credit,
+            recent_credit=client.recent_credit,
+        ),
+        acks=_acks(caller, given),
+        aborts=_aborts(caller, given),
         has_messages_acked=bool(request.trickles),
-        key=caller.offer,
+        key=SigningKey(*caller.turn.offer) if caller.turn.offer else None,
+        signed_anew=caller.turn.files,
         assignments=assignments,
     )
 
 
-def _acks(project: Project, caller: _Caller, given: ReplyParts) -> tuple[str, ...]:
+def _acks(caller: Caller, given: ReplyParts) -> tuple[str, ...]:
     """Every name that was reported, save those that must be reported again."""
-    again = {project.names.replica(Lease(id, caller.client.id)) for id in given.reupload}
+    names = caller.project.names
+    again = {names.replica(Lease(id, caller.client.id)) for id in given.reupload}
     return tuple(name for name in caller.said.acks if name not in again)
 
 
-def _aborts(project: Project, caller: _Caller, given: ReplyParts) -> tuple[str, ...]:
+def _aborts(caller: Caller, given: ReplyParts) -> tuple[str, ...]:
     """What is not wanted any more, what we never gave, and what belongs to another client."""
-    client = caller.client.id
+    client, names = caller.client.id, caller.project.names
     unwanted = [Lease(id, client) for id in given.abort]
     foreign = [lease for lease in caller.said.holding if lease.client != client]
-    return (*map(project.names.replica, [*unwanted, *foreign]), *caller.said.unknown)
+    return (*map(names.replica, [*unwanted, *foreign]), *caller.said.unknown)
 
 
 def _volunteer(project: Project, account: Account) -> Volunteer:
     """The account; what stands for an e-mail address and a person tells neither."""
-    digest = hmac.digest(project.names.secret, f"account {account.owner}".encode(), "sha256").hex()
-    return Volunteer(account.owner, account.name, account.created_at, digest[:32], digest[32:])
+    digest = project.names.person(account.owner)
+    return Volunteer(
+        account.owner,
+        account.name,
+        account.created_at,
+        email_hash=digest[:32],
+        cross_project_id=digest[32:],
+        total_credit=account.total_credit,
+        recent_credit=account.recent_credit,
+        team=account.team,
+    )

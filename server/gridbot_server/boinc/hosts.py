@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gridbot_server import keys, sql
 from gridbot_server.boinc.machine import Machine
 from gridbot_server.boinc.request import SchedulerRequest
 from gridbot_server.db import Connection
+from gridbot_server.dispatch.batch import encode
 
 SQL = sql.load("boinc.sql")
+
+Connect = Callable[[], AbstractContextManager[Connection]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,9 @@ class Account:
     name: str
     created_at: int  # s since 1970
     grid: str | None
+    total_credit: float
+    recent_credit: float
+    team: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +57,43 @@ class KnownClient:
     mean_turnaround: float | None
     identity: Identity
     is_welcome: bool  # neither revoked nor expired
+    total_credit: float
+    recent_credit: float
+
+
+class Caller(NamedTuple):
+    """Who asks: no account for a key that is unknown, expired or revoked.
+
+    No client for a number that is none, or another owner's.
+    """
+
+    account: Account | None = None
+    client: KnownClient | None = None
+
+
+def find(conn: Connection, asked: Sequence[tuple[str, int]]) -> list[Caller]:
+    """Who uses these keys, and the numbers of clients that they name."""
+    rows = [
+        {"place": place, "hash": keys.token_hash(authenticator).hex(), "client": client}
+        for place, (authenticator, client) in enumerate(asked)
+    ]
+    found = [Caller()] * len(asked)
+    for place, *row in conn.execute(SQL["callers"], {"callers": encode(rows)}):
+        found[place] = Caller(Account(*row[:7]), _client(row[7:]))
+    return found
 
 
 def find_account(conn: Connection, authenticator: str) -> Account | None:
     """The account of a key; None for a key that is unknown, expired or revoked."""
-    values = {"hash": keys.token_hash(authenticator)}
-    row = conn.execute(SQL["account"], values).fetchone()
-    return Account(*row) if row else None
+    return find(conn, [(authenticator, 0)])[0].account
+
+
+def _client(row: Sequence[Any]) -> KnownClient | None:
+    id, hash, seqno, created_at, turnaround, cpid, machine, place, is_welcome, *credit = row
+    if id is None:
+        return None
+    identity = Identity(cpid, machine, place)
+    return KnownClient(id, hash, seqno, created_at, turnaround, identity, is_welcome, *credit)
 
 
 def identity_of(machine: Machine) -> Identity:
@@ -67,33 +105,43 @@ def identity_of(machine: Machine) -> Identity:
     )
 
 
-def request_number(request: SchedulerRequest) -> int:
-    """The number by which requests of one client are ordered.
+def request_number(request: SchedulerRequest, client: int) -> int:
+    """The number by which the requests of this client are ordered.
 
-    A client counts from 0 twice: without a host id, and again once it was given one.
+    A client counts from 0 when it is given a host id, the first one or another: what it counted
+    before, as a copy of another client perhaps, says nothing.
     """
-    return 0 if request.is_first else request.rpc_seqno + 1
+    return request.rpc_seqno + 1 if request.hostid == client else 0
 
 
-def find_or_add(conn: Connection, account: Account, request: SchedulerRequest) -> KnownClient:
-    """The client that a request comes from.
+def meet(
+    connect: Connect, account: Account, found: KnownClient | None, request: SchedulerRequest
+) -> KnownClient:
+    """The client that a request comes from, `found` by its number or not.
 
     A number that is smaller than before comes from a copy of a client: that is another one.
     """
     identity = identity_of(request.machine)
-    found = None if request.is_first else _client(conn, account, request.hostid)
-    if found is not None and found.is_welcome and request_number(request) < found.seqno:
-        return _add(conn, account, identity)
-    if found is None:
-        return _first_contact(conn, account, identity, request.client.allows_others)
-    if found.identity != identity:
-        conn.execute(SQL["change_identity"], {"client": found.id, **_values(account, identity)})
-    return found
+    is_copy = (
+        found is not None and found.is_welcome and (request_number(request, found.id) < found.seqno)
+    )
+    if found is not None and not is_copy and found.identity == identity:
+        return found
+    with connect() as conn:
+        if found is None:
+            client = _first_contact(conn, account, identity, request.client.allows_others)
+        elif is_copy:
+            client = _add(conn, account, identity)
+        else:
+            client = _change(conn, account, identity, found.id)
+        met = find(conn, [(request.authenticator, client)])[0].client
+    assert met is not None, "clients are never deleted"
+    return met
 
 
 def _first_contact(
     conn: Connection, account: Account, identity: Identity, allows_others: bool
-) -> KnownClient:
+) -> int:
     values = {**_values(account, identity), "allows_others": allows_others}
     with conn.transaction():
         conn.execute(SQL["lock_cpid"], values)
@@ -102,13 +150,15 @@ def _first_contact(
             return _add(conn, account, identity)
         # Its requests are counted from the beginning again.
         conn.execute(SQL["count_anew"], {"client": row[0]})
-        conn.execute(SQL["change_identity"], {"client": row[0], **values})
-        found = _client(conn, account, row[0])
-    assert found is not None, "clients are never deleted"
-    return found
+        return _change(conn, account, identity, row[0])
 
 
-def _add(conn: Connection, account: Account, identity: Identity) -> KnownClient:
+def _change(conn: Connection, account: Account, identity: Identity, client: int) -> int:
+    conn.execute(SQL["change_identity"], {"client": client, **_values(account, identity)})
+    return client
+
+
+def _add(conn: Connection, account: Account, identity: Identity) -> int:
     values = {
         **_values(account, identity),
         "identity": f"boinc:{secrets.token_hex(16)}",
@@ -118,19 +168,7 @@ def _add(conn: Connection, account: Account, identity: Identity) -> KnownClient:
     }
     row = conn.execute(SQL["add_client"], values).fetchone()
     assert row is not None
-    found = _client(conn, account, row[0])
-    assert found is not None, "it was made right now"
-    return found
-
-
-def _client(conn: Connection, account: Account, client: int) -> KnownClient | None:
-    values = {"client": client, "owner": account.owner}
-    row = conn.execute(SQL["client"], values).fetchone()
-    if row is None:
-        return None
-    id, hash, seqno, created_at, turnaround, cpid, machine, place, is_welcome = row
-    identity = Identity(cpid, machine, place)
-    return KnownClient(id, hash, seqno, created_at, turnaround, identity, is_welcome)
+    return int(row[0])
 
 
 def _values(account: Account, identity: Identity) -> dict[str, Any]:

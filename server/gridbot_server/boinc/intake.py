@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from gridbot_client.protocol import INLINE_OUTPUT_BYTES, Manifest
 from gridbot_server import files, sql
-from gridbot_server.boinc import signing, upload
+from gridbot_server.boinc import upload
 from gridbot_server.boinc.names import OutputName
 from gridbot_server.boinc.project import Project
 from gridbot_server.boinc.shim import bundle, single_output
@@ -62,8 +62,7 @@ class Intake:
 
     def _receive(self, asked: Upload, read: Read) -> str:
         output = self._output(asked.name)
-        public = self.project.upload_key.public_key()
-        if not signing.is_certified(public, asked.name, asked.max_size, asked.signature):
+        if not self.project.names.is_certificate(asked.name, asked.max_size, asked.signature):
             raise BoincError(f"{asked.name}: its certificate is not ours")
         with self.connect() as conn:
             manifest, is_reported = _replica(conn, output)

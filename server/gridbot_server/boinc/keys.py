@@ -8,11 +8,12 @@ them.  Making keys and signing are the library's: constant in time and blinded, 
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from cryptography.hazmat.primitives.asymmetric.rsa import (
     RSAPrivateKey,
@@ -25,8 +26,12 @@ from cryptography.hazmat.primitives.asymmetric.rsa import (
 from gridbot_server.disk import write_new
 from gridbot_server.keys import KeyFileError
 
+T = TypeVar("T")
+
 BITS = 1024
-_EXPONENT = 65537
+_EXPONENT = 65537  # a smaller one is weak where a program checks the padding carelessly
+# A modulus with such a factor is damaged: both primes of a good one have 512 bits.
+_SMALL_PRIMES = math.prod(n for n in range(2, 1000) if all(n % d for d in range(2, n)))
 # Modulus, public and private exponent; both primes, both exponents of theirs, the coefficient.
 _PUBLIC_WIDTHS = (128, 128)
 _PRIVATE_WIDTHS = (128, 128, 128, 64, 64, 64, 64, 64)
@@ -47,11 +52,20 @@ def create(path: Path) -> None:
 
 def load_private(path: Path) -> RSAPrivateKey:
     """Read a private key, also one of BOINC's own tools; KeyFileError tells what is wrong."""
-    try:
-        return parse_private(path.read_text(encoding="ascii"))
-    except (UnicodeDecodeError, KeyFileError) as error:
-        detail = "is not text" if isinstance(error, UnicodeDecodeError) else error
-        raise KeyFileError(f"{path}: {detail}; restore the key or name another file") from None
+    return _load(path, parse_private)
+
+
+def load_public(path: Path) -> RSAPublicKey:
+    """Read a public key, also one of BOINC's own tools; KeyFileError tells what is wrong."""
+    return _load(path, parse_public)
+
+
+def load_pair(path: Path) -> tuple[RSAPublicKey, RSAPrivateKey | None]:
+    """Read a key whichever half it is: its public half, and the private one if that is here."""
+    if len(_load(path, _form)[1]) == 2 * sum(_PUBLIC_WIDTHS):
+        return load_public(path), None
+    private = load_private(path)
+    return private.public_key(), private
 
 
 def public_text(key: RSAPublicKey) -> str:
@@ -121,10 +135,13 @@ class Chain:
         if held is None:
             return Link(self.newest)
         keys = [link.key for link in self.links]
-        held = held.strip()
-        if held not in keys[:-1]:
+        if not self.is_behind(held):
             return None
-        return self.links[keys.index(held) + 1]
+        return self.links[keys.index(held.strip()) + 1]
+
+    def is_behind(self, held: str | None) -> bool:
+        """Whether a client holds a key of ours that has a successor."""
+        return (held or "").strip() in (link.key for link in self.links[:-1])
 
     def is_current(self, held: str | None) -> bool:
         """Whether a client that holds a key takes work signed by the newest, after our offer.
@@ -156,12 +173,25 @@ def _text(fields: Sequence[int], widths: Sequence[int]) -> str:
     return f"{BITS}\n" + hex_text(b"".join(number.to_bytes(width) for number, width in parts))
 
 
-def _numbers(text: str, widths: Sequence[int], kind: str) -> list[int]:
-    """The numbers of a key's text; each has its place and width, padded with zeros in front."""
+def _load(path: Path, parse: Callable[[str], T]) -> T:
+    try:
+        return parse(path.read_text(encoding="ascii"))
+    except (UnicodeDecodeError, KeyFileError) as error:
+        detail = "is not text" if isinstance(error, UnicodeDecodeError) else error
+        raise KeyFileError(f"{path}: {detail}; restore the key or name another file") from None
+
+
+def _form(text: str) -> tuple[int, str]:
+    """The number of bits that a key's text tells, and its hex digits."""
     found = _FORM.fullmatch(text[:_MOST_CHARACTERS].strip().replace("\r\n", "\n"))
     if found is None:
         raise KeyFileError("is not a key in BOINC's form (bits, lines of hex, a dot)")
-    digits = found[2].replace("\n", "")
+    return int(found[1]), found[2].replace("\n", "")
+
+
+def _numbers(text: str, widths: Sequence[int], kind: str) -> list[int]:
+    """The numbers of a key's text; each has its place and width, padded with zeros in front."""
+    bits, digits = _form(text)
     if len(digits) != 2 * sum(widths):
         raise KeyFileError(
             f"has {len(digits)} hex digits, a {kind} key of BOINC has {2 * sum(widths)}"
@@ -170,9 +200,17 @@ def _numbers(text: str, widths: Sequence[int], kind: str) -> list[int]:
     for width in widths:
         numbers.append(int(digits[2 * at : 2 * (at + width)], 16))
         at += width
-    if int(found[1]) != BITS or numbers[0].bit_length() != BITS:
+    _check_strength(bits, modulus=numbers[0], exponent=numbers[1])
+    return numbers
+
+
+def _check_strength(bits: int, modulus: int, exponent: int) -> None:
+    if bits != BITS or modulus.bit_length() != BITS:
         raise KeyFileError(
-            f"is a key of {numbers[0].bit_length()} bits that says {found[1]}, not of {BITS}:"
+            f"is a key of {modulus.bit_length()} bits that says {bits}, not of {BITS}:"
             " shorter ones are too weak, longer ones no client reads"
         )
-    return numbers
+    if exponent < _EXPONENT or exponent % 2 == 0:
+        raise KeyFileError(f"has the exponent {exponent}: an odd one from {_EXPONENT} on is needed")
+    if math.gcd(modulus, _SMALL_PRIMES) != 1:
+        raise KeyFileError("has a modulus with a small factor: anybody can forge its signatures")

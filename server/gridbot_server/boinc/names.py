@@ -6,7 +6,7 @@ replica, to upload an output, to download a file) it ends in a tag that only thi
 
 from __future__ import annotations
 
-import base64
+import hashlib
 import hmac
 import re
 from collections.abc import Mapping
@@ -18,11 +18,12 @@ from gridbot_client.protocol import MAX_BIGINT, MAX_OUTPUTS, ReplicaId
 from gridbot_server.boinc.tags import BoincError
 
 # In lower case only: Windows and macOS hold names in another case to be the same file.
-_TAG_BYTES = 15
+_TAG_BYTES = 12
+_CERTIFICATE_BYTES = 32
 _REPLICA = re.compile(
-    r"gb_(\d{1,19})_(\d{1,19})_(\d{1,10})_(\d{1,19})_([a-z2-7]{24})(?:_(\d{1,3}))?", re.ASCII
+    r"gb_(\d{1,19})_(\d{1,19})_(\d{1,10})_(\d{1,19})_([0-9a-f]{24})(?:_(\d{1,3}))?", re.ASCII
 )
-_FILE = re.compile(r"gb_([0-9a-f]{64})_([a-z2-7]{24})")
+_FILE = re.compile(r"gb_([0-9a-f]{64})_([0-9a-f]{24})")
 _ADDRESS = re.compile(r"(https?://)([^\s/.][^\s/]*\.[^\s/]+(?:/[^\s]*)?)")
 
 
@@ -78,6 +79,23 @@ class Names:
             return None
         return found[1]
 
+    def person(self, owner: int) -> str:
+        """64 hex digits that stand for an owner towards clients, and tell nothing of him."""
+        return self._mac(f"account {owner}", 32)
+
+    def certificate(self, name: str, max_nbytes: int) -> str:
+        """The `xml_signature` with which a client may upload one file of at most that size.
+
+        The client only echoes it, so it is a MAC in the form of a signature: an RSA key would do
+        no more, and take thirty times as long for every replica that is sent.
+        """
+        return self._mac(f"upload {name} {max_nbytes}", _CERTIFICATE_BYTES) + "\n."
+
+    def is_certificate(self, name: str, max_nbytes: int, text: str) -> bool:
+        """Whether this server gave that certificate; white space at its ends does not matter."""
+        given = text.strip().encode(errors="replace")
+        return hmac.compare_digest(self.certificate(name, max_nbytes).encode(), given)
+
     def _replica(self, name: str) -> tuple[Lease, int | None] | None:
         found = _REPLICA.fullmatch(name)
         if found is None:
@@ -94,8 +112,11 @@ class Names:
         return (lease, number) if is_ours else None
 
     def _tag(self, stem: str) -> str:
-        digest = hmac.digest(self.secret, stem.encode(), "sha256")
-        return base64.b32encode(digest[:_TAG_BYTES]).decode().lower()
+        return self._mac(stem, _TAG_BYTES)
+
+    def _mac(self, text: str, size: int) -> str:
+        """A keyed BLAKE2: a request needs several for each of its replicas."""
+        return hashlib.blake2b(text.encode(), key=self.secret, digest_size=size).hexdigest()
 
     def _is_tag(self, stem: str, tag: str) -> bool:
         return hmac.compare_digest(self._tag(stem), tag)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from gridbot_client.protocol import FileRef, Manifest
@@ -22,6 +23,8 @@ from gridbot_server.settings import Settings
 log = logging.getLogger(__name__)
 
 SQL = sql.load("boinc.sql")
+
+Connect = Callable[[], AbstractContextManager[Connection]]
 
 _MOST_OFFERS = 1000  # kept in memory
 
@@ -42,12 +45,14 @@ class Offers:
     chain: Chain
     _known: dict[int, Offer] = field(default_factory=dict)
 
-    def read(self, conn: Connection, bots: Collection[int]) -> dict[int, Offer]:
+    def read(self, connect: Connect, bots: Collection[int]) -> dict[int, Offer]:
         """Return the offers of these BOTs; of those that are gone there is none."""
         found = {bot: offer for bot in set(bots) if (offer := self._known.get(bot))}
         if unknown := sorted(set(bots) - found.keys()):
-            for bot, text, application_text in conn.execute(SQL["bots"], {"bots": unknown}):
-                found[bot] = self._offer(conn, bot, Manifest.from_text(text), application_text)
+            with connect() as conn:
+                for bot, text, application_text in conn.execute(SQL["bots"], {"bots": unknown}):
+                    manifest = Manifest.from_text(text)
+                    found[bot] = self._offer(conn, bot, manifest, application_text)
             self._keep(found)
         return found
 
@@ -79,9 +84,13 @@ def sign(
     path = settings.boinc_key_path
     if not path.exists():
         raise Unsuitable("the code signing key for BOINC clients is not on this server")
+    private = keys.load_private(path)
+    row = conn.execute(SQL["share_chain"]).fetchone()
+    if row is None or keys.public_text(private.public_key()) != Chain.from_text(row[0]).newest:
+        raise Unsuitable(f"{path.name} on this server is not the code signing key in use any more")
     application.platforms(manifest)
     md5s = content_md5s(conn, manifest.inputs)
-    made = signed.sign(manifest, lambda ref: md5s[ref.sha256], keys.load_private(path))
+    made = signed.sign(manifest, lambda ref: md5s[ref.sha256], private)
     text = made.script.encode()
     script = store.put(len(text), io.BytesIO(text).read)
     values = {"sha256": script.sha256, "md5": script.md5, "size": script.size}

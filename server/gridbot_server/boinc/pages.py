@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -34,6 +34,16 @@ def master_page(project: str, scheduler_url: str) -> str:
         f"</head><body>\n<h1>{title}</h1>\n"
         "<p>Attach your BOINC client to the address of this page.</p>\n"
         "</body></html>\n"
+    )
+
+
+def statistics(project: str, files: Iterable[str]) -> str:
+    """The page that lists the statistics files; programs fetch those by their names."""
+    title = f"Statistics of {escape(project)}"
+    items = "".join(f'<li><a href="{name}">{name}</a></li>\n' for name in files)
+    return (
+        f"<!DOCTYPE html>\n<html><head>\n<title>{title}</title>\n"
+        f"</head><body>\n<h1>{title}</h1>\n<ul>\n{items}</ul>\n</body></html>\n"
     )
 
 
@@ -81,9 +91,9 @@ class AccountError(IntEnum):
 
 
 _ACCOUNT_ERRORS = {
-    AccountError.NOT_FOUND: "there is no account with this e-mail address",
+    AccountError.NOT_FOUND: "there is no account with this e-mail address and password",
     AccountError.NOT_UNIQUE: "this e-mail address has an account with another password",
-    AccountError.PROJECT_DOWN: "the project is down, try again later",
+    AccountError.PROJECT_DOWN: "the project does not look now, try again in a few minutes",
     AccountError.BAD_NAME: "this name cannot be a user's",
     AccountError.BAD_EMAIL: "this is no e-mail address",
     AccountError.BAD_PASSWORD: "the password is wrong",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from gridbot_server import sql
-from gridbot_server.boinc import keys
 from gridbot_server.boinc.keys import Chain
 from gridbot_server.boinc.names import Names, canonical_url
 from gridbot_server.boinc.offers import Offers
@@ -28,7 +26,6 @@ class Project:
     master_url: str
     names: Names
     chain: Chain
-    upload_key: RSAPrivateKey
     offers: Offers = field(init=False)
 
     def __post_init__(self) -> None:
@@ -54,6 +51,16 @@ def scheduler_url(settings: Settings) -> str:
     return f"{master_url(settings)}scheduler"
 
 
+def current(conn: Connection, project: Project) -> Project:
+    """The project with the code signing key in use now; the same one while that is the same."""
+    row = conn.execute(SQL["chain"]).fetchone()
+    chain = _chain(row[0]) if row else project.chain
+    return project if chain == project.chain else replace(project, chain=chain)
+
+
+_chain = lru_cache(maxsize=4)(Chain.from_text)
+
+
 def load(conn: Connection, settings: Settings) -> Project:
     """Read what was made at setup; raise BoincError for an URL that no client can attach to."""
     found: dict[str, str] = dict(conn.execute(SQL["settings"]).fetchall())
@@ -62,5 +69,4 @@ def load(conn: Connection, settings: Settings) -> Project:
         master_url(settings),
         Names(bytes.fromhex(found["boinc_names"])),
         Chain.from_text(found["boinc_chain"]),
-        keys.load_private(settings.boinc_upload_key_path),
     )

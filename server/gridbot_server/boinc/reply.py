@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from gridbot_server.boinc.application import (
@@ -28,6 +29,9 @@ from gridbot_server.boinc.tags import BoincError, block, element, escape, flag
 _SCHEDULER_VERSION = 720
 DAY_SECONDS = 86_400
 
+
+# What describes a BOT is the same in many replies.
+_kept = lru_cache(maxsize=1024)
 
 # By this word in it, clients know an URL to be one for uploads.
 _UPLOAD_WORD = "file_upload_handler"
@@ -132,13 +136,14 @@ class SchedulerReply:
     no_work_for: tuple[Literal["CPU", "NVIDIA", "ATI", "intel_gpu"], ...] = ()
     wants_workload: bool = False
     key: SigningKey | None = None
+    signed_anew: tuple[AppFile, ...] = ()  # files that the client has, for the key
     assignments: tuple[Assignment, ...] = ()
 
 
 def render(reply: SchedulerReply, places: Places | None = None) -> str:
-    """The reply's text; `places` is needed where it assigns something."""
-    if reply.assignments and places is None:
-        raise BoincError("a reply that assigns work must say where its files are")
+    """The reply's text; `places` is needed where it speaks of files."""
+    if (reply.assignments or reply.signed_anew) and places is None:
+        raise BoincError("a reply that speaks of files must say where its files are")
     return block(
         "scheduler_reply",
         element("scheduler_version", _SCHEDULER_VERSION),
@@ -148,7 +153,7 @@ def render(reply: SchedulerReply, places: Places | None = None) -> str:
         *_host(reply.host),
         *_answers(reply),
         *_key(reply.key),
-        *(_work(reply.assignments, places) if places else ()),
+        *(_work(reply, places) if places else ()),
     )
 
 
@@ -191,6 +196,11 @@ def _given(name: str, value: object) -> str:
     return element(name, value) if value else ""
 
 
+def _credit(amount: float) -> str:
+    """As BOINC's scheduler writes it: never with an exponent."""
+    return f"{amount:.6f}"
+
+
 def _text(name: str, text: str) -> str:
     """An element of several lines: a key or a signature."""
     return f"<{name}>\n{text.strip()}\n</{name}>\n" if text else ""
@@ -212,8 +222,8 @@ def _volunteer(volunteer: Volunteer | None, resource_share: float) -> Iterator[s
         return
     yield element("userid", volunteer.id)
     yield element("user_name", volunteer.name)
-    yield element("user_total_credit", volunteer.total_credit)
-    yield element("user_expavg_credit", volunteer.recent_credit)
+    yield element("user_total_credit", _credit(volunteer.total_credit))
+    yield element("user_expavg_credit", _credit(volunteer.recent_credit))
     yield element("user_create_time", volunteer.created_at)
     yield element("email_hash", volunteer.email_hash)
     yield element("cross_project_id", volunteer.cross_project_id)
@@ -226,8 +236,8 @@ def _host(host: Host | None) -> Iterator[str]:
         return
     if host.is_new:
         yield element("hostid", host.id)
-    yield element("host_total_credit", host.total_credit)
-    yield element("host_expavg_credit", host.recent_credit)
+    yield element("host_total_credit", _credit(host.total_credit))
+    yield element("host_expavg_credit", _credit(host.recent_credit))
     yield element("host_venue", host.venue)
     yield element("host_create_time", host.created_at)
 
@@ -252,14 +262,18 @@ def _key(key: SigningKey | None) -> Iterator[str]:
         yield _text("code_sign_key_signature", key.signature)
 
 
-def _work(assignments: Sequence[Assignment], places: Places) -> Iterator[str]:
+def _work(reply: SchedulerReply, places: Places) -> Iterator[str]:
     """What is needed comes before what needs it, and everything once."""
     needed: dict[str, str] = {}
+    assignments = reply.assignments
+    for file in reply.signed_anew:
+        name = places.name_of(file.sha256)
+        needed[f"file {name}"] = _download(name, places.download_url, file)
     for item in _distinct_applications(assignments):
         needed[f"app {item.app.name}"] = _app(item.app)
         for file in item.files:
             name = places.name_of(file.sha256)
-            needed[f"file {name}"] = _download(name, places, file)
+            needed[f"file {name}"] = _download(name, places.download_url, file)
     for assignment in assignments:
         version = assignment.version
         key = f"{version.app_name} {version.version_num} {version.platform} {version.plan_class}"
@@ -268,7 +282,7 @@ def _work(assignments: Sequence[Assignment], places: Places) -> Iterator[str]:
         for own in assignment.work.inputs:
             name = places.name_of(own.sha256)
             # An application's file has a signature, which must not get lost.
-            needed.setdefault(f"file {name}", _download(name, places, own))
+            needed.setdefault(f"file {name}", _download(name, places.download_url, own))
     yield from needed.values()
     for assignment in assignments:
         yield from _assignment(assignment, places)
@@ -279,17 +293,19 @@ def _distinct_applications(assignments: Sequence[Assignment]) -> Iterable[Applic
     return {id(item.application): item.application for item in assignments}.values()
 
 
+@_kept
 def _app(app: App) -> str:
     title = element("user_friendly_name", app.user_friendly_name)
     return block("app", element("name", app.name), title)
 
 
-def _download(name: str, places: Places, file: AppFile | InputFile) -> str:
+@_kept
+def _download(name: str, download_url: str, file: AppFile | InputFile) -> str:
     signed = file if isinstance(file, AppFile) else None
     return block(
         "file_info",
         element("name", name),
-        element("url", f"{places.download_url}/{name}"),
+        element("url", f"{download_url}/{name}"),
         flag("executable", signed is not None and signed.executable),
         _text("file_signature", signed.signature if signed else ""),
         element("nbytes", file.size),
@@ -319,6 +335,7 @@ def _use(use: FileUse) -> str:
     )
 
 
+@_kept
 def _version(version: AppVersion) -> str:
     coproc = version.coproc
     return block(

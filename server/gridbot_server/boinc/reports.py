@@ -24,7 +24,6 @@ _MOST_WORDS = 4000  # characters of what the client itself says, looked at and k
 _EXITED = re.compile(r"(?:process exited with|- exit) code (-?\d{1,10})", re.ASCII)
 _SIGNAL = re.compile(r"process got signal (\d{1,3})", re.ASCII)
 _FILE_ERROR = re.compile(r"<error_code>\s*(-?\d{1,6})", re.ASCII)
-_CDATA = re.compile(r"<!\[CDATA\[\n?(.*?)\n?(?:\]\]>\s*)?\Z", re.DOTALL)
 
 # BOINC's numbers, in the client's words, as exit status, or for a state when all else is silent.
 _REASONS: Mapping[int, str] = MappingProxyType(
@@ -168,14 +167,20 @@ def split_stderr(text: str) -> tuple[str, str]:
     The program may write whatever the client does, so what it wrote reaches from the first
     beginning to the last end.
     """
-    found = _CDATA.search(text)
-    inner = found[1] if found else ""
+    inner = _cdata(text)
     before, _, rest = inner.partition("<stderr_txt>")
     program, ended, after = rest.rpartition("</stderr_txt>")
     if not ended:
         program, after = after, ""
     words = f"{before}\n{after}".replace("<message>", "").replace("</message>", "").strip()
     return words[:_MOST_WORDS], unescape_bytes(program).strip("\n")
+
+
+def _cdata(text: str) -> str:
+    """What is between the first beginning and the last end of a CDATA block."""
+    inner = text.partition("<![CDATA[")[2].removeprefix("\n")
+    trimmed = inner.rstrip()
+    return (trimmed[:-3] if trimmed.endswith("]]>") else inner).removesuffix("\n")
 
 
 def _reason(reported: Reported, words: str) -> tuple[str, int | None]:

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
-from gridbot_client.protocol import FileRef, Manifest
+from gridbot_client.protocol import FileRef, Manifest, manifest_id
 from gridbot_server.boinc import signing
 from gridbot_server.boinc.shim import render
+
+_MANIFEST = re.compile("^# Manifest ([0-9a-f]{64})$", re.MULTILINE)  # the first line of that form
 
 Md5Of = Callable[[FileRef], str]
 
@@ -38,7 +41,7 @@ class AppFile:
 class SignedApplication:
     """The script that runs a manifest's jobs, and a signature for each file that clients need.
 
-    The text travels with its signature: a server of another version would render another.
+    The script travels with its signature: a server of another version would render another.
     """
 
     script: str
@@ -80,8 +83,12 @@ def check(
 ) -> tuple[AppFile, ...]:
     """The application's files, the script first; BadApplication unless the key signed them all.
 
-    A script that only the signatures vouch for may differ from what this server would write.
+    A script that only the signatures vouch for may differ from what this server would write, but
+    not run another manifest: else one owner's signed command would take another's arguments.
     """
+    named = _MANIFEST.search(signed.script)
+    if named is None or named[1] != manifest_id(manifest.text()):
+        raise BadApplication("the script was made for another BOT")
     files = _files(manifest, signed.script, md5_of, signed.signatures)
     for file in files:
         if not signing.is_signed(public, file.md5, file.signature):

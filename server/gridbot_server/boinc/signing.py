@@ -45,24 +45,20 @@ def is_signed(public: RSAPublicKey, md5: str, signature: str) -> bool:
     return hmac.compare_digest(signed, md5.encode())
 
 
-def certificate(private: RSAPrivateKey, name: str, max_nbytes: int) -> str:
-    """The `xml_signature` with which a client may upload one file of at most that size."""
-    return sign_md5(private, _certified(name, max_nbytes))
-
-
-def is_certified(public: RSAPublicKey, name: str, max_nbytes: int, signature: str) -> bool:
-    """Whether an upload's name and limit are the ones that this server certified."""
-    return is_signed(public, _certified(name, max_nbytes), signature)
-
-
-def extend(chain: Chain, old: RSAPrivateKey, new: RSAPublicKey) -> Chain:
-    """The chain after a rotation; `old` must be the private half of its newest key."""
-    if keys.public_text(old.public_key()) != chain.newest:
-        raise KeyFileError("only the key in use can introduce the next: this is another")
+def introduce(old: RSAPrivateKey, new: RSAPublicKey) -> Link:
+    """The next link of a chain whose newest key is the public half of `old`."""
     text = keys.public_text(new)
-    if text in (link.key for link in chain.links):
-        raise KeyFileError("this key has been in use before: clients would be led in a circle")
-    return Chain((*chain.links, Link(text, sign_md5(old, md5_hex(text.encode())))))
+    return Link(text, sign_md5(old, md5_hex(text.encode())))
+
+
+def append(chain: Chain, link: Link) -> Chain:
+    """The chain after a rotation; raise KeyFileError for a link that does not belong there."""
+    text = keys.public_text(keys.parse_public(link.key))
+    if text in (known.key for known in chain.links):
+        raise KeyFileError("has been in use before: clients would be led in a circle")
+    if not is_signed(keys.parse_public(chain.newest), md5_hex(text.encode()), link.signature):
+        raise KeyFileError("is not signed by the key in use, the only one that clients follow")
+    return Chain((*chain.links, Link(text, link.signature)))
 
 
 def check_chain(chain: Chain) -> None:
@@ -73,10 +69,6 @@ def check_chain(chain: Chain) -> None:
         signer = keys.parse_public(before.key)
         if not is_signed(signer, md5_hex(link.key.encode()), link.signature):
             raise KeyFileError(f"key {number} of the chain is not signed by the one before it")
-
-
-def _certified(name: str, max_nbytes: int) -> str:
-    return md5_hex(f"<name>{name}</name><max_nbytes>{max_nbytes}</max_nbytes>".encode())
 
 
 def _signature_bytes(text: str) -> bytes | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from importlib import resources
 
 from gridbot_client.protocol import (
@@ -74,7 +75,12 @@ def command_line(
 
 def value_names(manifest: Manifest) -> list[str]:
     """The placeholders of the command, in the order in which the command line brings them."""
-    return sorted(placeholders_in(manifest.command))
+    return list(_sorted_placeholders(manifest.command))
+
+
+@lru_cache(maxsize=256)
+def _sorted_placeholders(command: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(sorted(placeholders_in(command)))
 
 
 def single_output(manifest: Manifest) -> str | None:

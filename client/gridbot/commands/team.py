@@ -1,0 +1,53 @@
+"""Teams: volunteers whose credit counts together."""
+
+from __future__ import annotations
+
+import click
+
+from gridbot.commands.operator import columns, tell_volunteer
+from gridbot.commands.options import as_json, print_json, with_session
+from gridbot.session import Session
+
+
+@click.group()
+def team() -> None:
+    """Found, join, leave and list teams of volunteers."""
+
+
+@team.command()
+@click.argument("name")
+@as_json
+@with_session
+def create(session: Session, name: str, as_json: bool) -> None:
+    """Found the team NAME and be in it."""
+    tell_volunteer(session.connection.send("POST", "/teams", {"name": name}), as_json)
+
+
+@team.command()
+@click.argument("name")
+@as_json
+@with_session
+def join(session: Session, name: str, as_json: bool) -> None:
+    """Be in the team NAME, which gets what you earn from now on."""
+    tell_volunteer(session.connection.send("PATCH", "/volunteer", {"team": name}), as_json)
+
+
+@team.command()
+@as_json
+@with_session
+def leave(session: Session, as_json: bool) -> None:
+    """Be in no team; what you earned for yours stays there."""
+    tell_volunteer(session.connection.send("PATCH", "/volunteer", {"team": None}), as_json)
+
+
+@team.command(name="list")
+@as_json
+@with_session
+def list_teams(session: Session, as_json: bool) -> None:
+    """List the teams, those with the most credit first."""
+    document = session.connection.get("/teams")
+    if as_json:
+        print_json(document)
+    else:
+        names = ("name", "members", "credit", "recent_credit", "created_at")
+        click.echo(columns(document["teams"], names))

@@ -1,0 +1,1 @@
+"""Captured requests of stock BOINC clients, replayed whole and damaged."""

@@ -1,0 +1,121 @@
+"""Takes what was signed where the code signing key is: applications, and the key after it.
+
+Nothing is believed: every signature is checked with the public key in use before it is kept.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+from gridbot_client import protocol
+from gridbot_client.protocol import Manifest
+from gridbot_server import sql
+from gridbot_server.boinc import application, keys, signed, signing
+from gridbot_server.boinc.keys import Chain, Link
+from gridbot_server.boinc.offers import content_md5s
+from gridbot_server.boinc.shim import Unsuitable
+from gridbot_server.boinc.signed import BadApplication, SignedApplication
+from gridbot_server.db import Connection
+from gridbot_server.errors import Conflict, Gone, RequestError
+from gridbot_server.files import Store
+from gridbot_server.keys import KeyFileError
+
+log = logging.getLogger(__name__)
+
+SQL = sql.load("boinc.sql")
+
+# Told to the owner of a BOT that waits to be signed anew.
+OUTDATED = "the code signing key was changed since: gridbot app sign signs it with the new one"
+_JOBS_AT_ONCE = 1000
+
+
+def accept(conn: Connection, store: Store, bot: int, given: SignedApplication) -> None:
+    """Let stock clients run a BOT from now on; safe to repeat.
+
+    Raises RequestError unless the key in use signed all of it, Conflict for a BOT that stock
+    clients cannot run; both change nothing.
+    """
+    manifest = _manifest(conn, bot)
+    with conn.transaction():
+        kept = _checked(conn, manifest, given)
+        _check_suitable(conn, bot, manifest)
+        text = kept.script.encode()
+        script = store.put(len(text), io.BytesIO(text).read)
+        values = {"sha256": script.sha256, "md5": script.md5, "size": script.size}
+        conn.execute(SQL["add_blob"], values)
+        conn.execute(SQL["offer"], {"bot": bot, "signed": kept.text()})
+
+
+def rotate(conn: Connection, key: str, signature: str) -> list[int]:
+    """Make a key the one in use that the key before it signed; safe to repeat.
+
+    No BOT is offered to stock clients until it is signed with the new key; returns the
+    unfinished ones that were and now wait for that.  Raises RequestError for a key that is weak,
+    was in use before, or is not signed by the one in use.
+    """
+    with conn.transaction():
+        chain = _chain(conn, "lock_chain")
+        if (longer := _longer(chain, Link(key.strip(), signature))) != chain:
+            conn.execute(SQL["change_chain"], {"chain": longer.text()})
+            conn.execute(SQL["withdraw"], {"why": OUTDATED})
+            log.warning("BOINC clients are led to the code signing key %d", len(longer.links))
+        return [row[0] for row in conn.execute(SQL["withdrawn"], {"why": OUTDATED})]
+
+
+def _manifest(conn: Connection, bot: int) -> Manifest:
+    """What a BOT runs, once its jobs are all here and will not change any more."""
+    row = conn.execute(SQL["state_and_manifest"], {"bot": bot}).fetchone()
+    assert row is not None, "the caller has seen the BOT"
+    if row[0] == "open":
+        raise Conflict(f"BOT {bot} still waits for jobs: sign it when it is started")
+    return Manifest.from_text(row[1])
+
+
+def _checked(conn: Connection, manifest: Manifest, given: SignedApplication) -> SignedApplication:
+    """What was given, without anything that the key in use did not sign."""
+    public = keys.parse_public(_chain(conn, "share_chain").newest)
+    md5s = content_md5s(conn, manifest.inputs)
+    for ref in manifest.inputs:
+        if ref.sha256 not in md5s:
+            raise Gone(f"the input {ref.name} is not kept here any more: submit the BOT again")
+    try:
+        files = signed.check(manifest, given, lambda ref: md5s[ref.sha256], public)
+    except BadApplication as error:
+        raise RequestError(f"signatures: {error}") from None
+    return SignedApplication(given.script, {file.sha256: file.signature for file in files})
+
+
+def _check_suitable(conn: Connection, bot: int, manifest: Manifest) -> None:
+    try:
+        application.check_manifest(manifest)
+        for args, inputs in _unusual_jobs(conn, bot):
+            refs = tuple(protocol.file_ref(item) for item in inputs or ())
+            application.check_job(manifest, args, refs)
+    except Unsuitable as error:
+        raise Conflict(f"BOT {bot} is not for BOINC clients: {error}") from None
+
+
+def _unusual_jobs(conn: Connection, bot: int) -> Iterator[tuple[Any, ...]]:
+    """The jobs that may be too much for a stock client: with files of their own, or long texts."""
+    with conn.cursor("unusual_jobs") as cursor:
+        cursor.itersize = _JOBS_AT_ONCE
+        values = {"bot": bot, "most": application.SURELY_FITS_BYTES}
+        yield from cursor.execute(SQL["unusual_jobs"], values)
+
+
+def _chain(conn: Connection, query: str) -> Chain:
+    row = conn.execute(SQL[query]).fetchone()
+    assert row is not None, "setup made it"
+    return Chain.from_text(row[0])
+
+
+def _longer(chain: Chain, link: Link) -> Chain:
+    if link.key == chain.newest:
+        return chain
+    try:
+        return signing.append(chain, link)
+    except KeyFileError as error:
+        raise RequestError(f"key: {error}") from None

@@ -1,0 +1,1 @@
+"""Credit: what valid replicas earn, who has how much, and BOINC's statistics files."""

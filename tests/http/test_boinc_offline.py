@@ -1,0 +1,511 @@
+"""What is signed away from the server, and the change of the code signing key."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicNumbers
+from psycopg.types.json import Jsonb
+from tests.boinc_captures import NAMES
+from tests.factories import make_bot, make_key, make_lease, make_owner, submission
+from tests.http.boinc_site import SECOND, Site, hostid, opened
+from tests.http.conftest import Person
+from tests.http.loopback import serve
+
+from gridbot.cli import gridbot
+from gridbot_client.protocol import FileRef, Manifest, ReplicaId
+from gridbot_server import db, setup
+from gridbot_server import keys as native_keys
+from gridbot_server.app import create_app
+from gridbot_server.boinc import keys, signed, signing
+from gridbot_server.boinc.keys import Chain
+from gridbot_server.boinc.names import Lease
+from gridbot_server.boinc.signed import SignedApplication
+from gridbot_server.boinc.tags import Section
+from gridbot_server.keys import KeyFileError
+from gridbot_server.settings import Settings
+
+OLD, NEW = keys.generate(), keys.generate()
+DATA = FileRef("data", hashlib.sha256(b"data").hexdigest(), 4)
+MANIFEST = Manifest("ann", ("wc", "{i}", "data"), {"i": "int"}, inputs=(DATA,))
+
+
+@pytest.fixture
+def site(settings: Settings, conn: db.Connection) -> Iterator[Site]:
+    """A server that was given public keys only."""
+    write(settings.boinc_public_path, keys.public_text(OLD.public_key()))
+    native = settings.data / "elsewhere"
+    native_keys.create(native)
+    write(settings.project_public_path, native_keys.public_text(native_keys.load_private(native)))
+    yield from opened(settings, conn)
+
+
+@pytest.fixture
+def ann(site: Site) -> Person:
+    owner = make_owner(site.conn, "ann")
+    person = Person(site.app, make_key(site.conn, owner, "user"), owner, "ann")
+    assert person("PUT", f"/api/v1/blobs/{DATA.sha256}?offset=0&size=4", data=b"data").status_code
+    return person
+
+
+@pytest.fixture
+def olga(site: Site) -> Person:
+    owner = make_owner(site.conn, "olga", operator=True)
+    return Person(site.app, make_key(site.conn, owner, "operator"), owner, "olga")
+
+
+def write(path: Path, text: str) -> None:
+    path.write_text(text)
+
+
+def md5(_: FileRef) -> str:
+    return hashlib.md5(b"data").hexdigest()
+
+
+def signed_by(private: RSAPrivateKey, manifest: Manifest = MANIFEST) -> dict[str, Any]:
+    return asdict(signed.sign(manifest, md5, private))
+
+
+def lend(site: Site, ann: Person, manifest: Manifest = MANIFEST) -> Lease:
+    """Let a new stock client hold a replica of an unsigned BOT."""
+    client = hostid(site.ask())
+    replica = ReplicaId(make_bot(site.conn, ann.id, 3, manifest=manifest.text()), 2, 1)
+    make_lease(site.conn, replica, client)
+    return Lease(replica, client)
+
+
+def state(site: Site) -> list[Any]:
+    """All that signing changes."""
+    columns = "id, boinc, boinc_unsuitable, policy_version"
+    bots = site.rows(f"SELECT {columns} FROM bot ORDER BY id")
+    return [bots, site.rows("SELECT value FROM setting WHERE name = 'boinc_chain'")]
+
+
+def files(reply: Section) -> list[tuple[str, str]]:
+    """MD5 and signature of the files that a client may download."""
+    found = [
+        (item.text("md5_cksum"), item.raw("file_signature")) for item in reply.all("file_info")
+    ]
+    return [(md5, signature) for md5, signature in found if signature]
+
+
+def key_in(reply: Section) -> str:
+    """The key that a client is to take."""
+    return reply.raw("code_sign_key").strip()
+
+
+def all_signed(private: RSAPrivateKey, reply: Section) -> bool:
+    return all(signing.is_signed(private.public_key(), *file) for file in files(reply))
+
+
+# ------------------------------------------------------------------------------------- applications
+
+
+def test_a_server_needs_no_private_key(site: Site) -> None:
+    assert not site.settings.boinc_key_path.exists()
+    assert not site.settings.project_key_path.exists()
+    assert key_in(site.ask()) == keys.public_text(OLD.public_key())
+    setup.prepare(site.settings)
+
+
+def test_a_bot_that_was_signed_elsewhere_reaches_a_stock_client(site: Site, ann: Person) -> None:
+    lease = lend(site, ann)
+    assert site.ask().all("result") == []
+    path = f"/api/v1/bots/{lease.replica.bot}"
+    answer = ann("PUT", f"{path}/boinc", json=signed_by(OLD))
+    assert (answer.status_code, answer.json["signed_for_boinc"]) == (200, True), answer.json
+    assert ann("GET", path).json["signed_for_boinc"] is True
+    reply = site.ask()
+    (result,) = reply.all("result")
+    assert result.text("name") == NAMES.replica(lease)
+    assert len(files(reply)) == 2
+    assert all_signed(OLD, reply)
+    script = reply.all("file_info")[0]
+    fetched = site.get("download/" + script.text("name"))
+    assert hashlib.md5(fetched.data).hexdigest() == script.text("md5_cksum")
+
+
+def test_dispatch_hears_of_it_by_the_version(site: Site, ann: Person) -> None:
+    bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text(), boinc_unsuitable="no key")
+    for version in (2, 3):
+        assert ann("PUT", f"/api/v1/bots/{bot}/boinc", json=signed_by(OLD)).status_code == 200
+        query = "SELECT policy_version, boinc_unsuitable FROM bot WHERE id = %s"
+        assert site.rows(query, bot) == [(version, None)]
+
+
+def tampered() -> dict[str, dict[str, Any]]:
+    good = signed_by(OLD)
+    script = next(sha256 for sha256 in good["signatures"] if sha256 != DATA.sha256)
+    swapped = dict(zip(good["signatures"], reversed(good["signatures"].values()), strict=True))
+    text = good["signatures"][DATA.sha256]
+    flipped = ("1" if text[0] == "0" else "0") + text[1:]
+    return {
+        "another key": signed_by(NEW),
+        "a changed script": {**good, "script": good["script"] + "rm -r /\n"},
+        "a changed digit": {**good, "signatures": {**good["signatures"], DATA.sha256: flipped}},
+        "signatures of other files": {**good, "signatures": swapped},
+        "an input without": {**good, "signatures": {script: good["signatures"][script]}},
+        "another BOT's": signed_by(OLD, replace(MANIFEST, command=("rm", "{i}"))),
+        "no signatures": {**good, "signatures": {}},
+        "no hex": {**good, "signatures": {**good["signatures"], DATA.sha256: "zz"}},
+        "a NUL": {**good, "script": good["script"] + "\0"},
+        "half a character": {**good, "script": good["script"] + "\ud800"},
+        "no text": {**good, "script": 1},
+        "more": {**good, "else": 1},
+        "nothing": {},
+    }
+
+
+@pytest.mark.parametrize("kind", tampered())
+def test_what_the_key_did_not_sign_changes_nothing(site: Site, ann: Person, kind: str) -> None:
+    bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text())
+    before = state(site)
+    body = json.dumps(tampered()[kind])
+    path, kind_of = f"/api/v1/bots/{bot}/boinc", "application/json"
+    answer = ann("PUT", path, data=body, content_type=kind_of)
+    assert answer.status_code == 400, answer.json
+    assert state(site) == before
+    assert ann("PUT", path, json=signed_by(OLD)).status_code == 200
+
+
+def test_an_operator_brings_the_signatures_of_others_bots(
+    site: Site, ann: Person, olga: Person
+) -> None:
+    bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text())
+    assert olga("PUT", f"/api/v1/bots/{bot}/boinc", json=signed_by(OLD)).status_code == 200
+
+
+def test_the_files_to_sign_are_a_bots_own(site: Site, ann: Person) -> None:
+    bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text())
+    path = f"/api/v1/bots/{bot}/inputs"
+    assert ann("GET", f"{path}/{DATA.sha256}").data == b"data"
+    assert ann("GET", f"{path}/{'0' * 64}").status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("args", "inputs", "why"),
+    [
+        ({"i": "é" * 1000}, None, "put them into an input file"),
+        ({"i": "1"}, [{**asdict(DATA), "executable": True}], "is a program"),
+    ],
+)
+def test_one_job_that_stock_clients_cannot_run_keeps_the_bot_from_them(
+    site: Site, ann: Person, args: dict[str, Any], inputs: Any, why: str
+) -> None:
+    manifest = replace(MANIFEST, placeholders={"i": "text"})
+    bot = make_bot(site.conn, ann.id, 3, manifest=manifest.text())
+    values = [Jsonb(args), Jsonb(inputs) if inputs else None, bot]
+    site.conn.execute("UPDATE job SET args = %s, inputs = %s WHERE bot = %s AND seq = 2", values)
+    before = state(site)
+    answer = ann("PUT", f"/api/v1/bots/{bot}/boinc", json=signed_by(OLD, manifest))
+    assert answer.status_code == 409
+    assert why in answer.json["detail"]
+    assert state(site) == before
+
+
+def test_a_bot_is_signed_when_its_jobs_are_all_there(site: Site, ann: Person) -> None:
+    bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text(), state="open")
+    answer = ann("PUT", f"/api/v1/bots/{bot}/boinc", json=signed_by(OLD))
+    assert (answer.status_code, "still waits for jobs" in answer.json["detail"]) == (409, True)
+
+
+# --------------------------------------------------------------------------------------------- keys
+
+
+def change_key(person: Person, old: RSAPrivateKey, new: RSAPrivateKey) -> Any:
+    link = signing.introduce(old, new.public_key())
+    return person("PUT", "/api/v1/boinc/key", json=link._asdict())
+
+
+def test_a_client_with_jobs_takes_the_next_key_once_these_are_signed_with_it(
+    site: Site, ann: Person, olga: Person
+) -> None:
+    lease = lend(site, ann)
+    path = f"/api/v1/bots/{lease.replica.bot}/boinc"
+    ann("PUT", path, json=signed_by(OLD))
+    assert all_signed(OLD, site.ask())
+    assert change_key(olga, OLD, NEW).json == {"unsigned": [lease.replica.bot]}
+
+    old = keys.public_text(OLD.public_key())
+    holding = site.request(SECOND, hostid=lease.client, code_sign_key=f"\n{old}\n")
+    held = site.ask(SECOND, holding, rpc_seqno=100)
+    assert key_in(held) == ""
+    assert held.all("result") == []
+
+    assert ann("PUT", path, json=signed_by(NEW)).status_code == 200
+    led = site.ask(SECOND, holding, rpc_seqno=101)
+    link = Chain.from_text(site.rows("SELECT value FROM setting WHERE name = 'boinc_chain'")[0][0])
+    assert key_in(led) == link.newest == keys.public_text(NEW.public_key())
+    signature = led.raw("code_sign_key_signature")
+    assert signing.is_signed(OLD.public_key(), signing.md5_hex(link.newest.encode()), signature)
+    assert len(files(led)) == 2
+    assert all_signed(NEW, led)
+
+
+def test_a_new_client_gets_the_new_key_and_only_what_it_signed(
+    site: Site, ann: Person, olga: Person
+) -> None:
+    lease = lend(site, ann)
+    path = f"/api/v1/bots/{lease.replica.bot}"
+    ann("PUT", f"{path}/boinc", json=signed_by(OLD))
+    change_key(olga, OLD, NEW)
+    assert "was changed since" in ann("GET", path).json["boinc_unsuitable"]
+    assert site.ask().all("result") == []
+    assert ann("PUT", f"{path}/boinc", json=signed_by(OLD)).status_code == 400
+    ann("PUT", f"{path}/boinc", json=signed_by(NEW))
+    reply = site.ask()
+    assert key_in(reply) == keys.public_text(NEW.public_key())
+    assert len(reply.all("result")) == 1
+    assert all_signed(NEW, reply)
+
+
+def test_changing_the_key_twice_changes_it_once(site: Site, ann: Person, olga: Person) -> None:
+    bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text())
+    done = make_bot(site.conn, ann.id, manifest=MANIFEST.text(), state="done")
+    for number in (bot, done):
+        assert ann("PUT", f"/api/v1/bots/{number}/boinc", json=signed_by(OLD)).status_code == 200
+    assert change_key(olga, OLD, NEW).json == {"unsigned": [bot]}
+    before = state(site)
+    assert change_key(olga, OLD, NEW).json == {"unsigned": [bot]}
+    assert state(site) == before
+    ann("PUT", f"/api/v1/bots/{bot}/boinc", json=signed_by(NEW))
+    assert change_key(olga, OLD, NEW).json == {"unsigned": []}
+    setup.prepare(site.settings)
+
+
+@pytest.mark.parametrize("kind", ["stranger", "tampered", "weak", "garbage", "back"])
+def test_a_key_that_clients_would_not_follow_is_refused(
+    site: Site, olga: Person, kind: str
+) -> None:
+    if kind == "back":
+        assert change_key(olga, OLD, NEW).status_code == 200
+    link = signing.introduce(OLD, NEW.public_key())
+    weak = RSAPublicNumbers(3, NEW.public_key().public_numbers().n).public_key()
+    bodies = {
+        "stranger": (signing.introduce(NEW, NEW.public_key()), "is not signed by the key in use"),
+        "tampered": (link._replace(signature=link.signature[::-1]), "is not signed by the key"),
+        "weak": (signing.introduce(OLD, weak), "has the exponent 3"),
+        "garbage": (link._replace(key="00"), "is not a key in BOINC's form"),
+        "back": (signing.introduce(NEW, OLD.public_key()), "has been in use before"),
+    }
+    body, why = bodies[kind]
+    before = state(site)
+    answer = olga("PUT", "/api/v1/boinc/key", json=body._asdict())
+    assert answer.status_code == 400
+    assert answer.json["detail"].startswith(f"key: {why}")
+    assert state(site) == before
+
+
+def test_only_an_operator_changes_the_key(site: Site, ann: Person) -> None:
+    assert change_key(ann, OLD, NEW).status_code == 403
+
+
+def test_a_private_key_that_was_replaced_signs_nothing_at_submission(
+    settings: Settings, conn: db.Connection
+) -> None:
+    setup.prepare(settings)
+    app = create_app(replace(settings, sign_on_submit=True))
+    owner = make_owner(conn, "olga", operator=True)
+    olga = Person(app, make_key(conn, owner, "operator"), owner, "olga")
+    mine = keys.load_private(settings.boinc_key_path)
+    assert change_key(olga, mine, NEW).status_code == 200
+
+    def unsuitable() -> str | None:
+        bot = olga("POST", "/api/v1/bots", json=submission()).json["id"]
+        shown: str | None = olga("GET", f"/api/v1/bots/{bot}").json["boinc_unsuitable"]
+        return shown
+
+    assert "boinc.key on this server is not the code signing key in use" in str(unsuitable())
+    write(settings.boinc_key_path, keys.private_text(NEW))
+    assert unsuitable() is None
+    app.extensions["gridbot"].close()
+
+
+# ---------------------------------------------------------------------------------------- the start
+
+
+def test_a_public_key_that_is_not_the_projects_stops_the_start(
+    settings: Settings, conn: db.Connection
+) -> None:
+    setup.prepare(settings)
+    write(settings.boinc_public_path, keys.public_text(OLD.public_key()))
+    with pytest.raises(KeyFileError, match=r"boinc\.pub is no key that BOINC clients were led to"):
+        setup.prepare(settings)
+    settings.boinc_public_path.unlink()
+    other = settings.data / "other"
+    native_keys.create(other)
+    write(settings.project_public_path, native_keys.public_text(native_keys.load_private(other)))
+    with pytest.raises(KeyFileError, match=r"project\.pub is not this project's key"):
+        setup.prepare(settings)
+
+
+def test_a_server_without_the_private_key_cannot_sign_at_submission(site: Site) -> None:
+    with pytest.raises(KeyFileError, match="start with --no-sign-on-submit"):
+        setup.prepare(replace(site.settings, sign_on_submit=True))
+
+
+# -------------------------------------------------------------------------------------- the command
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Somebody's terminal; with a URL of no server it is a machine off the network."""
+
+    url: str
+    token: str
+    home: Path
+
+    def __call__(self, *arguments: object, code: int = 0) -> Result:
+        environment = {
+            "GRIDBOT_SERVER": self.url,
+            "GRIDBOT_KEY": self.token,
+            "XDG_CONFIG_HOME": str(self.home),
+        }
+        found = CliRunner(env=environment).invoke(gridbot, [*map(str, arguments)])
+        assert found.exit_code == code, found.output
+        return found
+
+
+@pytest.fixture
+def desk(site: Site, olga: Person, tmp_path: Path) -> Iterator[Desk]:
+    with serve(site.app) as url:
+        yield Desk(url, olga.token, tmp_path)
+
+
+@pytest.fixture
+def vault(tmp_path: Path) -> Path:
+    """The private keys, as files of a machine that the server never sees."""
+    folder = tmp_path / "vault"
+    folder.mkdir()
+    write(folder / "old.key", keys.private_text(OLD))
+    write(folder / "new.key", keys.private_text(NEW))
+    write(folder / "new.pub", keys.public_text(NEW.public_key()))
+    return folder
+
+
+def is_signed(site: Site, bot: int) -> bool:
+    return bool(site.rows("SELECT boinc IS NOT NULL FROM bot WHERE id = %s", bot)[0][0])
+
+
+def test_a_bot_goes_to_the_keys_and_back_in_a_folder(
+    site: Site, ann: Person, desk: Desk, vault: Path, tmp_path: Path
+) -> None:
+    bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text())
+    folder, away = tmp_path / "parcel", replace(desk, url="http://127.0.0.1:1")
+    native = ("--project-key", site.settings.data / "elsewhere")
+    desk("app", "fetch", bot, "--to", folder)
+    signing_it = away("app", "sign", folder, *native, "--boinc-key", vault / "old.key")
+    assert f"input   {DATA.sha256}  data" in signing_it.stderr
+    assert not is_signed(site, bot)
+    assert f"bot {bot}: signed\n" in desk("app", "send", folder).stdout
+    shown = ann("GET", f"/api/v1/bots/{bot}").json
+    assert (shown["signed"], shown["signed_for_boinc"]) == (True, True)
+
+
+def test_one_command_signs_a_bot_for_boinc_clients(
+    site: Site, ann: Person, desk: Desk, vault: Path
+) -> None:
+    bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text())
+    wrong = desk("app", "sign", bot, "--boinc-key", vault / "new.key", code=1)
+    assert "not signed by the code signing key" in wrong.stderr
+    assert not is_signed(site, bot)
+    assert desk("app", "sign", bot, "--boinc-key", vault / "old.key").stdout == (
+        f"bot {bot}: signed\n"
+    )
+    assert is_signed(site, bot)
+
+
+def test_the_command_changes_keys_and_signs_what_is_unfinished(
+    site: Site, ann: Person, desk: Desk, vault: Path
+) -> None:
+    bots = [make_bot(site.conn, ann.id, manifest=MANIFEST.text()) for _ in range(2)]
+    for bot in bots:
+        desk("app", "sign", bot, "--boinc-key", vault / "old.key")
+    options = ("--boinc-key", vault / "old.key", "--new-key")
+    told = desk("app", "rotate", *options, vault / "new.pub").stdout
+    assert [f"gridbot app sign {bot} --boinc-key NEW" in told for bot in bots] == [True, True]
+    assert not any(is_signed(site, bot) for bot in bots)
+    told = desk("app", "rotate", *options, vault / "new.key").stdout
+    assert [f"bot {bot}: signed\n" in told for bot in bots] == [True, True]
+    assert all(is_signed(site, bot) for bot in bots)
+
+
+def test_a_change_of_keys_is_signed_off_the_network(
+    site: Site, ann: Person, desk: Desk, vault: Path, tmp_path: Path
+) -> None:
+    bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text())
+    desk("app", "sign", bot, "--boinc-key", vault / "old.key")
+    folder, away = tmp_path / "parcel", replace(desk, url="http://127.0.0.1:1")
+    desk("app", "fetch", bot, "--to", folder)
+    options = ("--boinc-key", vault / "old.key", "--new-key", vault / "new.pub")
+    away("app", "rotate", *options, "--to", folder)
+    away("app", "sign", folder, "--boinc-key", vault / "new.key")
+    told = desk("app", "send", folder).stdout
+    assert told == f"BOINC clients are led to the new key\nbot {bot}: signed\n"
+    assert key_in(site.ask()) == keys.public_text(NEW.public_key())
+    text = site.rows("SELECT boinc FROM bot WHERE id = %s", bot)[0][0]
+    signed.check(MANIFEST, SignedApplication.from_text(text), md5, NEW.public_key())
+
+
+def test_a_bot_that_cannot_be_signed_does_not_hold_up_the_others(
+    site: Site, ann: Person, desk: Desk, vault: Path, tmp_path: Path
+) -> None:
+    unsuitable = replace(MANIFEST, platforms=("windows-amd64",))
+    bots = [
+        make_bot(site.conn, ann.id, manifest=manifest.text()) for manifest in (unsuitable, MANIFEST)
+    ]
+    folder = tmp_path / "parcel"
+    desk("app", "fetch", *bots, "--to", folder)
+    told = desk("app", "sign", folder, "--boinc-key", vault / "old.key", code=1).stderr
+    assert f"bot {bots[0]}: not for BOINC clients: no stock client is served on" in told
+    assert "1 of 2 BOTs are not signed" in told
+    desk("app", "send", folder)
+    assert [is_signed(site, bot) for bot in bots] == [False, True]
+
+
+def test_keys_are_made_once_and_their_public_halves_make_a_server(
+    desk: Desk, settings: Settings, conn: db.Connection, tmp_path: Path
+) -> None:
+    folder = tmp_path / "made"
+    desk("app", "keys", folder)
+    assert {path.name for path in folder.glob("*.key") if path.stat().st_mode & 0o77} == set()
+    assert "is there already" in desk("app", "keys", folder, code=1).stderr
+    boinc, secret = keys.load_pair(folder / "boinc.pub")
+    private = keys.load_private(folder / "boinc.key")
+    assert (keys.public_text(boinc), secret) == (keys.public_text(private.public_key()), None)
+    native = native_keys.load_public(folder / "project.pub")
+    assert native == native_keys.public_bytes(folder / "project.key")
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "is not a key in BOINC's form"),
+        ("é", "is not text"),
+        ("1024\n00\n.", "has 2 hex digits"),
+    ],
+)
+def test_what_is_no_key_is_refused_by_its_file(
+    desk: Desk, vault: Path, content: str, why: str
+) -> None:
+    bad = vault / "bad.key"
+    bad.write_text(content)
+    for arguments in (
+        ("sign", "1", "--boinc-key", bad),
+        ("rotate", "--boinc-key", bad, "--new-key", vault / "new.key"),
+        ("rotate", "--boinc-key", vault / "old.key", "--new-key", bad),
+    ):
+        said = desk("app", *arguments, code=1).stderr
+        assert said.startswith(f"gridbot: {bad}: {why}")
+        assert said.count("\n") == 1
+
+
+def test_signing_needs_a_key_to_sign_with(desk: Desk) -> None:
+    assert "--project-key, --boinc-key or both" in desk("app", "sign", 1, code=2).stderr
