@@ -27,6 +27,14 @@ def captures() -> dict[str, bytes]:
     }
 
 
+def others() -> list[tuple[str, str, str, bytes]]:
+    """Captured requests to other pages than the scheduler's: name, method, path, body."""
+    heads = r"^=== (\S+) (\S+) (\S*)\n"
+    _, *parts = re.split(heads, (DATA / "others.txt").read_text(), flags=re.M)
+    rows = zip(parts[::4], parts[1::4], parts[2::4], parts[3::4], strict=True)
+    return [(name, method, path, body[:-1].encode()) for name, method, path, body in rows]
+
+
 def _request(head: dict[str, Any], tail: str) -> bytes:
     text = (DATA / "frame.txt").read_text()
     key = (DATA / "code_sign_key.txt").read_text() if head.pop("has_key") else ""

@@ -6,7 +6,7 @@ import getpass
 import json
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,16 +40,23 @@ _NEW_BOT = {
 
 Connect = Callable[[], Session]
 
+# Kinds of conditions, as the server explains them, of which a trial shows the values.
+_IN_THE_POLICY = ("JobRequirements", "Concurrency")
+
 
 @dataclass(frozen=True)
 class Scene:
-    """What a policy is evaluated against; `policy` is that of the BOT, if the server has it."""
+    """What a policy is evaluated against; `policy` is that of the BOT, if the server has it.
+
+    `refused` is why the host gets nothing of the BOT whatever its policy says, if it knows both.
+    """
 
     host: Record
     bot: Record
     queue: Record
     job: Record | None
     policy: str = ""
+    refused: Sequence[str] = ()
 
     def ads(self, now: float) -> Ads:
         """The ads of an evaluation at `now`, seconds since 1970."""
@@ -70,7 +77,13 @@ def scene(connect: Connect, host: str | None, bot: str | None, job: Path | None)
         queue=record({"BOTsInQueue": 1, "JobsInQueue": (said or _NEW_BOT).get("jobs_unsent", 100)}),
         job=_from_file(job) if job else None,
         policy=said["policy"] if said else "",
+        refused=_refusals(connect, known.id, host) if known and host and not is_file(host) else (),
     )
+
+
+def _refusals(connect: Connect, bot: int, host: str) -> list[str]:
+    found = connect().bot(bot).explain(host)["conditions"]
+    return [item["text"] for item in found if item["kind"] not in _IN_THE_POLICY]
 
 
 def changed(scene: Scene, setting: str) -> Scene:

@@ -33,6 +33,7 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "validator": _TEXT,
     "attempts": _NUMBER,
     "max_replicas": _NUMBER,
+    "failover_after": _NUMBER,
     "tail_threshold": _NUMBER,
     "key": _TEXT,
 }

@@ -28,7 +28,10 @@ _AUDIENCES = (
     (
         "For volunteers",
         "gridbot client join https://grid.example.org --key KEY",
-        {"client": "Let this machine work for a server."},
+        {
+            "client": "Let this machine work for a server.",
+            "team": "Found, join, leave and list teams of volunteers.",
+        },
     ),
     (
         "For operators",
@@ -37,21 +40,21 @@ _AUDIENCES = (
             "server": "Run the server.",
             "overlay": "Submit pilots to clusters as BOTs demand them.",
             "hosts": "List the machines that are known.",
-            "user": "Add and list people.",
+            "user": "Add and list people, show their credit.",
             "token": "Create, revoke and list keys.",
-            "app": "Sign a BOT's application with the project key.",
+            "app": "Sign what BOTs run, away from the server; make and change keys.",
         },
     ),
 )
 # Verbs whose packages need more than the light client brings.
-_EXTRAS = {"server": "server", "overlay": "overlay"}
+_EXTRAS = {"server": "server", "overlay": "overlay", "app": "server"}
 
 
 class Failure(click.ClickException):
     """An expected failure: one line on stderr, exit code 1."""
 
     def show(self, file: object = None) -> None:  # noqa: ARG002  # click's signature
-        """Print the line; a policy's error brings the place with a caret."""
+        """Print the line; a policy's error is as `gridbot policy check` shows it."""
         click.echo(self.message, err=True)
 
 
@@ -87,7 +90,7 @@ class Verbs(click.Group):
         try:
             return super().invoke(ctx)
         except PolicyError as error:
-            raise Failure(f"gridbot: {error.pretty}") from None
+            raise Failure(error.pretty) from None
         except (GridbotError, TimeoutError) as error:
             raise Failure(f"gridbot: {error}") from None
         except (Failure, click.UsageError):
@@ -103,7 +106,7 @@ def _verbs() -> dict[str, EntryPoint]:
 def _load(verb: EntryPoint) -> click.Command:
     try:
         command = getattr(importlib.import_module(verb.module), verb.attr)
-    except ModuleNotFoundError as error:
+    except ImportError as error:  # a package that is not here, or is too old
         extra = _EXTRAS.get(verb.name)
         # One of our own modules that is missing is a defect, not an extra.
         if extra is None or (error.name or "").startswith("gridbot"):

@@ -21,7 +21,7 @@ T = TypeVar("T")
 TIMEOUT = (10.0, 120.0)  # seconds: to connect, and between two bytes of an answer
 API = "/api/v1"
 # Only these make a second thing when repeated; everything else carries a key or a state.
-NOT_REPEATABLE = (f"{API}/tokens", f"{API}/owners")
+NOT_REPEATABLE = (f"{API}/tokens", f"{API}/owners", f"{API}/overlay/tokens")
 
 
 class _Bearer(AuthBase):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from gridbot.errors import BadInput
-from gridbot.page import match_line
-from gridbot.printing import cut, printable, table
+from gridbot.page import boinc_line, client_name, match_line
+from gridbot.printing import counted, cut, printable, table
 from gridbot.state import BotState
 
 _COUNTS = 20  # columns of the table that the numbers take
@@ -19,13 +20,19 @@ def explanation_page(said: Mapping[str, Any], width: int) -> str:
     return "\n".join(_page(said, width))
 
 
-def changed_policy(said: Mapping[str, Any], number: int) -> str:
-    """The whole policy with one of the changes made.  Raises BadInput."""
+def chosen_change(said: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """One of the changes, with its number and the BOT's `id`.  Raises BadInput."""
     changes = said["changes"]
     if number > len(changes):
         raise BadInput(f"bot {said['id']}: there is no change {number}, only {len(changes)}")
-    policy = changes[number - 1]["policy"]
+    return {"id": said["id"], "change": number, **changes[number - 1]}
+
+
+def changed_policy(change: Mapping[str, Any]) -> str:
+    """The whole policy with a change made.  Raises BadInput."""
+    policy = change["policy"]
     if policy is None:
+        number = change["change"]
         raise BadInput(f"change {number} is no change of the policy: it takes a new submission")
     return str(policy) if policy.endswith("\n") else f"{policy}\n"
 
@@ -43,22 +50,38 @@ def idle_reason(state: BotState) -> str:
 
 def _page(said: Mapping[str, Any], width: int) -> Iterator[str]:
     yield f"bot {said['id']}: {printable(said['verdict'])}"
-    known = said["hosts_known"]
-    yield f"{_hosts(known)} asked for work in the last day, {said['hosts_matching']} can run it"
-    if said["hosts_left_out"]:
-        yield "this policy takes long: hosts that asked earlier were not looked at"
-    if said["conditions"]:
+    host = said.get("host")
+    yield from _one(host) if host else _all(said)
+    if said["conditions"] and not host:
         yield ""
         yield table(
             ("rejects", "only it", "condition", "hosts have"), _rows(said["conditions"], width)
         )
     if said["nearest"]:
         yield ""
-        yield "nearest misses"
+        yield "what it fails" if host else "nearest misses"
         yield from _misses(said["nearest"])
     if said["changes"]:
         yield ""
         yield from _changes(said["id"], said["changes"])
+
+
+def _one(host: Mapping[str, Any]) -> Iterator[str]:
+    client = client_name(host["is_boinc"], host["client_version"])
+    yield printable(f"host {host['id']}: {client}, {host['platform'] or 'platform unknown'}")
+
+
+def _all(said: Mapping[str, Any]) -> Iterator[str]:
+    known, stock = counted(said["hosts_known"], "host"), said["hosts_stock"]
+    yield f"{known} asked for work in the last day, {said['hosts_matching']} can run it"
+    if stock:
+        matching = said["hosts_stock_matching"]
+        can = f", {matching} of them can run it" if said["signed_for_boinc"] else ""
+        are = f"{stock} of {known} {'is a' if stock == 1 else 'are'}"
+        clients = "client" if stock == 1 else "clients"
+        yield f"{are} stock BOINC {clients}{can}; the BOT is {boinc_line(said)}"
+    if said["hosts_left_out"]:
+        yield "this policy takes long: hosts that asked earlier were not looked at"
 
 
 def _rows(conditions: Sequence[Mapping[str, Any]], width: int) -> Iterator[tuple[object, ...]]:
@@ -77,18 +100,16 @@ def _misses(nearest: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _changes(bot: int, changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    yield "to relax one condition"
-    for number, item in enumerate(changes, start=1):
-        how = f"{printable(item['text'])} instead of {printable(item['instead_of'])}"
-        submit = f"  (submit again with {item['submit']})" if item["submit"] else ""
-        yield f"  {number}. {how}: {_hosts(item['hosts'])} more{submit}"
-    policy = [number for number, item in enumerate(changes, start=1) if item["policy"]]
+    numbered = list(enumerate(changes, start=1))
+    for is_one, items in groupby(numbered, lambda found: bool(found[1]["conditions"] == 1)):
+        yield "to relax one condition" if is_one else "to relax several together"
+        for number, item in items:
+            how = f"{printable(item['text'])} instead of {printable(item['instead_of'])}"
+            submit = f"  (submit again with {item['submit']})" if item["submit"] else ""
+            yield f"  {number}. {how}: {counted(item['hosts'], 'host')} more{submit}"
+    policy = [number for number, item in numbered if item["policy"] and not item["submit"]]
     if policy:
         yield (
             f"gridbot bot explain {bot} --change {policy[0]} > relaxed.ad"
             f" && gridbot bot set {bot} --policy relaxed.ad"
         )
-
-
-def _hosts(number: int) -> str:
-    return f"{number} host" if number == 1 else f"{number} hosts"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from gridbot.printing import first_line, printable, table
+from gridbot.printing import counted, first_line, printable, table
 from gridbot.progress import status_line
 from gridbot.state import BotState
 
@@ -56,6 +56,8 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     if resources := said.get("resources"):
         yield "resources", _resources(resources)
     yield "quorum", str(said.get("quorum", 1))
+    if said.get("boinc_url"):
+        yield "BOINC", boinc_line(said)
     yield from _policy(said)
     if not bot.is_final and (match := said.get("match")):
         yield "hosts", match_line(match)
@@ -71,10 +73,10 @@ def _replicas(replicas: Mapping[str, Any]) -> str:
 
 
 def _resources(resources: Mapping[str, Any]) -> str:
-    parts = [f"{resources.get('cpus', 1)} cpus", f"{resources.get('memory_mb')} MB memory"]
+    parts = [counted(resources.get("cpus", 1), "cpu"), f"{resources.get('memory_mb')} MB memory"]
     parts += [f"{resources.get('disk_mb')} MB disk", f"{resources.get('seconds', 0):g} s"]
     if resources.get("gpus"):
-        parts.append(f"{resources['gpus']} gpus")
+        parts.append(counted(resources["gpus"], "gpu"))
     return ", ".join(parts)
 
 
@@ -86,9 +88,25 @@ def _policy(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 def match_line(match: Mapping[str, Any]) -> str:
     """Whether anybody can run it, in a line."""
-    if match.get("hosts_matching"):
-        return f"{match['hosts_matching']} of {match['hosts_known']} known can run it"
+    if matching := match.get("hosts_matching"):
+        stock = match.get("hosts_stock")
+        some = f", {match['hosts_stock_matching']} of {stock} stock BOINC clients" if stock else ""
+        return f"{matching} of {counted(match['hosts_known'], 'known host')} can run it{some}"
     return f"no known host can run it now: {printable(match.get('reason') or 'none is known')}"
+
+
+def boinc_line(said: Mapping[str, Any]) -> str:
+    """Whether stock BOINC clients can run it, in a line."""
+    if said.get("signed_for_boinc"):
+        return "signed for stock BOINC clients"
+    if why := said.get("boinc_unsuitable"):
+        return f"not for stock BOINC clients: {printable(why)}"
+    return f"not signed for stock BOINC clients: gridbot app sign {said['id']} --boinc-key FILE"
+
+
+def client_name(is_boinc: object, version: object) -> str:
+    """What a host runs, as BOINC 7.20.5."""
+    return f"{'BOINC' if is_boinc is True else 'GridBot'} {version or ''}".rstrip()
 
 
 def _next_step(bot: BotState) -> str:
@@ -111,7 +129,7 @@ def log_page(entry: Mapping[str, Any]) -> str:
     if entry.get("wall_seconds") is not None:
         parts.append(f"{entry['wall_seconds']:.3g} s")
     lines = [f"--- {printable(', '.join(parts))}"]
-    for stream in ("stdout", "stderr"):
+    for stream in ("said", "stdout", "stderr"):
         if text := entry.get(stream):
             safe = printable(text, keep="\n\t").rstrip("\n")
             lines += [f"{stream}:", *(f"  {line}" for line in safe.split("\n"))]

@@ -34,6 +34,11 @@ def cut(text: str, most: int) -> str:
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, whose plural ends in s."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def csv_cell(text: str) -> str:
     """The text such that no spreadsheet takes it for a formula; numbers stay numbers."""
     return f"'{text}" if text.startswith(_FORMULA) and not is_number(text) else text

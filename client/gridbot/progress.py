@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 
 from gridbot.connection import quiet
 from gridbot.inputs import Progress as Told
+from gridbot.printing import counted
 from gridbot.state import BotState
 from gridbot.units import duration
 
@@ -22,7 +23,7 @@ IDLE_SECONDS = 10.0  # hosts ask every few seconds: until then nothing need be w
 
 def status_line(state: BotState) -> str:
     """Everything that matters while one waits, in one line."""
-    parts = [f"{state.jobs_finished} of {state.jobs_total} jobs"]
+    parts = [f"{state.jobs_finished} of {counted(state.jobs_total, 'job')}"]
     if state.jobs_failed:
         parts.append(f"{state.jobs_failed} failed")
     if state.is_final:

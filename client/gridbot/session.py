@@ -12,6 +12,8 @@ from gridbot.connection import Connection, patiently, quiet
 from gridbot.errors import GridbotError, ServerAway
 from gridbot.inputs import Progress
 from gridbot.items import Items
+from gridbot.policy import read_policy
+from gridbot.printing import counted
 from gridbot.results import Result, json_lines, result_of
 from gridbot.state import BotState, bot_state
 from gridbot.submission import Submission, prepare, send
@@ -118,7 +120,7 @@ class Bot:
                 return
             if left == 0:
                 raise TimeoutError(
-                    f"bot {self.id} has {state.jobs_finished} of {state.jobs_total} jobs"
+                    f"bot {self.id} has {state.jobs_finished} of {counted(state.jobs_total, 'job')}"
                     f" after {timeout:g} s; it goes on"
                 )
             time.sleep(look if left is None else min(look, left))
@@ -166,9 +168,9 @@ class Bot:
         how = "error" if failed else None
         return json_lines(self.connection, f"{self._path}/logs", seq=seq, how=how)
 
-    def explain(self) -> dict[str, Any]:
-        """What keeps known hosts from it, and what to relax, as the server tells it."""
-        document: dict[str, Any] = self.connection.get(f"{self._path}/explanation")
+    def explain(self, host: str | int | None = None) -> dict[str, Any]:
+        """What keeps known hosts, or one of them, from it, and what to relax."""
+        document: dict[str, Any] = self.connection.get(f"{self._path}/explanation", host=host)
         return document
 
     def cancel(self) -> BotState:
@@ -182,11 +184,10 @@ class Bot:
 
     def set(self, **changes: Any) -> BotState:
         """Change `policy` (text or Path), `name`, `max_attempts`, `max_replicas`,
-        `tail_threshold` or `tail_sticky`.  Raises PolicyError.
+        `tail_threshold`, `tail_sticky` or `failover_after`.  Raises PolicyError.
         """
-        policy = changes.get("policy")
-        if isinstance(policy, Path):
-            changes["policy"] = policy.read_text(encoding="utf-8")
+        if "policy" in changes:
+            changes["policy"] = read_policy(changes["policy"])
         return bot_state(self.connection.send("PATCH", self._path, changes))
 
     def _types(self) -> Mapping[str, str]:

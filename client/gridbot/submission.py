@@ -26,7 +26,7 @@ from gridbot.inputs import (
     upload,
 )
 from gridbot.items import Items, RangeItems, Survey, carried, items_of, survey
-from gridbot.policy import check_policy
+from gridbot.policy import read_policy
 from gridbot_client.protocol import Resources
 
 T = TypeVar("T")
@@ -65,6 +65,7 @@ class Submission:
     validator: str = "exact"
     max_attempts: int = 3
     max_replicas: int = 5
+    failover_after: int | None = None
     tail_threshold: int | None = None
     tail_sticky: bool = True
     key: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -100,7 +101,8 @@ def prepare(submission: Submission) -> Prepared:
     items = items_of(submission.items)
     specs = specs_of(submission.inputs, submission.base)
     _check_placeholders(command, specs, items)
-    policy = _policy_text(submission)
+    policy = submission.policy
+    policy = read_policy(policy if isinstance(policy, str) else submission.base / policy)
     found = survey(items)
     files, notes = _shared_files(submission, command, specs)
     job_inputs = _job_inputs(submission, specs, items)
@@ -225,21 +227,6 @@ def _columns(items: Items) -> str:
     return ", ".join(items.columns)
 
 
-def _policy_text(submission: Submission) -> str:
-    if isinstance(submission.policy, str):
-        text = submission.policy
-    else:
-        path = submission.base / submission.policy
-        try:
-            text = path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise BadInput(
-                f"policy {path}: {getattr(error, 'strerror', 'is not UTF-8 text')}"
-            ) from None
-    check_policy(text)
-    return text
-
-
 def _shared_files(
     submission: Submission, command: Sequence[str], specs: Sequence[InputSpec]
 ) -> tuple[list[LocalFile], list[str]]:
@@ -308,6 +295,7 @@ def _body(submission: Submission, command: Sequence[str]) -> dict[str, Any]:
         "validator": submission.validator,
         "max_attempts": submission.max_attempts,
         "max_replicas": submission.max_replicas,
+        "failover_after": submission.failover_after,
         "tail_threshold": submission.tail_threshold,
         "tail_sticky": submission.tail_sticky,
     }

@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from gridbot.ads import Scene
-from gridbot.errors import PolicyError
+from gridbot.policy import policy_error
 from gridbot.printing import cut, printable
-from gridbot_policies import PolicySet
+from gridbot_policies import PolicyError, PolicySet
 from gridbot_policies.classad import ParseError
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.policy_set import DEFAULTS
@@ -38,19 +38,17 @@ class Trial:
         return {"name": self.name, "default": self.is_default, **whole}
 
 
-def try_text(text: str, scene: Scene, now: float, is_whole: bool) -> list[Trial]:
+def try_text(text: str, scene: Scene, now: float, file: str | None) -> list[Trial]:
     """Evaluate all policies of a text, or the one expression that it is. Raises PolicyError.
 
-    What `is_whole` is a policy, even if it could be read as an expression.
+    What is in a `file` is a policy, even if it could be read as an expression.
     """
     try:
-        if not is_whole and (expression := _as_expression(text)):
+        if file is None and (expression := _as_expression(text)):
             return [_try_expression(expression, scene, now)]
         return list(_try_policies(text, scene, now))
-    except ParseError as error:
-        raise PolicyError(str(error), error.pretty()) from None
-    except ValueError as error:
-        raise PolicyError(str(error)) from None
+    except (ParseError, PolicyError) as error:
+        raise policy_error(error, text, file or "expression") from None
 
 
 def _as_expression(text: str) -> Source | None:

@@ -26,6 +26,9 @@ class Stage(StrEnum):
     REPORTED = "reported"  # sent, but not acknowledged: goes along with later requests
 
 
+UNFINISHED = (Stage.WAITING, Stage.RUNNING)
+
+
 @dataclass(frozen=True, slots=True)
 class Room:
     """What replicas may use together."""

@@ -16,11 +16,12 @@ from typing import Any, NoReturn
 
 import click
 
-from gridbot_client import hostinfo, joining
+from gridbot_client import hostinfo, joining, node_check
 from gridbot_client.backoff import Backoff
 from gridbot_client.client import Client, Options, Revoked
 from gridbot_client.discovery import Endpoint, NoServer, data_directory, find_server
 from gridbot_client.permission import UnreadablePolicy, read_policy, read_policy_file
+from gridbot_client.pilot import IDLE_WINDOW_SECONDS, Pilot
 from gridbot_client.progress import Progress
 from gridbot_client.runner import forbid_core_dumps
 from gridbot_client.status import status_of
@@ -41,6 +42,12 @@ accept_option = click.option(
 key_option = click.option(
     "--key-file", type=click.Path(path_type=Path), help="A file with a key of the server."
 )
+
+
+class NodeFault(click.ClickException):
+    """A pilot's node cannot work, which is nobody's wrong usage."""
+
+    exit_code = 3
 
 
 @click.group()
@@ -90,20 +97,38 @@ def join(
     "--exit-when-idle", type=click.FloatRange(0), metavar="SECONDS",
     help="Exit when nothing was held for so long.",
 )  # fmt: skip
-@click.option("--pilot", is_flag=True, help="Say that this client runs as a job of a cluster.")
+@click.option(
+    "--dedicated", is_flag=True, help="Say that nobody else's work preempts this machine's."
+)
+@click.option(
+    "--pilot", metavar="NAME", is_flag=False, flag_value="pilot",
+    help="Run as a job of a cluster: give back what is unfinished when ended.",
+)  # fmt: skip
+@click.option(
+    "--walltime",
+    type=click.FloatRange(0),
+    metavar="SECONDS",
+    help="A pilot's time from now on; it leaves before.",
+)
+@click.option(
+    "--low-cpu-after", type=click.FloatRange(1), default=IDLE_WINDOW_SECONDS, metavar="SECONDS",
+    show_default=True, help="A pilot ends a job that used no CPU for so long, and leaves.",
+)  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print errors only.")
 def run(
     data: Path | None, server: str | None, key_file: Path | None, cpus: int | None,
     memory: int | None, accepts: tuple[str, ...], requirements: str | None, policy: Path | None,
-    once: bool, exit_when_idle: float | None, pilot: bool, quiet: bool,
+    once: bool, exit_when_idle: float | None, dedicated: bool, pilot: str | None,
+    walltime: float | None, low_cpu_after: float, quiet: bool,
 ) -> None:  # fmt: skip
     """Run work until interrupted; joins first if need be."""
     folder = _folder(data)
     try:
         owner_policy = _owner_policy(folder, requirements, policy)
         options = Options(
-            room=hostinfo.room(cpus, memory), is_pilot=pilot, once=once,
-            exit_when_idle=exit_when_idle, policy=owner_policy,
+            room=hostinfo.room(cpus, memory), once=once, exit_when_idle=exit_when_idle,
+            is_dedicated=dedicated, policy=owner_policy,
+            pilot=_pilot(pilot, walltime, low_cpu_after, folder),
         )  # fmt: skip
         forbid_core_dumps()
         signal.signal(signal.SIGTERM, _interrupt)
@@ -156,12 +181,16 @@ def _run(
     folder: Folder, server: str | None, key_file: Path | None, accepts: tuple[str, ...],
     options: Options, progress: Progress,
 ) -> None:  # fmt: skip
-    host = hostinfo.attributes(options.room, folder.path, options.is_pilot, options.policy)
+    host, pilot = options.describe(folder), options.pilot
     identity = folder.identity()
     if identity is None:
         endpoint = find_server(server, key_file)
         identity = _join_patiently(
-            partial(joining.join, folder, endpoint, accepts, host), options.exit_when_idle, progress
+            partial(
+                joining.join, folder, endpoint, accepts, host, pilot=pilot.name if pilot else ""
+            ),
+            options.exit_when_idle,
+            progress,
         )
         progress.say(_joined(identity))
     elif server and server.rstrip("/") != identity.url:
@@ -174,6 +203,21 @@ def _run(
         progress.say(f"working for {identity.url} as {identity.owner}, client {identity.client}")
     rejoin = _rejoiner(folder, identity, key_file, host)
     Client(folder, identity, options, progress, rejoin).run()
+
+
+def _pilot(
+    name: str | None, walltime: float | None, low_cpu_after: float, folder: Folder
+) -> Pilot | None:
+    """What --pilot and --walltime mean; a node that cannot work is refused here."""
+    if name is None:
+        if walltime is not None:
+            raise click.UsageError("--walltime is a pilot's: give --pilot, too")
+        return None
+    folder.make()
+    if trouble := node_check.trouble(folder.path):
+        raise NodeFault(f"this node cannot work: {trouble}")
+    ends_at = None if walltime is None else time.time() + walltime
+    return Pilot(name=name, ends_at=ends_at, idle_window_seconds=low_cpu_after)
 
 
 def _owner_policy(

@@ -9,14 +9,17 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 from gridbot_client import agent, hostinfo, joining
-from gridbot_client.agent import Room
+from gridbot_client.agent import UNFINISHED, Room
 from gridbot_client.backoff import REVOKED_SECONDS, Backoff, poll_seconds
 from gridbot_client.cache import Cache
 from gridbot_client.execution import Executor
+from gridbot_client.idleness import Idleness
 from gridbot_client.manifests import Manifests
 from gridbot_client.permission import Permission
+from gridbot_client.pilot import IDLE_SHARE, Pilot, Record
 from gridbot_client.processes import Census
 from gridbot_client.progress import Progress
 from gridbot_client.protocol import (
@@ -47,16 +50,30 @@ class Options:
     """How one run of the client behaves."""
 
     room: Room
-    is_pilot: bool = False
+    pilot: Pilot | None = None
+    is_dedicated: bool = False
     once: bool = False
     exit_when_idle: float | None = None  # seconds
     cache_bytes: int = 10 << 30
     policy: OwnerPolicy | None = None
 
+    def describe(self, folder: Folder) -> dict[str, Scalar]:
+        """The host's lasting attributes."""
+        return hostinfo.attributes(
+            self.room, folder.path, is_pilot=self.pilot is not None,
+            is_dedicated=self.is_dedicated, policy=self.policy,
+        )  # fmt: skip
+
+    def idleness(self) -> Callable[[], Idleness] | None:
+        """What watches each replica of a pilot; nothing on a volunteer's machine."""
+        if self.pilot is None:
+            return None
+        return partial(Idleness, self.pilot.idle_window_seconds, IDLE_SHARE)
+
     @property
     def is_temporary(self) -> bool:
         """Whether nobody waits for this run to come right again hours later."""
-        return self.once or self.is_pilot or self.exit_when_idle is not None
+        return self.once or self.pilot is not None or self.exit_when_idle is not None
 
 
 class Client:
@@ -77,7 +94,8 @@ class Client:
         self._permission = Permission(options.policy, folder, progress)
         self._census = Census()
         cache = Cache(folder.cache, options.cache_bytes)
-        executor = Executor(Runner(plain, self._census), cache, self._connect)
+        runner = Runner(plain, self._census, options.idleness())
+        executor = Executor(runner, cache, self._connect)
         self._replicas = Replicas(folder.slots, options.room, executor, progress)
         self._backoff = folder.backoff()
         self._pending = folder.pending_request()
@@ -88,6 +106,7 @@ class Client:
         self._is_introduced = False
         self._is_revoked = False
         self._is_draining = False  # nothing more is asked for
+        self._record = Record()  # how a pilot's node fares
 
     def run(self) -> None:
         """Work until told to leave; what is unfinished then goes on at the next run."""
@@ -99,6 +118,8 @@ class Client:
                     self._exchange()
         finally:
             self._replicas.leave()
+            if self._options.pilot:
+                self._say_goodbye()
             self._progress.close()
             self._transport.close()
 
@@ -126,8 +147,10 @@ class Client:
 
     def _is_done(self) -> bool:
         items, now = self._replicas.items(), since_boot()
-        if items:
+        if items or now < self._record.ask_at:  # a bad node is kept from those who would be next
             self._busy_at = now
+        if self._time_left() == 0 or self._record.is_leaving:
+            return True
         if self._is_draining and not items:
             return True
         return agent.may_leave(items, now - self._busy_at, self._options.exit_when_idle)
@@ -161,6 +184,11 @@ class Client:
             poll = poll_seconds(asked, random.random())  # noqa: S311
             self._ask_at = since_boot() + max(LEAST_POLL_SECONDS, poll)
             self._is_draining = self._is_draining or self._options.once
+            if self._options.pilot:
+                acks = set(reply.acks)
+                ended = [report for report in request.reports if report.id in acks]
+                self._record = self._record.after(ended, since_boot())
+                self._ask_at = max(self._ask_at, self._record.ask_at)
             self._replicas.take_in(request.reports, reply, self._manifests)
             self._forget_request()
 
@@ -182,7 +210,7 @@ class Client:
         is another one; what the server had granted it comes with the answer all the same.
         """
         now = time.time()
-        host = {**self._attributes(), **hostinfo.live_attributes(now)}
+        host = {**self._attributes(), **hostinfo.live_attributes(now), **self._end()}
         self._permission.judge(host, now)
         pending = self._pending
         if pending is None:
@@ -195,17 +223,31 @@ class Client:
     def _new_request(self, host: Mapping[str, Scalar]) -> WorkRequest:
         reports, holding = self._replicas.to_tell()
         may_ask = self._permission.is_given
+        record = self._record.after(reports, since_boot())
+        self._is_draining = self._is_draining or record.is_over(self._time_left())
         is_closed = self._is_draining or self._is_revoked or self._is_paused() or not may_ask
         seqno, self._seqno = self._seqno, self._seqno + 1
         return WorkRequest(
             key=uuid.uuid4().hex,
             seqno=seqno,
             host=host,
-            want=0 if is_closed else agent.wanted(self._replicas.items(), self._options.room),
+            want=0 if is_closed else self._wanted(record),
             holding=holding[:MAX_HOLDING],
             reports=reports,
             manifests=self._manifests.ids(),
         )
+
+    def _wanted(self, record: Record) -> int:
+        items = self._replicas.items()
+        wanted = agent.wanted(items, self._options.room)
+        if self._options.pilot is None:
+            return wanted
+        unfinished = sum(item.stage in UNFINISHED for item in items)
+        return record.wanted(wanted, unfinished, since_boot())
+
+    def _time_left(self) -> float | None:
+        pilot = self._options.pilot
+        return pilot.time_left(time.time()) if pilot else None
 
     def _forget_request(self) -> None:
         self._pending = None
@@ -248,6 +290,23 @@ class Client:
 
     # --- the rest
 
+    def _end(self) -> dict[str, Scalar]:
+        """What a policy may ask of a pilot's end; rounded, for it changes with each request."""
+        left = self._time_left()
+        return {} if left is None else {"TimeLeft": round(left)}
+
+    def _say_goodbye(self) -> None:
+        """Give back what a pilot leaves unfinished: its scratch directory goes with it."""
+        unfinished = len(self._replicas.items())
+        if not unfinished:
+            return
+        try:
+            self._transport.post_json("/api/v1/clients/self/leave", {})
+        except TransportError as error:
+            self._progress.say(f"{unfinished} unfinished replicas wait for their deadline: {error}")
+        else:
+            self._progress.say(f"gave back {unfinished} unfinished replicas")
+
     def _use(self, identity: Identity) -> None:
         self._identity = identity
         self._transport = self._connect()
@@ -264,8 +323,6 @@ class Client:
         """The host's lasting attributes, measured now and then."""
         if since_boot() - self._host_at >= _HOST_SECONDS:
             options = self._options
-            self._host = hostinfo.attributes(
-                options.room, self._folder.path, options.is_pilot, options.policy
-            )
+            self._host = options.describe(self._folder)
             self._host_at = since_boot()
         return self._host

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import binascii
 import json
 import math
@@ -117,8 +116,8 @@ def content(raw: object, where: str) -> bytes | None:
     if raw is None:
         return None
     try:
-        return base64.b64decode(raw if isinstance(raw, str) else b"*", validate=True)
-    except (binascii.Error, ValueError):
+        return binascii.a2b_base64(raw if isinstance(raw, str) else b"*", strict_mode=True)
+    except ValueError:
         raise ProtocolError(f"{where}: base64 is expected") from None
 
 

@@ -45,7 +45,12 @@ def room(cpus: int | None = None, memory_mb: int | None = None) -> Room:
 
 
 def attributes(
-    room: Room, folder: Path, is_pilot: bool = False, policy: OwnerPolicy | None = None
+    room: Room,
+    folder: Path,
+    *,
+    is_pilot: bool = False,
+    is_dedicated: bool = False,
+    policy: OwnerPolicy | None = None,
 ) -> dict[str, Scalar]:
     """The host ad's lasting attributes; sizes in MB."""
     system, machine = platform.system().lower(), platform.machine().lower()
@@ -62,7 +67,7 @@ def attributes(
         "CpuModel": _cpu_model()[:200],
         "IsPilot": is_pilot,
         "IsBoinc": False,
-        "IsDedicated": False,
+        "IsDedicated": is_dedicated,
         **({"Requirements": policy.text} if policy else {}),
     }
 

@@ -23,6 +23,7 @@ def join(
     accepts: tuple[str, ...],
     host: Mapping[str, Scalar],
     pinned: str | None = None,
+    pilot: str = "",
 ) -> Identity:
     """Join a server and remember it once it knows us; transport errors pass through.
 
@@ -31,7 +32,9 @@ def join(
     """
     before = folder.identity()
     _check_free(folder, before, endpoint)
-    body = {"host": dict(host), "mac": hostinfo.machine_id(), "accepts": list(accepts)}
+    body = {
+        "host": dict(host), "mac": hostinfo.machine_id(), "accepts": list(accepts), "pilot": pilot,
+    }  # fmt: skip
     with Transport(endpoint.url, endpoint.key) as transport:
         answer = transport.post_json("/api/v1/clients", body)
     try:
@@ -41,7 +44,8 @@ def join(
             client=int(answer["client"]),
             owner=str(answer["owner"]),
             project_key=str(answer["project_key"]),
-            accepts=accepts,
+            # Whom a pilot serves, its key says.
+            accepts=tuple(map(str, answer["accepts"])) if pilot else accepts,
         )
     except (KeyError, TypeError, ValueError):
         raise NotOurServer(f"{endpoint.url} does not answer as a GridBot server does") from None

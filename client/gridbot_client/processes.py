@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from typing import TypeVar
 
 import psutil
 
@@ -84,6 +85,9 @@ def kill_recorded(pid: int, created: float) -> None:
             kill_group(pid)
 
 
+N = TypeVar("N", int, float)
+
+
 def memory_bytes(pids: Collection[int], limit: int) -> int:
     """Memory that processes use together.
 
@@ -96,12 +100,17 @@ def memory_bytes(pids: Collection[int], limit: int) -> int:
     return sum(_measure(pid, _share) for pid in pids)
 
 
+def cpu_seconds(pids: Collection[int]) -> float:
+    """CPU time that processes and the children they have reaped used so far."""
+    return sum(_measure(pid, lambda process: sum(process.cpu_times()[:4])) for pid in pids)
+
+
 def _share(process: psutil.Process) -> int:
     info = process.memory_full_info()
     return int(getattr(info, "pss", info.rss))
 
 
-def _measure(pid: int, measure: Callable[[psutil.Process], int]) -> int:
+def _measure(pid: int, measure: Callable[[psutil.Process], N]) -> N | int:
     try:
         return measure(psutil.Process(pid))
     except (psutil.Error, OSError):

@@ -10,7 +10,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -344,10 +344,17 @@ def _report(raw: object) -> Report:
         else fields.integer(item, "exit_code", -(2**31), 2**31 - 1),
         cpu_seconds=fields.number(item, "cpu_seconds", 0.0, 1e9),
         wall_seconds=fields.number(item, "wall_seconds", 0.0, 1e9),
-        outputs=tuple(_output(output) for output in fields.listing(item, "outputs", MAX_OUTPUTS)),
+        outputs=_outputs(fields.listing(item, "outputs", MAX_OUTPUTS)),
         stdout=_log_text(item, "stdout"),
         stderr=_log_text(item, "stderr"),
     )
+
+
+def _outputs(raw: Sequence[object]) -> tuple[Output, ...]:
+    outputs = tuple(_output(output) for output in raw)
+    if len({output.name for output in outputs}) < len(outputs):
+        raise ProtocolError("report.outputs: two of one name")
+    return outputs
 
 
 def _output(raw: object) -> Output:

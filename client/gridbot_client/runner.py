@@ -19,6 +19,8 @@ from typing import Protocol
 import psutil
 
 from gridbot_client import processes
+from gridbot_client.idleness import Idleness
+from gridbot_client.pilot import LOW_CPU
 from gridbot_client.processes import SLOT_VARIABLE, Census
 from gridbot_client.protocol import Resources
 from gridbot_client.slots import Slot
@@ -121,6 +123,7 @@ class Runner:
 
     confine: Confinement
     census: Census
+    idleness: Callable[[], Idleness] | None = None  # watches one replica; None: it may be idle
 
     def run(
         self, argv: Sequence[str], slot: Slot, limits: Resources, stop: Stop,
@@ -147,7 +150,8 @@ class Runner:
 
     def _watch(self, pid: int, slot: Slot, limits: Resources, stop: Stop, begun: float) -> str:
         """Wait until the leader ends (gives "") or breaks a limit (gives its name)."""
-        disk_at = begun + WATCH_SECONDS
+        disk_at, cpu_at = begun + WATCH_SECONDS, begun
+        idleness = self.idleness() if self.idleness else None
         with _Waiter(pid) as waiter:
             while True:
                 left = begun + limits.seconds - time.monotonic()
@@ -159,14 +163,23 @@ class Runner:
                     return "time_limit"
                 if self._is_too_big(pid, slot, limits.memory_mb << 20):
                     return "memory_limit"
+                if idleness and time.monotonic() >= cpu_at:
+                    if idleness.is_low(time.monotonic(), self._cpu_seconds(pid, slot)):
+                        return LOW_CPU
+                    cpu_at = time.monotonic() + idleness.window_seconds / 10
                 if time.monotonic() >= disk_at:
                     if _used_bytes(slot.path) > limits.disk_mb << 20:
                         return "disk_limit"
                     disk_at = time.monotonic() + DISK_WATCH_SECONDS
 
     def _is_too_big(self, leader: int, slot: Slot, limit: int) -> bool:
-        found = {process.pid for process in self.census.of_slot(str(slot.path))}
-        return processes.memory_bytes(found | {leader}, limit) > limit
+        return processes.memory_bytes(self._family(leader, slot), limit) > limit
+
+    def _cpu_seconds(self, leader: int, slot: Slot) -> float:
+        return processes.cpu_seconds(self._family(leader, slot))
+
+    def _family(self, leader: int, slot: Slot) -> set[int]:
+        return {leader, *(process.pid for process in self.census.of_slot(str(slot.path)))}
 
     def _finish(
         self, process: subprocess.Popen[bytes], slot: Slot, stop: Stop

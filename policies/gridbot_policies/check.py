@@ -38,8 +38,13 @@ def check(text: str) -> list[Finding]:
     try:
         policies = PolicySet.parse(text)
     except (ParseError, PolicyError) as error:
-        return [_finding("error", text, error.offset, _PLACE.sub("", str(error)))]
+        return [refusal(text, error)]
     return sorted(_warnings(policies), key=lambda found: (found.line, found.column))
+
+
+def refusal(text: str, error: ParseError | PolicyError) -> Finding:
+    """Return what was raised about a text as a finding."""
+    return _finding("error", text, error.offset, _PLACE.sub("", str(error)))
 
 
 def warnings(policies: PolicySet) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Generic, TypeVar
 
 from gridbot_policies.ads import LIVE_ATTRIBUTES, Ads
@@ -12,9 +12,10 @@ from gridbot_policies.classad.nodes import Attribute, Node
 from gridbot_policies.classad.operators import truth
 from gridbot_policies.classad.values import fold
 from gridbot_policies.clauses import BOT_NAMES, Clause, Fixed, Splitter, bare
-from gridbot_policies.explain import VALUES, Bound, Condition
+from gridbot_policies.explain import VALUES, Condition
 from gridbot_policies.impossible import comparison
 from gridbot_policies.policy_set import PolicySet
+from gridbot_policies.relax import Bound, Change
 from gridbot_policies.source import Source, brief
 from gridbot_policies.trace import MAX_SHOWN, Traced, trace, value_text
 from gridbot_policies.unknown import Attempt
@@ -102,22 +103,20 @@ class PolicyConditions(Generic[S]):
         )
 
     def _bound(self, node: Node) -> Bound[S] | None:
-        found = comparison(node)
-        if found is None or found.operator == "==" or self._source.replaced(node, "") is None:
+        found, span = comparison(node), self._source.span(node)
+        if found is None or found.operator == "==" or span is None:
             return None
+        side = self._source.shown(found.side)
 
         def amount(host: S) -> float | None:
             value = self._known(found.side, self._ads(host))
             return value if isinstance(value, int | float) else None
 
-        def text(limit: str) -> str:
-            side = self._source.shown(found.side)
-            return f"{side} {_LOOSE[found.operator]} {limit}"
+        def change(limit: str) -> Change:
+            text = f"{side} {_LOOSE[found.operator]} {limit}"
+            return Change(self._source.shown(node), text, edit=(span, text))
 
-        def change(limit: str) -> Mapping[str, str]:
-            return {"policy": self._source.replaced(node, text(limit)) or ""}
-
-        return Bound(found.operator in (">", ">="), amount, text, change)
+        return Bound(found.operator in (">", ">="), amount, change)
 
     def _has(self, node: Node, ads: Ads) -> str:
         """Return the value that a comparison is about, or the attributes that a clause read."""

@@ -3,34 +3,19 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-S = TypeVar("S")
+from gridbot_policies.relax import Bound, IsEnough, Missing, Relaxed, relaxed
 
-IsEnough = Callable[[], bool]
+S = TypeVar("S")
 
 NEAREST = 3  # hosts that are named
 VALUES = 3  # of what hosts have instead, the commonest
 _LOOKED_AT = 500  # rejected hosts of which that is found out
-_MOST_PLACES = 15  # behind the point of a number
-_MANY = 2**63  # where the language's integers end
-
-
-@dataclass(frozen=True, slots=True)
-class Bound(Generic[S]):
-    """A condition that can be loosened by a number: what each host has, and what then to write.
-
-    `text` and `change` take the new number; `change` gives how to make the change.
-    """
-
-    at_least: bool  # the hosts' number must reach the limit, rather than stay below it
-    amount: Callable[[S], float | None]
-    text: Callable[[str], str]
-    change: Callable[[str], Mapping[str, str]]
+_TOGETHER = 3  # conditions that are worth loosening at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +28,6 @@ class Condition(Generic[S]):
     has: Callable[[S], str]  # what the host has, beside what is asked
     via: str | None = None  # the owner's attribute in which it is written
     bound: Bound[S] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Relaxed:
-    """A looser form of a condition, with which so many of the otherwise suitable hosts pass."""
-
-    hosts: int
-    text: str
-    change: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +53,14 @@ class Miss(Generic[S]):
 
 @dataclass(frozen=True, slots=True)
 class Explanation(Generic[S]):
-    """What rejects hosts, the worst first, and the hosts that fail fewest conditions."""
+    """What rejects hosts, the worst first, and the hosts that fail fewest conditions.
+
+    `together` are changes of several conditions for hosts that no single one would help.
+    """
 
     obstacles: Sequence[Obstacle]
     nearest: Sequence[Miss[S]]
+    together: Sequence[Relaxed]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +102,8 @@ class Judged(Generic[S]):
         nearest = [_miss(verdict, is_enough) for verdict in missed[:NEAREST]]
         failed = [(item, rejected[id(item)]) for item in self.conditions if id(item) in rejected]
         failed.sort(key=lambda found: -len(found[1]))
-        return Explanation([_obstacle(item, by, is_enough) for item, by in failed], nearest)
+        obstacles = [_obstacle(item, by, is_enough) for item, by in failed]
+        return Explanation(obstacles, nearest, _together(missed, is_enough))
 
     def _failing(self, verdicts: Sequence[Verdict[S]]) -> dict[int, list[Verdict[S]]]:
         """Return the verdicts by the ids of the conditions that failed."""
@@ -181,7 +162,7 @@ def _failed(
 def _obstacle(
     condition: Condition[S], rejected: Sequence[Verdict[S]], is_enough: IsEnough
 ) -> Obstacle:
-    only = [verdict.subject for verdict in rejected if len(verdict.failed) == 1]
+    only = [verdict for verdict in rejected if len(verdict.failed) == 1]
     looked_at = itertools.takewhile(lambda _: not is_enough(), rejected[:_LOOKED_AT])
     values = Counter(condition.has(verdict.subject) for verdict in looked_at)
     return Obstacle(
@@ -191,7 +172,7 @@ def _obstacle(
         rejects=len(rejected),
         only=len(only),
         values=values.most_common(VALUES),
-        relaxed=list(_relaxed(condition.bound, only, is_enough)) if condition.bound else [],
+        relaxed=_relaxed((condition,), only, is_enough),
     )
 
 
@@ -200,27 +181,31 @@ def _miss(verdict: Verdict[S], is_enough: IsEnough) -> Miss[S]:
     return Miss(verdict.subject, [(item.text, item.has(verdict.subject)) for item in looked_at])
 
 
-def _relaxed(bound: Bound[S], subjects: Sequence[S], is_enough: IsEnough) -> Iterator[Relaxed]:
-    """Yield the limits at which one, half and all of the hosts would pass."""
-    looked_at = list(itertools.takewhile(lambda _: not is_enough(), subjects))
-    found = (amount for host in looked_at if (amount := bound.amount(host)) is not None)
-    amounts = sorted(filter(math.isfinite, found), reverse=bound.at_least)
-    if not amounts or len(looked_at) < len(subjects):
-        return
-    told = set[str]()
-    for wanted in (1, math.ceil(len(amounts) / 2), len(amounts)):
-        limit = _round(amounts[wanted - 1], down=bound.at_least)
-        if limit not in told:
-            told.add(limit)
-            least = float(limit)
-            passing = [n for n in amounts if (n >= least if bound.at_least else n <= least)]
-            yield Relaxed(len(passing), bound.text(limit), bound.change(limit))
+def _together(missed: Sequence[Verdict[S]], is_enough: IsEnough) -> list[Relaxed]:
+    """Return what helps hosts that fail several conditions: the fewest, then the commonest."""
+    groups = Counter(
+        tuple(map(id, verdict.failed))
+        for verdict in missed
+        if 1 < len(verdict.failed) <= _TOGETHER and all(item.bound for item in verdict.failed)
+    )
+    if not groups:
+        return []
+    chosen = min(groups, key=lambda group: (len(group), -groups[group]))
+    within = [verdict for verdict in missed if {id(item) for item in verdict.failed} <= {*chosen}]
+    example = next(verdict for verdict in within if len(verdict.failed) == len(chosen))
+    return _relaxed(example.failed, within, is_enough)
 
 
-def _round(number: float, down: bool) -> str:
-    """Return a limit that the number still meets, with few digits where it is no integer."""
-    if float(number).is_integer():
-        return str(int(number)) if abs(number) < _MANY else repr(float(number))
-    places = min(2 - math.floor(math.log10(abs(number))), _MOST_PLACES)
-    cut = (math.floor if down else math.ceil)(number * 10**places) / 10**places
-    return f"{cut:.{max(0, places)}f}".rstrip("0").rstrip(".") if places > 0 else f"{cut:.0f}"
+def _relaxed(
+    conditions: Sequence[Condition[S]], rejected: Sequence[Verdict[S]], is_enough: IsEnough
+) -> list[Relaxed]:
+    """Return how to loosen conditions, besides which the rejected hosts fail none."""
+    bounds = _bounds(conditions)
+    if len(bounds) < len(conditions):
+        return []
+    missing = [Missing(verdict.subject, _bounds(verdict.failed)) for verdict in rejected]
+    return list(relaxed(bounds, missing, is_enough))
+
+
+def _bounds(conditions: Sequence[Condition[S]]) -> list[Bound[S]]:
+    return [item.bound for item in conditions if item.bound]

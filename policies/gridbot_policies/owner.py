@@ -76,10 +76,21 @@ class OwnerPolicy:
 
     def obstacle(self, host: Record, now: float, unknown: Collection[str] = ()) -> str | None:
         """Return the clause that keeps every BOT away, as text; None if there is none."""
-        for clause, answer in self._answers(host, None, None, now, unknown):
-            if answer is False:
-                return self._source.shown(clause.node)
-        return None
+        return next(self.clauses(False, host, None, None, now, unknown), None)
+
+    def clauses(
+        self,
+        answer: bool | None,
+        host: Record,
+        bot: Record | None,
+        queue: Record | None,
+        now: float | None,
+        unknown: Collection[str],
+    ) -> Iterator[str]:
+        """Yield the clauses with this answer, as in `accepts`, each as its author wrote it."""
+        for clause, found in self._answers(host, bot, queue, now, unknown):
+            if found is answer:
+                yield self._source.shown(clause.node)
 
     def warnings(self) -> list[str]:
         """Return what is legal in the policy but hardly meant: names that no ad carries."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gridbot_policies.classad import nodes
@@ -54,11 +54,16 @@ class Source:
         """Return where in the text the node begins; 0 if that is not known."""
         return self.spans.get(id(node), (0, 0))[0]
 
-    def replaced(self, node: Node, by: str) -> str | None:
-        """Return the whole text with one node replaced; None if its place is not known."""
-        if span := self.spans.get(id(node)):
-            return self.text[: span[0]] + by + self.text[span[1] :]
-        return None
+    def span(self, node: Node) -> Span | None:
+        """Return where in the text the node stands; None if that is not known."""
+        return self.spans.get(id(node))
+
+
+def edited(text: str, edits: Mapping[Span, str]) -> str:
+    """Return the text with other words at these places, none of which overlap."""
+    for (start, end), words in sorted(edits.items(), reverse=True):
+        text = text[:start] + words + text[end:]
+    return text
 
 
 def one_line(text: str, span: Span) -> str:

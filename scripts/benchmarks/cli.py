@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from . import dispatch, policies, results, storm, submit, validate
+from . import dispatch, layers, policies, results, storm, submit, validate
 from .columns import COLUMNS
-from .dispatch import Size
+from .dispatch import JOBS_PER_RPC, Size
 from .installation import BenchFailed
 from .table import show, show_lines
 
@@ -109,6 +109,37 @@ def dispatch_command(
         jobs_per_rpc, concurrency, jobs = (5,), (16,), 20_000
     measure = partial(dispatch.dispatch, size, jobs_per_rpc, concurrency, jobs)
     _report_lines("dispatch", measure, as_json)
+
+
+@bench.command("boinc")
+@jobs_per_rpc_option
+@concurrency_option
+@click.option("--jobs", type=click.IntRange(1000), default=MILLION, help="Jobs in the queue.")
+@sized(rounds=5, seconds=3.0, requests=20_000)
+def boinc_command(
+    jobs_per_rpc: Sequence[int], concurrency: Sequence[int], jobs: int, size: Size, quick: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """The same from stock BOINC clients, in their protocol, beside the floor."""
+    if quick:
+        jobs_per_rpc, concurrency, jobs = (5,), (16,), 20_000
+    measure = partial(dispatch.boinc, size, jobs_per_rpc, concurrency, jobs)
+    _report_lines("boinc", measure, as_json)
+
+
+@bench.command("layers")
+@click.option("--jobs-per-rpc", type=click.IntRange(1), default=JOBS_PER_RPC, show_default=True)
+@click.option("--batch", type=click.IntRange(1), default=24, show_default=True,
+              help="Requests in one transaction.")  # fmt: skip
+@click.option("--requests", type=click.IntRange(100), default=6000, show_default=True)
+@click.option("--quick", is_flag=True, help="Only show that it works.")
+@json_option
+def layers_command(
+    jobs_per_rpc: int, batch: int, requests: int, quick: bool, as_json: bool
+) -> None:
+    """Where the CPU time of a host request goes, by layer and by function."""
+    requests = 500 if quick else requests
+    _report("layers", partial(layers.layers, jobs_per_rpc, batch, requests), as_json)
 
 
 @bench.command("floor")

@@ -32,6 +32,18 @@ SELECT sha256(convert_to(%(token)s || split_part(identity, ':', 2), 'UTF8')), id
 """
 _ANALYZE = "ANALYZE host, client"
 
+# A file uploaded for the first replica of each job, as the upload handler leaves it.
+_ADD_UPLOADS = """
+WITH seqs AS (
+    SELECT generate_series(0, %(jobs)s - 1) AS seq
+), uploads AS (
+    INSERT INTO boinc_upload (bot, seq, replica, number, md5, size)
+    SELECT %(bot)s, seq, 1, 0, decode(md5(%(content)s), 'hex'), octet_length(%(content)s) FROM seqs
+)
+INSERT INTO output (bot, seq, replica, name, sha256, size, content)
+SELECT %(bot)s, seq, 1, 'stdout', sha256(%(content)s), octet_length(%(content)s), NULL FROM seqs
+"""
+
 _SENT = """
 SELECT coalesce(sum(value), 0)::bigint FROM bot_stat
  WHERE bot = %(bot)s AND name = 'sent_first'
@@ -64,6 +76,10 @@ class Database:
         values = {"hosts": hosts, "owners": owners, "ad": ad, "token": token(0)[:-1]}
         self._conn.execute(_ADD_HOSTS, values)
         self._conn.execute(_ANALYZE)
+
+    def add_uploads(self, bot: int, jobs: int, content: bytes) -> None:
+        """Keep an output of this content for every job of a BOT."""
+        self._conn.execute(_ADD_UPLOADS, {"bot": bot, "jobs": jobs, "content": content})
 
     def sent(self, bot: int) -> int:
         """How many jobs of a BOT were sent."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import statistics
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -10,10 +11,10 @@ from itertools import product
 
 from gridbot import Session
 
-from . import floor
+from . import boinc_hosts, floor
 from .generator import Plan
 from .policies import FIGURE_3
-from .stages import COMMAND, HOSTS, Server, Subject, bare, measure, prepared, server
+from .stages import COMMAND, HOSTS, Server, Stock, Subject, bare, measure, prepared, server
 from .windows import Row, median_row, ratios
 
 JOBS_PER_RPC, CONCURRENCY = 5, 16  # where only one of each is measured
@@ -64,6 +65,36 @@ def floors(size: Size, jobs_per_rpc: Sequence[int], concurrency: Sequence[int]) 
         cells = product(jobs_per_rpc, concurrency)
         subjects = [Subject(web, _bare(size.plan(0, *cell), web.port)) for cell in cells]
         return [median_row(rows) for rows in measure(subjects, size.rounds)]
+
+
+def boinc(
+    size: Size, jobs_per_rpc: Sequence[int], concurrency: Sequence[int], jobs: int
+) -> list[Row]:
+    """The same from stock BOINC clients, of a BOT that is signed for them."""
+    with (
+        prepared(0, "--sign-on-submit", owners=1) as (place, known, load),
+        place.session() as session,
+    ):
+        made = place.gridbot("token", "create", "volunteer1", "--scope", "join", "--json")
+        key = json.loads(made)["token"]
+        stock = Stock(session, known, jobs, jobs // 2)
+
+        def fill() -> bool:
+            is_new = stock.fill()
+            if is_new:  # uploads are no scheduler requests: they are there before
+                known.add_uploads(stock.bot, jobs, boinc_hosts.OUTPUT)
+            return is_new
+
+        ours = Server(place, known, load, fill)
+        with bare(ours.data) as web:
+            cells = product(jobs_per_rpc, concurrency)
+            asked = [
+                replace(size.plan(ours.port, *cell), path=boinc_hosts.PATH, key=key)
+                for cell in cells
+            ]
+            pairs = [(Subject(ours, plan), Subject(web, _bare(plan, web.port))) for plan in asked]
+            found = measure([subject for pair in pairs for subject in pair], size.rounds)
+    return [_beside_floor(*pair) for pair in zip(found[::2], found[1::2], strict=True)]
 
 
 def _bare(plan: Plan, port: int) -> Plan:

@@ -30,6 +30,9 @@ from gridbot_client.protocol import (
     encode_request,
 )
 
+from . import boinc_hosts
+from .boinc_hosts import BoincHost, BoincHosts, NotServed
+
 HOST: Mapping[str, Scalar] = {
     "Name": "node1.cluster",
     "NumCpus": 16,
@@ -69,6 +72,7 @@ class Plan:
     hosts: int = 0  # that take turns at the connections; 0: as many as connections
     path: str = RPC
     warm_up: int = 0  # requests before, at least one for each host
+    key: str = ""  # of the account to which the hosts belong, if they are BOINC clients
 
     def hosts_of(self, connection: int) -> range:
         """The numbers of the hosts that use a connection in turn."""
@@ -186,8 +190,7 @@ class Echo:
 
     def __init__(self, plan: Plan) -> None:
         self._jobs = plan.jobs_per_rpc
-        reports = [report_template() % b"1,%d,1" % seq for seq in range(plan.jobs_per_rpc)]
-        body = request_template() % (b"key", 1, plan.jobs_per_rpc, b",".join(reports), b"")
+        body = boinc_hosts.usual(self._jobs) if plan.key else _usual(self._jobs)
         self._request = _head(plan.path, token(0)) % len(body) + body
 
     def ask(self) -> bytes:
@@ -197,6 +200,12 @@ class Echo:
     def hear(self, reply: bytes) -> int:  # noqa: ARG002  # there is nothing in it
         """As if it were the jobs asked for, so that nobody rests."""
         return self._jobs
+
+
+def _usual(jobs: int) -> bytes:
+    """The body of a usual request of a native client, that reports so many jobs."""
+    reports = [report_template() % b"1,%d,1" % seq for seq in range(jobs)]
+    return request_template() % (b"key", 1, jobs, b",".join(reports), b"")
 
 
 # ------------------------------------------------------------------------------------ the wire
@@ -312,6 +321,7 @@ class Load:
 
     def __init__(self) -> None:
         self._hosts: dict[int, Host] = {}
+        self._boinc_hosts: dict[int, BoincHost] = {}
         self._manifests: set[bytes] = set()
 
     def lines(self, plan: Plan) -> list[Line]:
@@ -320,11 +330,15 @@ class Load:
 
     def talk(self, plan: Plan, connection: int) -> Talk:
         """Whoever speaks on a connection."""
+        numbers = plan.hosts_of(connection)
+        if plan.path == boinc_hosts.PATH:
+            known = self._boinc_hosts
+            clients = [known.setdefault(number, BoincHost(number, plan.key)) for number in numbers]
+            return BoincHosts(plan.jobs_per_rpc, clients)
         if plan.path != RPC:
             return Echo(plan)
         hosts = [
-            self._hosts.setdefault(number, Host(_head(RPC, token(number))))
-            for number in plan.hosts_of(connection)
+            self._hosts.setdefault(number, Host(_head(RPC, token(number)))) for number in numbers
         ]
         return Hosts(plan, hosts, self._manifests)
 
@@ -371,7 +385,7 @@ def main() -> None:
                 print(json.dumps(answer), flush=True)
                 if "ready" in answer:
                     sys.stdin.readline()
-    except (LoadFailed, OSError) as error:
+    except (LoadFailed, NotServed, OSError) as error:
         print(json.dumps({"error": str(error)}), flush=True)
     except KeyboardInterrupt:
         sys.exit(1)  # whoever started us says what there is to say

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gridbot_client.backoff import delay_seconds, poll_seconds
-from gridbot_server.app import RETRY_AFTER_SECONDS
+from gridbot_server.answers import RETRY_AFTER_SECONDS
 from gridbot_server.dispatch.engine import QUEUE_REQUESTS
 
 from .generator import percentile

@@ -17,12 +17,11 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
 from gridbot_client.protocol import MAX_BIGINT, ProtocolError
-from gridbot_server import api, auth, services
+from gridbot_server import answers, api, auth, services
 from gridbot_server.dispatch.engine import Engine
 from gridbot_server.errors import (
     DatabaseAway,
     GridbotError,
-    InternalError,
     LengthRequired,
     RequestError,
 )
@@ -31,7 +30,6 @@ from gridbot_server.settings import DATA_VARIABLE, Settings
 
 log = logging.getLogger(__name__)
 
-RETRY_AFTER_SECONDS = 5
 # A peer that neither sends nor takes a byte for so long gives its thread back.
 STALL_SECONDS = 60.0
 
@@ -97,8 +95,8 @@ def _bound_body() -> None:
 
 
 def _harden(response: Response) -> Response:
-    response.headers.setdefault("X-Content-Type-Options", "nosniff")
-    response.headers.setdefault("Cache-Control", "no-store")
+    for name, value in answers.HARDENING.items():
+        response.headers.setdefault(name, value)
     return response
 
 
@@ -113,8 +111,7 @@ def _handle_errors(app: Flask) -> None:
 
 
 def _answer(error: GridbotError) -> tuple[Response, int]:
-    body = {"error": type(error).__name__, "detail": error.detail, "retry": error.retry}
-    return _response({**body, **error.extra}, error.status, error.retry)
+    return _response(answers.error_body(error), error.status, error.retry)
 
 
 def _answer_http(error: HTTPException) -> tuple[Response, int]:
@@ -137,15 +134,12 @@ def _answer_stall(_: TimeoutError) -> tuple[Response, int]:
 
 def _answer_defect(error: Exception) -> tuple[Response, int]:
     log.error("%s %r failed", request.method, request.path, exc_info=error)
-    return _answer(InternalError("the server failed on this request; its log says why"))
+    return _answer(answers.defect())
 
 
 def _response(body: dict[str, object], status: int, retry: bool = False) -> tuple[Response, int]:
     response = jsonify(body)
-    if retry:
-        response.headers["Retry-After"] = str(RETRY_AFTER_SECONDS)
-    if status == HTTPStatus.UNAUTHORIZED:
-        response.headers["WWW-Authenticate"] = "Bearer"
+    response.headers.update(answers.error_headers(status, retry))
     return response, status
 
 

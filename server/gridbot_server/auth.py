@@ -20,21 +20,24 @@ from gridbot_server.errors import Forbidden, InternalError, Unauthorized
 SQL = sql.load("auth.sql")
 
 View = TypeVar("View", bound=Callable[..., Any])
-Rule = Literal["public", "engine", "boinc", "client", "content", "join", "user", "operator"]
+Rule = Literal[
+    "public", "engine", "boinc", "client", "content", "pilot", "join", "user", "operator"
+]
 
 # Each scope may do what those below it may.
-_SCOPES = ("join", "user", "operator")
+_SCOPES = ("pilot", "join", "user", "operator")
 
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A person's key, or one that only joins clients."""
+    """A person's key, or one that only joins clients, or one that only joins a grid's pilots."""
 
     id: int
     owner: int
     owner_name: str
     scope: str
-    grid: str | None
+    grid: str | None  # of pilots
+    serves: list[int] | None  # owners, of pilots
 
     @property
     def is_operator(self) -> bool:
@@ -55,7 +58,7 @@ class Client:
 def rule(name: Rule) -> Callable[[View], View]:
     """Mark a view with who may call it.
 
-    `join`, `user`, `operator`: a key of at least that scope.  `client`: a client's token.
+    `pilot`, `join`, `user`, `operator`: a key of at least that scope.  `client`: a client's token.
     `content`: either, for whoever knows a content's hash.  `engine`: the view itself hands the
     token on, to be looked up together with the rest.  `boinc`: the view itself checks the key,
     certificate or name that BOINC's protocol carries.  `public`: everybody.
@@ -80,7 +83,7 @@ def authenticate() -> None:
             g.client = _client()
         case "content":
             _key_or_client()
-        case "join" | "user" | "operator" as scope:
+        case "pilot" | "join" | "user" | "operator" as scope:
             g.key = _key(scope)
         case _:
             raise InternalError(f"the route {request.endpoint} has no auth rule")
@@ -103,7 +106,12 @@ def check_client() -> None:
 
 def bearer_hash() -> bytes:
     """Return the hash of the request's token; raise Unauthorized when there is none."""
-    scheme, _, token = request.headers.get("Authorization", "").partition(" ")
+    return token_hash(request.headers.get("Authorization", ""))
+
+
+def token_hash(authorization: str) -> bytes:
+    """Return the hash of the token in a header; raise Unauthorized when there is none."""
+    scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise Unauthorized("this needs a key: send the header Authorization: Bearer KEY")
     return keys.token_hash(token.strip())

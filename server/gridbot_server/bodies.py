@@ -33,7 +33,10 @@ Line = Annotated[
 ]
 Text = Annotated[str, AfterValidator(_storable)]
 OwnerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\z")]
+GridName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\z")]
+PilotName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,100}\z")]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\z")]
+BoincText = Annotated[str, Field(pattern=r"^[0-9a-f\s.]{1,1000}\z")]  # a key or a signature
 BigInt = Annotated[int, Field(ge=-MAX_BIGINT, le=MAX_BIGINT)]
 PlaceholderType = Literal[PLACEHOLDER_TYPES]  # type: ignore[valid-type]
 
@@ -89,6 +92,7 @@ class Submission(Body):
     validator: Line = "exact"
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     max_replicas: Annotated[int, Field(ge=1, le=50)] = 5
+    failover_after: Annotated[int, Field(ge=1, le=100)] | None = None
     tail_threshold: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     tail_sticky: bool = True
 
@@ -102,6 +106,7 @@ class BotChange(Body):
     tail_sticky: bool = True
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     max_replicas: Annotated[int, Field(ge=1, le=50)] = 5
+    failover_after: Annotated[int, Field(ge=1, le=100)] | None = None
 
 
 class Signature(Body):
@@ -110,12 +115,27 @@ class Signature(Body):
     signature: Annotated[str, Field(max_length=200)]  # base64
 
 
+class BoincSignatures(Body):
+    """`PUT /bots/ID/boinc`: a `SignedApplication`."""
+
+    script: Annotated[Text, Field(max_length=1 << 20)]
+    signatures: Annotated[dict[Sha256, BoincText], Field(max_length=20_000)]  # by SHA-256
+
+
+class BoincKey(Body):
+    """`PUT /boinc/key`: the next code signing key, and the signature over it by the present one."""
+
+    key: BoincText
+    signature: BoincText
+
+
 class Join(Body):
     """`POST /clients`."""
 
     host: dict[str, Any]
     mac: Line  # the MAC address, or whatever else stays the same on this machine
     accepts: Annotated[list[OwnerName], Field(max_length=1000)] = []
+    pilot: PilotName = ""  # what the overlay calls it
 
 
 class ClientChange(Body):
@@ -141,3 +161,19 @@ class NewToken(Body):
     scope: Literal["operator", "user", "join"]
     label: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_one_line)] = ""
     expires_seconds: Annotated[float, Field(gt=0, le=100 * 365 * 86_400)] | None = None
+
+
+class PilotToken(Body):
+    """`POST /overlay/tokens`."""
+
+    grid: GridName
+    owners: Annotated[list[OwnerName], Field(min_length=1, max_length=1000)]
+    seconds: Annotated[float, Field(gt=0, le=366 * 86_400)]
+    label: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_one_line)] = ""
+
+
+class EndedPilots(Body):
+    """`POST /overlay/pilots/ended`."""
+
+    grid: GridName
+    pilots: Annotated[list[Line], Field(max_length=10_000)]

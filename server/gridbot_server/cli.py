@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,12 @@ def server() -> None:
 @click.option("--dsn", help="Use this PostgreSQL; '' goes back to the embedded one.")
 @click.option(
     "--sign-on-submit/--no-sign-on-submit", default=None, help="Sign what the operator submits."
+)
+@click.option("--project-name", metavar="NAME", help="What BOINC clients call it  [GridBot]")
+@click.option(
+    "--boinc-accounts/--no-boinc-accounts",
+    default=None,
+    help="Anybody may make a volunteer's account from a BOINC client.",
 )
 @click.option("--behind-proxy/--no-behind-proxy", default=None, help="A proxy in front speaks TLS.")
 @click.option("--foreground", is_flag=True, help="Stay in the terminal; ^C stops the server.")
@@ -111,8 +117,11 @@ def _expected_failures() -> Iterator[None]:
 
 def _choose(before: Settings, chosen: dict[str, Any]) -> Settings:
     given = {name: value for name, value in chosen.items() if value is not None}
+    defaults = {field.name: field.default for field in fields(Settings)}
     # An empty text takes a choice back.
-    changed: dict[str, Any] = {n: None if value == "" else value for n, value in given.items()}
+    changed: dict[str, Any] = {
+        n: value if value != "" else defaults[n] for n, value in given.items()
+    }
     return replace(before, **changed)
 
 

@@ -18,6 +18,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from gridbot_server import db, files, sql
+from gridbot_server.credit import export
 from gridbot_server.cycles import deadline, replication, transitioner
 from gridbot_server.entry import run_process
 from gridbot_server.settings import Settings
@@ -30,18 +31,21 @@ SQL = sql.load("cycles.sql")
 
 _LEADER_LOCK = 7_216_004_884
 _DUE_SECONDS = 3600  # a pass that could not start in time is late, not void
+# So much found in one pass calls for the next one at once.  Less waits for its turn: under a steady
+# load, passes without a pause would each find very little, at nearly the price of a full one.
+_MUCH = 1000
 
 Cycle = Callable[[db.Connection], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """One cycle: what it does, how often, and whether it goes on at once while it finds work."""
+    """One cycle: what it does, how often, and whether it goes on at once while it finds much."""
 
     name: str
     seconds: float  # between passes
     cycle: Cycle
-    until_idle: bool = True
+    goes_on: bool = True
 
 
 def schedules(settings: Settings) -> list[Schedule]:
@@ -52,6 +56,12 @@ def schedules(settings: Settings) -> list[Schedule]:
         Schedule("replication", 1.0, lambda conn: replication.run_once(conn, time.time()), False),
         Schedule("sweep", 0.5, deadline.sweep_cancelled),
         Schedule("purger", 600.0, lambda conn: purge(settings, conn), False),
+        Schedule(
+            "statistics",
+            min(60.0, settings.statistics_seconds),
+            lambda conn: export_statistics(settings, conn),
+            False,
+        ),
     ]
 
 
@@ -63,6 +73,12 @@ def purge(settings: Settings, conn: db.Connection) -> int:
         return removed + len(conn.execute(SQL["purge_open"]).fetchall())
 
 
+def export_statistics(settings: Settings, conn: db.Connection) -> int:
+    """Write the statistics anew when they are due, whenever the server was started."""
+    period = float(settings.statistics_seconds)
+    return export.run_once(conn, settings.statistics, period, time.time())
+
+
 class Daemon:
     """Runs one cycle on a connection of its own."""
 
@@ -71,12 +87,12 @@ class Daemon:
         self._conn: db.Connection | None = None
 
     def run(self) -> None:
-        """Make passes until one finds nothing; the outermost loop, so that nothing ends it."""
+        """Make passes until one finds little; the outermost loop, so that nothing ends it."""
         name = self._schedule.name
         try:
             if self._conn is None or self._conn.closed:
                 self._conn = db.connect(self._dsn, f"gridbot-{name}", autocommit=True)
-            while self._schedule.cycle(self._conn) and self._schedule.until_idle:
+            while self._schedule.cycle(self._conn) >= _MUCH and self._schedule.goes_on:
                 pass
         except psycopg.OperationalError as error:
             log.warning("%s: the database is away: %s", name, str(error).strip())

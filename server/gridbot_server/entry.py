@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from gridbot_server.garbage import collect_rarely
 from gridbot_server.settings import Settings
 
 LOG_FORMAT = "%(asctime)s %(name)s %(levelname)s %(message)s"
@@ -23,4 +24,5 @@ def run_process(name: str, run: Callable[[Settings, threading.Event], None]) -> 
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    collect_rarely()
     run(Settings.load(arguments.data), stop)

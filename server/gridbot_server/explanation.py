@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gridbot_policies.explain import Miss, Obstacle
-from gridbot_server.match import Candidate, Demand, Known, judged, obstacle, suits
+from gridbot_policies.explain import VALUES, Explanation, Judged, Miss, Obstacle
+from gridbot_policies.relax import Relaxed
+from gridbot_policies.source import edited
+from gridbot_server.match import (
+    Candidate,
+    Demand,
+    Known,
+    commonest_obstacle,
+    judged,
+    owner_accepts,
+    owner_clauses,
+    sentence,
+    stock_hosts,
+    suits,
+)
 
 # Matching hosts that are asked which BOT they would serve first: a bound on the cost.
 _ASKED_FOR_RANK = 50
@@ -33,11 +47,13 @@ class Occupied:
     silent: int  # have not asked for work lately
     full: int  # hold as many replicas as Concurrency allows
     outranked: int  # serve another BOT first, because its Rank is higher there
+    undecided: int  # have owners' Requirements about what is known only while the host asks
+    undecided_by: Sequence[tuple[str, int]]  # which these are, and of how many hosts
 
     @property
     def free(self) -> int:
         """The hosts that may take a job at their next request."""
-        return self.hosts - self.silent - self.full - self.outranked
+        return self.hosts - self.silent - self.full - self.outranked - self.undecided
 
 
 def explanation(
@@ -50,26 +66,73 @@ def explanation(
 
     When it `is_enough`, the hosts that are left are not looked at.
     """
+    return _document(demand, candidates, standing, is_enough, commonest_obstacle)
+
+
+def host_explanation(
+    demand: Demand,
+    clients: Sequence[Candidate],
+    standing: Standing,
+    is_enough: Callable[[], bool] = lambda: False,
+) -> dict[str, Any]:
+    """Return the same about one host alone, which is called by its name; `host` says what it is."""
+    host = clients[0]
+    document = _document(demand, clients, standing, is_enough, _all_obstacles, host.label)
+    return {
+        **document,
+        "host": {
+            "id": host.host,
+            "name": host.label,
+            "is_boinc": host.is_stock,
+            "client_version": host.attributes.get("ClientVersion"),
+            "platform": host.attributes.get("Platform"),
+        },
+    }
+
+
+def _document(
+    demand: Demand,
+    candidates: Sequence[Candidate],
+    standing: Standing,
+    is_enough: Callable[[], bool],
+    reason: Callable[[Judged[Known]], str],
+    host: str = "",
+) -> dict[str, Any]:
     found = judged(candidates, demand, is_enough)
     explained = found.explain(is_enough)
     occupied = _occupied(found.matching, standing.rivals, is_enough)
+    stock, stock_matching = stock_hosts(found)
     return {
         "id": standing.bot,
         "state": standing.state,
-        "verdict": _verdict(standing, occupied, obstacle(found)),
+        "verdict": _verdict(standing, occupied, reason(found), host),
         "hosts_known": len(found.verdicts),
         "hosts_left_out": found.is_partial,
         "hosts_matching": occupied.hosts,
+        "hosts_stock": stock,
+        "hosts_stock_matching": stock_matching,
         "hosts_silent": occupied.silent,
         "hosts_full": occupied.full,
         "hosts_outranked": occupied.outranked,
+        "hosts_undecided": occupied.undecided,
         "hosts_free": occupied.free,
+        "signed_for_boinc": bool(demand.stock_platforms),
+        "boinc_unsuitable": demand.boinc_unsuitable,
         "jobs_unsent": standing.unsent,
         "jobs_running": standing.running,
         "conditions": [_condition(item) for item in explained.obstacles],
         "nearest": [_miss(miss) for miss in explained.nearest],
-        "changes": list(_changes(explained.obstacles)),
+        "changes": list(_changes(explained, demand.policies.text)),
     }
+
+
+def _all_obstacles(found: Judged[Known]) -> str:
+    """Return all that the hosts fail, each in a sentence."""
+    return "; ".join(
+        sentence(condition, verdict.subject)
+        for verdict in found.verdicts
+        for condition in verdict.failed[:VALUES]
+    )
 
 
 def _occupied(
@@ -79,12 +142,18 @@ def _occupied(
     full, free = list[Known](), list[Known]()
     for known in itertools.takewhile(lambda _: not is_enough(), asking):
         (full if _is_full(known) else free).append(known)
-    outranked = sum(
-        1
-        for known in free[:_ASKED_FOR_RANK]
-        if any(_outranks(rival, known) for rival in rivals if not is_enough())
+    outranked, undecided = 0, list[Known]()
+    for place, known in enumerate(free):
+        asked = rivals if place < _ASKED_FOR_RANK else ()
+        if any(_outranks(rival, known) for rival in asked if not is_enough()):
+            outranked += 1
+        elif not is_enough() and owner_accepts(known) is None:
+            undecided.append(known)
+    by = Counter(clause for known in undecided for clause in owner_clauses(known, None))
+    silent = len(matching) - len(asking)
+    return Occupied(
+        len(matching), silent, len(full), outranked, len(undecided), by.most_common(VALUES)
     )
-    return Occupied(len(matching), len(matching) - len(asking), len(full), outranked)
 
 
 def _is_full(known: Known) -> bool:
@@ -96,29 +165,50 @@ def _outranks(rival: Demand, known: Known) -> bool:
     return suits(there) and rival.policies.rank(there.ads) > known.demand.policies.rank(known.ads)
 
 
-def _verdict(standing: Standing, occupied: Occupied, reason: str) -> str:
-    """Return the first of the reasons that apply, the plainest first."""
+def _verdict(standing: Standing, occupied: Occupied, reason: str, host: str) -> str:
+    """Return the first of the reasons that apply, the plainest first; `host` is the only one."""
     if standing.state in ("done", "cancelled"):
         return f"the BOT is {standing.state}: nothing of it waits to be sent"
     if standing.state == "open":
         return "the BOT is open: its submission has not been completed"
     if reason:
-        return f"no known host can run it now: {reason}"
+        return f"{f'{host} cannot' if host else 'no known host can'} run it now: {reason}"
     if not standing.unsent:
         return f"nothing waits to be sent: {_counted(standing.running, 'replica')} in progress"
-    matching = f"{_counted(occupied.hosts, 'host')} can run it"
-    if occupied.free:
-        return f"nothing is wrong: {matching}, and {occupied.free} may take a job when asking next"
-    return f"{matching}, but none is free: {', '.join(_busy(occupied))}"
+    matching = f"{host or _counted(occupied.hosts, 'host')} can run it"
+    if not occupied.free:
+        takes = "takes none now" if host else "none is sure to take it now"
+        return f"{matching}, but {takes}: {', '.join(_busy(occupied, host))}"
+    unsure = "".join(f"; {text}" for text in _undecided(occupied, host))
+    free = "" if host else f"{occupied.free} "
+    return f"nothing is wrong: {matching}, and {free}may take a job when asking next{unsure}"
 
 
-def _busy(occupied: Occupied) -> Iterator[str]:
+def _busy(occupied: Occupied, host: str) -> Iterator[str]:
     if occupied.full:
-        yield f"{occupied.full} hold as many replicas as Concurrency allows"
+        number = _subject(occupied.full, host, "holds", "hold")
+        yield f"{number} as many replicas as Concurrency allows"
     if occupied.outranked:
-        yield f"{occupied.outranked} serve another BOT first, whose Rank is higher there"
+        number = _subject(occupied.outranked, host, "serves", "serve")
+        yield f"{number} another BOT first, whose Rank is higher there"
     if occupied.silent:
-        yield f"{occupied.silent} have not asked for work for ten minutes"
+        number = _subject(occupied.silent, host, "has", "have")
+        yield f"{number} not asked for work for ten minutes"
+    yield from _undecided(occupied, host)
+
+
+def _undecided(occupied: Occupied, host: str) -> Iterator[str]:
+    """Say which hosts refuse it at times, and whose doing that is."""
+    if occupied.undecided:
+        number = _subject(occupied.undecided, host, "takes", "take")
+        whose = "its owner's" if occupied.undecided == 1 else "their owners'"
+        clauses = " and ".join(clause for clause, _ in occupied.undecided_by)
+        told = f": {clauses}" if clauses else ""
+        yield f"{number} it only while {whose} own Requirements hold, by load or clock{told}"
+
+
+def _subject(number: int, host: str, verb: str, plural: str) -> str:
+    return f"it {verb}" if host else f"{number} {verb if number == 1 else plural}"
 
 
 def _counted(number: int, noun: str) -> str:
@@ -136,17 +226,29 @@ def _condition(found: Obstacle) -> dict[str, Any]:
     }
 
 
-def _changes(obstacles: Sequence[Obstacle]) -> Iterator[dict[str, Any]]:
+def _changes(found: Explanation[Known], policy: str) -> Iterator[dict[str, Any]]:
     """Yield what could be relaxed; `policy` is the whole text with the change made."""
-    for found in obstacles:
-        for relaxed in found.relaxed:
-            yield {
-                "instead_of": found.text,
-                "text": relaxed.text,
-                "hosts": relaxed.hosts,
-                "policy": relaxed.change.get("policy"),
-                "submit": relaxed.change.get("submit"),
-            }
+    single = [relaxed for obstacle in found.obstacles for relaxed in obstacle.relaxed]
+    for relaxed in (*single, *found.together):
+        yield _change(relaxed, policy)
+
+
+def _change(relaxed: Relaxed, policy: str) -> dict[str, Any]:
+    changes = relaxed.changes
+    edits = dict(change.edit for change in changes if change.edit)
+    return {
+        "conditions": len(changes),
+        "instead_of": _joined(change.instead_of for change in changes),
+        "text": _joined(change.text for change in changes),
+        "hosts": relaxed.hosts,
+        "policy": edited(policy, edits) if edits else None,
+        "submit": " ".join(change.submit for change in changes if change.submit) or None,
+    }
+
+
+def _joined(texts: Iterable[str]) -> str:
+    """Join conditions; what a policy says twice is one change."""
+    return " and ".join(dict.fromkeys(texts))
 
 
 def _miss(miss: Miss[Known]) -> dict[str, Any]:

@@ -4,12 +4,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+from gridbot_server.garbage import collect_rarely
 from gridbot_server.settings import DATA_VARIABLE, Settings
 
 _settings = Settings.load(Path(os.environ[DATA_VARIABLE]))
 
 bind = _settings.bind
-worker_class = "gthread"
+worker_class = "gridbot_server.web_worker.WebWorker"
 workers = _settings.web_workers
 threads = _settings.web_threads
 keepalive = 30  # seconds; longer than clients wait between small requests
@@ -24,6 +25,11 @@ worker_tmp_dir = "/dev/shm"  # noqa: S108  a heartbeat on a busy disk would stal
 accesslog = None
 errorlog = "-"
 control_socket_disable = True  # it would lie in the user's home, one for all servers
+
+
+def post_worker_init(_worker: Any) -> None:
+    """The application is loaded, no request has come yet."""
+    collect_rarely()
 
 
 def worker_exit(_server: Any, worker: Any) -> None:

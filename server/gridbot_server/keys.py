@@ -6,13 +6,17 @@ import hashlib
 import secrets
 from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import (
+    Ed25519PrivateKey,
+    Ed25519PublicKey,
+)
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
     PublicFormat,
     load_pem_private_key,
+    load_pem_public_key,
 )
 
 from gridbot_client.signatures import CONTEXT
@@ -20,7 +24,7 @@ from gridbot_server.disk import write_new
 
 
 class KeyFileError(ValueError):
-    """A file does not hold the private key that it should."""
+    """A key, or the file of one, is not what it should be."""
 
 
 def create(path: Path) -> None:
@@ -45,6 +49,23 @@ def load_private(path: Path) -> Ed25519PrivateKey:
 def public_bytes(path: Path) -> bytes:
     """Return the public half of the key at `path`: 32 bytes."""
     return load_private(path).public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def public_text(key: Ed25519PrivateKey) -> str:
+    """Return the public half of a key in the form that `load_public` reads."""
+    form = Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+    return key.public_key().public_bytes(*form).decode()
+
+
+def load_public(path: Path) -> bytes:
+    """Read a public key, 32 bytes; raise KeyFileError for any other content, OSError for none."""
+    try:
+        key = load_pem_public_key(path.read_bytes())
+    except ValueError:
+        raise KeyFileError(f"{path} holds no public key in PEM form; restore it") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise KeyFileError(f"{path} holds a key that is not Ed25519; restore the project's own")
+    return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
 
 
 def sign_manifest(private: Ed25519PrivateKey, text: str) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from gridbot_client.protocol import Manifest, Resources
@@ -12,20 +12,13 @@ from gridbot_policies.ads import LIVE_ATTRIBUTES
 from gridbot_policies.classad import Record, record
 from gridbot_policies.classad.values import fold
 from gridbot_policies.conditions import ONLY_ASKING, PolicyConditions
-from gridbot_policies.explain import Bound, Condition, Judged, judge
+from gridbot_policies.explain import Condition, Judged, judge
+from gridbot_policies.relax import Bound, Change
 from gridbot_policies.source import cut
 from gridbot_policies.unknown import Unknown
 from gridbot_server.dispatch.ads import owner_policy
+from gridbot_server.needs import RESOURCES, Resource, is_stock, lacks
 
-# What hosts are asked for beside the policy: the manifest's field, the host's attribute, words
-# for the people who read it, and the option of `gridbot submit`.
-_RESOURCES = (
-    ("cpus", "NumCpus", "CPUs", "--cpus"),
-    ("memory_mb", "Memory", "MB memory", "--memory"),
-    ("disk_mb", "Disk", "MB disk", "--disk"),
-    ("gpus", "NumGpus", "GPUs", "--gpus"),
-)
-_NO_RESOURCES = Resources(cpus=0, memory_mb=0, disk_mb=0, seconds=0, gpus=0)
 _PRIVATE = ("Name", "Owner", "Requirements")
 _HIDDEN = Record({fold(name): Unknown(name) for name in _PRIVATE}, _PRIVATE)
 _SHORT = 100  # characters of a condition in a line
@@ -34,13 +27,13 @@ NOBODY = "no client has asked for work in the last day; start one with: gridbot 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A client of a host as far as matching goes; `ad` is the whole ad that policies see.
+    """A client of a host as far as matching goes; `attributes` are all that policies see.
 
     `name` is None for those who may not know whose machine it is.
     """
 
     host: int
-    ad: Mapping[str, Any]
+    attributes: Mapping[str, Any]
     owner: int
     accepts: Sequence[int]
     name: str | None = None
@@ -52,11 +45,17 @@ class Candidate:
         """What to call the host before those who ask."""
         return self.name or f"host {self.host}"
 
+    @property
+    def is_stock(self) -> bool:
+        """Whether it is a stock BOINC client."""
+        return is_stock(self.attributes)
+
 
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What a BOT asks of a host, and the queue in which it waits."""
 
+    bot: int
     owner: int
     owner_name: str
     signed: bool
@@ -65,14 +64,31 @@ class Demand:
     ad: Record
     queue: Record
     now: float  # the time that policies see, seconds since 1970
+    stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it
+    boinc_unsuitable: str | None = None  # why it could not be signed for them, if that was tried
+
+    @property
+    def resources(self) -> Resources:
+        """What one replica may use."""
+        return self.manifest.resources
+
+    @property
+    def platforms(self) -> Sequence[str]:
+        """Where native clients can run it; none: anywhere."""
+        return self.manifest.platforms
 
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """How many hosts are known, how many suit, and the commonest obstacle when none does."""
+    """How many hosts are known, how many suit, and the commonest obstacle when none does.
+
+    The `stock` ones among them run stock BOINC clients.
+    """
 
     hosts_known: int
     hosts_matching: int
+    hosts_stock: int
+    hosts_stock_matching: int
     reason: str
 
 
@@ -86,12 +102,15 @@ class Known:
 
     candidate: Candidate
     demand: Demand
+    lacks: Mapping[str, str] = field(init=False, repr=False, compare=False)  # words by kind
     ads: Ads = field(init=False, repr=False, compare=False)
     open: Ads = field(init=False, repr=False, compare=False)
     shown: Ads = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        host = record(self.candidate.ad)
+        host = record(self.candidate.attributes)
+        found = {lack.kind: lack.text for lack in lacks(self.candidate, self.demand)}
+        object.__setattr__(self, "lacks", found)
         ads = self._ads(host)
         is_own = self.candidate.name is not None
         shown = {"Name": self.candidate.label, "Owner": "another owner", "Requirements": None}
@@ -105,44 +124,31 @@ class Known:
         return Ads(host, self.demand.ad, self.demand.queue, now=self.demand.now)
 
 
-def fits(resources: Resources, platforms: Sequence[str], host: Mapping[str, Any]) -> str | None:
-    """Return None when the host has what a replica needs, otherwise the first thing it lacks.
-
-    A host that does not say how much of something it has is believed to have enough:
-    its own client refuses what does not fit.
-    """
-    needs = (
-        (resources.cpus, "NumCpus", "CPUs"),
-        (resources.memory_mb, "Memory", "MB memory"),
-        (resources.disk_mb, "Disk", "MB disk"),
-    )
-    for wanted, attribute, unit in needs:
-        if (offered := _number(host.get(attribute))) is not None and offered < wanted:
-            return f"needs {wanted} {unit}"
-    # Unlike the rest, a GPU is something that few hosts have: silence means none.
-    if resources.gpus > (_number(host.get("NumGpus")) or 0):
-        return f"needs {resources.gpus} GPUs"
-    if platforms and host.get("Platform") not in platforms:
-        return f"needs platform {' or '.join(platforms)}"
-    return None
-
-
-def trusts(signed: bool, bot_owner: int, client_owner: int, accepts: Sequence[int]) -> bool:
-    """Tell whether a client may run the BOT: signed by the project, its owner's, or accepted."""
-    return signed or bot_owner == client_owner or bot_owner in accepts
-
-
 def suits(known: Known) -> bool:
     """Tell whether the host could be given a job of the BOT now."""
-    candidate, demand = known.candidate, known.demand
-    manifest = demand.manifest
+    policies = known.demand.policies
     return (
-        trusts(demand.signed, demand.owner, candidate.owner, candidate.accepts)
-        and fits(manifest.resources, manifest.platforms, candidate.ad) is None
-        and _owner_agrees(known)
-        and demand.policies.requirements(known.ads)
-        and demand.policies.concurrency(known.ads) >= 1
+        not known.lacks
+        and owner_accepts(known) is not False
+        and policies.requirements(known.ads)
+        and policies.concurrency(known.ads) >= 1
     )
+
+
+def owner_accepts(known: Known) -> bool | None:
+    """Tell whether the host's owner accepts the BOT; None if its load or clock decides that."""
+    ads = known.ads
+    policy = owner_policy(ads.host.get("Requirements"))
+    return policy is None or policy.accepts(ads.host, ads.bot, ads.queue, ads.now, LIVE_ATTRIBUTES)
+
+
+def owner_clauses(known: Known, answer: bool | None) -> list[str]:
+    """Return the clauses with this answer of the host owner's policy, if one may know it."""
+    ads = known.ads
+    policy = owner_policy(ads.host.get("Requirements"))
+    if policy is None or known.candidate.name is None:
+        return []
+    return list(policy.clauses(answer, ads.host, ads.bot, ads.queue, ads.now, LIVE_ATTRIBUTES))
 
 
 def conditions(demand: Demand) -> list[Condition[Known]]:
@@ -156,8 +162,8 @@ def conditions(demand: Demand) -> list[Condition[Known]]:
         demand.policies, nowhere, lambda known: known.open, lambda known: known.shown
     )
     return [
-        *policy.conditions(), *_resources(demand.manifest), *_platform(demand.manifest),
-        _trust(demand), _owner(), policy.whole(),
+        *policy.conditions(), *_resources(demand), *_platforms(demand), *_permissions(demand),
+        _owner(), policy.whole(),
     ]  # fmt: skip
 
 
@@ -176,10 +182,19 @@ def survey(
 ) -> Match:
     """Count the hosts of which at least one client could be given a job."""
     found = judged(candidates, demand, is_enough)
-    return Match(len(found.verdicts), len(found.matching), obstacle(found))
+    stock, stock_matching = stock_hosts(found)
+    return Match(
+        len(found.verdicts), len(found.matching), stock, stock_matching, commonest_obstacle(found)
+    )
 
 
-def obstacle(found: Judged[Known]) -> str:
+def stock_hosts(found: Judged[Known]) -> tuple[int, int]:
+    """Return how many of the hosts run stock BOINC clients, and how many of these suit."""
+    stock = [item for item in found.verdicts if item.subject.candidate.is_stock]
+    return len(stock), sum(not item.failed for item in stock)
+
+
+def commonest_obstacle(found: Judged[Known]) -> str:
     """Return in one line why no host can be given a job; "" if one can."""
     if not found.verdicts:
         return NOBODY
@@ -188,92 +203,85 @@ def obstacle(found: Judged[Known]) -> str:
         return ""
     condition, hosts = main
     count = f"{len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}"
-    return f"{_sentence(condition, condition.has(hosts[0]))} ({count})"
+    return f"{sentence(condition, hosts[0])} ({count})"
 
 
-def _sentence(condition: Condition[Known], has: str) -> str:
+def sentence(condition: Condition[Known], known: Known) -> str:
+    """Return in words what a host fails."""
     match condition.kind:
-        case "trust" | "owner":
+        case "boinc" | "trust" | "grid" | "owner":
             return condition.text
         case "JobRequirements" | "Concurrency":
             via = f", in {condition.via}," if condition.via else ""
+            has = condition.has(known)
             lack = f"is {has}" if has == ONLY_ASKING else "does not hold there"
             return f"the policy's condition {cut(condition.text, _SHORT)}{via} {lack}"
+        case "platform" | "boinc platform":
+            return f"a job needs {cut(condition.text, _SHORT)}, the host has another"
         case _:
             return f"a job needs {condition.text}, the host has less"
 
 
-def _resources(manifest: Manifest) -> Iterator[Condition[Known]]:
-    for field_name, attribute, words, option in _RESOURCES:
-        wanted = getattr(manifest.resources, field_name)
-        alone = replace(_NO_RESOURCES, **{field_name: wanted})
-        if wanted:
-            yield _resource(alone, attribute, f"{wanted} {words}", option)
+def _needed(
+    kind: str,
+    text: str,
+    has: Callable[[Known], str],
+    bound: Bound[Known] | None = None,
+) -> Condition[Known]:
+    """Return something that `lacks` finds lacking as a condition."""
+    return Condition(kind, text, lambda known: kind not in known.lacks, has, bound=bound)
 
 
-def _resource(alone: Resources, attribute: str, text: str, option: str) -> Condition[Known]:
+def _resources(demand: Demand) -> Iterator[Condition[Known]]:
+    for resource in RESOURCES:
+        if wanted := getattr(demand.resources, resource.field):
+            yield _resource(resource, resource.words(wanted))
+
+
+def _resource(resource: Resource, text: str) -> Condition[Known]:
     def amount(known: Known) -> float | None:
-        return _number(known.candidate.ad.get(attribute))
+        return resource.offered(known.candidate.attributes)
 
-    unit = text.partition(" ")[2]
-    bound = Bound(
-        at_least=True,
-        amount=amount,
-        text=lambda limit: f"{limit} {unit}",
-        change=lambda limit: {"submit": f"{option} {limit}"},
+    def change(limit: str) -> Change:
+        return Change(text, resource.words(limit), submit=f"--{resource.kind} {limit}")
+
+    bound = Bound(at_least=True, amount=amount, change=change)
+    return _needed(resource.kind, text, lambda known: str(amount(known) or "none"), bound)
+
+
+def _platforms(demand: Demand) -> Iterator[Condition[Known]]:
+    def has(attribute: str) -> Callable[[Known], str]:
+        return lambda known: str(known.candidate.attributes.get(attribute, "none"))
+
+    if demand.platforms:
+        yield _needed("platform", f"platform {' or '.join(demand.platforms)}", has("Platform"))
+    if demand.stock_platforms:
+        names = " or ".join(demand.stock_platforms)
+        yield _needed("boinc platform", f"BOINC platform {names}", has("Platforms"))
+
+
+def _permissions(demand: Demand) -> Iterator[Condition[Known]]:
+    """Yield what the project or people must agree to before a client runs it."""
+    stock = (
+        f"the BOT is not for stock BOINC clients: {demand.boinc_unsuitable}"
+        if demand.boinc_unsuitable
+        else "the BOT is not signed for stock BOINC clients:"
+        f" gridbot app sign {demand.bot} --boinc-key FILE"
     )
-    return Condition(
-        kind=option.removeprefix("--"),
-        text=text,
-        meets=lambda known: fits(alone, (), known.candidate.ad) is None,
-        has=lambda known: str(known.candidate.ad.get(attribute, "none")),
-        bound=bound,
+    yield _needed("boinc", stock, lambda _: "a stock BOINC client")
+    native = (
+        "the BOT is not signed by the project, and the client does not accept"
+        f" {demand.owner_name}'s unsigned commands"
     )
-
-
-def _platform(manifest: Manifest) -> Iterator[Condition[Known]]:
-    if manifest.platforms:
-        yield Condition(
-            kind="platform",
-            text=f"platform {' or '.join(manifest.platforms)}",
-            meets=lambda known: fits(_NO_RESOURCES, manifest.platforms, known.candidate.ad) is None,
-            has=lambda known: str(known.candidate.ad.get("Platform", "none")),
-        )
-
-
-def _trust(demand: Demand) -> Condition[Known]:
-    def meets(known: Known) -> bool:
-        host = known.candidate
-        return trusts(demand.signed, demand.owner, host.owner, host.accepts)
-
-    return Condition(
-        kind="trust",
-        text=(
-            "the BOT is not signed by the project, and the client does not accept"
-            f" {demand.owner_name}'s unsigned commands"
-        ),
-        meets=meets,
-        has=lambda _: "no",
-    )
+    yield _needed("trust", native, lambda _: "no")
+    pilot = f"the pilot was not submitted on behalf of {demand.owner_name}"
+    yield _needed("grid", pilot, lambda known: str(known.candidate.attributes.get("Grid")))
 
 
 def _owner() -> Condition[Known]:
     return Condition(
         kind="owner",
         text="the host owner's own Requirements do not accept the BOT",
-        meets=_owner_agrees,
-        has=lambda _: "no",
+        meets=lambda known: owner_accepts(known) is not False,
+        has=lambda known: ", ".join(owner_clauses(known, False)) or "no",
     )
-
-
-def _owner_agrees(known: Known) -> bool:
-    """Tell whether the host's owner may accept the BOT; load and clock are known to it alone."""
-    ads = known.ads
-    policy = owner_policy(ads.host.get("Requirements"))
-    return policy is None or (
-        policy.accepts(ads.host, ads.bot, ads.queue, ads.now, LIVE_ATTRIBUTES) is not False
-    )
-
-
-def _number(value: object) -> int | float | None:
-    return value if isinstance(value, int | float) else None

@@ -23,14 +23,44 @@ _CONNECTIONS = 8
 _WAIT_SECONDS = 5.0
 
 
+class Rendered(Protocol):
+    """An answer, as soon as somebody wants its bytes."""
+
+    @property
+    def mimetype(self) -> str:
+        """What the bytes are."""
+
+    def render(self) -> bytes:
+        """The bytes."""
+
+
+class Answered(Protocol):
+    """A request that has its answer."""
+
+    def result(self) -> Rendered:
+        """Return the reply, or raise one of the errors of `errors`."""
+
+
+class Dispatched(Protocol):
+    """A request that the engine has answered."""
+
+    def result(self) -> ReplyParts:
+        """Return the reply, or raise one of the errors of `errors`."""
+
+
 class Engine(Protocol):
     """Answers hosts' requests for work, many in one transaction."""
 
     def handle(self, token_hash: bytes, body: bytes) -> bytes:
         """Return the reply to one `POST /rpc`; raise the errors of `errors`."""
 
-    def ask(self, token_hash: bytes, request: WorkRequest) -> ReplyParts:
-        """Return what a request in another protocol is to be answered; raise the same."""
+    def begin(self, token_hash: bytes, body: bytes, tell: Callable[[Answered], None]) -> None:
+        """Queue one `POST /rpc`; another thread calls `tell` when it is answered."""
+
+    def take(
+        self, token_hash: bytes, request: WorkRequest, tell: Callable[[Dispatched], None]
+    ) -> None:
+        """Queue what a request in another protocol is to be answered, as `begin` does."""
 
     def close(self) -> None:
         """Finish what is queued, then stop."""
@@ -44,6 +74,7 @@ class Services:
     make_engine: Callable[[], Engine]
     store: Store = field(init=False)
     uploads: threading.BoundedSemaphore = field(init=False)
+    before_close: list[Callable[[], None]] = field(default_factory=list)  # what uses the engine
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pool: ConnectionPool[db.Connection] | None = None
     _engine: Engine | None = None
@@ -73,6 +104,8 @@ class Services:
 
     def close(self) -> None:
         """Stop the engine, give the connections back; the next request opens them again."""
+        while self.before_close:
+            self.before_close.pop()()
         with self._lock:
             if self._engine is not None:
                 self._engine.close()

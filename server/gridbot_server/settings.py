@@ -15,6 +15,8 @@ from gridbot_server.postgres import Postgres
 # Names the data directory in the environment of every process of a server.
 DATA_VARIABLE = "GRIDBOT_SERVER_DATA"
 
+_MOST_NAME = 100  # characters of the project's name
+
 
 class SettingsError(ValueError):
     """A knob has a value that no server can run with; the message says what to do."""
@@ -32,8 +34,9 @@ class Settings:
     sign_on_submit: bool = False  # the server signs what its operator submits
     boinc_accounts: bool = False  # anybody may make a volunteer's account from a BOINC client
     behind_proxy: bool = False  # a proxy in front of `bind` speaks TLS with the world
+    statistics_seconds: int = 86_400  # between two exports of the statistics for BOINC's sites
 
-    web_workers: int = 2  # gunicorn's processes
+    web_workers: int = 1  # gunicorn's processes; one is enough for two cores
     web_threads: int = 32  # requests served at once by each of them
     max_body_bytes: int = 16 << 20  # of one request that is not a file
     max_jobs_bytes: int = 32 << 20  # of one request that brings jobs
@@ -89,14 +92,19 @@ class Settings:
         return self.data / "project.key"
 
     @property
+    def project_public_path(self) -> Path:
+        """Its public half, put here before the first start when the private one is elsewhere."""
+        return self.data / "project.pub"
+
+    @property
     def boinc_key_path(self) -> Path:
         """The private key that signs applications for BOINC clients, for the owner's eyes only."""
         return self.data / "boinc.key"
 
     @property
-    def boinc_upload_key_path(self) -> Path:
-        """The private key that certifies uploads of BOINC clients; it never leaves the server."""
-        return self.data / "boinc-upload.key"
+    def boinc_public_path(self) -> Path:
+        """Its public half, put here before the first start when the private one is elsewhere."""
+        return self.data / "boinc.pub"
 
     @property
     def files(self) -> Path:
@@ -107,6 +115,11 @@ class Settings:
     def uploads(self) -> Path:
         """Files of which only a part has arrived."""
         return self.data / "uploads"
+
+    @property
+    def statistics(self) -> Path:
+        """The files of the statistics export, for everybody to fetch."""
+        return self.data / "stats"
 
     @property
     def run(self) -> Path:
@@ -172,6 +185,7 @@ def _path(data: Path) -> Path:
 def _check(settings: Settings) -> None:
     for field in fields(settings):
         _check_type(field.name, cast(type[object], field.type), getattr(settings, field.name))
+    _check_name(settings.project_name)
     host, _ = split_bind(settings.bind)
     if _is_loopback(host):
         return
@@ -193,6 +207,14 @@ def _check_type(name: str, kind: type[object], value: object) -> None:
     if not isinstance(value, kind):
         wanted = "true or false" if kind is bool else "a text"
         raise SettingsError(f"{name} must be {wanted}, not {value!r}")
+
+
+def _check_name(name: str) -> None:
+    """It is shown on pages, in clients' lists and logs."""
+    if not name.strip() or len(name) > _MOST_NAME or not name.isprintable():
+        raise SettingsError(
+            f"project_name must have 1 to {_MOST_NAME} printable characters, not {name[:200]!r}"
+        )
 
 
 def _is_loopback(host: str) -> bool:

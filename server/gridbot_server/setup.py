@@ -12,6 +12,7 @@ from gridbot_server.boinc import keys as boinc_keys
 from gridbot_server.boinc import signing
 from gridbot_server.boinc.keys import Chain, Link
 from gridbot_server.disk import write_atomically
+from gridbot_server.keys import KeyFileError
 from gridbot_server.settings import Settings
 
 SQL = sql.load("setup.sql")
@@ -21,38 +22,58 @@ def prepare(settings: Settings) -> None:
     """Migrate the database and make what is missing; safe to repeat at every start."""
     with db.connect(settings.dsn_or_embedded, autocommit=True) as conn:
         db.migrate(conn)
-        _ensure_project_key(conn, settings.project_key_path)
+        _ensure_project_key(conn, settings)
         _ensure_boinc_keys(conn, settings)
         _ensure_operator(conn, settings.operator_key_path)
 
 
-def _ensure_project_key(conn: db.Connection, path: Path) -> None:
-    """Make the key once.  Only its public half is needed here, so the file may be moved offline."""
-    if conn.execute(SQL["project_key"]).fetchone():
-        return
-    if not path.exists():
-        keys.create(path)
-    conn.execute(SQL["set_project_key"], {"key": keys.public_bytes(path).hex()})
+def _ensure_project_key(conn: db.Connection, settings: Settings) -> None:
+    """Take the public key that was put here, else make a pair, once.
+
+    Only the public half is needed, so the private one may be moved offline, too.
+    """
+    path, given = settings.project_key_path, settings.project_public_path
+    key = keys.load_public(given) if given.exists() else None
+    row = conn.execute(SQL["project_key"]).fetchone()
+    if row is not None:
+        if key is not None and key.hex() != row[0]:
+            raise KeyFileError(f"{given} is not this project's key, which clients trust; remove it")
+    else:
+        if key is None and not path.exists():
+            keys.create(path)
+        values = {"key": (key or keys.public_bytes(path)).hex()}
+        conn.execute(SQL["set_project_key"], values)
+    if settings.sign_on_submit and not path.exists():
+        raise KeyFileError(f"{path} is not here: start with --no-sign-on-submit, or bring it back")
 
 
 def _ensure_boinc_keys(conn: db.Connection, settings: Settings) -> None:
-    """Make what stock BOINC clients trust, once.  The code signing key may be moved offline.
+    """Make what stock BOINC clients trust, once.  The code signing key may be kept offline.
 
     The secret behind names is kept for ever: with another one, no client's files and replicas
     would be known any more.
     """
     conn.execute(SQL["set_boinc_names"], {"secret": secrets.token_hex(32)})
-    if not settings.boinc_upload_key_path.exists():
-        boinc_keys.create(settings.boinc_upload_key_path)
+    given = settings.boinc_public_path
+    public = boinc_keys.public_text(boinc_keys.load_public(given)) if given.exists() else ""
     row = conn.execute(SQL["boinc_chain"]).fetchone()
-    if row is not None:
-        signing.check_chain(Chain.from_text(row[0]))
+    if row is None:
+        first = Link(public or _own_boinc_key(settings.boinc_key_path))
+        conn.execute(SQL["set_boinc_chain"], {"chain": Chain((first,)).text()})
         return
-    path = settings.boinc_key_path
+    chain = Chain.from_text(row[0])
+    signing.check_chain(chain)
+    if public and public not in (link.key for link in chain.links):
+        raise KeyFileError(
+            f"{given} is no key that BOINC clients were led to; remove it, and change keys with:"
+            " gridbot app rotate"
+        )
+
+
+def _own_boinc_key(path: Path) -> str:
     if not path.exists():
         boinc_keys.create(path)
-    public = boinc_keys.public_text(boinc_keys.load_private(path).public_key())
-    conn.execute(SQL["set_boinc_chain"], {"chain": Chain((Link(public),)).text()})
+    return boinc_keys.public_text(boinc_keys.load_private(path).public_key())
 
 
 def _ensure_operator(conn: db.Connection, path: Path) -> None:

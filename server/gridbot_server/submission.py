@@ -155,7 +155,7 @@ def _insert(
     chosen = body.model_dump(
         include={
             "submit_key", "name", "policy", "quorum", "validator", "max_attempts", "max_replicas",
-            "tail_threshold", "tail_sticky",
+            "tail_threshold", "tail_sticky", "failover_after",
         }
     )  # fmt: skip
     row = conn.execute(

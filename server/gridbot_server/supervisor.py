@@ -25,6 +25,7 @@ import psycopg
 
 from gridbot_server import setup
 from gridbot_server.disk import write_atomically
+from gridbot_server.keys import KeyFileError
 from gridbot_server.postgres import Postgres
 from gridbot_server.postgres_binaries import PostgresError
 from gridbot_server.processes import (
@@ -55,7 +56,7 @@ class StartError(Exception):
 
 
 # Failures that one line explains; all others are defects and show where they are.
-EXPECTED = (StartError, PostgresError, SettingsError, psycopg.OperationalError)
+EXPECTED = (StartError, PostgresError, SettingsError, KeyFileError, psycopg.OperationalError)
 
 
 class _Quit(BaseException):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import fcntl
 import linecache
+import multiprocessing
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -224,7 +226,8 @@ def test_two_processes_never_get_the_same_slot(path: Path) -> None:
     buffer.publish([bot_state(1)], 0.0, 0)
     buffer.put([fresh(1, seq) for seq in range(400)], 0.0)
     buffer.put([copy(1, seq) for seq in range(100)], 0.0)
-    readers = [_taking(path, generation) for generation in (MINE, OTHER)]
+    begin = multiprocessing.get_context("fork").Barrier(2)
+    readers = [_taking(path, generation, begin) for generation in (MINE, OTHER)]
     shares = [reader() for reader in readers]
     assert all(shares)
     assert sorted(shares[0] + shares[1]) == sorted(
@@ -233,13 +236,19 @@ def test_two_processes_never_get_the_same_slot(path: Path) -> None:
     assert len(taken(buffer)) == 500
 
 
-def _taking(path: Path, generation: int) -> Callable[[], list[str]]:
-    """Let a process take one by one until there is nothing; return how to read what it got."""
+def _taking(path: Path, generation: int, begin: Barrier) -> Callable[[], list[str]]:
+    """Let a process take one by one until there is nothing; return how to read what it got.
+
+    It begins when the other one has taken its first, so that both have a share.
+    """
     reader, writer = os.pipe()
     if os.fork() == 0:
         try:
             mine = SchedulingBuffer(path)
             with os.fdopen(writer, "w") as out:
+                first = mine.take_fresh(1, 1, generation)[0]
+                print(first.seq, first.replica, file=out)
+                begin.wait(60.0)
                 while one := mine.take_fresh(1, 1, generation) or [
                     slot for slot in mine.copies(1, 1, 0) if mine.take_copy(slot, generation)
                 ]:

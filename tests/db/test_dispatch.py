@@ -238,6 +238,48 @@ def test_an_unsigned_bot_goes_only_to_clients_that_trust_its_owner(
     assert len(Caller(dispatch, token).ask().assignments) == 1
 
 
+def test_a_pilot_serves_only_those_it_was_submitted_for(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bob, operator = make_owner(conn, "bob"), make_owner(conn, "root", operator=True)
+    make_bot(conn, alice, jobs=1)
+    theirs = make_bot(conn, bob, jobs=1)
+    make_bot(conn, operator, jobs=1, signature=b"by the project")
+    dispatch.feed()
+    _, token = make_client(conn, operator, accepts=[bob], grid="ice")
+    pilot = Caller(dispatch, token)
+    bots = [item.id.bot for item in pilot.ask().assignments]
+    assert bots == [theirs]
+    assert "the pilot was not submitted on behalf of its owner (2)" in pilot.ask().message
+
+
+def test_a_job_that_failed_often_waits_for_a_dedicated_host(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    make_bot(conn, alice, jobs=1, failover_after=1)
+    dispatch.feed()
+    client.ask(want=0, reports=(failure(client.ask().assignments[0]),))
+    dispatch.settle()
+    dispatch.feed()
+    assert caller(dispatch, alice).ask().assignments == ()
+    dedicated = caller(dispatch, alice)
+    dedicated.host["IsDedicated"] = True
+    assert len(dedicated.ask().assignments) == 1
+
+
+def test_what_each_pilot_did_is_counted(dispatch: Dispatch, conn: Connection, alice: int) -> None:
+    make_bot(conn, alice, jobs=3, policy="Concurrency = 3")
+    dispatch.feed()
+    _, token = make_client(conn, alice, accepts=[alice], grid="ice")
+    pilot = Caller(dispatch, token)
+    first, second, third = pilot.ask().assignments
+    pilot.ask(want=0, reports=(success(first), failure(second, "signal")))
+    dispatch.settle()
+    dispatch.expire(third.id)
+    done = conn.execute("SELECT jobs, failures, failure FROM client").fetchone()
+    assert done == (1, 1, "signal")
+
+
 def test_a_cancelled_bot_is_stopped_everywhere(
     dispatch: Dispatch, conn: Connection, alice: int, client: Caller
 ) -> None:
@@ -317,3 +359,12 @@ def test_a_host_that_never_fails_is_rated_for_ever(
     client.ask(want=0, reports=tuple(success(item) for item in given))
     dispatch.settle()
     assert state(conn, bot) == "done"
+
+
+def test_a_host_that_was_away_for_years_gets_work(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    make_bot(conn, alice)
+    conn.execute("UPDATE host SET recent_cpu = 1, recent_at = now() - interval '5 years'")
+    dispatch.feed()
+    assert len(client.ask().assignments) == 1

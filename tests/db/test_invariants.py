@@ -38,6 +38,8 @@ BREAKS = {
     "done_and_failed_count_the_outcomes": "UPDATE bot SET done = 0, failed = 1 WHERE id = 1",
     "a_bot_is_done_when_all_its_jobs_are": "UPDATE bot SET state = 'running' WHERE id = 1",
     "turnarounds_count_the_valid_replicas": "UPDATE bot SET turnaround_n = 2 WHERE id = 1",
+    "hosts_have_the_credit_of_their_valid_replicas": "UPDATE outcome SET credit = 7 WHERE bot = 1",
+    "owners_have_the_credit_of_their_hosts": "UPDATE volunteer SET total = 7",
     "counters_tell_the_replicas": "UPDATE bot_stat SET value = value + 1 WHERE bot = 4",
     "a_replica_names_its_client_and_host": "UPDATE lease SET client = 99",
     "a_lease_has_a_time_to_run": "UPDATE lease SET deadline = sent_at - interval '1 s'",

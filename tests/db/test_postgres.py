@@ -87,7 +87,8 @@ def test_our_settings_are_in_force(server: Postgres, setting: bytes, value: str)
 def test_nothing_listens_on_tcp(server: Postgres) -> None:
     assert ask(server, b"SHOW listen_addresses") == ""
     postmaster = psutil.Process(int((server.cluster / "postmaster.pid").read_text().split()[0]))
-    for process in (postmaster, *postmaster.children()):
+    assert postmaster.net_connections("inet") == []
+    for process in postmaster.children():
         with suppress(psutil.NoSuchProcess):  # the server's helpers come and go
             assert process.net_connections("inet") == []
 

@@ -18,6 +18,7 @@ from gridbot_server.db import Connection
 from gridbot_server.dispatch import batch, render
 from gridbot_server.dispatch.batch import Counters, Exchange
 from gridbot_server.dispatch.layout import Item
+from gridbot_server.errors import InternalError
 
 T = TypeVar("T")
 
@@ -99,10 +100,34 @@ def test_a_stale_slot_is_refused_while_its_replica_is_being_reported(
     assert reply.result().assignments == ()
 
 
+def test_a_request_that_cannot_be_served_spoils_no_other_one(
+    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection
+) -> None:
+    make_bot(conn, alice, jobs=2)
+    first, broken, good = (caller(dispatch, alice) for _ in range(3))
+    dispatch.feed()
+    (item,) = broken.ask(want=1).assignments
+    output = success(item).outputs[0]
+    twice = replace(success(item), outputs=(output, output))  # no body that comes in says this
+    rival.execute("SELECT FROM client WHERE hash = %s FOR UPDATE", [keys.token_hash(first.token)])
+    with meanwhile(conn, lambda: first.ask(want=0)), ThreadPoolExecutor(2) as pool:
+        # They queue while the first one waits, and so are served together.
+        refused, given = (
+            pool.submit(dispatch.engine.ask, keys.token_hash(who.token), who.request(1, reports))
+            for who, reports in ((broken, (twice,)), (good, ()))
+        )
+        rival.commit()
+        with pytest.raises(InternalError):
+            refused.result(20)
+        assert len(given.result(20).assignments) == 1
+    assert leases(conn, item.id.bot) == [(0, 1), (1, 1)]
+
+
 def _exchange(conn: Connection, who: Caller, reports: tuple[Report, ...] = ()) -> Exchange:
     token_hash = keys.token_hash(who.token)
-    client = batch.find_clients(conn, [token_hash])[token_hash]
-    return Exchange(client, who.request(want=0, reports=reports))
+    request = who.request(want=0, reports=reports)
+    client = batch.find_clients(conn, {token_hash: request})[token_hash]
+    return Exchange(client, request)
 
 
 def _report(rival: Connection, who: Caller, *reports: Report) -> None:

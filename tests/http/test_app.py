@@ -11,6 +11,8 @@ from gridbot_server.app import create_app
 from gridbot_server.settings import Settings
 
 ROUTES_FOR_EVERYBODY = {
+    "/boinc/stats/",
+    "/boinc/stats/<name>",
     "/health",
     "/api/v1/openapi.json",
     "/boinc/",

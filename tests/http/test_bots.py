@@ -22,9 +22,15 @@ BOT_ROUTES = [
     ("GET", "/archive"),
     ("GET", "/logs"),
     ("GET", "/manifest"),
+    ("GET", "/inputs/<sha256>"),
     ("PUT", "/signature"),
+    ("PUT", "/boinc"),
 ]
-BODIES = {"PATCH": {"policy": "Rank = 9"}, "PUT": {"signature": ""}}
+BODIES: dict[tuple[str, str], Any] = {
+    ("PATCH", ""): {"policy": "Rank = 9"},
+    ("PUT", "/signature"): {"signature": ""},
+    ("PUT", "/boinc"): {"script": "", "signatures": {}},
+}
 
 
 def _bot(site: Site, bot: int, columns: str = "*") -> tuple[Any, ...]:
@@ -51,8 +57,9 @@ def test_another_owners_bot_does_not_exist(
     bot = make_bot(site.conn, alice.id)
     make_outcome(site.conn, ReplicaId(bot, 0, 1), site.client_of(alice).id, {"out": b"secret"})
     before = _bot(site, bot)
-    foreign = bob(method, f"/api/v1/bots/{bot}{path}", json=BODIES.get(method, {}))
-    missing = bob(method, f"/api/v1/bots/{bot + 1}{path}", json=BODIES.get(method, {}))
+    body = BODIES.get((method, path), {})
+    foreign = bob(method, f"/api/v1/bots/{bot}{path}", json=body)
+    missing = bob(method, f"/api/v1/bots/{bot + 1}{path}", json=body)
     assert (foreign.status_code, missing.status_code) == (404, 404)
     assert foreign.json["detail"] == f"there is no BOT {bot}"
     assert b"secret" not in foreign.data
@@ -167,6 +174,12 @@ def test_only_what_is_given_changes(site: Site, alice: Person) -> None:
     path = f"/api/v1/bots/{bot}"
     answer = alice("PATCH", path, json={"policy": "Rank = Host.Speed"})
     assert answer.json["warnings"]
+    alice("PATCH", path, json={"failover_after": 2})
+    assert alice("PATCH", path, json={"tail_sticky": True}).status_code == 200
+    assert _bot(site, bot, "failover_after") == (2,)
+    alice("PATCH", path, json={"failover_after": None})
+    assert _bot(site, bot, "failover_after") == (None,)
+    site.conn.execute("UPDATE bot SET policy_version = 2")
     columns = "policy, name, tail_threshold, tail_sticky, max_attempts, max_replicas"
     unchanged = ("scan", 5, True, 4, 5)
     assert _bot(site, bot, columns) == ("Rank = Host.Speed", *unchanged)

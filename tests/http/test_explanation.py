@@ -82,7 +82,7 @@ def test_a_silent_host_is_told_from_one_that_asks(site: Site, alice: Person) -> 
     site.client_of(alice)
     site.conn.execute("UPDATE client SET seen_at = now() - interval '1 hour'")
     found = alice("GET", f"/api/v1/bots/{make_bot(site.conn, alice.id)}/explanation").json
-    assert found["verdict"].endswith("1 have not asked for work for ten minutes")
+    assert found["verdict"].endswith("1 has not asked for work for ten minutes")
 
 
 def test_the_queue_of_an_explained_policy_is_the_real_one(site: Site, alice: Person) -> None:
@@ -130,6 +130,162 @@ def test_a_resource_is_no_change_of_the_policy(run: Run, site: Site, alice: Pers
     assert "(submit again with --memory 8192)" in run("bot", "explain", bot).stdout
     message = refused(run("bot", "explain", bot, "--change", 1))
     assert message == "change 1 is no change of the policy: it takes a new submission"
+
+
+def test_several_conditions_are_relaxed_together(run: Run, site: Site, alice: Person) -> None:
+    add_host(site, alice, "alpha", NumCpus=2)
+    bot = big_bot(site, alice)
+    page = run("bot", "explain", bot).stdout
+    assert "to relax one condition" not in page
+    changes = page.partition("to relax several together\n")[2].splitlines()
+    assert changes[0] == (
+        "  1. Host.Memory >= 8192 and Host.NumCpus >= 2 instead of"
+        " Host.Memory >= 9000 and Host.NumCpus > 2: 1 host more"
+    )
+    change = json.loads(run("bot", "explain", bot, "--change", 1, "--json").stdout)
+    assert (change["id"], change["change"], change["conditions"]) == (bot, 1, 2)
+    assert run("bot", "explain", bot, "--change", 1).stdout == f"{change['policy']}\n"
+
+
+def test_a_change_of_the_policy_tells_how_many_hosts_match_now(
+    run: Run, site: Site, alice: Person, tmp_path: Path
+) -> None:
+    add_host(site, alice, "alpha")
+    bot = big_bot(site, alice)
+    for policy, told in {
+        "Rank = 1": "1 of 1 known host can run it\n",
+        "JobRequirements = Host.NumCpus > 64": (
+            "no known host can run it now: the policy's condition Host.NumCpus > 64 does not hold"
+            " there (1 host)\n"
+        ),
+    }.items():
+        (tmp_path / "p.ad").write_text(policy)
+        found = run("bot", "set", bot, "--policy", "p.ad")
+        assert (found.stdout, found.stderr) == (f"bot {bot}: changed\n", told)
+    assert run("bot", "set", bot, "--name", "other").stderr == ""
+
+
+STOCK = {
+    "IsBoinc": True, "ClientVersion": "7.20.5", "Platforms": "linux-x86_64 linux-i686",
+}  # fmt: skip
+
+
+def add_stock_host(site: Site, owner: Person, name: str, **ad: Any) -> int:
+    return add_host(site, owner, name, **STOCK, **ad)
+
+
+def test_stock_clients_are_told_apart_and_why_they_get_nothing(
+    run: Run, site: Site, alice: Person
+) -> None:
+    for name in ("alpha", "beta"):
+        add_stock_host(site, alice, name)
+    unsigned = make_bot(site.conn, alice.id)
+    why = "the code signing key for BOINC clients is not on this server"
+    unsuitable = make_bot(site.conn, alice.id, boinc_unsuitable=why)
+    signed = make_bot(site.conn, alice.id, boinc="{}")
+    assert "2 of 2 hosts are stock BOINC clients; the BOT is not signed" in (
+        page := run("bot", "explain", unsigned).stdout
+    )
+    assert "no known host can run it now: the BOT is not signed for stock BOINC clients" in page
+    assert f"gridbot app sign {unsigned} --boinc-key FILE (2 hosts)" in page
+    add_host(site, alice, "gamma")
+    page = run("bot", "explain", unsigned).stdout
+    assert "nothing is wrong: 1 host can run it" in page
+    assert (
+        "2 of 3 hosts are stock BOINC clients; the BOT is not signed for stock BOINC clients:"
+        f" gridbot app sign {unsigned} --boinc-key FILE\n"
+    ) in page
+    assert f"not for stock BOINC clients: {why}\n" in run("bot", "explain", unsuitable).stdout
+    assert "2 of 3 hosts are stock BOINC clients, 2 of them can run it; the BOT is signed" in (
+        run("bot", "explain", signed).stdout
+    )
+    match = alice("GET", f"/api/v1/bots/{signed}").json["match"]
+    assert (match["hosts_stock"], match["hosts_stock_matching"]) == (2, 2)
+    shown = run("bot", "show", unsigned).stdout
+    assert "1 of 3 known hosts can run it, 0 of 2 stock BOINC clients" in shown
+
+
+def test_one_host_alone_is_explained(run: Run, site: Site, alice: Person, bob: Person) -> None:
+    stock = add_stock_host(site, alice, "alpha", Memory=100)
+    add_host(site, alice, "beta")
+    hidden = add_host(site, bob, "hidden")
+    bot = make_bot(site.conn, alice.id)
+    lines = run("bot", "explain", bot, "--host", "alpha").stdout.splitlines()
+    assert lines[:2] == [
+        f"bot {bot}: alpha cannot run it now: a job needs 512 MB memory, the host has less; the BOT"
+        f" is not signed for stock BOINC clients: gridbot app sign {bot} --boinc-key FILE",
+        f"host {stock}: BOINC 7.20.5, linux-x86_64",
+    ]
+    assert "  512 MB memory: alpha has 100" in lines
+    site.conn.execute("UPDATE bot SET boinc = '{}'")
+    site.conn.execute("UPDATE host SET ad = ad || %s", ['{"Platforms": "windows-x86_64"}'])
+    page = run("bot", "explain", bot, "--host", stock).stdout
+    assert "a job needs BOINC platform linux-x86_64 or " in page
+    free = run("bot", "explain", bot, "--host", "beta").stdout
+    assert "nothing is wrong: beta can run it, and may take a job when asking next" in free
+    other = run("bot", "explain", bot, "--host", hidden).stdout
+    assert f"host {hidden} cannot run it now: the BOT is not signed by the project" in other
+    assert "hidden" not in other
+    for name in ("hidden", "nobody", "999"):
+        message = refused(run("bot", "explain", bot, "--host", name))
+        assert message == f"no host '{name}' of which you may know has asked for work"
+    add_host(site, alice, "beta")
+    assert "several hosts are called 'beta'; give a number" in refused(
+        run("bot", "explain", bot, "--host", "beta")
+    )
+    assert alice("GET", f"/api/v1/bots/{bot}/explanation?host=a%00b").status_code == 400
+
+
+def test_a_host_that_was_silent_for_days_is_explained_when_it_is_named(
+    run: Run, site: Site, alice: Person
+) -> None:
+    add_host(site, alice, "alpha")
+    site.conn.execute("UPDATE client SET seen_at = now() - interval '3 days'")
+    bot = make_bot(site.conn, alice.id)
+    assert "no client has asked for work in the last day" in run("bot", "explain", bot).stdout
+    page = run("bot", "explain", bot, "--host", "alpha").stdout
+    assert "alpha can run it, but takes none now: it has not asked for work for ten" in page
+
+
+def test_submit_and_show_say_whether_boinc_clients_can_run_it(
+    run: Run, site: Site, alice: Person
+) -> None:
+    found = run("submit", "--json", "--", "echo")
+    document = json.loads(found.stdout)
+    assert (document["signed_for_boinc"], document["boinc_unsuitable"]) == (False, None)
+    assert document["boinc_url"] == f"{site.settings.url}/boinc/"
+    bot = document["id"]
+    assert "BOINC" not in run("submit", "--", "echo").stderr
+    shown = run("bot", "show", bot).stdout
+    assert (
+        f"BOINC      not signed for stock BOINC clients: gridbot app sign {bot} --boinc-key FILE\n"
+        in shown
+    )
+    site.conn.execute("UPDATE bot SET boinc = '{}'")
+    assert "BOINC      signed for stock BOINC clients\n" in run("bot", "show", bot).stdout
+
+
+def test_a_policy_is_tried_on_a_host_that_gets_nothing_for_other_reasons(
+    run: Run, site: Site, alice: Person
+) -> None:
+    add_stock_host(site, alice, "alpha")
+    add_host(site, alice, "beta")
+    bot = big_bot(site, alice)
+    tried = ("policy", "eval", "true", "--bot", bot, "--host")
+    assert run(*tried, "alpha").stderr == (
+        "note: whatever the policy says, the host gets nothing: the BOT is not signed for stock"
+        f" BOINC clients: gridbot app sign {bot} --boinc-key FILE\n"
+    )
+    assert len(json.loads(run(*tried, "alpha", "--json").stdout)["refused"]) == 1
+    assert run(*tried, "beta").stderr == ""
+
+
+def test_the_list_of_hosts_names_their_clients(run: Run, site: Site, alice: Person) -> None:
+    add_stock_host(site, alice, "alpha")
+    add_host(site, alice, "beta", ClientVersion="0.4")
+    lines = run("hosts").stdout.splitlines()
+    assert any("alpha" in line and "BOINC 7.20.5" in line for line in lines)
+    assert any("beta" in line and "GridBot 0.4" in line for line in lines)
 
 
 def test_explain_json_is_the_servers_document(run: Run, site: Site, alice: Person) -> None:
@@ -205,7 +361,7 @@ def test_a_bots_own_policy_is_evaluated_on_ads_from_files(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["1 +"], "line 1, column 4: expected an expression"),
+        (["1 +"], "expression:1:4: error: expected an expression"),
         (["Deadlin = 3"], "there is no policy Deadlin; did you mean Deadline?"),
         (["none.ad"], "none.ad: No such file or directory"),
         (

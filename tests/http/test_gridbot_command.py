@@ -75,7 +75,7 @@ def bot_with_results(site: Site, owner: Person, *stdouts: str) -> int:
 def test_submit_says_the_number_the_match_and_the_next_step(run: Run) -> None:
     found = run("submit", "--range", "0:240", "--", "echo", "{}")
     assert found.stdout == "bot 1: 240 jobs\n"
-    assert "no known host can run this now: " in found.stderr
+    assert "no known host can run it now: " in found.stderr
     assert "follow it with: gridbot bot wait 1" in found.stderr
 
 
@@ -124,13 +124,21 @@ def test_wrong_usage_exits_with_2(run: Run, arguments: str) -> None:
 
 def test_a_wrong_policy_is_shown_with_a_caret(run: Run, site: Site, tmp_path: Path) -> None:
     (tmp_path / "p.ad").write_text("Rank = 1;\nDeadline = (2;\n")
-    found = run("submit", "--policy", "p.ad", "--", "p")
-    assert found.exit_code == 1
-    assert "line 2, column 14" in found.stderr
-    assert found.stderr.splitlines()[-1].endswith("^")
     checked = run("policy", "check", "p.ad")
-    assert checked.stderr.splitlines()[1:] == found.stderr.splitlines()[1:]
+    assert checked.stderr.startswith("p.ad:2:14: error: ")
+    assert checked.stderr.splitlines()[-1].endswith("^")
     assert (checked.exit_code, checked.stdout) == (1, "")
+    submitted = run("submit", "--policy", "p.ad", "--", "p")
+    changed = run("bot", "set", 1, "--policy", "p.ad")
+    tried = run("policy", "eval", "p.ad")
+    for found in (submitted, changed, tried):
+        assert (found.exit_code, found.stdout, found.stderr) == (1, "", checked.stderr)
+
+
+def test_a_policy_that_is_no_text_is_refused_in_a_line(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "p.ad").write_bytes(b"Rank = \xff;")
+    for verb in ("bot set 1 --policy p.ad", "submit --policy p.ad -- p"):
+        assert refused(run(*verb.split())) == "policy p.ad: is not UTF-8 text"
 
 
 def test_a_misspelt_attribute_is_noted(run: Run, tmp_path: Path) -> None:
@@ -161,7 +169,7 @@ def test_waiting_for_a_good_bot_exits_with_0(run: Run, site: Site, alice: Person
 def test_the_page_of_a_bot_says_what_to_do_next(run: Run, site: Site, alice: Person) -> None:
     bot = bot_with_results(site, alice, "1\n")
     page = run("bot", "show", bot).stdout
-    assert "1 of 1 jobs, done" in page
+    assert "1 of 1 job, done" in page
     assert f"gridbot bot results {bot} --to results-{bot}" in page
     assert "scan" in run("bots").stdout
 
@@ -323,7 +331,7 @@ def test_an_interrupted_wait_says_that_the_bot_goes_on(url: str, site: Site, ali
         text=True,
     )
     assert waiting.stderr is not None
-    assert waiting.stderr.readline().startswith(f"bot {bot}: 0 of 1 jobs")
+    assert waiting.stderr.readline().startswith(f"bot {bot}: 0 of 1 job,")
     waiting.send_signal(2)
     _, message = waiting.communicate(timeout=20)
     assert message.strip() == f"gridbot: stopped waiting; the BOT goes on: gridbot bot wait {bot}"

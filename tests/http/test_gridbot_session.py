@@ -263,7 +263,7 @@ def test_waiting_ends_with_the_bot_or_with_patience(
     site: Site, session: Session, alice: Person
 ) -> None:
     bot = session.bot(make_bot(site.conn, alice.id))
-    with pytest.raises(TimeoutError, match=r"bot \d+ has 0 of 1 jobs after 0.1 s; it goes on"):
+    with pytest.raises(TimeoutError, match=r"bot \d+ has 0 of 1 job after 0.1 s; it goes on"):
         bot.wait(timeout=0.1)
     bot.cancel()
     assert bot.wait().state == "cancelled"

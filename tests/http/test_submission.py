@@ -349,7 +349,7 @@ def test_submission_says_when_no_known_host_can_run_it(site: Site, alice: Person
     assert match() == (1, 1, "")
     memory = "a job needs 9000 MB memory, the host has less (1 host)"
     assert match(resources={"memory_mb": 9000}) == (1, 0, memory)
-    platform = "a job needs platform windows-x86_64, the host has less (1 host)"
+    platform = "a job needs platform windows-x86_64, the host has another (1 host)"
     assert match(platforms=["windows-x86_64"]) == (1, 0, platform)
     policy = "the policy's condition Host.NumCpus > 64 does not hold there (1 host)"
     assert match(policy="JobRequirements = Host.NumCpus > 64") == (1, 0, policy)

@@ -20,7 +20,7 @@ def fresh() -> Iterator[Deployment]:
 def shared() -> Iterator[Deployment]:
     """A server that the tests of one module share."""
     with deployment() as made:
-        made.configure(buffer_slots=BUFFER_SLOTS)
+        made.configure(buffer_slots=BUFFER_SLOTS, web_workers=2)
         made.start()
         yield made
 

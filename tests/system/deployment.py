@@ -145,6 +145,12 @@ class Deployment:
             )
         return self._clients[name].pid
 
+    def client_ends(self, name: str, number: signal.Signals | None = None) -> int:
+        """Wait until a client ends, by itself or upon a signal; its exit code."""
+        if number:
+            self._clients[name].send_signal(number)
+        return self._clients[name].wait(60.0)
+
     def programs(self, name: str) -> list[psutil.Process]:
         """The jobs that a client runs."""
         return psutil.Process(self._clients[name].pid).children()

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TypeVar
 
 # Gets a request's path and the reply's body; gives the body that arrives, or None: no reply does.
 # A shorter body than the server's looks as if the connection broke in its midst.
@@ -30,18 +31,20 @@ class Relay(ThreadingHTTPServer):
     spoil: Spoil = staticmethod(faithful)
 
     def __init__(self, port: int) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__(("127.0.0.1", 0), Handler)
         self.port_behind = port
         self.url = f"http://127.0.0.1:{self.server_port}"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Handler(BaseHTTPRequestHandler):
+    """Passes one request on; what fails otherwise than by a lost reply is a subclass's `ask`."""
+
     protocol_version = "HTTP/1.1"
     server: Relay
 
     def _relay(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        answer, content = self._ask(body) if self.server.is_open else (None, b"")
+        answer, content = self.ask(body) if self.server.is_open else (None, b"")
         arrives = self.server.spoil(self.path, content) if answer else None
         if answer is None or arrives is None:
             self.close_connection = True
@@ -57,7 +60,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     do_GET = do_HEAD = do_POST = do_PUT = do_PATCH = do_DELETE = _relay
 
-    def _ask(self, body: bytes) -> tuple[http.client.HTTPResponse, bytes]:
+    def ask(self, body: bytes) -> tuple[http.client.HTTPResponse | None, bytes]:
+        """Let the server answer; None breaks the connection."""
         headers = {k: v for k, v in self.headers.items() if k.lower() not in _HOP_BY_HOP}
         behind = http.client.HTTPConnection("127.0.0.1", self.server.port_behind, timeout=60)
         try:
@@ -75,10 +79,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+R = TypeVar("R", bound=Relay)
+
+
 @contextmanager
-def relay(port: int) -> Iterator[Relay]:
-    """A relay before the server at that port of this machine."""
-    made = Relay(port)
+def serving(made: R) -> Iterator[R]:
+    """Let a relay pass on what comes."""
     thread = threading.Thread(target=made.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
@@ -87,3 +93,10 @@ def relay(port: int) -> Iterator[Relay]:
         made.shutdown()
         thread.join()
         made.server_close()
+
+
+@contextmanager
+def relay(port: int) -> Iterator[Relay]:
+    """A relay before the server at that port of this machine."""
+    with serving(Relay(port)) as made:
+        yield made

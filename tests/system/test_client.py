@@ -353,22 +353,20 @@ def test_whatever_answers_instead_of_the_server_changes_nothing(
 def test_failures_are_remembered_by_the_next_run(server: ProjectServer, clients: Clients) -> None:
     clients.once()
     asked = len(server.requests)
-    server.faults["rpc"] += ["busy"] * 100
-    failures: list[int] = []
-
-    def failed() -> int:
-        return Folder(clients.folder).backoff().failures
-
+    server.faults["rpc"] += ["away"] * 10
     for _ in range(2):
-        before = sum(failures)
         process = clients.start()
-        eventually(lambda before=before: failed() > before)  # type: ignore[misc]
+        eventually(
+            lambda process=process: (
+                clients.status()["process"] == process.pid  # type: ignore[misc]
+                and clients.status()["state"] == "waiting for the server"
+            )
+        )
         process.terminate()
         clients.finish(process)
-        failures.append(failed())
-    assert failures[1] > failures[0] > 0
     assert clients.status()["next_try_seconds"] > 0
     assert len(server.requests) == asked
+    assert len(server.faults["rpc"]) == 9
 
 
 def test_a_truncated_download_is_resumed(server: ProjectServer, clients: Clients) -> None:
@@ -617,7 +615,9 @@ def test_a_spoilt_file_costs_at_most_a_second_run(
     for path in clients.folder.rglob(name):
         path.write_bytes(b"\x00{")
     clients.once()
-    assert [report.how for report in server.reports[id]] == ["success"]
+    # A report that is lost here may stand in a request that is repeated: then there are two.
+    reports = [report.how for report in server.reports[id]]
+    assert reports in (["success"], ["success"] * 2)
 
 
 def test_a_folder_that_lost_everything_joins_again(server: ProjectServer, clients: Clients) -> None:

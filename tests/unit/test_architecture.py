@@ -17,8 +17,14 @@ ALLOWED = {
     "client/gridbot": LIGHT | {"gridbot_client"},
     "server/gridbot_server": SERVER
     | {"psycopg_pool", "pydantic", "spectree", "werkzeug", "click", "cryptography", "psutil"}
-    | {"requests", "rich", "gridbot_policies", "gridbot_client"},
-    "overlay/gridbot_overlay": {"gridbot_policies", "gridbot_client", "click", "networkx"},
+    | {"requests", "rich", "gridbot_policies", "gridbot_client", "gridbot"},
+    "overlay/gridbot_overlay": {
+        "gridbot_policies",
+        "gridbot_client",
+        "gridbot",
+        "click",
+        "networkx",
+    },
 }
 # The server shares the client's wire format and nothing of its machinery.
 SHARED_WITH_SERVER = {"protocol", "signatures", "template", "discovery"}
@@ -56,6 +62,15 @@ def test_the_server_shares_only_the_wire_format_with_the_client() -> None:
         if name.startswith("gridbot_client.") and name.split(".")[1] not in SHARED_WITH_SERVER
     }
     assert found == set()
+
+
+def test_of_the_server_only_the_verbs_that_sign_speak_to_one_as_people_do() -> None:
+    users = {
+        file.name
+        for file in sources("server/gridbot_server")
+        if any(name.partition(".")[0] == "gridbot" for name in imports(file))
+    }
+    assert users == {"signing_cli.py"}
 
 
 def test_only_the_daemons_process_knows_the_scheduler() -> None:

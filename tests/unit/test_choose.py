@@ -172,7 +172,7 @@ def test_a_policy_about_replicas_is_asked_about_each_copy() -> None:
         copy("here", Holder(3, ALICE), Replica1={"Host": {"Grid": "osg"}}),
         copy("elsewhere", Holder(4, ALICE), Replica1={"Host": {"Grid": "egee"}}),
     )
-    in_osg = host(attributes={"Grid": "osg"})
+    in_osg = host(attributes={"Grid": "osg"}, accepts=[ALICE])
     assert slots(choose(in_osg, [bot(1, policy, fresh=0, copies=copies)], QUEUE)) == ["elsewhere"]
 
 

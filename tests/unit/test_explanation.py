@@ -11,7 +11,7 @@ from gridbot_client.protocol import Manifest, Resources
 from gridbot_policies import PolicySet
 from gridbot_policies.classad import record
 from gridbot_policies.explain import judge
-from gridbot_server.explanation import Standing, explanation
+from gridbot_server.explanation import Standing, explanation, host_explanation
 from gridbot_server.match import Candidate, Demand, Known, conditions, survey
 
 OWNER, OTHER = 1, 2
@@ -25,6 +25,7 @@ def host(name: str | None = "alpha", **ad: Any) -> Candidate:
 
 def demand(policy: str = "", tail: bool = False, **resources: int) -> Demand:
     return Demand(
+        bot=7,
         owner=OWNER,
         owner_name="alice",
         signed=False,
@@ -175,7 +176,8 @@ def test_what_a_stranger_may_not_know_of_a_host_is_not_broken_down(clause: str) 
     wanted = demand(f"Mine = Host.Name; JobRequirements = {clause}")
     found = explained(wanted, known)
     assert [fail["text"] for fail in found["nearest"][0]["fails"]] == ["JobRequirements"]
-    assert found["nearest"] == explained(wanted, replace(known, ad=other.ad))["nearest"]
+    told = explained(wanted, replace(known, attributes=other.attributes))
+    assert found["nearest"] == told["nearest"]
     assert found["changes"] == []
     assert "secret" not in str(found["nearest"])
 
@@ -255,10 +257,11 @@ def test_a_requirement_that_only_fails_as_a_whole_is_named_as_a_whole() -> None:
         ({"unsent": 0, "running": 2}, [host()],
          "nothing waits to be sent: 2 replicas in progress"),
         ({}, [replace(host(), running=8), replace(host(), silent=True)],
-         "2 hosts can run it, but none is free: 1 hold as many replicas as Concurrency allows,"
-         " 1 have not asked"),
+         "2 hosts can run it, but none is sure to take it now: 1 holds as many replicas as"
+         " Concurrency allows, 1 has not asked"),
         ({"rivals": [demand("Rank = 5")]}, [host()],
-         "1 host can run it, but none is free: 1 serve another BOT first, whose Rank is higher"),
+         "1 host can run it, but none is sure to take it now: 1 serves another BOT first, whose"
+         " Rank is higher"),
         ({"rivals": [demand("Rank = 5; JobRequirements = false")]}, [host()], "nothing is wrong"),
     ],
 )  # fmt: skip
@@ -334,6 +337,145 @@ def test_a_policy_of_many_alternatives_is_explained_soon_and_without_recursion()
     policy = "JobRequirements = " + " || ".join(["(Tail && Host.Memory == 1)"] * 500)
     found = explained(demand(policy), host())
     assert found["conditions"][0]["rejects"] == 1
+
+
+def relaxed(found: dict[str, Any]) -> list[tuple[str, int]]:
+    return [(item["text"], item["hosts"]) for item in found["changes"]]
+
+
+def test_what_fails_together_is_relaxed_together() -> None:
+    policy = "JobRequirements = Host.Memory >= 9000 && Host.ErrorRate < 0.1; Rank = 1"
+    hosts = [host(Memory=memory, ErrorRate=rate) for memory, rate in
+             ((8000, 0.2), (4000, 0.1), (2000, 0.3), (600, 0.05))]  # fmt: skip
+    found = explained(demand(policy), *hosts)
+    assert relaxed(found) == [
+        ("Host.Memory >= 600", 1),
+        ("Host.Memory >= 8000 and Host.ErrorRate <= 0.2", 1),
+        ("Host.Memory >= 4000 and Host.ErrorRate <= 0.2", 2),
+        ("Host.Memory >= 2000 and Host.ErrorRate <= 0.3", 3),
+    ]
+    assert [item["conditions"] for item in found["changes"]] == [1, 2, 2, 2]
+    for change in found["changes"]:
+        assert explained(demand(change["policy"]), *hosts)["hosts_matching"] == change["hosts"]
+    assert found["changes"][1]["instead_of"] == "Host.Memory >= 9000 and Host.ErrorRate < 0.1"
+
+
+def test_a_pair_also_helps_hosts_that_fail_only_one_of_the_two() -> None:
+    policy = "JobRequirements = Host.Memory >= 9000 && Host.NumCpus >= 8"
+    hosts = [host(Memory=1000), host(Memory=9000), host(NumCpus=16)]
+    found = explained(demand(policy), *hosts)
+    assert relaxed(found)[-1] == ("Host.Memory >= 1000 and Host.NumCpus >= 4", 3)
+
+
+def test_a_policy_and_a_resource_are_relaxed_together_by_a_new_submission() -> None:
+    found = explained(demand("JobRequirements = Host.NumCpus > 9", memory_mb=9000), host())
+    (change,) = found["changes"]
+    assert (change["text"], change["submit"]) == (
+        "Host.NumCpus >= 4 and 8000 MB memory", "--memory 8000",
+    )  # fmt: skip
+    assert change["policy"] == "JobRequirements = Host.NumCpus >= 4"
+
+
+def test_what_cannot_be_relaxed_is_not_relaxed_together_with_something_else() -> None:
+    policy = 'JobRequirements = Host.Memory > 9000 && Host.OpSys == "PLAN9"'
+    assert explained(demand(policy), host())["changes"] == []
+
+
+def test_what_a_policy_asks_twice_is_one_change() -> None:
+    policy = "JobRequirements = Host.Memory > 9000 && Host.Memory > 9000"
+    found = explained(demand(policy), host())
+    assert relaxed(found) == [("Host.Memory >= 8000", 1)]
+    assert found["changes"][0]["policy"] == policy.replace("> 9000", ">= 8000")
+
+
+BUSY = "LoadAvg < 0.5"
+
+
+@pytest.mark.parametrize(
+    ("hosts", "verdict"),
+    [
+        ([host(Requirements=BUSY)],
+         "1 host can run it, but none is sure to take it now: 1 takes it only while its owner's"
+         " own Requirements hold, by load or clock: LoadAvg < 0.5"),
+        ([host(Requirements=BUSY), host(Requirements=BUSY), host()],
+         "nothing is wrong: 3 hosts can run it, and 1 may take a job when asking next; 2 take it"
+         " only while their owners' own Requirements hold, by load or clock: LoadAvg < 0.5"),
+        ([host(None, Requirements=BUSY)],
+         "1 host can run it, but none is sure to take it now: 1 takes it only while its owner's"
+         " own Requirements hold, by load or clock"),
+    ],
+)  # fmt: skip
+def test_a_host_whose_owner_may_refuse_the_bot_at_times_is_named(
+    hosts: list[Candidate], verdict: str
+) -> None:
+    found = explained(demand(), *hosts)
+    assert found["verdict"] == verdict
+    assert (found["hosts_undecided"], found["hosts_free"]) == (
+        len([known for known in hosts if "Requirements" in known.attributes]),
+        len([known for known in hosts if "Requirements" not in known.attributes]),
+    )
+
+
+def test_of_ones_own_host_the_clause_that_refuses_is_shown() -> None:
+    refusing = "BOT.JobsLeft > 10 && LoadAvg < 0.5 && BOT.Tail"
+    found = explained(demand(), host(Requirements=refusing))
+    assert found["conditions"][0]["values"] == [
+        {"value": "BOT.JobsLeft > 10, BOT.Tail", "hosts": 1}
+    ]
+    stranger = explained(demand(), host(None, Requirements=refusing))
+    assert stranger["conditions"][0]["values"] == [{"value": "no", "hosts": 1}]
+
+
+def stock(**ad: Any) -> Candidate:
+    return host(**{"IsBoinc": True, "Platforms": "linux-x86_64", **ad})
+
+
+def test_stock_clients_are_judged_as_dispatch_judges_them() -> None:
+    wanted = demand()
+    found = explained(wanted, stock(), stock(), host())
+    assert (found["hosts_matching"], found["hosts_stock"], found["hosts_stock_matching"]) == (
+        1, 2, 0,
+    )  # fmt: skip
+    reason = "the BOT is not signed for stock BOINC clients: gridbot app sign 7 --boinc-key FILE"
+    assert counts(found) == {reason: (2, 2)}
+    assert survey([stock()], wanted).reason == f"{reason} (1 host)"
+    because = replace(wanted, boinc_unsuitable="its program is too large")
+    assert survey([stock()], because).reason == (
+        "the BOT is not for stock BOINC clients: its program is too large (1 host)"
+    )
+    offered = replace(wanted, stock_platforms=("linux-x86_64",))
+    match = survey([stock(), stock(Platforms="windows-x86_64"), host()], offered)
+    assert (match.hosts_stock, match.hosts_stock_matching, match.hosts_matching) == (2, 1, 2)
+    assert survey([stock(Platforms="windows-x86_64")], offered).reason == (
+        "a job needs BOINC platform linux-x86_64, the host has another (1 host)"
+    )
+
+
+def test_a_stock_client_runs_what_is_signed_for_it_whoever_owns_it() -> None:
+    stranger = replace(stock(), owner=OTHER)
+    offered = replace(demand(), stock_platforms=("linux-x86_64",))
+    assert survey([stranger], offered).hosts_matching == 1
+    assert survey([stranger], demand()).reason.startswith("the BOT is not signed for stock")
+
+
+@pytest.mark.parametrize(
+    ("known", "verdict"),
+    [
+        (host(), "nothing is wrong: alpha can run it, and may take a job when asking next"),
+        (replace(host(), running=9),
+         "alpha can run it, but takes none now: it holds as many replicas as Concurrency allows"),
+        (host(Requirements=BUSY),
+         "alpha can run it, but takes none now: it takes it only while its owner's own"
+         " Requirements hold, by load or clock: LoadAvg < 0.5"),
+        (stock(Memory=10),
+         "alpha cannot run it now: a job needs 512 MB memory, the host has less; the BOT is not"
+         " signed for stock BOINC clients: gridbot app sign 7 --boinc-key FILE"),
+    ],
+)  # fmt: skip
+def test_one_host_is_told_all_that_keeps_the_bot_away(known: Candidate, verdict: str) -> None:
+    found = host_explanation(demand(), [known], standing())
+    assert found["verdict"] == verdict
+    assert found["host"]["is_boinc"] == known.is_stock
 
 
 def test_a_host_whose_owner_refuses_the_bot_is_said_to_refuse_it() -> None:

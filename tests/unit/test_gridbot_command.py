@@ -57,6 +57,16 @@ def test_a_verb_without_its_packages_says_how_to_get_them() -> None:
     )
 
 
+def test_a_verb_whose_packages_are_too_old_says_the_same() -> None:
+    old = "from cryptography.hazmat.primitives.asymmetric import utils; del utils.NoDigestInfo;"
+    found = light(old + "from gridbot.cli import main; main()", "app", "keys", "folder")
+    assert (found.returncode, found.stderr) == (
+        1,
+        "gridbot app: needs the server's packages;"
+        " install them with: pip install 'gridbot[server]'\n",
+    )
+
+
 def test_an_unknown_verb_is_wrong_usage() -> None:
     assert gridbot("sumbit").returncode == 2
 

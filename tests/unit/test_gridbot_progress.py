@@ -61,7 +61,7 @@ def test_nothing_is_told_of_a_bot_that_runs_or_has_ended(item: BotState) -> None
         ),
         (
             {"match": {"hosts_known": 3, "hosts_matching": 1, "reason": ""}},
-            "1 of 3 known can run it, but none has asked; see gridbot bot explain 7",
+            "1 of 3 known hosts can run it, but none has asked; see gridbot bot explain 7",
         ),
     ],
 )

@@ -3,6 +3,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import click
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -155,11 +156,22 @@ def test_what_is_shown_has_neither_comments_nor_line_breaks() -> None:
 
 @pytest.mark.parametrize("width", [20, 40, 80])
 def test_a_finding_fits_the_terminal_and_its_caret_stands_under_the_place(width: int) -> None:
-    text = f"JobRequirements = {'Tail || ' * 30}\tHost.Memroy > 5;"
-    lines = finding_page("p.ad", only(text), width).splitlines()
-    caret = lines[-1].index("^")
-    assert lines[-2][caret:].startswith("Host.Memroy"[: width - caret])
-    assert max(map(len, lines[-2:])) <= width
+    text = f"JobRequirements = {'Tail || ' * 30}\tHost.Memroy > 5{' || Tail' * 30};"
+    lines = click.unstyle(finding_page("p.ad", only(text), width)).splitlines()
+    place = next(number for number, line in enumerate(lines) if line.strip() == "^")
+    assert lines[place - 1][lines[place].index("^") :].startswith("Host.Memroy")
+    assert {*lines[place - 2].split(), *lines[place + 1].split()} <= set(text.split())
+    assert max(map(len, lines)) <= width
+    assert len(lines[place + 1 :]) == 1
+
+
+def test_a_line_that_fits_is_not_wrapped_and_a_word_without_blanks_is_cut() -> None:
+    text = "JobRequirements = Host.Memroy > 5;"
+    assert finding_page("p.ad", only(text), 80).splitlines()[1:] == [f"  {text}", f"{' ' * 20}^"]
+    found = check(f"{'x' * 50} = (")[0]
+    assert finding_page("p.ad", found, 40).splitlines()[2:] == [
+        f"  {'x' * 37}", f"  {'x' * 13} = (", f"{' ' * 19}^",
+    ]  # fmt: skip
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)

@@ -31,6 +31,9 @@ def test_saved_settings_are_for_the_owners_eyes_only(tmp_path: Path) -> None:
         ({"web_workers": True}, "web_workers must be a whole number above 0, not True"),
         ({"bind": 80}, "bind must be a text, not 80"),
         ({"sign_on_submit": "yes"}, "sign_on_submit must be true or false, not 'yes'"),
+        ({"project_name": " "}, "project_name must have 1 to 100 printable characters, not ' '"),
+        ({"project_name": "a\nb"}, "project_name must have 1 to 100 printable characters"),
+        ({"project_name": "x" * 101}, "project_name must have 1 to 100 printable characters"),
     ],
 )
 def test_a_wrong_knob_is_refused_by_name(

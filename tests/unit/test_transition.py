@@ -57,6 +57,18 @@ def test_a_disagreement_asks_for_one_more() -> None:
     assert (decision.copies, decision.why) == (1, "quorum")
 
 
+def test_what_failed_often_in_the_grids_goes_to_dedicated_hosts_only() -> None:
+    rules = replace(ONE, max_attempts=5, failover_after=2)
+    once, twice = ended(1, "error"), ended(2, "expired")
+    assert (decide(job(once), rules).copies, decide(job(once), rules).pool) == (1, None)
+    decision = decide(job(once, twice), rules)
+    assert (decision.copies, decision.why, decision.pool) == (1, "expired", "dedicated")
+    never = replace(rules, failover_after=None)
+    assert decide(job(once, twice), never).pool is None
+    retried = decide(job(once, twice, ended(3, "error", round_=1), round_=1), rules)
+    assert (retried.copies, retried.pool) == (1, None)
+
+
 def test_an_error_is_followed_by_another_attempt() -> None:
     decision = decide(job(ended(1, "error")), ONE)
     assert (decision.valid, decision.copies, decision.why) == ({1: False}, 1, "error")

@@ -8,9 +8,12 @@ from gridbot_server.api import (
     documents,
     jobs,
     operation,
+    overlay,
     results,
     rpc,
+    signing,
     uploads,
+    volunteers,
 )
 
 BLUEPRINTS = (
@@ -21,7 +24,10 @@ BLUEPRINTS = (
     documents.blueprint,
     jobs.blueprint,
     operation.blueprint,
+    overlay.blueprint,
     results.blueprint,
     rpc.blueprint,
+    signing.blueprint,
     uploads.blueprint,
+    volunteers.blueprint,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import secrets
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import cast
@@ -13,31 +15,35 @@ from flask import Blueprint, Response, current_app, request
 
 from gridbot_server import auth
 from gridbot_server.api.content import send_content
-from gridbot_server.boinc import accounts, exchange, pages, project, reply, upload
+from gridbot_server.boinc import accounts, guesses, pages, project, reply, upload
 from gridbot_server.boinc.accounts import Credentials
 from gridbot_server.boinc.application import SHELL_PLATFORMS
-from gridbot_server.boinc.exchange import Office
+from gridbot_server.boinc.desk import DOWN_SECONDS, Desk
+from gridbot_server.boinc.guesses import Guesses
 from gridbot_server.boinc.hosts import find_account
 from gridbot_server.boinc.intake import Intake
 from gridbot_server.boinc.names import boinc_platform
 from gridbot_server.boinc.pages import AccountError, ProjectConfig
 from gridbot_server.boinc.project import Project
 from gridbot_server.boinc.reply import Message, SchedulerReply
-from gridbot_server.boinc.request import MAX_REQUEST_BYTES, parse
+from gridbot_server.boinc.request import MAX_REQUEST_BYTES
 from gridbot_server.boinc.tags import BoincError
 from gridbot_server.db import Connection
-from gridbot_server.errors import GridbotError, NotFound
+from gridbot_server.errors import NotFound
 from gridbot_server.services import connection, current
 
 log = logging.getLogger(__name__)
+
+Find = Callable[[Connection, bytes, Credentials], str | AccountError]
 
 blueprint = Blueprint("boinc", __name__, url_prefix=project.PATH)
 
 # Reading a larger request is work that only an account that we know may ask of us.
 _UNCHECKED_BYTES = 64 * 1024
 _AUTHENTICATOR = re.compile(rb"<authenticator>\s*([^<\s]{1,255})\s*</authenticator>")
-_DOWN_SECONDS = 60.0
-_PROJECT = "gridbot_boinc"
+DESK = "gridbot_boinc"  # of the application, once a client has come
+_making_desk = threading.Lock()
+_GUESSES = "gridbot_boinc_guesses"
 
 
 @blueprint.get("/")
@@ -76,7 +82,11 @@ def create_account() -> Response:
     if not current().settings.boinc_accounts:
         return _xml(pages.no_account(AccountError.CREATION_DISABLED))
     name = request.args.get("user_name", "")
-    return _account(lambda conn, secret, given: accounts.create(conn, secret, given, name))
+
+    def create(conn: Connection, secret: bytes, given: Credentials) -> str | AccountError:
+        return accounts.create(conn, secret, given, name)
+
+    return _account(create, is_creation=True)
 
 
 @blueprint.get("/lookup_account.php")
@@ -89,20 +99,19 @@ def lookup_account() -> Response:
 @blueprint.post("/scheduler")
 @auth.rule("boinc")
 def scheduler() -> Response:
-    """Serve a scheduler request; whatever goes wrong is said in a reply."""
+    """Serve a scheduler request; whatever goes wrong is said in a reply.
+
+    Most requests are short, and never come here: the web process hands them to the desk itself.
+    """
     title = current().settings.project_name
     try:
-        text = _serve(_project())
+        return _xml(_serve(_desk()))
     except BoincError as error:
-        text = reply.render(SchedulerReply(title, messages=(Message(str(error)),)))
-    except NotFound:
-        raise
-    except GridbotError as error:
-        text = _down(title, error.detail)
+        return _xml(reply.render(SchedulerReply(title, messages=(Message(str(error)),))))
     except psycopg.OperationalError as error:
         log.warning("database: %r", str(error))
-        text = _down(title, "the database does not answer")
-    return _xml(text)
+        away = "the database does not answer"
+        return _xml(reply.render(reply.project_is_down(title, away, DOWN_SECONDS)))
 
 
 @blueprint.get("/download/<name>")
@@ -131,17 +140,45 @@ def file_upload_handler() -> Response:
         services.uploads.release()
 
 
-def _account(find: Callable[[Connection, bytes, Credentials], str | AccountError]) -> Response:
+def _account(find: Find, is_creation: bool = False) -> Response:
     given = Credentials(request.args.get("email_addr", ""), request.args.get("passwd_hash", ""))
-    secret = _project().names.secret
-    with connection() as conn:
-        found = find(conn, secret, given)
+    found = given.fault() or _tried(given, find, is_creation)
     if isinstance(found, AccountError):
         return _xml(pages.no_account(found))
     return _xml(pages.account(found))
 
 
-def _serve(ours: Project) -> str:
+def _tried(given: Credentials, find: Find, is_creation: bool) -> str | AccountError:
+    """Try the password unless too many were wrong; nothing is looked up without a database."""
+
+    def look() -> str | AccountError:
+        secret = _project().names.secret
+        with connection() as conn:
+            return find(conn, secret, given)
+
+    try:
+        return _guesses().attempt(_source(), given.email, look, is_creation)
+    except psycopg.OperationalError as error:
+        log.warning("database: %r", str(error))
+        return AccountError.PROJECT_DOWN
+
+
+def _source() -> str:
+    forwarded = request.headers.get("X-Forwarded-For", "")
+    behind_proxy = current().settings.behind_proxy
+    return guesses.source(request.remote_addr or "", forwarded, behind_proxy)
+
+
+def _guesses() -> Guesses:
+    """This process's count of wrong passwords."""
+    extensions = current_app.extensions
+    if _GUESSES not in extensions:
+        fresh = Guesses.of(secrets.token_bytes(32), current().settings.web_workers)
+        extensions.setdefault(_GUESSES, fresh)
+    return cast(Guesses, extensions[_GUESSES])
+
+
+def _serve(desk: Desk) -> str:
     length = request.content_length or 0
     if length > MAX_REQUEST_BYTES:
         raise BoincError(f"the request has {length} bytes, at most {MAX_REQUEST_BYTES}")
@@ -149,32 +186,39 @@ def _serve(ours: Project) -> str:
     body = request.stream.read(_UNCHECKED_BYTES)
     if length > len(body):
         if not _is_known(body):
-            return reply.render(reply.bad_key(ours.title))
+            return reply.render(reply.bad_key(desk.project.title))
         body += request.stream.read()
-    office = Office(ours, connection, current().engine.ask)
-    return reply.render(exchange.answer(office, parse(body)), ours.places)
+    return desk.answer(body)
 
 
 def _is_known(head: bytes) -> bool:
     found = _AUTHENTICATOR.search(head)
+    if found is None:
+        return False
     with connection() as conn:
-        return (
-            found is not None
-            and find_account(conn, found[1].decode("ascii", "replace")) is not None
-        )
-
-
-def _down(title: str, why: str) -> str:
-    return reply.render(reply.project_is_down(title, why, _DOWN_SECONDS))
+        key = found[1].decode("ascii", "replace")
+        return find_account(conn, key) is not None
 
 
 def _project() -> Project:
-    """The project, read at the first request."""
-    extensions = current_app.extensions
-    if _PROJECT not in extensions:
-        with _attachable(), connection() as conn:
-            extensions[_PROJECT] = project.load(conn, current().settings)
-    return cast(Project, extensions[_PROJECT])
+    """The project as it was when a client asked for work last."""
+    return _desk().project
+
+
+def _desk() -> Desk:
+    """This process's desk, made at the first request and again after the services closed."""
+    extensions, services = current_app.extensions, current()
+    with _making_desk:
+        if DESK not in extensions:
+            with _attachable(), connection() as conn:
+                loaded = project.load(conn, services.settings)
+            extensions[DESK] = desk = Desk(
+                loaded,
+                lambda: services.pool.connection(),
+                lambda token, work, tell: services.engine.take(token, work, tell),
+            )
+            services.before_close.append(lambda: extensions.pop(DESK, desk).close())
+        return cast(Desk, extensions[DESK])
 
 
 @contextmanager

@@ -16,7 +16,8 @@ from gridbot_server.api.access import bot_owner, mine, number_argument
 from gridbot_server.api.matching import explanation_of, match_of
 from gridbot_server.api.schema import body_limit, json_body
 from gridbot_server.bodies import BotChange, Signature, Submission
-from gridbot_server.boinc import offers
+from gridbot_server.boinc import offers, project
+from gridbot_server.boinc.tags import BoincError
 from gridbot_server.db import Connection
 from gridbot_server.draft import parse_policy, policy_warnings
 from gridbot_server.errors import Conflict, RequestError
@@ -73,17 +74,23 @@ def show_bot(bot: int) -> Document:
         bot_owner(conn, bot)
         summary = _summary(conn, bot)
         details = _details(conn, bot, summary)
-    return {**summary, **details, "match": match_of(bot)}
+    return {**summary, **details, "boinc_url": _boinc_url(), "match": match_of(bot)}
 
 
 @blueprint.get("/<int:bot>/explanation")
 @auth.rule("user")
 def explain_bot(bot: int) -> Document:
-    """Tell which hosts a BOT's policy and needs reject, and what to relax."""
+    """Tell which hosts a BOT's policy and needs reject, and what to relax.
+
+    With `host`, a number or a name, the same about that one alone.
+    """
+    host = request.args.get("host")
+    if host is not None and not host.isprintable():
+        raise RequestError("host: a number or a name is expected")
     with connection() as conn:
         bot_owner(conn, bot)
         state = _summary(conn, bot)["state"]
-    return explanation_of(bot, state)
+    return explanation_of(bot, state, host)
 
 
 @blueprint.post("/<int:bot>/cancel")
@@ -115,11 +122,17 @@ def change_bot(bot: int, json: BotChange) -> Document:
         bot_owner(conn, bot)
         given = json.model_fields_set
         values = {name: getattr(json, name) if name in given else None for name in _CHANGEABLE}
-        changes = {**values, "bot": bot, "set_threshold": "tail_threshold" in given}
+        changes = {
+            **values,
+            "bot": bot,
+            "set_threshold": "tail_threshold" in given,
+            "set_failover": "failover_after" in given,
+        }
         if conn.execute(SQL["change"], changes).fetchone() is None:
             raise RequestError(f"max_replicas: {json.max_replicas} cannot reach the BOT's quorum")
         summary = _summary(conn, bot)
-    return {**summary, "warnings": policy_warnings(policies)}
+    match = match_of(bot) if "policy" in given else None
+    return {**summary, "warnings": policy_warnings(policies), "match": match}
 
 
 @blueprint.get("/<int:bot>/manifest")
@@ -149,6 +162,7 @@ def sign_bot(bot: int, json: Signature) -> Document:
 
 _CHANGEABLE = (
     "policy", "name", "tail_threshold", "tail_sticky", "max_attempts", "max_replicas",
+    "failover_after",
 )  # fmt: skip
 
 
@@ -168,14 +182,25 @@ def _submitted(bot: int) -> Document:
     """Tell what became of a submission; the policy is looked at without a connection in hand."""
     with connection() as conn:
         found = _summary(conn, bot)
-        policy = _details_row(conn, bot)["policy"]
+        details = _details_row(conn, bot)
     return {
         "id": bot,
         "state": found["state"],
         "jobs_total": found["jobs_total"],
-        "warnings": policy_warnings(parse_policy(policy)),
+        "signed_for_boinc": details["signed_for_boinc"],
+        "boinc_unsuitable": details["boinc_unsuitable"],
+        "boinc_url": _boinc_url(),
+        "warnings": policy_warnings(parse_policy(details["policy"])),
         "match": match_of(bot),
     }
+
+
+def _boinc_url() -> str | None:
+    """Tell where stock BOINC clients attach; None where they cannot, for they refuse its URL."""
+    try:
+        return project.master_url(current().settings)
+    except BoincError:
+        return None
 
 
 def _summaries(conn: Connection, **wanted: Any) -> list[Document]:

@@ -13,6 +13,7 @@ from gridbot_client.protocol import host_attributes
 from gridbot_server import auth, keys, sql
 from gridbot_server.api.schema import json_body
 from gridbot_server.bodies import ClientChange, Join
+from gridbot_server.cycles.deadline import give_back
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.ads import lasting
 from gridbot_server.errors import Forbidden, RequestError
@@ -26,18 +27,11 @@ Document = dict[str, Any]
 
 
 @blueprint.post("")
-@auth.rule("join")
+@auth.rule("pilot")
 @json_body
 def join(json: Join) -> tuple[Document, int]:
     """Register a client on a machine and give it its token, once."""
     key = auth.key()
-    others = [name for name in json.accepts if name != key.owner_name]
-    # To run somebody's unsigned BOTs is to see their inputs and to make their results: whose
-    # clients these may be is not for anybody to say of himself.
-    if others and not key.is_operator:
-        raise Forbidden(
-            f"only an operator's key can make a client accept {others[0]}: ask the operator"
-        )
     token, token_hash = keys.new_token()
     with connection() as conn, conn.transaction():
         host = _host(conn, key, json)
@@ -45,8 +39,9 @@ def join(json: Join) -> tuple[Document, int]:
             "hash": token_hash,
             "host": host,
             "owner": key.owner,
-            "accepts": _owner_ids(conn, others),
-            "grid": key.grid,
+            "accepts": _accepts(conn, key, json.accepts),
+            "key": key.id,
+            "pilot": json.pilot,
         }
         row = conn.execute(SQL["add_client"], client).fetchone()
         assert row is not None
@@ -69,6 +64,32 @@ def change_self(json: ClientChange) -> Document:
         return _document(conn, client.id, client.owner_name)
 
 
+@blueprint.post("/self/leave")
+@auth.rule("client")
+def leave() -> Document:
+    """Take back what the client holds, which will not run it any further; tell how much."""
+    with connection() as conn, conn.transaction():
+        return {"replicas": give_back(conn, SQL["give_back"], {"client": auth.client().id})}
+
+
+def _accepts(conn: Connection, key: auth.Key, names: Sequence[str]) -> list[int]:
+    """Return whose unsigned BOTs a new client runs.
+
+    To run them is to see their inputs and to make their results: whose clients these may be is
+    not for anybody to say of himself.
+    """
+    others = [name for name in names if name != key.owner_name]
+    if key.serves is not None:
+        if stranger := set(_owner_ids(conn, names)) - set(key.serves):
+            raise Forbidden(f"this key's pilots do not serve owner {min(stranger)}")
+        return key.serves
+    if others and not key.is_operator:
+        raise Forbidden(
+            f"only an operator's key can make a client accept {others[0]}: ask the operator"
+        )
+    return _owner_ids(conn, others)
+
+
 def _narrow(conn: Connection, client: int, names: Sequence[str]) -> None:
     """Let a client accept some of the owners that it was joined to accept, and no others."""
     row = conn.execute(SQL["accepted"], {"client": client}).fetchone()
@@ -83,9 +104,12 @@ def _narrow(conn: Connection, client: int, names: Sequence[str]) -> None:
 
 
 def _host(conn: Connection, key: auth.Key, json: Join) -> int:
+    # A grid's machine is the same one whoever sends pilots there (paper section 6.5).
+    whose = f"grid {key.grid}" if key.grid else key.owner_name
     machine = {
-        "identity": f"{key.owner_name}:{json.mac}",
+        "identity": f"{whose}:{json.mac}",
         "owner": key.owner,
+        "grid": key.grid,
         "ad": Jsonb(lasting(host_attributes(json.host))),
     }
     row = conn.execute(SQL["host"], machine).fetchone()
@@ -105,4 +129,11 @@ def _document(conn: Connection, client: int, owner: str) -> Document:
     row = conn.execute(SQL["project"]).fetchone()
     assert row is not None
     project_key = base64.b64encode(bytes.fromhex(row[0] or "")).decode()
-    return {"client": client, "owner": owner, "project_key": project_key, "epoch": row[1]}
+    accepts = conn.execute(SQL["accepted"], {"client": client}).fetchone()
+    return {
+        "client": client,
+        "owner": owner,
+        "accepts": accepts[0] if accepts else [],
+        "project_key": project_key,
+        "epoch": row[1],
+    }

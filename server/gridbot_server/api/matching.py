@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -14,10 +14,12 @@ from gridbot_policies import PolicyError, PolicySet
 from gridbot_policies.classad import ParseError, Record, record
 from gridbot_server import sql
 from gridbot_server.api.access import mine
+from gridbot_server.boinc.application import stock_platforms
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.ads import bot_ad, host_attributes
 from gridbot_server.dispatch.layout import BotState
-from gridbot_server.explanation import Standing, explanation
+from gridbot_server.errors import NotFound, RequestError
+from gridbot_server.explanation import Standing, explanation, host_explanation
 from gridbot_server.match import Candidate, Demand, survey
 from gridbot_server.services import connection
 
@@ -42,20 +44,36 @@ def match_of(bot: int) -> dict[str, Any]:
     Policies are evaluated after the connection is given back: that may take a second.
     """
     with connection() as conn:
-        queue, candidates = _queue(conn), _candidates(conn)
+        queue, candidates = queue_ad(conn), _candidates(conn)
         wanted = _row(_wants(conn, bot), queue)
     return asdict(survey(candidates, wanted.demand, _patience()))
 
 
-def explanation_of(bot: int, state: str) -> dict[str, Any]:
-    """Return the document that explains how the known hosts suit a BOT."""
+def explanation_of(bot: int, state: str, host: str | None = None) -> dict[str, Any]:
+    """Return the document that explains how the known hosts suit a BOT, or one of them alone.
+
+    `host` is its number or its name.  Raises NotFound for one that is unknown to the asker.
+    """
     with connection() as conn:
-        queue, candidates = _queue(conn), _candidates(conn)
+        queue, candidates = queue_ad(conn), _candidates(conn, host)
         wanted, others = _wants(conn, bot), _rivals(conn, bot)
     row = _row(wanted, queue)
     rivals = [found.demand for other in others if (found := _readable(other, queue))]
     standing = Standing(bot, state, row.unsent, row.running, rivals)
-    return explanation(row.demand, candidates, standing, _patience())
+    if host is None:
+        return explanation(row.demand, candidates, standing, _patience())
+    return host_explanation(row.demand, _clients_of(host, candidates), standing, _patience())
+
+
+def _clients_of(host: str, found: Sequence[Candidate]) -> Sequence[Candidate]:
+    """Make sure that the clients that were found for a number or a name are of one host."""
+    numbers = sorted({client.host for client in found})
+    if not numbers:
+        raise NotFound(f"no host {host[:100]!r} of which you may know has asked for work")
+    if len(numbers) > 1:
+        listed = ", ".join(map(str, numbers[:10]))
+        raise RequestError(f"several hosts are called {host[:100]!r}; give a number: {listed}")
+    return found
 
 
 def _patience() -> Callable[[], bool]:
@@ -64,15 +82,16 @@ def _patience() -> Callable[[], bool]:
     return lambda: time.monotonic() > until
 
 
-def _queue(conn: Connection) -> Record:
+def queue_ad(conn: Connection) -> Record:
+    """Return the Queue ad."""
     row = conn.execute(SQL["queue"]).fetchone()
     assert row is not None, "it counts"
     return record({"BOTsInQueue": row[0], "JobsInQueue": row[1]})
 
 
-def _candidates(conn: Connection) -> list[Candidate]:
+def _candidates(conn: Connection, named: str | None = None) -> list[Candidate]:
     found = []
-    for row in conn.execute(SQL["hosts_seen"], {"mine": mine()}):
+    for row in conn.execute(SQL["hosts_seen"], {"mine": mine(), "host": named}):
         host, said, owner_name, owner, accepts, grid, error_rate, today, turnaround, cpu = row[:10]
         known = {
             "Owner": owner_name,
@@ -109,20 +128,25 @@ def _readable(row: Mapping[str, Any], queue: Record) -> _Row | None:
 
 def _row(row: Mapping[str, Any], queue: Record) -> _Row:
     now = time.time()
+    manifest = Manifest.from_text(row["manifest"])
     demand = Demand(
+        bot=row["id"],
         owner=row["owner"],
         owner_name=row["owner_name"],
         signed=row["signed"],
-        manifest=Manifest.from_text(row["manifest"]),
+        manifest=manifest,
         policies=PolicySet.parse(row["policy"]),
-        ad=bot_ad(_state(row), row["name"], row["owner_name"], row["signed"], now),
+        ad=bot_ad(state_of(row), row["name"], row["owner_name"], row["signed"], now),
         queue=queue,
         now=now,
+        stock_platforms=stock_platforms(manifest) if row["signed_for_boinc"] else (),
+        boinc_unsuitable=row["boinc_unsuitable"],
     )
     return _Row(demand, row["unsent"], row["running"])
 
 
-def _state(row: Mapping[str, Any]) -> BotState:
+def state_of(row: Mapping[str, Any]) -> BotState:
+    """Return the state of a BOT, of which one of the queries gave a row."""
     return BotState(
         bot=row["id"],
         version=row["policy_version"],

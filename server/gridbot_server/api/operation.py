@@ -112,7 +112,7 @@ def add_token(json: NewToken) -> tuple[Document, int]:
 @blueprint.delete("/api/v1/tokens/<int:token>")
 @auth.rule("user")
 def revoke_token(token: int) -> Document:
-    """Revoke a key at once; the clients that joined with it stay."""
+    """Revoke a key at once; clients that joined with it stay, but for pilots."""
     if not _rows("revoke_token", {"token": token, "mine": mine()}):
         raise NotFound(f"there is no key {token}")
     return {"id": token, "revoked": True}

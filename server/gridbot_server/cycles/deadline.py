@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from gridbot_server import sql
 from gridbot_server.cycles.transitioner import WRITER
 from gridbot_server.db import Connection
@@ -15,13 +18,14 @@ def run_once(conn: Connection, limit: int = 1000) -> int:
 
     The transitioner makes the new replica, and a late answer may still win.
     """
-    return _end(conn, "expire", limit)
+    with conn.transaction():
+        return give_back(conn, SQL["expire"], {"limit": limit})
 
 
 def sweep_cancelled(conn: Connection, limit: int = 5000) -> int:
     """End leases and copies of cancelled BOTs; return how many."""
-    count = _end(conn, "sweep_leases", limit)
     with conn.transaction():
+        count = give_back(conn, SQL["sweep_leases"], {"limit": limit})
         counters = Counters()
         for (bot,) in conn.execute(SQL["sweep_copies"], {"limit": limit}).fetchall():
             counters.add(bot, "unqueued")
@@ -30,11 +34,14 @@ def sweep_cancelled(conn: Connection, limit: int = 5000) -> int:
     return count
 
 
-def _end(conn: Connection, query: str, limit: int) -> int:
-    with conn.transaction():
-        counters = Counters()
-        gone = conn.execute(SQL[query], {"limit": limit}).fetchall()
-        for (bot,) in gone:
-            counters.add(bot, "back")
-        counters.write(conn, WRITER)
+def give_back(conn: Connection, query: bytes, values: Mapping[str, Any]) -> int:
+    """End the leases that the query ends and names by their BOTs, in the caller's transaction.
+
+    Returns how many they were.
+    """
+    counters = Counters()
+    gone = conn.execute(query, values).fetchall()
+    for (bot,) in gone:
+        counters.add(bot, "back")
+    counters.write(conn, WRITER)
     return len(gone)

@@ -54,6 +54,7 @@ class Rules:
     quorum: int
     max_attempts: int
     agree: Validator
+    failover_after: int | None = None  # failures in a round; from then on, dedicated hosts only
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ class Decision:
     failure: str | None = None  # why the job failed for good
     copies: int = 0
     why: str = ""
+    pool: str | None = None  # "dedicated": only such hosts may have the copies
 
     @property
     def finishes(self) -> bool:
@@ -106,7 +108,7 @@ def decide(job: Job, rules: Rules) -> Decision:
     if failure:
         return Decision(verdicts | {item.replica: False for item in answers}, failure=failure)
     lacking = rules.quorum - len(best) - len(job.leased) - len(job.queued)
-    return Decision(verdicts, copies=max(0, lacking), why=_why(job))
+    return Decision(verdicts, copies=max(0, lacking), why=_why(job), pool=_pool(job, rules))
 
 
 def _votes(answers: Sequence[Ended]) -> list[Ended]:
@@ -145,6 +147,16 @@ def _failure(job: Job, answers: Sequence[Ended], rules: Rules) -> str | None:
     if len(answers) >= rules.quorum + rules.max_attempts:
         return f"{len(answers)} answers, and no {rules.quorum} of them agree"
     return None
+
+
+def _pool(job: Job, rules: Rules) -> str | None:
+    """What fails repeatedly in the grids goes to the dedicated hosts (paper section 7)."""
+    if rules.failover_after is None:
+        return None
+    failures = sum(
+        item.round == job.round and item.how in ("error", "lost", "expired") for item in job.ended
+    )
+    return "dedicated" if failures >= rules.failover_after else None
 
 
 def _why(job: Job) -> str:

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gridbot_server import sql
+from gridbot_server.credit import ledger
+from gridbot_server.credit.ledger import Valid
 from gridbot_server.cycles.transition import Decision, Ended, Job, Rules, decide
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.batch import Counters, encode
@@ -25,6 +27,9 @@ SQL = sql.load("cycles.sql")
 WRITER = "cycles"
 # What somebody has waited for already goes out before other copies.
 PRIORITY = {"error": 1, "expired": 1}
+
+# Reasons of replicas whose client did not end them.
+NOT_ENDED = frozenset(("deadline_passed", "pilot_ended", "client_left"))
 
 JobId = tuple[int, int]
 
@@ -39,6 +44,7 @@ class _Loaded:
     ended: list[Ended] = field(default_factory=list)
     canonical: int | None = None
     has_outcome: bool = False
+    credit: float = 0.0  # of its outcome
 
     @property
     def last_replica(self) -> int:
@@ -67,8 +73,10 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     jobs = _load(conn, [job for job in ids if job[0] in rules])
     decisions = {name: decide(job.job(), rules[name[0]]) for name, job in jobs.items()}
     counters = Counters()
-    _judge(conn, decisions)
-    _finish(conn, jobs, decisions, counters)
+    valid = _judge(conn, decisions)
+    given = {name: job.credit for name, job in jobs.items() if job.has_outcome}
+    credit = ledger.grant(conn, valid, given) if valid else {}
+    _finish(conn, jobs, decisions, credit, counters)
     _add_copies(conn, jobs, decisions, counters)
     counters.write(conn, WRITER)
 
@@ -77,8 +85,8 @@ def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
     """Return the rules of those BOTs that run or ran to their end; cancelled ones are left out."""
     rows = conn.execute(SQL["lock_bots"], {"bots": list(bots)})
     return {
-        bot: Rules(quorum, max_attempts, VALIDATORS[validator])
-        for bot, state, quorum, max_attempts, _, validator in rows
+        bot: Rules(quorum, max_attempts, VALIDATORS[validator], failover_after)
+        for bot, state, quorum, max_attempts, validator, failover_after in rows
         if state in ("running", "done")
     }
 
@@ -95,8 +103,9 @@ def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, _Loaded]:
     for bot, seq, *ended in conn.execute(SQL["ended"], listed):
         item = Ended(*ended)
         _at_round(jobs[bot, seq], item.round).ended.append(item)
-    for bot, seq, canonical in conn.execute(SQL["outcomes"], listed):
-        jobs[bot, seq].canonical, jobs[bot, seq].has_outcome = canonical, True
+    for bot, seq, canonical, credit in conn.execute(SQL["outcomes"], listed):
+        job = jobs[bot, seq]
+        job.canonical, job.credit, job.has_outcome = canonical, credit, True
     return jobs
 
 
@@ -105,45 +114,74 @@ def _at_round(job: _Loaded, round_: int) -> _Loaded:
     return job
 
 
-def _judge(conn: Connection, decisions: Mapping[JobId, Decision]) -> None:
-    """Write the verdicts, and count each new one for its host and BOT, once."""
+def _judge(conn: Connection, decisions: Mapping[JobId, Decision]) -> list[Valid]:
+    """Write the verdicts, count each new one for its host and BOT, once; return the valid."""
     rows = [
         {"bot": bot, "seq": seq, "replica": replica, "valid": valid}
         for (bot, seq), decision in decisions.items()
         for replica, valid in decision.valid.items()
     ]
     if not rows:
-        return
+        return []
     judged = conn.execute(SQL["judge"], {"verdicts": encode(rows)}).fetchall()
     hosts: dict[int, dict[str, Any]] = defaultdict(
         lambda: {"good": 0, "bad": 0, "cpu": 0.0, "turnaround": 0.0}
     )
     seconds: dict[int, list[float]] = defaultdict(list)
-    for bot, host, valid, cpu, turnaround in judged:
+    good: list[Valid] = []
+    pilots = _Tally()
+    for bot, seq, client, host, owner, valid, reason, cpu, turnaround in judged:
+        pilots.count(client, valid, reason)
         rating = hosts[host]
         rating["good" if valid else "bad"] += 1
         if valid:
             rating["cpu"] += cpu
             rating["turnaround"] += turnaround
             seconds[bot].append(turnaround)
+            good.append(Valid(bot, seq, host, owner, turnaround))
+    pilots.write(conn)
     if hosts:
         rated = [{"id": host, **rating} for host, rating in hosts.items()]
         conn.execute(SQL["rate_hosts"], {"hosts": encode(rated)})
     if seconds:
         sums = [{"bot": bot, "seconds": sum(all_), "n": len(all_)} for bot, all_ in seconds.items()]
         conn.execute(SQL["add_turnarounds"], {"bots": encode(sums)})
+    return good
+
+
+class _Tally:
+    """What clients did, for those that are pilots."""
+
+    def __init__(self) -> None:
+        self._clients: dict[int, dict[str, Any]] = defaultdict(
+            lambda: {"good": 0, "bad": 0, "failure": ""}
+        )
+
+    def count(self, client: int, valid: bool, reason: str) -> None:
+        """Count a verdict; a replica that never came back is nobody's failure."""
+        if valid:
+            self._clients[client]["good"] += 1
+        elif reason not in NOT_ENDED:
+            self._clients[client]["bad"] += 1
+            self._clients[client]["failure"] = reason
+
+    def write(self, conn: Connection) -> None:
+        rows = [{"id": client, **tally} for client, tally in sorted(self._clients.items())]
+        if rows:
+            conn.execute(SQL["tally_pilots"], {"clients": encode(rows)})
 
 
 def _finish(
     conn: Connection,
     jobs: Mapping[JobId, _Loaded],
     decisions: Mapping[JobId, Decision],
+    credit: Mapping[JobId, float],
     counters: Counters,
 ) -> None:
     """Give jobs their outcome, drop their other replicas, and end BOTs that have all outcomes."""
     finished = {name: item for name, item in decisions.items() if item.finishes}
     if finished:
-        _add_outcomes(conn, jobs, finished)
+        _add_outcomes(conn, jobs, finished, credit)
         conn.execute(SQL["end_bots"], {"bots": sorted({bot for bot, _ in finished})})
     over = [name for name in decisions if name in finished or jobs[name].has_outcome]
     surplus = [name for name in over if jobs[name].leased or jobs[name].queued]
@@ -157,7 +195,10 @@ def _finish(
 
 
 def _add_outcomes(
-    conn: Connection, jobs: Mapping[JobId, _Loaded], finished: Mapping[JobId, Decision]
+    conn: Connection,
+    jobs: Mapping[JobId, _Loaded],
+    finished: Mapping[JobId, Decision],
+    credit: Mapping[JobId, float],
 ) -> None:
     done = Counter(bot for (bot, _), item in finished.items() if item.failure is None)
     failed = Counter(bot for (bot, _), item in finished.items() if item.failure is not None)
@@ -178,6 +219,7 @@ def _add_outcomes(
                 "canonical": decision.canonical,
                 "reason": decision.failure,
                 "n": last[bot],
+                "credit": credit.get((bot, seq), 0.0),
             }
         )
     conn.execute(SQL["add_outcomes"], {"outcomes": encode(rows)})
@@ -197,6 +239,7 @@ def _add_copies(
             "round": jobs[bot, seq].round,
             "why": decision.why,
             "prio": PRIORITY.get(decision.why, 0),
+            "pool": decision.pool,
         }
         for (bot, seq), decision in decisions.items()
         for copy in range(1, decision.copies + 1)

@@ -21,9 +21,13 @@ _NO_BOT = OwnerPolicy.parse("false")
 def host_attributes(
     said: Mapping[str, Any], known: Mapping[str, Any], running: int
 ) -> dict[str, Any]:
-    """Join what a host says of itself with what the server measured of it."""
-    own = {name: value for name, value in said.items() if name.lower() not in _SERVER_SIDE}
-    return {**_one_spelling(own), **known, "Running": running}
+    """Join what a host says of itself with what the server measured of it.
+
+    Of several names that differ in case only the last one is kept: an ad cannot hold both.
+    """
+    spelt = {name.lower(): name for name in said}
+    own = {name: said[name] for folded, name in spelt.items() if folded not in _SERVER_SIDE}
+    return {**own, **known, "Running": running}
 
 
 def lasting(said: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,18 +47,6 @@ def owner_policy(said: Node | Value) -> OwnerPolicy | None:
         return OwnerPolicy.parse(str(said))
     except (ParseError, PolicyError):
         return _NO_BOT
-
-
-def _one_spelling(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Keep one of several names that differ in case only: an ad cannot hold both."""
-    return {names[-1]: attributes[names[-1]] for names in _by_folded(attributes).values()}
-
-
-def _by_folded(names: Mapping[str, Any]) -> dict[str, list[str]]:
-    folded: dict[str, list[str]] = {}
-    for name in names:
-        folded.setdefault(name.lower(), []).append(name)
-    return folded
 
 
 def bot_ad(state: BotState, name: str, owner: str, signed: bool, now: float) -> Record:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import starmap
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -94,10 +95,17 @@ def encode(rows: object) -> str:
     return orjson.dumps(rows).decode()
 
 
-def find_clients(conn: Connection, hashes: Sequence[bytes]) -> dict[bytes, Client]:
-    """Return the clients of these tokens; a token that is unknown or revoked has none."""
-    rows = conn.execute(SQL["clients"], {"hashes": list(hashes)})
-    return {row[0]: Client(*row[1:]) for row in rows}
+def find_clients(conn: Connection, requests: Mapping[bytes, WorkRequest]) -> dict[bytes, Client]:
+    """Return who makes these requests, by the hashes of their tokens, and note the requests.
+
+    A token that is unknown or revoked has no client.
+    """
+    rows = [
+        {"hash": token_hash.hex(), "seqno": request.seqno, "key": request.key}
+        for token_hash, request in requests.items()
+    ]
+    found = conn.execute(SQL["clients"], {"requests": encode(rows)}).fetchall()
+    return {row[0]: Client(*row[1:]) for row in found}
 
 
 # Whose report of which replica: a stranger's report of the same replica is another one.
@@ -110,7 +118,7 @@ def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Co
     reports: dict[ReportKey, Report] = {}
     for exchange in exchanges:
         for report in exchange.request.reports:
-            if _uploads(report) <= arrived:
+            if all(upload in arrived for upload in _uploads(report)):
                 reports[report.id, exchange.client.id] = report
             else:
                 exchange.reupload.append(report.id)
@@ -118,39 +126,33 @@ def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Co
         return
     # In the transitioner's order, so that they do not wait for each other's leases in a circle.
     rows = [_report_row(client, reports[name, client]) for name, client in sorted(reports)]
-    ended = _keys(conn.execute(SQL["end_leases"], {"reports": encode(rows)}))
-    for name, _ in ended:
-        counters.add(name.bot, "back")
-    taken = ended + _take_late(conn, reports, ended)
-    outputs = [_output_row(key[0], output) for key in taken for output in reports[key].outputs]
-    inline = [row for row in outputs if row["content"] is not None]
-    if inline:
-        conn.execute(SQL["add_outputs"], {"outputs": encode(inline)})
+    gone = conn.execute(SQL["end_leases"], {"reports": encode(rows)}).fetchall()
+    ended = {(ReplicaId(bot, seq, replica), client) for bot, seq, replica, client in gone}
+    for bot, *_ in gone:
+        counters.add(bot, "back")
+    _take_late(conn, reports, ended)
 
 
 def _take_late(
-    conn: Connection, reports: Mapping[ReportKey, Report], ended: Sequence[ReportKey]
-) -> list[ReportKey]:
+    conn: Connection, reports: Mapping[ReportKey, Report], ended: Set[ReportKey]
+) -> None:
     """Take successes that found no lease but an expired replica."""
     rows = [
         _report_row(client, reports[name, client])
-        for name, client in sorted(reports.keys() - set(ended))
+        for name, client in sorted(reports.keys() - ended)
         if reports[name, client].how == "success"
     ]
-    return _keys(conn.execute(SQL["take_late"], {"reports": encode(rows)})) if rows else []
+    if rows:
+        conn.execute(SQL["take_late"], {"reports": encode(rows)})
 
 
-def _keys(rows: Iterable[tuple[int, int, int, int]]) -> list[ReportKey]:
-    return [(ReplicaId(bot, seq, replica), client) for bot, seq, replica, client in rows]
-
-
-def _uploads(report: Report) -> set[tuple[ReplicaId, str, str]]:
+def _uploads(report: Report) -> list[tuple[ReplicaId, str, str]]:
     """Which files a report relies on having been uploaded: replica, name, hash."""
-    return {
+    return [
         (report.id, output.name, output.sha256)
         for output in report.outputs
         if output.content is None
-    }
+    ]
 
 
 def _arrived_uploads(
@@ -165,13 +167,18 @@ def _arrived_uploads(
     ]
     if not wanted:
         return set()
-    rows = [{**id_._asdict(), "name": name, "sha256": sha256} for id_, name, sha256 in wanted]
+    rows = [{**_row(id_), "name": name, "sha256": sha256} for id_, name, sha256 in wanted]
     return {
         (ReplicaId(bot, seq, replica), name, sha256)
         for bot, seq, replica, name, sha256 in conn.execute(
             SQL["uploaded"], {"outputs": encode(rows)}
         )
     }
+
+
+def _row(name: ReplicaId) -> dict[str, int]:
+    bot, seq, replica = name
+    return {"bot": bot, "seq": seq, "replica": replica}
 
 
 def digest(outputs: Iterable[Output]) -> str:
@@ -183,7 +190,7 @@ def digest(outputs: Iterable[Output]) -> str:
 def _report_row(client: int, report: Report) -> dict[str, Any]:
     return {
         "client": client,
-        **report.id._asdict(),
+        **_row(report.id),
         "how": report.how,
         "reason": report.reason,
         "exit_code": report.exit_code,
@@ -192,17 +199,20 @@ def _report_row(client: int, report: Report) -> dict[str, Any]:
         "digest": digest(report.outputs),
         "stdout": report.stdout,
         "stderr": report.stderr,
+        "outputs": [
+            _output_row(output, output.content)
+            for output in report.outputs
+            if output.content is not None
+        ],
     }
 
 
-def _output_row(replica: ReplicaId, output: Output) -> dict[str, Any]:
-    content = None if output.content is None else base64.b64encode(output.content).decode()
+def _output_row(output: Output, content: bytes) -> dict[str, Any]:
     return {
-        **replica._asdict(),
         "name": output.name,
         "sha256": output.sha256,
         "size": output.size,
-        "content": content,
+        "content": base64.b64encode(content).decode(),
     }
 
 
@@ -213,8 +223,9 @@ def compare_holdings(conn: Connection, exchanges: Sequence[Exchange]) -> None:
     """
     of_client = {exchange.client.id: exchange for exchange in exchanges}
     held = {exchange.client.id: set(exchange.request.holding) for exchange in exchanges}
-    for client, *replica, seconds in conn.execute(SQL["leases"], {"clients": list(of_client)}):
-        exchange, name = of_client[client], ReplicaId(*replica)
+    leases = conn.execute(SQL["leases"], {"clients": list(of_client)}).fetchall()
+    for client, bot, seq, replica, seconds in leases:
+        exchange, name = of_client[client], ReplicaId(bot, seq, replica)
         exchange.running += 1
         if name in held[client]:
             held[client].remove(name)
@@ -229,14 +240,13 @@ def _find_aborts(
     names = sorted(set().union(*unleased.values()))
     if not names:
         return
-    listed = encode([name._asdict() for name in names])
+    listed = encode([_row(name) for name in names])
     unwanted = {ReplicaId(*row) for row in conn.execute(SQL["not_wanted"], {"held": listed})}
     for client, held in unleased.items():
         of_client[client].abort += sorted(held & unwanted)
 
 
-@dataclass(frozen=True, slots=True)
-class NewLease:
+class NewLease(NamedTuple):
     """A replica about to be sent."""
 
     id: ReplicaId
@@ -259,16 +269,17 @@ def add_leases(
     kept = {lease.id for lease in leases if lease.why == "first"} | _take_copies(
         conn, copies, counters
     )
-    rows = [_lease_row(lease) for lease in leases if lease.id in kept]
-    if not rows:
+    if not kept:
         return set()
-    listed = {"leases": encode(rows)}
-    added = {ReplicaId(*row) for row in conn.execute(SQL["add_leases"], listed)}
-    added -= {ReplicaId(*row) for row in conn.execute(SQL["unlease_ended"], listed)}
-    for lease in leases:
-        if lease.id in added:
-            counters.add(lease.id.bot, f"sent_{lease.why}")
-    firsts = [lease for lease in leases if lease.id in added and lease.why == "first"]
+    rows = [_lease_row(lease) for lease in leases if lease.id in kept]
+    inserted = conn.execute(SQL["add_leases"], {"leases": encode(rows)}).fetchall()
+    names = [_row(name) for name in kept]
+    removed = conn.execute(SQL["unlease_ended"], {"leases": encode(names)}).fetchall()
+    added = set(starmap(ReplicaId, inserted)).difference(starmap(ReplicaId, removed))
+    sent = [lease for lease in leases if lease.id in added]
+    for lease in sent:
+        counters.add(lease.id.bot, f"sent_{lease.why}")
+    firsts = [lease for lease in sent if lease.why == "first"]
     _add_quorum_copies(conn, firsts, with_quorum, counters)
     return added
 
@@ -280,7 +291,7 @@ def _take_copies(
         return set()
     rows = [
         {
-            **lease.id._asdict(),
+            **_row(lease.id),
             "host": lease.exchange.client.host,
             "owner": lease.exchange.client.owner,
             "distinct_owners": lease.distinct_owners,
@@ -292,7 +303,7 @@ def _take_copies(
     taken = {ReplicaId(*row) for row in conn.execute(SQL["take_copies"], {"copies": encode(rows)})}
     for name in taken:
         counters.add(name.bot, "unqueued")
-    refused = [lease.id._asdict() for lease in copies if lease.id not in taken]
+    refused = [_row(lease.id) for lease in copies if lease.id not in taken]
     if refused:
         conn.execute(SQL["release_copies"], {"copies": encode(refused)})
     return taken
@@ -301,7 +312,7 @@ def _take_copies(
 def _lease_row(lease: NewLease) -> dict[str, Any]:
     client = lease.exchange.client
     return {
-        **lease.id._asdict(),
+        **_row(lease.id),
         "round": lease.round,
         "why": lease.why,
         "client": client.id,
@@ -324,19 +335,6 @@ def _add_quorum_copies(
     if rows:
         for (bot,) in conn.execute(SQL["add_quorum_copies"], {"leases": encode(rows)}):
             counters.add(bot, "queued")
-
-
-def touch_clients(conn: Connection, exchanges: Sequence[Exchange]) -> None:
-    """Note that the clients were heard, and the request that each made last."""
-    rows = [
-        {
-            "id": exchange.client.id,
-            "seqno": max(exchange.request.seqno, exchange.client.seqno),
-            "key": exchange.request.key if exchange.is_new else exchange.client.last_key,
-        }
-        for exchange in exchanges
-    ]
-    conn.execute(SQL["touch_clients"], {"clients": encode(rows)})
 
 
 def describe_hosts(conn: Connection, ads: Mapping[int, Mapping[str, Any]]) -> None:

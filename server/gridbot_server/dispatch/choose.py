@@ -13,7 +13,7 @@ from gridbot_client.protocol import Resources
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record
 from gridbot_policies.owner import OwnerPolicy
-from gridbot_server.match import fits, trusts
+from gridbot_server.needs import obstacle
 
 # Copies of one BOT that are looked at for one request: a bound on its cost.
 COPIES_PER_REQUEST = 64
@@ -201,24 +201,6 @@ def _copy_offers(host: HostView, item: Candidate, ads: Ads, rank: float) -> Iter
         own = Ads(ads.host, ads.bot, ads.queue, copy.job, ads.now)
         if item.policies.requirements(own):
             yield _Offer(item, own, item.policies.rank(own), copy)
-
-
-def obstacle(host: HostView, item: Candidate) -> str | None:
-    """Return why this host cannot run the BOT whatever its policies say, or None."""
-    if host.attributes.get("IsBoinc") is True:
-        return _stock_obstacle(host.attributes, item)
-    if not trusts(item.signed, item.owner, host.owner, host.accepts):
-        return "unsigned, and the client does not accept its owner"
-    return fits(item.resources, item.platforms, host.attributes)
-
-
-def _stock_obstacle(host: Mapping[str, Any], item: Candidate) -> str | None:
-    """Return why a stock BOINC client cannot run the BOT; it names all platforms that it runs."""
-    if not item.stock_platforms:
-        return "not signed for BOINC clients"
-    if not set(item.stock_platforms) & set(str(host.get("Platforms", "")).split()):
-        return f"needs platform {' or '.join(item.stock_platforms)}"
-    return fits(item.resources, (), host)
 
 
 def _may_hold(host: HostView, item: Candidate, copy: Copy) -> bool:

@@ -105,7 +105,6 @@ class Dispatcher:
         if buffer is not None:
             self._give_work(conn, buffer, exchanges, reservation, replies, counters)
         self._send_again(conn, exchanges, replies)
-        batch.touch_clients(conn, exchanges)
         batch.describe_hosts(conn, self._changed_ads(exchanges))
         counters.write(conn, f"{buffer.machine[:8] if buffer else ''}-{self.generation % 64}")
         return replies

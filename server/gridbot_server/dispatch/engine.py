@@ -1,8 +1,8 @@
 """The host request's engine: one per web process, with one writer thread and one connection.
 
-`begin` queues a request, `finish` hands out its answer.  In between, the writer thread serves all
-requests that queued while its last transaction was committed as one batch; nothing waits on
-purpose.  A reply leaves only after the commit.
+`begin` queues a request and tells when it is answered; `handle` and `ask` wait for that.  In
+between, the writer thread serves all requests that queued while its last transaction was committed
+as one batch; nothing waits on purpose.  A reply leaves only after the commit.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import os
 import queue
 import random
 import threading
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -48,19 +49,20 @@ class Item:
 
     token_hash: bytes
     request: WorkRequest
-    answered: threading.Event = field(default_factory=threading.Event)
-    reply: ReplyParts | None = None
-    error: GridbotError | None = None
+    tell: Callable[[Item], None]  # called once, by the writer thread
+    outcome: ReplyParts | GridbotError | None = None
 
-    def fail(self, error: GridbotError) -> None:
-        """Answer with an error."""
-        self.error = error
-        self.answered.set()
+    def answer(self, outcome: ReplyParts | GridbotError) -> None:
+        """Answer with a reply or an error."""
+        self.outcome = outcome
+        self.tell(self)
 
-    def answer(self, reply: ReplyParts) -> None:
-        """Answer with a reply."""
-        self.reply = reply
-        self.answered.set()
+    def result(self) -> ReplyParts:
+        """Return the reply of an answered request, or raise its error."""
+        if isinstance(self.outcome, GridbotError):
+            raise self.outcome
+        assert self.outcome is not None, "what is answered has a reply or an error"
+        return self.outcome
 
 
 class Engine:
@@ -89,33 +91,33 @@ class Engine:
 
     def handle(self, token_hash: bytes, body: bytes) -> bytes:
         """Answer one host request; raise an error of `errors` when it cannot be served."""
-        try:
-            request = decode_request(body, orjson.loads)
-        except ProtocolError as error:
-            raise RequestError(str(error)) from None
-        return self.ask(token_hash, request).render()
+        return self.ask(token_hash, _read(body)).render()
 
     def ask(self, token_hash: bytes, request: WorkRequest) -> ReplyParts:
         """Answer a request that was read already; its reply is not rendered yet."""
-        return self.finish(self.begin(token_hash, request))
+        answered = threading.Event()
+        item = Item(token_hash, request, lambda _: answered.set())
+        self._queue_up(item)
+        if not answered.wait(ANSWER_SECONDS):
+            raise ServerBusy(f"no answer within {ANSWER_SECONDS:.0f} s")
+        return item.result()
 
-    def begin(self, token_hash: bytes, request: WorkRequest) -> Item:
-        """Queue a request."""
-        item = Item(token_hash, request)
+    def begin(self, token_hash: bytes, body: bytes, tell: Callable[[Item], None]) -> None:
+        """Queue a host request; the writer thread will `tell` the item with its answer.
+
+        Raises an error of `errors` when it cannot be queued.
+        """
+        self.take(token_hash, _read(body), tell)
+
+    def take(self, token_hash: bytes, request: WorkRequest, tell: Callable[[Item], None]) -> None:
+        """Queue a request that was read already, as `begin` does."""
+        self._queue_up(Item(token_hash, request, tell))
+
+    def _queue_up(self, item: Item) -> None:
         try:
             self._queue.put_nowait(item)
         except queue.Full:
             raise ServerBusy(f"{QUEUE_REQUESTS} requests are waiting already") from None
-        return item
-
-    def finish(self, item: Item) -> ReplyParts:
-        """Wait for the commit and return the reply."""
-        if not item.answered.wait(ANSWER_SECONDS):
-            raise ServerBusy(f"no answer within {ANSWER_SECONDS:.0f} s")
-        if item.error is not None:
-            raise item.error
-        assert item.reply is not None, "what is answered has a reply or an error"
-        return item.reply
 
     # ------------------------------------------------------------------------ writer thread
 
@@ -125,13 +127,21 @@ class Engine:
         while not stopping or postponed:
             items, postponed, stop = self._collect(postponed)
             stopping = stopping or stop
-            try:
-                if items:
-                    self._serve(items)
-            except Exception:  # the writer must never die: every request would hang
-                log.exception("a batch of %d host requests failed", len(items))
+            if items and not self._has_served(items) and len(items) > 1:
+                # One of them is to blame; the others shall not pay for it.
                 for item in items:
-                    item.fail(InternalError("the server could not serve this request"))
+                    self._has_served([item])
+
+    def _has_served(self, items: list[Item]) -> bool:
+        """Serve a batch, or a single request, which is answered whatever happens."""
+        try:
+            self._serve(items)
+        except Exception:  # the writer must never die: every request would hang
+            log.exception("a batch of %d host requests failed", len(items))
+            if len(items) == 1:
+                items[0].answer(InternalError("the server could not serve this request"))
+            return False
+        return True
 
     def _collect(self, postponed: list[Item]) -> tuple[list[Item], list[Item], bool]:
         """Return a batch of requests of different clients, those put off, and whether to stop."""
@@ -156,14 +166,15 @@ class Engine:
             except psycopg.OperationalError as error:
                 log.warning("host requests, attempt %d: %s", attempt, str(error).strip())
         for item in items:
-            item.fail(DatabaseAway("the database does not answer; ask again later"))
+            item.answer(DatabaseAway("the database does not answer; ask again later"))
 
     def _transact(self, items: list[Item]) -> None:
         conn, buffer = self._connection(), self._open_buffer()
         reservation = Reservation()
         try:
             with conn.transaction():
-                clients = batch.find_clients(conn, [item.token_hash for item in items])
+                requests = {item.token_hash: item.request for item in items}
+                clients = batch.find_clients(conn, requests)
                 exchanges = [
                     Exchange(clients[item.token_hash], item.request)
                     for item in items
@@ -188,7 +199,7 @@ class Engine:
         for item in items:
             client = clients.get(item.token_hash)
             if client is None:
-                item.fail(Unauthorized("this client's token is unknown, expired or revoked"))
+                item.answer(Unauthorized("this client's token is unknown, expired or revoked"))
             else:
                 reply = replies[client.id]
                 reply.epoch = self._epoch
@@ -215,6 +226,13 @@ class Engine:
                 log.warning("%s", error)
                 self._buffer = None
         return self._buffer
+
+
+def _read(body: bytes) -> WorkRequest:
+    try:
+        return decode_request(body, orjson.loads)
+    except ProtocolError as error:
+        raise RequestError(str(error)) from None
 
 
 def application_name(generation: int) -> str:

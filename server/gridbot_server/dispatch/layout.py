@@ -52,8 +52,7 @@ class SlotState(IntEnum):
     TAKEN = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Item:
+class Item(NamedTuple):
     """One unsent replica as the feeder puts it in: `body` is the pre-rendered assignment.
 
     `detail` describes the job's other replicas; it is empty for first copies, which are

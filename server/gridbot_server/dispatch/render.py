@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import orjson
 
@@ -24,6 +25,8 @@ def assignment(prepared: bytes, deadline_seconds: float) -> bytes:
 @dataclass(slots=True)
 class ReplyParts:
     """A reply in the making."""
+
+    mimetype: ClassVar[str] = "application/json"
 
     acks: Sequence[ReplicaId] = ()
     reupload: Sequence[ReplicaId] = ()

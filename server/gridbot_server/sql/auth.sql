@@ -1,5 +1,6 @@
 -- name: key
-SELECT token.id, token.owner, owner.name AS owner_name, token.scope, token.grid
+SELECT token.id, token.owner, owner.name AS owner_name, token.scope, token.grid,
+       token.serves
   FROM token JOIN owner ON owner.id = token.owner
  WHERE token.hash = %(hash)s AND token.revoked_at IS NULL
    AND (token.expires_at IS NULL OR token.expires_at > now())

@@ -1,12 +1,26 @@
 -- name: settings
 SELECT name, value FROM setting WHERE name IN ('boinc_names', 'boinc_chain')
 
--- name: account
-SELECT owner.id, coalesce(b.name, owner.name), extract(epoch FROM owner.created_at)::bigint,
-       token.grid
-  FROM token JOIN owner ON owner.id = token.owner LEFT JOIN boinc_account b ON b.owner = owner.id
- WHERE token.hash = %(hash)s AND token.revoked_at IS NULL
-   AND (token.expires_at IS NULL OR token.expires_at > now())
+-- name: callers
+-- Each with a valid key, the client of that number if it is the same owner's, and their credit.
+SELECT x.place, o.id, coalesce(b.name, o.name), extract(epoch FROM o.created_at)::bigint, t.grid,
+       coalesce(v.total, 0), coalesce(average_credit(v.average, v.averaged_at), 0),
+       coalesce(team.name, ''),
+       c.id, c.hash, c.seqno, extract(epoch FROM c.created_at)::bigint, h.mean_turnaround,
+       k.cpid, k.machine, k.place,
+       c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now()),
+       coalesce(e.total, 0), coalesce(average_credit(e.average, e.averaged_at), 0)
+  FROM json_to_recordset(%(callers)s) AS x (place int, hash text, client bigint)
+  JOIN token t ON t.hash = decode(x.hash, 'hex') AND t.revoked_at IS NULL
+   AND (t.expires_at IS NULL OR t.expires_at > now())
+  JOIN owner o ON o.id = t.owner
+  LEFT JOIN boinc_account b ON b.owner = o.id
+  LEFT JOIN volunteer v ON v.owner = o.id
+  LEFT JOIN team ON team.id = v.team
+  LEFT JOIN boinc_client k ON k.client = x.client AND k.owner = o.id
+  LEFT JOIN client c ON c.id = k.client
+  LEFT JOIN host h ON h.id = c.host
+  LEFT JOIN host_credit e ON e.host = c.host
 
 -- name: has_account
 SELECT 1 FROM boinc_account WHERE email = %(email)s
@@ -21,13 +35,6 @@ WITH made AS (
 INSERT INTO token (hash, owner, scope, label)
 SELECT %(hash)s, owner, 'join', 'made by a BOINC client' FROM account
 
--- name: client
-SELECT c.id, c.hash, c.seqno, extract(epoch FROM c.created_at)::bigint, h.mean_turnaround,
-       b.cpid, b.machine, b.place,
-       c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now())
-  FROM boinc_client b JOIN client c ON c.id = b.client JOIN host h ON h.id = c.host
- WHERE b.client = %(client)s AND b.owner = %(owner)s
-
 -- name: lock_cpid
 -- A first contact and its retry must not become two clients.
 SELECT pg_advisory_xact_lock(hashtextextended(%(cpid)s, %(owner)s))
@@ -36,7 +43,8 @@ SELECT pg_advisory_xact_lock(hashtextextended(%(cpid)s, %(owner)s))
 -- The latest client of that name on such a machine, or of another name on that very machine.
 SELECT client FROM boinc_client
  WHERE owner = %(owner)s
-   AND (cpid = %(cpid)s AND machine = %(machine)s OR place = %(place)s AND NOT %(allows_others)s)
+   AND (cpid = %(cpid)s AND cpid <> '' AND machine = %(machine)s
+        OR place = %(place)s AND NOT %(allows_others)s)
  ORDER BY cpid = %(cpid)s DESC, client DESC LIMIT 1
 
 -- name: add_client
@@ -54,10 +62,52 @@ UPDATE boinc_client SET cpid = %(cpid)s, machine = %(machine)s, place = %(place)
  WHERE client = %(client)s
 
 -- name: count_anew
-UPDATE client SET seqno = -1 WHERE id = %(client)s
+-- One that never came further than this repeats what was lost, and is not given work twice.
+UPDATE client SET seqno = -1 WHERE id = %(client)s AND seqno > 0
 
 -- name: leases
 SELECT bot, seq, replica FROM lease WHERE client = %(client)s
+
+-- name: chain
+SELECT value FROM setting WHERE name = 'boinc_chain'
+
+-- name: share_chain
+-- Nothing is signed with a key that is replaced meanwhile.
+SELECT value FROM setting WHERE name = 'boinc_chain' FOR SHARE
+
+-- name: lock_chain
+SELECT value FROM setting WHERE name = 'boinc_chain' FOR UPDATE
+
+-- name: change_chain
+UPDATE setting SET value = %(chain)s WHERE name = 'boinc_chain'
+
+-- name: state_and_manifest
+SELECT state, manifest FROM bot WHERE id = %(bot)s
+
+-- name: unusual_jobs
+SELECT args, inputs FROM job
+ WHERE bot = %(bot)s AND (inputs IS NOT NULL OR octet_length(args::text) > %(most)s)
+
+-- name: offer
+UPDATE bot SET boinc = %(signed)s, boinc_unsuitable = NULL, policy_version = policy_version + 1
+ WHERE id = %(bot)s
+
+-- name: withdraw
+-- Also those that have ended: a retry would run them again.
+UPDATE bot SET boinc = NULL, boinc_unsuitable = %(why)s, policy_version = policy_version + 1
+ WHERE boinc IS NOT NULL
+
+-- name: withdrawn
+SELECT id FROM bot
+ WHERE boinc_unsuitable = %(why)s AND state IN ('open', 'running') ORDER BY id
+
+-- name: hear
+INSERT INTO boinc_trickle AS kept (bot, seq, replica, said_at, said)
+SELECT bot, seq, replica, said_at, said
+  FROM json_to_recordset(%(trickles)s) AS x (
+       bot bigint, seq bigint, replica int, said_at bigint, said text)
+ON CONFLICT (bot, seq, replica) DO UPDATE SET said_at = EXCLUDED.said_at, said = EXCLUDED.said
+ WHERE kept.said_at <= EXCLUDED.said_at
 
 -- name: bots
 SELECT id, manifest, boinc FROM bot WHERE id = ANY(%(bots)s)
@@ -66,14 +116,15 @@ SELECT id, manifest, boinc FROM bot WHERE id = ANY(%(bots)s)
 SELECT encode(sha256, 'hex'), encode(md5, 'hex') FROM blob WHERE sha256 = ANY(%(hashes)s)
 
 -- name: uploads
-SELECT u.bot, u.seq, u.replica, u.number, encode(u.md5, 'hex'), u.size
+-- A replica uploads one file, which brings all of its outputs.
+SELECT u.bot, u.seq, u.replica, u.number, encode(u.md5, 'hex'), u.size,
+       coalesce(o.names, '{}'), coalesce(o.hashes, '{}'), coalesce(o.sizes, '{}')
   FROM json_to_recordset(%(replicas)s) AS x (bot bigint, seq bigint, replica int)
   JOIN boinc_upload u ON (u.bot, u.seq, u.replica) = (x.bot, x.seq, x.replica)
-
--- name: outputs
-SELECT o.bot, o.seq, o.replica, o.name, encode(o.sha256, 'hex'), o.size
-  FROM json_to_recordset(%(replicas)s) AS x (bot bigint, seq bigint, replica int)
-  JOIN output o ON (o.bot, o.seq, o.replica) = (x.bot, x.seq, x.replica)
+  LEFT JOIN LATERAL (
+       SELECT array_agg(name) AS names, array_agg(encode(sha256, 'hex')) AS hashes,
+              array_agg(size) AS sizes
+         FROM output WHERE (bot, seq, replica) = (u.bot, u.seq, u.replica)) AS o ON true
 
 -- name: upload
 SELECT encode(md5, 'hex'), size FROM boinc_upload

@@ -18,7 +18,8 @@ SELECT bot.id, bot.name, owner.name AS owner, bot.state, bot.created_at, bot.end
  ORDER BY bot.id DESC LIMIT %(limit)s
 
 -- name: details
-SELECT quorum, validator, max_attempts, max_replicas, tail_threshold, tail_sticky, policy,
+SELECT quorum, validator, max_attempts, max_replicas, tail_threshold, tail_sticky,
+       failover_after, policy,
        policy_version, round, manifest, signature IS NOT NULL AS signed,
        boinc IS NOT NULL AS signed_for_boinc, boinc_unsuitable,
        turnaround_sum / nullif(turnaround_n, 0) AS mean_turnaround_seconds
@@ -43,6 +44,8 @@ UPDATE bot SET policy = coalesce(%(policy)s, policy), name = coalesce(%(name)s, 
        tail_threshold = CASE WHEN %(set_threshold)s THEN %(tail_threshold)s::int
                              ELSE tail_threshold END,
        tail_sticky = coalesce(%(tail_sticky)s, tail_sticky),
+       failover_after = CASE WHEN %(set_failover)s THEN %(failover_after)s::int
+                             ELSE failover_after END,
        max_attempts = coalesce(%(max_attempts)s, max_attempts),
        max_replicas = coalesce(%(max_replicas)s, max_replicas),
        policy_version = policy_version + 1
@@ -86,19 +89,22 @@ SELECT value FROM setting WHERE name = 'project_key'
 UPDATE bot SET signature = %(signature)s, policy_version = policy_version + 1 WHERE id = %(bot)s
 
 -- name: hosts_seen
--- The clients that asked for work in the last day, the latest first. Whose host it is stays
--- hidden from others, as in the list of hosts: `mine` is null for an operator.
+-- The clients that asked for work in the last day, the latest first, or those of one host, by its
+-- number or its name, whenever they asked. Whose host it is stays hidden from others, as in the
+-- list of hosts: `mine` is null for an operator.
 SELECT host.id, host.ad, owner.name, client.owner, client.accepts, client.grid, host.error_rate,
        CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END,
        host.mean_turnaround,
-       host.recent_cpu * exp(extract(epoch FROM host.recent_at - now()) / 86400),
+       host.recent_cpu * exp(greatest(-600, extract(epoch FROM host.recent_at - now()) / 86400)),
        CASE WHEN %(mine)s::int IS NULL OR host.owner = %(mine)s
             THEN coalesce(host.ad->>'Name', 'host ' || host.id) END,
        client.seen_at < now() - interval '10 minutes',
        (SELECT count(*) FROM lease WHERE lease.client = client.id)
   FROM client JOIN host ON host.id = client.host JOIN owner ON owner.id = client.owner
- WHERE client.seen_at > now() - interval '1 day' AND client.revoked_at IS NULL
-   AND (client.expires_at IS NULL OR client.expires_at > now())
+ WHERE client.revoked_at IS NULL AND (client.expires_at IS NULL OR client.expires_at > now())
+   AND CASE WHEN %(host)s::text IS NULL THEN client.seen_at > now() - interval '1 day'
+            ELSE host.id::text = %(host)s OR host.ad->>'Name' = %(host)s
+                 AND (%(mine)s::int IS NULL OR host.owner = %(mine)s) END
  ORDER BY client.seen_at DESC LIMIT 2000
 
 -- name: queue
@@ -108,6 +114,7 @@ SELECT count(*), coalesce(sum(greatest(0, bot.size - count.first + count.queued)
 -- name: rivals
 -- Other BOTs that wait to be sent, as `wants` gives them.
 SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS NOT NULL AS signed,
+       bot.boinc IS NOT NULL AS signed_for_boinc, bot.boinc_unsuitable,
        bot.manifest, bot.policy, bot.size, bot.done, bot.failed, bot.tail,
        extract(epoch FROM bot.created_at)::float AS created_at, bot.policy_version,
        bot.turnaround_sum / nullif(bot.turnaround_n, 0) AS mean_turnaround,
@@ -119,6 +126,7 @@ SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS N
 
 -- name: wants
 SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS NOT NULL AS signed,
+       bot.boinc IS NOT NULL AS signed_for_boinc, bot.boinc_unsuitable,
        bot.manifest, bot.policy, bot.size, bot.done, bot.failed, bot.tail,
        extract(epoch FROM bot.created_at)::float AS created_at, bot.policy_version,
        bot.turnaround_sum / nullif(bot.turnaround_n, 0) AS mean_turnaround,

@@ -3,20 +3,39 @@ SELECT name, id FROM owner WHERE name = ANY(%(names)s)
 
 -- name: host
 -- The machine by its identity: its statistics survive the clients on it.
-INSERT INTO host (identity, owner, ad) VALUES (%(identity)s, %(owner)s, %(ad)s)
+INSERT INTO host (identity, owner, grid, ad)
+VALUES (%(identity)s, %(owner)s, %(grid)s, %(ad)s)
 ON CONFLICT (identity) DO UPDATE SET ad = EXCLUDED.ad RETURNING id
 
 -- name: add_client
-INSERT INTO client (hash, host, owner, accepts, grid)
-VALUES (%(hash)s, %(host)s, %(owner)s, %(accepts)s, %(grid)s) RETURNING id
+-- A pilot ends with the key that it joined with.
+INSERT INTO client (hash, host, owner, accepts, grid, token, pilot, expires_at)
+SELECT %(hash)s, %(host)s, %(owner)s, %(accepts)s, k.grid, k.id, %(pilot)s, k.expires_at
+  FROM (SELECT 1) AS one
+  LEFT JOIN token k ON k.id = %(key)s AND k.scope = 'pilot'
+RETURNING id
 
 -- name: accepted
-SELECT coalesce(array_agg(owner.name), '{}')
+SELECT coalesce(array_agg(owner.name ORDER BY owner.name), '{}')
   FROM client JOIN owner ON owner.id = ANY (client.accepts)
  WHERE client.id = %(client)s
 
 -- name: change_accepts
-UPDATE client SET accepts = %(accepts)s WHERE id = %(client)s
+-- Whom a pilot serves, its key says.
+UPDATE client SET accepts = %(accepts)s WHERE id = %(client)s AND grid IS NULL
+
+-- name: give_back
+-- As when its deadline passes: the job goes to another host, and a late answer is still one.
+WITH gone AS (
+    DELETE FROM lease WHERE client = %(client)s RETURNING *
+), put AS (
+    INSERT INTO ended (bot, seq, replica, round, why, how, reason, client, host, owner, sent_at)
+    SELECT bot, seq, replica, round, why, 'expired', 'client_left', client, host, owner, sent_at
+      FROM gone
+), woken AS (
+    INSERT INTO pending SELECT bot, seq FROM gone
+)
+SELECT bot FROM gone
 
 -- name: change_host
 UPDATE host SET ad = %(ad)s WHERE id = %(host)s

@@ -6,7 +6,7 @@ RETURNING bot, seq
 -- name: lock_bots
 -- All that gives outcomes holds the row of its BOT: decisions about one BOT take turns, and its
 -- outcomes become visible in the order of their numbers.
-SELECT id, state, quorum, max_attempts, max_replicas, validator
+SELECT id, state, quorum, max_attempts, validator, failover_after
   FROM bot WHERE id = ANY(%(bots)s) ORDER BY id FOR NO KEY UPDATE
 
 -- name: leased
@@ -29,7 +29,7 @@ SELECT e.bot, e.seq, e.replica, e.round, e.how, e.reason, e.digest, e.valid, e.e
   JOIN bot b ON b.id = x.bot
 
 -- name: outcomes
-SELECT o.bot, o.seq, o.canonical
+SELECT o.bot, o.seq, o.canonical, o.credit
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN outcome o ON (o.bot, o.seq) = (x.bot, x.seq)
 
@@ -38,8 +38,16 @@ SELECT o.bot, o.seq, o.canonical
 UPDATE ended e SET valid = x.valid
   FROM json_to_recordset(%(verdicts)s) AS x (bot bigint, seq bigint, replica int, valid boolean)
  WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica) AND e.valid IS NULL
-RETURNING e.bot, e.host, e.valid, coalesce(e.cpu_seconds, 0)::float8,
+RETURNING e.bot, e.seq, e.client, e.host, e.owner, e.valid, e.reason, coalesce(e.cpu_seconds, 0)::float8,
           extract(epoch FROM e.ended_at - e.sent_at)::float8
+
+-- name: tally_pilots
+-- For the overlay: what each pilot did.  What it could not end says nothing of its node.
+UPDATE client c
+   SET jobs = c.jobs + x.good, failures = c.failures + x.bad,
+       failure = coalesce(nullif(x.failure, ''), c.failure)
+  FROM json_to_recordset(%(clients)s) AS x (id bigint, good int, bad int, failure text)
+ WHERE c.id = x.id AND c.grid IS NOT NULL
 
 -- name: number_outcomes
 UPDATE bot b
@@ -55,10 +63,10 @@ UPDATE bot b SET turnaround_sum = b.turnaround_sum + x.seconds, turnaround_n = b
  WHERE b.id = x.bot
 
 -- name: add_outcomes
-INSERT INTO outcome (bot, seq, round, canonical, reason, n)
-SELECT bot, seq, round, canonical, reason, n
+INSERT INTO outcome (bot, seq, round, canonical, reason, n, credit)
+SELECT bot, seq, round, canonical, reason, n, credit
   FROM json_to_recordset(%(outcomes)s) AS x (
-       bot bigint, seq bigint, round int, canonical int, reason text, n bigint)
+       bot bigint, seq bigint, round int, canonical int, reason text, n bigint, credit float8)
 
 -- name: end_bots
 UPDATE bot SET state = 'done', ended_at = now()
@@ -81,10 +89,10 @@ DELETE FROM requeue q USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bi
  WHERE (q.bot, q.seq) = (x.bot, x.seq) RETURNING q.bot
 
 -- name: add_copies
-INSERT INTO requeue (bot, seq, replica, round, why, prio)
-SELECT bot, seq, replica, round, why, prio
+INSERT INTO requeue (bot, seq, replica, round, why, prio, pool)
+SELECT bot, seq, replica, round, why, prio, pool
   FROM json_to_recordset(%(copies)s) AS x (
-       bot bigint, seq bigint, replica int, round int, why text, prio int)
+       bot bigint, seq bigint, replica int, round int, why text, prio int, pool text)
 ON CONFLICT DO NOTHING
 RETURNING bot
 
@@ -106,7 +114,7 @@ UPDATE host h
               * x.turnaround / x.good END,
        jobs_today = CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END + x.good,
        jobs_day = current_date,
-       recent_cpu = h.recent_cpu * exp(extract(epoch FROM h.recent_at - now()) / 86400) + x.cpu,
+       recent_cpu = h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400)) + x.cpu,
        recent_at = now()
   FROM x JOIN locked ON locked.id = x.id
  WHERE h.id = x.id

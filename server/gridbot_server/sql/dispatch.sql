@@ -5,15 +5,25 @@ SELECT b.id, b.policy_version, b.name, o.name, o.share, b.policy, b.manifest, b.
  WHERE b.id = ANY(%(bots)s)
 
 -- name: clients
--- Locked in one order: a request and its retry at another process take turns, without deadlock.
-SELECT c.hash, c.id, c.host, c.owner, o.name, c.accepts, c.grid, c.seqno, c.last_key,
+-- Who asks, as it was before this request; from now on, as it is with it.  Locked in one order: a
+-- request and its retry at another process take turns, without deadlock.
+WITH found AS MATERIALIZED (
+    SELECT c.*, x.seqno AS new_seqno, x.key AS new_key
+      FROM json_to_recordset(%(requests)s) AS x (hash text, seqno bigint, key text)
+      JOIN client c ON c.hash = decode(x.hash, 'hex')
+     WHERE c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now())
+     ORDER BY c.id FOR NO KEY UPDATE OF c
+), touched AS (
+    UPDATE client c
+       SET seqno = greatest(f.seqno, f.new_seqno), seen_at = now(),
+           last_key = CASE WHEN f.new_seqno > f.seqno THEN f.new_key ELSE f.last_key END
+      FROM found f WHERE c.id = f.id
+)
+SELECT f.hash, f.id, f.host, f.owner, o.name, f.accepts, f.grid, f.seqno, f.last_key,
        h.error_rate, h.mean_turnaround,
        CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END,
-       h.recent_cpu * exp(extract(epoch FROM h.recent_at - now()) / 86400)
-  FROM client c JOIN host h ON h.id = c.host JOIN owner o ON o.id = c.owner
- WHERE c.hash = ANY(%(hashes)s) AND c.revoked_at IS NULL
-   AND (c.expires_at IS NULL OR c.expires_at > now())
- ORDER BY c.id FOR NO KEY UPDATE OF c
+       h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400))
+  FROM found f JOIN host h ON h.id = f.host JOIN owner o ON o.id = f.owner
 
 -- name: uploaded
 -- Which uploads that reports speak of have really arrived.
@@ -23,16 +33,18 @@ SELECT o.bot, o.seq, o.replica, o.name, r.sha256
  WHERE o.sha256 = decode(r.sha256, 'hex')
 
 -- name: end_leases
--- Guarded by the lease itself: a repeat or a forgery finds none and changes nothing.
+-- Guarded by the lease itself: a repeat or a forgery finds none and changes nothing.  The client is
+-- compared so that no index serves it: through that, each report would look at all its leases.
 WITH report AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(reports)s) AS r (
         client bigint, bot bigint, seq bigint, replica int, how text, reason text, exit_code int,
-        cpu_seconds real, wall_seconds real, digest text, stdout text, stderr text)
+        cpu_seconds real, wall_seconds real, digest text, stdout text, stderr text, outputs json)
 ), gone AS (
     DELETE FROM lease l USING report r
-     WHERE (l.bot, l.seq, l.replica) = (r.bot, r.seq, r.replica) AND l.client = r.client
+     WHERE (l.bot, l.seq, l.replica) = (r.bot, r.seq, r.replica)
+       AND l.client IS NOT DISTINCT FROM r.client
     RETURNING l.*, r.how, r.reason, r.exit_code, r.cpu_seconds, r.wall_seconds, r.digest,
-              r.stdout, r.stderr
+              r.stdout, r.stderr, r.outputs
 ), put AS (
     INSERT INTO ended (bot, seq, replica, round, why, how, reason, client, host, owner, sent_at,
                        exit_code, cpu_seconds, wall_seconds, digest, stdout, stderr)
@@ -41,6 +53,13 @@ WITH report AS MATERIALIZED (
       FROM gone
 ), woken AS (
     INSERT INTO pending SELECT bot, seq FROM gone
+), kept AS (
+    INSERT INTO output (bot, seq, replica, name, sha256, size, content)
+    SELECT bot, seq, replica, o.name, decode(o.sha256, 'hex'), o.size, decode(o.content, 'base64')
+      FROM gone, json_to_recordset(outputs) AS o (
+           name text, sha256 text, size bigint, content text)
+    ON CONFLICT (bot, seq, replica, name)
+    DO UPDATE SET sha256 = excluded.sha256, size = excluded.size, content = excluded.content
 )
 SELECT bot, seq, replica, client FROM gone
 
@@ -55,26 +74,25 @@ WITH late AS (
            digest = decode(r.digest, 'hex'), stdout = r.stdout, stderr = r.stderr, valid = NULL
       FROM json_to_recordset(%(reports)s) AS r (
            client bigint, bot bigint, seq bigint, replica int, exit_code int, cpu_seconds real,
-           wall_seconds real, digest text, stdout text, stderr text)
+           wall_seconds real, digest text, stdout text, stderr text, outputs json)
      WHERE (e.bot, e.seq, e.replica) = (r.bot, r.seq, r.replica) AND e.client = r.client
        AND e.how = 'expired'
-    RETURNING e.bot, e.seq, e.replica, e.client
+    RETURNING e.bot, e.seq, e.replica, e.client, r.outputs
 ), woken AS (
     INSERT INTO pending SELECT bot, seq FROM late
+), kept AS (
+    INSERT INTO output (bot, seq, replica, name, sha256, size, content)
+    SELECT bot, seq, replica, o.name, decode(o.sha256, 'hex'), o.size, decode(o.content, 'base64')
+      FROM late, json_to_recordset(outputs) AS o (
+           name text, sha256 text, size bigint, content text)
+    ON CONFLICT (bot, seq, replica, name)
+    DO UPDATE SET sha256 = excluded.sha256, size = excluded.size, content = excluded.content
 )
 SELECT bot, seq, replica, client FROM late
 
--- name: add_outputs
-INSERT INTO output (bot, seq, replica, name, sha256, size, content)
-SELECT bot, seq, replica, name, decode(sha256, 'hex'), size, decode(content, 'base64')
-  FROM json_to_recordset(%(outputs)s) AS r (
-       bot bigint, seq bigint, replica int, name text, sha256 text, size bigint, content text)
-ON CONFLICT (bot, seq, replica, name)
-DO UPDATE SET sha256 = excluded.sha256, size = excluded.size, content = excluded.content
-
 -- name: leases
 SELECT client, bot, seq, replica, extract(epoch FROM deadline - now())::float8
-  FROM lease WHERE client = ANY(%(clients)s)
+  FROM lease WHERE client = ANY(%(clients)s::bigint[])
 
 -- name: not_wanted
 -- Of replicas that clients hold without a lease, those whose answer could no longer count.
@@ -137,10 +155,13 @@ RETURNING bot, seq, replica
 -- name: unlease_ended
 -- A statement of its own: `add_leases` may have waited for the report of the same replica, whose
 -- row of `ended` it cannot see.
-DELETE FROM lease l USING json_to_recordset(%(leases)s) AS x (bot bigint, seq bigint, replica int)
- WHERE (l.bot, l.seq, l.replica) = (x.bot, x.seq, x.replica)
-   AND EXISTS (SELECT FROM ended e
-                WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica))
+WITH over AS MATERIALIZED (
+    SELECT e.bot, e.seq, e.replica
+      FROM json_to_recordset(%(leases)s) AS x (bot bigint, seq bigint, replica int)
+      JOIN ended e ON (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica)
+)
+DELETE FROM lease l USING over
+ WHERE (l.bot, l.seq, l.replica) = (over.bot, over.seq, over.replica)
 RETURNING l.bot, l.seq, l.replica
 
 -- name: add_quorum_copies
@@ -157,11 +178,6 @@ INSERT INTO bot_stat (bot, writer, name, value)
 SELECT bot, %(writer)s, name, value
   FROM json_to_recordset(%(counters)s) AS x (bot bigint, name text, value bigint)
 ON CONFLICT (bot, writer, name) DO UPDATE SET value = bot_stat.value + excluded.value
-
--- name: touch_clients
-UPDATE client c SET seqno = x.seqno, last_key = x.key, seen_at = now()
-  FROM json_to_recordset(%(clients)s) AS x (id bigint, seqno bigint, key text)
- WHERE c.id = x.id
 
 -- name: describe_hosts
 UPDATE host h SET ad = x.ad

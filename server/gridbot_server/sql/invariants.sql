@@ -121,6 +121,21 @@ SELECT bot.id, bot.turnaround_n, count(e.valid)
   FROM bot LEFT JOIN ended e ON e.bot = bot.id AND e.valid
  GROUP BY bot.id HAVING count(e.valid) <> bot.turnaround_n LIMIT 20;
 
+-- name: hosts_have_the_credit_of_their_valid_replicas
+-- Each replica once; sums of many small amounts, so not to the last digit.
+SELECT x.host, sum(x.earned) AS earned, sum(x.total) AS total
+  FROM (SELECT e.host, o.credit AS earned, 0 AS total
+          FROM ended e JOIN outcome o ON (o.bot, o.seq) = (e.bot, e.seq) WHERE e.valid
+         UNION ALL SELECT host, 0, total FROM host_credit) AS x
+ GROUP BY x.host HAVING abs(sum(x.earned) - sum(x.total)) > 1e-6 * (1 + sum(x.total)) LIMIT 20;
+
+-- name: owners_have_the_credit_of_their_hosts
+SELECT x.owner, sum(x.earned) AS earned, sum(x.total) AS total
+  FROM (SELECT h.owner, c.total AS earned, 0 AS total
+          FROM host_credit c JOIN host h ON h.id = c.host
+         UNION ALL SELECT owner, 0, total FROM volunteer) AS x
+ GROUP BY x.owner HAVING abs(sum(x.earned) - sum(x.total)) > 1e-6 * (1 + sum(x.total)) LIMIT 20;
+
 -- name: counters_tell_the_replicas
 SELECT bot.id, s.first, r.first AS firsts, s.sent, r.leases + r.ended AS replicas,
        s.sent - s.back AS running, r.leases, s.queued, r.queued AS copies

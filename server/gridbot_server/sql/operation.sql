@@ -18,18 +18,23 @@ SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attrib
        seen.clients, seen.seen_at, host.error_rate,
        host.mean_turnaround AS mean_turnaround_seconds,
        CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS jobs_today,
-       host.recent_cpu * exp(extract(epoch FROM host.recent_at - now()) / 86400)
+       host.recent_cpu * exp(greatest(-600, extract(epoch FROM host.recent_at - now()) / 86400))
            AS recent_cpu_seconds,
+       coalesce(credit.total, 0) AS credit,
+       coalesce(average_credit(credit.average, credit.averaged_at), 0) AS recent_credit,
        (SELECT count(*) FROM lease JOIN client ON client.id = lease.client
          WHERE client.host = host.id) AS replicas_running
   FROM host JOIN owner ON owner.id = host.owner
+  LEFT JOIN host_credit AS credit ON credit.host = host.id
  CROSS JOIN LATERAL (SELECT count(*) AS clients, max(seen_at) AS seen_at FROM client
                       WHERE client.host = host.id AND revoked_at IS NULL) AS seen
  WHERE (%(mine)s::int IS NULL OR host.owner = %(mine)s)
  ORDER BY seen.seen_at DESC NULLS LAST LIMIT %(limit)s
 
 -- name: owners
-SELECT name, operator, share, max_jobs, created_at FROM owner ORDER BY name
+SELECT name, operator, share, max_jobs, created_at, coalesce(v.total, 0) AS credit,
+       coalesce(average_credit(v.average, v.averaged_at), 0) AS recent_credit
+  FROM owner LEFT JOIN volunteer v ON v.owner = owner.id ORDER BY name
 
 -- name: add_owner
 INSERT INTO owner (name, operator, share, max_jobs)
@@ -51,5 +56,12 @@ SELECT %(hash)s, id, %(scope)s, %(label)s, now() + %(lifetime)s FROM owner WHERE
 RETURNING id
 
 -- name: revoke_token
-UPDATE token SET revoked_at = coalesce(revoked_at, now())
- WHERE id = %(token)s AND (%(mine)s::int IS NULL OR owner = %(mine)s) RETURNING id
+-- A pilots' key takes its pilots with it.
+WITH revoked AS (
+    UPDATE token SET revoked_at = coalesce(revoked_at, now())
+     WHERE id = %(token)s AND (%(mine)s::int IS NULL OR owner = %(mine)s) RETURNING id, scope
+), pilots AS (
+    UPDATE client SET revoked_at = coalesce(client.revoked_at, now())
+      FROM revoked WHERE client.token = revoked.id
+)
+SELECT id FROM revoked

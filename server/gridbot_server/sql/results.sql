@@ -45,8 +45,9 @@ SELECT output.sha256, output.content
 -- name: logs
 SELECT seq, replica, why, how, reason, exit_code,
        coalesce(host.ad->>'Name', host.id::text) AS host, sent_at, ended_at,
-       cpu_seconds, wall_seconds, valid, stdout, stderr
+       cpu_seconds, wall_seconds, valid, said, stdout, stderr
   FROM ended LEFT JOIN host ON host.id = ended.host
+       LEFT JOIN boinc_trickle USING (bot, seq, replica)
  WHERE bot = %(bot)s AND (seq, replica) > (%(after_seq)s, %(after_replica)s)
    AND (%(seq)s::bigint IS NULL OR seq = %(seq)s)
    AND (%(how)s::text IS NULL OR how = %(how)s)

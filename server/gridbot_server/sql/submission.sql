@@ -17,10 +17,11 @@ SELECT sha256, size FROM blob WHERE sha256 = ANY(%(hashes)s)
 
 -- name: insert_bot
 INSERT INTO bot (owner, name, submit_key, state, policy, manifest, signature, quorum, validator,
-                 max_attempts, max_replicas, tail_threshold, tail_sticky, size)
+                 max_attempts, max_replicas, tail_threshold, tail_sticky, failover_after,
+                 size)
 VALUES (%(owner)s, %(name)s, %(submit_key)s, %(state)s, %(policy)s, %(manifest)s, %(signature)s,
         %(quorum)s, %(validator)s, %(max_attempts)s, %(max_replicas)s, %(tail_threshold)s,
-        %(tail_sticky)s, %(size)s)
+        %(tail_sticky)s, %(failover_after)s, %(size)s)
 RETURNING id
 
 -- name: insert_range

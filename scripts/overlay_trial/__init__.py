@@ -1,0 +1,1 @@
+"""The overlay on a real Slurm cluster: a BOT, and what goes wrong meanwhile."""

@@ -1,0 +1,191 @@
+"""Runs a BOT through a scenario, and measures and judges what came of it."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import accumulate
+
+from tests.system.deployment import Deployment, eventually
+from tests.system.overlays import overlay
+
+from gridbot_server import invariants
+
+from .place import CPUS, GRID, NODES, Place, Run
+from .scenarios import Scenario
+
+# One pilot for each CPU; what a scenario says itself holds.
+_USUAL = ("--walltime", "30m", "--max-running", str(NODES * CPUS))
+_MOST_SECONDS = 900.0
+_PILOTS_LEAVE_SECONDS = 240.0  # one that waits after a failure stays longest
+_FORMAT = "Name:80,State:20,StartTime:24,EndTime:24"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What one scenario showed; `faults` says what was not as it must be."""
+
+    scenario: str
+    jobs: int
+    job_seconds: float
+    makespan_seconds: float  # from the submission to the last outcome
+    first_result_seconds: float
+    leaving_seconds: float  # from the last outcome to an empty queue
+    pilots: int  # that Slurm ran
+    most_pilots: int  # at one time
+    submissions: int
+    pilot_hours: float
+    ideal_hours: float  # jobs times their seconds
+    burnt: int  # replicas that failed
+    lost: int  # replicas that were sent and had to be sent again for want of an answer
+    twice: int  # jobs that were done more than once
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Life:
+    """When Slurm ran a pilot, seconds since 1970."""
+
+    begun: float
+    ended: float
+
+
+def play(
+    name: str, scenario: Scenario, place: Place, jobs: int, seconds: float,
+    say: Callable[[str], None],
+) -> Outcome:  # fmt: skip
+    """Submit a BOT of `jobs` jobs, let it happen, and wait until the pilots have left."""
+    seconds = max(seconds, scenario.least_jobs_seconds)
+    with overlay(place.server, name) as made:
+        made.add_slurm(GRID, place.cluster, *_USUAL, *scenario.options)
+        if scenario.faults:
+            made.lose_replies(scenario.faults)
+        made.start()
+        bot, began = submit(place.server, jobs, seconds), time.monotonic()
+        run = Run(place, made, bot, jobs, say)
+        scenario.happens(run)
+        run.reach(1.0)
+        wait_done(run)
+        makespan, ended = _bot_seconds(run), time.monotonic()
+        faults = list(_unless_gone(run))
+        leaving = time.monotonic() - ended
+        made.end()
+        say(f"the BOT took {makespan:.0f} s, {time.monotonic() - began:.0f} s with all")
+        lives = _lives(place, made.prefix)
+        sent = made.pilots(GRID)
+    faults += _judged(run, scenario)
+    endings = _endings(run)
+    return Outcome(
+        scenario=name,
+        jobs=jobs,
+        job_seconds=seconds,
+        makespan_seconds=makespan,
+        first_result_seconds=_first_result(run),
+        leaving_seconds=leaving,
+        pilots=len(lives),
+        most_pilots=_most_at_once(lives),
+        submissions=len({pilot.tag for pilot in sent}),
+        pilot_hours=sum(life.ended - life.begun for life in lives) / 3600,
+        ideal_hours=jobs * seconds / 3600,
+        burnt=endings["error"],
+        lost=endings["expired"],
+        twice=max(0, endings["success"] - jobs),
+        faults=tuple(faults),
+    )
+
+
+def submit(server: Deployment, jobs: int, seconds: float) -> int:
+    """Submit a BOT whose job I sleeps and prints I times I; return its number."""
+    script = f"sleep {seconds:g}; echo $(($1 * $1))"
+    command = ("sh", "-c", script, "job", "{}")
+    return server.submit("--range", f"0:{jobs}", "--attempts", "5", "--", *command)
+
+
+def wait_done(run: Run) -> None:
+    """Wait until the BOT has ended."""
+    state = "SELECT state FROM bot WHERE id = %s"
+    eventually(
+        lambda: run.server.rows(state, run.bot) == [("done",)], _MOST_SECONDS, "the BOT's end"
+    )
+
+
+def _bot_seconds(run: Run) -> float:
+    query = """
+        SELECT extract(epoch FROM max(o.made_at) - b.created_at)
+          FROM bot b JOIN outcome o ON o.bot = b.id WHERE b.id = %s GROUP BY b.id"""
+    return float(run.server.rows(query, run.bot)[0][0])
+
+
+def _first_result(run: Run) -> float:
+    query = """
+        SELECT extract(epoch FROM min(o.made_at) - b.created_at)
+          FROM bot b JOIN outcome o ON o.bot = b.id WHERE b.id = %s GROUP BY b.id"""
+    return float(run.server.rows(query, run.bot)[0][0])
+
+
+def _unless_gone(run: Run) -> Iterable[str]:
+    """Wait until pilots have left and the queue is empty; say what stays."""
+    try:
+        run.overlay.wait_left(_PILOTS_LEAVE_SECONDS)
+        eventually(lambda: not _queue(run), _PILOTS_LEAVE_SECONDS, "an empty queue")
+    except AssertionError as error:
+        yield f"{error}; squeue: {_queue(run) or 'empty'}; lives: {run.overlay.processes()}"
+
+
+def _queue(run: Run) -> str:
+    return run.cluster.run("squeue", "--noheader", "--all", "--array").strip()
+
+
+def _judged(run: Run, scenario: Scenario) -> Iterable[str]:
+    """Yield what is not as it must be."""
+    with run.server.session() as session:
+        results = list(session.bot(run.bot).results())
+    printed = Counter(result.stdout for result in results)
+    if printed != Counter(f"{number**2}\n" for number in range(run.jobs)):
+        yield f"{len(results)} results are not those of the {run.jobs} jobs: {_sample(printed)}"
+    with run.server.database() as conn:
+        yield from map(str, invariants.check(conn, quiet=False))
+    burnt = _endings(run)["error"]
+    if scenario.most_burnt is not None and burnt >= scenario.most_burnt * run.jobs:
+        yield f"{burnt} of {run.jobs} jobs were burnt"
+    if not run.overlay.pilots(GRID):
+        yield "there was no pilot"
+    log = run.overlay.log.read_text()
+    if "Traceback" in log:
+        yield f"the constructor's log tells of an exception: {log[-2000:]}"
+
+
+def _sample(printed: Counter[str]) -> str:
+    return ", ".join(f"{text!r} {count} times" for text, count in printed.most_common(3))
+
+
+def _endings(run: Run) -> Counter[str]:
+    query = "SELECT how, count(*) FROM ended WHERE bot = %s GROUP BY how"
+    return Counter(dict(run.server.rows(query, run.bot)))
+
+
+def _lives(place: Place, prefix: str) -> list[Life]:
+    """Read from Slurm when it ran which pilot; a pilot that was queued again counts once."""
+    listing = ("--noheader", "--all", "--array", "--states=all", f"--Format={_FORMAT}")
+    lines = place.cluster.run("squeue", *listing).splitlines()
+    rows = (line.split() for line in lines if line.startswith(prefix))
+    return [Life(*map(_time, row[2:4])) for row in rows if "N/A" not in row[2:4]]
+
+
+def _time(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def _most_at_once(lives: Iterable[Life]) -> int:
+    """Pilots that ran at the same time; Slurm tells whole seconds."""
+    steps = [(life.begun, 1) for life in lives] + [(life.ended, -1) for life in lives]
+    return max(accumulate(step for _, step in sorted(steps)), default=0)
+
+
+def tell(line: str) -> None:
+    """Show how far it is, on stderr."""
+    print(f"{time.strftime('%H:%M:%S')}   {line}", file=sys.stderr, flush=True)

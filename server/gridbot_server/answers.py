@@ -1,0 +1,30 @@
+"""What every answer looks like, whoever sends it: Flask's views or a web process itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from gridbot_server.errors import GridbotError, InternalError
+
+RETRY_AFTER_SECONDS = 5
+# Answers are neither stored nor guessed at.
+HARDENING = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+
+
+def error_body(error: GridbotError) -> dict[str, object]:
+    """The JSON document that tells of an error."""
+    body = {"error": type(error).__name__, "detail": error.detail, "retry": error.retry}
+    return {**body, **error.extra}
+
+
+def error_headers(status: int, retry: bool) -> Mapping[str, str]:
+    """The headers of an error: when to come back, or what to bring."""
+    if retry:
+        return {"Retry-After": str(RETRY_AFTER_SECONDS)}
+    return {"WWW-Authenticate": "Bearer"} if status == HTTPStatus.UNAUTHORIZED else {}
+
+
+def defect() -> InternalError:
+    """The error that hides a defect of ours from the caller; the log has it."""
+    return InternalError("the server failed on this request; its log says why")

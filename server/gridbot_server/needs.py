@@ -1,0 +1,149 @@
+"""What a BOT needs of a host, whatever policies say: one list, for dispatch and explanations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from gridbot_client.protocol import Resources
+
+# A stock client runs a job on the GPUs of one maker; these are served.
+_STOCK_GPUS = ("NumNvidiaGpus", "NumAmdGpus", "NumIntelGpus")
+
+
+class Work(Protocol):
+    """A BOT as far as its needs go."""
+
+    @property
+    def owner(self) -> int:
+        """Who submitted it."""
+
+    @property
+    def signed(self) -> bool:
+        """Whether the project has signed it."""
+
+    @property
+    def resources(self) -> Resources:
+        """What one replica may use."""
+
+    @property
+    def platforms(self) -> Sequence[str]:
+        """Where native clients can run it; none: anywhere."""
+
+    @property
+    def stock_platforms(self) -> Sequence[str]:
+        """Where stock BOINC clients can run it; none: it is not signed for them."""
+
+
+class Worker(Protocol):
+    """A client of a host."""
+
+    @property
+    def owner(self) -> int:
+        """Who runs it."""
+
+    @property
+    def accepts(self) -> Sequence[int]:
+        """Whose unsigned commands it runs beside its owner's."""
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """The host's ad."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What keeps a BOT from a host: a word for its kind, and words for people."""
+
+    kind: str  # boinc, boinc platform, grid, trust, platform, or the kind of a resource
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """Something of which a host must have as much as a replica may use."""
+
+    kind: str  # the option of `gridbot submit`, too
+    field: str  # of Resources
+    attribute: str  # of the host
+    unit: str
+    units: str
+
+    def words(self, amount: object) -> str:
+        """The amount with its unit."""
+        return f"{amount} {self.unit if str(amount) == '1' else self.units}"
+
+    def offered(self, host: Mapping[str, Any]) -> int | float | None:
+        """Return how much a host has; None if it does not say."""
+        if self.kind != "gpus":
+            return _number(host.get(self.attribute))
+        if is_stock(host):
+            return max(_number(host.get(name)) or 0 for name in _STOCK_GPUS)
+        # Unlike the rest, a GPU is something that few hosts have: silence means none.
+        return _number(host.get(self.attribute)) or 0
+
+
+RESOURCES = (
+    Resource("cpus", "cpus", "NumCpus", "CPU", "CPUs"),
+    Resource("memory", "memory_mb", "Memory", "MB memory", "MB memory"),
+    Resource("disk", "disk_mb", "Disk", "MB disk", "MB disk"),
+    Resource("gpus", "gpus", "NumGpus", "GPU", "GPUs"),
+)
+
+
+def is_stock(host: Mapping[str, Any]) -> bool:
+    """Tell whether the host's ad is that of a stock BOINC client."""
+    return host.get("IsBoinc") is True
+
+
+def obstacle(worker: Worker, work: Work) -> str | None:
+    """Return the first thing that keeps a BOT from a host, as words; None if nothing does."""
+    first = next(lacks(worker, work), None)
+    return first.text if first else None
+
+
+def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
+    """Yield all that keeps a BOT from a host, save policies.
+
+    A host that does not say how much of something it has is believed to have enough:
+    its own client refuses what does not fit.
+    """
+    host = worker.attributes
+    yield from _stock_lacks(host, work) if is_stock(host) else _native_lacks(worker, work)
+    for resource in RESOURCES:
+        wanted = getattr(work.resources, resource.field)
+        offered = resource.offered(host) if wanted else None
+        if offered is not None and offered < wanted:
+            yield Lack(resource.kind, f"needs {resource.words(wanted)}")
+
+
+def trusts(signed: bool, bot_owner: int, client_owner: int, accepts: Sequence[int]) -> bool:
+    """Tell whether a client may run the BOT: signed by the project, its owner's, or accepted."""
+    return signed or bot_owner == client_owner or bot_owner in accepts
+
+
+def _native_lacks(worker: Worker, work: Work) -> Iterator[Lack]:
+    # Whom a pilot serves was said before it was submitted (paper section 8): nobody else.
+    if worker.attributes.get("Grid") is not None and work.owner not in worker.accepts:
+        yield Lack("grid", "the pilot was not submitted on behalf of its owner")
+    elif not trusts(work.signed, work.owner, worker.owner, worker.accepts):
+        yield Lack("trust", "unsigned, and the client does not accept its owner")
+    if work.platforms and worker.attributes.get("Platform") not in work.platforms:
+        yield Lack("platform", _needs_platform(work.platforms))
+
+
+def _stock_lacks(host: Mapping[str, Any], work: Work) -> Iterator[Lack]:
+    """Yield what keeps a BOT from a stock client, which names all platforms that it runs."""
+    if not work.stock_platforms:
+        yield Lack("boinc", "not signed for BOINC clients")
+    elif not set(work.stock_platforms) & set(str(host.get("Platforms", "")).split()):
+        yield Lack("boinc platform", _needs_platform(work.stock_platforms))
+
+
+def _needs_platform(names: Sequence[str]) -> str:
+    return f"needs platform {' or '.join(names)}"
+
+
+def _number(value: object) -> int | float | None:
+    return value if isinstance(value, int | float) else None

@@ -1,0 +1,81 @@
+"""Requests for work in their plainest form, as bytes: nearly all that a server gets.
+
+What is not exactly that is no error here: gunicorn's own parser reads it instead, and Flask
+answers.  So this knows no more of HTTP than one method, two paths, and a body of known length.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.utils import formatdate
+from functools import lru_cache
+from http import HTTPStatus
+
+JSON = "application/json"
+MAX_HEAD_BYTES = 4096
+MAX_FIELDS = 32
+
+_HEAD = re.compile(rb"POST (/rpc|/boinc/scheduler) HTTP/1\.1\r\n((?:[A-Za-z-]+: [ -~]+\r\n)+)\r\n")
+_LENGTH = re.compile(rb"[0-9]{1,9}")
+# They change what a body is, or what goes before an answer or after it.
+_SPECIAL = {b"transfer-encoding", b"expect", b"upgrade", b"trailer"}
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRequest:
+    """The head of a request; its body is at `start`, and with it the request has `size` bytes."""
+
+    path: str
+    authorization: str
+    start: int
+    size: int
+
+
+def read(data: bytes, most: int) -> PlainRequest | None:
+    """Read the head that `data` begins with, if it is all there, plain, and its body short.
+
+    Short is a body of at most `most` bytes, which need not be there yet.
+    """
+    head = _HEAD.match(data, 0, MAX_HEAD_BYTES)
+    if head is None:
+        return None
+    lines = [line.partition(b": ") for line in head[2].splitlines()]
+    fields = {name.lower(): value for name, _, value in lines}
+    if len(fields) < len(lines) or not _is_plain(fields):
+        return None
+    length, start = int(fields[b"content-length"]), head.end()
+    if length > most:
+        return None
+    authorization = fields.get(b"authorization", b"").decode("ascii")
+    return PlainRequest(head[1].decode("ascii"), authorization, start, start + length)
+
+
+def _is_plain(fields: Mapping[bytes, bytes]) -> bool:
+    return (
+        len(fields) <= MAX_FIELDS
+        and _LENGTH.fullmatch(fields.get(b"content-length", b"")) is not None
+        and fields.get(b"connection", b"keep-alive").lower() == b"keep-alive"
+        and _SPECIAL.isdisjoint(fields)
+    )
+
+
+def answer(
+    status: int, body: bytes, headers: Mapping[str, str], keep: bool, mimetype: str = JSON
+) -> bytes:
+    """Return an answer; `keep` says whether the connection stays open."""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    connection = "keep-alive" if keep else "close"
+    head = (
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nDate: {_date(int(time.time()))}\r\n"
+        f"Connection: {connection}\r\nContent-Type: {mimetype}\r\n"
+        f"Content-Length: {len(body)}\r\n{lines}\r\n"
+    )
+    return head.encode("ascii") + body
+
+
+@lru_cache(maxsize=1)
+def _date(seconds: int) -> str:
+    return formatdate(seconds, usegmt=True)

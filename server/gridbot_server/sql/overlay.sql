@@ -1,0 +1,48 @@
+-- name: demand
+-- What unfinished BOTs could use: replicas to be sent, and those that run on pilots by grid.
+SELECT b.id, b.name, o.name AS owner_name, b.owner, o.share, b.policy, b.manifest,
+       b.signature IS NOT NULL AS signed, b.policy_version, b.size, b.done, b.failed, b.tail,
+       extract(epoch FROM b.created_at)::float8 AS created_at,
+       b.turnaround_sum / nullif(b.turnaround_n, 0) AS mean_turnaround,
+       greatest(0, b.size - count.first + count.queued) AS unsent,
+       greatest(0, count.sent - count.back) AS running,
+       (SELECT count(*) FROM requeue q WHERE q.bot = b.id AND q.pool = 'dedicated') AS dedicated,
+       (SELECT coalesce(json_object_agg(x.grid, x.n), '{}')
+          FROM (SELECT c.grid, count(*) AS n FROM lease l JOIN client c ON c.id = l.client
+                 WHERE l.bot = b.id AND c.grid IS NOT NULL GROUP BY c.grid) AS x) AS on_pilots
+  FROM bot b JOIN owner o ON o.id = b.owner CROSS JOIN LATERAL bot_count(b.id) AS count
+ WHERE b.state = 'running'
+ ORDER BY b.id
+
+-- name: pilots
+-- The pilots of a grid that were seen in the last `lifetime`.
+SELECT c.pilot, c.id AS client, c.host, h.ad->>'Name' AS host_name, c.jobs, c.failures,
+       c.failure AS error, extract(epoch FROM now() - c.seen_at)::float8 AS seen_seconds_ago,
+       (SELECT count(*) FROM lease WHERE lease.client = c.id) AS running, h.ad
+  FROM client c JOIN host h ON h.id = c.host
+ WHERE c.grid = %(grid)s AND c.seen_at > now() - %(lifetime)s::interval
+ ORDER BY c.id DESC LIMIT %(limit)s
+
+-- name: owner_ids
+SELECT name, id FROM owner WHERE name = ANY(%(names)s)
+
+-- name: add_token
+INSERT INTO token (hash, owner, scope, grid, serves, label, expires_at)
+VALUES (%(hash)s, %(owner)s, 'pilot', %(grid)s, %(serves)s, %(label)s, now() + %(lifetime)s)
+RETURNING id
+
+-- name: end_pilots
+-- The grid says that these pilots are gone: what they ran goes back now, not at its deadline.
+-- Should one of them answer all the same, that is a late answer.
+WITH gone AS (
+    DELETE FROM lease l USING client c
+     WHERE c.id = l.client AND c.grid = %(grid)s AND c.pilot = ANY(%(pilots)s)
+    RETURNING l.*
+), put AS (
+    INSERT INTO ended (bot, seq, replica, round, why, how, reason, client, host, owner, sent_at)
+    SELECT bot, seq, replica, round, why, 'expired', 'pilot_ended', client, host, owner, sent_at
+      FROM gone
+), woken AS (
+    INSERT INTO pending SELECT bot, seq FROM gone
+)
+SELECT bot FROM gone

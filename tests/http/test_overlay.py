@@ -1,0 +1,124 @@
+from typing import Any
+
+import pytest
+from tests.factories import HOST, make_bot, make_client, make_lease
+from tests.http.conftest import Person, Site
+
+from gridbot_client.protocol import ReplicaId
+
+JOIN = {"host": HOST, "mac": "aa:bb:cc:dd:ee:ff", "pilot": "gb1.7.0"}
+TOKEN = {"grid": "ice", "owners": ["alice"], "seconds": 3600.0}
+
+
+def _token(operator: Person, **changes: Any) -> dict[str, Any]:
+    answer = operator("POST", "/api/v1/overlay/tokens", json={**TOKEN, **changes})
+    assert answer.status_code == 201
+    return dict(answer.json)
+
+
+def _pilot(site: Site, token: dict[str, Any], **changes: Any) -> Person:
+    joiner = Person(site.app, token["token"], token["id"], "pilot")
+    answer = joiner("POST", "/api/v1/clients", json={**JOIN, **changes})
+    assert answer.status_code == 201
+    return Person(site.app, answer.json["token"], answer.json["client"], "pilot")
+
+
+def test_a_pilots_key_only_joins_pilots_of_its_grid_that_serve_its_owners_until_it_expires(
+    site: Site, alice: Person, bob: Person, operator: Person
+) -> None:
+    token = _token(operator, owners=["bob", "alice"])
+    pilot = _pilot(site, token)
+    row = site.conn.execute(
+        "SELECT c.grid, c.accepts, c.pilot, c.expires_at = t.expires_at, h.grid, h.identity"
+        "  FROM client c JOIN token t ON t.id = c.token JOIN host h ON h.id = c.host"
+    ).fetchone()
+    serves = sorted([alice.id, bob.id])
+    assert row == ("ice", serves, "gb1.7.0", True, "ice", "grid ice:aa:bb:cc:dd:ee:ff")
+    assert pilot("PUT", "/api/v1/clients/self", json={}).status_code == 200
+    joiner = Person(site.app, token["token"], 0, "pilot")
+    for path in ("/api/v1/bots", "/api/v1/hosts", "/api/v1/tokens", "/api/v1/overlay/demand"):
+        assert joiner("GET", path).status_code == 403
+    site.conn.execute("UPDATE client SET expires_at = now() - interval '1 s'")
+    assert pilot("PUT", "/api/v1/clients/self", json={}).status_code == 401
+
+
+def test_a_grids_machine_is_one_host_whoever_sends_pilots_there(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    other = site.person("second", scope="operator")
+    for person in (operator, other):
+        _pilot(site, _token(person))
+    _pilot(site, _token(operator, grid="fire"))
+    hosts = site.conn.execute("SELECT grid, count(*) FROM host GROUP BY 1 ORDER BY 1").fetchall()
+    assert hosts == [("fire", 1), ("ice", 1)]
+
+
+def test_revoking_a_pilots_key_ends_its_pilots_and_no_others(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    first, second = _token(operator), _token(operator)
+    gone, stays = _pilot(site, first), _pilot(site, second)
+    assert operator("DELETE", f"/api/v1/tokens/{first['id']}").status_code == 200
+    assert gone("PUT", "/api/v1/clients/self", json={}).status_code == 401
+    assert stays("PUT", "/api/v1/clients/self", json={}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"owners": ["nobody"]}, "owners: there is no owner nobody"),
+        ({"owners": []}, "owners"),
+        ({"grid": "a b"}, "grid"),
+        ({"seconds": 0.0}, "seconds"),
+    ],
+)
+def test_a_bad_wish_for_a_pilots_key_is_refused_by_name(
+    site: Site, alice: Person, operator: Person, change: dict[str, Any], words: str
+) -> None:
+    answer = operator("POST", "/api/v1/overlay/tokens", json={**TOKEN, **change})
+    assert answer.status_code == 400
+    assert words in answer.json["detail"]
+    assert alice("POST", "/api/v1/overlay/tokens", json=TOKEN).status_code == 403
+
+
+def test_demand_names_what_each_unfinished_bot_could_use(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    running = make_bot(site.conn, alice.id, jobs=10, policy="GridPolicy = Grid.Cpus > 1")
+    make_bot(site.conn, alice.id, state="done")
+    client, _ = make_client(site.conn, alice.id)
+    pilot = _pilot(site, _token(operator))
+    for seq, holder in enumerate((client, pilot.id)):
+        make_lease(site.conn, ReplicaId(running, seq, 0), holder)
+    site.conn.execute("INSERT INTO bot_stat VALUES (%s, 'test', 'sent_first', 2)", [running])
+    answer = operator("GET", "/api/v1/overlay/demand")
+    assert [bot["bot"] for bot in answer.json["bots"]] == [running]
+    found = answer.json["bots"][0]
+    assert (found["unsent"], found["dedicated"], found["on_pilots"]) == (8, 0, {"ice": 1})
+    assert (found["owner"], found["share"], found["seconds"]) == ("alice", 1.0, None)
+    assert found["policy"] == "GridPolicy = Grid.Cpus > 1"
+    assert (found["ad"]["JobsTotal"], found["ad"]["JobsUnsent"]) == (10, 8)
+    assert "MeanTurnaround" not in found["ad"]
+    assert answer.json["queue"] == {"BOTsInQueue": 1, "JobsInQueue": 8}
+
+
+def test_what_ended_pilots_ran_goes_back_at_once_and_once(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    bot = make_bot(site.conn, alice.id, jobs=4)
+    token = _token(operator)
+    gone, stays = _pilot(site, token), _pilot(site, token, pilot="gb1.7.1")
+    for seq, pilot in enumerate((gone, gone, stays)):
+        make_lease(site.conn, ReplicaId(bot, seq, 0), pilot.id)
+    listed = operator("GET", "/api/v1/overlay/pilots?grid=ice").json["pilots"]
+    assert {item["pilot"]: item["running"] for item in listed} == {"gb1.7.0": 2, "gb1.7.1": 1}
+    assert {item["ad"]["Name"] for item in listed} == {HOST["Name"]}
+    ended = {"grid": "ice", "pilots": ["gb1.7.0", "gb9.9.9"]}
+    for count in (2, 0):
+        answer = operator("POST", "/api/v1/overlay/pilots/ended", json=ended)
+        assert answer.json == {"replicas": count}
+    how = site.conn.execute("SELECT seq, how, reason FROM ended ORDER BY seq").fetchall()
+    assert how == [(0, "expired", "pilot_ended"), (1, "expired", "pilot_ended")]
+    assert site.conn.execute("SELECT seq FROM pending ORDER BY seq").fetchall() == [(0,), (1,)]
+    other = {"grid": "fire", "pilots": ["gb1.7.1"]}
+    assert operator("POST", "/api/v1/overlay/pilots/ended", json=other).json == {"replicas": 0}
