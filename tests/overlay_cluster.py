@@ -37,6 +37,7 @@ def bot(**changes: Any) -> dict[str, Any]:
         "bot": 1,
         "name": "b",
         "owner": "ann",
+        "is_operator": True,
         "share": 1.0,
         "unsent": 5,
         "dedicated": 0,
@@ -62,6 +63,7 @@ class Api(ThreadingHTTPServer):
         self.keys: dict[int, dict[str, Any]] = {}
         self.revoked: set[int] = set()
         self.ended: list[str] = []
+        self.offered: list[str] = []
         self.kill_at: int | None = None
         self.victim: int | None = None
 
@@ -110,6 +112,13 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
+
+    def do_HEAD(self) -> None:
+        """Claim to have what is offered, so that nobody sends it."""
+        self.server.offered.append(self.path.partition("?")[0].rpartition("/")[2])
+        self.send_response(200)
+        self.send_header("Upload-Complete", "?1")
+        self.end_headers()
 
     do_GET = do_POST = do_DELETE = _answer
 

@@ -20,6 +20,7 @@ def demand(bot: int = 1, **changes: Any) -> Demand:
         "bot": bot,
         "name": f"bot {bot}",
         "owner": "ann",
+        "is_operator": True,
         "share": 1.0,
         "unsent": 10,
         "dedicated": 0,

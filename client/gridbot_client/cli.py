@@ -50,6 +50,12 @@ class NodeFault(click.ClickException):
     exit_code = 3
 
 
+class ServerFault(click.ClickException):
+    """The server is away, which is neither the user's nor the machine's fault."""
+
+    exit_code = 75  # sysexits' EX_TEMPFAIL
+
+
 @click.group()
 def client() -> None:
     """Give this machine's time to a GridBot server."""
@@ -138,6 +144,8 @@ def run(
                 folder.save_backoff(Backoff())
             progress = Progress(_writer(folder, quiet), time.monotonic)
             _run(folder, server, key_file, accepts, options, progress)
+    except (ServerAway, NotOurServer) as error:
+        raise ServerFault(str(error)) from None
     except (
         NoServer, FolderBusy, joining.JoinError, Revoked, TransportError, UnreadablePolicy,
     ) as error:  # fmt: skip
@@ -201,7 +209,7 @@ def _run(
     else:
         identity = joining.accepting(folder, identity, accepts)
         progress.say(f"working for {identity.url} as {identity.owner}, client {identity.client}")
-    rejoin = _rejoiner(folder, identity, key_file, host)
+    rejoin = _rejoiner(folder, identity, key_file, host, pilot.name if pilot else "")
     Client(folder, identity, options, progress, rejoin).run()
 
 
@@ -263,7 +271,7 @@ def _join_patiently(
 
 
 def _rejoiner(
-    folder: Folder, identity: Identity, key_file: Path | None, host: dict[str, Any]
+    folder: Folder, identity: Identity, key_file: Path | None, host: dict[str, Any], pilot: str
 ) -> Callable[[], Identity | None]:
     """How a client that the server forgot joins again: with a key that is known here, or not."""
 
@@ -272,7 +280,7 @@ def _rejoiner(
             endpoint = find_server(identity.url, key_file)
         except NoServer:
             return None
-        return joining.join(folder, endpoint, identity.accepts, host, identity.project_key)
+        return joining.join(folder, endpoint, identity.accepts, host, identity.project_key, pilot)
 
     return rejoin
 
@@ -307,4 +315,6 @@ def _writer(folder: Folder, quiet: bool) -> Callable[[str], None]:
 
 
 def _interrupt(*_: object) -> NoReturn:
+    # A second signal, such as one to the whole process group, must not break off the goodbye.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt

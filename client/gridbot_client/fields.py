@@ -88,6 +88,8 @@ def number(
 ) -> float:
     """A number, clamped: a client with a broken clock still reports."""
     value = raw.get(name, least if default is None else default)
+    if type(value) is float and least <= value <= most:
+        return value
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
         raise ProtocolError(f"{name}: a number is expected, not {kind(value)}")
     return float(min(max(value, least), most))

@@ -351,8 +351,8 @@ def _report(raw: object) -> Report:
 
 
 def _outputs(raw: Sequence[object]) -> tuple[Output, ...]:
-    outputs = tuple(_output(output) for output in raw)
-    if len({output.name for output in outputs}) < len(outputs):
+    outputs = tuple([_output(output) for output in raw])
+    if len(outputs) > 1 and len({output.name for output in outputs}) < len(outputs):
         raise ProtocolError("report.outputs: two of one name")
     return outputs
 

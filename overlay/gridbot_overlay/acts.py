@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from gridbot.errors import GridbotError
+from gridbot.printing import counted
 from gridbot_overlay.construct import Cancel, Submit
 from gridbot_overlay.model import Grid, Order, Pilot, State
 from gridbot_overlay.pilot.artefact import Artefact
@@ -80,12 +81,12 @@ class DryActs:
     def submit(self, submits: Sequence[Submit], now: float) -> None:  # noqa: ARG002
         """Say which pilots would be submitted."""
         for item in submits:
-            self._say(f"{item.grid}: would submit {item.count} pilots: {item.why}")
+            self._say(f"{item.grid}: would submit {counted(item.count, 'pilot')}: {item.why}")
 
     def cancel(self, cancels: Sequence[Cancel]) -> None:
         """Say which pilots would be taken back."""
         for item in cancels:
-            self._say(f"{item.grid}: would cancel {len(item.pilots)} pilots: {item.why}")
+            self._say(f"{item.grid}: would cancel {counted(len(item.pilots), 'pilot')}: {item.why}")
 
     def take_back(self, orphans: Mapping[str, Sequence[str]]) -> None:
         """Say which pilots would be taken back."""
@@ -129,7 +130,9 @@ class RealActs:
                 self._say(f"{item.grid}: {order.tag} is not confirmed: {answer}")
                 self._store.save(_unconfirmed(pilot, answer, now) for pilot in pilots)
                 continue
-            self._say(f"{item.grid}: submitted {item.count} pilots as {order.tag}: {item.why}")
+            self._say(
+                f"{item.grid}: submitted {counted(item.count, 'pilot')} as {order.tag}: {item.why}"
+            )
             confirmed = zip(pilots, answer, strict=False)
             self._store.save(replace(pilot, native_id=native) for pilot, native in confirmed)
 
@@ -137,7 +140,7 @@ class RealActs:
         """Remember why first: a pilot that was taken back did not fail."""
         for item in cancels:
             self._store.save(replace(pilot, cancelled=item.why) for pilot in item.pilots)
-            self._say(f"{item.grid}: cancels {len(item.pilots)} pilots: {item.why}")
+            self._say(f"{item.grid}: cancels {counted(len(item.pilots), 'pilot')}: {item.why}")
         by_grid: dict[str, list[str]] = {}
         for item in cancels:
             by_grid.setdefault(item.grid, []).extend(pilot.native_id for pilot in item.pilots)
@@ -180,9 +183,10 @@ class RealActs:
             grid, tag = self._grids[item.grid], self._store.new_tag()
             lifetime = grid.shape.walltime_seconds + grid.limits.max_queue_seconds
             try:
-                key = self._server.pilot_key(item.grid, item.owners, lifetime, f"pilots {tag}")
+                self._server.offer(self._artefact)
+                key = self._server.pilot_key(item.grid, item.owners, lifetime, tag, item.count)
             except GridbotError as error:
-                self._say(f"{item.grid}: no key for pilots: {error}")
+                self._say(f"{item.grid}: pilots are not prepared: {error}")
                 continue
             pilots = [_pilot(grid, tag, index, item, now) for index in range(item.count)]
             self._store.submitting(Submission(tag, item.grid, now, key.id, item.why), pilots)
@@ -225,7 +229,8 @@ def _ended_text(pilots: Sequence[Pilot]) -> str:
     failures = sum(pilot.failures for pilot in pilots)
     reasons = Counter(pilot.cancelled or pilot.reason for pilot in pilots)
     why = "; ".join(f"{count} {text}" for text, count in reasons.most_common() if text)
-    text = f"{len(pilots)} pilots have ended after {jobs} jobs and {failures} failures"
+    ended = f"{counted(len(pilots), 'pilot')} ended"
+    text = f"{ended} after {counted(jobs, 'job')} and {counted(failures, 'failure')}"
     return f"{text} ({why})" if why else text
 
 

@@ -18,7 +18,7 @@ from gridbot.printing import printable, table
 from gridbot.units import seconds
 from gridbot_overlay import runner, status
 from gridbot_overlay.construct import Plan
-from gridbot_overlay.constructor import view_of
+from gridbot_overlay.constructor import views_of
 from gridbot_overlay.model import Finding, Grid
 from gridbot_overlay.settings import Settings
 from gridbot_overlay.site import Site
@@ -88,6 +88,10 @@ def overlay() -> None:
 @click.option("--scratch", help="Where pilots may write [${TMPDIR:-/tmp}].")
 @click.option("--setup", multiple=True, metavar="LINE", help="A shell line that nodes need first.")
 @click.option(
+    "--owner", "owners", multiple=True, metavar="NAME",
+    help="Whose BOTs pilots run there, beside operators' own; * for everybody's.",
+)  # fmt: skip
+@click.option(
     "--directive", "directives", multiple=True, metavar="OPTION",
     help="An option of the batch system, as --partition=long.",
 )  # fmt: skip
@@ -143,8 +147,7 @@ def check(site: Site, name: str | None, as_json: bool) -> None:
 def show_status(site: Site, as_json: bool) -> None:
     """Show pilots by state, what they did, and why no more are submitted."""
     store, now = site.store(), time.time()
-    grids = site.settings().grids.values()
-    views = [view_of(store, grid, "", (), now) for grid in grids]
+    views = views_of(store, site.settings().grids.values(), now)
     found = status.document(store, views, now)
     if as_json:
         print_json(found)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gridbot.printing import counted
 from gridbot_overlay.eligibility import Suitor, new_pilots_host
 from gridbot_overlay.grid_ad import grid_ad, queue_wait
 from gridbot_overlay.health import WHY_HELD, Health
@@ -21,6 +22,8 @@ from gridbot_policies.classad import Record, record
 
 SURPLUS_CYCLES = 3  # looks in a row at which a waiting pilot was not needed, before it goes
 HELD_SECONDS = 120.0  # a held pilot is given so long to be released
+OVERDUE_SECONDS = 300.0  # beyond its walltime; batch systems end what runs in time themselves
+OUTLIVED = "it outlived its walltime"
 _MOST_NAMED = 5  # BOTs in one note
 
 Obstacles = Mapping[tuple[Need, str], str]
@@ -64,7 +67,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Take pilots back that do not run yet."""
+    """Take pilots back: those that wait, and those that outlived their walltime."""
 
     grid: str
     pilots: tuple[Pilot, ...]
@@ -101,13 +104,23 @@ def plan(
     surplus = {view.grid.name: list(_surplus(view, matched)) for view in views}
     return Plan(
         submits=tuple(_submits(views, matched)),
-        cancels=tuple(cancel for view in views for cancel in _cancels(view, surplus, now)),
+        cancels=tuple(
+            cancel for view in views for cancel in _cancels(view, surplus[view.grid.name], now)
+        ),
         surplus=frozenset(pilot.id for pilots in surplus.values() for pilot in pilots),
         notes={
             view.grid.name: _note(view, rooms[view.grid.name], demands, obstacles, matched)
             for view in views
         },
         unserved=dict(_unserved(demands, views, obstacles, eligible)),
+    )
+
+
+def plan_without_server(views: Sequence[View], problem: str, now: float) -> Plan:
+    """Decide what is to be taken back whatever the demand; a drain must not wait for the server."""
+    return Plan(
+        cancels=tuple(cancel for view in views for cancel in _cancels(view, (), now)),
+        notes={view.grid.name: f"the server cannot be asked: {problem}" for view in views},
     )
 
 
@@ -167,7 +180,9 @@ def _submits(views: Sequence[View], matched: Matched) -> Iterator[Submit]:
         used = matched.used.get(Lot(name, None), 0)
         if used:
             count = matched.pilots(Lot(name, None), view.grid)
-            why = f"BOTs of {', '.join(matched.owners[name])} want {used} more cores here"
+            why = (
+                f"BOTs of {', '.join(matched.owners[name])} want {counted(used, 'more core')} here"
+            )
             yield Submit(name, count, matched.owners[name], view.health.bad_nodes, why)
 
 
@@ -183,12 +198,12 @@ def _surplus(view: View, matched: Matched) -> Iterator[Pilot]:
         yield from pilots[needed:]
 
 
-def _cancels(view: View, surplus: Mapping[str, Sequence[Pilot]], now: float) -> Iterator[Cancel]:
+def _cancels(view: View, surplus: Sequence[Pilot], now: float) -> Iterator[Cancel]:
     reasons: dict[str, list[Pilot]] = {}
-    extra = {pilot.id for pilot in surplus[view.grid.name]}
+    extra = {pilot.id for pilot in surplus}
     for pilot in view.live:
         # Without an id of the system's there is nothing to take back yet.
-        if pilot.is_waiting and pilot.native_id and not pilot.cancelled:
+        if pilot.native_id and not pilot.cancelled:
             why = _why_cancel(view, pilot, extra, now)
             if why:
                 reasons.setdefault(why, []).append(pilot)
@@ -197,6 +212,8 @@ def _cancels(view: View, surplus: Mapping[str, Sequence[Pilot]], now: float) -> 
 
 
 def _why_cancel(view: View, pilot: Pilot, surplus: set[str], now: float) -> str:
+    if not pilot.is_waiting:
+        return OUTLIVED if _is_overdue(pilot, now) else ""
     if view.is_drained:
         return "the grid is drained"
     if pilot.state is State.HELD:
@@ -207,6 +224,13 @@ def _why_cancel(view: View, pilot: Pilot, surplus: set[str], now: float) -> str:
     if pilot.id in surplus and pilot.surplus_cycles + 1 >= SURPLUS_CYCLES:
         return "nothing waits for it any more"
     return ""
+
+
+def _is_overdue(pilot: Pilot, now: float) -> bool:
+    """Tell whether it outlived its walltime: not each kind of grid ends it (local, GRAM's fork)."""
+    if pilot.running_at is None:
+        return False
+    return now > pilot.running_at + pilot.walltime_seconds + OVERDUE_SECONDS
 
 
 def _note(

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from gridbot.errors import GridbotError
+from gridbot.printing import counted
 from gridbot_overlay.acts import Acts, Say, for_all
-from gridbot_overlay.construct import Plan, View, plan
-from gridbot_overlay.health import is_broken, judge
+from gridbot_overlay.construct import Plan, View, plan, plan_without_server
+from gridbot_overlay.health import is_mute, judge
 from gridbot_overlay.model import Grid, Pilot, Sighting, State
-from gridbot_overlay.reconcile import reconcile
+from gridbot_overlay.reconcile import NO_GRID, given_up, reconcile
 from gridbot_overlay.server import Server, Wishes
 from gridbot_overlay.store import GridRecord, Store
 from gridbot_overlay.submitters import Submitter
@@ -54,7 +56,8 @@ class Constructor:
 
         1. Look at all grids; write down what became of our pilots, take orphans back.
         2. Ask the server what BOTs demand and how the pilots fare.  Without it nothing is
-           planned: a server that is away must neither start pilots nor cost any.
+           submitted, and only those pilots are taken back that must go whatever the demand: a
+           server that is away must neither start pilots nor cost any.
         3. Plan, then submit and cancel.
         4. Revoke keys that no pilot needs, tell the server of pilots that have ended.
         """
@@ -65,9 +68,10 @@ class Constructor:
             hosts = {name: self._fare(name, now) for name in self._grids}
         except GridbotError as error:
             self._say(f"nothing is planned: {error}")
-            notes = dict.fromkeys(self._grids, f"the server cannot be asked: {error}")
-            self._store.note(now, notes, {})
-            return Plan(notes=notes)
+            bare = plan_without_server(self._views(looks, {}, now), str(error), now)
+            self._store.note(now, bare.notes, {})
+            self._acts.cancel(bare.cancels)
+            return bare
         self._listen(looks, now)
         planned = self._plan(wishes, looks, hosts, now)
         self._store.note(now, planned.notes, planned.unserved)
@@ -126,7 +130,7 @@ class Constructor:
             for pilot in self._pilots(name, now)
             if pilot.native_id
             and not pilot.stderr
-            and (is_broken(pilot) or pilot.state is State.HELD)
+            and (is_mute(pilot) or pilot.state is State.HELD)
             and (pilot.ended_at is None or pilot.ended_at > now - _TAIL_SECONDS)
         ]
         return silent[-_MOST_TAILS:]
@@ -138,18 +142,21 @@ class Constructor:
         hosts: Mapping[str, Sequence[Mapping[str, Any]]],
         now: float,
     ) -> Plan:
-        views = [
-            view_of(self._store, grid, looks[name].problem, hosts[name], now)
-            for name, grid in self._grids.items()
-        ]
-        planned = plan(wishes.demands, views, wishes.queue, now)
+        planned = plan(wishes.demands, self._views(looks, hosts, now), wishes.queue, now)
         for name in self._grids:
             waiting = [pilot for pilot in self._pilots(name, now) if pilot.is_waiting]
-            counted = (_counted(pilot, planned.surplus) for pilot in waiting)
-            self._store.save(
-                after for before, after in zip(waiting, counted, strict=True) if after != before
-            )
+            after = (_counted(pilot, planned.surplus) for pilot in waiting)
+            self._store.save(new for old, new in zip(waiting, after, strict=True) if new != old)
         return planned
+
+    def _views(
+        self,
+        looks: Mapping[str, Look],
+        hosts: Mapping[str, Sequence[Mapping[str, Any]]],
+        now: float,
+    ) -> list[View]:
+        problems = {name: look.problem for name, look in looks.items()}
+        return views_of(self._store, self._grids.values(), now, problems, hosts)
 
     def _tidy(self, now: float) -> None:
         for name in self._grids:
@@ -157,26 +164,55 @@ class Constructor:
             self._acts.settle(name, [pilot for pilot in ended if not pilot.is_settled])
             if self._store.grid(name).drained == "now":
                 self._acts.revoke(self._store.tokens_of(name))
+        for name in sorted(self._store.grids_with_pilots() - set(self._grids)):
+            self._give_up(name, now)
         self._acts.revoke(self._store.idle_tokens())
         self._store.forget(now)
-        for name in sorted(self._store.grids_with_pilots() - set(self._grids)):
-            self._say(f"{name}: is not configured any more, but had pilots that lived")
+
+    def _give_up(self, name: str, now: float) -> None:
+        """Close the records of a grid that nobody can ask any more; their keys are idle then."""
+        pilots = self._pilots(name, now)
+        closed = [given_up(pilot, now) for pilot in pilots if pilot.is_live]
+        if closed:
+            self._say(f"{name}: {counted(len(closed), 'pilot')} given up: {NO_GRID}")
+            self._store.save(closed)
+        ended = [pilot for pilot in pilots if not pilot.is_live]
+        self._acts.settle(name, [pilot for pilot in (*closed, *ended) if not pilot.is_settled])
 
     def _pilots(self, name: str, now: float) -> list[Pilot]:
         return self._store.pilots(name, now - HISTORY_SECONDS)
 
 
-def view_of(
-    store: Store, grid: Grid, problem: str, hosts: Sequence[Mapping[str, Any]], now: float
+def views_of(
+    store: Store,
+    grids: Collection[Grid],
+    now: float,
+    problems: Mapping[str, str] = MappingProxyType({}),
+    hosts: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({}),
+) -> list[View]:
+    """Return all grids as the store knows them; `problems` and `hosts` are by grid."""
+    pilots = {grid.name: store.pilots(grid.name, now - HISTORY_SECONDS) for grid in grids}
+    return [
+        _view(store, grid, pilots, problems.get(grid.name, ""), hosts.get(grid.name, ()), now)
+        for grid in grids
+    ]
+
+
+def _view(
+    store: Store,
+    grid: Grid,
+    pilots: Mapping[str, Sequence[Pilot]],
+    problem: str,
+    hosts: Sequence[Mapping[str, Any]],
+    now: float,
 ) -> View:
-    """Return one grid as the store knows it."""
-    record = store.grid(grid.name)
-    pilots = store.pilots(grid.name, now - HISTORY_SECONDS)
+    record, own = store.grid(grid.name), pilots[grid.name]
+    others = [pilot for name in pilots if name != grid.name for pilot in pilots[name]]
     return View(
         grid=grid,
-        pilots=pilots,
+        pilots=own,
         hosts=hosts,
-        health=judge(pilots, now, record.resumed_at),
+        health=judge(own, now, record.resumed_at, others),
         used_hours=store.used_hours(grid.name),
         barrier=f"cannot be asked: {problem}" if problem else _drain_text(record),
         is_drained=bool(record.drained),
@@ -200,6 +236,7 @@ def _fared(pilot: Pilot, row: Mapping[str, Any]) -> Pilot:
         jobs=row["jobs"],
         failures=row["failures"],
         holding=row["running"] if pilot.is_live else 0,
+        has_held=pilot.has_held or row["running"] > 0,
         error=row["error"] or "",
         node=pilot.node or row["host_name"] or "",
     )

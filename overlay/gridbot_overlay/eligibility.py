@@ -29,6 +29,11 @@ class Suitor:
         `hosts` are the ads that pilots of the grid had lately; without any, they are taken to
         suit.
         """
+        if not _serves(grid, self.demand):
+            return (
+                f'it is not for {self.demand.owner}: add the name, or "*" for everybody,'
+                " to the grid's `owners`"
+            )
         if slots_per_pilot(self.demand, grid) < 1:
             return (
                 f"a replica needs {self.demand.cpus} CPUs and {self.demand.memory_mb} MB,"
@@ -56,6 +61,11 @@ class Suitor:
     def _suits(self, host: Record, now: float) -> bool:
         assert isinstance(self._policies, PolicySet)
         return self._policies.requirements(Ads(host, self._bot, self._queue, now=now))
+
+
+def _serves(grid: Grid, demand: Demand) -> bool:
+    """A pilot runs what its owners submit as the operator, so that he says who they may be."""
+    return demand.is_operator or demand.owner in grid.owners or "*" in grid.owners
 
 
 def slots_per_pilot(demand: Demand, grid: Grid) -> int:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gridbot_overlay.model import Pilot
 
@@ -19,6 +19,8 @@ MOST_FAILED = 0.5  # share of failed replicas that makes a pilot faulty
 FAST_PER_MINUTE, FAST_SHARE, FAST_FEWEST = 6.0, 0.2, 5  # so many fast failures do, too
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 60.0, 3600.0
 WHY_HELD = "held by the batch system"
+SERVER_AWAY = 75  # the exit code of a pilot that did not reach the server; sysexits: try later
+EVERYWHERE = "replicas fail everywhere: look at the BOTs"
 _SHOWN = 300  # characters of a pilot's own words
 
 
@@ -40,6 +42,7 @@ class Trouble:
     last_at: float
     until: float  # no pilot is tried before
     text: str
+    words: str  # of the last of them; a part of `text`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +57,11 @@ class Symptom:
 
 
 def is_broken(pilot: Pilot, now: float = 0.0) -> bool:  # noqa: ARG001  # one of the symptoms
+    """Tell whether the pilot failed to start, where the server's absence was not the reason."""
+    return is_mute(pilot) and pilot.exit_code != SERVER_AWAY
+
+
+def is_mute(pilot: Pilot) -> bool:
     """Tell whether the pilot ended, or was held, before its client spoke with the server."""
     if pilot.cancelled:
         return pilot.cancelled == WHY_HELD
@@ -68,8 +76,7 @@ def is_faulty(pilot: Pilot, now: float) -> bool:
     share = pilot.failures / total
     if share > MOST_FAILED and (pilot.failures >= FEWEST or not pilot.is_live):
         return True
-    began = pilot.started_at if pilot.started_at is not None else pilot.submitted_at
-    minutes = max((pilot.ended_at or now) - began, 1.0) / 60
+    minutes = max((pilot.ended_at or now) - _began(pilot), 1.0) / 60
     return (
         pilot.failures >= FAST_FEWEST
         and share > FAST_SHARE
@@ -79,11 +86,13 @@ def is_faulty(pilot: Pilot, now: float) -> bool:
 
 def is_wasted(pilot: Pilot, now: float = 0.0) -> bool:  # noqa: ARG001  # one of the symptoms
     """Tell whether the pilot ran, matched nothing and left."""
-    return not pilot.is_live and pilot.has_joined and not pilot.cancelled and not _has_worked(pilot)
+    ended = not pilot.is_live and not pilot.cancelled and pilot.exit_code != SERVER_AWAY
+    return ended and pilot.has_joined and not _has_worked(pilot)
 
 
 def _has_worked(pilot: Pilot) -> bool:
-    return pilot.jobs + pilot.failures + pilot.holding > 0
+    """Tell whether it had something to do; what it was killed in is neither job nor failure."""
+    return pilot.has_held or pilot.jobs + pilot.failures + pilot.holding > 0
 
 
 # A pilot that started, or found work, long ago says nothing of those that were sent after it.
@@ -110,9 +119,46 @@ WASTED = Symptom(
 )
 
 
-def judge(pilots: Iterable[Pilot], now: float, resumed_at: float = 0.0) -> Health:
-    """Judge a grid by its pilots of the last hours; what was before `resumed_at` is forgiven."""
-    counted = [pilot for pilot in pilots if pilot.submitted_at >= resumed_at]
+def judge(
+    pilots: Iterable[Pilot], now: float, resumed_at: float = 0.0, others: Iterable[Pilot] = ()
+) -> Health:
+    """Judge a grid by its pilots of the last hours; what was before `resumed_at` is forgiven.
+
+    `others` are the pilots of other grids, which tell whether failures are the BOTs' own.
+    """
+    own = [pilot for pilot in pilots if pilot.submitted_at >= resumed_at]
+    counted = acquitted(own, others, now)
+    found = _judge(counted, now)
+    failing = None if found.reason else _trouble(own, FAULTY, now)
+    return replace(found, reason=f"{EVERYWHERE}{failing.words}") if failing else found
+
+
+def acquitted(pilots: Sequence[Pilot], others: Iterable[Pilot], now: float) -> list[Pilot]:
+    """Take failures from pilots where nothing says that they would not have been elsewhere.
+
+    A witness is a pilot of another node or grid that served the same owners well at the same
+    time.  Without one, a BOT whose replicas all fail would look like a broken grid, and pause it
+    for everybody.
+    """
+    witnesses = [pilot for pilot in (*pilots, *others) if pilot.jobs and not is_faulty(pilot, now)]
+    return [
+        replace(pilot, failures=0, has_held=True)
+        if is_faulty(pilot, now) and not any(_is_witness(other, pilot, now) for other in witnesses)
+        else pilot
+        for pilot in pilots
+    ]
+
+
+def _is_witness(other: Pilot, pilot: Pilot, now: float) -> bool:
+    return (
+        (other.grid, other.node) != (pilot.grid, pilot.node)
+        and set(pilot.owners) <= set(other.owners)
+        and _began(other) < _when(pilot, now)
+        and _began(pilot) < _when(other, now)
+    )
+
+
+def _judge(counted: Sequence[Pilot], now: float) -> Health:
     bad_nodes = _bad_nodes(counted, now)
     rate = _failure_rate(counted, now)
     paused = tuple(sorted(node for node, found in bad_nodes.items() if now < found.until))
@@ -181,8 +227,9 @@ def _trouble(pilots: Sequence[Pilot], symptom: Symptom, now: float) -> Trouble |
     last_at = _when(row[-1], now)
     doubled = min(_incidents(row, now) - 1, 20)
     pause = min(FIRST_PAUSE_SECONDS * 2**doubled, LONGEST_PAUSE_SECONDS)
-    text = symptom.text.format(count=len(row)) + _words(row[-1])
-    return Trouble(_when(row[0], now), last_at, last_at + pause, text)
+    words = _words(row[-1])
+    text = symptom.text.format(count=len(row)) + words
+    return Trouble(_when(row[0], now), last_at, last_at + pause, text, words)
 
 
 def _incidents(row: Iterable[Pilot], now: float) -> int:
@@ -197,6 +244,10 @@ def _incidents(row: Iterable[Pilot], now: float) -> int:
 
 def _worst(troubles: Iterable[Trouble]) -> Trouble | None:
     return max(troubles, key=lambda trouble: trouble.until, default=None)
+
+
+def _began(pilot: Pilot) -> float:
+    return pilot.started_at if pilot.started_at is not None else pilot.submitted_at
 
 
 def _when(pilot: Pilot, now: float) -> float:

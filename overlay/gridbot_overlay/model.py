@@ -41,6 +41,8 @@ class Grid:
     scratch: str = "${TMPDIR:-/tmp}"  # where a pilot may write on a node, expanded by its shell
     setup: tuple[str, ...] = ()  # shell lines that a node needs first, such as: module load python
     python: str = "python3"  # the interpreter on the nodes, 3.11 or newer
+    # Whose BOTs its pilots run beside operators' own, unsigned ones, too; "*": everybody's.
+    owners: tuple[str, ...] = ()
     directives: tuple[str, ...] = ()  # verbatim options of the batch system: --partition=long
     options: Mapping[str, Any] = field(default_factory=dict)  # what only this kind of grid has
 
@@ -52,6 +54,7 @@ class Demand:
     bot: int
     name: str
     owner: str
+    is_operator: bool  # the owner
     share: float  # the operator's share of the owner
     unsent: int  # replicas that wait to be sent
     dedicated: int  # of those, replicas that only dedicated hosts may have
@@ -105,8 +108,10 @@ class Pilot:
     exit_code: int | None = None
     walltime_seconds: int = 3600  # it ends after so long at the latest
     waiting_at: float | None = None  # when it was last seen to wait
+    running_at: float | None = None  # when it was first seen to run
     has_joined: bool = False  # its client has spoken with the server
     holding: int = 0  # replicas that it holds now
+    has_held: bool = False  # it has held one at some time
     jobs: int = 0  # replicas that succeeded on it, as the server says
     failures: int = 0
     error: str = ""  # of its last failed replica

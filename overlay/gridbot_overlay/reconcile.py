@@ -14,6 +14,7 @@ from gridbot_overlay.model import Pilot, Sighting, State
 # A submission whose reply was lost shows up within so long, or never does.
 GRACE_SECONDS = 120.0
 NEVER_MADE = "its submission was never confirmed"
+NO_GRID = "its grid is not configured any more"
 _WAITS = (State.SUBMITTING, State.QUEUED, State.HELD)
 
 
@@ -49,6 +50,14 @@ def reconcile(known: Iterable[Pilot], sightings: Sequence[Sighting], now: float)
     return Reconciled(changed, tuple(orphans))
 
 
+def given_up(pilot: Pilot, now: float) -> Pilot:
+    """Close the record of a pilot whose grid is not looked at any more, at its latest end."""
+    runs_until = pilot.started_at and pilot.started_at + pilot.walltime_seconds
+    return replace(
+        pilot, state=State.ENDED, ended_at=runs_until or now, reason=NO_GRID, cancelled=NO_GRID
+    )
+
+
 def _is_it(pilot: Pilot, sighting: Sighting) -> bool:
     """Tell whether it is the pilot that we know; one that was given up counts no more."""
     if pilot.native_id:
@@ -66,12 +75,15 @@ def _seen(pilot: Pilot, sighting: Sighting, now: float) -> Pilot:
         reason=sighting.reason or pilot.reason,
         node=sighting.node or pilot.node,
         exit_code=sighting.exit_code,
-        ended_at=now if state is State.ENDED else None,
+        ended_at=_latest_end(pilot, now) if state is State.ENDED else None,
         is_settled=False,
     )
     if state in _WAITS:
-        return replace(seen, waiting_at=_waiting_since(pilot, state, now))
-    if pilot.started_at is None and not pilot.cancelled:
+        return replace(seen, waiting_at=_waiting_since(pilot, state, now), running_at=None)
+    if state is State.RUNNING and pilot.running_at is None:
+        seen = replace(seen, running_at=now)
+    # One that we took back counts as never started, unless it is seen to run.
+    if pilot.started_at is None and (state is State.RUNNING or not pilot.cancelled):
         # It started after it was last seen to wait; so its hours are not counted too low.
         return replace(seen, started_at=_last_waiting(pilot))
     return seen
@@ -84,6 +96,12 @@ def _waiting_since(pilot: Pilot, state: State, now: float) -> float:
     return now
 
 
+def _latest_end(pilot: Pilot, now: float) -> float:
+    """Return when a pilot ended that is gone now: its walltime bounds it, were we away for long."""
+    began = _last_waiting(pilot) if pilot.started_at is None else pilot.started_at
+    return min(now, began + pilot.walltime_seconds)
+
+
 def _last_waiting(pilot: Pilot) -> float:
     return pilot.submitted_at if pilot.waiting_at is None else pilot.waiting_at
 
@@ -93,7 +111,7 @@ def _unseen(pilot: Pilot, now: float) -> Pilot:
     if pilot.state is State.SUBMITTING and now - pilot.submitted_at < GRACE_SECONDS:
         return pilot
     reason = pilot.reason or "no longer known to the batch system"
-    ended = replace(pilot, state=State.ENDED, ended_at=now, reason=reason)
+    ended = replace(pilot, state=State.ENDED, ended_at=_latest_end(pilot, now), reason=reason)
     if not pilot.native_id and not pilot.reason:
         # Nobody refused it: we were stopped before it was made, which is no fault of the grid.
         return replace(ended, reason=NEVER_MADE, cancelled=NEVER_MADE)

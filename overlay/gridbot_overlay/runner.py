@@ -16,6 +16,7 @@ from gridbot_overlay.settings import Settings
 from gridbot_overlay.site import Site
 from gridbot_overlay.store import Store
 
+_WRITING_SECONDS = 1.0  # an editor writes a file within
 log = logging.getLogger(__name__)
 
 
@@ -39,14 +40,16 @@ def run_on(site: Site, store: Store, say: Say, interval_seconds: float) -> None:
     """Look and act every `interval_seconds` until SIGTERM or ^C.  Pilots go on without us.
 
     The configuration is read anew whenever it has changed; while it is wrong, the last right one
-    holds.
+    holds; and so it does until the new one has been the same for a second: an editor may be
+    writing it, and pilots of a grid that is missing there would lose their keys.
     """
     stop = _stop_by_signal()
     settings = site.settings()
     current = constructor(site, settings, store, say)
     while not stop.is_set():
         try:
-            if (fresh := site.settings()) != settings:
+            fresh = site.settings()
+            if fresh != settings and not stop.wait(_WRITING_SECONDS) and site.settings() == fresh:
                 current = constructor(site, fresh, store, say)
                 settings = fresh
                 say("the configuration was read anew")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from gridbot.connection import Connection
-from gridbot.errors import NotFound
+from gridbot.errors import GridbotError, NotFound
 from gridbot.inputs import LocalFile, upload
 from gridbot_client.protocol import FileRef
 from gridbot_overlay.model import Demand
@@ -44,17 +44,26 @@ class Server:
     def wishes(self) -> Wishes:
         """Return what BOTs could use now."""
         document = self._connection.get("/overlay/demand")
-        demands = ({name: bot[name] for name in _FIELDS} for bot in document["bots"])
-        return Wishes(tuple(Demand(**values) for values in demands), document["queue"])
+        try:
+            demands = [{name: bot[name] for name in _FIELDS} for bot in document["bots"]]
+            return Wishes(tuple(Demand(**values) for values in demands), document["queue"])
+        except KeyError as error:
+            raise GridbotError(
+                f"{self.url} says nothing of {error}: is it older than we?"
+            ) from None
 
     def pilots(self, grid: str) -> list[dict[str, Any]]:
         """Return what the server knows of the grid's pilots of the last hour, the latest first."""
         found = self._connection.get("/overlay/pilots", grid=grid, seconds=_PILOTS_SECONDS)
         return list(found["pilots"])
 
-    def pilot_key(self, grid: str, owners: Sequence[str], seconds: float, label: str) -> PilotKey:
-        """Make a key that is good for one grid, for these owners' BOTs, for so long."""
-        body = {"grid": grid, "owners": list(owners), "seconds": seconds, "label": label}
+    def pilot_key(
+        self, grid: str, owners: Sequence[str], seconds: float, tag: str, count: int
+    ) -> PilotKey:
+        """Make a key for the pilots of one submission: one grid, these owners' BOTs, so long."""
+        body = {
+            "grid": grid, "owners": list(owners), "seconds": seconds, "tag": tag, "count": count,
+        }  # fmt: skip
         document = self._connection.send("POST", "/overlay/tokens", body)
         return PilotKey(document["id"], document["token"])
 

@@ -89,6 +89,7 @@ _GRID = {
     "scratch": _TEXT,
     "setup": _TEXTS,
     "python": _TEXT,
+    "owners": _TEXTS,
     "directives": _TEXTS,
 }
 _TABLES = ("shape", "limits", "options")  # of a grid, beside its own keys

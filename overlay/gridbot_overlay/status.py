@@ -11,7 +11,7 @@ from gridbot.printing import cut, printable, table
 from gridbot.units import duration
 from gridbot_overlay.construct import View
 from gridbot_overlay.grid_ad import queue_wait
-from gridbot_overlay.health import WHY_HELD, is_broken
+from gridbot_overlay.health import WHY_HELD, is_mute
 from gridbot_overlay.model import Pilot, State
 from gridbot_overlay.store import Store
 
@@ -56,7 +56,7 @@ def _grid(store: Store, view: View, note: tuple[str, float] | None, now: float) 
         "pilots": {str(state): states[state] for state in _LIVE},
         "jobs": totals["jobs"],
         "failures": totals["failures"],
-        "pilot_hours": round(view.used_hours, 3),
+        "pilot_hours": round(view.used_hours + sum(_hours(view.live, now)), 3),
         "wasted_pilot_hours": round(totals["wasted_hours"], 3),
         "queue_wait": queue_wait(view.pilots),
         "health": view.health.reason,
@@ -66,12 +66,19 @@ def _grid(store: Store, view: View, note: tuple[str, float] | None, now: float) 
     }
 
 
+def _hours(live: Sequence[Pilot], now: float) -> Iterator[float]:
+    """Yield the hours that pilots which run have used so far."""
+    for pilot in live:
+        if pilot.started_at is not None:
+            yield max(0.0, now - pilot.started_at) / 3600
+
+
 def _failing(pilots: Sequence[Pilot]) -> list[Pilot]:
     """Return the last pilots that failed to start, are held, or lost replicas."""
     bad = [
         pilot
         for pilot in pilots
-        if is_broken(pilot) or pilot.state is State.HELD or (pilot.failures and not pilot.jobs)
+        if is_mute(pilot) or pilot.state is State.HELD or (pilot.failures and not pilot.jobs)
     ]
     return bad[-_MOST_SHOWN:]
 

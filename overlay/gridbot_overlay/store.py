@@ -78,7 +78,7 @@ class Store:
         store._db.execute("PRAGMA journal_mode = WAL")
         store._db.execute("PRAGMA synchronous = FULL")
         with store._transaction() as db:
-            _run_all(db, SQL["schema"])
+            _migrate(db, path)
             if db.execute(SQL["instance"]).fetchone() is None:
                 db.execute(SQL["begin"], {"instance": secrets.token_hex(3)})
         return store
@@ -121,7 +121,7 @@ class Store:
         return [_pilot(row) for row in self._rows("pilots", grid=grid, since=since)]
 
     def grids_with_pilots(self) -> set[str]:
-        """Return the grids that have live pilots, configured or not."""
+        """Return the grids with pilots that live, or of whose end the server has not heard."""
         return {row["grid"] for row in self._rows("grids")}
 
     def grid(self, name: str) -> GridRecord:
@@ -213,6 +213,20 @@ def _prefix(instance: str) -> str:
     return f"gb{instance}n"
 
 
+def _migrate(db: sqlite3.Connection, path: Path) -> None:
+    """Bring the file to the schema that we know, whatever release it is of; only ever forward."""
+    version = db.execute("PRAGMA user_version").fetchone()[0]
+    known = [name for name in SQL if name.startswith("migration ")]
+    if version > len(known):
+        raise GridbotError(
+            f"{path} is of a newer release (schema {version}, this one knows {len(known)}):"
+            " upgrade gridbot here, or name another folder with --data"
+        )
+    for name in known[version:]:
+        _run_all(db, SQL[name])
+    db.execute(f"PRAGMA user_version = {len(known)}")
+
+
 def _run_all(db: sqlite3.Connection, script: str) -> None:
     """Run several statements within the transaction; executescript would end it."""
     statement = ""
@@ -239,6 +253,7 @@ def _pilot(row: sqlite3.Row) -> Pilot:
             "owners": tuple(json.loads(values["owners"])),
             "state": State(values["state"]),
             "has_joined": bool(values["has_joined"]),
+            "has_held": bool(values["has_held"]),
             "is_settled": bool(values["is_settled"]),
         }
     )

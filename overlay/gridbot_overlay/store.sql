@@ -1,5 +1,6 @@
--- name: schema
--- One file in the overlay's folder.  Columns of pilot are the fields of model.Pilot.
+-- name: migration 1
+-- One file in the overlay's folder, whose user_version is the last migration that it had.
+-- Columns of pilot are the fields of model.Pilot.  Files of before there were versions have 0.
 CREATE TABLE IF NOT EXISTS overlay (instance TEXT NOT NULL, sequence INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS grid (
     name TEXT PRIMARY KEY,
@@ -53,6 +54,10 @@ CREATE TABLE IF NOT EXISTS note (
 -- What lives, at each look; and what ended lately.
 CREATE INDEX IF NOT EXISTS pilot_grid ON pilot (grid, ended_at);
 
+-- name: migration 2
+ALTER TABLE pilot ADD COLUMN has_held INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE pilot ADD COLUMN running_at REAL;
+
 -- name: instance
 SELECT instance, sequence FROM overlay
 
@@ -73,7 +78,7 @@ SELECT * FROM pilot
  ORDER BY submitted_at, tag, "index"
 
 -- name: grids
-SELECT DISTINCT grid FROM pilot WHERE ended_at IS NULL
+SELECT DISTINCT grid FROM pilot WHERE ended_at IS NULL OR NOT is_settled
 
 -- name: grid
 SELECT drained, resumed_at FROM grid WHERE name = :name

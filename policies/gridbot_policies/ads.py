@@ -82,11 +82,12 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
 )
 
 # Measured anew for each request, so that nobody keeps them.
-LIVE_ATTRIBUTES = ("LoadAvg", "ClockMin", "ClockDay", "OnBattery")
+LIVE_ATTRIBUTES = ("LoadAvg", "ClockMin", "ClockDay", "OnBattery", "TimeLeft")
 
 # What the server knows better than the host itself.
 SERVER_SIDE_ATTRIBUTES = (
-    "Owner", "Grid", "ErrorRate", "JobsToday", "MeanTurnaround", "RecentCpuTime", "Running",
+    "Owner", "Grid", "IsPilot", "IsDedicated", "ErrorRate", "JobsToday", "MeanTurnaround",
+    "RecentCpuTime", "Running",
 )  # fmt: skip
 
 BOT_ATTRIBUTES: Mapping[str, str] = MappingProxyType(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import click
@@ -14,14 +15,11 @@ from gridbot.printing import table
 
 from .direct import Comparison, compare
 from .measure import Outcome, play, tell
-from .place import CPUS, NODES, place
+from .place import CPUS, NODES, Place, RunFailed, place
 from .scenarios import SCENARIOS
 
 DIRECT = "direct"
-_SHOWN = "\n".join(
-    f"{name:<12} {scenario.what}"
-    for name, scenario in [*SCENARIOS.items()]
-)  # fmt: skip
+_SHOWN = "\n".join(f"{name:<12} {scenario.what}" for name, scenario in SCENARIOS.items())
 _HEAD = (
     "scenario", "jobs", "s each", "makespan", "first", "leaving", "pilots", "at once",
     "hours", "÷ ideal", "burnt", "lost", "twice",
@@ -46,29 +44,59 @@ def trial(names: Sequence[str], jobs: int, seconds: float, direct_jobs: int, as_
     if anything is not so. Needs Slurm's programs and root or Slurm's own user.
 
     makespan: seconds from the submission to the last outcome; first: to the first one; leaving:
-    from the last outcome until the queue is empty. hours: pilot-hours as Slurm tells them, ideal:
-    the jobs' own. burnt: replicas that failed; lost: those that were sent again for want of an
-    answer; twice: jobs that were done more than once.
+    from the last outcome until the queue is empty. hours: pilot-hours as Slurm tells them (of a
+    pilot that it queued again, those of its last run), ideal: the jobs' own. burnt: replicas that
+    failed; lost: those that were sent again for want of an answer; twice: jobs that were done more
+    than once.
     """
-    outcomes, comparisons = [], []
-    with place() as here:
-        for name in names or [*SCENARIOS, DIRECT]:
-            tell(f"--- {name}")
-            if name == DIRECT:
-                outcome, comparison = compare(here, direct_jobs, seconds, tell)
-                comparisons.append(comparison)
-            else:
-                outcome = play(name, SCENARIOS[name], here, jobs, seconds, tell)
-            outcomes.append(outcome)
-            for fault in outcome.faults:
-                tell(f"NOT RIGHT: {fault}")
-    if as_json:
-        print(json.dumps(_document(outcomes, comparisons), indent=2))
-    else:
-        print(table(_HEAD, map(_row, outcomes)))
-        for item in comparisons:
+    found = Found()
+    for number in (signal.SIGINT, signal.SIGTERM):  # a background job ignores ^C by itself
+        signal.signal(number, _interrupted)
+    try:
+        with place() as here:
+            for name in names or [*SCENARIOS, DIRECT]:
+                tell(f"--- {name}")
+                found.add(name, here, direct_jobs if name == DIRECT else jobs, seconds)
+    except RunFailed as error:
+        sys.exit(str(error))
+    finally:  # also when the next scenario breaks down
+        found.show(as_json)
+    sys.exit(1 if any(outcome.faults for outcome in found.outcomes) else 0)
+
+
+def _interrupted(number: int, _: object) -> None:
+    """End at once, but not without tidying up; what comes again meanwhile changes nothing."""
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(128 + number)
+
+
+@dataclass
+class Found:
+    """What the scenarios so far have shown."""
+
+    outcomes: list[Outcome] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
+
+    def add(self, name: str, here: Place, jobs: int, seconds: float) -> None:
+        """Run a scenario."""
+        if name == DIRECT:
+            outcome, comparison = compare(here, jobs, seconds, tell)
+            self.comparisons.append(comparison)
+        else:
+            outcome = play(name, SCENARIOS[name], here, jobs, seconds, tell)
+        self.outcomes.append(outcome)
+        for fault in outcome.faults:
+            tell(f"NOT RIGHT: {fault}")
+
+    def show(self, as_json: bool) -> None:
+        """Print the figures."""
+        if as_json:
+            print(json.dumps(_document(self.outcomes, self.comparisons), indent=2))
+            return
+        print(table(_HEAD, map(_row, self.outcomes)))
+        for item in self.comparisons:
             print(_line(item))
-    sys.exit(1 if any(outcome.faults for outcome in outcomes) else 0)
 
 
 def _document(outcomes: Sequence[Outcome], comparisons: Sequence[Comparison]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def play(
         scenario.happens(run)
         run.reach(1.0)
         wait_done(run)
-        makespan, ended = _bot_seconds(run), time.monotonic()
+        (first, makespan), ended = _outcome_seconds(run), time.monotonic()
         faults = list(_unless_gone(run))
         leaving = time.monotonic() - ended
         made.end()
@@ -84,7 +84,7 @@ def play(
         jobs=jobs,
         job_seconds=seconds,
         makespan_seconds=makespan,
-        first_result_seconds=_first_result(run),
+        first_result_seconds=first,
         leaving_seconds=leaving,
         pilots=len(lives),
         most_pilots=_most_at_once(lives),
@@ -113,18 +113,14 @@ def wait_done(run: Run) -> None:
     )
 
 
-def _bot_seconds(run: Run) -> float:
+def _outcome_seconds(run: Run) -> tuple[float, float]:
+    """Return when the first and the last outcome came, since the submission."""
     query = """
-        SELECT extract(epoch FROM max(o.made_at) - b.created_at)
+        SELECT extract(epoch FROM min(o.made_at) - b.created_at)::float8,
+               extract(epoch FROM max(o.made_at) - b.created_at)::float8
           FROM bot b JOIN outcome o ON o.bot = b.id WHERE b.id = %s GROUP BY b.id"""
-    return float(run.server.rows(query, run.bot)[0][0])
-
-
-def _first_result(run: Run) -> float:
-    query = """
-        SELECT extract(epoch FROM min(o.made_at) - b.created_at)
-          FROM bot b JOIN outcome o ON o.bot = b.id WHERE b.id = %s GROUP BY b.id"""
-    return float(run.server.rows(query, run.bot)[0][0])
+    [(first, last)] = run.server.rows(query, run.bot)
+    return first, last
 
 
 def _unless_gone(run: Run) -> Iterable[str]:

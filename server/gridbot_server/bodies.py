@@ -169,7 +169,8 @@ class PilotToken(Body):
     grid: GridName
     owners: Annotated[list[OwnerName], Field(min_length=1, max_length=1000)]
     seconds: Annotated[float, Field(gt=0, le=366 * 86_400)]
-    label: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_one_line)] = ""
+    tag: PilotName  # of their submission: they are TAG.0 to TAG.(count - 1)
+    count: Annotated[int, Field(ge=1, le=10_000)]
 
 
 class EndedPilots(Body):

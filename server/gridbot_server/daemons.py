@@ -66,11 +66,13 @@ def schedules(settings: Settings) -> list[Schedule]:
 
 
 def purge(settings: Settings, conn: db.Connection) -> int:
-    """Remove what nobody finished: open submissions and partial uploads of yesterday."""
+    """Remove open submissions and partial uploads of yesterday, and pilots that are over."""
     store = files.Store(settings.files, settings.uploads)
     removed = files.purge_partials(store, datetime.now(UTC))
     with conn.transaction():
-        return removed + len(conn.execute(SQL["purge_open"]).fetchall())
+        removed += len(conn.execute(SQL["purge_open"]).fetchall())
+        removed += conn.execute(SQL["purge_pilots"]).rowcount
+        return removed + conn.execute(SQL["purge_keys"]).rowcount
 
 
 def export_statistics(settings: Settings, conn: db.Connection) -> int:

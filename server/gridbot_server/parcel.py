@@ -23,7 +23,7 @@ from gridbot_server import keys
 from gridbot_server.boinc import application, signed
 from gridbot_server.boinc.keys import Link
 from gridbot_server.boinc.shim import Unsuitable
-from gridbot_server.boinc.signed import SignedApplication
+from gridbot_server.boinc.signed import BadApplication, SignedApplication
 from gridbot_server.disk import write_atomically
 
 _NAME = re.compile(r"bot-([1-9][0-9]{0,18})\.json")
@@ -60,9 +60,9 @@ class Parcel:
         return manifest
 
     def put_file(self, ref: FileRef, chunks: Iterable[bytes]) -> None:
-        """Add a file that a BOT's jobs share, unless it is there."""
+        """Add a file that a BOT's jobs share, unless it is there whole."""
         path = self._file(ref)
-        if path.exists():
+        if path.exists() and _is_whole(ref, path):
             return
         partial = path.with_name(f"{path.name}.part")
         with partial.open("wb") as file:
@@ -86,7 +86,7 @@ class Parcel:
         Raises BadApplication for a file that is not the one which the manifest names.
         """
         text, why = self._text(bot), ""
-        made: Document = {}
+        made = self.signed(bot)
         if at_hand.project:
             signature = keys.sign_manifest(at_hand.project, text)
             made["native"] = base64.b64encode(signature).decode()
@@ -95,7 +95,8 @@ class Parcel:
                 made["boinc"] = asdict(self._for_boinc(Manifest.from_text(text), at_hand.boinc))
             except Unsuitable as error:
                 why = str(error)
-        _write(self._path(bot, ".signed"), made)
+        if made != self.signed(bot):
+            _write(self._path(bot, ".signed"), made)
         return why
 
     def signed(self, bot: int) -> Document:
@@ -124,6 +125,8 @@ class Parcel:
         path = self._file(ref)
         if not path.exists():
             raise ParcelError(f"{path} is not here: fetch the BOT again")
+        with path.open("rb") as file:
+            signed.check_input(ref, file)
         return signed.content_md5(ref, _chunks(path))
 
     def _text(self, bot: int) -> str:
@@ -138,6 +141,14 @@ class Parcel:
 
     def _file(self, ref: FileRef) -> Path:
         return self.folder / "files" / ref.sha256
+
+
+def _is_whole(ref: FileRef, path: Path) -> bool:
+    try:
+        signed.content_md5(ref, _chunks(path))
+    except BadApplication:
+        return False
+    return True
 
 
 def _chunks(path: Path) -> Iterator[bytes]:

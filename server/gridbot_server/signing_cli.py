@@ -66,6 +66,9 @@ def _private_keys(command: Callable[..., R]) -> Callable[..., R]:
     return project(boinc(command))
 
 
+_yes = click.option("--yes", is_flag=True, help="Sign without asking.")
+
+
 @app.command(name="keys")
 @click.argument("folder", type=FOLDER)
 @click.option("--only", type=click.Choice(list(_KINDS)), help="One of the two [both].")
@@ -100,15 +103,17 @@ def fetch(session: Session, bots: tuple[int, ...], folder: Path) -> None:
 @app.command()
 @click.argument("target", metavar="BOT|FOLDER")
 @_private_keys
+@_yes
 @server_options
 def sign(
     target: str,
+    yes: bool,
     project_key: Path | None,
     boinc_key: Path | None,
     server: str | None,
     key_file: Path | None,
 ) -> None:
-    """Sign a BOT, or what was fetched into a FOLDER, with the private keys given.
+    """Sign a BOT, once you have seen what it runs, or what was fetched into a FOLDER.
 
     The keys never leave this machine, and a FOLDER is signed without any network.
     """
@@ -116,7 +121,7 @@ def sign(
         at_hand = _load(project_key, boinc_key)
         if target.isdecimal():
             with connect(server, key_file) as session:
-                _sign_there(session, int(target), at_hand)
+                _sign_there(session, int(target), at_hand, yes)
         else:
             _sign_here(Parcel(Path(target)), at_hand)
 
@@ -138,9 +143,15 @@ def send(session: Session, folder: Path) -> None:
 @click.option("--boinc-key", type=FILE, required=True, help="The private key in use now.")
 @click.option("--new-key", type=FILE, required=True, help="The next one, private or public.")
 @click.option("--to", "folder", type=FOLDER, help="Sign only, without network, for `app send`.")
+@_yes
 @server_options
 def rotate(
-    boinc_key: Path, new_key: Path, folder: Path | None, server: str | None, key_file: Path | None
+    boinc_key: Path,
+    new_key: Path,
+    folder: Path | None,
+    yes: bool,
+    server: str | None,
+    key_file: Path | None,
 ) -> None:
     """Lead BOINC clients to a new key, and sign the unfinished BOTs with it.
 
@@ -157,7 +168,7 @@ def rotate(
         with connect(server, key_file) as session:
             answer = session.connection.send("PUT", "/boinc/key", link._asdict())
             click.echo("BOINC clients are led to the new key")
-            _each(answer["unsigned"], lambda bot: _sign_anew(session, bot, private))
+            _each(answer["unsigned"], lambda bot: _sign_anew(session, bot, private, yes))
 
 
 # ----------------------------------------------------------------------------------- steps
@@ -194,23 +205,31 @@ def _download(session: Session, bot: int, ref: FileRef) -> Iterator[bytes]:
 def _sign_here(parcel: Parcel, at_hand: SigningKeys) -> None:
     if not (bots := parcel.bots()):
         raise ParcelError(f"{parcel.folder} holds no BOT: gridbot app fetch BOT --to FOLDER")
-    _each(bots, lambda bot: _sign(bot, parcel, at_hand))
+
+    def step(bot: int) -> None:
+        _show(parcel.manifest(bot))
+        _sign(bot, parcel, at_hand)
+
+    _each(bots, step)
     click.echo(f"signed; where the server is in reach: gridbot app send {parcel.folder}")
 
 
-def _sign_there(session: Session, bot: int, at_hand: SigningKeys) -> None:
+def _sign_there(session: Session, bot: int, at_hand: SigningKeys, yes: bool) -> None:
     with TemporaryDirectory(prefix="gridbot-sign-") as folder:
         parcel = Parcel(Path(folder))
         _fetch(session, bot, parcel, with_files=at_hand.boinc is not None)
+        _show(parcel.manifest(bot))
+        if not (yes or click.confirm(f"sign bot {bot}?", err=True)):
+            raise GridbotError("nothing is signed")
         _sign(bot, parcel, at_hand)
         _send(session, bot, parcel)
 
 
-def _sign_anew(session: Session, bot: int, private: RSAPrivateKey | None) -> None:
+def _sign_anew(session: Session, bot: int, private: RSAPrivateKey | None, yes: bool) -> None:
     if private is None:
         click.echo(f"bot {bot}: waits for: gridbot app sign {bot} --boinc-key NEW")
     else:
-        _sign_there(session, bot, SigningKeys(boinc=private))
+        _sign_there(session, bot, SigningKeys(boinc=private), yes)
 
 
 def _each(bots: Sequence[int], step: Callable[[int], None]) -> None:
@@ -227,7 +246,6 @@ def _each(bots: Sequence[int], step: Callable[[int], None]) -> None:
 
 
 def _sign(bot: int, parcel: Parcel, at_hand: SigningKeys) -> None:
-    _show(parcel.manifest(bot))
     why = parcel.sign(bot, at_hand)
     if why and at_hand.project is None:
         raise GridbotError(f"not for BOINC clients: {why}")

@@ -262,9 +262,11 @@ def test_a_job_that_failed_often_waits_for_a_dedicated_host(
     dispatch.settle()
     dispatch.feed()
     assert caller(dispatch, alice).ask().assignments == ()
-    dedicated = caller(dispatch, alice)
-    dedicated.host["IsDedicated"] = True
-    assert len(dedicated.ask().assignments) == 1
+    liar = caller(dispatch, alice)
+    liar.host["IsDedicated"] = True
+    assert liar.ask().assignments == ()
+    _, token = make_client(conn, alice, dedicated=True)
+    assert len(Caller(dispatch, token).ask().assignments) == 1
 
 
 def test_what_each_pilot_did_is_counted(dispatch: Dispatch, conn: Connection, alice: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from werkzeug.datastructures import Headers
 from gridbot_client.protocol import WorkRequest
 from gridbot_server import db, keys
 from gridbot_server.app import create_app
-from gridbot_server.dispatch.render import ReplyParts
+from gridbot_server.services import Answered, Dispatched
 from gridbot_server.settings import Settings
 
 
@@ -92,8 +92,13 @@ class Echo:
     def handle(self, token_hash: bytes, body: bytes) -> bytes:
         return b'{"token": "%b", "body": %b}' % (token_hash.hex().encode(), body)
 
-    def ask(self, token_hash: bytes, request: WorkRequest) -> ReplyParts:
-        return ReplyParts(message=request.key)
+    def begin(self, token_hash: bytes, body: bytes, tell: Callable[[Answered], None]) -> None:
+        raise AssertionError("only gunicorn's loop calls this")
+
+    def take(
+        self, token_hash: bytes, request: WorkRequest, tell: Callable[[Dispatched], None]
+    ) -> None:
+        raise AssertionError("only what serves BOINC clients calls this")
 
     def close(self) -> None:
         pass

@@ -20,7 +20,7 @@ from tests.http.conftest import Person
 from tests.http.loopback import serve
 
 from gridbot.cli import gridbot
-from gridbot_client.protocol import FileRef, Manifest, ReplicaId
+from gridbot_client.protocol import FileRef, Manifest, ReplicaId, manifest_id
 from gridbot_server import db, setup
 from gridbot_server import keys as native_keys
 from gridbot_server.app import create_app
@@ -173,6 +173,22 @@ def test_what_the_key_did_not_sign_changes_nothing(site: Site, ann: Person, kind
     assert answer.status_code == 400, answer.json
     assert state(site) == before
     assert ann("PUT", path, json=signed_by(OLD)).status_code == 200
+
+
+def test_a_data_files_signature_makes_it_nobodys_script(site: Site, ann: Person) -> None:
+    other = Manifest("ann", ("true",))
+    script = f"#!/bin/sh\n# Manifest {manifest_id(other.text())}\ntouch evil\n"
+    signature = signing.sign_md5(OLD, signing.md5_hex(script.encode()))
+    bot = make_bot(site.conn, ann.id, manifest=other.text())
+    signatures = {hashlib.sha256(script.encode()).hexdigest(): signature}
+    body = {"script": script, "signatures": signatures}
+    before = state(site)
+    answer = ann("PUT", f"/api/v1/bots/{bot}/boinc", json=body)
+    assert (answer.status_code, "the script is not this BOT's" in answer.json["detail"]) == (
+        400,
+        True,
+    )
+    assert state(site) == before
 
 
 def test_an_operator_brings_the_signatures_of_others_bots(
@@ -362,13 +378,13 @@ class Desk:
     token: str
     home: Path
 
-    def __call__(self, *arguments: object, code: int = 0) -> Result:
+    def __call__(self, *arguments: object, code: int = 0, answer: str = "") -> Result:
         environment = {
             "GRIDBOT_SERVER": self.url,
             "GRIDBOT_KEY": self.token,
             "XDG_CONFIG_HOME": str(self.home),
         }
-        found = CliRunner(env=environment).invoke(gridbot, [*map(str, arguments)])
+        found = CliRunner(env=environment).invoke(gridbot, [*map(str, arguments)], answer)
         assert found.exit_code == code, found.output
         return found
 
@@ -413,12 +429,24 @@ def test_one_command_signs_a_bot_for_boinc_clients(
     site: Site, ann: Person, desk: Desk, vault: Path
 ) -> None:
     bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text())
-    wrong = desk("app", "sign", bot, "--boinc-key", vault / "new.key", code=1)
+    wrong = desk("app", "sign", bot, "--yes", "--boinc-key", vault / "new.key", code=1)
     assert "not signed by the code signing key" in wrong.stderr
     assert not is_signed(site, bot)
-    assert desk("app", "sign", bot, "--boinc-key", vault / "old.key").stdout == (
+    assert desk("app", "sign", bot, "--yes", "--boinc-key", vault / "old.key").stdout == (
         f"bot {bot}: signed\n"
     )
+    assert is_signed(site, bot)
+
+
+def test_nothing_is_signed_before_whoever_signs_has_seen_it(
+    site: Site, ann: Person, desk: Desk, vault: Path
+) -> None:
+    bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text())
+    sign = ("app", "sign", bot, "--boinc-key", vault / "old.key")
+    shown = desk(*sign, code=1, answer="n\n")
+    assert "command wc '{i}' data" in shown.stderr
+    assert not is_signed(site, bot)
+    desk(*sign, answer="y\n")
     assert is_signed(site, bot)
 
 
@@ -427,12 +455,12 @@ def test_the_command_changes_keys_and_signs_what_is_unfinished(
 ) -> None:
     bots = [make_bot(site.conn, ann.id, manifest=MANIFEST.text()) for _ in range(2)]
     for bot in bots:
-        desk("app", "sign", bot, "--boinc-key", vault / "old.key")
+        desk("app", "sign", bot, "--yes", "--boinc-key", vault / "old.key")
     options = ("--boinc-key", vault / "old.key", "--new-key")
     told = desk("app", "rotate", *options, vault / "new.pub").stdout
     assert [f"gridbot app sign {bot} --boinc-key NEW" in told for bot in bots] == [True, True]
     assert not any(is_signed(site, bot) for bot in bots)
-    told = desk("app", "rotate", *options, vault / "new.key").stdout
+    told = desk("app", "rotate", "--yes", *options, vault / "new.key").stdout
     assert [f"bot {bot}: signed\n" in told for bot in bots] == [True, True]
     assert all(is_signed(site, bot) for bot in bots)
 
@@ -441,7 +469,7 @@ def test_a_change_of_keys_is_signed_off_the_network(
     site: Site, ann: Person, desk: Desk, vault: Path, tmp_path: Path
 ) -> None:
     bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text())
-    desk("app", "sign", bot, "--boinc-key", vault / "old.key")
+    desk("app", "sign", bot, "--yes", "--boinc-key", vault / "old.key")
     folder, away = tmp_path / "parcel", replace(desk, url="http://127.0.0.1:1")
     desk("app", "fetch", bot, "--to", folder)
     options = ("--boinc-key", vault / "old.key", "--new-key", vault / "new.pub")

@@ -312,13 +312,13 @@ def test_an_application_is_signed_where_the_key_is(
 ) -> None:
     bot = make_bot(site.conn, alice.id)
     key = site.settings.project_key_path
-    found = run("app", "sign", bot, "--project-key", key)
+    found = run("app", "sign", bot, "--yes", "--project-key", key)
     assert found.stdout == f"bot {bot}: signed\n"
     assert "command echo '{i}'" in found.stderr
     assert json.loads(run("bot", "show", bot, "--json").stdout)["signed"] is True
     other = tmp_path / "other.key"
     other.write_text("no key")
-    message = refused(run("app", "sign", bot, "--project-key", other))
+    message = refused(run("app", "sign", bot, "--yes", "--project-key", other))
     assert "holds no private key in PEM form" in message
 
 

@@ -7,7 +7,7 @@ from tests.http.conftest import Person, Site
 from gridbot_client.protocol import ReplicaId
 
 JOIN = {"host": HOST, "mac": "aa:bb:cc:dd:ee:ff", "pilot": "gb1.7.0"}
-TOKEN = {"grid": "ice", "owners": ["alice"], "seconds": 3600.0}
+TOKEN = {"grid": "ice", "owners": ["alice"], "seconds": 3600.0, "tag": "gb1.7", "count": 2}
 
 
 def _token(operator: Person, **changes: Any) -> dict[str, Any]:
@@ -40,6 +40,44 @@ def test_a_pilots_key_only_joins_pilots_of_its_grid_that_serve_its_owners_until_
         assert joiner("GET", path).status_code == 403
     site.conn.execute("UPDATE client SET expires_at = now() - interval '1 s'")
     assert pilot("PUT", "/api/v1/clients/self", json={}).status_code == 401
+
+
+def test_a_pilots_key_is_good_for_the_pilots_of_one_submission(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    token = _token(operator)
+    joiner = Person(site.app, token["token"], 0, "pilot")
+    for name in ("gb1.7.2", "gb1.8.0", "gb1.7", "", "gb1.7.00", "gb1.7.-1"):
+        answer = joiner("POST", "/api/v1/clients", json={**JOIN, "pilot": name})
+        assert answer.status_code == 403, name
+        assert f"not for a pilot {name!r}" in answer.json["detail"]
+
+
+def test_a_pilot_that_joins_again_takes_the_place_of_its_first_client(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    bot = make_bot(site.conn, alice.id, jobs=1)
+    token = _token(operator)
+    first, other = _pilot(site, token), _pilot(site, token, pilot="gb1.7.1")
+    make_lease(site.conn, ReplicaId(bot, 0, 0), first.id)
+    second = _pilot(site, token)
+    assert first("PUT", "/api/v1/clients/self", json={}).status_code == 401
+    for pilot in (second, other):
+        assert pilot("PUT", "/api/v1/clients/self", json={}).status_code == 200
+    assert site.conn.execute("SELECT how, reason FROM ended").fetchall() == [
+        ("expired", "client_left")
+    ]
+
+
+def test_only_an_operators_word_makes_a_host_dedicated(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    says = {**JOIN, "host": {**HOST, "IsDedicated": True}, "pilot": ""}
+    for person in (alice, operator):
+        assert person("POST", "/api/v1/clients", json=says).status_code == 201
+    _pilot(site, _token(operator), host=says["host"])
+    rows = site.conn.execute("SELECT dedicated FROM client ORDER BY id").fetchall()
+    assert rows == [(False,), (True,), (True,)]
 
 
 def test_a_grids_machine_is_one_host_whoever_sends_pilots_there(

@@ -10,23 +10,38 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from tests.system.deployment import eventually
 
 SCRIPTS = Path(__file__).parents[2] / "scripts"
-COMMAND = [sys.executable, "-m", "benchmarks.cli", "dispatch", "--json"]
+BENCH = [sys.executable, "-m", "benchmarks.cli"]
+COMMAND = [*BENCH, "dispatch", "--json"]
 
 
-def test_host_requests_are_measured_beside_the_floor() -> None:
-    ended = subprocess.run(
-        [*COMMAND, "--quick"], cwd=SCRIPTS, capture_output=True, text=True, check=True
-    )
+@pytest.mark.parametrize("bench", ["dispatch", "boinc"])
+def test_host_requests_are_measured_beside_the_floor(bench: str) -> None:
+    command = [*BENCH, bench, "--quick", "--json"]
+    ended = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, check=True)
     document = json.loads(ended.stdout)
     (row,) = document["rows"]
 
-    assert (document["bench"], row["jobs_per_rpc"], row["concurrency"]) == ("dispatch", 5, 16)
+    assert (document["bench"], row["jobs_per_rpc"], row["concurrency"]) == (bench, 5, 16)
     assert row["jobs_per_s"] > 4 * row["rpc_per_s"]
     assert min(row["cpu_us_per_rpc"][name] for name in ("gunicorn", "postgresql", "load")) > 0
     assert row["to_floor"]["rpc_per_s"]["median"] < 1
+
+
+def test_the_time_of_a_host_request_is_told_by_layer_and_by_function() -> None:
+    ended = subprocess.run(
+        [*BENCH, "layers", "--quick", "--json"], cwd=SCRIPTS, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    (row,) = json.loads(ended.stdout)["rows"]
+
+    spent = row["us_per_rpc"]
+    assert min(spent["decode and queue"], spent["serve the batch"]) > 0
+    assert spent["PostgreSQL for host requests"] > 0
+    assert any("dispatch/batch.py" in place for place in row["profile_us"])
 
 
 def test_an_interrupted_bench_leaves_nothing_behind() -> None:

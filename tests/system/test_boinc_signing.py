@@ -97,18 +97,18 @@ def test_a_stock_client_runs_what_is_signed_away_from_the_server_and_follows_to_
         # Two jobs run, and files of others are on their way, while the key changes.
         gate = server.gate()
         running = server.submit("--range", "0:2", "--time", "10m", "--", *gate.command("echo $1"))
-        server.run("app", "sign", str(running), "--boinc-key", str(first))
+        server.run("app", "sign", str(running), "--yes", "--boinc-key", str(first))
         client.update()
         eventually(lambda: list(client.tasks().values()) == [True] * 2, 120, "two jobs that run")
         flow.clear()
         waiting = server.submit("--range", "0:2", "--time", "10m", "--", "echo", "late")
-        server.run("app", "sign", str(waiting), "--boinc-key", str(first))
+        server.run("app", "sign", str(waiting), "--yes", "--boinc-key", str(first))
         client.update()
         eventually(lambda: len(client.tasks()) == 4, 120, "two that wait for their files")
         eventually(lambda: client.log.count("Started download") == 4, what="the last download")
         server.run("app", "keys", str(second.parent), "--only", "boinc")
         changed = ("--boinc-key", str(first), "--new-key", str(second))
-        told = server.run("app", "rotate", *changed)
+        told = server.run("app", "rotate", "--yes", *changed)
         assert told.splitlines()[1:] == [f"bot {bot}: signed" for bot in (running, waiting)]
         client.update()
         eventually(lambda: trusted(client) == public(second), what="the new key at the client")
@@ -120,7 +120,7 @@ def test_a_stock_client_runs_what_is_signed_away_from_the_server_and_follows_to_
 
         # And what only the new key signed.
         last = server.submit("--range", "0:2", "--time", "10m", "--", "echo", "{}")
-        server.run("app", "sign", str(last), "--boinc-key", str(second))
+        server.run("app", "sign", str(last), "--yes", "--boinc-key", str(second))
         client.update()
         server.wait(last, 120)
         for bot in (running, waiting, last):

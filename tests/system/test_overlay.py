@@ -1,5 +1,6 @@
 """Pilots come where BOTs demand them, and leave; nobody does anything but submit the BOT."""
 
+import re
 import shutil
 import signal
 import tempfile
@@ -69,6 +70,10 @@ def test_pilots_come_for_a_bot_and_leave_when_it_has_ended(
     assert 1 <= len(pilots.pilots("here")) <= 2
     status = pilots.status("here")
     assert (status["jobs"], status["failures"], status["failing"]) == (40, 0, [])
+    ended = re.findall(
+        r"here: \d pilots? ended after (\d+) jobs? and 0 failures$", pilots.said(), re.M
+    )
+    assert sum(map(int, ended)) == 40
     eventually(
         lambda: not running.rows("SELECT FROM token WHERE grid = 'here' AND revoked_at IS NULL"),
         what="the revocation of the pilots' keys",

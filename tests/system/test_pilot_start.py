@@ -36,7 +36,7 @@ def server(running: Deployment) -> Server:
 
 def key_of(server: Server, running: Deployment) -> str:
     owner = json.loads(running.run("user", "list", "--json"))["owners"][0]["name"]
-    return server.pilot_key("ice", [owner], 600.0, "test").token
+    return server.pilot_key("ice", [owner], 600.0, "gb1", 1).token
 
 
 def pilot(grid: Grid, url: str, token: str, artefact: Artefact, tmp_path: Path) -> Any:

@@ -72,7 +72,7 @@ def calls(submitter: Submitter) -> list[Callable[[], object]]:
 def test_a_pilot_runs_behind_the_login_node_and_all_commands_share_one_login(
     submitter: Submitter, node: LoginNode
 ) -> None:
-    hostile = "echo \"it's $GRIDBOT_PILOT_TAG; \\$(false) `echo *` ü\" | head -c 9 >&2; exit 7"
+    hostile = 'echo "it\'s $GRIDBOT_PILOT_TAG; \\$(false) `echo *` ü" | head -c 9 >&2; exit 7'
     [native_id] = submitter.submit(make_order("far", hostile, owners=("o'brien", "b $(x)")))
     [pilot] = found(submitter, "far", State.ENDED)
     assert (pilot.native_id, pilot.exit_code) == (native_id, 7)
@@ -107,7 +107,7 @@ def test_a_login_node_that_is_away_is_no_refusal_and_no_empty_list(
     [native_id] = submitter.submit(make_order("patient", WAITS))
     node.stop()
     for call in calls(submitter):
-        with pytest.raises(GridError, match="127.0.0.1 is not reached") as caught:
+        with pytest.raises(GridError, match=r"127\.0\.0\.1 is not reached") as caught:
             call()
         assert not caught.value.is_lasting
     node.start()

@@ -1,9 +1,10 @@
 import hashlib
+import io
 from dataclasses import replace
 
 import pytest
 
-from gridbot_client.protocol import FileRef, Manifest, ReplicaId, Resources
+from gridbot_client.protocol import FileRef, Manifest, ReplicaId, Resources, manifest_id
 from gridbot_client.template import TemplateError
 from gridbot_server.boinc import application, keys, shim, signed, signing
 from gridbot_server.boinc.application import Application, FileUse, Order, Work
@@ -222,7 +223,7 @@ def test_what_is_no_signed_application_is_refused(text: str) -> None:
         SignedApplication.from_text(text)
 
 
-def test_a_script_of_another_version_is_taken_when_it_is_signed() -> None:
+def test_what_another_version_signed_before_stays_signed() -> None:
     made = signed.sign(MANIFEST, md5_of, PRIVATE)
     script = made.script + "# another version\n"
     content = script.encode()
@@ -246,12 +247,40 @@ def test_what_the_key_did_not_sign_is_refused_by_its_hash() -> None:
             signed.check(MANIFEST, wrong, md5_of, PUBLIC)
 
 
-def test_a_script_that_was_signed_for_another_bot_is_refused() -> None:
-    other = replace(MANIFEST, command=("prog", "in/data", "-q", "\n# Manifest " + "0" * 64 + "\n"))
-    made = signed.sign(other, md5_of, PRIVATE)
-    with pytest.raises(BadApplication, match="the script was made for another BOT"):
-        signed.check(MANIFEST, made, md5_of, PUBLIC)
-    assert signed.check(other, made, md5_of, PUBLIC)
+def test_only_what_this_server_writes_is_a_bots_script() -> None:
+    made = signed.sign(MANIFEST, md5_of, PRIVATE)
+    signed.check_script(MANIFEST, made.script)
+    other = replace(MANIFEST, command=("prog", "in/data", "-q"))
+    for script in (
+        signed.sign(other, md5_of, PRIVATE).script,
+        made.script + "\n",
+        f"#!/bin/sh\n# Manifest {manifest_id(MANIFEST.text())}\n",
+    ):
+        with pytest.raises(BadApplication, match="the script is not this BOT's"):
+            signed.check_script(MANIFEST, script)
+
+
+KEY = keys.public_text(PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("#!/bin/sh\n# Manifest " + "0" * 64 + "\nrm -r x\n", "holds a line like the scripts"),
+        ("x\n# Manifest " + "0" * 64, "holds a line like the scripts"),
+        (KEY, "reads like a key"),
+        (KEY.replace("1024\n", "1024" + " " * 5000 + "\n"), "reads like a key"),
+        (KEY.replace("\n", "\n ", 1), "reads like a key"),
+    ],
+)
+def test_data_whose_signature_would_be_good_for_more_is_not_signed(content: str, why: str) -> None:
+    with pytest.raises(Unsuitable, match=f"input notes {why}"):
+        signed.check_input(FileRef("notes", "0" * 64, 1), io.BytesIO(content.encode()))
+
+
+@pytest.mark.parametrize("content", ["", "data", f"{KEY}\n", "5\n1.5\n", "5\nx", "# Manifest 1\n"])
+def test_data_that_is_data_is_signed(content: str) -> None:
+    signed.check_input(FileRef("notes", "0" * 64, 1), io.BytesIO(content.encode()))
 
 
 def test_a_file_is_hashed_for_its_signature_only_if_it_is_the_manifests() -> None:

@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.overlay_factories import NOW, QUEUE, World, demand, grid, pilot, submits
 
-from gridbot_overlay.construct import HELD_SECONDS, SURPLUS_CYCLES, Plan, View, plan
+from gridbot_overlay.construct import (
+    HELD_SECONDS,
+    OUTLIVED,
+    OVERDUE_SECONDS,
+    SURPLUS_CYCLES,
+    Plan,
+    View,
+    plan,
+    plan_without_server,
+)
 from gridbot_overlay.health import WHY_HELD, Health
 from gridbot_overlay.model import Demand, Grid, State
 
@@ -22,6 +31,17 @@ def planned(demands: list[Demand], *views: View) -> Plan:
 
 def test_pilots_are_submitted_for_what_waits() -> None:
     assert submits(planned([demand(unsent=7)], View(grid=grid()))) == {"g": 7}
+
+
+@pytest.mark.parametrize(
+    ("owners", "pilots"), [((), {}), (("bob",), {}), (("ann",), {"g": 7}), (("*",), {"g": 7})]
+)
+def test_a_grid_runs_what_operators_and_those_it_names_submit(
+    owners: tuple[str, ...], pilots: dict[str, int]
+) -> None:
+    stranger, view = demand(unsent=7, is_operator=False), View(grid=grid(owners=owners))
+    assert submits(planned([stranger], view)) == pilots
+    assert submits(planned([demand(unsent=7)], view)) == {"g": 7}
 
 
 def test_a_pilot_of_several_cores_serves_several_replicas() -> None:
@@ -335,3 +355,27 @@ def test_the_same_arguments_give_the_same_plan() -> None:
     demands = [demand(1, unsent=8), demand(2, owner="bob", unsent=8, share=2.0)]
     views = [View(grid=grid("a", max_queued=5)), View(grid=grid("b", max_queued=5))]
     assert plan(demands, views, QUEUE, NOW) == plan(demands, views, QUEUE, NOW)
+
+
+def test_a_pilot_that_outlives_its_walltime_is_taken_back() -> None:
+    began = NOW - 3600 - OVERDUE_SECONDS
+    late = pilot(0, State.RUNNING, running_at=began - 1)
+    # How long a pilot has run that nobody saw start is not known.
+    others = [pilot(1, State.RUNNING, running_at=began), pilot(2, State.RUNNING, started_at=0.0)]
+    for found in (
+        planned([demand()], View(grid=grid(), pilots=[late, *others])),
+        plan_without_server([View(grid=grid(), pilots=[late, *others])], "away", NOW),
+    ):
+        assert [(item.why, item.pilots) for item in found.cancels] == [(OUTLIVED, (late,))]
+
+
+def test_without_the_server_a_surplus_stays_and_what_must_go_goes() -> None:
+    extra = pilot(0, surplus_cycles=99)
+    held = pilot(1, State.HELD, waiting_at=NOW - HELD_SECONDS - 1)
+    views = [View(grid=grid(), pilots=[extra, held])]
+    found = plan_without_server(views, "no answer", NOW)
+    assert [item.pilots for item in found.cancels] == [(held,)]
+    assert found.submits == ()
+    assert found.notes["g"] == "the server cannot be asked: no answer"
+    drained = View(grid=grid(), pilots=[extra], barrier="drained", is_drained=True)
+    assert plan_without_server([drained], "no answer", NOW).cancels[0].pilots == (extra,)

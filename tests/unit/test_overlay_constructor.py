@@ -3,12 +3,13 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.overlay_cluster import GRID, Api, Cluster, a_round, bot, serving
 
-from gridbot_overlay.model import Grid, State
+from gridbot_overlay.model import Grid, Limits, State
 from gridbot_overlay.reconcile import GRACE_SECONDS
 from gridbot_overlay.store import Store
 
@@ -52,6 +53,7 @@ def test_a_key_is_for_one_grid_its_owners_and_one_lifetime(
 ) -> None:
     a_round(folder, api.url, NOW)
     lifetime = GRID.shape.walltime_seconds + GRID.limits.max_queue_seconds
+    assert len(api.offered) == 1  # what nodes fetch, before there are pilots
     key = api.keys[1]
     assert (key["grid"], key["owners"], key["seconds"]) == ("ice", ["ann"], lifetime)
 
@@ -112,6 +114,26 @@ def test_a_refusal_pauses_the_grid_with_its_own_words(
     assert len(cluster.live) == 1  # it probes
 
 
+def test_what_was_accepted_of_a_submission_stays_when_a_later_part_is_refused(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    limits = Limits(max_queued=2000, max_running=2000, submits_per_minute=2000)
+    grid = replace(GRID, limits=limits)
+    api.bots = [bot(unsent=1003)]
+    cluster.fail("sbatch", "refuse_later")
+    first = a_round(folder, api.url, NOW, grid)
+    [said] = [line for line in first.said if "not confirmed" in line]
+    assert "only 1001 of 1003 pilots were accepted: sbatch ended with code 1" in said
+    second = a_round(folder, api.url, NOW + 10, grid)
+    assert sum(pilot.state is State.QUEUED for pilot in second.pilots) == 1001
+    cluster.work()
+    third = a_round(folder, api.url, LATER, grid)
+    refused = [pilot for pilot in third.pilots if pilot.state is State.ENDED]
+    assert [pilot.index for pilot in refused] == [1001, 1002]
+    assert "invalid partition" in refused[0].reason
+    assert len(cluster.live) == 1003  # two were submitted instead
+
+
 def test_a_grid_that_is_away_does_not_stop_the_others(
     cluster: Cluster, api: Api, folder: Path
 ) -> None:
@@ -128,6 +150,46 @@ def test_without_the_server_nothing_is_submitted_and_nothing_cancelled(
     for number in range(1, 6):
         found = a_round(folder, "http://127.0.0.1:1", NOW + 100 * number)
     assert any(line.startswith("nothing is planned") for line in found.said)
+    assert len(cluster.live) == 5
+
+
+def test_without_the_server_a_drain_is_carried_out_all_the_same(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    a_round(folder, api.url, NOW)
+    Store.open(folder).drain("ice", "now")
+    a_round(folder, "http://127.0.0.1:1", NOW + 10)
+    assert cluster.live == []
+
+
+def test_pilots_of_a_grid_that_is_configured_no_more_are_given_up_once(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    first = a_round(folder, api.url, NOW)
+    other = Grid(name="fire", kind="slurm", limits=Limits(max_queued=0))
+    found = a_round(folder, api.url, NOW + 10, other)
+    assert "ice: 5 pilots given up: its grid is not configured any more" in found.said
+    assert api.revoked == {1}
+    assert sorted(api.ended) == sorted(pilot.id for pilot in first.pilots)
+    again = a_round(folder, api.url, NOW + 20, other)
+    assert not any(line.startswith("ice") for line in again.said)
+    assert Store.open(folder).grids_with_pilots() == set()
+
+
+def test_pilots_that_are_killed_in_their_first_job_do_not_pause_the_grid(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    first = a_round(folder, api.url, NOW)
+    cluster.set_all("RUNNING")
+    row = {"client": 1, "host": 4, "host_name": "n1", "jobs": 0, "failures": 0, "running": 1}
+    row |= {"seen_seconds_ago": 1.0, "error": None, "ad": {}}
+    api.pilots = [{**row, "pilot": pilot.id} for pilot in first.pilots]
+    a_round(folder, api.url, NOW + 10)
+    cluster.set_all("PREEMPTED")
+    a_round(folder, api.url, NOW + 20)
+    api.pilots = []
+    found = a_round(folder, api.url, NOW + 30)
+    assert "paused" not in found.plan.notes["ice"]
     assert len(cluster.live) == 5
 
 

@@ -3,7 +3,13 @@
 import pytest
 from tests.overlay_factories import NOW, pilot
 
-from gridbot_overlay.health import LONGEST_PAUSE_SECONDS, WHY_HELD, judge
+from gridbot_overlay.health import (
+    EVERYWHERE,
+    LONGEST_PAUSE_SECONDS,
+    SERVER_AWAY,
+    WHY_HELD,
+    judge,
+)
 from gridbot_overlay.model import Pilot, State
 
 
@@ -151,3 +157,50 @@ def test_the_failure_rate_is_that_of_the_last_pilots() -> None:
     assert judge(pilots, NOW).failure_rate == 1.0
     pilots += [worked(100 + n, ago=10) for n in range(15)]
     assert judge(pilots, NOW).failure_rate == 0.25
+
+
+def test_pilots_that_were_killed_in_their_first_job_had_something_to_do() -> None:
+    assert judge([worked(n, jobs=0, has_held=True) for n in range(9)], NOW).most_new is None
+
+
+def test_pilots_that_did_not_reach_the_server_say_nothing_of_their_node_or_grid() -> None:
+    away = [broken(n, node=f"n{n % 2}", exit_code=SERVER_AWAY) for n in range(6)]
+    idle_then = [worked(n, jobs=0, exit_code=SERVER_AWAY) for n in range(6, 9)]
+    found = judge([*away, *idle_then, worked(9, node="n9")], NOW)
+    assert (found.most_new, found.bad_nodes, found.failure_rate) == (None, (), 0.0)
+
+
+def failing(index: int, **changes: object) -> Pilot:
+    """A pilot that runs, and on which every replica fails."""
+    values = {"has_joined": True, "failures": 9, "error": "no such file", "node": f"n{index}"}
+    return pilot(index, State.RUNNING, **{**values, **changes})
+
+
+def test_a_bot_that_fails_everywhere_pauses_neither_nodes_nor_the_grid() -> None:
+    found = judge([failing(n) for n in range(5)], NOW, others=[failing(9, grid="other")])
+    assert (found.most_new, found.bad_nodes, found.failure_rate) == (None, (), 0.0)
+    assert found.reason == f"{EVERYWHERE}; the last one: no such file"
+
+
+def test_a_grid_is_paused_when_the_same_owners_replicas_end_well_in_another() -> None:
+    fine = worked(9, grid="other", owners=("ann", "bob"))
+    found = judge([failing(n) for n in range(5)], NOW, others=[fine])
+    assert found.most_new == 0
+    assert found.failure_rate == 0.0  # none has ended
+    assert "replicas fail on 5 pilots" in found.reason
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"owners": ("bob",)},
+        {"submitted_at": NOW - 900, "ended_at": NOW - 800},  # before
+        {"failures": 90},
+        {"grid": "g", "node": "n0"},  # the very place
+    ],
+)
+def test_who_succeeds_for_others_or_at_another_time_blames_nobody(
+    changes: dict[str, object],
+) -> None:
+    other = worked(9, **{"grid": "other", **changes})
+    assert judge([failing(0)], NOW, others=[other]).most_new is None

@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+import pytest
 from tests.overlay_factories import NOW, pilot
 
 from gridbot_overlay.model import Pilot, Sighting, State
-from gridbot_overlay.reconcile import GRACE_SECONDS, NEVER_MADE, reconcile
+from gridbot_overlay.reconcile import GRACE_SECONDS, NEVER_MADE, NO_GRID, given_up, reconcile
 
 
 def sighting(
@@ -85,3 +86,36 @@ def test_a_pilot_that_was_cancelled_while_it_waited_has_used_no_hours() -> None:
     waiting = pilot(0, cancelled="surplus", waiting_at=NOW - 50)
     ended = only(reconcile([waiting], [sighting(0, State.ENDED)], NOW).changed)
     assert (ended.hours, ended.started_at) == (0.0, None)
+
+
+@pytest.mark.parametrize("sightings", [(), (sighting(0, State.ENDED),)])
+def test_a_pilot_that_ended_while_nobody_looked_is_charged_its_walltime_at_most(
+    sightings: tuple[Sighting, ...],
+) -> None:
+    weekend = NOW + 2 * 86_400
+    running = pilot(0, State.RUNNING, started_at=NOW, walltime_seconds=3600)
+    waited = pilot(0, waiting_at=NOW, has_joined=True, walltime_seconds=3600)
+    for known in (running, waited):
+        ended = only(reconcile([known], sightings, weekend).changed)
+        assert (ended.ended_at, ended.hours) == (NOW + 3600, 1.0)
+
+
+def test_a_pilot_that_was_cancelled_too_late_is_charged_what_it_ran() -> None:
+    cancelled = pilot(0, cancelled="surplus", waiting_at=NOW)
+    runs = only(reconcile([cancelled], [sighting(0, State.RUNNING)], NOW + 10).changed)
+    ended = only(reconcile([runs], [sighting(0, State.ENDED)], NOW + 1800).changed)
+    assert ended.hours == 0.5
+
+
+def test_a_pilot_runs_since_it_was_first_seen_so() -> None:
+    runs = only(reconcile([pilot(0)], [sighting(0, State.RUNNING)], NOW).changed)
+    assert reconcile([runs], [sighting(0, State.RUNNING)], NOW + 50).changed == ()
+    assert runs.running_at == NOW
+    again = only(reconcile([runs], [sighting(0)], NOW + 60).changed)
+    assert again.running_at is None
+
+
+def test_a_pilot_whose_grid_is_gone_is_charged_all_that_it_could_run() -> None:
+    running = given_up(pilot(0, State.RUNNING, started_at=NOW - 60), NOW)
+    assert (running.state, running.hours, running.cancelled) == (State.ENDED, 1.0, NO_GRID)
+    assert given_up(pilot(1), NOW).hours == 0.0

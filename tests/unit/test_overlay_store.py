@@ -1,5 +1,6 @@
 """Claims about what the constructor remembers, and the ad that it makes of that."""
 
+import sqlite3
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -7,9 +8,10 @@ from pathlib import Path
 import pytest
 from tests.overlay_factories import NOW, grid, pilot
 
+from gridbot.errors import GridbotError
 from gridbot_overlay.grid_ad import GRID_ATTRIBUTES, grid_ad
 from gridbot_overlay.model import Pilot, State
-from gridbot_overlay.store import Store, Submission
+from gridbot_overlay.store import SQL, Store, Submission
 
 WEEK = 7 * 86_400.0
 
@@ -35,6 +37,7 @@ def test_a_pilot_is_remembered_with_all_that_is_known_of_it(store: Store, tmp_pa
     known = ended(
         3, 1, owners=("ann", "bob"), node="n", exit_code=-9, error="é", stderr="x\ny", jobs=7
     )
+    known = replace(known, has_held=True, running_at=NOW - 9)
     put(store, known)
     again = Store.open(tmp_path)
     assert again.pilots("g", 0) == [known]
@@ -96,3 +99,28 @@ def test_a_grids_ad_has_the_attributes_of_the_table() -> None:
     assert (found["QueueWait"], found["LastHost"]) == (50.0, {"OpSys": "LINUX"})
     assert found["PilotHoursLeft"] is None
     assert grid_ad(grid(budget_pilot_hours=3.0), [], 0.0, 2.0, [])["PilotHoursLeft"] == 1.0
+
+
+def test_a_file_of_the_first_release_is_brought_up_to_date(tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / "overlay.db")
+    old.executescript(SQL["migration 1"] + "INSERT INTO overlay VALUES ('abcdef', 7);")
+    old.execute(
+        "INSERT INTO pilot VALUES ('t', 0, 'g', 'running', 1, 't.0', 1, 2, NULL, '', '[\"ann\"]',"
+        " 'n1', NULL, 3600, NULL, 1, 0, 4, 0, '', '', '', 0, 0)"
+    )
+    old.commit()
+    old.close()
+    store = Store.open(tmp_path)
+    [found] = store.pilots("g", 0)
+    assert (found.jobs, found.has_held, found.running_at) == (4, False, None)
+    store.save([replace(found, has_held=True)])
+    assert Store.open(tmp_path).pilots("g", 0)[0].has_held
+    assert store.new_tag() == "gbabcdefn8"
+
+
+def test_a_file_of_a_newer_release_is_left_alone(store: Store, tmp_path: Path) -> None:
+    newer = sqlite3.connect(tmp_path / "overlay.db")
+    newer.execute("PRAGMA user_version = 99")
+    with pytest.raises(GridbotError, match=r"overlay\.db is of a newer release \(schema 99"):
+        Store.open(tmp_path)
+    assert newer.execute("PRAGMA user_version").fetchone() == (99,)

@@ -56,6 +56,38 @@ def test_only_the_keys_at_hand_sign(parcel: Parcel, at_hand: SigningKeys, kinds:
     assert parcel.signed(7).keys() == kinds
 
 
+def test_signing_with_another_key_keeps_the_first_signature(parcel: Parcel) -> None:
+    parcel.sign(7, SigningKeys(NATIVE))
+    parcel.sign(7, SigningKeys(boinc=BOINC))
+    assert parcel.signed(7).keys() == {"native", "boinc"}
+
+
+def test_where_nothing_can_be_signed_nothing_is_written(tmp_path: Path) -> None:
+    parcel = Parcel(tmp_path)
+    parcel.put(7, Manifest("ann", ("x",), platforms=("windows-amd64",)).text())
+    before = sorted(tmp_path.iterdir())
+    assert parcel.sign(7, SigningKeys(boinc=BOINC))
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_data_that_reads_like_a_script_of_ours_is_signed_for_native_clients_only(
+    tmp_path: Path,
+) -> None:
+    parcel, data = Parcel(tmp_path), f"# Manifest {'0' * 64}\n".encode()
+    ref = FileRef("data", hashlib.sha256(data).hexdigest(), len(data))
+    parcel.put(7, Manifest("ann", ("x",), inputs=(ref,)).text())
+    parcel.put_file(ref, [data])
+    assert "holds a line like the scripts" in parcel.sign(7, SigningKeys(NATIVE, BOINC))
+    assert parcel.signed(7).keys() == {"native"}
+
+
+def test_a_damaged_file_is_fetched_again(parcel: Parcel) -> None:
+    (parcel.folder / "files" / DATA.sha256).write_bytes(b"half")
+    parcel.put_file(DATA, [b"data"])
+    assert parcel.sign(7, SigningKeys(boinc=BOINC)) == ""
+    parcel.put_file(DATA, iter(lambda: pytest.fail("it is here"), b""))
+
+
 def test_what_boinc_clients_cannot_run_is_signed_for_native_ones_only(tmp_path: Path) -> None:
     parcel = Parcel(tmp_path)
     parcel.put(7, Manifest("ann", ("x",), platforms=("windows-amd64",)).text())

@@ -117,3 +117,11 @@ def test_an_answer_is_read_by_any_client(keep: bool, connection: str) -> None:
     assert response.headers["Content-Type"] == "application/json"
     assert response.headers["Retry-After"] == "5"
     assert response.headers["Date"].endswith(" GMT")
+
+
+def test_a_request_says_for_whom_it_is() -> None:
+    heads = {path: b"POST %b HTTP/1.1\r\n" % path.encode() for path in ("/rpc", "/boinc/scheduler")}
+    for path, head in heads.items():
+        found = plain_http.read(request(head=head), MOST)
+        assert found is not None
+        assert found.path == path

@@ -92,16 +92,6 @@ def test_many_pilots_are_cancelled_with_few_commands(tmp_path: Path) -> None:
         Commands().cancel(str(program), ids, re.compile("has vanished"))
 
 
-def test_old_logs_are_dropped_and_others_files_are_not(tmp_path: Path) -> None:
-    logs = Logs(Commands(), str(tmp_path))
-    for name in ("old.1.err", "new.2.err", "thesis.tex"):
-        (tmp_path / name).write_text(name)
-    for name in ("old.1.err", "thesis.tex"):
-        os.utime(tmp_path / name, (0, 0))
-    logs.prepare()
-    assert {path.name for path in tmp_path.iterdir()} == {"new.2.err", "thesis.tex"}
-
-
 def test_the_tail_of_a_log_has_four_kilobytes(tmp_path: Path) -> None:
     (tmp_path / "t.1.err").write_text("x" * 9000 + "end")
     logs = Logs(Commands(), str(tmp_path))

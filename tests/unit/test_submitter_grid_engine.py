@@ -47,6 +47,14 @@ def test_pilots_of_several_cpus_need_a_parallel_environment() -> None:
     assert caught.value.is_lasting
 
 
+def test_what_can_be_no_hosts_name_is_not_excluded() -> None:
+    bad = ("n1)|(*", "*", "n1|n2", "")
+    said = grid_engine.resources(PilotShape(), (*bad, "n5.site"), grid_engine.OPTIONS)
+    assert [word for word in said if "hostname" in word] == ["hostname=!(n5.site)"]
+    said = grid_engine.resources(PilotShape(), bad, grid_engine.OPTIONS)
+    assert not any("hostname" in word for word in said)
+
+
 def test_recorded_pilots_are_told_apart() -> None:
     found = grid_engine_reports.jobs(listing("qstat.xml"), "gb-")
     by_id = {sighting.native_id: sighting for sighting in found}

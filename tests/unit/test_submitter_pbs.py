@@ -40,7 +40,7 @@ def test_a_flavour_that_does_not_exist_is_refused(tmp_path: Path) -> None:
 
 
 def test_openpbs_pilots_are_told_apart() -> None:
-    found = pbs_reports.jobs((DATA / "openpbs_qstat.txt").read_text(), "gb-")
+    found = pbs_reports.jobs((DATA / "openpbs_qstat.txt").read_text(), "gb-", "alice")
     by_id = {sighting.native_id: sighting for sighting in found}
     assert set(by_id) == {
         *(f"1101[{index}].pbs1" for index in range(3)),
@@ -59,8 +59,16 @@ def test_openpbs_pilots_are_told_apart() -> None:
     assert by_id["1104.pbs1"].state is State.HELD
 
 
+@pytest.mark.parametrize("name", ["openpbs_qstat.txt", "torque_qstat.txt"])
+def test_a_stranger_who_calls_his_jobs_as_ours_gets_none_adopted(name: str) -> None:
+    listing = (DATA / name).read_text()
+    others = {sighting.native_id for sighting in pbs_reports.jobs(listing, "gb-", "mallory")}
+    assert others == ({"1106.pbs1"} if name.startswith("openpbs") else set())
+    assert pbs_reports.jobs(listing, "gb-", "") == []
+
+
 def test_torque_appends_the_element_to_the_name() -> None:
-    running, ended = pbs_reports.jobs((DATA / "torque_qstat.txt").read_text(), "gb-")
+    running, ended = pbs_reports.jobs((DATA / "torque_qstat.txt").read_text(), "gb-", "alice")
     assert (running.tag, running.index, running.node) == ("gb-t", 0, "node3")
     assert (ended.tag, ended.index, ended.exit_code) == ("gb-t", 1, -11)
 

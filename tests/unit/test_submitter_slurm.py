@@ -52,6 +52,14 @@ def test_the_operators_directives_come_last_and_nodes_are_excluded() -> None:
     assert command[-4:] == ["--exclude=n1,n2", "-p", "long", "--qos=low"]
 
 
+def test_what_can_be_no_hosts_name_is_not_excluded() -> None:
+    bad = ("n[1-999]", "n1,n2", "-n3", "n4 --wrap=x", "", "x" * 300)
+    command = slurm.submission(make_order("gb-x", excluded_nodes=(*bad, "n5")), 0, 1, LOGS)
+    assert [word for word in command if "exclude" in word] == ["--exclude=n5"]
+    command = slurm.submission(make_order("gb-x", excluded_nodes=bad), 0, 1, LOGS)
+    assert not any("exclude" in word for word in command)
+
+
 @pytest.mark.parametrize("tag", ["", "1x", "a b", "a+1", "a\nb", "-x", "x" * 65])
 def test_a_tag_that_could_be_mistaken_is_refused(tag: str) -> None:
     with pytest.raises(GridError, match="cannot be the name of a job"):

@@ -63,6 +63,8 @@ def test_what_failed_often_in_the_grids_goes_to_dedicated_hosts_only() -> None:
     assert (decide(job(once), rules).copies, decide(job(once), rules).pool) == (1, None)
     decision = decide(job(once, twice), rules)
     assert (decision.copies, decision.why, decision.pool) == (1, "expired", "dedicated")
+    preempted = replace(ended(2, "expired"), reason="pilot_ended")
+    assert decide(job(once, preempted), rules).pool is None
     never = replace(rules, failover_after=None)
     assert decide(job(once, twice), never).pool is None
     retried = decide(job(once, twice, ended(3, "error", round_=1), round_=1), rules)

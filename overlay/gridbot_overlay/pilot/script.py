@@ -42,8 +42,9 @@ def render(grid: Grid, server_url: str, token: str, artefact: Artefact) -> str:
         "    exit 3",
         "}",
         f'export GRIDBOT_SCRATCH="{grid.scratch}"',
-        f"export GRIDBOT_START={shlex.quote(json.dumps(settings))}",
         f"exec \"$python\" - <<'{_END}'",
+        # In no environment, where each of the pilot's jobs could read the key.
+        f"SETTINGS = {json.dumps(settings)!r}",
         _START.rstrip("\n"),
         _END,
     ]

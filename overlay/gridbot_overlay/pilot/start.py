@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+import random
 import shutil
 import signal
 import subprocess
@@ -24,7 +25,8 @@ PREFIX = "gridbot-pilot."
 DOWNLOADS = 6
 # A node that cannot work stays taken for a while: its slot would only get the next pilot.
 HOLD_SECONDS = 60
-NODE_FAULT = 3  # the exit code of a pilot whose node cannot work; the client's, too
+# Exit codes, of the client, too: the node cannot work; the server is away.
+NODE_FAULT, SERVER_AWAY = 3, 75
 RUN = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
     " from gridbot_client.cli import client; client()"
@@ -33,6 +35,10 @@ RUN = (
 
 class NodeFault(Exception):
     """This node cannot run pilots; says what is missing."""
+
+
+class ServerAway(Exception):
+    """The server cannot be reached, which may be nobody's fault."""
 
 
 def main(settings: Any) -> int:
@@ -47,6 +53,9 @@ def main(settings: Any) -> int:
     except NodeFault as error:
         say(f"this node cannot run pilots: {error}")
         code = NODE_FAULT
+    except ServerAway as error:
+        say(f"the server is away: {error}")
+        return SERVER_AWAY
     if code == NODE_FAULT:
         hold(settings)
     return code
@@ -117,11 +126,12 @@ def artefact(settings: Any, scratch: str) -> str:
             break
         except OSError as error:  # which urllib's errors are
             is_refused = 400 <= getattr(error, "code", 0) < 500
-            if is_refused or attempt == DOWNLOADS - 1:
-                raise NodeFault(
-                    f"{settings['server']} does not give the artefact: {error}"
-                ) from error
-            time.sleep(2**attempt)
+            text = f"{settings['server']} does not give the artefact: {error}"
+            if is_refused:
+                raise NodeFault(text) from error
+            if attempt == DOWNLOADS - 1:
+                raise ServerAway(text) from error
+            time.sleep(2**attempt * random.uniform(0.5, 1.5))  # noqa: S311  # spreads load
     if sha256(path) != settings["artefact"]:
         raise NodeFault(f"{settings['server']} gave another artefact than was asked for")
     return path
@@ -185,6 +195,7 @@ def run_client(settings: Any, scratch: str, library: str) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: client.terminate())
     code = client.wait()
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if code:
         say(f"the client ended with exit code {code}")
     return code
@@ -209,4 +220,4 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(json.loads(os.environ.pop("GRIDBOT_START"))))
+    sys.exit(main(json.loads(globals()["SETTINGS"])))  # the job script's line before this file

@@ -6,6 +6,9 @@ known.  Its end is committed, too, so that "done" is never mistaken for "cancell
 A job manager that was lost is started again by the job's contact (paper "Condor and the Grid",
 section 4.1: Condor-G).  GRAM lists nothing and has no arrays: the journal is the list.
 
+What a site's batch system gets to know, its GRAM adaptor decides: the one for Slurm passes CPUs
+and memory on and, as of release 3.0, no walltime.  Exit codes are not told.
+
 Tested with the Grid Community Toolkit 6.2.
 """
 
@@ -41,14 +44,14 @@ STATES = {
 }
 # https://gridcf.org/gct-docs/latest/gram5/developer/gram5-developer-errors.html
 _USER_CANCELLED, _DRY_RUN, _NO_ANSWER, _NOT_COMMITTED, _MANAGER_LIVES = 8, 41, 79, 111, 124
-_UNKNOWN = 156
+_NOT_WAITING, _UNKNOWN = 133, 156
 # The way, the gatekeeper or the job manager does not work now.
 _AWAY = {3, 10, 12, _NO_ANSWER, 94, 120, _MANAGER_LIVES, 158}
 # A job manager that was stopped, or whose proxy expired, calls its job failed while it runs on.
 _STILL_RUNS = {130, 131}
 # The site has nothing left of a job whose manager is to be started again.
 _LOST = {121, 122, 125, _UNKNOWN}
-_AT_ONCE = 20  # requests before the first of them is committed
+_AT_ONCE = 20  # operations of one client process; requests before the first is committed
 _PROXY_SECONDS = 900
 
 
@@ -157,7 +160,7 @@ class Gram:
             operations.append({"do": "request", "service": self._service, "rsl": rsl})
         answers = self._client(operations)
         for index, answer in zip(indices, answers, strict=False):
-            if answer.error != gram_client.WAITS_FOR_COMMIT or not answer.contact:
+            if not answer.contact:
                 return answer
             now = time.time()
             jobs.append(Job(tag=order.tag, index=index, contact=answer.contact, changed_at=now))
@@ -165,7 +168,7 @@ class Gram:
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         for job, answer in zip(jobs, self._signal(jobs, "commit"), strict=True):
-            if answer.error == 0:
+            if answer.error in (0, _NOT_WAITING):
                 job.phase = Phase.COMMITTED
 
     def _release(self, jobs: Sequence[Job]) -> None:
@@ -201,18 +204,21 @@ class Gram:
                 continue
             if answer.error not in (0, gram_client.WAITS_FOR_COMMIT, _MANAGER_LIVES):
                 raise _error(answer, self._service)
-            job.contact = answer.contact or job.contact
+            # As with a new job: a manager whose restart is not committed gives its job up.
+            job.contact, job.phase = answer.contact or job.contact, Phase.REQUESTED
+            self._journal.write(jobs)
             alive.append(job)
-        self._journal.write(jobs if silent else ())
-        self._signal(alive, "commit")
+        self._commit(alive)
         return alive
 
     def _client(self, operations: Sequence[dict[str, str]]) -> list[Answer]:
-        if not operations:
-            return []
         program = (sys.executable, "-I", gram_client.__file__)
-        printed = self._commands.run(*program, stdin=json.dumps(operations))
-        return [Answer(**answer) for answer in json.loads(printed)]
+        answers: list[Answer] = []
+        for first, count in rendering.parts(len(operations), _AT_ONCE):
+            some = json.dumps(operations[first : first + count])
+            printed = self._commands.run(*program, stdin=some)
+            answers += [Answer(**answer) for answer in json.loads(printed)]
+        return answers
 
     # -------------------------------------------------------------------------------- check
 
@@ -247,14 +253,22 @@ def _error(answer: Answer, service: str, *, is_lasting: bool | None = None) -> G
 def learn(job: Job, answer: Answer, now: float) -> None:
     """Write down what a job manager said of its job."""
     if answer.error == _UNKNOWN:
-        job.phase, job.state, job.changed_at = Phase.RELEASED, 4, now
-        job.reason = job.reason or answer.words
+        job.reason = _forgotten(job, answer)
+        job.phase, job.changed_at = Phase.RELEASED, now
     elif answer.error:
         job.reason = answer.words  # and it is as it was when last seen
     else:
         job.state, job.reason = answer.state, _reason(job, answer)
         if STATES.get(answer.state) is State.ENDED:
             job.phase, job.changed_at = Phase.ENDED, now
+
+
+def _forgotten(job: Job, answer: Answer) -> str:
+    """Say what is known of a job that its site knows no more."""
+    if job.is_cancelled:
+        return "cancelled"
+    seen = "it was not seen to be committed: " if job.phase is Phase.REQUESTED else ""
+    return f"{seen}{answer.words}"
 
 
 def _reason(job: Job, answer: Answer) -> str:

@@ -85,8 +85,10 @@ class Journal:
         for job in jobs:
             by_tag.setdefault(job.tag, []).append(job)
         for tag, its in by_tag.items():
-            text = json.dumps([asdict(job) for job in its])
-            write_atomically(self._folder / f"{tag}.json", text.encode())
+            file = self._folder / f"{tag}.json"
+            content = json.dumps([asdict(job) for job in its]).encode()
+            if not file.exists() or file.read_bytes() != content:
+                write_atomically(file, content)
 
     def forget(self, jobs: Sequence[Job], now: float) -> None:
         """Drop submissions that ended long ago."""

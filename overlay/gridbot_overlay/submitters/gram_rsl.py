@@ -7,7 +7,7 @@ import gzip
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from gridbot_overlay.model import Order
 from gridbot_overlay.submitters import GridError, rendering
@@ -16,6 +16,7 @@ from gridbot_overlay.submitters import GridError, rendering
 COMMIT_SECONDS = 300
 _LARGEST = 60_000  # a GRAM message has at most 64,000 bytes
 _ATTRIBUTE = re.compile(r"\(\s*([A-Za-z_]+)\s*=")
+_PROTOCOL = {"twophase", "savestate", "dryrun", "restart"}
 # The script travels as a variable: arguments can be seen by everybody on a node, files would have
 # to be fetched from us, and nodes need not reach us by anything but the server's address.
 _START = 'eval "$(printf %s "$GRIDBOT_SCRIPT" | base64 -d | gzip -dc)"'
@@ -23,32 +24,13 @@ _START = 'eval "$(printf %s "$GRIDBOT_SCRIPT" | base64 -d | gzip -dc)"'
 
 def pilot(order: Order, index: int, native_id: str, stderr: str) -> str:
     """Ask for one pilot, in two phases; the operator's own relations overrule ours."""
-    shape = order.shape
-    ours = {
-        "executable": quoted("/bin/sh"),
-        "arguments": f"{quoted('-c')} {quoted(_START)}",
-        "environment": f"({quoted('GRIDBOT_SCRIPT')} {quoted(_packed(order, index, native_id))})"
-        f"({quoted('GRIDBOT_OWNERS')} {quoted(rendering.owners(order))})",
-        "stdout": quoted("/dev/null"),
-        "stderr": quoted(stderr or "/dev/null"),
-        "job_type": "single",
-        "count": str(shape.cpus),
-        "max_wall_time": str(math.ceil(shape.walltime_seconds / 60)),
-        "max_memory": str(shape.memory_mb),
-        "save_state": "yes",
-        "two_phase": str(COMMIT_SECONDS),
-    }
-    theirs = {_bare(name) for line in order.directives for name in _ATTRIBUTE.findall(line)}
-    kept = [f"({name}={value})" for name, value in ours.items() if _bare(name) not in theirs]
-    return _checked(kept, order.directives)
+    protocol = {"save_state": "yes", "two_phase": str(COMMIT_SECONDS)}
+    return _request(order, {**_relations(order, index, native_id, stderr), **protocol})
 
 
 def test(order: Order) -> str:
-    """Ask what becomes of such a pilot's demands, and for no job."""
-    text = pilot(order, 0, "check", "")
-    return text.replace(f"(two_phase={COMMIT_SECONDS})", "").replace("(save_state=yes)", "") + (
-        "(dry_run=yes)"
-    )
+    """Ask what would become of such a pilot, and for no job."""
+    return _request(order, {**_relations(order, 0, "check", ""), "dry_run": "yes"})
 
 
 def restart(contact: str) -> str:
@@ -61,8 +43,32 @@ def quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _checked(ours: Sequence[str], theirs: Sequence[str]) -> str:
-    text = f"&{''.join(ours)}{''.join(theirs)}"
+def _relations(order: Order, index: int, native_id: str, stderr: str) -> dict[str, str]:
+    shape = order.shape
+    script, owners = _packed(order, index, native_id), rendering.owners(order)
+    return {
+        "executable": quoted("/bin/sh"),
+        "arguments": f"{quoted('-c')} {quoted(_START)}",
+        "environment": f"({quoted('GRIDBOT_SCRIPT')} {quoted(script)})"
+        f"({quoted('GRIDBOT_OWNERS')} {quoted(owners)})",
+        "stdout": quoted("/dev/null"),
+        "stderr": quoted(stderr or "/dev/null"),
+        "job_type": "single",
+        "count": str(shape.cpus),
+        **({"host_count": "1"} if shape.cpus > 1 else {}),  # all of them on one machine
+        "max_wall_time": str(math.ceil(shape.walltime_seconds / 60)),
+        "max_memory": str(shape.memory_mb),
+    }
+
+
+def _request(order: Order, ours: Mapping[str, str]) -> str:
+    theirs = {_bare(name) for line in order.directives for name in _ATTRIBUTE.findall(line)}
+    if theirs & _PROTOCOL:
+        raise GridError(
+            "directives: two_phase, save_state, dry_run and restart are ours", is_lasting=True
+        )
+    kept = (f"({name}={value})" for name, value in ours.items() if _bare(name) not in theirs)
+    text = f"&{''.join(kept)}{''.join(order.directives)}"
     if len(text) > _LARGEST:
         raise GridError(f"GRAM takes no request of {len(text)} bytes", is_lasting=True)
     return text

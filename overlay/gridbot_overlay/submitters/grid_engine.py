@@ -6,12 +6,12 @@ just disappeared are asked after there, a few times; nothing else needs the acco
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,12 +52,12 @@ class GridEngine:
     def submit(self, order: Order) -> list[str]:
         """Submit one array, or several where there are very many pilots."""
         self._site.logs.prepare()
-        native_ids: list[str] = []
-        for first, count in rendering.parts(order.count, _LARGEST_ARRAY):
-            command = submission(order, first, count, self._site.logs, self._site.options)
-            printed = self._site.commands.run(*command, stdin=body(order, first, count))
-            native_ids += elements(printed, count)
-        return native_ids
+        submit = functools.partial(self._submit_part, order)
+        return list(rendering.in_parts(order.count, _LARGEST_ARRAY, submit))
+
+    def _submit_part(self, order: Order, first: int, count: int) -> list[str]:
+        command = submission(order, first, count, self._site.logs, self._site.options)
+        return elements(self._site.commands.run(*command, stdin=body(order, first, count)), count)
 
     def pilots(self, prefix: str) -> list[Sighting]:
         """Return what qstat shows, and what qacct says of those that have just left it."""
@@ -90,7 +90,7 @@ class GridEngine:
             return [Finding("pilots", False, str(error))]
         return grid_engine_check.findings(self._grid, asked, self._site)
 
-    @cached_property
+    @functools.cached_property
     def _user(self) -> str:
         return self._site.commands.run("id", "-un").strip()
 
@@ -145,8 +145,8 @@ def resources(
     asked = ["-l", f"h_rt={shape.walltime_seconds}"]
     if options["memory"]:  # counted for each slot
         asked += ["-l", f"{options['memory']}={math.ceil(shape.memory_mb / shape.cpus)}M"]
-    if excluded_nodes:
-        asked += ["-l", f"hostname=!({'|'.join(excluded_nodes)})"]
+    if excluded := rendering.nodes(excluded_nodes):
+        asked += ["-l", f"hostname=!({'|'.join(excluded)})"]
     if shape.cpus > 1:
         if not options["parallel_environment"]:
             text = "pilots of several CPUs need the option parallel_environment; see qconf -spl"

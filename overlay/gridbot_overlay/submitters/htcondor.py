@@ -28,7 +28,6 @@ AWAY = re.compile(
 )
 _GONE = re.compile(r"not found|Couldn't find/remove all jobs|marked for removal")
 _SUBMITTED = re.compile(r"(\d+)\.0 - (\d+)\.(\d+)")
-_NODE = re.compile(r"[A-Za-z0-9._-]+")
 _REQUIREMENTS = re.compile(r"\s*requirements\s*=(.*)", re.IGNORECASE)
 
 # https://htcondor.readthedocs.io/en/latest/classad-attributes/job-classad-attributes.html#JobStatus
@@ -42,11 +41,12 @@ STATES = {
     6: State.RUNNING,  # brings its output back
     7: State.RUNNING,  # suspended
 }
+# NumJobStarts says nearly the same, but the queue learns of it only after a while.
+_STARTED = "(MY.NumShadowStarts ?: 0) > 0"
 _ATTRIBUTES = (
-    "ClusterId,ProcId,JobStatus,GridBotTag,NumJobStarts,RemoteHost,LastRemoteHost,HoldReason"
+    "ClusterId,ProcId,JobStatus,GridBotTag,NumShadowStarts,RemoteHost,LastRemoteHost,HoldReason"
     ",HoldReasonCode,RemoveReason,LastRejMatchReason,ExitBySignal,ExitCode,ExitSignal"
 )
-_SCRIPT_DAYS = 7
 _HISTORY_SECONDS = 3600
 _HISTORY_JOBS = 10_000
 # Pilots leave before their walltime; the queue looks at this once a minute.
@@ -76,9 +76,7 @@ class HTCondor:
 
         HTCondor's own copy, which copy_to_spool makes, could be read by everybody there.
         """
-        folder = self._site.logs.folder
-        old = ("-maxdepth", "1", "-type", "f", "-name", "*.sh", "-mtime", f"+{_SCRIPT_DAYS}")
-        self._site.commands.run("find", folder, *old, "-delete")
+        self._site.logs.drop_old("sh")
         write = f"umask 077; cat > {shlex.quote(file)} && chmod 700 {shlex.quote(file)}"
         self._site.commands.run("sh", "-c", write, stdin=text)
 
@@ -129,7 +127,7 @@ def description(order: Order, file: str, logs: Logs) -> str:
     shape, given = order.shape, tuple(_without_requirements(order.directives))
     walltime = shape.walltime_seconds + _WALLTIME_GRACE_SECONDS
     overdue = f"JobStatus == {_RUNNING} && time() - JobCurrentStartDate > {walltime}"
-    evicted = f"JobStatus == {_IDLE} && NumJobStarts > 0"
+    evicted = f"JobStatus == {_IDLE} && {_STARTED}"
     lines = [
         "universe = vanilla",
         f"executable = {file}",
@@ -163,9 +161,9 @@ def _requirements(order: Order) -> str:
     """Say where a pilot may start; what the operator demands is added to ours."""
     found = (_REQUIREMENTS.fullmatch(line) for line in order.directives)
     given = [f"({match[1].strip()})" for match in found if match]
-    nodes = [node for node in order.excluded_nodes if _NODE.fullmatch(node)]
+    nodes = rendering.nodes(order.excluded_nodes)
     elsewhere = [f"TARGET.Machine =!= {quoted(node)}" for node in nodes]
-    return " && ".join(["MY.NumJobStarts == 0", *elsewhere, *given])
+    return " && ".join([f"!({_STARTED})", *elsewhere, *given])
 
 
 def quoted(text: str) -> str:
@@ -221,33 +219,39 @@ def _state(ad: Ad) -> State:
     if _was_evicted(ad):
         return State.ENDED
     # A number that HTCondor did not have when this was written must not make a pilot disappear.
-    return STATES.get(ad.get("JobStatus", 0), State.RUNNING)
+    return STATES.get(_number(ad, "JobStatus"), State.RUNNING)
 
 
 def _was_evicted(ad: Ad) -> bool:
-    return ad.get("JobStatus") == _IDLE and ad.get("NumJobStarts", 0) > 0
+    return _number(ad, "JobStatus") == _IDLE and _number(ad, "NumShadowStarts") > 0
 
 
 def _reason(ad: Ad, state: State) -> str:
     if _was_evicted(ad):
         return "evicted from its machine"
     if state is State.HELD:
-        return f"{ad.get('HoldReason', 'held')} (code {ad.get('HoldReasonCode', '?')})"
+        return f"{_text(ad, 'HoldReason')} (code {_number(ad, 'HoldReasonCode')})"
     if state is State.QUEUED:
-        return str(ad.get("LastRejMatchReason", "")).strip()
-    return str(ad.get("RemoveReason", "")) if state is State.ENDED else ""
+        return _text(ad, "LastRejMatchReason")
+    return _text(ad, "RemoveReason") if state is State.ENDED else ""
 
 
 def _node(ad: Ad) -> str:
     """Give the machine of a slot: slot1@HOST or slot1_2@HOST."""
-    return str(ad.get("RemoteHost") or ad.get("LastRemoteHost") or "").rpartition("@")[2]
+    return (_text(ad, "RemoteHost") or _text(ad, "LastRemoteHost")).rpartition("@")[2]
 
 
 def _exit_code(ad: Ad) -> int | None:
-    if ad.get("JobStatus") != _COMPLETED:
+    if _number(ad, "JobStatus") != _COMPLETED:
         return None  # how it died when somebody ended it says nothing of it
-    if ad.get("ExitBySignal"):
-        number = ad.get("ExitSignal")
-        return -number if isinstance(number, int) else None
-    code = ad.get("ExitCode")
-    return code if isinstance(code, int) else None
+    return -_number(ad, "ExitSignal") if ad.get("ExitBySignal") else _number(ad, "ExitCode")
+
+
+def _number(ad: Ad, name: str) -> int:
+    value = ad.get(name)  # null, where an expression has no value
+    return value if isinstance(value, int) else 0
+
+
+def _text(ad: Ad, name: str) -> str:
+    value = ad.get(name)
+    return value.strip() if isinstance(value, str) else ""

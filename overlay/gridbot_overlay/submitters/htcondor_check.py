@@ -5,6 +5,7 @@ from __future__ import annotations
 from gridbot_overlay.model import Finding, PilotShape
 from gridbot_overlay.submitters import GridError
 from gridbot_overlay.submitters.commands import Commands
+from gridbot_overlay.submitters.logs import Logs
 from gridbot_overlay.submitters.site import Site
 
 _CPUS = "(TotalSlotCpus ?: Cpus)"  # of a partitionable slot, what it had before it was divided
@@ -22,7 +23,7 @@ def findings(shape: PilotShape, description: str, site: Site) -> list[Finding]:
     return [
         Finding("htcondor", True, f"{version}, and its queue answers"),
         _of_slots(shape, commands),
-        site.logs.check(),
+        _of_logs(site.logs),
         _of_test(description, commands),
     ]
 
@@ -44,6 +45,14 @@ def _of_slots(shape: PilotShape, commands: Commands) -> Finding:
 def _slots(commands: Commands, constraint: str) -> int:
     printed = commands.run("condor_status", "-constraint", constraint, "-autoformat", "Name")
     return len(printed.split())
+
+
+def _of_logs(logs: Logs) -> Finding:
+    try:
+        logs.prepare()
+    except GridError as error:
+        return Finding("logs", False, str(error))
+    return Finding("logs", True, f"{logs.folder}, to which HTCondor brings them")
 
 
 def _of_test(description: str, commands: Commands) -> Finding:

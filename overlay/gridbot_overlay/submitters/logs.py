@@ -10,6 +10,8 @@ from gridbot_overlay.submitters.commands import Commands
 
 TAIL_BYTES = 4096
 _KEPT_DAYS = 7
+# How names begin that the store gives submissions: an operator's folder may hold other files.
+_TAGS = "gb" + "[0-9a-f]" * 6 + "n[0-9]*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +27,13 @@ class Logs:
 
     def prepare(self) -> None:
         """Make the folder, and drop what is old: nobody else does."""
-        self.commands.run("mkdir", "-p", "-m", "700", self.folder)
-        kept = ("-maxdepth", "1", "-type", "f", "-name", "*.err", "-mtime", f"+{_KEPT_DAYS}")
-        self.commands.run("find", self.folder, *kept, "-delete")
+        self._make()
+        self.drop_old("err")
+
+    def drop_old(self, kind: str) -> None:
+        """Delete files NAME.`kind` of our submissions that nobody has written for a week."""
+        ours = ("-maxdepth", "1", "-type", "f", "-name", f"{_TAGS}.{kind}")
+        self.commands.run("find", self.folder, *ours, "-mtime", f"+{_KEPT_DAYS}", "-delete")
 
     def tail(self, tag: str, native_id: str) -> str:
         """Give the end of what a pilot wrote; empty when there is nothing yet."""
@@ -39,7 +45,10 @@ class Logs:
     def check(self) -> Finding:
         """Tell whether the folder can be had."""
         try:
-            self.prepare()
+            self._make()
         except GridError as error:
             return Finding("logs", False, str(error))
         return Finding("logs", True, f"{self.folder}, which the nodes must share")
+
+    def _make(self) -> None:
+        self.commands.run("mkdir", "-p", "-m", "700", self.folder)

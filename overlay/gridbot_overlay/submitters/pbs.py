@@ -6,6 +6,7 @@ of the family was at hand.  What is not in the two systems' manuals is not relie
 
 from __future__ import annotations
 
+import functools
 import re
 import secrets
 import shlex
@@ -46,11 +47,9 @@ class Pbs:
     def submit(self, order: Order) -> list[str]:
         """Submit one array, several where there are very many pilots, or each pilot alone."""
         self._site.logs.prepare()
-        native_ids: list[str] = []
         largest = _LARGEST_ARRAY if self._site.options["arrays"] else 1
-        for first, count in rendering.parts(order.count, largest):
-            native_ids += self._submit_part(order, first, count)
-        return native_ids
+        submit = functools.partial(self._submit_part, order)
+        return list(rendering.in_parts(order.count, largest, submit))
 
     def _submit_part(self, order: Order, first: int, count: int) -> list[str]:
         # A file and not stdin, which not every qsub reads; qsub copies what it is given.
@@ -64,7 +63,7 @@ class Pbs:
             self._site.commands.ended("rm", "-f", file)
 
     def pilots(self, prefix: str) -> list[Sighting]:
-        """Return what qstat shows of all jobs; ended ones while the server keeps them."""
+        """Return what qstat shows of our user's jobs; ended ones while the server keeps them."""
         command = ["qstat", "-f"]
         command += ["-t"] if self._site.options["arrays"] else []
         command += ["-x"] if self._site.options["history"] else []
@@ -75,7 +74,11 @@ class Pbs:
                 f"qstat ended with code {code}: {said.strip() or printed[-500:].strip()}",
                 is_lasting=not AWAY.search(said + printed),
             )
-        return pbs_reports.jobs(printed, prefix)
+        return pbs_reports.jobs(printed, prefix, self._user)
+
+    @functools.cached_property
+    def _user(self) -> str:
+        return self._site.commands.run("id", "-un").strip()
 
     def cancel(self, native_ids: Sequence[str]) -> None:
         """Delete pilots, many with each command."""

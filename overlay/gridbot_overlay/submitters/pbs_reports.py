@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from gridbot_overlay.model import Sighting, State
 from gridbot_overlay.submitters import rendering
@@ -32,10 +32,21 @@ _ELEMENT = re.compile(r"\[(\d*)\]")
 _NEVER = re.compile("can never run", re.I)
 
 
-def jobs(listing: str, prefix: str) -> list[Sighting]:
-    """Read all jobs; those that are not ours, and arrays as such, are passed over."""
-    found = (_sighting(native_id, values, prefix) for native_id, values in records(listing))
+def jobs(listing: str, prefix: str, user: str) -> list[Sighting]:
+    """Read all jobs; those that are not ours, and arrays as such, are passed over.
+
+    Anybody may call a job as ours are called, so only those of `user` count.
+    """
+    shown = dict(records(listing))
+    owned = (native_id for native_id in shown if _owner(native_id, shown) == user)
+    found = (_sighting(native_id, shown[native_id], prefix) for native_id in owned)
     return [sighting for sighting in found if sighting]
+
+
+def _owner(native_id: str, shown: Mapping[str, Mapping[str, str]]) -> str:
+    """Name a job's owner, of USER@HOST; an element's is that of its array where it has none."""
+    whole = shown.get(_ELEMENT.sub("[]", native_id), {})
+    return (shown[native_id].get("Job_Owner") or whole.get("Job_Owner", "")).partition("@")[0]
 
 
 def records(listing: str, heading: re.Pattern[str] = _JOB) -> Iterator[tuple[str, dict[str, str]]]:

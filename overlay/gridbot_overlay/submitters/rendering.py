@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gridbot_overlay.model import Grid, Order
@@ -12,6 +12,7 @@ from gridbot_overlay.submitters import GridError
 
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _NAME = re.compile(r"([A-Za-z][A-Za-z0-9_.-]{0,63})(?:\+([0-9]{1,9}))?")
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,252}")
 _NO_OWNER_CHARACTER = re.compile(r"[^A-Za-z0-9_.@-]")
 
 
@@ -19,6 +20,24 @@ def parts(count: int, largest: int) -> Iterator[tuple[int, int]]:
     """Split a submission where arrays are limited: (first index, how many) of each part."""
     for first in range(0, count, max(1, largest)):
         yield first, min(max(1, largest), count - first)
+
+
+def in_parts(count: int, largest: int, submit: Callable[[int, int], list[str]]) -> Iterator[str]:
+    """Submit part after part, and yield the native ids.
+
+    Once one was accepted, the refusal of a later one is no lasting error: the whole is not
+    refused, and what is there is found by its tag.
+    """
+    accepted = 0
+    for first, some in parts(count, largest):
+        try:
+            native_ids = submit(first, some)
+        except GridError as error:
+            if not accepted:
+                raise
+            raise GridError(f"only {accepted} of {count} pilots were accepted: {error}") from error
+        accepted += len(native_ids)
+        yield from native_ids
 
 
 def job_name(tag: str, first: int) -> str:
@@ -55,6 +74,11 @@ def owners(order: Order) -> str:
     """Name the people whom pilots serve, in characters that every accounting takes."""
     names = (_NO_OWNER_CHARACTER.sub("_", owner) for owner in order.owners)
     return "+".join(names) or "nobody"
+
+
+def nodes(names: Sequence[str]) -> list[str]:
+    """Give those names that can be hosts' names: some come from what runs on a node."""
+    return [name for name in names if _NODE.fullmatch(name)]
 
 
 def words(directives: tuple[str, ...]) -> list[str]:

@@ -11,11 +11,11 @@ operator requeues one all the same, it is queued again here, too.
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
 from collections.abc import Sequence
-from functools import cached_property
 from pathlib import Path
 
 from gridbot_overlay.model import Finding, Grid, Order, Sighting, State
@@ -87,12 +87,12 @@ class Slurm:
     def submit(self, order: Order) -> list[str]:
         """Submit one array, or several where the cluster's arrays are short."""
         self._site.logs.prepare()
-        native_ids: list[str] = []
-        for first, count in rendering.parts(order.count, self._largest_array):
-            command = submission(order, first, count, self._site.logs)
-            printed = self._site.commands.run(*command, stdin=body(order, first))
-            native_ids += elements(printed, count)
-        return native_ids
+        submit = functools.partial(self._submit_part, order)
+        return list(rendering.in_parts(order.count, self._largest_array, submit))
+
+    def _submit_part(self, order: Order, first: int, count: int) -> list[str]:
+        command = submission(order, first, count, self._site.logs)
+        return elements(self._site.commands.run(*command, stdin=body(order, first)), count)
 
     def pilots(self, prefix: str) -> list[Sighting]:
         """Return what squeue knows: all that live, and those that ended within MinJobAge."""
@@ -113,7 +113,7 @@ class Slurm:
         directives = tuple(shape_directives) or self._grid.directives
         return slurm_check.findings(self._grid, directives, self._site)
 
-    @cached_property
+    @functools.cached_property
     def _largest_array(self) -> int:
         """How many elements an array may have; 1 where there are no arrays."""
         config = slurm_check.configuration(self._site.commands.run("scontrol", "show", "config"))
@@ -127,6 +127,7 @@ def submission(order: Order, first: int, count: int, logs: Logs) -> list[str]:
     the operator's own come last and overrule ours.
     """
     shape, is_array = order.shape, count > 1
+    excluded = rendering.nodes(order.excluded_nodes)
     return [
         "sbatch",
         "--parsable",
@@ -142,7 +143,7 @@ def submission(order: Order, first: int, count: int, logs: Logs) -> list[str]:
         "--output=/dev/null",
         f"--error={logs.path(order.tag, '%A_%a' if is_array else '%j')}",
         *([f"--array=0-{count - 1}"] if is_array else []),
-        *([f"--exclude={','.join(order.excluded_nodes)}"] if order.excluded_nodes else []),
+        *([f"--exclude={','.join(excluded)}"] if excluded else []),
         *rendering.words(order.directives),
     ]
 

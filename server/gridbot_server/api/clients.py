@@ -16,7 +16,7 @@ from gridbot_server.bodies import ClientChange, Join
 from gridbot_server.cycles.deadline import give_back
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.ads import lasting
-from gridbot_server.errors import Forbidden, RequestError
+from gridbot_server.errors import Forbidden, RequestError, Unauthorized
 from gridbot_server.services import connection
 
 SQL = sql.load("clients.sql")
@@ -35,15 +35,18 @@ def join(json: Join) -> tuple[Document, int]:
     token, token_hash = keys.new_token()
     with connection() as conn, conn.transaction():
         host = _host(conn, key, json)
-        client = {
-            "hash": token_hash,
-            "host": host,
-            "owner": key.owner,
-            "accepts": _accepts(conn, key, json.accepts),
-            "key": key.id,
-            "pilot": json.pilot,
-        }
-        row = conn.execute(SQL["add_client"], client).fetchone()
+        # What decides where jobs go that failed elsewhere is not for any volunteer to say.
+        vouched = key.is_operator or key.serves is not None
+        dedicated = vouched and json.host.get("IsDedicated") is True
+        made = {"hash": token_hash, "host": host, "owner": key.owner, "dedicated": dedicated}
+        if key.serves is None:
+            made["accepts"] = _accepts(conn, key, json.accepts)
+            row = conn.execute(SQL["add_client"], made).fetchone()
+        else:
+            _check_pilot(conn, key, json.pilot)
+            row = conn.execute(
+                SQL["add_pilot"], {**made, "key": key.id, "pilot": json.pilot}
+            ).fetchone()
         assert row is not None
         return {**_document(conn, row[0], key.owner_name), "token": token}, 201
 
@@ -72,6 +75,19 @@ def leave() -> Document:
         return {"replicas": give_back(conn, SQL["give_back"], {"client": auth.client().id})}
 
 
+def _check_pilot(conn: Connection, key: auth.Key, name: str) -> None:
+    """Let a pilot join once under each of the names that its key is for; the last one counts."""
+    row = conn.execute(SQL["lock_key"], {"key": key.id}).fetchone()
+    if row is None:
+        raise Unauthorized("the key is expired or revoked")
+    tag, count = row
+    if name not in {f"{tag}.{index}" for index in range(count)}:
+        raise Forbidden(f"this key is not for a pilot {name!r}")
+    values = {"key": key.id, "pilot": name}
+    for (client,) in conn.execute(SQL["earlier_pilots"], values).fetchall():
+        give_back(conn, SQL["give_back"], {"client": client})
+
+
 def _accepts(conn: Connection, key: auth.Key, names: Sequence[str]) -> list[int]:
     """Return whose unsigned BOTs a new client runs.
 
@@ -79,10 +95,6 @@ def _accepts(conn: Connection, key: auth.Key, names: Sequence[str]) -> list[int]
     not for anybody to say of himself.
     """
     others = [name for name in names if name != key.owner_name]
-    if key.serves is not None:
-        if stranger := set(_owner_ids(conn, names)) - set(key.serves):
-            raise Forbidden(f"this key's pilots do not serve owner {min(stranger)}")
-        return key.serves
     if others and not key.is_operator:
         raise Forbidden(
             f"only an operator's key can make a client accept {others[0]}: ask the operator"

@@ -86,7 +86,8 @@ def add_token(json: PilotToken) -> tuple[Document, int]:
             "owner": auth.key().owner,
             "grid": json.grid,
             "serves": sorted(found.values()),
-            "label": json.label,
+            "tag": json.tag,
+            "count": json.count,
             "lifetime": timedelta(seconds=json.seconds),
         }
         row = conn.execute(SQL["add_token"], values).fetchone()
@@ -101,6 +102,7 @@ def _demand(row: Mapping[str, Any], now: float) -> Document:
         "bot": row["id"],
         "name": row["name"],
         "owner": row["owner_name"],
+        "is_operator": row["operator"],
         "share": row["share"],
         "unsent": row["unsent"],
         "dedicated": row["dedicated"],

@@ -40,8 +40,8 @@ def accept(conn: Connection, store: Store, bot: int, given: SignedApplication) -
     """
     manifest = _manifest(conn, bot)
     with conn.transaction():
-        kept = _checked(conn, manifest, given)
         _check_suitable(conn, bot, manifest)
+        kept = _checked(conn, manifest, given)
         text = kept.script.encode()
         script = store.put(len(text), io.BytesIO(text).read)
         values = {"sha256": script.sha256, "md5": script.md5, "size": script.size}
@@ -82,6 +82,7 @@ def _checked(conn: Connection, manifest: Manifest, given: SignedApplication) -> 
         if ref.sha256 not in md5s:
             raise Gone(f"the input {ref.name} is not kept here any more: submit the BOT again")
     try:
+        signed.check_script(manifest, given.script)
         files = signed.check(manifest, given, lambda ref: md5s[ref.sha256], public)
     except BadApplication as error:
         raise RequestError(f"signatures: {error}") from None

@@ -20,7 +20,8 @@ import psycopg
 from gridbot_client.protocol import WorkRequest
 from gridbot_server.boinc import exchange, reply
 from gridbot_server.boinc.exchange import Caller
-from gridbot_server.boinc.inquiries import Inquiry, inquire
+from gridbot_server.boinc.hosts import Known
+from gridbot_server.boinc.inquiries import Findings, Inquiry, inquire
 from gridbot_server.boinc.project import Project
 from gridbot_server.boinc.reply import Message, SchedulerReply
 from gridbot_server.boinc.reports import Exchanged, read_reports
@@ -171,20 +172,18 @@ class Desk:
         with self._connect() as conn:
             found = inquire(conn, self.project, inquiries)
         self.project = found.project
-        for visit, caller in zip(visits, found.callers, strict=True):
-            begin = partial(
-                exchange.begin, found.project, self._connect, visit.request, visit.said, caller
-            )
-            self._guarded([visit], partial(self._begin, visit, partial(begin, found.uploads)))
+        for visit, known in zip(visits, found.callers, strict=True):
+            self._guarded([visit], partial(self._begin, visit, found, known))
 
-    def _begin(self, visit: Visit, begin: Callable[[], Caller | None]) -> None:
-        visit.caller = caller = begin()
-        if caller is None:
-            visit.end(reply.render(reply.bad_key(self.project.title)))
-            return
-        self._dispatch(
-            caller.client.hash, exchange.work_request(caller), partial(self._back, visit)
+    def _begin(self, visit: Visit, found: Findings, known: Known) -> None:
+        visit.caller = caller = exchange.begin(
+            found.project, self._connect, visit.request, visit.said, known, found.uploads
         )
+        if caller is None:
+            visit.end(reply.render(reply.bad_key(found.project.title)))
+            return
+        work = exchange.work_request(caller)
+        self._dispatch(caller.client.hash, work, partial(self._back, visit))
 
     def _back(self, visit: Visit, given: Dispatched) -> None:
         """Take a visit back, in dispatch's thread."""

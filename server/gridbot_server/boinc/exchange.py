@@ -17,10 +17,10 @@ import orjson
 from gridbot_client import protocol
 from gridbot_client.protocol import ReplicaId, Report, WorkRequest
 from gridbot_server import sql
-from gridbot_server.boinc import application, hosts, reply
+from gridbot_server.boinc import application, reply
 from gridbot_server.boinc.application import Order
 from gridbot_server.boinc.host_ad import host_ad
-from gridbot_server.boinc.hosts import Account, KnownClient, meet, request_number
+from gridbot_server.boinc.hosts import Account, Known, KnownClient, meet, request_number
 from gridbot_server.boinc.inquiries import Uploads
 from gridbot_server.boinc.names import Lease
 from gridbot_server.boinc.offers import Offer, content_md5s
@@ -84,7 +84,7 @@ def begin(
     connect: Connect,
     request: SchedulerRequest,
     said: Exchanged,
-    found: hosts.Caller,
+    found: Known,
     uploads: Uploads,
 ) -> Caller | None:
     """Who asks, once all that a request says beside its reports is taken; None: not welcome."""

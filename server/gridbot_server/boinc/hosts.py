@@ -61,7 +61,7 @@ class KnownClient:
     recent_credit: float
 
 
-class Caller(NamedTuple):
+class Known(NamedTuple):
     """Who asks: no account for a key that is unknown, expired or revoked.
 
     No client for a number that is none, or another owner's.
@@ -71,15 +71,15 @@ class Caller(NamedTuple):
     client: KnownClient | None = None
 
 
-def find(conn: Connection, asked: Sequence[tuple[str, int]]) -> list[Caller]:
+def find(conn: Connection, asked: Sequence[tuple[str, int]]) -> list[Known]:
     """Who uses these keys, and the numbers of clients that they name."""
     rows = [
         {"place": place, "hash": keys.token_hash(authenticator).hex(), "client": client}
         for place, (authenticator, client) in enumerate(asked)
     ]
-    found = [Caller()] * len(asked)
+    found = [Known()] * len(asked)
     for place, *row in conn.execute(SQL["callers"], {"callers": encode(rows)}):
-        found[place] = Caller(Account(*row[:7]), _client(row[7:]))
+        found[place] = Known(Account(*row[:7]), _client(row[7:]))
     return found
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gridbot_client.protocol import Output, ReplicaId
 from gridbot_server import sql
 from gridbot_server.boinc import hosts, project
-from gridbot_server.boinc.hosts import Caller
+from gridbot_server.boinc.hosts import Known
 from gridbot_server.boinc.project import Project
 from gridbot_server.boinc.reports import Stored
 from gridbot_server.db import Connection
@@ -33,7 +33,7 @@ class Findings:
     """The project as it is now, the callers in the order of their inquiries, and their files."""
 
     project: Project
-    callers: Sequence[Caller]
+    callers: Sequence[Known]
     uploads: Uploads
 
 

@@ -90,6 +90,9 @@ def sign(
         raise Unsuitable(f"{path.name} on this server is not the code signing key in use any more")
     application.platforms(manifest)
     md5s = content_md5s(conn, manifest.inputs)
+    for ref in manifest.inputs:
+        with store.open(ref.sha256) as file:
+            signed.check_input(ref, file)
     made = signed.sign(manifest, lambda ref: md5s[ref.sha256], private)
     text = made.script.encode()
     script = store.put(len(text), io.BytesIO(text).read)

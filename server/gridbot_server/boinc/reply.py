@@ -313,25 +313,22 @@ def _download(name: str, download_url: str, file: AppFile | InputFile) -> str:
     )
 
 
-def _upload(file: OutputFile, places: Places, certificate: str) -> str:
-    return block(
-        "file_info",
-        element("name", file.name),
-        element("max_nbytes", file.max_nbytes),
-        element("url", places.upload_url),
-        _text("xml_signature", certificate),
+# A reply has these for each of its jobs, so they are written in one piece.
+
+
+def _upload(file: OutputFile, upload_url: str, certificate: str) -> str:
+    return (
+        f"<file_info>\n<name>{escape(file.name)}</name>\n<max_nbytes>{file.max_nbytes}</max_nbytes>\n"
+        f"<url>{upload_url}</url>\n{_text('xml_signature', certificate)}</file_info>\n"
     )
 
 
 def _use(use: FileUse) -> str:
-    return block(
-        "file_ref",
-        element("file_name", use.file_name),
-        _given("open_name", use.open_name),
-        flag("main_program", use.main_program),
-        # The client starts a main program where it lies.
-        flag("copy_file", not use.main_program),
-        flag("optional", use.optional),
+    # The client starts a main program where it lies.
+    how = "<main_program/>" if use.main_program else "<copy_file/>"
+    return (
+        f"<file_ref>\n<file_name>{escape(use.file_name)}</file_name>\n"
+        f"{_given('open_name', use.open_name)}{how}\n{flag('optional', use.optional)}</file_ref>\n"
     )
 
 
@@ -355,34 +352,49 @@ def _version(version: AppVersion) -> str:
 
 
 def _assignment(item: Assignment, places: Places) -> Iterator[str]:
-    work, version = item.work, item.version
-    certificates = item.certificates or ("",) * len(work.outputs)
+    work = item.work
+    certificates, url = item.certificates or ("",) * len(work.outputs), escape(places.upload_url)
     for file, certificate in zip(work.outputs, certificates, strict=True):
-        yield _upload(file, places, certificate)
+        yield _upload(file, url, certificate)
     yield _workunit(work.workunit)
-    yield block(
-        "result",
-        element("name", work.name),
-        element("wu_name", work.workunit.name),
-        element("report_deadline", item.deadline),
-        element("platform", version.platform),
-        element("version_num", version.version_num),
-        element("plan_class", version.plan_class),
-        *map(_use, work.output_uses),
+    yield (
+        f"<result>\n<name>{escape(work.name)}</name>\n"
+        f"<wu_name>{escape(work.workunit.name)}</wu_name>\n"
+        f"<report_deadline>{item.deadline}</report_deadline>\n{_named(item.version)}"
+        f"{''.join(map(_use, work.output_uses))}"
         # Or the client keeps it for up to an hour.
-        flag("report_immediately"),
+        "<report_immediately/>\n</result>\n"
+    )
+
+
+@_kept
+def _named(version: AppVersion) -> str:
+    """By what a result names the version that runs it."""
+    return (
+        element("platform", version.platform)
+        + element("version_num", version.version_num)
+        + element("plan_class", version.plan_class)
     )
 
 
 def _workunit(unit: Workunit) -> str:
-    return block(
-        "workunit",
-        element("name", unit.name),
-        element("app_name", unit.app_name),
-        element("rsc_fpops_est", unit.rsc_fpops_est),
-        element("rsc_fpops_bound", unit.rsc_fpops_bound),
-        element("rsc_memory_bound", unit.rsc_memory_bound),
-        element("rsc_disk_bound", unit.rsc_disk_bound),
-        element("command_line", unit.command_line),
-        *map(_use, unit.files),
+    limits = (unit.rsc_fpops_est, unit.rsc_fpops_bound, unit.rsc_memory_bound, unit.rsc_disk_bound)
+    return (
+        f"<workunit>\n<name>{escape(unit.name)}</name>\n{_needs(unit.app_name, *limits)}"
+        f"<command_line>{escape(unit.command_line)}</command_line>\n"
+        f"{''.join(map(_use, unit.files))}</workunit>\n"
+    )
+
+
+@_kept
+def _needs(app_name: str, estimate: float, bound: float, memory: float, disk: float) -> str:
+    """What the workunits of a BOT have in common, as long as one host's estimate holds."""
+    return "".join(
+        (
+            element("app_name", app_name),
+            element("rsc_fpops_est", estimate),
+            element("rsc_fpops_bound", bound),
+            element("rsc_memory_bound", memory),
+            element("rsc_disk_bound", disk),
+        )
     )

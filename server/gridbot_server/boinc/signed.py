@@ -7,17 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import BinaryIO
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
-from gridbot_client.protocol import FileRef, Manifest, manifest_id
+from gridbot_client.protocol import FileRef, Manifest
 from gridbot_server.boinc import signing
-from gridbot_server.boinc.shim import render
+from gridbot_server.boinc.shim import Unsuitable, render
 
-_MANIFEST = re.compile("^# Manifest ([0-9a-f]{64})$", re.MULTILINE)  # the first line of that form
+_MANIFEST_LINE = re.compile(rb"^# Manifest [0-9a-f]{64}\r?$", re.MULTILINE)
+_MOST_SCRIPT_BYTES = 1 << 20  # a manifest has at most half of that
+# What clients read as a key: a number, the rest of its line, and hex digits.
+_KEY_START = re.compile(rb"[-+]?\d[^\n\0]*(\n\s*[-+]?[0-9a-fA-F]|\Z)")
+_KEY_LINE_BYTES = 4096
+_SPACE = b" \t\n\v\f\r"
 
 Md5Of = Callable[[FileRef], str]
 
@@ -83,17 +90,38 @@ def check(
 ) -> tuple[AppFile, ...]:
     """The application's files, the script first; BadApplication unless the key signed them all.
 
-    A script that only the signatures vouch for may differ from what this server would write, but
-    not run another manifest: else one owner's signed command would take another's arguments.
+    It says nothing of what the script does: see `check_script`.
     """
-    named = _MANIFEST.search(signed.script)
-    if named is None or named[1] != manifest_id(manifest.text()):
-        raise BadApplication("the script was made for another BOT")
     files = _files(manifest, signed.script, md5_of, signed.signatures)
     for file in files:
         if not signing.is_signed(public, file.md5, file.signature):
             raise BadApplication(f"file {file.sha256}: not signed by the code signing key")
     return files
+
+
+def check_script(manifest: Manifest, script: str) -> None:
+    """Raise BadApplication unless the script is what this server writes for the manifest.
+
+    Its signature cannot tell: data files are signed alike, and their owners write those.
+    """
+    if script != render(manifest):
+        raise BadApplication("the script is not this BOT's, or another version of GridBot made it")
+
+
+def check_input(ref: FileRef, file: BinaryIO) -> None:
+    """Raise Unsuitable for a data file whose signature would be good for something else.
+
+    BOINC signs programs, data and keys in one way, the MD5 alone.
+    """
+    head = file.read(_MOST_SCRIPT_BYTES + 1)
+    if len(head) <= _MOST_SCRIPT_BYTES and _MANIFEST_LINE.search(head):
+        raise Unsuitable(f"input {ref.name} holds a line like the scripts that run BOTs")
+    if not _KEY_START.match(head[:_KEY_LINE_BYTES]):
+        return
+    file.seek(-1, os.SEEK_END)
+    # Clients strip a key before they check its signature.
+    if file.read(1) not in _SPACE:
+        raise Unsuitable(f"input {ref.name} reads like a key: let it end in a newline")
 
 
 def content_md5(ref: FileRef, chunks: Iterable[bytes]) -> str:

@@ -31,6 +31,8 @@ MOVES: Mapping[str, frozenset[str]] = MappingProxyType(
 # Hosts that vanish are not the job's fault, so expiries are borne longer than errors; yet every
 # job must end.
 EXPIRIES_PER_ATTEMPT = 10
+# Why a replica has expired before its deadline.
+GIVEN_BACK = ("pilot_ended", "client_left")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +152,17 @@ def _failure(job: Job, answers: Sequence[Ended], rules: Rules) -> str | None:
 
 
 def _pool(job: Job, rules: Rules) -> str | None:
-    """What fails repeatedly in the grids goes to the dedicated hosts (paper section 7)."""
+    """What fails repeatedly in the grids goes to the dedicated hosts (paper section 7).
+
+    A pilot that was preempted says nothing of the job.
+    """
     if rules.failover_after is None:
         return None
     failures = sum(
-        item.round == job.round and item.how in ("error", "lost", "expired") for item in job.ended
+        item.round == job.round
+        and item.how in ("error", "lost", "expired")
+        and item.reason not in GIVEN_BACK
+        for item in job.ended
     )
     return "dedicated" if failures >= rules.failover_after else None
 

@@ -15,7 +15,7 @@ from typing import Any
 from gridbot_server import sql
 from gridbot_server.credit import ledger
 from gridbot_server.credit.ledger import Valid
-from gridbot_server.cycles.transition import Decision, Ended, Job, Rules, decide
+from gridbot_server.cycles.transition import GIVEN_BACK, Decision, Ended, Job, Rules, decide
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.batch import Counters, encode
 from gridbot_server.validators import VALIDATORS
@@ -29,7 +29,7 @@ WRITER = "cycles"
 PRIORITY = {"error": 1, "expired": 1}
 
 # Reasons of replicas whose client did not end them.
-NOT_ENDED = frozenset(("deadline_passed", "pilot_ended", "client_left"))
+NOT_ENDED = frozenset(("deadline_passed", *GIVEN_BACK))
 
 JobId = tuple[int, int]
 

@@ -33,6 +33,7 @@ class Client:
     owner_name: str
     accepts: Sequence[int]
     grid: str | None
+    dedicated: bool
     seqno: int
     last_key: str
     error_rate: float
@@ -42,10 +43,12 @@ class Client:
 
     @property
     def known_attributes(self) -> dict[str, Any]:
-        """The host attributes that the server itself measured."""
+        """The host attributes that the server itself knows or measured."""
         return {
             "Owner": self.owner_name,
             "Grid": self.grid,
+            "IsPilot": self.grid is not None,
+            "IsDedicated": self.dedicated,
             "ErrorRate": round(self.error_rate, 6),
             "MeanTurnaround": self.mean_turnaround,
             "JobsToday": self.jobs_today,
@@ -190,7 +193,9 @@ def digest(outputs: Iterable[Output]) -> str:
 def _report_row(client: int, report: Report) -> dict[str, Any]:
     return {
         "client": client,
-        **_row(report.id),
+        "bot": report.id.bot,
+        "seq": report.id.seq,
+        "replica": report.id.replica,
         "how": report.how,
         "reason": report.reason,
         "exit_code": report.exit_code,
@@ -312,7 +317,9 @@ def _take_copies(
 def _lease_row(lease: NewLease) -> dict[str, Any]:
     client = lease.exchange.client
     return {
-        **_row(lease.id),
+        "bot": lease.id.bot,
+        "seq": lease.id.seq,
+        "replica": lease.id.replica,
         "round": lease.round,
         "why": lease.why,
         "client": client.id,

@@ -104,6 +104,7 @@ class Dispatcher:
         replies = {exchange.client.id: _reply(exchange) for exchange in exchanges}
         if buffer is not None:
             self._give_work(conn, buffer, exchanges, reservation, replies, counters)
+            _let_busy_wait(exchanges, replies, buffer.pulse()[1])
         self._send_again(conn, exchanges, replies)
         batch.describe_hosts(conn, self._changed_ads(exchanges))
         counters.write(conn, f"{buffer.machine[:8] if buffer else ''}-{self.generation % 64}")
@@ -268,6 +269,15 @@ class Dispatcher:
                 changed[exchange.client.host] = ad
                 self._described[exchange.client.host] = mark
         return changed
+
+
+def _let_busy_wait(
+    exchanges: Sequence[Exchange], replies: Mapping[int, ReplyParts], clients_active: int
+) -> None:
+    """Call those back that have enough to do as seldom as the idle: they report by themselves."""
+    for exchange in exchanges:
+        if not exchange.request.want and exchange.running:
+            replies[exchange.client.id].next_request_seconds = idle_delay(clients_active)
 
 
 def idle_delay(clients_active: int) -> float:

@@ -8,12 +8,24 @@ VALUES (%(identity)s, %(owner)s, %(grid)s, %(ad)s)
 ON CONFLICT (identity) DO UPDATE SET ad = EXCLUDED.ad RETURNING id
 
 -- name: add_client
--- A pilot ends with the key that it joined with.
-INSERT INTO client (hash, host, owner, accepts, grid, token, pilot, expires_at)
-SELECT %(hash)s, %(host)s, %(owner)s, %(accepts)s, k.grid, k.id, %(pilot)s, k.expires_at
-  FROM (SELECT 1) AS one
-  LEFT JOIN token k ON k.id = %(key)s AND k.scope = 'pilot'
-RETURNING id
+INSERT INTO client (hash, host, owner, dedicated, accepts)
+VALUES (%(hash)s, %(host)s, %(owner)s, %(dedicated)s, %(accepts)s) RETURNING id
+
+-- name: lock_key
+-- So that a pilot which joins while its key is revoked ends with it.
+SELECT tag, pilots FROM token
+ WHERE id = %(key)s AND revoked_at IS NULL AND expires_at > now() FOR UPDATE
+
+-- name: earlier_pilots
+-- Clients that joined as the same pilot, whose reply may have been lost: each pilot is one client.
+UPDATE client SET revoked_at = now()
+ WHERE token = %(key)s AND pilot = %(pilot)s AND revoked_at IS NULL RETURNING id
+
+-- name: add_pilot
+-- It ends with the key that it joined with.
+INSERT INTO client (hash, host, owner, dedicated, accepts, grid, token, pilot, expires_at)
+SELECT %(hash)s, %(host)s, %(owner)s, %(dedicated)s, serves, grid, id, %(pilot)s, expires_at
+  FROM token WHERE id = %(key)s RETURNING id
 
 -- name: accepted
 SELECT coalesce(array_agg(owner.name ORDER BY owner.name), '{}')

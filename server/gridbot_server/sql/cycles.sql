@@ -166,6 +166,15 @@ WITH gone AS (
 UPDATE bot SET state = 'cancelled', ended_at = now(), size = 0 WHERE id IN (SELECT id FROM gone)
 RETURNING id
 
+-- name: purge_pilots
+-- Nobody can speak as a pilot whose key has expired.
+DELETE FROM client WHERE grid IS NOT NULL AND expires_at < now() - interval '2 days'
+   AND NOT EXISTS (SELECT FROM lease WHERE lease.client = client.id)
+
+-- name: purge_keys
+DELETE FROM token WHERE scope = 'pilot' AND expires_at < now() - interval '2 days'
+   AND NOT EXISTS (SELECT FROM client WHERE client.token = token.id)
+
 -- name: tails
 -- BOTs in which few jobs are unsent, and which have replicas in progress to be speeded up.
 SELECT b.id, b.policy, b.max_replicas, b.name, o.name, b.signature IS NOT NULL,

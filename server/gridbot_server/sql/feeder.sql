@@ -123,7 +123,7 @@ SELECT e.bot, e.seq, e.replica, false, e.host, e.owner, extract(epoch FROM e.sen
 -- name: hosts
 SELECT h.id, h.ad->>'Name', o.name, h.error_rate, h.mean_turnaround,
        CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END,
-       h.grid, coalesce((h.ad->>'IsPilot')::boolean, false)
+       h.grid, h.grid IS NOT NULL
   FROM host h JOIN owner o ON o.id = h.owner WHERE h.id = ANY(%(hosts)s)
 
 -- name: jobs

@@ -1,6 +1,6 @@
 -- name: demand
 -- What unfinished BOTs could use: replicas to be sent, and those that run on pilots by grid.
-SELECT b.id, b.name, o.name AS owner_name, b.owner, o.share, b.policy, b.manifest,
+SELECT b.id, b.name, o.name AS owner_name, b.owner, o.operator, o.share, b.policy, b.manifest,
        b.signature IS NOT NULL AS signed, b.policy_version, b.size, b.done, b.failed, b.tail,
        extract(epoch FROM b.created_at)::float8 AS created_at,
        b.turnaround_sum / nullif(b.turnaround_n, 0) AS mean_turnaround,
@@ -20,15 +20,17 @@ SELECT c.pilot, c.id AS client, c.host, h.ad->>'Name' AS host_name, c.jobs, c.fa
        c.failure AS error, extract(epoch FROM now() - c.seen_at)::float8 AS seen_seconds_ago,
        (SELECT count(*) FROM lease WHERE lease.client = c.id) AS running, h.ad
   FROM client c JOIN host h ON h.id = c.host
- WHERE c.grid = %(grid)s AND c.seen_at > now() - %(lifetime)s::interval
- ORDER BY c.id DESC LIMIT %(limit)s
+ WHERE c.grid = %(grid)s AND c.expires_at > now() - %(lifetime)s::interval
+   AND c.seen_at > now() - %(lifetime)s::interval
+ ORDER BY c.expires_at DESC, c.id DESC LIMIT %(limit)s
 
 -- name: owner_ids
 SELECT name, id FROM owner WHERE name = ANY(%(names)s)
 
 -- name: add_token
-INSERT INTO token (hash, owner, scope, grid, serves, label, expires_at)
-VALUES (%(hash)s, %(owner)s, 'pilot', %(grid)s, %(serves)s, %(label)s, now() + %(lifetime)s)
+INSERT INTO token (hash, owner, scope, grid, serves, tag, pilots, label, expires_at)
+VALUES (%(hash)s, %(owner)s, 'pilot', %(grid)s, %(serves)s, %(tag)s, %(count)s,
+        'pilots ' || %(tag)s, now() + %(lifetime)s)
 RETURNING id
 
 -- name: end_pilots

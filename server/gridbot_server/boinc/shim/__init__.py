@@ -38,7 +38,7 @@ _STREAMS = ("stdout", "stderr")
 _WILD = re.compile(r"[*?\[]")
 _PART = r"[A-Za-z0-9_*?\[][A-Za-z0-9._+=@%*?\[\]!-]*"
 _PATTERN = re.compile(rf"{_PART}(/{_PART})*")
-_PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=,+@%-")
+_ODD = re.compile(rb"[^A-Za-z0-9_./:=,+@%-]")
 _MARK = "\x01"  # around a placeholder's name, while a command is taken apart
 _BLOCKS_PER_MB = 2048  # of 512 bytes, as `ulimit -f` counts
 
@@ -174,6 +174,4 @@ def _quoted(text: str) -> str:
 
 def _encoded(text: str) -> str:
     """Text of plain characters only, from which `printf %b` makes it again."""
-    return "".join(
-        chr(byte) if byte in _PLAIN else f"\\0{byte:03o}" for byte in text.encode("utf-8")
-    )
+    return _ODD.sub(lambda found: b"\\0%03o" % found[0][0], text.encode()).decode("ascii")
