@@ -93,4 +93,18 @@ def _write(
     hosts = [{"host": id, "pace": paces[id], "credit": sum_} for id, sum_ in of_hosts.items()]
     owners = [{"owner": id, "credit": sum_} for id, sum_ in of_owners.items()]
     conn.execute(SQL["appraise"], {"bots": encode(bots)})
-    conn.execute(SQL["grant"], {"hosts": encode(hosts), "owners": encode(owners)})
+    granted = {"hosts": encode(hosts), "owners": encode(owners)}
+    _grant_teams(conn, conn.execute(SQL["grant"], granted).fetchall(), of_owners)
+
+
+def _grant_teams(
+    conn: Connection, members: Iterable[tuple[int, int | None]], earned: Mapping[int, float]
+) -> None:
+    """A team has what its members earn while they are in it."""
+    of_teams: dict[int, float] = defaultdict(float)
+    for owner, team in members:
+        if team is not None:
+            of_teams[team] += earned[owner]
+    if of_teams:
+        teams = [{"id": id, "credit": sum_} for id, sum_ in of_teams.items()]
+        conn.execute(SQL["grant_teams"], {"teams": encode(teams)})

@@ -64,6 +64,7 @@ def run_once(conn: Connection, limit: int = 2000) -> int:
     with conn.transaction():
         woken = conn.execute(SQL["take_pending"], {"limit": limit}).fetchall()
         if woken:
+            conn.execute(SQL["plan_by_keys"])
             _settle(conn, sorted({(bot, seq) for bot, seq in woken}))
     return len(woken)
 

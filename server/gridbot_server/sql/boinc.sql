@@ -3,7 +3,9 @@ SELECT name, value FROM setting WHERE name IN ('boinc_names', 'boinc_chain')
 
 -- name: callers
 -- Each with a valid key, the client of that number if it is the same owner's, and their credit.
-SELECT x.place, o.id, coalesce(b.name, o.name), extract(epoch FROM o.created_at)::bigint, t.grid,
+-- No other key than one for clients: jobs can read the key of the client that runs them.
+SELECT x.place, o.id, coalesce(b.name, o.name), extract(epoch FROM o.created_at)::bigint,
+       b.owner IS NOT NULL,
        coalesce(v.total, 0), coalesce(average_credit(v.average, v.averaged_at), 0),
        coalesce(team.name, ''),
        c.id, c.hash, c.seqno, extract(epoch FROM c.created_at)::bigint, h.mean_turnaround,
@@ -11,7 +13,8 @@ SELECT x.place, o.id, coalesce(b.name, o.name), extract(epoch FROM o.created_at)
        c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now()),
        coalesce(e.total, 0), coalesce(average_credit(e.average, e.averaged_at), 0)
   FROM json_to_recordset(%(callers)s) AS x (place int, hash text, client bigint)
-  JOIN token t ON t.hash = decode(x.hash, 'hex') AND t.revoked_at IS NULL
+  JOIN token t ON t.hash = decode(x.hash, 'hex') AND t.scope = 'join'
+   AND t.revoked_at IS NULL
    AND (t.expires_at IS NULL OR t.expires_at > now())
   JOIN owner o ON o.id = t.owner
   LEFT JOIN boinc_account b ON b.owner = o.id
@@ -51,8 +54,8 @@ SELECT client FROM boinc_client
 WITH made AS (
     INSERT INTO host (identity, owner) VALUES (%(identity)s, %(owner)s) RETURNING id
 ), joined AS (
-    INSERT INTO client (hash, host, owner, grid)
-    SELECT %(hash)s, id, %(owner)s, %(grid)s FROM made RETURNING id
+    INSERT INTO client (hash, host, owner)
+    SELECT %(hash)s, id, %(owner)s FROM made RETURNING id
 )
 INSERT INTO boinc_client (client, owner, cpid, machine, place)
 SELECT id, %(owner)s, %(cpid)s, %(machine)s, %(place)s FROM joined RETURNING client
@@ -127,7 +130,7 @@ SELECT u.bot, u.seq, u.replica, u.number, encode(u.md5, 'hex'), u.size,
          FROM output WHERE (bot, seq, replica) = (u.bot, u.seq, u.replica)) AS o ON true
 
 -- name: upload
-SELECT encode(md5, 'hex'), size FROM boinc_upload
+SELECT encode(md5, 'hex'), size, times FROM boinc_upload
  WHERE (bot, seq, replica, number) = (%(bot)s, %(seq)s, %(replica)s, %(number)s)
 
 -- name: replica
@@ -142,7 +145,12 @@ SELECT bot.manifest,
      OR EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq, e.replica, e.client)
                     = (%(bot)s, %(seq)s, %(replica)s, %(client)s)))
 
+-- name: lock_lease
+-- It cannot be reported until the outputs in hand are kept.
+SELECT FROM lease WHERE (bot, seq, replica) = (%(bot)s, %(seq)s, %(replica)s) FOR UPDATE
+
 -- name: drop_outputs
+-- Before the lease: in that order dispatch locks them.
 DELETE FROM output WHERE (bot, seq, replica) = (%(bot)s, %(seq)s, %(replica)s)
 
 -- name: add_output
@@ -152,7 +160,8 @@ VALUES (%(bot)s, %(seq)s, %(replica)s, %(name)s, %(sha256)s, %(size)s, %(content
 -- name: add_upload
 INSERT INTO boinc_upload (bot, seq, replica, number, md5, size)
 VALUES (%(bot)s, %(seq)s, %(replica)s, %(number)s, %(md5)s, %(size)s)
-ON CONFLICT (bot, seq, replica, number) DO UPDATE SET md5 = EXCLUDED.md5, size = EXCLUDED.size
+ON CONFLICT (bot, seq, replica, number)
+DO UPDATE SET md5 = EXCLUDED.md5, size = EXCLUDED.size, times = boinc_upload.times + 1
 
 -- name: add_blob
 INSERT INTO blob (sha256, md5, size) VALUES (%(sha256)s, %(md5)s, %(size)s) ON CONFLICT DO NOTHING

@@ -17,7 +17,7 @@ SELECT bot, cpus, limit_seconds, seconds, votes
 ON CONFLICT (bot) DO UPDATE SET seconds = EXCLUDED.seconds, votes = EXCLUDED.votes
 
 -- name: grant
--- A team has what its members earn while they are in it.  Rows in one order for all writers.
+-- Rows in one order for all writers.
 WITH of_hosts AS (
     INSERT INTO host_credit AS h (host, pace, total, average)
     SELECT host, pace, credit, average_credit(0, now(), credit)
@@ -26,27 +26,24 @@ WITH of_hosts AS (
     ON CONFLICT (host) DO UPDATE
        SET pace = EXCLUDED.pace, total = h.total + EXCLUDED.total,
            average = average_credit(h.average, h.averaged_at, EXCLUDED.total), averaged_at = now()
-), earned AS (
-    SELECT * FROM json_to_recordset(%(owners)s) AS x (owner int, credit float8)
-), of_owners AS (
-    INSERT INTO volunteer AS v (owner, total, average)
-    SELECT owner, credit, average_credit(0, now(), credit) FROM earned ORDER BY owner
-    ON CONFLICT (owner) DO UPDATE
-       SET total = v.total + EXCLUDED.total,
-           average = average_credit(v.average, v.averaged_at, EXCLUDED.total), averaged_at = now()
-    RETURNING owner, team
-), of_teams AS (
-    SELECT team.id, sum(earned.credit) AS credit
-      FROM of_owners JOIN earned USING (owner) JOIN team ON team.id = of_owners.team
-     GROUP BY team.id
-), locked AS (
-    SELECT team.id FROM team JOIN of_teams USING (id) ORDER BY team.id FOR NO KEY UPDATE OF team
+)
+INSERT INTO volunteer AS v (owner, total, average)
+SELECT owner, credit, average_credit(0, now(), credit)
+  FROM json_to_recordset(%(owners)s) AS x (owner int, credit float8) ORDER BY owner
+ON CONFLICT (owner) DO UPDATE
+   SET total = v.total + EXCLUDED.total,
+       average = average_credit(v.average, v.averaged_at, EXCLUDED.total), averaged_at = now()
+RETURNING owner, team
+
+-- name: grant_teams
+WITH locked AS MATERIALIZED (
+    SELECT x.* FROM json_to_recordset(%(teams)s) AS x (id bigint, credit float8)
+      JOIN team ON team.id = x.id ORDER BY x.id FOR NO KEY UPDATE OF team
 )
 UPDATE team t
-   SET total = t.total + of_teams.credit,
-       average = average_credit(t.average, t.averaged_at, of_teams.credit), averaged_at = now()
-  FROM of_teams JOIN locked USING (id)
- WHERE t.id = of_teams.id
+   SET total = t.total + locked.credit,
+       average = average_credit(t.average, t.averaged_at, locked.credit), averaged_at = now()
+  FROM locked WHERE t.id = locked.id
 
 -- name: volunteer
 SELECT o.name, coalesce(v.total, 0) AS credit,

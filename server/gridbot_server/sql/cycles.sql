@@ -3,6 +3,12 @@ DELETE FROM pending WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM pending LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
 RETURNING bot, seq
 
+-- name: plan_by_keys
+-- Jobs are looked up one by one, for this transaction: a plan made while tables were small, or for
+-- a batch taken for larger than it is, would read whole tables, ever longer ones.
+SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+       set_config('enable_seqscan', 'off', true)
+
 -- name: lock_bots
 -- All that gives outcomes holds the row of its BOT: decisions about one BOT take turns, and its
 -- outcomes become visible in the order of their numbers.
@@ -99,11 +105,10 @@ RETURNING bot
 -- name: rate_hosts
 -- Moving averages over the verdicts of one batch; recent CPU time decays with a day.
 -- Rows in one order for all writers.  A rate has a floor: PostgreSQL refuses what underflows.
-WITH x AS (
-    SELECT * FROM json_to_recordset(%(hosts)s) AS r (
+WITH x AS MATERIALIZED (
+    SELECT r.* FROM json_to_recordset(%(hosts)s) AS r (
         id bigint, good int, bad int, cpu float8, turnaround float8)
-), locked AS (
-    SELECT h.id FROM host h JOIN x ON x.id = h.id ORDER BY h.id FOR NO KEY UPDATE OF h
+      JOIN host h ON h.id = r.id ORDER BY h.id FOR NO KEY UPDATE OF h
 )
 UPDATE host h
    SET error_rate = greatest(1e-6, h.error_rate * power(0.95, x.good + x.bad)
@@ -116,8 +121,7 @@ UPDATE host h
        jobs_day = current_date,
        recent_cpu = h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400)) + x.cpu,
        recent_at = now()
-  FROM x JOIN locked ON locked.id = x.id
- WHERE h.id = x.id
+  FROM x WHERE h.id = x.id
 
 -- name: expire
 -- Deadline cycle, paper Algorithm 2: the job goes back, the late host may still answer.

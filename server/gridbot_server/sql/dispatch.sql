@@ -26,11 +26,12 @@ SELECT f.hash, f.id, f.host, f.owner, o.name, f.accepts, f.grid, f.dedicated, f.
   FROM found f JOIN host h ON h.id = f.host JOIN owner o ON o.id = f.owner
 
 -- name: uploaded
--- Which uploads that reports speak of have really arrived.
+-- Which uploads that reports speak of have really arrived; none is replaced until they are ended.
 SELECT o.bot, o.seq, o.replica, o.name, r.sha256
   FROM json_to_recordset(%(outputs)s) AS r (bot bigint, seq bigint, replica int, name text, sha256 text)
   JOIN output o ON (o.bot, o.seq, o.replica, o.name) = (r.bot, r.seq, r.replica, r.name)
  WHERE o.sha256 = decode(r.sha256, 'hex')
+   FOR SHARE OF o
 
 -- name: end_leases
 -- Guarded by the lease itself: a repeat or a forgery finds none and changes nothing.  The client is
