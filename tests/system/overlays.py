@@ -44,7 +44,8 @@ class Overlay:
 
     def add_slurm(self, name: str, cluster: Slurm, *options: str) -> None:
         """Configure a cluster; each of its nodes is a host of its own."""
-        environment = f"environment={json.dumps(cluster.env)}"
+        pairs = (f"{name} = {json.dumps(value)}" for name, value in cluster.env.items())
+        environment = f"environment={{{', '.join(pairs)}}}"
         own = ("--option", environment, "--setup", _SETUP, "--memory", "900")
         self.add("slurm", name, *own, *options)
 
