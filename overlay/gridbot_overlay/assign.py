@@ -20,7 +20,9 @@ P = TypeVar("P", bound=Hashable)
 _Group: TypeAlias = tuple[str, frozenset[P]]
 
 _SCALE = 10**9  # values become whole numbers, which the solver needs to be exact
+EXACT_OWNERS = 50  # with more of them, shares are kept roughly
 _EXACT_SLOTS = 16  # of an owner; from then on slots are valued in blocks of an eighth more
+_MOST_BLOCKS = 80 * EXACT_OWNERS  # of all owners: more owners, larger blocks, the same time
 _SOURCE, _SINK = "source", "sink"
 
 
@@ -60,10 +62,24 @@ def assign(
     graph = _graph(groups, [pool for pool in pools if pool.slots > 0], shares, held)
     _, flow = nx.network_simplex(graph)
     assigned = dict[tuple[C, P], int]()
-    for group, members in groups.items():
-        given = {key: sum(arcs.values()) for (_, key), arcs in flow["group", group].items()}
-        assigned.update(_shared_out(members, given))
+    left = {
+        usable: {key: sum(arcs.values()) for (_, key), arcs in flow["able", usable].items()}
+        for usable in {usable for _, usable in groups}
+    }
+    for (owner, usable), members in groups.items():
+        count = sum(flow["owner", owner]["able", usable].values())
+        assigned.update(_shared_out(members, _taken(left[usable], count)))
     return assigned
+
+
+def _taken(left: dict[P, int], count: int) -> dict[P, int]:
+    """Take slots out of what is `left` for several owners who can all use it."""
+    taken = dict[P, int]()
+    for key in list(left):
+        taken[key] = min(left[key], count)
+        left[key] -= taken[key]
+        count -= taken[key]
+    return taken
 
 
 def _groups(claims: Sequence[Claim[C, P]], there: set[P]) -> dict[_Group[P], list[Claim[C, P]]]:
@@ -87,20 +103,19 @@ def _graph(
     # One unit of value outweighs all the costs together.
     unit = 1 + slots * max(abs(pool.cost) for pool in pools)
     wanted = defaultdict[str, int](int)
-    for group, members in groups.items():
-        owner, usable = group
+    for (owner, usable), members in groups.items():
         total = sum(claim.wanted for claim in members)
         wanted[owner] += total
-        graph.add_edge(("owner", owner), ("group", group), capacity=total, weight=0)
-        for (
-            pool
-        ) in pools:  # in their order, and not a set's, so that equal input gives equal output
+        graph.add_edge(("owner", owner), ("able", usable), capacity=total, weight=0)
+    # What several owners' groups can use is one node: most policies exclude nothing.
+    for usable in dict.fromkeys(usable for _, usable in groups):
+        for pool in pools:  # in their order, not a set's: so equal input gives equal output
             if pool.key in usable:
-                graph.add_edge(("group", group), ("pool", pool.key), weight=0)
+                graph.add_edge(("able", usable), ("pool", pool.key), weight=0)
     highest = max(shares[owner] for owner in wanted)
     for owner, total in wanted.items():
-        share = shares[owner] / highest
-        for size, position in _blocks(held.get(owner, 0), min(total, slots)):
+        share, count = shares[owner] / highest, min(total, slots)
+        for size, position in _blocks(held.get(owner, 0), count, _MOST_BLOCKS // len(wanted)):
             value = max(1, round(_SCALE * share / position))
             graph.add_edge(_SOURCE, ("owner", owner), capacity=size, weight=-value * unit)
     for pool in pools:
@@ -109,12 +124,17 @@ def _graph(
     return graph
 
 
-def _blocks(held: int, count: int) -> Iterator[tuple[int, float]]:
-    """Yield an owner's next `count` slots as (size, middle position) of blocks of equal value."""
+def _blocks(held: int, count: int, most: int) -> Iterator[tuple[int, float]]:
+    """Yield an owner's next `count` slots as (size, middle position) of blocks of equal value.
+
+    There are about `most` blocks, of which those of the first slots are exact.
+    """
+    exact = max(1, min(_EXACT_SLOTS, most // 3))
+    growth = max(1 / 8, (count / exact) ** (1 / max(1, most - exact)) - 1)
     done = 0
     while done < count:
         first = held + done + 1
-        size = 1 if done < _EXACT_SLOTS else min(max(1, first // 8), count - done)
+        size = 1 if done < exact else min(max(1, int(first * growth)), count - done)
         yield size, first + (size - 1) / 2
         done += size
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import json
 import logging
 import time
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -103,7 +103,7 @@ def overlay() -> None:
 def add(site: Site, kind: str, name: str, options: tuple[str, ...], **given: Any) -> None:
     """Add a grid of KIND, called NAME, to overlay.toml; nothing is submitted yet."""
     own = dict(map(_option, options))
-    site.add(name, _grid_table(kind, {key: value for key, value in given.items() if value}, own))
+    site.add(name, _grid_table(kind, dict(filter(_is_given, given.items())), own))
     click.echo(f"added {name} to {site.settings_path}; next: gridbot overlay check {name}")
 
 
@@ -217,6 +217,12 @@ def _told(line: str) -> None:
     say(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(line)}")
 
 
+def _is_given(item: tuple[str, Any]) -> bool:
+    """Tell whether an option was typed: a 0 is, and is refused where it makes no sense."""
+    _, value = item
+    return value is not None and value is not False and value != ()
+
+
 def _grid_table(kind: str, given: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
     """Sort options into the tables of the file."""
     parts: dict[str, dict[str, Any]] = {"shape": {}, "limits": {}}
@@ -236,9 +242,10 @@ def _option(text: str) -> tuple[str, Any]:
     if not is_given:
         raise BadInput(f"--option {text}: write KEY=VALUE")
     try:
-        return key, json.loads(value)
-    except ValueError:
+        read = tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
         return key, value
+    return key, read["value"] if len(read) == 1 else value
 
 
 def _grid_row(grid: Grid) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gridbot.printing import counted
+from gridbot_overlay.assign import EXACT_OWNERS
 from gridbot_overlay.eligibility import Suitor, new_pilots_host
 from gridbot_overlay.grid_ad import grid_ad, queue_wait
 from gridbot_overlay.health import WHY_HELD, Health
@@ -250,7 +251,14 @@ def _note(
         return "; ".join(_refusals(wanting, name, obstacles))
     is_short = any(matched.unmet.get(need) for need in able)
     why = room.why if is_short else "enough pilots wait or run for what is to be sent"
-    return "; ".join(dict.fromkeys(filter(None, (why, view.health.reason))))
+    return "; ".join(dict.fromkeys(filter(None, (why, _roughly(wanting), view.health.reason))))
+
+
+def _roughly(wanting: Sequence[Demand]) -> str:
+    owners = len({demand.owner for demand in wanting})
+    if owners <= EXACT_OWNERS:
+        return ""
+    return f"{owners} owners compete, whose shares are kept roughly"
 
 
 def _refusals(wanting: Sequence[Demand], grid: str, obstacles: Obstacles) -> Iterator[str]:

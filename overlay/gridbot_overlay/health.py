@@ -140,19 +140,30 @@ def acquitted(pilots: Sequence[Pilot], others: Iterable[Pilot], now: float) -> l
     time.  Without one, a BOT whose replicas all fail would look like a broken grid, and pause it
     for everybody.
     """
-    witnesses = [pilot for pilot in (*pilots, *others) if pilot.jobs and not is_faulty(pilot, now)]
+    faulty = {pilot.id: pilot for pilot in pilots if is_faulty(pilot, now)}
+    if not faulty:
+        return list(pilots)
+    fine = [pilot for pilot in (*pilots, *others) if pilot.jobs and not is_faulty(pilot, now)]
+    witnesses = {
+        owners: [other for other in fine if set(owners) <= set(other.owners)]
+        for owners in {pilot.owners for pilot in faulty.values()}
+    }
+    blamed = {
+        pilot.id
+        for pilot in faulty.values()
+        if any(_is_elsewhere(other, pilot, now) for other in witnesses[pilot.owners])
+    }
+    innocent = faulty.keys() - blamed
     return [
-        replace(pilot, failures=0, has_held=True)
-        if is_faulty(pilot, now) and not any(_is_witness(other, pilot, now) for other in witnesses)
-        else pilot
+        replace(pilot, failures=0, has_held=True) if pilot.id in innocent else pilot
         for pilot in pilots
     ]
 
 
-def _is_witness(other: Pilot, pilot: Pilot, now: float) -> bool:
+def _is_elsewhere(other: Pilot, pilot: Pilot, now: float) -> bool:
+    """Tell whether it lived on another node or in another grid at the same time."""
     return (
         (other.grid, other.node) != (pilot.grid, pilot.node)
-        and set(pilot.owners) <= set(other.owners)
         and _began(other) < _when(pilot, now)
         and _began(pilot) < _when(other, now)
     )

@@ -83,7 +83,8 @@ def _seen(pilot: Pilot, sighting: Sighting, now: float) -> Pilot:
     if state is State.RUNNING and pilot.running_at is None:
         seen = replace(seen, running_at=now)
     # One that we took back counts as never started, unless it is seen to run.
-    if pilot.started_at is None and (state is State.RUNNING or not pilot.cancelled):
+    ran = state is State.RUNNING or pilot.has_joined or not pilot.cancelled
+    if pilot.started_at is None and ran:
         # It started after it was last seen to wait; so its hours are not counted too low.
         return replace(seen, started_at=_last_waiting(pilot))
     return seen

@@ -8,6 +8,8 @@ import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import date
+from datetime import time as clock_time
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -196,6 +198,10 @@ def _lines(table: Mapping[str, Any]) -> list[str]:
 
 def _value(value: object) -> str:
     """Write a value; TOML's texts are JSON's, but for DEL and for escapes of halves of pairs."""
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, date | clock_time):
+        return value.isoformat()
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(_value, value))}]"
     if isinstance(value, Mapping):

@@ -159,3 +159,28 @@ def test_500_bots_on_20_grids_of_5000_slots_are_assigned_within_a_second_of_cpu(
         return time.process_time() - begun
 
     assert min(seconds() for _ in range(3)) < 1.0
+
+
+def test_200_owners_on_60_lots_of_2000_slots_are_assigned_within_two_seconds_of_cpu() -> None:
+    everywhere = frozenset(f"lot {n}" for n in range(60))
+    shares = {f"owner {n}": 1.0 + n % 2 for n in range(200)}
+    claims = [Claim(n, f"owner {n}", 2000, everywhere) for n in range(200)]
+    for slots, costs in ((33, 1), (33, 400), (2000, 1)):
+        draw = random.Random(3)
+        pools = [Pool(f"lot {n}", slots, draw.randint(0, costs)) for n in range(60)]
+        begun = time.process_time()
+        assigned = assign(claims, pools, shares, {})
+        assert time.process_time() - begun < 2.0
+        assert sum(assigned.values()) == 60 * slots
+        _assert_possible(assigned, claims, pools)
+
+
+def test_the_shares_of_very_many_owners_are_kept_roughly() -> None:
+    shares = {f"owner {n}": 1.0 + n % 2 for n in range(200)}
+    claims = [Claim(n, f"owner {n}", 2000, frozenset({"g"})) for n in range(200)]
+    assigned = assign(claims, [Pool("g", 3000, 0)], shares, {})
+    small = [assigned[n, "g"] for n in range(0, 200, 2)]
+    large = [assigned[n, "g"] for n in range(1, 200, 2)]
+    assert sum(large) / sum(small) == pytest.approx(2.0, rel=0.2)
+    assert min(small) >= 5
+    assert max(large) <= 40

@@ -1,6 +1,7 @@
 """Claims about `gridbot overlay …` as an operator types it."""
 
 import json
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def test_a_grid_that_is_added_is_listed_with_what_was_said(type_in: Type) -> Non
         (("slurm", "a b"), "letters, digits"),
         (("slurm", "big", "--option", "nonsense=1"), "no option 'nonsense'"),
         (("slurm", "big", "--cpus", "-1"), "cpus must be a whole number of at least 1, not -1"),
+        (("slurm", "big", "--cpus", "0"), "cpus must be a whole number of at least 1, not 0"),
         (("slurm", "big", "--option", "logs"), "write KEY=VALUE"),
     ],
 )
@@ -64,6 +66,29 @@ def test_a_wrong_grid_is_not_added(
     assert isinstance(found.exception, GridbotError)
     assert message in str(found.exception)
     assert not (folder / "overlay.toml").exists()
+
+
+def test_a_zero_that_was_typed_is_not_taken_for_silence(type_in: Type) -> None:
+    assert type_in("add", "local", "here", "--max-running", "0").exit_code == 0
+    assert json.loads(type_in("list", "--json").stdout)["grids"][0]["max_running"] == 0
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ('environment={A = "x", B = "1"}', {"A": "x", "B": "1"}),
+        ("logs=/shared/logs", "/shared/logs"),
+        ('logs="/shared/logs"', "/shared/logs"),
+        ("logs='/shared'\nother=1", "'/shared'\nother=1"),
+        ("through=['ssh', 'login']", ["ssh", "login"]),
+    ],
+)
+def test_the_value_of_an_option_is_toml_or_a_text(
+    type_in: Type, folder: Path, option: str, value: object
+) -> None:
+    assert type_in("add", "slurm", "big", "--option", option).exit_code == 0
+    written = tomllib.loads((folder / "overlay.toml").read_text())
+    assert written["grids"]["big"]["options"] == {option.partition("=")[0]: value}
 
 
 def test_no_grid_is_added_twice(type_in: Type) -> None:

@@ -379,3 +379,9 @@ def test_without_the_server_a_surplus_stays_and_what_must_go_goes() -> None:
     assert found.notes["g"] == "the server cannot be asked: no answer"
     drained = View(grid=grid(), pilots=[extra], barrier="drained", is_drained=True)
     assert plan_without_server([drained], "no answer", NOW).cancels[0].pilots == (extra,)
+
+
+def test_that_very_many_owners_compete_is_said() -> None:
+    many = [demand(n, owner=f"o{n}", unsent=1) for n in range(51)]
+    assert "51 owners compete" in planned(many, View(grid=grid(max_queued=3))).notes["g"]
+    assert "compete" not in planned(many[1:], View(grid=grid(max_queued=3))).notes["g"]

@@ -202,5 +202,5 @@ def test_a_grid_is_paused_when_the_same_owners_replicas_end_well_in_another() ->
 def test_who_succeeds_for_others_or_at_another_time_blames_nobody(
     changes: dict[str, object],
 ) -> None:
-    other = worked(9, **{"grid": "other", **changes})
+    other = worked(9, 5.0, **{"grid": "other", **changes})
     assert judge([failing(0)], NOW, others=[other]).most_new is None

@@ -105,6 +105,12 @@ def test_a_pilot_that_was_cancelled_too_late_is_charged_what_it_ran() -> None:
     runs = only(reconcile([cancelled], [sighting(0, State.RUNNING)], NOW + 10).changed)
     ended = only(reconcile([runs], [sighting(0, State.ENDED)], NOW + 1800).changed)
     assert ended.hours == 0.5
+    joined = only(
+        reconcile(
+            [replace(cancelled, has_joined=True)], [sighting(0, State.ENDED)], NOW + 1800
+        ).changed
+    )
+    assert joined.hours == 0.5
 
 
 def test_a_pilot_runs_since_it_was_first_seen_so() -> None:

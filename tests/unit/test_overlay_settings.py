@@ -1,5 +1,7 @@
 """Claims about overlay.toml: what is written is read, and a slip is named with what was meant."""
 
+import math
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -104,7 +106,14 @@ def test_a_grid_that_is_written_is_read_as_it_was(tmp_path: Path, name: str) -> 
         "setup": ["a", "b"],
         "shape": {"cpus": 2},
         "limits": {"budget_pilot_hours": 1.5},
-        "options": {"through": ["ssh", "login"], "n": 3, "environment": {"A": "1 =", "b c": "x"}},
+        "options": {
+            "through": ["ssh", "login"],
+            "n": 3,
+            "environment": {"A": "1 =", "b c": "x"},
+            "large": [1e16, math.inf],
+            "day": date(2026, 11, 21),
+            "at": datetime(2026, 11, 21, 7, 32, tzinfo=UTC),
+        },
     }
     found = read(tmp_path, grid_text(name, table))
     assert found.grid(name) == grid_of(name, table, KINDS)
