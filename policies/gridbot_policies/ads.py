@@ -45,7 +45,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "IsBoinc": "true where a stock BOINC client asks",
         # What BOINC clients say beside.
         "Platforms": "all platforms whose programs it runs, in one text",
-        "Venue": "home, work or school, as its owner chose at the project",
+        "Wants": "what it asks for now, in one text: CPU, NVIDIA, ATI, intel_gpu",
         "CpuVendor": "maker of the processor",
         "CpuFeatures": "instruction sets of the processor, in one text",
         "CpuCache": "cache of the processor, KB",
@@ -82,7 +82,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
 )
 
 # Measured anew for each request, so that nobody keeps them.
-LIVE_ATTRIBUTES = ("LoadAvg", "ClockMin", "ClockDay", "OnBattery", "TimeLeft")
+LIVE_ATTRIBUTES = ("LoadAvg", "ClockMin", "ClockDay", "OnBattery", "TimeLeft", "Wants")
 
 # What the server knows better than the host itself.
 SERVER_SIDE_ATTRIBUTES = (

@@ -127,7 +127,7 @@ def _answer_database(error: psycopg.OperationalError) -> tuple[Response, int]:
 
 
 def _answer_stall(_: TimeoutError) -> tuple[Response, int]:
-    detail = f"nothing came for {STALL_SECONDS:.0f} seconds"
+    detail = "the request came too slowly"
     body = {"error": "RequestTimeout", "detail": detail, "retry": True}
     return _response(body, HTTPStatus.REQUEST_TIMEOUT, retry=True)
 

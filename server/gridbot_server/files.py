@@ -77,12 +77,19 @@ class Store:
         except FileNotFoundError:
             return 0
 
-    def receive(self, upload: Upload, offset: int, chunks: Callable[[int], bytes]) -> Content | int:
+    def receive(
+        self,
+        upload: Upload,
+        offset: int,
+        chunks: Callable[[int], bytes],
+        check: Callable[[BinaryIO], None] = lambda _: None,
+    ) -> Content | int:
         """Append a body to an upload; return its content when complete, else the bytes there now.
 
         `chunks` reads up to so many bytes of the body, none at its end.  What arrived
         before it broke off stays, on the disk.  Raises WrongOffset, UploadBusy,
-        TooLarge, StoreFull, and HashMismatch after discarding what was received.
+        TooLarge, StoreFull, and HashMismatch after discarding what was received; so does
+        whatever `check` raises, which sees the whole file before it is content.
         """
         path = self._partial(upload)
         with _locked(path) as descriptor:
@@ -93,7 +100,7 @@ class Store:
                 there += _append(descriptor, upload.size - there, chunks)
             finally:
                 os.fsync(descriptor)
-            return self._keep(upload, path, descriptor) if there == upload.size else there
+            return self._keep(upload, path, descriptor, check) if there == upload.size else there
 
     def rewind(self, upload: Upload, offset: int) -> None:
         """Forget what arrived from `offset` on, for an uploader that begins there again."""
@@ -108,7 +115,9 @@ class Store:
         assert isinstance(kept, Content), "all bytes are there"
         return kept
 
-    def _keep(self, upload: Upload, path: Path, descriptor: int) -> Content:
+    def _keep(
+        self, upload: Upload, path: Path, descriptor: int, check: Callable[[BinaryIO], None]
+    ) -> Content:
         content = _content(descriptor)
         sha256, md5 = content.sha256.hex(), content.md5.hex()
         found, wanted = (sha256, upload.sha256) if upload.sha256 else (md5, upload.md5)
@@ -117,6 +126,7 @@ class Store:
             raise HashMismatch(
                 f"the {upload.size} bytes hash to {found}, not to {wanted}: discarded, start over"
             )
+        _check(path, descriptor, check)
         final = self.path(sha256)
         with suppress(FileExistsError):
             final.parent.mkdir(mode=0o700)
@@ -211,6 +221,16 @@ def _content(descriptor: int) -> Content:
         md5.update(chunk)
         size += len(chunk)
     return Content(sha256.digest(), md5.digest(), size)
+
+
+def _check(path: Path, descriptor: int, check: Callable[[BinaryIO], None]) -> None:
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    try:
+        with os.fdopen(os.dup(descriptor), "rb") as file:
+            check(file)
+    except BaseException:
+        path.unlink()
+        raise
 
 
 def _sync_directory(path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from gridbot_client.protocol import Resources
 
 # A stock client runs a job on the GPUs of one maker; these are served.
-_STOCK_GPUS = ("NumNvidiaGpus", "NumAmdGpus", "NumIntelGpus")
+_STOCK_GPUS = {"NVIDIA": "NumNvidiaGpus", "ATI": "NumAmdGpus", "intel_gpu": "NumIntelGpus"}
 
 
 class Work(Protocol):
@@ -56,7 +56,7 @@ class Worker(Protocol):
 class Lack:
     """What keeps a BOT from a host: a word for its kind, and words for people."""
 
-    kind: str  # boinc, boinc platform, grid, trust, platform, or the kind of a resource
+    kind: str  # boinc (platform, processor), grid, trust, platform, or the kind of a resource
     text: str
 
 
@@ -79,7 +79,7 @@ class Resource:
         if self.kind != "gpus":
             return _number(host.get(self.attribute))
         if is_stock(host):
-            return max(_number(host.get(name)) or 0 for name in _STOCK_GPUS)
+            return max(_number(host.get(name)) or 0 for name in _STOCK_GPUS.values())
         # Unlike the rest, a GPU is something that few hosts have: silence means none.
         return _number(host.get(self.attribute)) or 0
 
@@ -139,6 +139,17 @@ def _stock_lacks(host: Mapping[str, Any], work: Work) -> Iterator[Lack]:
         yield Lack("boinc", "not signed for BOINC clients")
     elif not set(work.stock_platforms) & set(str(host.get("Platforms", "")).split()):
         yield Lack("boinc platform", _needs_platform(work.stock_platforms))
+    elif not _wants(host, work):
+        yield Lack("boinc processor", "the client asks for work of other processors now")
+
+
+def _wants(host: Mapping[str, Any], work: Work) -> bool:
+    """Whether work of this kind was asked for; while nobody asks, it may be."""
+    asked = host.get("Wants")
+    if asked is None:
+        return True
+    kinds = str(asked).split()
+    return any(kind in _STOCK_GPUS for kind in kinds) if work.resources.gpus else "CPU" in kinds
 
 
 def _needs_platform(names: Sequence[str]) -> str:

@@ -25,11 +25,14 @@ from gridbot_server.api.rpc import UNCHECKED_BYTES
 from gridbot_server.app import STALL_SECONDS
 from gridbot_server.boinc.desk import Desk
 from gridbot_server.errors import GridbotError
+from gridbot_server.pace import PacedSocket
 from gridbot_server.services import Answered, Services
 
 log = logging.getLogger(__name__)
 
 RPC_PATH = "/rpc"
+# So long a peer may take to read the last answer and to close its end.
+_LINGER_SECONDS = 2.0
 _PEEK_BYTES = plain_http.MAX_HEAD_BYTES + UNCHECKED_BYTES
 
 
@@ -40,13 +43,22 @@ class WebWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         super().__init__(*args, **kwargs)
         self._answered: deque[tuple[Any, Answered]] = deque()
         self._is_told = False  # the loop, that there is something in it
+        self._closing: deque[Any] = deque()  # connections, soonest to be closed first
 
     def enqueue_req(self, conn: Any) -> None:
         """Serve a connection on which something arrived, or which is new."""
         # A thread may have read the beginning of the next request together with the last one.
         read_on = conn.parser is not None and conn.parser.unreader.buf.getvalue()
         if read_on or not self._serve_here(conn):
+            conn.came_at = time.monotonic()
             super().enqueue_req(conn)
+
+    def handle(self, conn: Any) -> Any:
+        """Serve a request in a thread, which waits for a slow peer no longer than for others."""
+        conn.sock.setblocking(True)
+        conn.init()
+        conn.parser.unreader.sock = PacedSocket(conn.sock, time.monotonic() - conn.came_at)
+        return super().handle(conn)
 
     def _serve_here(self, conn: Any) -> bool:
         """Take a plain request, or wait for it; return False where a thread is to look."""
@@ -92,6 +104,50 @@ class WebWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _most_bytes(self) -> int:
         """The longest body that is taken here; of a longer one, the sender is checked first."""
         return min(UNCHECKED_BYTES, self.wsgi.config["MAX_CONTENT_LENGTH"] or UNCHECKED_BYTES)
+
+    # ------------------------------------------------------------------ the end of connections
+
+    def finish_request(self, conn: Any, fs: Future[Any]) -> None:
+        """Keep a connection, or close it without waiting for the peer to do the same.
+
+        Gunicorn would wait for up to two seconds, and all its connections with it.
+        """
+        if not self.alive or fs.cancelled() or fs.exception() or fs.result():
+            super().finish_request(conn, fs)
+            return
+        self.nr_conns -= 1
+        try:
+            conn.sock.shutdown(socket.SHUT_WR)
+            conn.sock.setblocking(False)
+            self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._drain, conn))
+        except (OSError, ValueError):  # it hung up
+            conn.close()
+            return
+        # What is unread at the close would make the kernel take the answer back.
+        conn.timeout = time.monotonic() + _LINGER_SECONDS
+        self._closing.append(conn)
+
+    def _drain(self, conn: Any, sock: socket.socket) -> None:
+        """Drop what a peer still sends; close when it has closed."""
+        try:
+            if sock.recv(_PEEK_BYTES):
+                return
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self._closing.remove(conn)
+        self._close(conn)
+
+    def _close(self, conn: Any) -> None:
+        self.poller.unregister(conn.sock)
+        conn.close()
+
+    def murder_pending(self) -> None:
+        """Close what has waited too long; called at least once a second."""
+        super().murder_pending()
+        while self._closing and self._closing[0].timeout <= time.monotonic():
+            self._close(self._closing.popleft())
 
     # ---------------------------------------------------------------------- the short way
 

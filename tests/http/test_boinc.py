@@ -29,7 +29,7 @@ from gridbot_server import db
 from gridbot_server.app import create_app
 from gridbot_server.boinc import keys, signing
 from gridbot_server.boinc.names import Lease, OutputName
-from gridbot_server.boinc.tags import Grammar, read
+from gridbot_server.boinc.tags import Grammar, Section, read
 from gridbot_server.settings import Settings
 
 
@@ -172,6 +172,33 @@ def test_a_bad_key_is_told_to_stay_away_for_a_day(site: Site, key: str) -> None:
     assert site.rows("SELECT count(*) FROM client") == [(0,)]
 
 
+@pytest.mark.parametrize("scope", ["operator", "user", "pilot"])
+def test_a_key_that_can_do_more_than_join_attaches_nothing(site: Site, scope: str) -> None:
+    owner = make_owner(site.conn, "olga")
+    pilot = {"grid": "g", "serves": [owner], "tag": "t", "pilots": 1} if scope == "pilot" else {}
+    key = make_key(site.conn, owner, scope, **pilot)
+    answer = site.post("scheduler", site.request(FIRST, authenticator=key)).text
+    assert "gridbot token create NAME --scope join" in answer
+    assert "<hostid>" not in answer
+    assert site.rows("SELECT count(*) FROM client") == [(0,)]
+
+
+def test_an_account_that_anybody_made_attaches_few_hosts_at_once(site: Site) -> None:
+    opened = with_accounts(site)
+    own = made(opened.get(f"create_account.php?{ANN}&user_name=Ann"))
+
+    def attach(number: int, key: str) -> Section:
+        name = f"{number:032}"
+        return opened.ask(authenticator=key, host_cpid=name, domain_name=name)
+
+    assert all(hostid(attach(number, own)) for number in range(50))
+    late = attach(50, own)
+    assert ("hostid" in late, "project_is_down" in late) == (False, True)
+    assert hostid(attach(1, own)) > 0
+    assert all(hostid(attach(number, site.key)) for number in range(51))
+    opened.app.extensions["gridbot"].close()
+
+
 def test_a_revoked_host_gets_nothing_whatever_it_counts(site: Site) -> None:
     given = hostid(site.ask())
     site.conn.execute("UPDATE client SET revoked_at = now()")
@@ -220,6 +247,9 @@ def test_a_client_with_another_projects_key_gets_no_work_and_no_second_key(site:
     reply = site.ask(body=foreign.encode(), hostid=lease.client)
     assert reply.all("result") == []
     assert reply.raw("code_sign_key") == ""
+    text = site.post("scheduler", site.request(SECOND, hostid=lease.client, rpc_seqno=9)).text
+    assert '<message priority="notice">This client trusts another project' in text
+    assert "trusts another project" not in site.post("scheduler", site.request(FIRST)).text
 
 
 @pytest.mark.parametrize("name", ["", "nothing", "gb_" + "0" * 64 + "_" + "a" * 24])

@@ -3,6 +3,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
+from threading import BoundedSemaphore
 from typing import Any
 
 import pytest
@@ -18,9 +19,12 @@ from tests.http.boinc_site import (
 )
 
 from gridbot_server import db
+from gridbot_server.boinc.intake import Intake
 from gridbot_server.boinc.names import Lease, OutputName
+from gridbot_server.boinc.project import load
 from gridbot_server.boinc.tags import Section
 from gridbot_server.files import Store
+from gridbot_server.services import connection
 from gridbot_server.settings import Settings
 
 
@@ -34,21 +38,25 @@ def site(settings: Settings, conn: db.Connection) -> Iterator[Site]:
 TEXT = b"the answer is 42\n" * 1000
 
 
-def upload(site: Site, lease: Lease, data: bytes = TEXT, **changes: Any) -> str:
+def upload(site: Site, lease: Lease, data: bytes = TEXT, come: int = 1 << 20, **told: Any) -> str:
     """Send a file from `offset` on, `come` bytes of it; the text of the answer."""
+    head, rest = body_of(lease, data, **told)
+    return site.post("file_upload_handler", head + rest[:come]).text
+
+
+def body_of(lease: Lease, data: bytes, **told: Any) -> tuple[bytes, bytes]:
+    """What is sent before the bytes of a file from `offset` on, and these."""
     name = NAMES.output(OutputName(lease, 0))
-    most = changes.get("most", 100_000)
-    certificate = changes.get("certificate", NAMES.certificate(name, most))
-    offset, come = changes.get("offset", 0), changes.get("come", len(data))
-    md5 = changes.get("md5", hashlib.md5(data).hexdigest())
+    most, offset = told.get("most", 100_000), told.get("offset", 0)
+    certificate = told.get("certificate", NAMES.certificate(name, most))
+    md5 = told.get("md5", hashlib.md5(data).hexdigest())
     head = (
         f"<data_server_request>\n<file_upload>\n<file_info>\n<name>{name}</name>\n"
         f"<xml_signature>\n{certificate}</xml_signature>\n<max_nbytes>{most}</max_nbytes>\n"
         f"</file_info>\n<nbytes>{len(data)}</nbytes>\n<md5_cksum>{md5}</md5_cksum>\n"
         f"<offset>{offset}</offset>\n<data>\n"
     )
-    body = head.encode() + data[offset : offset + come]
-    return site.post("file_upload_handler", body).text
+    return head.encode(), data[offset:]
 
 
 def arrived(site: Site, lease: Lease) -> int:
@@ -63,6 +71,12 @@ def status(answer: str) -> int:
     found = re.search(r"<status>(-?\d+)</status>", answer)
     assert found, answer
     return int(found[1])
+
+
+def kept(site: Site) -> int:
+    """How many files are in the store, whole or in part."""
+    folders = (site.settings.files, site.settings.uploads)
+    return sum(path.is_file() for folder in folders for path in folder.rglob("*"))
 
 
 def outputs(site: Site) -> list[Any]:
@@ -110,6 +124,18 @@ def test_an_upload_without_our_certificate_is_refused(site: Site, certificate: s
     assert outputs(site) == []
 
 
+def test_who_has_no_certificate_takes_no_upload_slot(site: Site) -> None:
+    lease, slots = lend(site), site.app.extensions["gridbot"].uploads
+    while slots.acquire(blocking=False):
+        pass
+    assert arrived(site, lease) == 0
+    assert status(upload(site, lease, certificate="")) == -1
+    answer = upload(site, lease)
+    assert (status(answer), "too many uploads at once" in answer) == (1, True)
+    slots.release()
+    assert status(upload(site, lease)) == status(upload(site, lease)) == 0
+
+
 def test_a_file_over_its_limit_is_refused(site: Site) -> None:
     answer = upload(site, lend(site), most=100)
     assert status(answer) == -1
@@ -133,6 +159,43 @@ def test_another_file_after_success_is_refused(site: Site) -> None:
     assert outputs(site) == [("stdout", len(TEXT), hashlib.sha256(TEXT).digest())]
 
 
+def test_a_success_keeps_its_outputs_whatever_is_on_its_way(site: Site) -> None:
+    lease, other = lend(site), b"another\n" * 1000
+    assert status(upload(site, lease)) == 0
+    head, rest = body_of(lease, other)
+
+    def read(_: int) -> bytes:
+        """The body's beginning, then its rest, once the success of the first file is reported."""
+        nonlocal head, rest
+        if head:
+            chunk, head = head, b""
+            return chunk
+        if rest:
+            report(site, lease, info(lease, TEXT))
+        chunk, rest = rest, b""
+        return chunk
+
+    with site.app.app_context():
+        project = load(site.conn, site.settings)
+        store = Store(site.settings.files, site.settings.uploads)
+        intake = Intake(project, store, connection, BoundedSemaphore(1))
+        answer = intake.answer(read, len(head) + len(rest))
+    assert ended(site) == [("success", "")]
+    assert status(answer) == -1
+    assert "succeeded with another file" in answer
+    assert outputs(site) == [("stdout", len(TEXT), hashlib.sha256(TEXT).digest())]
+
+
+def test_a_replica_is_not_uploaded_anew_without_end(site: Site) -> None:
+    lease = lend(site)
+    for number in range(10):
+        assert status(upload(site, lease, b"%d" % number)) == 0
+    assert status(upload(site, lease, b"9")) == 0
+    answer = upload(site, lease, b"10")
+    assert (status(answer), "10 different files came already" in answer) == (-1, True)
+    assert [row[1:] for row in outputs(site)] == [(1, hashlib.sha256(b"9").digest())]
+
+
 def bundle(**members: bytes) -> bytes:
     lines = (f"{len(data)} {name}\n".encode() + data for name, data in members.items())
     return b"gridbot-outputs 1\n" + b"".join(lines)
@@ -152,8 +215,10 @@ def test_several_outputs_come_in_one_file(site: Site) -> None:
 
 @pytest.mark.parametrize("data", [b"no bundle", bundle(other=b"x"), bundle(stdout=b"x")[:-1]])
 def test_a_file_that_is_no_bundle_of_the_outputs_is_refused(site: Site, data: bytes) -> None:
-    assert status(upload(site, lend(site, BUNDLED), data)) == -1
+    lease, before = lend(site, BUNDLED), kept(site)
+    assert status(upload(site, lease, data)) == -1
     assert outputs(site) == []
+    assert kept(site) == before
 
 
 # ------------------------------------------------------------------------------------------ reports

@@ -114,6 +114,18 @@ def test_requests_sent_at_once_are_answered_in_their_order(running: Deployment) 
     assert details == [*expected[:2], None, *expected[2:]]
 
 
+def test_peers_that_do_not_close_their_end_keep_nobody_waiting(running: Deployment) -> None:
+    last = b"GET /health HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n"
+    with ExitStack() as stack:
+        lazy = [stack.enter_context(connected(running)) for _ in range(40)]
+        for wire, _ in lazy:
+            wire.sendall(last)
+        wrong = message(b'{"protocol": 21}', "gb_x")
+        assert said(running, [wrong])[0] == 400
+        assert [answer(replies)[0] for _, replies in lazy] == [200] * 40
+        assert [replies.read() for _, replies in lazy] == [b""] * 40
+
+
 def test_a_body_of_unknown_length_is_refused(running: Deployment) -> None:
     data = message(b"2\r\n{}\r\n0\r\n\r\n", "gb_x", "Transfer-Encoding: chunked")
     status, _, body = said(running, [data])

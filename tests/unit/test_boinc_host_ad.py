@@ -8,7 +8,7 @@ from gridbot_server.boinc.request import parse
 
 
 def test_the_ad_of_a_captured_client_is_whole() -> None:
-    ad = host_ad(parse(captures()["run1_003_ok"]), venue="home")
+    ad = host_ad(parse(captures()["run1_003_ok"]))
     features = ad.pop("CpuFeatures")
     assert "avx2" in str(features).split()
     assert ad == {
@@ -44,7 +44,7 @@ def test_the_ad_of_a_captured_client_is_whole() -> None:
         "BandwidthDown": 4e6,
         "ClockMin": 356,
         "ClockDay": 6,
-        "Venue": "home",
+        "Wants": "CPU",
     }
 
 
@@ -68,6 +68,11 @@ def test_what_a_client_does_not_say_is_undefined() -> None:
         "Swap": 0,
         "ClientVersion": "0.0.0",
     }
+
+
+@pytest.mark.parametrize(("cpu_seconds", "wants"), [(10, "CPU NVIDIA"), (0, "NVIDIA")])
+def test_a_client_says_for_which_processors_it_wants_work(cpu_seconds: int, wants: str) -> None:
+    assert host_ad(bare(f"<cpu_req_secs>{cpu_seconds}</cpu_req_secs>{GPUS}"))["Wants"] == wants
 
 
 @pytest.mark.parametrize(

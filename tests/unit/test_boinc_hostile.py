@@ -60,6 +60,13 @@ def test_what_programs_write_takes_time_by_its_size_only(unit: str) -> None:
     assert serve(f"<scheduler_request>{report}</scheduler_request>".encode())
 
 
+@pytest.mark.parametrize("unit", ["<a></a>", "<job_log></job_log>", "<stderr_out>x</stderr_out>"])
+def test_a_request_of_very_many_elements_is_refused(unit: str) -> None:
+    body = f"<scheduler_request>{unit * 100_000}</scheduler_request>"
+    with pytest.raises(BoincError, match="more than 100000 tags"):
+        parse(body.encode())
+
+
 UPLOAD = (
     b"<data_server_request>\n<file_upload>\n<file_info>\n<name>gb_1_0</name>\n<xml_signature>\n"
     b"00ff\n.</xml_signature>\n<max_nbytes>100</max_nbytes>\n</file_info>\n<nbytes>3</nbytes>\n"

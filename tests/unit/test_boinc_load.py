@@ -56,7 +56,6 @@ def test_what_a_host_got_is_held_for_one_request_and_then_reported() -> None:
     assert [item.name for item in reporting.reported] == NAMES[:2]
     assert [item.name for item in reporting.held] == NAMES[2:]
     assert {(item.state, item.version) for item in reporting.reported} == {(5, 9)}
-    assert [version.version for version in reporting.app_versions] == [9]
 
 
 def test_a_reply_that_does_not_acknowledge_stops_the_load() -> None:

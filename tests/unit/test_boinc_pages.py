@@ -59,18 +59,3 @@ def test_the_password_hash_takes_the_address_in_lower_case() -> None:
     sent = "aca62ee8f02e347e9387d50165aa8f00"
     assert pages.password_hash("foo@example.com", "secret1") == sent
     assert pages.password_hash("Foo@Example.COM", "secret1") == sent
-
-
-def test_a_weak_key_belongs_to_a_user_and_his_password() -> None:
-    key = pages.weak_key(12, "a" * 32, "b" * 32)
-    assert pages.weak_key_user(key) == 12
-    assert pages.is_weak_key(key, 12, "a" * 32, "b" * 32)
-    assert not pages.is_weak_key(key, 12, "a" * 32, "c" * 32)
-    assert not pages.is_weak_key(key, 13, "a" * 32, "b" * 32)
-
-
-@pytest.mark.parametrize(
-    "key", ["a" * 32, "_" + "a" * 32, "x_" + "a" * 32, "12_a", "", "²_" + "a" * 32]
-)
-def test_other_keys_are_not_weak(key: str) -> None:
-    assert pages.weak_key_user(key) is None

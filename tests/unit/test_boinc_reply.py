@@ -82,14 +82,10 @@ FULL = SchedulerReply(
     request_delay_seconds=7,
     next_rpc_seconds=3600,
     volunteer=VOLUNTEER,
-    host=Host(4, 1_700_000_001, is_new=True, venue="home"),
+    host=Host(4, 1_700_000_001, is_new=True),
     acks=("r1", "an <unknown> & odd one"),
     aborts=("r2",),
-    aborts_if_not_started=("r3",),
-    forget_files=("sticky_1",),
     has_messages_acked=True,
-    no_work_for=("ATI",),
-    wants_workload=True,
     key=SigningKey("1024\n00ff\n.", "ab12\n."),
     assignments=(
         assignment(1),
@@ -141,11 +137,7 @@ def test_point_8_the_host_id_is_told_only_when_it_is_assigned() -> None:
 def test_the_answers_name_what_they_are_about() -> None:
     part = told(FULL)
     assert names(part, "result_abort") == ["r2"]
-    assert names(part, "result_abort_if_not_started") == ["r3"]
-    assert part.text("delete_file_info") == "sticky_1"
     assert part.flag("message_ack")
-    assert part.flag("send_full_workload")
-    assert part.text("no_rsc_apps") == "ATI"
     assert (part.number("request_delay"), part.number("next_rpc_delay")) == (7, 3600)
     assert part.one("project_preferences").number("resource_share") == 100
 
@@ -294,11 +286,3 @@ def test_a_bad_key_is_told_to_the_user_once_a_day() -> None:
     part = told(reply.bad_key("p"))
     assert part.number("request_delay") == 86_400
     assert "hostid" not in part
-
-
-def test_a_request_too_soon_is_told_in_the_words_that_clients_look_for() -> None:
-    assert "too recent" in render(reply.too_recent("p", 6))
-
-
-def test_a_second_request_of_a_host_is_put_off() -> None:
-    assert told(reply.busy("p")).number("request_delay") == 60

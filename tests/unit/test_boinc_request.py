@@ -3,7 +3,7 @@ from tests.boinc_captures import FACTS, captures
 
 from gridbot_client.protocol import MAX_HOLDING, MAX_REPORTS
 from gridbot_server.boinc import request as module
-from gridbot_server.boinc.request import FileInfo, Held, SchedulerRequest, parse
+from gridbot_server.boinc.request import Held, SchedulerRequest, parse
 from gridbot_server.boinc.tags import BoincError
 
 
@@ -32,8 +32,6 @@ def test_a_captured_request_says_what_was_captured(name: str) -> None:
     ] == facts["reported"]
     assert [item.name for item in request.held] == facts["held"]
     assert request.knows_held
-    assert [file.name for file in request.files] == facts["files"]
-    assert [version.app for version in request.app_versions] == facts["apps"]
     assert [trickle.name for trickle in request.trickles] == facts["trickles"]
 
 
@@ -91,7 +89,6 @@ def test_a_trickle_keeps_its_text() -> None:
 
 def test_a_sticky_file_is_no_output_of_a_report() -> None:
     request = parse(captures()["run3_029_sticky"])
-    assert request.files == (FileInfo("in_st_1", 14),)
     assert [file.name for file in request.reported[0].files] == ["st_1_r0_0"]
 
 
@@ -153,11 +150,6 @@ def test_the_clients_own_platform_is_the_first() -> None:
     assert request.client.platforms == ("x86_64-pc-linux-gnu", "i686-pc-linux-gnu")
 
 
-def test_a_user_with_applications_of_his_own_is_anonymous() -> None:
-    assert bare("<platform_name>anonymous</platform_name>").client.is_anonymous
-    assert not bare("<platform_name>windows_x86_64</platform_name>").client.is_anonymous
-
-
 def test_what_a_client_of_version_8_adds_or_omits_is_understood() -> None:
     request = bare(
         "<core_client_major_version>8</core_client_major_version><dont_use_docker/>"
@@ -197,14 +189,6 @@ def test_gpus_are_read_by_vendor_and_ask_for_work_of_their_own() -> None:
     assert nvidia.wanted.replicas(3600) == 2
     assert (intel.type, intel.memory_bytes) == ("intel_gpu", 3_145_728)
     assert (other.type, other.count) == ("miner_asic", 1)
-
-
-def test_the_workload_that_a_server_may_ask_for_is_read() -> None:
-    [item] = bare(
-        "<in_progress_results><ip_result><name>r</name><report_deadline>9</report_deadline>"
-        "<time_remaining>2.5</time_remaining></ip_result></in_progress_results>"
-    ).in_progress
-    assert (item.name, item.deadline, item.seconds_left, item.cpus) == ("r", 9, 2.5, 1)
 
 
 # --------------------------------------------------------------------- text that is not XML

@@ -15,7 +15,7 @@ from flask import Blueprint, Response, current_app, request
 
 from gridbot_server import auth
 from gridbot_server.api.content import send_content
-from gridbot_server.boinc import accounts, guesses, pages, project, reply, upload
+from gridbot_server.boinc import accounts, guesses, pages, project, reply
 from gridbot_server.boinc.accounts import Credentials
 from gridbot_server.boinc.application import SHELL_PLATFORMS
 from gridbot_server.boinc.desk import DOWN_SECONDS, Desk
@@ -129,15 +129,10 @@ def download(name: str) -> Response:
 def file_upload_handler() -> Response:
     """Tell how much of a file is here, or take the rest of it."""
     services, length = current(), request.content_length or 0
-    if not services.uploads.acquire(blocking=False):
-        return _xml(upload.refused("too many uploads at once", is_transient=True))
-    try:
-        # As for native clients: bounded by the file's own size, which its certificate vouches for.
-        request.max_content_length = length + 1
-        intake = Intake(_project(), services.store, connection)
-        return _xml(intake.answer(request.stream.read, length))
-    finally:
-        services.uploads.release()
+    # As for native clients: bounded by the file's own size, which its certificate vouches for.
+    request.max_content_length = length + 1
+    intake = Intake(_project(), services.store, connection, services.uploads)
+    return _xml(intake.answer(request.stream.read, length))
 
 
 def _account(find: Find, is_creation: bool = False) -> Response:
@@ -216,6 +211,7 @@ def _desk() -> Desk:
                 loaded,
                 lambda: services.pool.connection(),
                 lambda token, work, tell: services.engine.take(token, work, tell),
+                guesses.newcomers(secrets.token_bytes(32), services.settings.web_workers),
             )
             services.before_close.append(lambda: extensions.pop(DESK, desk).close())
         return cast(Desk, extensions[DESK])

@@ -60,7 +60,7 @@ def volunteer() -> Document:
 
 
 @blueprint.patch("/api/v1/volunteer")
-@auth.rule("join")
+@auth.rule("user")
 @json_body
 def change_volunteer(json: VolunteerChange) -> Document:
     """Join or leave a team, agree or disagree to be named in the statistics files."""
@@ -84,7 +84,7 @@ def teams() -> Document:
 
 
 @blueprint.post("/api/v1/teams")
-@auth.rule("join")
+@auth.rule("user")
 @json_body
 def add_team(json: NewTeam) -> tuple[Document, int]:
     """Found a team, and be in it.  Nobody founds two."""

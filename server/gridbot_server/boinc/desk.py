@@ -20,6 +20,7 @@ import psycopg
 from gridbot_client.protocol import WorkRequest
 from gridbot_server.boinc import exchange, reply
 from gridbot_server.boinc.exchange import Caller
+from gridbot_server.boinc.guesses import Throttle
 from gridbot_server.boinc.hosts import Known
 from gridbot_server.boinc.inquiries import Findings, Inquiry, inquire
 from gridbot_server.boinc.project import Project
@@ -90,8 +91,11 @@ class Refused:
 class Desk:
     """One per web process, made after fork; `project` is as it was at the last request."""
 
-    def __init__(self, project: Project, connect: Connect, dispatch: Dispatch) -> None:
+    def __init__(
+        self, project: Project, connect: Connect, dispatch: Dispatch, newcomers: Throttle
+    ) -> None:
         self.project = project
+        self._newcomers = newcomers
         self._connect, self._dispatch = connect, dispatch
         self._queue: SimpleQueue[Visit | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="boinc", daemon=True)
@@ -177,7 +181,13 @@ class Desk:
 
     def _begin(self, visit: Visit, found: Findings, known: Known) -> None:
         visit.caller = caller = exchange.begin(
-            found.project, self._connect, visit.request, visit.said, known, found.uploads
+            found.project,
+            self._connect,
+            visit.request,
+            visit.said,
+            known,
+            found.uploads,
+            self._newcomers,
         )
         if caller is None:
             visit.end(reply.render(reply.bad_key(found.project.title)))

@@ -19,6 +19,7 @@ from gridbot_client.protocol import ReplicaId, Report, WorkRequest
 from gridbot_server import sql
 from gridbot_server.boinc import application, reply
 from gridbot_server.boinc.application import Order
+from gridbot_server.boinc.guesses import Throttle
 from gridbot_server.boinc.host_ad import host_ad
 from gridbot_server.boinc.hosts import Account, Known, KnownClient, meet, request_number
 from gridbot_server.boinc.inquiries import Uploads
@@ -86,12 +87,13 @@ def begin(
     said: Exchanged,
     found: Known,
     uploads: Uploads,
+    newcomers: Throttle,
 ) -> Caller | None:
     """Who asks, once all that a request says beside its reports is taken; None: not welcome."""
     account, known = found
     if account is None:
         return None
-    client = meet(connect, account, known, request)
+    client = meet(connect, account, known, request, newcomers)
     if not client.is_welcome:
         return None
     turn = _key_turn(connect, project, request.code_sign_key or None, client, said)
@@ -161,13 +163,12 @@ def _leases(connect: Connect, client: int) -> set[ReplicaId]:
 def _want(caller: Caller) -> int:
     """How many replicas fill the client's queue; one for each core while nobody knows."""
     request, mean = caller.request, caller.client.mean_turnaround
-    kinds = (request.cpu, *(gpus.wanted for gpus in request.gpus))
-    wanted = sum(kind.instances + kind.seconds for kind in kinds)
-    if not caller.takes_work or not wanted:
+    gpus = [kind for kind in request.gpus if kind.wanted.is_any]
+    if not caller.takes_work or not (request.cpu.is_any or gpus):
         return 0
     if mean is None:
-        return request.machine.cpus
-    return max(kind.replicas(mean) for kind in kinds)
+        return request.machine.cpus if request.cpu.is_any else sum(kind.count for kind in gpus)
+    return max(kind.replicas(mean) for kind in (request.cpu, *(kind.wanted for kind in gpus)))
 
 
 def _reports(caller: Caller) -> list[Report]:
@@ -222,7 +223,9 @@ def _assignment(
 ) -> Assignment | None:
     request, names = caller.request, caller.project.names
     gpus = offer.manifest.resources.gpus
-    kinds = {found.type for found in request.gpus if found.count >= gpus}
+    fitting = [found for found in request.gpus if found.count >= gpus]
+    wanted = [found for found in fitting if found.wanted.is_any]
+    kinds = {found.type for found in wanted or fitting}
     made = offer.application
     version = made.version_for(request.client.platforms, kinds) if made else None
     if made is None or version is None:
@@ -252,7 +255,7 @@ def _reply(
     return SchedulerReply(
         project.title,
         master_url=project.master_url,
-        messages=(Message(given.message),) if given.message else (),
+        messages=_messages(caller, given),
         request_delay_seconds=delay,
         next_rpc_seconds=max(IDLE_SECONDS, delay) if is_idle else HEARTBEAT_SECONDS,
         volunteer=_volunteer(project, caller.account),
@@ -270,6 +273,14 @@ def _reply(
         signed_anew=caller.turn.files,
         assignments=assignments,
     )
+
+
+def _messages(caller: Caller, given: ReplyParts) -> tuple[Message, ...]:
+    said = [Message(given.message)] if given.message else []
+    if caller.project.chain.is_foreign(caller.request.code_sign_key):
+        text = "This client trusts another project's key. To fix, remove and add this project."
+        said.append(Message(text, is_notice=True))
+    return tuple(said)
 
 
 def _acks(caller: Caller, given: ReplyParts) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""How often anybody may try passwords: seldom once several were wrong.
+"""How often anybody may try passwords, make accounts, and attach hosts: seldom after a while.
 
 Each web process counts for itself, in a table of fixed size that nothing can be driven out of.
 """
@@ -21,6 +21,8 @@ _ACCOUNT = (5, 60.0)
 _ADDRESS = (30, 10.0)
 # New accounts from one address.
 _CREATION = (50, 60.0)
+# New hosts of one account that anybody could make.
+_HOSTS = (50, 60.0)
 # Two keys that share a line of the table share its bound: rare among so many lines.
 _LINES = 1 << 15
 
@@ -54,6 +56,12 @@ class Throttle:
         """Nobody without the secret can tell which keys share a line."""
         digest = hmac.digest(self._secret, key.encode(errors="replace"), "sha256")
         return int.from_bytes(digest[:8]) % _LINES
+
+
+def newcomers(secret: bytes, processes: int = 1) -> Throttle:
+    """One process's bound on new hosts by account; all `processes` together keep to the rate."""
+    burst, seconds = _HOSTS
+    return Throttle(secret, burst, seconds * processes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,8 @@ _SYSTEMS = {
 _VENDORS = {"NVIDIA": "Nvidia", "ATI": "Amd", "intel_gpu": "Intel", "apple_gpu": "Apple"}
 
 
-def host_ad(request: SchedulerRequest, venue: str = "") -> dict[str, Scalar]:
-    """Return all that policies may know of the host; what it does not say is left out.
-
-    `venue` is the location (home, school, work) that its owner chose at the server.
-    """
+def host_ad(request: SchedulerRequest) -> dict[str, Scalar]:
+    """Return all that policies may know of the host; what it does not say is left out."""
     found: dict[str, Scalar | None] = {
         **_shared(request),
         **_hardware(request.machine),
@@ -34,9 +31,14 @@ def host_ad(request: SchedulerRequest, venue: str = "") -> dict[str, Scalar]:
         "Platforms": " ".join(map(platform, request.client.platforms)),
         "BandwidthUp": _rough(request.net.up),
         "BandwidthDown": _rough(request.net.down),
-        "Venue": venue,
+        "Wants": _wants(request),
     }
     return {name: value for name, value in found.items() if value is not None and value != ""}
+
+
+def _wants(request: SchedulerRequest) -> str:
+    kinds = [gpus.type for gpus in request.gpus if gpus.wanted.is_any]
+    return " ".join(["CPU", *kinds] if request.cpu.is_any else kinds)
 
 
 def _shared(request: SchedulerRequest) -> dict[str, Scalar | None]:

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import hashlib
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from gridbot_server import keys, sql
+from gridbot_server.boinc.guesses import Throttle
 from gridbot_server.boinc.machine import Machine
 from gridbot_server.boinc.request import SchedulerRequest
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.batch import encode
+from gridbot_server.errors import ServerBusy
 
 SQL = sql.load("boinc.sql")
 
@@ -31,7 +34,7 @@ class Account:
     owner: int
     name: str
     created_at: int  # s since 1970
-    grid: str | None
+    is_self_made: bool  # from a client, by anybody
     total_credit: float
     recent_credit: float
     team: str
@@ -62,7 +65,7 @@ class KnownClient:
 
 
 class Known(NamedTuple):
-    """Who asks: no account for a key that is unknown, expired or revoked.
+    """Who asks: no account for a key that is unknown, expired, revoked or not for clients.
 
     No client for a number that is none, or another owner's.
     """
@@ -84,7 +87,7 @@ def find(conn: Connection, asked: Sequence[tuple[str, int]]) -> list[Known]:
 
 
 def find_account(conn: Connection, authenticator: str) -> Account | None:
-    """The account of a key; None for a key that is unknown, expired or revoked."""
+    """The account of a key; None for one that is unknown, expired, revoked or not for clients."""
     return find(conn, [(authenticator, 0)])[0].account
 
 
@@ -115,11 +118,16 @@ def request_number(request: SchedulerRequest, client: int) -> int:
 
 
 def meet(
-    connect: Connect, account: Account, found: KnownClient | None, request: SchedulerRequest
+    connect: Connect,
+    account: Account,
+    found: KnownClient | None,
+    request: SchedulerRequest,
+    newcomers: Throttle,
 ) -> KnownClient:
     """The client that a request comes from, `found` by its number or not.
 
     A number that is smaller than before comes from a copy of a client: that is another one.
+    Raises ServerBusy for one too many new clients of an account that anybody could make.
     """
     identity = identity_of(request.machine)
     is_copy = (
@@ -129,9 +137,10 @@ def meet(
         return found
     with connect() as conn:
         if found is None:
-            client = _first_contact(conn, account, identity, request.client.allows_others)
+            others = request.client.allows_others
+            client = _first_contact(conn, account, identity, others, newcomers)
         elif is_copy:
-            client = _add(conn, account, identity)
+            client = _add(conn, account, identity, newcomers)
         else:
             client = _change(conn, account, identity, found.id)
         met = find(conn, [(request.authenticator, client)])[0].client
@@ -140,14 +149,18 @@ def meet(
 
 
 def _first_contact(
-    conn: Connection, account: Account, identity: Identity, allows_others: bool
+    conn: Connection,
+    account: Account,
+    identity: Identity,
+    allows_others: bool,
+    newcomers: Throttle,
 ) -> int:
     values = {**_values(account, identity), "allows_others": allows_others}
     with conn.transaction():
         conn.execute(SQL["lock_cpid"], values)
         row = conn.execute(SQL["known_before"], values).fetchone()
         if row is None:
-            return _add(conn, account, identity)
+            return _add(conn, account, identity, newcomers)
         # Its requests are counted from the beginning again.
         conn.execute(SQL["count_anew"], {"client": row[0]})
         return _change(conn, account, identity, row[0])
@@ -158,13 +171,14 @@ def _change(conn: Connection, account: Account, identity: Identity, client: int)
     return client
 
 
-def _add(conn: Connection, account: Account, identity: Identity) -> int:
+def _add(conn: Connection, account: Account, identity: Identity, newcomers: Throttle) -> int:
+    if account.is_self_made and not newcomers.take(str(account.owner), time.monotonic()):
+        raise ServerBusy("many new hosts of this account came just now: this one has to wait")
     values = {
         **_values(account, identity),
         "identity": f"boinc:{secrets.token_hex(16)}",
         # No token hashes to it: nobody speaks for this client in another protocol.
         "hash": secrets.token_bytes(32),
-        "grid": account.grid,
     }
     row = conn.execute(SQL["add_client"], values).fetchone()
     assert row is not None

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from threading import BoundedSemaphore
 from typing import Any, BinaryIO
+
+from psycopg import Rollback
 
 from gridbot_client.protocol import INLINE_OUTPUT_BYTES, Manifest
 from gridbot_server import files, sql
@@ -14,7 +17,7 @@ from gridbot_server.boinc import upload
 from gridbot_server.boinc.names import OutputName
 from gridbot_server.boinc.project import Project
 from gridbot_server.boinc.shim import bundle, single_output
-from gridbot_server.boinc.shim.bundle import BadBundle
+from gridbot_server.boinc.shim.bundle import BadBundle, Member
 from gridbot_server.boinc.tags import BoincError
 from gridbot_server.boinc.upload import SizeQuery, Upload
 from gridbot_server.db import Connection
@@ -25,14 +28,18 @@ SQL = sql.load("boinc.sql")
 
 Read = Callable[[int], bytes]
 
+# Different files for one replica: a client that was restarted may have computed it anew.
+_MOST_UPLOADS = 10
+
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """What is needed to take an upload."""
+    """What is needed to take an upload; `slots` bounds how many are taken at once."""
 
     project: Project
     store: Store
     connect: Callable[[], AbstractContextManager[Connection]]
+    slots: BoundedSemaphore
 
     def answer(self, read: Read, length: int) -> str:
         """Serve one request whose body has `length` bytes; the answer says what went wrong."""
@@ -64,43 +71,66 @@ class Intake:
         output = self._output(asked.name)
         if not self.project.names.is_certificate(asked.name, asked.max_size, asked.signature):
             raise BoincError(f"{asked.name}: its certificate is not ours")
+        # Not before: whoever has no certificate must not keep others from uploading.
+        if not self.slots.acquire(blocking=False):
+            return upload.refused("too many uploads at once", is_transient=True)
+        try:
+            return self._receive_checked(output, asked, read)
+        finally:
+            self.slots.release()
+
+    def _receive_checked(self, output: OutputName, asked: Upload, read: Read) -> str:
         with self.connect() as conn:
             manifest, is_reported = _replica(conn, output)
             row = conn.execute(SQL["upload"], _values(output)).fetchone()
-        if row and row == (asked.md5, asked.size):
+        if row and row[:2] == (asked.md5, asked.size):
             return upload.accepted()
         if is_reported:
-            raise BoincError(f"{asked.name}: its replica has succeeded with another file")
+            raise _reported(asked.name)
+        if row and row[2] >= _MOST_UPLOADS:
+            raise BoincError(f"{asked.name}: {row[2]} different files came already")
         there = _partial(asked.name, asked.size, asked.md5)
         self.store.rewind(there, asked.offset)
         if (begun := self.store.offset(there)) != asked.offset:
             return upload.refused(f"{begun} bytes are here, not {asked.offset}", is_transient=True)
-        content = self.store.receive(there, asked.offset, read)
+        members: list[Member] = []
+
+        def look(file: BinaryIO) -> None:
+            if not single_output(manifest):
+                members.extend(bundle.members(file, asked.size, manifest))
+
+        content = self.store.receive(there, asked.offset, read, look)
         if isinstance(content, int):
             return upload.refused(f"{content} of {asked.size} bytes came", is_transient=True)
-        self._keep(output, manifest, content)
+        name = single_output(manifest)
+        kept = [_Kept(name, content)] if name else self._members(content, members)
+        if not self._keep(output, content, kept):
+            raise _reported(asked.name)
         return upload.accepted()
 
-    def _keep(self, output: OutputName, manifest: Manifest, content: Content) -> None:
-        """Note the upload and the outputs in it; all of them, or none."""
-        name = single_output(manifest)
-        kept = [_Kept(name, content)] if name else self._members(content, manifest)
+    def _keep(self, output: OutputName, content: Content, kept: Sequence[_Kept]) -> bool:
+        """Note the upload and the outputs in it, unless the replica succeeded meanwhile."""
         # A bundle stays as well: what is in the store is listed.
         blobs = [content, *(item.content for item in kept if item.inline is None)]
-        with self.connect() as conn, conn.transaction():
+        with self.connect() as conn, conn.transaction() as transaction:
             conn.execute(SQL["drop_outputs"], _values(output))
+            conn.execute(SQL["lock_lease"], _values(output))
+            _, is_reported = _replica(conn, output)
+            if is_reported:
+                raise Rollback(transaction)
             for blob in blobs:
                 conn.execute(SQL["add_blob"], _hashes(blob))
             for item in kept:
                 values = {"name": item.name, "content": item.inline, **_hashes(item.content)}
                 conn.execute(SQL["add_output"], {**_values(output), **values})
             conn.execute(SQL["add_upload"], {**_values(output), **_hashes(content)})
+        return not is_reported
 
-    def _members(self, content: Content, manifest: Manifest) -> list[_Kept]:
+    def _members(self, content: Content, members: Sequence[Member]) -> list[_Kept]:
         """The outputs of a bundle: small ones as their bytes, large ones kept in the store."""
         kept = []
         with self.store.open(content.sha256.hex()) as file:
-            for member in bundle.members(file, content.size, manifest):
+            for member in members:
                 file.seek(member.offset)
                 if member.size <= INLINE_OUTPUT_BYTES:
                     data = file.read(member.size)
@@ -145,6 +175,10 @@ def _replica(conn: Connection, output: OutputName) -> tuple[Manifest, bool]:
     if row is None:
         raise BoincError("the replica's BOT is cancelled or gone, its outputs are not wanted")
     return Manifest.from_text(row[0]), row[1]
+
+
+def _reported(name: str) -> BoincError:
+    return BoincError(f"{name}: its replica has succeeded with another file")
 
 
 def _values(output: OutputName) -> dict[str, Any]:

@@ -143,6 +143,10 @@ class Chain:
         """Whether a client holds a key of ours that has a successor."""
         return (held or "").strip() in (link.key for link in self.links[:-1])
 
+    def is_foreign(self, held: str | None) -> bool:
+        """Whether a client holds a key that was never ours, which nothing will change."""
+        return bool(held) and (held or "").strip() not in (link.key for link in self.links)
+
     def is_current(self, held: str | None) -> bool:
         """Whether a client that holds a key takes work signed by the newest, after our offer.
 

@@ -26,8 +26,6 @@ class Machine:
     cpu_features: str
     flops: float
     iops: float
-    memory_bandwidth: float
-    measured_at: float
     memory_bytes: int
     cache_bytes: int
     swap_bytes: int
@@ -36,12 +34,9 @@ class Machine:
     os_name: str
     os_version: str
     product_name: str
-    mac_address: str
     virtualbox_version: str
     docker_version: str
     has_wsl: bool
-    vm_extensions_disabled: bool
-    usable_gpus: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +44,11 @@ class Preferences:
     """The working preferences that bound what may be used; percentages as fractions, 0 = unset."""
 
     cpu_fraction: float
-    cpu_time_fraction: float
     memory_busy_fraction: float
     memory_idle_fraction: float
     disk_fraction: float
     disk_most_bytes: float
     disk_free_bytes: float
-    buffer_seconds: float
-    more_buffer_seconds: float
-    runs_on_batteries: bool
-    runs_if_user_active: bool
-    gpu_runs_if_user_active: bool
-    mod_time: float
-    source_project: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +59,6 @@ class TimeStats:
     connected: float | None
     active: float | None
     gpu_active: float | None
-    available: float | None
-    started_at: float
-    previous_uptime: float
     now: float
 
 
@@ -101,7 +85,11 @@ class Wanted:
 
     seconds: float = 0.0  # of instances, to fill the client's queue
     instances: float = 0.0  # idle now
-    delay_seconds: float = 0.0  # until a new replica would start
+
+    @property
+    def is_any(self) -> bool:
+        """Whether any is wanted."""
+        return self.seconds > 0 or self.instances > 0
 
     def replicas(self, mean_seconds: float) -> int:
         """How many replicas that is, if each takes one instance for about `mean_seconds`."""
@@ -137,8 +125,6 @@ def read_machine(part: Section) -> Machine:
         cpu_features=part.text("p_features", MAX_FEATURES),
         flops=part.number("p_fpops"),
         iops=part.number("p_iops"),
-        memory_bandwidth=part.number("p_membw"),
-        measured_at=part.number("p_calculated"),
         memory_bytes=part.integer("m_nbytes"),
         cache_bytes=part.integer("m_cache"),
         swap_bytes=part.integer("m_swap"),
@@ -147,12 +133,9 @@ def read_machine(part: Section) -> Machine:
         os_name=part.text("os_name"),
         os_version=part.text("os_version"),
         product_name=part.text("product_name"),
-        mac_address=part.text("mac_address"),
         virtualbox_version=part.text("virtualbox_version"),
         docker_version=part.text("docker_version"),
         has_wsl=part.flag("wsl_available"),
-        vm_extensions_disabled=part.flag("p_vm_extensions_disabled"),
-        usable_gpus=part.integer("n_usable_coprocs", most=1000),
     )
 
 
@@ -160,19 +143,11 @@ def read_preferences(part: Section) -> Preferences:
     """Read `global_preferences`."""
     return Preferences(
         cpu_fraction=_percent(part, "max_ncpus_pct"),
-        cpu_time_fraction=_percent(part, "cpu_usage_limit"),
         memory_busy_fraction=_percent(part, "ram_max_used_busy_pct"),
         memory_idle_fraction=_percent(part, "ram_max_used_idle_pct"),
         disk_fraction=_percent(part, "disk_max_used_pct"),
         disk_most_bytes=part.number("disk_max_used_gb") * 2**30,
         disk_free_bytes=part.number("disk_min_free_gb") * 2**30,
-        buffer_seconds=part.number("work_buf_min_days") * 86_400,
-        more_buffer_seconds=part.number("work_buf_additional_days") * 86_400,
-        runs_on_batteries=part.flag("run_on_batteries"),
-        runs_if_user_active=part.flag("run_if_user_active"),
-        gpu_runs_if_user_active=part.flag("run_gpu_if_user_active"),
-        mod_time=part.number("mod_time"),
-        source_project=part.text("source_project"),
     )
 
 
@@ -183,9 +158,6 @@ def read_time_stats(part: Section) -> TimeStats:
         connected=_share(part, "connected_frac"),
         active=_share(part, "active_frac"),
         gpu_active=_share(part, "gpu_active_frac"),
-        available=_share(part, "cpu_and_network_available_frac"),
-        started_at=part.number("client_start_time"),
-        previous_uptime=part.number("previous_uptime"),
         now=part.number("now"),
     )
 
@@ -234,9 +206,7 @@ def _gpus(part: Section, type: str) -> Gpus:
         cuda_version=part.integer("cudaVersion", most=10**6),
         compute_capability=part.number("major", most=99) + part.number("minor", most=9) / 10,
         opencl_version=opencl.text("opencl_device_version"),
-        wanted=Wanted(
-            part.number("req_secs"), part.number("req_instances"), part.number("estimated_delay")
-        ),
+        wanted=Wanted(part.number("req_secs"), part.number("req_instances")),
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import hmac
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -116,24 +115,6 @@ def no_account(error: AccountError) -> str:
 def password_hash(email: str, password: str) -> str:
     """What clients send instead of a password."""
     return _md5(password + email.lower())
-
-
-def weak_key(user: int, authenticator: str, password_hash: str) -> str:
-    """The key that serves scheduler requests only; a new password makes it invalid."""
-    return f"{user}_{_md5(authenticator + password_hash)}"
-
-
-def weak_key_user(key: str) -> int | None:
-    """Whose a weak key claims to be; None for one that is no weak key."""
-    user, found, digest = key.partition("_")
-    is_weak = found and user.isascii() and user.isdigit() and len(user) < 19 and len(digest) == 32
-    return int(user) if is_weak else None
-
-
-def is_weak_key(key: str, user: int, authenticator: str, password_hash: str) -> bool:
-    """Whether it is that user's weak key."""
-    expected = weak_key(user, authenticator, password_hash)
-    return hmac.compare_digest(key.encode(), expected.encode())
 
 
 def _md5(text: str) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 from gridbot_server.boinc.application import (
     App,
@@ -104,7 +103,6 @@ class Host:
     is_new: bool = False
     total_credit: float = 0.0
     recent_credit: float = 0.0
-    venue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +128,7 @@ class SchedulerReply:
     resource_share: float = 100.0
     acks: tuple[str, ...] = ()
     aborts: tuple[str, ...] = ()
-    aborts_if_not_started: tuple[str, ...] = ()
-    forget_files: tuple[str, ...] = ()
     has_messages_acked: bool = False
-    no_work_for: tuple[Literal["CPU", "NVIDIA", "ATI", "intel_gpu"], ...] = ()
-    wants_workload: bool = False
     key: SigningKey | None = None
     signed_anew: tuple[AppFile, ...] = ()  # files that the client has, for the key
     assignments: tuple[Assignment, ...] = ()
@@ -170,22 +164,13 @@ def project_is_down(project: str, why: str, delay_seconds: float) -> SchedulerRe
 
 def bad_key(project: str) -> SchedulerReply:
     """No account has this key; the client asks once a day, until its user sets it right."""
-    text = "Invalid or missing account key. To fix, remove and add this project."
+    text = (
+        "Invalid or missing account key: clients need one that"
+        " gridbot token create NAME --scope join made. To fix, remove and add this project."
+    )
     return SchedulerReply(
         project, messages=(Message(text, is_notice=True),), request_delay_seconds=DAY_SECONDS
     )
-
-
-def too_recent(project: str, delay_seconds: float) -> SchedulerReply:
-    """The last request was just now; clients look for the two words `too recent`."""
-    message = Message("Not sending work - last request too recent")
-    return SchedulerReply(project, messages=(message,), request_delay_seconds=delay_seconds)
-
-
-def busy(project: str) -> SchedulerReply:
-    """Another request of the same host is being served."""
-    message = Message("Another scheduler request of this host is in progress")
-    return SchedulerReply(project, messages=(message,), request_delay_seconds=60)
 
 
 # --------------------------------------------------------------------------------- parts
@@ -238,22 +223,14 @@ def _host(host: Host | None) -> Iterator[str]:
         yield element("hostid", host.id)
     yield element("host_total_credit", _credit(host.total_credit))
     yield element("host_expavg_credit", _credit(host.recent_credit))
-    yield element("host_venue", host.venue)
     yield element("host_create_time", host.created_at)
 
 
 def _answers(reply: SchedulerReply) -> Iterator[str]:
-    """What is said of replicas, files and messages that the client has."""
-    for tag, names in (
-        ("result_ack", reply.acks),
-        ("result_abort", reply.aborts),
-        ("result_abort_if_not_started", reply.aborts_if_not_started),
-    ):
+    """What is said of replicas and messages that the client has."""
+    for tag, names in (("result_ack", reply.acks), ("result_abort", reply.aborts)):
         yield from (block(tag, element("name", name)) for name in names)
-    yield from (element("delete_file_info", name) for name in reply.forget_files)
     yield flag("message_ack", reply.has_messages_acked)
-    yield from (element("no_rsc_apps", kind) for kind in reply.no_work_for)
-    yield flag("send_full_workload", reply.wants_workload)
 
 
 def _key(key: SigningKey | None) -> Iterator[str]:

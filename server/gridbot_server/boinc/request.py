@@ -24,8 +24,6 @@ MAX_REQUEST_BYTES = 32 * 1024 * 1024
 MAX_PLATFORMS = 16
 MAX_TRICKLES = 100
 MAX_TRICKLE_CHARACTERS = 64 * 1024
-MAX_FILES = 10_000
-MAX_APP_VERSIONS = 1000
 MAX_KEY_CHARACTERS = 2000
 # Of a program's 63 KB, each byte beyond ASCII is escaped by up to six characters.
 MAX_STDERR_CHARACTERS = 400_000
@@ -110,26 +108,6 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
-class InProgress:
-    """What the client expects of a replica that it holds."""
-
-    name: str
-    deadline: float
-    seconds_left: float
-    cpus: float
-
-
-@dataclass(frozen=True, slots=True)
-class HeldVersion:
-    """An application version that the client holds."""
-
-    app: str
-    version: int
-    platform: str
-    plan_class: str
-
-
-@dataclass(frozen=True, slots=True)
 class Trickle:
     """A message from a running program to its project."""
 
@@ -149,16 +127,10 @@ class ClientInfo:
     allows_others: bool  # several clients on one machine
     is_sandboxed: bool
     refuses_work: bool  # its user wants no more
-    knows_plan_classes: bool
     refuses_docker: bool
     refuses_wsl: bool
     resource_share: float
     duration_correction: float
-
-    @property
-    def is_anonymous(self) -> bool:
-        """Whether the host runs applications of its own only."""
-        return self.platforms[:1] == ("anonymous",)
 
 
 Named = TypeVar("Named", Reported, Held)
@@ -185,9 +157,6 @@ class SchedulerRequest:
     reported: tuple[Reported, ...]
     held: tuple[Held, ...]
     knows_held: bool  # whether `held` is all that it holds; otherwise nothing can be lost
-    in_progress: tuple[InProgress, ...]
-    app_versions: tuple[HeldVersion, ...]
-    files: tuple[FileInfo, ...]  # sticky ones
     trickles: tuple[Trickle, ...]
 
     @property
@@ -231,15 +200,6 @@ def _request(part: Section) -> SchedulerRequest:
         knows_held="other_results" in part
         and len(others) <= MAX_HOLDING
         and len(reported) <= MAX_REPORTS,
-        in_progress=tuple(
-            _in_progress(item)
-            for item in part.one("in_progress_results").all("ip_result")[:MAX_HOLDING]
-        ),
-        app_versions=tuple(
-            _held_version(item)
-            for item in part.one("app_versions").all("app_version")[:MAX_APP_VERSIONS]
-        ),
-        files=tuple(_file_info(item) for item in part.all("file_info")[:MAX_FILES]),
         trickles=_trickles(part),
     )
 
@@ -256,7 +216,6 @@ def _client(part: Section) -> ClientInfo:
         allows_others=part.flag("allow_multiple_clients"),
         is_sandboxed=part.flag("sandbox"),
         refuses_work=part.flag("dont_send_work"),
-        knows_plan_classes=part.flag("client_cap_plan_class"),
         refuses_docker=part.flag("dont_use_docker"),
         refuses_wsl=part.flag("dont_use_wsl"),
         resource_share=part.number("resource_share_fraction", 1.0, 0.0, 1.0),
@@ -274,7 +233,6 @@ def _wanted_cpus(part: Section) -> Wanted:
     return Wanted(
         part.number("cpu_req_secs", part.number("work_req_seconds")),
         part.number("cpu_req_instances"),
-        part.number("estimated_delay"),
     )
 
 
@@ -310,24 +268,6 @@ def _held(part: Section) -> Held:
     return Held(
         part.text("name"),
         part.integer("app_version", default=-1, most=10**6),
-        part.text("plan_class"),
-    )
-
-
-def _in_progress(part: Section) -> InProgress:
-    return InProgress(
-        part.text("name"),
-        part.number("report_deadline"),
-        part.number("time_remaining"),
-        part.number("avg_ncpus", 1.0),
-    )
-
-
-def _held_version(part: Section) -> HeldVersion:
-    return HeldVersion(
-        part.text("app_name"),
-        part.integer("version_num", most=2**31),
-        part.text("platform"),
         part.text("plan_class"),
     )
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-MAX_TAGS = 100_000  # in one text, raw elements not counted
+MAX_TAGS = 100_000  # in one text; a raw element counts as one, whatever is in it
 MAX_TEXT = 255  # characters of a value, unless told otherwise
 _MAX_DIGITS = 64  # of a number; reading one of a million digits takes long
 
@@ -119,8 +119,8 @@ class _Reader:
         self.is_done = False
 
     def feed(self, piece: str) -> None:
-        """Take the tags of a piece of the text."""
-        self._tags += piece.count("<")
+        """Take the tags of a piece of the text, at whose end a raw element may begin."""
+        self._tags += piece.count("<") + 1
         if self._tags > MAX_TAGS:
             raise BoincError(f"more than {MAX_TAGS} tags")
         if self.is_done:
