@@ -40,6 +40,7 @@ _AUDIENCES = (
             "server": "Run the server.",
             "overlay": "Submit pilots to clusters as BOTs demand them.",
             "hosts": "List the machines that are known.",
+            "host": "Change what is known of a machine.",
             "user": "Add and list people, show their credit.",
             "token": "Create, revoke and list keys.",
             "app": "Sign what BOTs run, away from the server; make and change keys.",

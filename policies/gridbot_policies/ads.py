@@ -27,6 +27,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "NumGpus": "GPUs that the client may use; undefined where there are none",
         "IsPilot": "true where the overlay started the client in a grid's queue",
         "IsDedicated": "true where nobody else's work preempts ours",
+        "Venue": "home, work or school, where its owner says so",
         "Grid": "the grid it belongs to; undefined for a volunteer's machine",
         "ClientVersion": "version of the client",
         "CpuModel": "processor model",
@@ -86,7 +87,7 @@ LIVE_ATTRIBUTES = ("LoadAvg", "ClockMin", "ClockDay", "OnBattery", "TimeLeft", "
 
 # What the server knows better than the host itself.
 SERVER_SIDE_ATTRIBUTES = (
-    "Owner", "Grid", "IsPilot", "IsDedicated", "ErrorRate", "JobsToday", "MeanTurnaround",
+    "Owner", "Grid", "Venue", "IsPilot", "IsDedicated", "ErrorRate", "JobsToday", "MeanTurnaround",
     "RecentCpuTime", "Running",
 )  # fmt: skip
 

@@ -145,6 +145,12 @@ class ClientChange(Body):
     accepts: Annotated[list[OwnerName], Field(max_length=1000)] | None = None
 
 
+class HostChange(Body):
+    """`PATCH /hosts/ID`."""
+
+    venue: Literal["", "home", "work", "school"]
+
+
 class NewOwner(Body):
     """`POST /owners`."""
 

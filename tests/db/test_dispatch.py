@@ -282,6 +282,18 @@ def test_what_each_pilot_did_is_counted(dispatch: Dispatch, conn: Connection, al
     assert done == (1, 1, "signal")
 
 
+def test_policies_see_where_a_machine_stands(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    make_bot(conn, alice, jobs=1, policy='JobRequirements = Host.Venue == "work"')
+    dispatch.feed()
+    client = caller(dispatch, alice)
+    client.host["Venue"] = "work"  # not for the client to say
+    assert client.ask().assignments == ()
+    conn.execute("UPDATE host SET venue = 'work'")
+    assert len(client.ask().assignments) == 1
+
+
 def test_a_cancelled_bot_is_stopped_everywhere(
     dispatch: Dispatch, conn: Connection, alice: int, client: Caller
 ) -> None:

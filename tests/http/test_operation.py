@@ -195,3 +195,17 @@ def test_a_user_makes_no_keys_but_revokes_ones_own(
     assert alice("DELETE", f"/api/v1/tokens/{token['id']}").status_code == 200
     assert alice("GET", "/api/v1/bots").status_code == 401
     assert operator("DELETE", f"/api/v1/tokens/{token['id']}").status_code == 200
+
+
+def test_an_owner_says_where_a_machine_stands_and_nobody_else_does(
+    site: Site, alice: Person, bob: Person, operator: Person
+) -> None:
+    joined = alice("POST", "/api/v1/clients", json=JOIN)
+    path = f"/api/v1/hosts/{alice('GET', '/api/v1/hosts').json['hosts'][0]['id']}"
+    assert joined.status_code == 201
+    assert bob("PATCH", path, json={"venue": "work"}).status_code == 404
+    assert alice("PATCH", path, json={"venue": "moon"}).status_code == 400
+    assert site.key_of(alice, "join")("PATCH", path, json={"venue": "home"}).status_code == 403
+    for person, venue in ((alice, "home"), (operator, "school"), (alice, "")):
+        assert person("PATCH", path, json={"venue": venue}).status_code == 200
+        assert alice("GET", "/api/v1/hosts").json["hosts"][0]["venue"] == venue

@@ -323,3 +323,11 @@ def test_the_command_shows_credit_and_manages_teams(
         (host,) = json.loads(run("hosts", "--json"))["hosts"]
         assert host["credit"] == 1234.5
         assert "1,234.50" in run("hosts")
+
+
+def test_a_stock_client_is_told_its_venue(boinc: boinc_site.Site) -> None:
+    fresh = boinc.ask()
+    assert fresh.text("host_venue") == ""
+    boinc.conn.execute("UPDATE host SET venue = 'work'")
+    again = boinc.ask(boinc_site.SECOND, hostid=hostid(fresh), rpc_seqno=1)
+    assert again.text("host_venue") == "work"

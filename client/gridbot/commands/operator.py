@@ -43,6 +43,26 @@ def hosts(session: Session, as_json: bool) -> None:
 
 
 @click.group()
+def host() -> None:
+    """Change what is known of a machine."""
+
+
+@host.command(name="set")
+@click.argument("number", metavar="ID", type=click.IntRange(1))
+@click.option(
+    "--venue", type=click.Choice(["home", "work", "school", "none"]), required=True,
+    help="Where it stands: Host.Venue in policies; BOINC clients choose preferences by it.",
+)  # fmt: skip
+@as_json
+@with_session
+def set_host(session: Session, number: int, venue: str, as_json: bool) -> None:
+    """Change one of your machines; `gridbot hosts` shows their IDs."""
+    body = {"venue": "" if venue == "none" else venue}
+    document = session.connection.send("PATCH", f"/hosts/{number}", body)
+    print_json(document) if as_json else click.echo(f"host {number}: venue {venue}")
+
+
+@click.group()
 def user() -> None:
     """Add and list people, show their credit."""
 

@@ -92,20 +92,21 @@ def queue_ad(conn: Connection) -> Record:
 def _candidates(conn: Connection, named: str | None = None) -> list[Candidate]:
     found = []
     for row in conn.execute(SQL["hosts_seen"], {"mine": mine(), "host": named}):
-        host, said, owner_name, owner, accepts, grid, dedicated, *measured = row[:11]
+        host, said, owner_name, owner, accepts, grid, dedicated, venue, *measured = row[:12]
         error_rate, today, turnaround, cpu = measured
         known = {
             "Owner": owner_name,
             "Grid": grid,
             "IsPilot": grid is not None,
             "IsDedicated": dedicated,
+            "Venue": venue or None,
             "ErrorRate": error_rate,
             "JobsToday": today,
             "MeanTurnaround": turnaround,
             "RecentCpuTime": cpu,
         }
         ad = host_attributes(said, known, running=0)
-        found.append(Candidate(host, ad, owner, accepts, *row[11:]))
+        found.append(Candidate(host, ad, owner, accepts, *row[12:]))
     return found
 
 

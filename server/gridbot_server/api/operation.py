@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from gridbot_server import auth, keys, sql
 from gridbot_server.api.access import mine, number_argument
 from gridbot_server.api.schema import json_body
-from gridbot_server.bodies import NewOwner, NewToken
+from gridbot_server.bodies import HostChange, NewOwner, NewToken
 from gridbot_server.dispatch.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.errors import Conflict, NotFound, RequestError
 from gridbot_server.services import connection, current
@@ -65,6 +65,17 @@ def hosts() -> Document:
     """List hosts, the latest seen first: an operator's list holds everybody's."""
     values = {"mine": mine(), "limit": number_argument("limit", default=1000, most=10_000)}
     return {"hosts": _rows("hosts", values)}
+
+
+@blueprint.patch("/api/v1/hosts/<int:host>")
+@auth.rule("user")
+@json_body
+def change_host(host: int, json: HostChange) -> Document:
+    """Say where a machine of one's own stands, for policies."""
+    rows = _rows("change_host", {**json.model_dump(), "host": host, "mine": mine()})
+    if not rows:
+        raise NotFound(f"there is no host {host}")
+    return rows[0]
 
 
 @blueprint.get("/api/v1/owners")

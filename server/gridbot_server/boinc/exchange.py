@@ -265,6 +265,7 @@ def _reply(
             is_new=request.hostid != client.id,
             total_credit=client.total_credit,
             recent_credit=client.recent_credit,
+            venue=client.venue,
         ),
         acks=_acks(caller, given),
         aborts=_aborts(caller, given),

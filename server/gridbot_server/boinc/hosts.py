@@ -62,6 +62,7 @@ class KnownClient:
     is_welcome: bool  # neither revoked nor expired
     total_credit: float
     recent_credit: float
+    venue: str
 
 
 class Known(NamedTuple):
@@ -92,11 +93,11 @@ def find_account(conn: Connection, authenticator: str) -> Account | None:
 
 
 def _client(row: Sequence[Any]) -> KnownClient | None:
-    id, hash, seqno, created_at, turnaround, cpid, machine, place, is_welcome, *credit = row
+    id, hash, seqno, created_at, turnaround, cpid, machine, place, is_welcome, *rest = row
     if id is None:
         return None
     identity = Identity(cpid, machine, place)
-    return KnownClient(id, hash, seqno, created_at, turnaround, identity, is_welcome, *credit)
+    return KnownClient(id, hash, seqno, created_at, turnaround, identity, is_welcome, *rest)
 
 
 def identity_of(machine: Machine) -> Identity:

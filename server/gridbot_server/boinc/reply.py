@@ -103,6 +103,7 @@ class Host:
     is_new: bool = False
     total_credit: float = 0.0
     recent_credit: float = 0.0
+    venue: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +225,7 @@ def _host(host: Host | None) -> Iterator[str]:
     yield element("host_total_credit", _credit(host.total_credit))
     yield element("host_expavg_credit", _credit(host.recent_credit))
     yield element("host_create_time", host.created_at)
+    yield element("host_venue", host.venue)
 
 
 def _answers(reply: SchedulerReply) -> Iterator[str]:

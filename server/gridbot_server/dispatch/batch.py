@@ -34,6 +34,7 @@ class Client:
     accepts: Sequence[int]
     grid: str | None
     dedicated: bool
+    venue: str
     seqno: int
     last_key: str
     error_rate: float
@@ -49,6 +50,7 @@ class Client:
             "Grid": self.grid,
             "IsPilot": self.grid is not None,
             "IsDedicated": self.dedicated,
+            "Venue": self.venue or None,
             "ErrorRate": round(self.error_rate, 6),
             "MeanTurnaround": self.mean_turnaround,
             "JobsToday": self.jobs_today,

@@ -11,7 +11,7 @@ SELECT x.place, o.id, coalesce(b.name, o.name), extract(epoch FROM o.created_at)
        c.id, c.hash, c.seqno, extract(epoch FROM c.created_at)::bigint, h.mean_turnaround,
        k.cpid, k.machine, k.place,
        c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now()),
-       coalesce(e.total, 0), coalesce(average_credit(e.average, e.averaged_at), 0)
+       coalesce(e.total, 0), coalesce(average_credit(e.average, e.averaged_at), 0), h.venue
   FROM json_to_recordset(%(callers)s) AS x (place int, hash text, client bigint)
   JOIN token t ON t.hash = decode(x.hash, 'hex') AND t.scope = 'join'
    AND t.revoked_at IS NULL

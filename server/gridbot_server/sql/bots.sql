@@ -92,7 +92,7 @@ UPDATE bot SET signature = %(signature)s, policy_version = policy_version + 1 WH
 -- The clients that asked for work in the last day, the latest first, or those of one host, by its
 -- number or its name, whenever they asked. Whose host it is stays hidden from others, as in the
 -- list of hosts: `mine` is null for an operator.
-SELECT host.id, host.ad, owner.name, client.owner, client.accepts, client.grid, client.dedicated,
+SELECT host.id, host.ad, owner.name, client.owner, client.accepts, client.grid, client.dedicated, host.venue,
        host.error_rate,
        CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END,
        host.mean_turnaround,

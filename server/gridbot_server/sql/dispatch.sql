@@ -19,7 +19,7 @@ WITH found AS MATERIALIZED (
            last_key = CASE WHEN f.new_seqno > f.seqno THEN f.new_key ELSE f.last_key END
       FROM found f WHERE c.id = f.id
 )
-SELECT f.hash, f.id, f.host, f.owner, o.name, f.accepts, f.grid, f.dedicated, f.seqno, f.last_key,
+SELECT f.hash, f.id, f.host, f.owner, o.name, f.accepts, f.grid, f.dedicated, h.venue, f.seqno, f.last_key,
        h.error_rate, h.mean_turnaround,
        CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END,
        h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400))

@@ -14,7 +14,7 @@ SELECT (SELECT value FROM setting WHERE name = 'project_key') AS project_key,
          WHERE bot.state = 'running') AS running
 
 -- name: hosts
-SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attributes,
+SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attributes, host.venue,
        seen.clients, seen.seen_at, host.error_rate,
        host.mean_turnaround AS mean_turnaround_seconds,
        CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS jobs_today,
@@ -30,6 +30,10 @@ SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attrib
                       WHERE client.host = host.id AND revoked_at IS NULL) AS seen
  WHERE (%(mine)s::int IS NULL OR host.owner = %(mine)s)
  ORDER BY seen.seen_at DESC NULLS LAST LIMIT %(limit)s
+
+-- name: change_host
+UPDATE host SET venue = %(venue)s
+ WHERE id = %(host)s AND (%(mine)s::int IS NULL OR owner = %(mine)s) RETURNING id, venue
 
 -- name: owners
 SELECT name, operator, share, max_jobs, created_at, coalesce(v.total, 0) AS credit,
