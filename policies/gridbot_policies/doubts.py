@@ -36,8 +36,8 @@ _FOUND_BARE = (*_ADS, *SPECIAL, *DEFAULTS, *JOB_ATTRIBUTES, *BOT_ATTRIBUTES)
 
 _TEXTS = frozenset((
     "name", "owner", "opsys", "arch", "platform", "grid", "clientversion", "cpumodel",
-    "requirements", "platforms", "wants", "venue", "cpuvendor", "cpufeatures", "opsysname", "opsysversion",
-    "product", "virtualbox", "docker", "gpumodel", "gpudriver", "gpuopencl",
+    "requirements", "platforms", "wants", "venue", "cpuvendor", "cpufeatures", "opsysname",
+    "opsysversion", "product", "virtualbox", "docker", "gpumodel", "gpudriver", "gpuopencl",
 ))  # fmt: skip
 _TRUTHS = frozenset(("ispilot", "isdedicated", "isboinc", "haswsl", "onbattery", "signed", "tail"))
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "is", "isnt")
