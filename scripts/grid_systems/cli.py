@@ -18,13 +18,13 @@ SYSTEMS = {
         *("globus-gram-client-tools", "globus-proxy-utils", "openssl"),
     ],
 }
-_CACHE = Path.home() / ".cache" / "gridbot" / "grid-systems"
+CACHE = Path.home() / ".cache" / "gridbot" / "grid-systems"
 
 
 @click.command(context_settings={"show_default": True})
 @click.argument("system", type=click.Choice(sorted(SYSTEMS)))
 @click.option(
-    "--cache", type=click.Path(file_okay=False, path_type=Path), default=_CACHE,
+    "--cache", type=click.Path(file_okay=False, path_type=Path), default=CACHE,
     help="Where the trees are kept for the next time, a few hundred megabytes each.",
 )  # fmt: skip
 @click.option("--mirror", default="", help="A mirror of Debian; mmdebstrap's own unless given.")

@@ -76,7 +76,7 @@ def prepare(user: str) -> None:
 def tell(story: Story) -> None:
     """Start the pool and live through what happens there."""
     with story.claim("a pool of eight slots starts"):
-        _start(Path("pool").absolute())
+        start()
     here = submitter()
     with story.claim("check is green, and nothing was submitted"):
         findings = here.check()
@@ -125,7 +125,9 @@ def submitter(*through: str, **environment: str) -> Submitter:
     return KINDS["htcondor"](grid, Path("grid").absolute())
 
 
-def _start(folder: Path) -> None:
+def start() -> None:
+    """Start the pool in the user's home."""
+    folder = Path("pool").absolute()
     for name in ("log", "spool", "execute", "lock", "run", "tokens", "passwords"):
         (folder / name).mkdir(parents=True, mode=0o700 if name[-1] == "s" else 0o755)
     (folder / "condor_config").write_text(_CONFIG.format(folder=folder, slots=_SLOTS))
@@ -214,9 +216,13 @@ def _tell_of_dead_starter(here: Submitter) -> None:
     lives = Path("lives-starter").absolute()
     here.submit(order("starter", f"echo $PPID >> {lives}; {WAITS}"))
     found(here, "starter", State.RUNNING)
-    [starter] = eventually(lambda: lives.exists() and lives.read_text().split(), "its life")
+    [starter] = eventually(lambda: _lines(lives), "its life")
     os.kill(int(starter), 9)
     _ended_once(here, "starter", lives)
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
 
 
 def _tell_of_dead_shadow(here: Submitter) -> None:

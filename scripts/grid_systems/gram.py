@@ -19,7 +19,9 @@ from gridbot_overlay.submitters.gram import Gram
 from .story import SMALL, WAITS, Story, eventually, found, order, refused
 
 _SITE = Path("/tmp/site")
-_PORT, _CLOSED_PORT = 12119, 12118
+PORT, _CLOSED_PORT = 12119, 12118
+MANAGERS_PORTS = 12120, 12139  # the first and the last
+CERTIFICATES = _SITE / "certificates"
 _SHORT_SECONDS = 4  # within which some requests must be committed
 _POLICY = """\
 access_id_CA X509 '/O=Test/CN=Authority'
@@ -48,8 +50,7 @@ def tell(story: Story) -> None:
     with story.claim("check says that a proxy is missing"):
         said = {finding.what: finding.is_good for finding in here.check()}
         assert said == {"proxy": False, "gatekeeper": True, "logs": True}, said
-    os.environ["X509_CERT_DIR"] = str(_SITE / "certificates")
-    _call("grid-proxy-init", "-q", "-bits", "2048", "-valid", "12:00")
+    start()
     with story.claim("check is green, by a test that the gatekeeper takes"):
         findings = here.check()
         assert all(finding.is_good for finding in findings), findings
@@ -81,7 +82,13 @@ def tell(story: Story) -> None:
         assert here.pilots("refused") == []
 
 
-def submitter(service: str = "jobmanager-fork", port: int = _PORT) -> Gram:
+def start() -> None:
+    """Make a proxy certificate, which opens the gatekeeper to the user."""
+    os.environ["X509_CERT_DIR"] = str(_SITE / "certificates")
+    _call("grid-proxy-init", "-q", "-bits", "2048", "-valid", "12:00")
+
+
+def submitter(service: str = "jobmanager-fork", port: int = PORT) -> Gram:
     """The submitter, with its folder in the user's home."""
     options: dict[str, Any] = {
         "contact": f"localhost:{port}/{service}",
@@ -143,6 +150,7 @@ def _start_gatekeeper(user: str) -> None:
         -log-pattern {_SITE}/log/$(LOGNAME).log
         -x509-cert-dir {_SITE}/certificates
         -globus-hostname localhost
+        -globus-tcp-port-range {MANAGERS_PORTS[0]},{MANAGERS_PORTS[1]}
     """
     (_SITE / "manager.conf").write_text(textwrap.dedent(config))
     service = f"stderr_log,local_cred - {_MANAGER} globus-job-manager"
@@ -150,7 +158,7 @@ def _start_gatekeeper(user: str) -> None:
     (_SITE / "services" / "jobmanager-fork").write_text(service)
     os.environ["GLOBUS_HOSTNAME"] = "localhost"
     _call(
-        *("globus-gatekeeper", "-p", str(_PORT), "-l", str(_SITE / "log" / "gatekeeper.log")),
+        *("globus-gatekeeper", "-p", str(PORT), "-l", str(_SITE / "log" / "gatekeeper.log")),
         *("-grid_services", str(_SITE / "services"), "-gridmap", str(_SITE / "gridmap")),
         *("-x509_cert_dir", str(_SITE / "certificates")),
         *("-x509_user_cert", str(_SITE / "host.pem"), "-x509_user_key", str(_SITE / "host.key")),
@@ -160,7 +168,7 @@ def _start_gatekeeper(user: str) -> None:
 
 def _is_up() -> bool:
     with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", _PORT)) == 0
+        return probe.connect_ex(("127.0.0.1", PORT)) == 0
 
 
 def _call(*command: str) -> str:

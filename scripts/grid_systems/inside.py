@@ -9,7 +9,7 @@ import sys
 from . import condor, gram
 from .story import Story
 
-_USER = "pilot"
+USER = "pilot"
 
 
 def become(user: str) -> None:
@@ -26,8 +26,8 @@ def become(user: str) -> None:
 def main() -> int:
     """Tell the story of the system that the command line names."""
     system = {"condor": condor, "gram": gram}[sys.argv[1]]
-    system.prepare(_USER)
-    become(_USER)
+    system.prepare(USER)
+    become(USER)
     story = Story()
     system.tell(story)
     story.end()

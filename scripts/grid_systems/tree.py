@@ -33,6 +33,12 @@ cd /
 install -d -o pilot -g pilot /home/pilot
 "$@"; exit $?
 """
+_PACKAGES = [f"/checkout{part}" for part in ("", "/overlay", "/client", "/policies")]
+ENVIRONMENT = {
+    "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+    "PYTHONPATH": ":".join(_PACKAGES),
+    "LC_ALL": "C.UTF-8",
+}
 
 
 class TreeFailed(Exception):
@@ -68,19 +74,19 @@ def _make(root: Path, packages: Sequence[str], mirror: str) -> None:
 
 def run(root: Path, checkout: Path, system: str) -> tuple[int, str]:
     """Try a system in its tree; return its exit code and what it printed on stdout."""
-    namespaces = ["--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child"]
-    enter = ["unshare", *namespaces, "--propagation", "private"]
-    paths = [f"/checkout{part}" for part in ("", "/overlay", "/client", "/policies")]
-    inside = ["/usr/bin/python3", "-B", "-m", "scripts.grid_systems.inside", system]
     done = subprocess.run(
-        [*enter, "bash", "-c", _ENTER, "enter", str(root), str(checkout), *inside],
-        env={
-            "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-            "PYTHONPATH": ":".join(paths),
-            "LC_ALL": "C.UTF-8",
-        },
+        entering(root, checkout, "scripts.grid_systems.inside", system),
+        env=ENVIRONMENT,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         text=True,
     )
     return done.returncode, done.stdout
+
+
+def entering(root: Path, checkout: Path, module: str, *arguments: str) -> list[str]:
+    """Give the command that runs a module of ours in a tree; to be started with ENVIRONMENT."""
+    namespaces = ["--mount", "--pid", "--ipc", "--uts", "--net", "--fork", "--kill-child"]
+    enter = ["unshare", *namespaces, "--propagation", "private"]
+    inside = ["/usr/bin/python3", "-B", "-m", module, *arguments]
+    return [*enter, "bash", "-c", _ENTER, "enter", str(root), str(checkout), *inside]

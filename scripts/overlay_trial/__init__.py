@@ -1,1 +1,1 @@
-"""The overlay on a real Slurm cluster: a BOT, and what goes wrong meanwhile."""
+"""The overlay on real batch systems: a BOT, and what goes wrong meanwhile."""

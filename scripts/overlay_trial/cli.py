@@ -13,13 +13,24 @@ import click
 
 from gridbot.printing import table
 
+from . import many_grids, nat
+from .behind_nat import DELAY_SECONDS, LOSS
 from .direct import Comparison, compare
+from .many_grids import Share
 from .measure import Outcome, play, tell
 from .place import CPUS, NODES, Place, RunFailed, place
 from .scenarios import SCENARIOS
 
 DIRECT = "direct"
-_SHOWN = "\n".join(f"{name:<12} {scenario.what}" for name, scenario in SCENARIOS.items())
+_OTHERS = {
+    nat.NAME: f"pilots behind NAT, nothing let in, one port out; {LOSS:.0%} of packets lost,"
+    f" {1000 * DELAY_SECONDS:.0f} ms late",
+    many_grids.NAME: "Slurm, Grid Engine, HTCondor, GRAM5 and local at once; then"
+    f" {many_grids.EXCLUDED} is excluded",
+    DIRECT: "many short jobs, also each submitted to Slurm by itself",
+}
+_ALL = {**{name: scenario.what for name, scenario in SCENARIOS.items()}, **_OTHERS}
+_SHOWN = "\n".join(f"{name:<12} {what}" for name, what in _ALL.items())
 _HEAD = (
     "scenario", "jobs", "s each", "makespan", "first", "leaving", "pilots", "at once",
     "hours", "÷ ideal", "burnt", "lost", "twice",
@@ -28,9 +39,9 @@ _HEAD = (
 
 @click.command(
     context_settings={"show_default": True},
-    epilog=f"\b\n{_SHOWN}\n{DIRECT:<12} many short jobs, also each submitted to Slurm by itself",
+    epilog=f"\b\n{_SHOWN}",
 )
-@click.argument("names", metavar="[SCENARIO]...", type=click.Choice([*SCENARIOS, DIRECT]), nargs=-1)
+@click.argument("names", metavar="[SCENARIO]...", type=click.Choice(list(_ALL)), nargs=-1)
 @click.option("--jobs", type=click.IntRange(20), default=400, help="Jobs of the BOT.")
 @click.option("--seconds", type=float, default=1.0, help="What a job takes; it sleeps.")
 @click.option("--direct-jobs", type=click.IntRange(20), default=1000, help="Jobs of `direct`.")
@@ -41,11 +52,13 @@ def trial(names: Sequence[str], jobs: int, seconds: float, direct_jobs: int, as_
 
     Pilots come, the BOT ends with every outcome right, pilots leave, `squeue` is empty, and the
     server's invariants hold, whatever SCENARIOs (all, if none is named) do meanwhile. Ends with 1
-    if anything is not so. Needs Slurm's programs and root or Slurm's own user.
+    if anything is not so. Needs Slurm's programs and root or Slurm's own user; `nat` and `grids`
+    need root, nftables, Grid Engine, Globus' client library, and what `grid-systems` needs.
 
     makespan: seconds from the submission to the last outcome; first: to the first one; leaving:
     from the last outcome until the queue is empty. hours: pilot-hours as Slurm tells them (of a
-    pilot that it queued again, those of its last run), ideal: the jobs' own. burnt: replicas that
+    pilot that it queued again, those of its last run), for `nat` and `grids` as the constructor
+    saw them; ideal: the jobs' own. burnt: replicas that
     failed; lost: those that were sent again for want of an answer; twice: jobs that were done more
     than once.
     """
@@ -54,7 +67,7 @@ def trial(names: Sequence[str], jobs: int, seconds: float, direct_jobs: int, as_
         signal.signal(number, _interrupted)
     try:
         with place() as here:
-            for name in names or [*SCENARIOS, DIRECT]:
+            for name in names or _ALL:
                 tell(f"--- {name}")
                 found.add(name, here, direct_jobs if name == DIRECT else jobs, seconds)
     except RunFailed as error:
@@ -77,14 +90,24 @@ class Found:
 
     outcomes: list[Outcome] = field(default_factory=list)
     comparisons: list[Comparison] = field(default_factory=list)
+    shares: list[Share] = field(default_factory=list)
 
     def add(self, name: str, here: Place, jobs: int, seconds: float) -> None:
         """Run a scenario."""
         if name == DIRECT:
             outcome, comparison = compare(here, jobs, seconds, tell)
             self.comparisons.append(comparison)
+            self._judged(outcome)
+        elif name == nat.NAME:
+            self._judged(nat.play(here, jobs, seconds, tell))
+        elif name == many_grids.NAME:
+            for outcome, shares in many_grids.play(here, jobs, seconds, tell):
+                self.shares += shares
+                self._judged(outcome)
         else:
-            outcome = play(name, SCENARIOS[name], here, jobs, seconds, tell)
+            self._judged(play(name, SCENARIOS[name], here, jobs, seconds, tell))
+
+    def _judged(self, outcome: Outcome) -> None:
         self.outcomes.append(outcome)
         for fault in outcome.faults:
             tell(f"NOT RIGHT: {fault}")
@@ -92,20 +115,30 @@ class Found:
     def show(self, as_json: bool) -> None:
         """Print the figures."""
         if as_json:
-            print(json.dumps(_document(self.outcomes, self.comparisons), indent=2))
+            print(json.dumps(_document(self), indent=2))
             return
         print(table(_HEAD, map(_row, self.outcomes)))
         for item in self.comparisons:
             print(_line(item))
+        if self.shares:
+            print(
+                table(("scenario", "grid", "excluded", "pilots", "jobs"), map(_cells, self.shares))
+            )
 
 
-def _document(outcomes: Sequence[Outcome], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def _document(found: Found) -> dict[str, Any]:
     return {
         "nodes": NODES,
         "cpus": CPUS,
-        "scenarios": [asdict(outcome) for outcome in outcomes],
-        "direct": [{**asdict(item), "ratio": item.ratio} for item in comparisons],
+        "scenarios": [asdict(outcome) for outcome in found.outcomes],
+        "direct": [{**asdict(item), "ratio": item.ratio} for item in found.comparisons],
+        "grids": [asdict(share) for share in found.shares],
     }
+
+
+def _cells(share: Share) -> list[object]:
+    excluded = "yes" if share.is_excluded else ""
+    return [share.scenario, share.grid, excluded, share.pilots, share.jobs]
 
 
 def _row(outcome: Outcome) -> list[object]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
@@ -13,6 +13,7 @@ from itertools import accumulate
 from tests.system.deployment import Deployment, eventually
 from tests.system.overlays import overlay
 
+from gridbot_overlay.model import Pilot
 from gridbot_server import invariants
 
 from .place import CPUS, GRID, NODES, Place, Run
@@ -35,7 +36,7 @@ class Outcome:
     makespan_seconds: float  # from the submission to the last outcome
     first_result_seconds: float
     leaving_seconds: float  # from the last outcome to an empty queue
-    pilots: int  # that Slurm ran
+    pilots: int  # that ran
     most_pilots: int  # at one time
     submissions: int
     pilot_hours: float
@@ -48,10 +49,20 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Life:
-    """When Slurm ran a pilot, seconds since 1970."""
+    """When a pilot ran, seconds since 1970."""
 
     begun: float
     ended: float
+
+
+@dataclass(frozen=True)
+class Course:
+    """A BOT's times, as in Outcome, and what stayed of its pilots."""
+
+    first_seconds: float
+    makespan_seconds: float
+    leaving_seconds: float
+    faults: tuple[str, ...]
 
 
 def play(
@@ -65,44 +76,60 @@ def play(
         if scenario.faults:
             made.lose_replies(scenario.faults)
         made.start()
-        bot, began = submit(place.server, jobs, seconds), time.monotonic()
-        run = Run(place, made, bot, jobs, say)
-        scenario.happens(run)
-        run.reach(1.0)
-        wait_done(run)
-        (first, makespan), ended = _outcome_seconds(run), time.monotonic()
-        faults = list(_unless_gone(run))
-        leaving = time.monotonic() - ended
-        made.end()
-        say(f"the BOT took {makespan:.0f} s, {time.monotonic() - began:.0f} s with all")
-        lives = _lives(place, made.prefix)
-        sent = made.pilots(GRID)
-    faults += _judged(run, scenario)
+        run = Run(place, made, submit(place.server, jobs, seconds), jobs, say)
+        course = follow(run, scenario.happens, lambda: _queue(run))
+        lives, sent = _lives(place, made.prefix), made.pilots(GRID)
+    return outcome(name, run, seconds, course, lives, sent, scenario.most_burnt)
+
+
+def follow(
+    run: Run, happens: Callable[[Run], None] = lambda _: None, queue: Callable[[], str] = str
+) -> Course:
+    """Let it happen, wait until BOT and pilots have ended and `queue` is empty; end the overlay."""
+    began = time.monotonic()
+    happens(run)
+    run.reach(1.0)
+    wait_done(run)
+    (first, makespan), ended = _outcome_seconds(run), time.monotonic()
+    faults = tuple(_unless_gone(run, queue))
+    leaving = time.monotonic() - ended
+    run.overlay.end()
+    run.say(f"the BOT took {makespan:.0f} s, {time.monotonic() - began:.0f} s with all")
+    return Course(first, makespan, leaving, faults)
+
+
+def outcome(
+    name: str, run: Run, seconds: float, course: Course, lives: Sequence[Life],
+    sent: Sequence[Pilot], most_burnt: float | None = None,
+) -> Outcome:  # fmt: skip
+    """Sum up a BOT that has ended, and judge it."""
     endings = _endings(run)
     return Outcome(
         scenario=name,
-        jobs=jobs,
+        jobs=run.jobs,
         job_seconds=seconds,
-        makespan_seconds=makespan,
-        first_result_seconds=first,
-        leaving_seconds=leaving,
+        makespan_seconds=course.makespan_seconds,
+        first_result_seconds=course.first_seconds,
+        leaving_seconds=course.leaving_seconds,
         pilots=len(lives),
         most_pilots=_most_at_once(lives),
         submissions=len({pilot.tag for pilot in sent}),
         pilot_hours=sum(life.ended - life.begun for life in lives) / 3600,
-        ideal_hours=jobs * seconds / 3600,
+        ideal_hours=run.jobs * seconds / 3600,
         burnt=endings["error"],
         lost=endings["expired"],
-        twice=max(0, endings["success"] - jobs),
-        faults=tuple(faults),
+        twice=max(0, endings["success"] - run.jobs),
+        faults=(*course.faults, *_judged(run, sent, most_burnt)),
     )
 
 
-def submit(server: Deployment, jobs: int, seconds: float) -> int:
+def submit(server: Deployment, jobs: int, seconds: float, policy: str = "", *options: str) -> int:
     """Submit a BOT whose job I sleeps and prints I times I; return its number."""
     script = f"sleep {seconds:g}; echo $(($1 * $1))"
     command = ("sh", "-c", script, "job", "{}")
-    return server.submit("--range", f"0:{jobs}", "--attempts", "5", "--", *command)
+    return server.submit(
+        "--range", f"0:{jobs}", "--attempts", "5", *options, "--", *command, policy=policy
+    )
 
 
 def wait_done(run: Run) -> None:
@@ -123,20 +150,20 @@ def _outcome_seconds(run: Run) -> tuple[float, float]:
     return first, last
 
 
-def _unless_gone(run: Run) -> Iterable[str]:
+def _unless_gone(run: Run, queue: Callable[[], str]) -> Iterable[str]:
     """Wait until pilots have left and the queue is empty; say what stays."""
     try:
         run.overlay.wait_left(_PILOTS_LEAVE_SECONDS)
-        eventually(lambda: not _queue(run), _PILOTS_LEAVE_SECONDS, "an empty queue")
+        eventually(lambda: not queue(), _PILOTS_LEAVE_SECONDS, "an empty queue")
     except AssertionError as error:
-        yield f"{error}; squeue: {_queue(run) or 'empty'}; lives: {run.overlay.processes()}"
+        yield f"{error}; queue: {queue() or 'empty'}; lives: {run.overlay.processes()}"
 
 
 def _queue(run: Run) -> str:
     return run.cluster.run("squeue", "--noheader", "--all", "--array").strip()
 
 
-def _judged(run: Run, scenario: Scenario) -> Iterable[str]:
+def _judged(run: Run, sent: Sequence[Pilot], most_burnt: float | None) -> Iterable[str]:
     """Yield what is not as it must be."""
     with run.server.session() as session:
         results = list(session.bot(run.bot).results())
@@ -146,9 +173,9 @@ def _judged(run: Run, scenario: Scenario) -> Iterable[str]:
     with run.server.database() as conn:
         yield from map(str, invariants.check(conn, quiet=False))
     burnt = _endings(run)["error"]
-    if scenario.most_burnt is not None and burnt >= scenario.most_burnt * run.jobs:
+    if most_burnt is not None and burnt >= most_burnt * run.jobs:
         yield f"{burnt} of {run.jobs} jobs were burnt"
-    if not run.overlay.pilots(GRID):
+    if not sent:
         yield "there was no pilot"
     log = run.overlay.log.read_text()
     if "Traceback" in log:
@@ -170,6 +197,15 @@ def _lives(place: Place, prefix: str) -> list[Life]:
     lines = place.cluster.run("squeue", *listing).splitlines()
     rows = (line.split() for line in lines if line.startswith(prefix))
     return [Life(*map(_time, row[2:4])) for row in rows if "N/A" not in row[2:4]]
+
+
+def seen_lives(pilots: Iterable[Pilot]) -> list[Life]:
+    """Give the lives of pilots as the constructor saw them, which looks once a second."""
+    return [
+        Life(pilot.started_at, pilot.ended_at)
+        for pilot in pilots
+        if pilot.started_at is not None and pilot.ended_at is not None
+    ]
 
 
 def _time(text: str) -> float:
