@@ -96,7 +96,7 @@ class ProjectServer:
     @property
     def joined(self) -> dict[str, Any]:
         key = base64.b64encode(self.key.public_key().public_bytes_raw()).decode()
-        return {"client": 7, "owner": "alice", "project_key": key, "epoch": 1}
+        return {"client": 7, "owner": "alice", "accepts": [], "project_key": key, "epoch": 1}
 
     # --- answering
 

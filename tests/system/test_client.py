@@ -493,7 +493,7 @@ def test_a_client_waits_for_a_server_that_is_still_starting(
 
 def test_a_pilot_does_not_wait_for_a_server_for_ever(clients: Clients) -> None:
     clients.env["GRIDBOT_SERVER"] = "http://127.0.0.1:1"
-    out = clients.finish(clients.start("--pilot", "--exit-when-idle", "1"), code=1)
+    out = clients.finish(clients.start("--pilot", "--exit-when-idle", "1"), code=75)
     assert out.endswith("Error: cannot reach http://127.0.0.1:1: connection refused\n")
 
 

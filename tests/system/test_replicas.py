@@ -215,9 +215,12 @@ def test_two_clients_on_one_host_share_its_record_but_not_their_replicas(
     by_client: dict[int, list[str]] = {}
     for seq, replica, client in leases:
         by_client.setdefault(client, []).append(f"{bot}-{seq}-{replica}")
-    slots = [running.slots("one"), running.slots("two")]
-    assert sorted(by_client.values()) == sorted(slots)
-    assert [len(held) for held in slots] == [2, 2]
+
+    def slots() -> list[list[str]]:
+        return [running.slots("one"), running.slots("two")]
+
+    eventually(lambda: [len(held) for held in slots()] == [2, 2], what="two replicas on each")
+    assert sorted(by_client.values()) == sorted(slots())
     gate.open()
     running.wait(bot)
     clients = list(by_client)
