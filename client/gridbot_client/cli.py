@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import logging.handlers
-import random
 import signal
 import sys
 import time
@@ -18,8 +17,9 @@ import click
 
 from gridbot_client import hostinfo, joining, node_check
 from gridbot_client.backoff import Backoff
-from gridbot_client.client import Client, Options, Revoked
+from gridbot_client.client import Client, Revoked
 from gridbot_client.discovery import Endpoint, NoServer, data_directory, find_server
+from gridbot_client.options import Options
 from gridbot_client.permission import UnreadablePolicy, read_policy, read_policy_file
 from gridbot_client.pilot import IDLE_WINDOW_SECONDS, Pilot
 from gridbot_client.progress import Progress
@@ -193,13 +193,9 @@ def _run(
     identity = folder.identity()
     if identity is None:
         endpoint = find_server(server, key_file)
-        identity = _join_patiently(
-            partial(
-                joining.join, folder, endpoint, accepts, host, pilot=pilot.name if pilot else ""
-            ),
-            options.exit_when_idle,
-            progress,
-        )
+        pilot_name = pilot.name if pilot else ""
+        join = partial(joining.join, folder, endpoint, accepts, host, pilot=pilot_name)
+        identity = joining.patiently(join, options.exit_when_idle, progress)
         progress.say(_joined(identity))
     elif server and server.rstrip("/") != identity.url:
         raise joining.JoinError(
@@ -250,24 +246,6 @@ def _owner_policy(
 def _kept_policy(folder: Folder) -> OwnerPolicy | None:
     text = folder.policy()
     return read_policy(text, str(folder.policy_path)) if text else None
-
-
-def _join_patiently(
-    join: Callable[[], Identity], patience_seconds: float | None, progress: Progress
-) -> Identity:
-    """Join; a server that is still starting or away is waited for, but not longer than told."""
-    backoff, begun = Backoff(), time.monotonic()
-    while True:
-        try:
-            return join()
-        except (ServerAway, NotOurServer) as error:
-            floor = getattr(error, "retry_after", 0.0)
-            backoff = backoff.failed(str(error), time.time(), random.random(), floor)  # noqa: S311
-            wait = backoff.remaining(time.time())
-            if patience_seconds is not None and time.monotonic() - begun + wait > patience_seconds:
-                raise
-            progress.say(f"cannot join yet ({error}), next try in {wait:.0f} s")
-            time.sleep(wait)
 
 
 def _rejoiner(

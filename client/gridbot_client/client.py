@@ -8,18 +8,16 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
 
 from gridbot_client import agent, hostinfo, joining
-from gridbot_client.agent import UNFINISHED, Room
+from gridbot_client.agent import UNFINISHED
 from gridbot_client.backoff import REVOKED_SECONDS, Backoff, poll_seconds
 from gridbot_client.cache import Cache
 from gridbot_client.execution import Executor
-from gridbot_client.idleness import Idleness
 from gridbot_client.manifests import Manifests
+from gridbot_client.options import Options
 from gridbot_client.permission import Permission
-from gridbot_client.pilot import IDLE_SHARE, Pilot, Record
+from gridbot_client.pilot import Record
 from gridbot_client.processes import Census
 from gridbot_client.progress import Progress
 from gridbot_client.protocol import (
@@ -34,7 +32,6 @@ from gridbot_client.runner import Runner, plain
 from gridbot_client.slots import since_boot
 from gridbot_client.storage import Folder, Identity
 from gridbot_client.transport import Refused, Transport, TransportError
-from gridbot_policies.owner import OwnerPolicy
 
 LEAST_POLL_SECONDS = 0.1
 _LOOK_SECONDS = 1.0  # how often the pause flag is looked at
@@ -43,37 +40,6 @@ _HOST_SECONDS = 60.0  # how often the host's attributes are measured
 
 class Revoked(Exception):
     """The server does not know this client any more."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
-    """How one run of the client behaves."""
-
-    room: Room
-    pilot: Pilot | None = None
-    is_dedicated: bool = False
-    once: bool = False
-    exit_when_idle: float | None = None  # seconds
-    cache_bytes: int = 10 << 30
-    policy: OwnerPolicy | None = None
-
-    def describe(self, folder: Folder) -> dict[str, Scalar]:
-        """The host's lasting attributes."""
-        return hostinfo.attributes(
-            self.room, folder.path, is_pilot=self.pilot is not None,
-            is_dedicated=self.is_dedicated, policy=self.policy,
-        )  # fmt: skip
-
-    def idleness(self) -> Callable[[], Idleness] | None:
-        """What watches each replica of a pilot; nothing on a volunteer's machine."""
-        if self.pilot is None:
-            return None
-        return partial(Idleness, self.pilot.idle_window_seconds, IDLE_SHARE)
-
-    @property
-    def is_temporary(self) -> bool:
-        """Whether nobody waits for this run to come right again hours later."""
-        return self.once or self.pilot is not None or self.exit_when_idle is not None
 
 
 class Client:
@@ -296,16 +262,24 @@ class Client:
         return {} if left is None else {"TimeLeft": round(left)}
 
     def _say_goodbye(self) -> None:
-        """Give back what a pilot leaves unfinished: its scratch directory goes with it."""
+        """Give back what a pilot leaves unfinished: its scratch directory goes with it.
+
+        An unanswered request is made once more before: it may have been granted something, which
+        would be leased to nobody if it came after the goodbye.
+        """
+        self._is_draining = True
+        request = self._pending or self._new_request(self._attributes())
         unfinished = len(self._replicas.items())
-        if not unfinished:
+        if not unfinished and self._pending is None:
             return
         try:
-            self._transport.post_json("/api/v1/clients/self/leave", {})
+            if self._pending or request.reports:
+                self._transport.rpc(self._folder.save_request(request))
+            given = self._transport.post_json("/api/v1/clients/self/leave", {})["replicas"]
         except TransportError as error:
             self._progress.say(f"{unfinished} unfinished replicas wait for their deadline: {error}")
         else:
-            self._progress.say(f"gave back {unfinished} unfinished replicas")
+            self._progress.say(f"gave back {given} unfinished replicas")
 
     def _use(self, identity: Identity) -> None:
         self._identity = identity

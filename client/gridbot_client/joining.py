@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gridbot_client import hostinfo
+from gridbot_client.backoff import Backoff
 from gridbot_client.discovery import Endpoint
+from gridbot_client.progress import Progress
 from gridbot_client.protocol import Scalar
 from gridbot_client.slots import slots_in
 from gridbot_client.storage import Folder, Identity
-from gridbot_client.transport import NotOurServer, Transport
+from gridbot_client.transport import NotOurServer, ServerAway, Transport
 
 
 class JoinError(Exception):
@@ -55,6 +59,24 @@ def join(
         folder.forget_work()
     folder.save_identity(identity)
     return identity
+
+
+def patiently(
+    join: Callable[[], Identity], patience_seconds: float | None, progress: Progress
+) -> Identity:
+    """Join; a server that is still starting or away is waited for, but not longer than told."""
+    backoff, begun = Backoff(), time.monotonic()
+    while True:
+        try:
+            return join()
+        except (ServerAway, NotOurServer) as error:
+            floor = getattr(error, "retry_after", 0.0)
+            backoff = backoff.failed(str(error), time.time(), random.random(), floor)  # noqa: S311
+            wait = backoff.remaining(time.time())
+            if patience_seconds is not None and time.monotonic() - begun + wait > patience_seconds:
+                raise
+            progress.say(f"cannot join yet ({error}), next try in {wait:.0f} s")
+            time.sleep(wait)
 
 
 def introduce(transport: Transport, identity: Identity, host: Mapping[str, Scalar]) -> None:

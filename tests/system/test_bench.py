@@ -13,8 +13,6 @@ import psutil
 import pytest
 from tests.system.deployment import eventually
 
-pytestmark = pytest.mark.slow
-
 SCRIPTS = Path(__file__).parents[2] / "scripts"
 BENCH = [sys.executable, "-m", "benchmarks.cli"]
 COMMAND = [*BENCH, "dispatch", "--json"]

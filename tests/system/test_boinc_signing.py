@@ -13,7 +13,7 @@ from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
 from gridbot_server.boinc import keys
 
-pytestmark = [needs_boinc, pytest.mark.slow]
+pytestmark = needs_boinc
 
 
 @pytest.fixture

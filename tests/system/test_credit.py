@@ -11,8 +11,6 @@ import pytest
 from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture
 def server() -> Iterator[Deployment]:

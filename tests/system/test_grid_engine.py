@@ -13,8 +13,6 @@ from tests.system.grid_engine_cell import GridEngine, grid_engine
 from gridbot_overlay.model import Grid, Limits, PilotShape, Sighting, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
-pytestmark = pytest.mark.slow
-
 WAITS = "exec sleep 600"
 
 

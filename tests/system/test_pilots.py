@@ -1,8 +1,12 @@
 """What a client does as a pilot, against a real server."""
 
+import os
 import signal
 
 from tests.system.deployment import Deployment, eventually
+from tests.system.relay import relay
+
+from gridbot_client.protocol import decode_reply
 
 
 def hows(server: Deployment, bot: int) -> list[tuple[str, str]]:
@@ -16,6 +20,28 @@ def test_a_pilot_that_is_ended_gives_back_what_it_ran(running: Deployment) -> No
     eventually(lambda: running.leases(bot), what="a lease")
     running.client_ends("ended", signal.SIGTERM)
     assert running.leases(bot) == []
+    assert hows(running, bot) == [("expired", "client_left")]
+
+
+def test_a_pilot_that_is_ended_before_it_hears_what_it_was_granted_gives_that_back(
+    running: Deployment,
+) -> None:
+    bot = running.submit("--range", "0:1", "--", "sleep", "60")
+    pilots: list[int] = []
+
+    def end_the_pilot(path: str, body: bytes) -> bytes | None:
+        if path != "/rpc" or not decode_reply(body).assignments or not pilots:
+            return body
+        os.kill(pilots.pop(), signal.SIGTERM)
+        return None
+
+    with relay(running.port) as network:
+        network.spoil = end_the_pilot
+        key = str(running.settings.operator_key_path)
+        where = ["--server", network.url, "--key-file", key]
+        pilots.append(running.client("deaf", "--cpus", "1", "--pilot", "gb5.0", *where))
+        running.client_ends("deaf")
+    assert not pilots and running.leases(bot) == []
     assert hows(running, bot) == [("expired", "client_left")]
 
 
