@@ -6,6 +6,7 @@ import json
 import shlex
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import chain
@@ -132,7 +133,7 @@ def send(connection: Connection, prepared: Prepared, progress: Progress) -> dict
         numbers = prepared.items.range
         jobs: object = {"range": [numbers.start, numbers.stop, numbers.step]}
         return _send(connection, "/bots", {**prepared.body, "jobs": jobs})
-    chunks = _chunks(_lines(prepared.jobs()))
+    chunks = _ahead(_chunks(_lines(prepared.jobs())))
     first = next(chunks)
     if len(first) == prepared.survey.count:
         jobs = {"items": [json.loads(line) for line in first]}
@@ -178,7 +179,17 @@ def _patiently(call: Callable[[], T]) -> T:
 
 
 def _lines(jobs: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
-    return (json.dumps(job, separators=(",", ":")).encode() + b"\n" for job in jobs)
+    encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes one for each call
+    return (encode(job).encode() + b"\n" for job in jobs)
+
+
+def _ahead(source: Iterator[T]) -> Iterator[T]:
+    """Give what a source gives; the next one is made while the caller works on this one."""
+    with ThreadPoolExecutor(1) as maker:
+        coming = maker.submit(next, source, None)
+        while (item := coming.result()) is not None:
+            coming = maker.submit(next, source, None)
+            yield item
 
 
 def _chunks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
