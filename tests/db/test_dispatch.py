@@ -1,9 +1,9 @@
 import time
 
 from tests.db.dispatching import Caller, Dispatch, caller, failure, success
-from tests.factories import make_bot, make_client, make_host, make_owner
+from tests.factories import make_bot, make_client, make_ended, make_host, make_owner
 
-from gridbot_client.protocol import ReplicaId
+from gridbot_client.protocol import ReplicaId, Report
 from gridbot_server.cycles import replication
 from gridbot_server.cycles.deadline import sweep_cancelled
 from gridbot_server.db import Connection
@@ -181,6 +181,46 @@ def test_a_job_fails_for_good_after_its_last_attempt(
         dispatch.settle()
     assert outcome(conn, bot) == (None, "2 attempts failed, the last one: exit_nonzero")
     assert state(conn, bot) == "done"
+
+
+def test_a_host_that_fails_all_it_gets_ends_no_job_while_another_works(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = make_bot(conn, alice, jobs=6, max_attempts=2, policy="Concurrency = 1")
+    honest, black_hole = caller(dispatch, alice), caller(dispatch, alice)
+    dispatch.feed()
+    job = honest.ask().assignments
+    failed: tuple[Report, ...] = ()
+    for _ in range(20):
+        failed = tuple(failure(item) for item in black_hole.ask(reports=failed).assignments)
+        dispatch.settle()
+        dispatch.feed()
+    tries = "SELECT count(*) FROM ended WHERE bot = %s AND how = 'error'"
+    assert conn.execute(tries, [bot]).fetchall() == [(5,)]  # each job but the honest one's, once
+    while job:
+        job = honest.ask(reports=tuple(success(item) for item in job)).assignments
+        dispatch.settle()
+        dispatch.feed()
+    canonical = "SELECT count(canonical), count(*) FROM outcome WHERE bot = %s"
+    assert conn.execute(canonical, [bot]).fetchall() == [(6, 6)]
+
+
+def test_hosts_of_one_stranger_are_no_quorum_of_a_bot_that_is_signed_for_boinc_alone(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = make_bot(conn, alice, jobs=1, quorum=2, boinc="{}")
+    mallory, trent = make_owner(conn, "mallory"), make_owner(conn, "trent")
+    for replica, owner in enumerate([mallory, mallory], 1):
+        client, _ = make_client(conn, owner)
+        make_ended(conn, ReplicaId(bot, 0, replica), client, digest=b"same")
+    conn.execute("INSERT INTO pending VALUES (%s, 0)", [bot])
+    dispatch.settle()
+    assert outcome(conn, bot) is None
+    client, _ = make_client(conn, trent)
+    make_ended(conn, ReplicaId(bot, 0, 3), client, digest=b"same")
+    conn.execute("INSERT INTO pending VALUES (%s, 0)", [bot])
+    dispatch.settle()
+    assert outcome(conn, bot) == (1, None)
 
 
 def test_a_quorum_of_two_outvotes_one_wrong_answer(

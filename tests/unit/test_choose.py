@@ -41,8 +41,16 @@ def waiting(*copies: Copy) -> Callable[[], Sequence[Copy]]:
     return lambda: copies
 
 
-def copy(name: str, *holders: Holder, pool: str | None = None, seq: int = 0, **job: Any) -> Copy:
-    return Copy(name, seq, holders, record({"NumberOfReplicas": len(holders), **job}), pool)
+def copy(
+    name: str,
+    *holders: Holder,
+    pool: str | None = None,
+    seq: int = 0,
+    failed: Sequence[Holder] = (),
+    **job: Any,
+) -> Copy:
+    ad = record({"NumberOfReplicas": len(holders), **job})
+    return Copy(name, seq, holders, ad, pool, failed)
 
 
 def taken(choice: Choice) -> list[tuple[int, int]]:
@@ -156,8 +164,22 @@ def test_a_copy_never_goes_to_a_client_that_may_still_answer_late() -> None:
 
 def test_among_strangers_a_quorum_needs_different_owners() -> None:
     copies = waiting(copy("same owner", Holder(3, ALICE)), copy("other owner", Holder(4, BOB)))
-    candidate = bot(1, fresh=0, copies=copies, distinct_owners=True)
+    candidate = bot(1, fresh=0, copies=copies, among_strangers=True, quorum=2)
     assert slots(choose(host(), [candidate], QUEUE)) == ["other owner"]
+
+
+def test_what_failed_here_alone_is_left_to_the_others_that_work_for_its_bot() -> None:
+    here, elsewhere = Holder(7, ALICE), Holder(3, ALICE)
+    copies = waiting(
+        copy("failed here", failed=[here]),
+        copy("failed elsewhere", failed=[elsewhere]),
+        copy("failed everywhere", failed=[here, elsewhere]),
+    )
+    two = bot(1, fresh=0, copies=copies, running=2)
+    assert slots(choose(host(running=1), [two], QUEUE)) == ["failed elsewhere", "failed everywhere"]
+    assert len(slots(choose(host(running=2), [two], QUEUE))) == 3  # nobody else is there
+    strangers = replace(two, among_strangers=True)
+    assert slots(choose(host(running=1), [strangers], QUEUE)) == []  # all are one owner's
 
 
 def test_copies_for_dedicated_hosts_go_nowhere_else() -> None:

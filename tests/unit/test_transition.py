@@ -12,6 +12,7 @@ from gridbot_server.cycles.transition import (
     Job,
     Rules,
     decide,
+    lone_voters,
 )
 from gridbot_server.validators import exact
 
@@ -76,6 +77,25 @@ def test_an_error_is_followed_by_another_attempt() -> None:
     assert (decision.valid, decision.copies, decision.why) == ({1: False}, 1, "error")
 
 
+def test_one_hosts_word_alone_ends_no_job_while_others_work_for_its_bot() -> None:
+    errors = [replace(ended(n, "error"), voter=7) for n in (1, 2, 3)]
+    expired = [replace(ended(n, "expired"), voter=7) for n in range(1, 31)]
+    for failures in (errors, expired):
+        alone = job(*failures)
+        assert lone_voters(alone, ONE) == {7} and decide(alone, ONE).failure
+        doubted = replace(alone, doubted={7})
+        assert (decide(doubted, ONE).failure, decide(doubted, ONE).copies) == (None, 1)
+        confirmed = replace(doubted, ended=[*failures[1:], replace(failures[0], voter=8)])
+        assert lone_voters(confirmed, ONE) == set() and decide(confirmed, ONE).failure
+
+
+def test_an_expiry_elsewhere_does_not_confirm_errors() -> None:
+    errors = [replace(ended(n, "error"), voter=7) for n in (1, 2, 3)]
+    both = job(*errors, ended(4, "expired"))
+    assert lone_voters(both, ONE) == {7}
+    assert decide(replace(both, doubted={7}), ONE).failure is None
+
+
 def test_a_copy_that_waits_already_is_enough() -> None:
     assert decide(job(ended(1, "expired"), queued=1), ONE).copies == 0
 
@@ -93,7 +113,7 @@ def test_attempts_of_an_earlier_round_do_not_count() -> None:
 def test_expiries_are_borne_longer_than_errors_but_not_for_ever() -> None:
     expired = [ended(number, "expired") for number in range(1, 3 * EXPIRIES_PER_ATTEMPT + 1)]
     assert decide(job(*expired[:-1]), ONE).copies == 1
-    assert decide(job(*expired), ONE).failure == "30 hosts never answered"
+    assert decide(job(*expired), ONE).failure == "30 replicas were never answered"
 
 
 def test_answers_that_never_agree_fail_the_job() -> None:

@@ -6,6 +6,7 @@ Legal moves of a replica, for the checks in tests: a row moves from one table to
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
@@ -69,6 +70,7 @@ class Job:
     ended: Sequence[Ended]
     canonical: int | None = None  # of its outcome
     has_outcome: bool = False
+    doubted: AbstractSet[int] = frozenset()  # lone voters who are not alone in working for its BOT
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,19 +138,44 @@ def _late_verdicts(job: Job, rules: Rules) -> dict[int, bool]:
     }
 
 
+def lone_voters(job: Job, rules: Rules) -> set[int]:
+    """Return those by whose word alone the job would be given up."""
+    exhausted = (items for items in _exhausted(job, rules) if items)
+    voters = ({item.voter for item in items} for items in exhausted)
+    return {voter for found in voters if len(found) == 1 for voter in found}
+
+
 def _failure(job: Job, answers: Sequence[Ended], rules: Rules) -> str | None:
     """Return why the job is given up, or None.  Attempts count per round of retries."""
-    ended = [item for item in job.ended if item.round == job.round]
-    errors = [item for item in ended if item.how in ("error", "lost")]
-    if len(errors) >= rules.max_attempts:
+    errors, expired = _exhausted(job, rules)
+    if errors and _is_believed(errors, job):
         last = max(errors, key=lambda item: item.ended_at)
         return f"{len(errors)} attempts failed, the last one: {last.reason or last.how}"
-    expired = sum(1 for item in ended if item.how == "expired")
-    if expired >= EXPIRIES_PER_ATTEMPT * rules.max_attempts:
-        return f"{expired} hosts never answered"
+    if expired and _is_believed(expired, job):
+        return f"{len(expired)} replicas were never answered"
     if len(answers) >= rules.quorum + rules.max_attempts:
         return f"{len(answers)} answers, and no {rules.quorum} of them agree"
     return None
+
+
+def _exhausted(job: Job, rules: Rules) -> tuple[list[Ended], list[Ended]]:
+    """Return the errors and the expiries of this round; none of a kind that is not too many yet."""
+    ended = [item for item in job.ended if item.round == job.round]
+    errors = [item for item in ended if item.how in ("error", "lost")]
+    expired = [item for item in ended if item.how == "expired"]
+    return (
+        errors if len(errors) >= rules.max_attempts else [],
+        expired if len(expired) >= EXPIRIES_PER_ATTEMPT * rules.max_attempts else [],
+    )
+
+
+def _is_believed(failures: Sequence[Ended], job: Job) -> bool:
+    """Whether these count: one's word alone does not while others work for the BOT.
+
+    A host that fails all it gets must not end a BOT (black holes, paper section 6.5).
+    """
+    voters = {item.voter for item in failures}
+    return len(voters) > 1 or not voters <= job.doubted
 
 
 def _pool(job: Job, rules: Rules) -> str | None:

@@ -15,7 +15,15 @@ from typing import Any
 from gridbot_server import sql
 from gridbot_server.credit import ledger
 from gridbot_server.credit.ledger import Valid
-from gridbot_server.cycles.transition import GIVEN_BACK, Decision, Ended, Job, Rules, decide
+from gridbot_server.cycles.transition import (
+    GIVEN_BACK,
+    Decision,
+    Ended,
+    Job,
+    Rules,
+    decide,
+    lone_voters,
+)
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.batch import Counters, encode
 from gridbot_server.validators import VALIDATORS
@@ -45,6 +53,7 @@ class _Loaded:
     canonical: int | None = None
     has_outcome: bool = False
     credit: float = 0.0  # of its outcome
+    doubted: set[int] = field(default_factory=set)
 
     @property
     def last_replica(self) -> int:
@@ -52,8 +61,9 @@ class _Loaded:
 
     def job(self) -> Job:
         return Job(
-            self.round, self.leased, self.queued, self.ended, self.canonical, self.has_outcome
-        )
+            self.round, self.leased, self.queued, self.ended, self.canonical, self.has_outcome,
+            self.doubted,
+        )  # fmt: skip
 
 
 def run_once(conn: Connection, limit: int = 2000) -> int:
@@ -72,6 +82,7 @@ def run_once(conn: Connection, limit: int = 2000) -> int:
 def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     rules = _lock_bots(conn, {bot for bot, _ in ids})
     jobs = _load(conn, [job for job in ids if job[0] in rules])
+    _doubt(conn, jobs, rules)
     decisions = {name: decide(job.job(), rules[name[0]]) for name, job in jobs.items()}
     counters = Counters()
     valid = _judge(conn, decisions)
@@ -108,6 +119,18 @@ def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, _Loaded]:
         job = jobs[bot, seq]
         job.canonical, job.credit, job.has_outcome = canonical, credit, True
     return jobs
+
+
+def _doubt(conn: Connection, jobs: Mapping[JobId, _Loaded], rules: Mapping[int, Rules]) -> None:
+    """Note by whose word alone a job would be given up although others work for its BOT."""
+    lone = {name: lone_voters(job.job(), rules[name[0]]) for name, job in jobs.items() if job.ended}
+    asked = sorted({(bot, voter) for (bot, _), voters in lone.items() for voter in voters})
+    if not asked:
+        return
+    rows = encode([{"bot": bot, "voter": voter} for bot, voter in asked])
+    doubted = set(conn.execute(SQL["others_work"], {"voters": rows}).fetchall())
+    for (bot, seq), voters in lone.items():
+        jobs[bot, seq].doubted = {voter for voter in voters if (bot, voter) in doubted}
 
 
 def _at_round(job: _Loaded, round_: int) -> _Loaded:

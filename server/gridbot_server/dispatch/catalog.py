@@ -37,6 +37,11 @@ class Entry:
     quorum: int
     stock_platforms: tuple[str, ...]  # where stock BOINC clients can run it
 
+    @property
+    def among_strangers(self) -> bool:
+        """Whether anybody's machine runs it: unsigned BOTs only go where their owner is trusted."""
+        return self.signed or bool(self.stock_platforms)
+
 
 class Catalog:
     """The BOTs that one web process has met; forgets those that are gone."""

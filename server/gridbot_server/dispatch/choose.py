@@ -21,7 +21,7 @@ COPIES_PER_REQUEST = 64
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """A host that holds a replica of a job, or whose output of it may count for its quorum."""
+    """A host that holds a replica of a job, or had one."""
 
     host: int
     owner: int
@@ -33,9 +33,10 @@ class Copy:
 
     slot: Any  # whatever the caller needs to take it
     seq: int
-    holders: Sequence[Holder]
+    holders: Sequence[Holder]  # of replicas in progress, and of outputs that may make a quorum
     job: Record  # the Job ad
     pool: str | None = None
+    failed: Sequence[Holder] = ()  # those whose replicas failed in this round
 
 
 @dataclass(slots=True)
@@ -53,7 +54,18 @@ class Candidate:
     signed: bool = False
     platforms: Sequence[str] = ()
     stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it; none: nowhere
-    distinct_owners: bool = False  # a quorum among volunteers needs different owners
+    among_strangers: bool = False  # its jobs run on machines whose owners nobody vouches for
+    quorum: int = 1
+    running: int = 0  # replicas in progress
+
+    @property
+    def distinct_owners(self) -> bool:
+        """Whether a quorum needs different owners."""
+        return self.quorum > 1 and self.among_strangers
+
+    def voter(self, host: int, owner: int) -> int:
+        """Who speaks when a host does: among strangers all hosts of an owner count as one."""
+        return owner if self.among_strangers else host
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +219,24 @@ def _may_hold(host: HostView, item: Candidate, copy: Copy) -> bool:
     """Two copies of one job never run on one host; counted for a quorum, nor for one owner."""
     if copy.pool == "dedicated" and not host.dedicated:
         return False
-    if (item.bot, copy.seq) in host.at_hand:
+    if (item.bot, copy.seq) in host.at_hand or _should_others_try(host, item, copy):
         return False
     return all(
         holder.host != host.id and not (item.distinct_owners and holder.owner == host.owner)
         for holder in copy.holders
     )
+
+
+def _should_others_try(host: HostView, item: Candidate, copy: Copy) -> bool:
+    """Whether the job failed here and nowhere else, while others work for its BOT.
+
+    The fault may be the host's own (black holes, paper section 6.5); once two had it, it is rather
+    the job's.
+    """
+    if not copy.failed or item.running <= host.running:
+        return False
+    failed = {item.voter(holder.host, holder.owner) for holder in copy.failed}
+    return failed == {item.voter(host.id, host.owner)}
 
 
 def _order(offer: _Offer, usage: Mapping[int, float]) -> tuple[float, float, bool]:

@@ -351,8 +351,9 @@ def _candidate(
         signed=entry.signed,
         platforms=entry.manifest.platforms,
         stock_platforms=entry.stock_platforms,
-        # Unsigned BOTs run on clients that trust their owner; signed ones among strangers.
-        distinct_owners=entry.quorum > 1 and entry.signed,
+        among_strangers=entry.among_strangers,
+        quorum=entry.quorum,
+        running=state.running,
     )
 
 
@@ -364,6 +365,7 @@ def _copy(slot: Slot, now: float) -> Copy:
         holders=[Holder(*pair) for pair in detail["holders"]],
         job=ads.job_ad(slot.bot, slot.seq, detail["replicas"], now),
         pool=detail["pool"],
+        failed=[Holder(*pair) for pair in detail["failed"]],
     )
 
 

@@ -10,23 +10,30 @@ import orjson
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.batch import encode
 
+_MOST_FAILED = 8  # hosts that are named; more than one matter only if all belong to one owner
+
 
 def describe(
     conn: Connection,
     queries: Mapping[str, bytes],
     jobs: Sequence[tuple[int, int]],
 ) -> dict[tuple[int, int], dict[str, Any]]:
-    """Return holders and replicas in progress of each job, with their hosts' statistics."""
+    """Return what is known of each job's replicas, those in progress with their hosts' statistics.
+
+    Hosts go with their owners: `holders` have a replica or an output of it, `failed` let it fail.
+    """
     listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
     rows = conn.execute(queries["siblings"], {"jobs": listed}).fetchall()
     hosts = _hosts(conn, queries, sorted({row[4] for row in rows}))
     details: dict[tuple[int, int], dict[str, Any]] = {
-        job: {"holders": [], "replicas": []} for job in jobs
+        job: {"holders": [], "failed": [], "replicas": []} for job in jobs
     }
-    for bot, seq, replica, in_progress, host, owner, sent_at in rows:
+    for bot, seq, replica, what, host, owner, sent_at in rows:
         detail = details[bot, seq]
-        detail["holders"].append([host, owner])
-        if in_progress:
+        whose = detail["failed" if what == "failed" else "holders"]
+        if [host, owner] not in whose:
+            whose.append([host, owner])
+        if what == "leased":
             detail["replicas"].append(
                 {"replica": replica, "sent_at": sent_at, "host": hosts.get(host, {})}
             )
@@ -36,8 +43,11 @@ def describe(
 def render(detail: Mapping[str, Any], pool: str | None, room: int) -> bytes:
     """Return the detail of a slot as JSON; the latest replicas are left out if it is too long."""
     replicas = list(detail["replicas"])
+    failed = detail["failed"][:_MOST_FAILED]
     while True:
-        text = orjson.dumps({"holders": detail["holders"], "replicas": replicas, "pool": pool})
+        text = orjson.dumps(
+            {"holders": detail["holders"], "failed": failed, "replicas": replicas, "pool": pool}
+        )
         if len(text) <= room or not replicas:
             return text
         replicas.pop()

@@ -29,10 +29,20 @@ SELECT q.bot, q.seq, q.replica, q.round
 -- Unsigned BOTs run only on clients that trust their owner, signed ones among strangers, whose
 -- machines count as one.
 SELECT e.bot, e.seq, e.replica, e.round, e.how, e.reason, e.digest, e.valid, e.ended_at,
-       CASE WHEN b.signature IS NULL THEN e.host ELSE e.owner END
+       CASE WHEN b.signature IS NULL AND b.boinc IS NULL THEN e.host ELSE e.owner END
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
   JOIN bot b ON b.id = x.bot
+
+-- name: others_work
+-- Of these BOTs and voters, those pairs where somebody else holds a replica of the BOT.
+SELECT x.bot, x.voter
+  FROM json_to_recordset(%(voters)s) AS x (bot bigint, voter bigint)
+  JOIN bot b ON b.id = x.bot
+ WHERE EXISTS (
+       SELECT FROM lease l
+        WHERE l.bot = x.bot AND x.voter <>
+              CASE WHEN b.signature IS NULL AND b.boinc IS NULL THEN l.host ELSE l.owner END)
 
 -- name: outcomes
 SELECT o.bot, o.seq, o.canonical, o.credit
