@@ -18,6 +18,7 @@ from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from gridbot_server import db, files, sql
+from gridbot_server.clock import ClockWatch, call_all
 from gridbot_server.credit import export
 from gridbot_server.cycles import deadline, replication, transitioner
 from gridbot_server.entry import run_process
@@ -135,9 +136,13 @@ def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threa
             coalesce=True, misfire_grace_time=_DUE_SECONDS, id=item.name,
         )  # fmt: skip
     scheduler.start()
+    watch = ClockWatch()
     try:
         while not stop.wait(1.0):
             leader.execute("SELECT 1")
+            if watch.was_set_back():  # no cycle would be due before the old time comes again
+                log.warning("the clock was set back: all cycles run now")
+                call_all(scheduler)
     finally:
         scheduler.shutdown(wait=True)
 

@@ -67,6 +67,11 @@ def test_a_pilot_that_joins_again_takes_the_place_of_its_first_client(
     assert site.conn.execute("SELECT how, reason FROM ended").fetchall() == [
         ("expired", "client_left")
     ]
+    listed = operator("GET", "/api/v1/overlay/pilots?grid=ice&seconds=60").json["pilots"]
+    assert [(item["pilot"], item["client"]) for item in listed] == [
+        ("gb1.7.0", second.id),
+        ("gb1.7.1", other.id),
+    ]
 
 
 def test_only_an_operators_word_makes_a_host_dedicated(

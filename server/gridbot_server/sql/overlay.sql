@@ -15,14 +15,18 @@ SELECT b.id, b.name, o.name AS owner_name, b.owner, o.operator, o.share, b.polic
  ORDER BY b.id
 
 -- name: pilots
--- The pilots of a grid that were seen in the last `lifetime`.
-SELECT c.pilot, c.id AS client, c.host, h.ad->>'Name' AS host_name, c.jobs, c.failures,
-       c.failure AS error, extract(epoch FROM now() - c.seen_at)::float8 AS seen_seconds_ago,
-       (SELECT count(*) FROM lease WHERE lease.client = c.id) AS running, h.ad
-  FROM client c JOIN host h ON h.id = c.host
- WHERE c.grid = %(grid)s AND c.expires_at > now() - %(lifetime)s::interval
-   AND c.seen_at > now() - %(lifetime)s::interval
- ORDER BY c.expires_at DESC, c.id DESC LIMIT %(limit)s
+-- The pilots of a grid that were seen in the last `lifetime`: each once, though the reply to its
+-- join may have been lost, so that it joined again.
+SELECT * FROM (
+    SELECT DISTINCT ON (c.pilot)
+           c.pilot, c.id AS client, c.host, h.ad->>'Name' AS host_name, c.jobs, c.failures,
+           c.failure AS error, extract(epoch FROM now() - c.seen_at)::float8 AS seen_seconds_ago,
+           (SELECT count(*) FROM lease WHERE lease.client = c.id) AS running, h.ad
+      FROM client c JOIN host h ON h.id = c.host
+     WHERE c.grid = %(grid)s AND c.expires_at > now() - %(lifetime)s::interval
+       AND c.seen_at > now() - %(lifetime)s::interval
+     ORDER BY c.pilot, c.id DESC) AS latest
+ ORDER BY client DESC LIMIT %(limit)s
 
 -- name: owner_ids
 SELECT name, id FROM owner WHERE name = ANY(%(names)s)
