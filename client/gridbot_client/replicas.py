@@ -41,7 +41,7 @@ class Held:
     stage: Stage = Stage.WAITING
     report: Report | None = None
     stop: Stop = field(default_factory=Stop)
-    is_aborted: bool = False
+    is_dropped: bool = False
 
     @property
     def id(self) -> ReplicaId:
@@ -75,7 +75,7 @@ class Replicas:
         with self.changed:
             reports = tuple(_as_many_as_fit(self._held.values()))
             told = {report.id for report in reports}
-            kept = (held for held in self._held.values() if not held.is_aborted)
+            kept = (held for held in self._held.values() if not held.is_dropped)
             return reports, tuple(held.id for held in kept if held.id not in told)
 
     def take_in(self, reported: Iterable[Report], reply: WorkReply, manifests: Manifests) -> None:
@@ -85,8 +85,8 @@ class Replicas:
             self._held.update((held.id, held) for held in fresh)
             for report in reported:
                 self._move(report.id, Stage.FINISHED, Stage.REPORTED)
-            gone = [held for id in reply.acks if (held := self._acknowledge(id))]
-            gone += [held for id in reply.abort if (held := self._abort(id))]
+            over = (*reply.acks, *reply.abort)
+            gone = [held for id in over if (held := self._drop(id))]
             for id in reply.reupload:
                 self._upload_again(id)
             self.start_ready()
@@ -155,19 +155,16 @@ class Replicas:
             held.stage = Stage.FINISHED
         return held
 
-    def _acknowledge(self, id: ReplicaId) -> Held | None:
-        held = self._held.get(id)
-        if held is None or held.stage not in (Stage.FINISHED, Stage.REPORTED):
-            return None
-        return self._held.pop(id)
+    def _drop(self, id: ReplicaId) -> Held | None:
+        """Give up what the server is done with; gives it when no thread of its own will remove it.
 
-    def _abort(self, id: ReplicaId) -> Held | None:
-        """Stop a replica; gives it when no thread of its own will remove it."""
+        One whose report the server has may run again: a crash spoilt the client's own copy.
+        """
         held = self._held.get(id)
         if held is None:
             return None
         if held.stage in (Stage.RUNNING, Stage.UPLOADING):
-            held.is_aborted = True
+            held.is_dropped = True
             held.stop.ask()
             return None
         return self._held.pop(id)
@@ -245,19 +242,19 @@ class Replicas:
             log.info("replica %s: %s %s", held.id, report.how, report.reason)
             self._progress.ended(held.id.bot, report.reason)
         with self.changed:
-            if held.is_aborted:
+            if held.is_dropped:
                 raise Stopped
             held.report, held.stage = report, stage
             self.start_ready()
 
     def _stopped(self, held: Held) -> None:
-        """Drop an aborted replica; any other one is left for later, as if never started."""
-        if held.is_aborted:
+        """Remove a dropped replica; any other one is left for later, as if never started."""
+        if held.is_dropped:
             held.slot.remove()
         else:
             held.slot.forget_runs()
         with self.changed:
-            if held.is_aborted:
+            if held.is_dropped:
                 del self._held[held.id]
             elif held.report is None:
                 held.stage = Stage.WAITING

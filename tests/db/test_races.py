@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import TypeVar
 
 import pytest
@@ -15,9 +16,12 @@ from gridbot_client.protocol import WHY, Output, ReplicaId, Report
 from gridbot_server import db, invariants, keys
 from gridbot_server.cycles import deadline, replication, transitioner
 from gridbot_server.db import Connection
-from gridbot_server.dispatch import batch, render
-from gridbot_server.dispatch.batch import Counters, Exchange
+from gridbot_server.dispatch import render
+from gridbot_server.dispatch.batch import Counters, Exchange, find_clients
+from gridbot_server.dispatch.engine import Item as Answered
 from gridbot_server.dispatch.layout import Item
+from gridbot_server.dispatch.leases import NewLease, add_leases
+from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.errors import InternalError
 
 T = TypeVar("T")
@@ -110,30 +114,31 @@ def test_a_request_that_cannot_be_served_spoils_no_other_one(
     output = success(item).outputs[0]
     twice = replace(success(item), outputs=(output, output))  # no body that comes in says this
     rival.execute("SELECT FROM client WHERE hash = %s FOR UPDATE", [keys.token_hash(first.token)])
-    with meanwhile(conn, lambda: first.ask(want=0)), ThreadPoolExecutor(2) as pool:
+    answered: SimpleQueue[Answered] = SimpleQueue()
+    with meanwhile(conn, lambda: first.ask(want=0)):
         # They queue while the first one waits, and so are served together.
-        refused, given = (
-            pool.submit(dispatch.engine.ask, keys.token_hash(who.token), who.request(1, reports))
-            for who, reports in ((broken, (twice,)), (good, ()))
-        )
+        for who, reports in ((broken, (twice,)), (good, ())):
+            token_hash = keys.token_hash(who.token)
+            dispatch.engine.take(token_hash, who.request(1, reports), answered.put)
         rival.commit()
-        with pytest.raises(InternalError):
-            refused.result(20)
-        assert len(given.result(20).assignments) == 1
+        refused, given = (answered.get(timeout=20) for _ in range(2))
+    with pytest.raises(InternalError):
+        refused.result()
+    assert len(given.result().assignments) == 1
     assert leases(conn, item.id.bot) == [(0, 1), (1, 1)]
 
 
 def _exchange(conn: Connection, who: Caller, reports: tuple[Report, ...] = ()) -> Exchange:
     token_hash = keys.token_hash(who.token)
     request = who.request(want=0, reports=reports)
-    client = batch.find_clients(conn, {token_hash: request})[token_hash]
+    client = find_clients(conn, {token_hash: request})[token_hash]
     return Exchange(client, request)
 
 
 def _report(rival: Connection, who: Caller, *reports: Report) -> None:
     """Do as a web process that takes reports."""
     counters = Counters()
-    batch.settle_reports(rival, [_exchange(rival, who, reports)], counters)
+    settle_reports(rival, [_exchange(rival, who, reports)], counters)
     counters.write(rival, "rival")
 
 
@@ -233,9 +238,9 @@ def test_a_copy_that_leaves_while_its_job_is_looked_at_is_not_overlooked(
 def _send_copy(rival: Connection, bot: int, other: Caller) -> None:
     """Do as a web process that gives the second replica of job 0 away."""
     exchange = _exchange(rival, other)
-    copy = batch.NewLease(ReplicaId(bot, 0, 2), 0, "tail", exchange, 60.0, False)
+    copy = NewLease(ReplicaId(bot, 0, 2), 0, "tail", exchange, 60.0, False)
     counters = Counters()
-    assert batch.add_leases(rival, [copy], set(), counters) == {copy.id}
+    assert add_leases(rival, [copy], set(), counters) == [copy]
     counters.write(rival, "rival")
 
 
@@ -284,7 +289,7 @@ def test_a_forged_report_in_the_same_batch_does_not_displace_the_honest_one(
     ]
     counters = Counters()
     with conn.transaction():
-        batch.settle_reports(conn, exchanges, counters)
+        settle_reports(conn, exchanges, counters)
         counters.write(conn, "test")
     dispatch.settle()
     assert [exchange.reupload for exchange in exchanges] == [[], [], [item.id]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -40,11 +41,17 @@ def eventually(fact: Callable[[], T], seconds: float = 60.0, what: str = "it") -
     return value
 
 
+# The kernel gives none of these to a connection, as it might while a server is restarted.
+_PORTS = range(10_000, 32_768)
+
+
 def free_port() -> int:
     """A port that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 @dataclass(frozen=True)

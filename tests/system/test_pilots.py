@@ -48,8 +48,9 @@ def test_a_pilot_that_is_ended_before_it_hears_what_it_was_granted_gives_that_ba
 def test_a_pilot_leaves_before_its_walltime_and_tells_what_is_left_of_it(
     running: Deployment,
 ) -> None:
-    bot = running.submit("--range", "0:1", "--", "sleep", "60")
-    running.client("walltime", "--cpus", "1", "--pilot", "gb2.0", "--walltime", "25")
+    policy = "JobRequirements = Host.TimeLeft <= 15;"  # it keeps 20 s for leaving
+    bot = running.submit("--range", "0:1", "--", "sleep", "60", policy=policy)
+    running.client("walltime", "--cpus", "1", "--pilot", "gb2.0", "--walltime", "35")
     eventually(lambda: running.leases(bot), what="a lease")
     assert running.client_ends("walltime") == 0
     assert hows(running, bot) == [("expired", "client_left")]
@@ -64,6 +65,6 @@ def test_a_job_that_uses_no_cpu_is_ended_and_the_pilot_leaves(running: Deploymen
 
 def test_a_node_that_fails_every_job_burns_one_and_then_waits(running: Deployment) -> None:
     bot = running.submit("--range", "0:50", "--", "false")
-    running.client("black hole", "--cpus", "8", "--pilot", "gb4.0", "--walltime", "30")
+    running.client("black hole", "--cpus", "8", "--pilot", "gb4.0", "--walltime", "40")
     assert running.client_ends("black hole") == 0
     assert hows(running, bot) == [("error", "exit_nonzero")] and running.leases(bot) == []

@@ -16,14 +16,13 @@ import psutil
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
+from tests.system.deployment import free_port
 
 from gridbot_server.cli import server as command
 from gridbot_server.processes import (
-    LOG_BYTES,
     Child,
     Record,
     members,
-    open_log,
     own_record,
     spawn,
     stop_leftover,
@@ -43,9 +42,7 @@ class Server:
     """A stand-in server that a test may start several times; nothing of it outlives the test."""
 
     def __init__(self, data: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        self.settings = Settings(data=data, bind=f"127.0.0.1:{port}")
+        self.settings = Settings(data=data, bind=f"127.0.0.1:{free_port()}")
         self.settings.save()
         self.started: list[subprocess.Popen[str]] = []
 
@@ -343,17 +340,9 @@ def test_a_child_whose_start_could_not_be_recorded_never_runs(tmp_path: Path) ->
 
     child = replace(sleeper(tmp_path), argv=["/bin/touch", str(witness)])
     with pytest.raises(OSError, match="disk full"):
-        spawn(child, tmp_path / "log", fail)
+        spawn(child, subprocess.DEVNULL, fail)
     wait_for(lambda: not psutil.pid_exists(pids[0]))
     assert not witness.exists()
-
-
-def test_a_long_log_is_set_aside(tmp_path: Path) -> None:
-    log = tmp_path / "x.log"
-    with log.open("wb") as old:
-        old.truncate(LOG_BYTES + 1)
-    open_log(log).close()
-    assert (log.stat().st_size, (tmp_path / "x.log.1").stat().st_size) == (0, LOG_BYTES + 1)
 
 
 def sleeper(directory: Path) -> Child:

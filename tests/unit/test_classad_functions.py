@@ -78,6 +78,7 @@ CASES: dict[str, object] = {
     "max({true, 0})": 1,
     "min({})": UNDEFINED,
     'min({"a"})': ERROR,
+    "random(0)": ERROR,
     "isError(random(0))": ERROR,
     "random(true)": ERROR,
     # lists
