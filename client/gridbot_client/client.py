@@ -174,13 +174,14 @@ class Client:
         """The request that was not answered, or a new one.
 
         One that asked for work is made anew where the owner's policy does not hold any more or
-        is another one; what the server had granted it comes with the answer all the same.
+        is another one, and when there is something to report: a busy server takes reports before
+        requests for work.  What it had granted the old one comes with the answer all the same.
         """
         now = time.time()
         host = {**self._attributes(), **hostinfo.live_attributes(now), **self._end()}
         self._permission.judge(host, now)
         pending = self._pending
-        if pending is None:
+        if pending is None or (not pending.reports and self._replicas.to_tell()[0]):
             return self._new_request(host)
         is_same_policy = pending.host.get("Requirements") == host.get("Requirements")
         if pending.want and not (self._permission.is_given and is_same_policy):

@@ -1,12 +1,9 @@
-"""Keeps cycles going when the wall clock, by which their scheduler goes, is set back."""
+"""Notices when the wall clock, by which the scheduler of the cycles goes, is set back."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
-
-from apscheduler.schedulers.base import BaseScheduler
 
 _STEP_SECONDS = 0.5  # what a clock is set back by between two looks; less is its adjustment
 
@@ -24,9 +21,3 @@ class ClockWatch:
         """Whether the wall clock was set back since the last look."""
         before, self._ahead = self._ahead, self._wall() - self._steady()
         return self._ahead < before - _STEP_SECONDS
-
-
-def call_all(scheduler: BaseScheduler) -> None:
-    """Let every job of a scheduler run now, and then in its own rhythm."""
-    for job in scheduler.get_jobs():
-        job.modify(next_run_time=datetime.now(UTC))
