@@ -10,8 +10,9 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,9 @@ from gridbot_client.discovery import Endpoint
 from gridbot_overlay.acts import DryActs, RealActs
 from gridbot_overlay.construct import Plan
 from gridbot_overlay.constructor import Constructor
-from gridbot_overlay.model import Grid, Limits
+from gridbot_overlay.lanes import Lanes
+from gridbot_overlay.means import Means
+from gridbot_overlay.model import Grid, Limits, Pilot
 from gridbot_overlay.pilot.artefact import Artefact
 from gridbot_overlay.server import Server
 from gridbot_overlay.store import Store
@@ -175,35 +178,54 @@ class Cluster:
 GRID = Grid(name="ice", kind="slurm", limits=Limits(max_queued=100, submits_per_minute=1000))
 
 
+@dataclass
+class Round:
+    """One round that was done, and what was said in it."""
+
+    plan: Plan
+    pilots: list[Pilot]
+    said: list[str]
+
+
 def a_round(folder: Path, url: str, now: float, *grids: Grid, dry: bool = False) -> Round:
     """Do one round on what the folder remembers."""
-    store = Store.open(folder)
+    with rounds(folder, url, *grids, dry=dry) as one:
+        return one(now)
+
+
+@contextmanager
+def rounds(
+    folder: Path, url: str, *grids: Grid, dry: bool = False, patience_seconds: float = 10.0
+) -> Iterator[Callable[[float], Round]]:
+    """Give what does one round of a constructor that goes on living."""
+    store, said = Store.open(folder), list[str]()
+    used = store.copy() if dry else store
+    named = {grid.name: grid for grid in grids or (GRID,)}
+    connection = Connection(Endpoint(url, "operator's key"))
+    means = Means(
+        grids=named,
+        submitters={
+            name: KINDS[grid.kind](grid, folder / "grids" / name) for name, grid in named.items()
+        },
+        server=Server(connection),
+        store=used,
+        say=said.append,
+        lanes=Lanes(patience_seconds),
+    )
+    artefact = Artefact(folder / "pilot.zip", "0" * 64, 0)
+    constructor = Constructor(means, DryActs(means.say) if dry else RealActs(means, artefact))
+
+    def one(now: float) -> Round:
+        said.clear()
+        planned = constructor.run_once(now)
+        pilots = [pilot for name in named for pilot in used.pilots(name, 0)]
+        return Round(planned, pilots, list(said))
+
     try:
-        return Round(store, folder, url, now, {grid.name: grid for grid in grids or (GRID,)}, dry)
+        yield one
     finally:
-        store.close()
-
-
-class Round:
-    """One round that was done, and what it said."""
-
-    def __init__(
-        self, store: Store, folder: Path, url: str, now: float, grids: dict[str, Grid], dry: bool
-    ) -> None:
-        self.said: list[str] = []
-        used = store.copy() if dry else store
-        submitters = {
-            name: KINDS[grid.kind](grid, folder / "grids" / name) for name, grid in grids.items()
-        }
-        connection = Connection(Endpoint(url, "operator's key"))
-        server = Server(connection)
-        artefact = Artefact(folder / "pilot.zip", "0" * 64, 0)
-        say = self.said.append
-        real = RealActs(grids, submitters, server, used, artefact, say)
-        acts = DryActs(say) if dry else real
-        self.plan: Plan = Constructor(grids, submitters, server, used, acts, say).run_once(now)
-        self.pilots = [pilot for name in grids for pilot in used.pilots(name, 0)]
         connection.close()
+        store.close()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import shutil
 import socket
 import time
 import uuid
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 
@@ -80,8 +81,9 @@ def live_attributes(now: float) -> dict[str, Scalar]:
         "ClockMin": 60 * clock.tm_hour + clock.tm_min,
         "ClockDay": (clock.tm_wday + 1) % 7,  # Python's weeks begin on Monday
     }
-    # psutil leaves out on some systems what they do not have.
-    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    battery = None
+    with suppress(AttributeError, OSError):  # psutil leaves out on some systems what they lack
+        battery = psutil.sensors_battery()
     if battery is not None and battery.power_plugged is not None:
         found["OnBattery"] = not battery.power_plugged
     return found

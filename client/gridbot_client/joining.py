@@ -57,7 +57,9 @@ def join(
         introduce(transport, replace(identity, project_key=pinned or identity.project_key), host)
     if before and before.project_key != identity.project_key:
         folder.forget_work()
-    folder.save_identity(identity)
+    # A pilot joins anew each time, and its jobs, which may read its files, shall find no token.
+    if not pilot:
+        folder.save_identity(identity)
     return identity
 
 

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from typing import Protocol, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Protocol
 
 from gridbot.errors import GridbotError
 from gridbot.printing import counted
 from gridbot_overlay.construct import Cancel, Submit
+from gridbot_overlay.means import Means, Say
 from gridbot_overlay.model import Grid, Order, Pilot, State
 from gridbot_overlay.pilot.artefact import Artefact
 from gridbot_overlay.pilot.script import render
-from gridbot_overlay.server import Server
-from gridbot_overlay.store import Store, Submission
-from gridbot_overlay.submitters import GridError, Submitter
-
-T = TypeVar("T")
-R = TypeVar("R")
-Say = Callable[[str], None]
-
-_AT_ONCE = 16  # grids that are spoken with at the same time
-log = logging.getLogger(__name__)
+from gridbot_overlay.store import Submission
+from gridbot_overlay.submitters import GridError
 
 
 class Acts(Protocol):
@@ -49,27 +41,6 @@ class Acts(Protocol):
     def settle(self, grid: str, pilots: Sequence[Pilot]) -> None:
         """Tell the server that pilots have ended."""
         ...
-
-
-def for_all(action: Callable[[T], R], items: Sequence[T]) -> list[R | Exception]:
-    """Do something for all items at once; the one that fails gives its error.
-
-    Grids are strangers to each other: what breaks with one must not stop the others.
-    """
-
-    def attempt(item: T) -> R | Exception:
-        try:
-            return action(item)
-        except GridError as error:
-            return error
-        except Exception as error:
-            log.exception("unexpected, with %r", item)
-            return error
-
-    if not items:
-        return []
-    with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as pool:
-        return list(pool.map(attempt, items))
 
 
 class DryActs:
@@ -102,45 +73,41 @@ class DryActs:
         """Tell nobody."""
 
 
-class RealActs:
-    """Does it.  Worker threads speak with grids, this one alone with the store and the server."""
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A submission that is written down."""
 
-    def __init__(
-        self,
-        grids: Mapping[str, Grid],
-        submitters: Mapping[str, Submitter],
-        server: Server,
-        store: Store,
-        artefact: Artefact,
-        say: Say,
-    ) -> None:
-        self._grids = grids
-        self._submitters = submitters
-        self._server = server
-        self._store = store
+    item: Submit
+    order: Order
+
+
+class RealActs:
+    """Does it.  Only what a grid is asked happens in another thread than the caller's."""
+
+    def __init__(self, means: Means, artefact: Artefact) -> None:
+        self._means = means
         self._artefact = artefact
-        self._say = say
 
     def submit(self, submits: Sequence[Submit], now: float) -> None:
         """Write each submission down, make it, and write down what came of it."""
-        prepared = list(self._prepared(submits, now))
-        answers = for_all(self._submitted, prepared)
-        for (item, order, pilots), answer in zip(prepared, answers, strict=True):
-            if isinstance(answer, Exception):
-                self._say(f"{item.grid}: {order.tag} is not confirmed: {answer}")
-                self._store.save(_unconfirmed(pilot, answer, now) for pilot in pilots)
-                continue
-            self._say(
-                f"{item.grid}: submitted {counted(item.count, 'pilot')} as {order.tag}: {item.why}"
-            )
-            confirmed = zip(pilots, answer, strict=False)
-            self._store.save(replace(pilot, native_id=native) for pilot, native in confirmed)
+        prepared = {made.item.grid: made for made in self._prepared(submits, now)}
+
+        def submitted(grid: str, answer: list[str] | Exception) -> None:
+            self._submitted(prepared[grid], answer, now)
+
+        submitters = self._means.submitters
+        works = {
+            grid: partial(submitters[grid].submit, made.order) for grid, made in prepared.items()
+        }
+        self._means.lanes.each(works, submitted)
 
     def cancel(self, cancels: Sequence[Cancel]) -> None:
         """Remember why first: a pilot that was taken back did not fail."""
         for item in cancels:
-            self._store.save(replace(pilot, cancelled=item.why) for pilot in item.pilots)
-            self._say(f"{item.grid}: cancels {counted(len(item.pilots), 'pilot')}: {item.why}")
+            self._means.store.save(replace(pilot, cancelled=item.why) for pilot in item.pilots)
+            self._means.say(
+                f"{item.grid}: cancels {counted(len(item.pilots), 'pilot')}: {item.why}"
+            )
         by_grid: dict[str, list[str]] = {}
         for item in cancels:
             by_grid.setdefault(item.grid, []).extend(pilot.native_id for pilot in item.pilots)
@@ -148,54 +115,74 @@ class RealActs:
 
     def take_back(self, orphans: Mapping[str, Sequence[str]]) -> None:
         """Cancel by native id; what fails is found again at the next look."""
-        grids = [grid for grid, native_ids in orphans.items() if native_ids]
-        answers = for_all(lambda grid: self._submitters[grid].cancel(orphans[grid]), grids)
-        for grid, answer in zip(grids, answers, strict=True):
-            if isinstance(answer, Exception):
-                self._say(f"{grid}: cannot cancel: {answer}")
+        submitters = self._means.submitters
+        works = {
+            grid: partial(submitters[grid].cancel, native_ids)
+            for grid, native_ids in orphans.items()
+            if native_ids
+        }
+        self._means.lanes.each(works, self._cancelled)
+
+    def _cancelled(self, grid: str, answer: Exception | None) -> None:
+        if answer is not None:
+            self._means.say(f"{grid}: cannot cancel: {answer}")
 
     def revoke(self, tokens: Iterable[tuple[str, int]]) -> None:
         """Revoke; what the server did not hear is tried again at the next look."""
         for tag, token in tokens:
             try:
-                self._server.revoke(token)
+                self._means.server.revoke(token)
             except GridbotError as error:
-                self._say(f"{tag}: cannot revoke its key: {error}")
+                self._means.say(f"{tag}: cannot revoke its key: {error}")
                 return
-            self._store.revoked(tag)
+            self._means.store.revoked(tag)
 
     def settle(self, grid: str, pilots: Sequence[Pilot]) -> None:
         """Tell the server once, so that what these pilots ran is sent elsewhere now."""
         if not pilots:
             return
         try:
-            self._server.pilots_ended(grid, [pilot.id for pilot in pilots])
+            self._means.server.pilots_ended(grid, [pilot.id for pilot in pilots])
         except GridbotError as error:
-            self._say(f"{grid}: cannot tell the server of ended pilots: {error}")
+            self._means.say(f"{grid}: cannot tell the server of ended pilots: {error}")
             return
-        self._store.save(replace(pilot, is_settled=True, holding=0) for pilot in pilots)
-        self._say(f"{grid}: {_ended_text(pilots)}")
+        self._means.store.save(replace(pilot, is_settled=True, holding=0) for pilot in pilots)
+        self._means.say(f"{grid}: {_ended_text(pilots)}")
 
-    def _prepared(
-        self, submits: Sequence[Submit], now: float
-    ) -> Iterator[tuple[Submit, Order, list[Pilot]]]:
+    def _prepared(self, submits: Sequence[Submit], now: float) -> Iterator[_Prepared]:
         for item in submits:
-            grid, tag = self._grids[item.grid], self._store.new_tag()
+            if self._means.lanes.is_busy(item.grid):
+                continue  # what it still owes may say that fewer are wanted
+            grid, tag = self._means.grids[item.grid], self._means.store.new_tag()
             lifetime = grid.shape.walltime_seconds + grid.limits.max_queue_seconds
+            server = self._means.server
             try:
-                self._server.offer(self._artefact)
-                key = self._server.pilot_key(item.grid, item.owners, lifetime, tag, item.count)
+                server.offer(self._artefact)
+                key = server.pilot_key(item.grid, item.owners, lifetime, tag, item.count)
             except GridbotError as error:
-                self._say(f"{item.grid}: pilots are not prepared: {error}")
+                self._means.say(f"{item.grid}: pilots are not prepared: {error}")
                 continue
             pilots = [_pilot(grid, tag, index, item, now) for index in range(item.count)]
-            self._store.submitting(Submission(tag, item.grid, now, key.id, item.why), pilots)
-            script = render(grid, self._server.url, key.token, self._artefact)
-            yield item, _order(grid, tag, item, script), pilots
+            submission = Submission(tag, item.grid, now, key.id, item.why)
+            self._means.store.submitting(submission, pilots)
+            script = render(grid, server.url, key.token, self._artefact)
+            yield _Prepared(item, _order(grid, tag, item, script))
 
-    def _submitted(self, prepared: tuple[Submit, Order, list[Pilot]]) -> list[str]:
-        item, order, _ = prepared
-        return self._submitters[item.grid].submit(order)
+    def _submitted(self, made: _Prepared, answer: list[str] | Exception, now: float) -> None:
+        item, tag, store = made.item, made.order.tag, self._means.store
+        # As they are now: the answer may be of an earlier round.
+        pilots = [pilot for pilot in store.pilots(item.grid, now) if pilot.tag == tag]
+        if isinstance(answer, Exception):
+            self._means.say(f"{item.grid}: {tag} is not confirmed: {answer}")
+            store.save(_unconfirmed(pilot, answer, now) for pilot in pilots)
+            return
+        many = counted(item.count, "pilot")
+        self._means.say(f"{item.grid}: submitted {many} as {tag}: {item.why}")
+        store.save(
+            replace(pilot, native_id=answer[pilot.index])
+            for pilot in pilots
+            if pilot.index < len(answer)
+        )
 
 
 def _order(grid: Grid, tag: str, item: Submit, script: str) -> Order:

@@ -22,7 +22,7 @@ from gridbot_overlay.constructor import views_of
 from gridbot_overlay.model import Finding, Grid
 from gridbot_overlay.settings import Settings
 from gridbot_overlay.site import Site
-from gridbot_overlay.store import only_one
+from gridbot_overlay.store import is_held, only_one
 from gridbot_overlay.submitters import KINDS, GridError
 
 R = TypeVar("R")
@@ -129,7 +129,10 @@ def check(site: Site, name: str | None, as_json: bool) -> None:
     """Compare the configuration with what the server and the grids allow; submits nothing."""
     settings = site.settings()
     chosen = [settings.grid(name)] if name else list(settings.grids.values())
-    found = [("server", _server_finding(site, settings))]
+    found = [
+        ("server", _server_finding(site, settings)),
+        ("pilots", _artefact_finding(site)),
+    ]
     found += [(grid.name, item) for grid in chosen for item in _findings(site, grid)]
     if as_json:
         print_json({"findings": [_finding(where, item) for where, item in found]})
@@ -139,6 +142,8 @@ def check(site: Site, name: str | None, as_json: bool) -> None:
             click.echo(f"{mark}  {where}: {item.what}: {printable(item.text)}")
     if bad := sum(not item.is_good for _, item in found):
         raise GridbotError(f"{bad} of {len(found)} things are not right")
+    if not as_json:
+        click.echo("all is right; next: gridbot overlay run")
 
 
 @overlay.command(name="status")
@@ -148,7 +153,7 @@ def show_status(site: Site, as_json: bool) -> None:
     """Show pilots by state, what they did, and why no more are submitted."""
     store, now = site.store(), time.time()
     views = views_of(store, site.settings().grids.values(), now)
-    found = status.document(store, views, now)
+    found = status.document(store, views, now, is_running=is_held(site.folder))
     if as_json:
         print_json(found)
     else:
@@ -197,11 +202,11 @@ def run(site: Site, once: bool, dry_run: bool, interval: int) -> None:
     """Keep as many pilots in the grids as the BOTs demand, until interrupted."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     if dry_run:
-        _tell_plan(runner.dry_run(site, site.settings(), click.echo))
+        _tell_plan(runner.dry_run(site, click.echo))
         return
     with only_one(site.folder):
         if once:
-            runner.constructor(site, site.settings(), site.store(), _told).run_once(time.time())
+            runner.run_once(site, site.store(), _told)
         else:
             runner.run_on(site, site.store(), _told, interval)
 
@@ -272,9 +277,16 @@ def _server_finding(site: Site, settings: Settings) -> Finding:
     return Finding("reachable with an operator's key", True, text)
 
 
+def _artefact_finding(site: Site) -> Finding:
+    try:
+        return Finding("what they run", True, str(site.artefact()))
+    except GridbotError as error:
+        return Finding("what they run", False, str(error))
+
+
 def _findings(site: Site, grid: Grid) -> Iterator[Finding]:
     try:
-        yield from site.submitter(grid).check(grid.directives)
+        yield from site.submitter(grid).check()
     except (GridError, BadInput) as error:
         yield Finding(f"{grid.kind} answers", False, str(error))
 

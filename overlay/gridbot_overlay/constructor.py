@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from gridbot.errors import GridbotError
 from gridbot.printing import counted
-from gridbot_overlay.acts import Acts, Say, for_all
+from gridbot_overlay.acts import Acts
 from gridbot_overlay.construct import Plan, View, plan, plan_without_server
 from gridbot_overlay.health import is_mute, judge
+from gridbot_overlay.means import Means
 from gridbot_overlay.model import Grid, Pilot, Sighting, State
 from gridbot_overlay.reconcile import NO_GRID, given_up, reconcile
-from gridbot_overlay.server import Server, Wishes
+from gridbot_overlay.server import Wishes
 from gridbot_overlay.store import GridRecord, Store
-from gridbot_overlay.submitters import Submitter
+from gridbot_overlay.submitters import GridError, Submitter
 
 HISTORY_SECONDS = 6 * 3600.0  # pilots that ended before say nothing of a grid any more
 _MOST_HOSTS = 5  # measured ads of a grid
@@ -26,8 +29,9 @@ _TAIL_SECONDS = 600.0  # after a pilot's end nobody looks for its last words any
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What was seen of one grid; `problem` says why nothing could be."""
+    """What was seen of one grid when it was asked; `problem` says why nothing could be."""
 
+    asked_at: float
     sightings: tuple[Sighting, ...] = ()
     problem: str = ""
 
@@ -35,21 +39,10 @@ class Look:
 class Constructor:
     """Keeps the overlay as large as the BOTs demand and the grids allow."""
 
-    def __init__(
-        self,
-        grids: Mapping[str, Grid],
-        submitters: Mapping[str, Submitter],
-        server: Server,
-        store: Store,
-        acts: Acts,
-        say: Say,
-    ) -> None:
-        self._grids = grids
-        self._submitters = submitters
-        self._server = server
-        self._store = store
+    def __init__(self, means: Means, acts: Acts) -> None:
+        self._means = means
         self._acts = acts
-        self._say = say
+        self._seen: dict[str, Look] = {}  # what was seen and not yet used
 
     def run_once(self, now: float) -> Plan:
         """Do one round and return what was planned.
@@ -61,39 +54,57 @@ class Constructor:
         3. Plan, then submit and cancel.
         4. Revoke keys that no pilot needs, tell the server of pilots that have ended.
         """
-        looks = self._look()
-        self._reconcile(looks, now)
+        looks = self._look(now)
+        self._reconcile(looks)
         try:
-            wishes = self._server.wishes()
-            hosts = {name: self._fare(name, now) for name in self._grids}
+            wishes = self._means.server.wishes()
+            hosts = {name: self._fare(name, now) for name in self._means.grids}
         except GridbotError as error:
-            self._say(f"nothing is planned: {error}")
+            self._means.say(f"nothing is planned: {error}")
             bare = plan_without_server(self._views(looks, {}, now), str(error), now)
-            self._store.note(now, bare.notes, {})
+            self._means.store.note(now, bare.notes, {})
             self._acts.cancel(bare.cancels)
             return bare
         self._listen(looks, now)
         planned = self._plan(wishes, looks, hosts, now)
-        self._store.note(now, planned.notes, planned.unserved)
+        self._means.store.note(now, planned.notes, planned.unserved)
         self._acts.cancel(planned.cancels)
         self._acts.submit(planned.submits, now)
         self._tidy(now)
         return planned
 
-    def _look(self) -> dict[str, Look]:
-        prefix = self._store.prefix
-        names = list(self._grids)
-        answers = for_all(lambda name: self._submitters[name].pilots(prefix), names)
-        return {name: _look(answer) for name, answer in zip(names, answers, strict=True)}
+    def _look(self, now: float) -> dict[str, Look]:
+        """Ask all grids; what one says too late for this round is for the next."""
+        means, prefix = self._means, self._means.store.prefix
+        means.lanes.collect()
+        works = {
+            name: partial(means.submitters[name].pilots, prefix)
+            for name in means.grids
+            if name not in self._seen
+        }
+        means.lanes.each(works, partial(self._looked, now))
+        looks, self._seen = self._seen, {}
+        return {
+            name: looks.get(name) or Look(now, problem=str(means.lanes.busy(name)))
+            for name in means.grids
+        }
 
-    def _reconcile(self, looks: Mapping[str, Look], now: float) -> None:
+    def _looked(self, asked_at: float, name: str, answer: list[Sighting] | Exception) -> None:
+        if isinstance(answer, Exception):
+            problem = str(answer) or type(answer).__name__
+            self._seen[name] = Look(asked_at, problem=problem)
+        else:
+            self._seen[name] = Look(asked_at, tuple(answer))
+
+    def _reconcile(self, looks: Mapping[str, Look]) -> None:
         orphans: dict[str, Sequence[str]] = {}
         for name, look in looks.items():
             if look.problem:
-                self._say(f"{name}: cannot be asked: {look.problem}")
+                self._means.say(f"{name}: cannot be asked: {look.problem}")
                 continue
-            found = reconcile(self._pilots(name, now), look.sightings, now)
-            self._store.save(found.changed)
+            at = look.asked_at
+            found = reconcile(self._pilots(name, at), look.sightings, at)
+            self._means.store.save(found.changed)
             if found.orphans:
                 orphans[name] = found.orphans
         self._acts.take_back(orphans)
@@ -103,25 +114,26 @@ class Constructor:
         known = {pilot.id: pilot for pilot in self._pilots(name, now)}
         if not known:
             return []
-        rows = self._server.pilots(name)
+        rows = self._means.server.pilots(name)
         fared = (_fared(known[row["pilot"]], row) for row in rows if row["pilot"] in known)
-        self._store.save(pilot for pilot in fared if pilot != known[pilot.id])
+        self._means.store.save(pilot for pilot in fared if pilot != known[pilot.id])
         return _hosts(rows)
 
     def _listen(self, looks: Mapping[str, Look], now: float) -> None:
         """Fetch the last words of pilots that failed to start, or are held."""
-        mute = [
-            (name, pilot)
+        works = {
+            name: partial(_tails, self._means.submitters[name], mute)
             for name, look in looks.items()
-            if not look.problem
-            for pilot in self._mute(name, now)
-        ]
-        tails = for_all(
-            lambda item: self._submitters[item[0]].tail(item[1].native_id, item[1].tag), mute
-        )
-        words = zip((pilot for _, pilot in mute), tails, strict=True)
-        self._store.save(
-            replace(pilot, stderr=tail) for pilot, tail in words if isinstance(tail, str) and tail
+            if not look.problem and (mute := self._mute(name, now))
+        }
+        self._means.lanes.each(works, self._heard)
+
+    def _heard(self, name: str, answer: Mapping[str, str] | Exception) -> None:
+        if isinstance(answer, Exception):
+            return  # they are asked for again at the next look
+        pilots = self._means.store.pilots(name, 0.0)
+        self._means.store.save(
+            replace(pilot, stderr=answer[pilot.id]) for pilot in pilots if answer.get(pilot.id)
         )
 
     def _mute(self, name: str, now: float) -> list[Pilot]:
@@ -143,10 +155,12 @@ class Constructor:
         now: float,
     ) -> Plan:
         planned = plan(wishes.demands, self._views(looks, hosts, now), wishes.queue, now)
-        for name in self._grids:
+        for name in self._means.grids:
             waiting = [pilot for pilot in self._pilots(name, now) if pilot.is_waiting]
             after = (_counted(pilot, planned.surplus) for pilot in waiting)
-            self._store.save(new for old, new in zip(waiting, after, strict=True) if new != old)
+            self._means.store.save(
+                new for old, new in zip(waiting, after, strict=True) if new != old
+            )
         return planned
 
     def _views(
@@ -156,31 +170,31 @@ class Constructor:
         now: float,
     ) -> list[View]:
         problems = {name: look.problem for name, look in looks.items()}
-        return views_of(self._store, self._grids.values(), now, problems, hosts)
+        return views_of(self._means.store, self._means.grids.values(), now, problems, hosts)
 
     def _tidy(self, now: float) -> None:
-        for name in self._grids:
+        for name in self._means.grids:
             ended = [pilot for pilot in self._pilots(name, now) if not pilot.is_live]
             self._acts.settle(name, [pilot for pilot in ended if not pilot.is_settled])
-            if self._store.grid(name).drained == "now":
-                self._acts.revoke(self._store.tokens_of(name))
-        for name in sorted(self._store.grids_with_pilots() - set(self._grids)):
+            if self._means.store.grid(name).drained == "now":
+                self._acts.revoke(self._means.store.tokens_of(name))
+        for name in sorted(self._means.store.grids_with_pilots() - set(self._means.grids)):
             self._give_up(name, now)
-        self._acts.revoke(self._store.idle_tokens())
-        self._store.forget(now)
+        self._acts.revoke(self._means.store.idle_tokens())
+        self._means.store.forget(now)
 
     def _give_up(self, name: str, now: float) -> None:
         """Close the records of a grid that nobody can ask any more; their keys are idle then."""
         pilots = self._pilots(name, now)
         closed = [given_up(pilot, now) for pilot in pilots if pilot.is_live]
         if closed:
-            self._say(f"{name}: {counted(len(closed), 'pilot')} given up: {NO_GRID}")
-            self._store.save(closed)
+            self._means.say(f"{name}: {counted(len(closed), 'pilot')} given up: {NO_GRID}")
+            self._means.store.save(closed)
         ended = [pilot for pilot in pilots if not pilot.is_live]
         self._acts.settle(name, [pilot for pilot in (*closed, *ended) if not pilot.is_settled])
 
     def _pilots(self, name: str, now: float) -> list[Pilot]:
-        return self._store.pilots(name, now - HISTORY_SECONDS)
+        return self._means.store.pilots(name, now - HISTORY_SECONDS)
 
 
 def views_of(
@@ -223,10 +237,13 @@ def _drain_text(record: GridRecord) -> str:
     return "drained; gridbot overlay resume ends that" if record.drained else ""
 
 
-def _look(answer: list[Sighting] | Exception) -> Look:
-    if isinstance(answer, Exception):
-        return Look(problem=str(answer) or type(answer).__name__)
-    return Look(sightings=tuple(answer))
+def _tails(submitter: Submitter, pilots: Iterable[Pilot]) -> dict[str, str]:
+    """Return pilots' last words by their ids, as far as they can be had."""
+    tails: dict[str, str] = {}
+    for pilot in pilots:
+        with suppress(GridError):
+            tails[pilot.id] = submitter.tail(pilot.native_id, pilot.tag)
+    return tails
 
 
 def _fared(pilot: Pilot, row: Mapping[str, Any]) -> Pilot:

@@ -68,6 +68,11 @@ def is_mute(pilot: Pilot) -> bool:
     return not pilot.is_live and not pilot.has_joined
 
 
+def is_cut_off(pilot: Pilot, now: float = 0.0) -> bool:  # noqa: ARG001  # one of the symptoms
+    """Tell whether the pilot did not reach the server."""
+    return is_mute(pilot) and pilot.exit_code == SERVER_AWAY
+
+
 def is_faulty(pilot: Pilot, now: float) -> bool:
     """Tell whether replicas fail on the pilot, by their share or by their rate."""
     total = pilot.jobs + pilot.failures
@@ -102,6 +107,14 @@ BROKEN = Symptom(
     weight=lambda _: 1,
     order=lambda pilot, _: pilot.submitted_at,
     text="{count} pilots failed to start",
+)
+CUT_OFF = Symptom(
+    is_bad=is_cut_off,
+    is_cure=lambda pilot, _: pilot.has_joined,
+    weight=lambda _: 1,
+    order=lambda pilot, _: pilot.submitted_at,
+    text="{count} pilots did not reach the server: look whether its URL is right as seen from the"
+    " nodes, and whether a firewall lets them out to it",
 )
 FAULTY = Symptom(
     is_bad=is_faulty,
@@ -215,7 +228,7 @@ def _trouble_of_grid(
     ]
     return _worst(
         [
-            *_troubles(elsewhere, (BROKEN, FAULTY, WASTED), now),
+            *_troubles(elsewhere, (BROKEN, CUT_OFF, FAULTY, WASTED), now),
             *_troubles(in_spite, (BROKEN, FAULTY), now),
         ]
     )

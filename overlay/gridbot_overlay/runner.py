@@ -9,31 +9,32 @@ import threading
 import time
 
 from gridbot.errors import GridbotError
-from gridbot_overlay.acts import DryActs, RealActs, Say
+from gridbot_overlay.acts import DryActs, RealActs
 from gridbot_overlay.construct import Plan
 from gridbot_overlay.constructor import Constructor
+from gridbot_overlay.lanes import Lanes
+from gridbot_overlay.means import Means, Say
+from gridbot_overlay.pilot.artefact import Artefact
 from gridbot_overlay.settings import Settings
 from gridbot_overlay.site import Site
 from gridbot_overlay.store import Store
 
 _WRITING_SECONDS = 1.0  # an editor writes a file within
+_NO_HURRY_SECONDS = 600.0  # longer than any question to a grid takes
 log = logging.getLogger(__name__)
 
 
-def constructor(site: Site, settings: Settings, store: Store, say: Say) -> Constructor:
-    """Put a constructor together.  Raises GridbotError."""
-    grids, server = settings.grids, site.server(settings)
-    submitters = site.submitters(settings)
-    acts = RealActs(grids, submitters, server, store, site.artefact(), say)
-    return Constructor(grids, submitters, server, store, acts, say)
+def run_once(site: Site, store: Store, say: Say) -> Plan:
+    """Do one round, and wait for all that it asks of grids.  Raises GridbotError."""
+    means = _means(site, site.settings(), store, say, Lanes(_NO_HURRY_SECONDS))
+    return Constructor(means, RealActs(means, _artefact(site, say))).run_once(time.time())
 
 
-def dry_run(site: Site, settings: Settings, say: Say) -> Plan:
+def dry_run(site: Site, say: Say) -> Plan:
     """Do one round on a copy of what the constructor remembers; say what it would do."""
     store = site.store().copy()
-    submitters, server = site.submitters(settings), site.server(settings)
-    dry = Constructor(settings.grids, submitters, server, store, DryActs(say), say)
-    return dry.run_once(time.time())
+    means = _means(site, site.settings(), store, say, Lanes(_NO_HURRY_SECONDS))
+    return Constructor(means, DryActs(say)).run_once(time.time())
 
 
 def run_on(site: Site, store: Store, say: Say, interval_seconds: float) -> None:
@@ -43,14 +44,19 @@ def run_on(site: Site, store: Store, say: Say, interval_seconds: float) -> None:
     holds; and so it does until the new one has been the same for a second: an editor may be
     writing it, and pilots of a grid that is missing there would lose their keys.
     """
+    settings, artefact = site.settings(), _artefact(site, say)
     stop = _stop_by_signal()
-    settings = site.settings()
-    current = constructor(site, settings, store, say)
+
+    def constructor(of: Settings) -> Constructor:
+        means = _means(site, of, store, say, Lanes())
+        return Constructor(means, RealActs(means, artefact))
+
+    current = constructor(settings)
     while not stop.is_set():
         try:
             fresh = site.settings()
             if fresh != settings and not stop.wait(_WRITING_SECONDS) and site.settings() == fresh:
-                current = constructor(site, fresh, store, say)
+                current = constructor(fresh)
                 settings = fresh
                 say("the configuration was read anew")
         except GridbotError as error:
@@ -62,6 +68,24 @@ def run_on(site: Site, store: Store, say: Say, interval_seconds: float) -> None:
             say(f"this round failed: {error!r}")
         # Not in step with other constructors of the same cluster.
         stop.wait(interval_seconds * random.uniform(0.9, 1.1))  # noqa: S311
+
+
+def _artefact(site: Site, say: Say) -> Artefact:
+    say("builds what pilots run; the first time, pip fetches wheels for it")
+    built = site.artefact()
+    say(f"pilots run {built}")
+    return built
+
+
+def _means(site: Site, settings: Settings, store: Store, say: Say, lanes: Lanes) -> Means:
+    return Means(
+        grids=settings.grids,
+        submitters=site.submitters(settings),
+        server=site.server(settings),
+        store=store,
+        say=say,
+        lanes=lanes,
+    )
 
 
 def _stop_by_signal() -> threading.Event:

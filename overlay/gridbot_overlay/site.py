@@ -11,6 +11,7 @@ from gridbot_client.discovery import NoServer, data_directory, find_server
 from gridbot_client.storage import write_atomically
 from gridbot_overlay.model import Grid
 from gridbot_overlay.pilot.artefact import Artefact, build
+from gridbot_overlay.pilot.wheels import WheelsMissing
 from gridbot_overlay.server import Server
 from gridbot_overlay.settings import FILE_NAME, Settings, grid_of, grid_text, read_settings
 from gridbot_overlay.store import Store
@@ -73,8 +74,8 @@ class Site:
         return {name: self.submitter(grid) for name, grid in settings.grids.items()}
 
     def artefact(self) -> Artefact:
-        """Build what pilots run.  Raises GridbotError."""
+        """Build what pilots run; the first time, pip fetches wheels.  Raises GridbotError."""
         try:
             return build(self.folder / "artefact")
-        except OSError as error:
+        except (OSError, WheelsMissing) as error:
             raise GridbotError(f"cannot build what pilots run: {error}") from None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from gridbot.printing import cut, printable, table
+from gridbot.printing import counted, cut, printable, table
 from gridbot.units import duration
 from gridbot_overlay.construct import View
 from gridbot_overlay.grid_ad import queue_wait
@@ -20,10 +20,13 @@ _MOST_SHOWN = 3  # failing pilots of a grid
 _MOST_LINES = 12  # of one pilot's last words
 
 
-def document(store: Store, views: Sequence[View], now: float) -> dict[str, Any]:
+def document(
+    store: Store, views: Sequence[View], now: float, *, is_running: bool
+) -> dict[str, Any]:
     """Return the whole status as JSON; times are seconds."""
     grids, bots = store.notes("grid"), store.notes("bot")
     return {
+        "is_running": is_running,
         "grids": [_grid(store, view, grids.get(view.grid.name), now) for view in views],
         "unserved_bots": [{"bot": int(number), "why": text} for number, (text, _) in bots.items()],
     }
@@ -31,13 +34,16 @@ def document(store: Store, views: Sequence[View], now: float) -> dict[str, Any]:
 
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the status for people."""
+    if not found["is_running"]:
+        yield "no constructor runs, so nothing is submitted: start it with gridbot overlay run"
+        yield ""
     yield table(
         ("grid", "kind", *map(str, _LIVE), "jobs", "failed", "hours", "wasted", "wait"),
         [_row(grid) for grid in found["grids"]],
     )
     for grid in found["grids"]:
         yield ""
-        yield printable(f"{grid['name']}: {grid['why']}{_age(grid['looked_seconds_ago'])}")
+        yield printable(f"{grid['name']}: {_why(grid)}")
         for pilot in grid["failing"]:
             yield printable(f"  {pilot['pilot']} {pilot['node']}: {pilot['reason']}")
             yield from (f"    {line}" for line in _last_lines(pilot["stderr"]))
@@ -98,6 +104,9 @@ def _reason(pilot: Pilot) -> str:
     said = [pilot.cancelled if pilot.cancelled == WHY_HELD else "", pilot.reason, pilot.error]
     if pilot.exit_code is not None:
         said.append(f"exit code {pilot.exit_code}")
+    if pilot.failures and not pilot.jobs:
+        # It may be the node's fault or the command's, which the replicas' own words tell.
+        said.append(f"{counted(pilot.failures, 'replica')} failed: gridbot bot logs BOT --failed")
     return "; ".join(filter(None, said)) or str(pilot.state)
 
 
@@ -115,8 +124,12 @@ def _row(grid: Mapping[str, Any]) -> list[object]:
     ]
 
 
-def _age(seconds: float | None) -> str:
-    return "" if seconds is None else f" ({duration(timedelta(seconds=seconds))} ago)"
+def _why(grid: Mapping[str, Any]) -> str:
+    seconds = grid["looked_seconds_ago"]
+    if seconds is None:
+        return str(grid["why"])
+    ago = duration(timedelta(seconds=round(seconds)))
+    return f"no more, because: {grid['why']} ({ago} ago)"
 
 
 def _last_lines(text: str) -> list[str]:

@@ -209,6 +209,15 @@ def only_one(folder: Path) -> Iterator[None]:
         yield
 
 
+def is_held(folder: Path) -> bool:
+    """Tell whether a constructor runs on the overlay's folder."""
+    try:
+        with only_one(folder):
+            return False
+    except Busy:
+        return True
+
+
 def _prefix(instance: str) -> str:
     return f"gb{instance}n"
 

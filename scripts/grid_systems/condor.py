@@ -83,7 +83,7 @@ def tell(story: Story) -> None:
         assert all(finding.is_good for finding in findings), findings
         assert not _condor("condor_q", "-autoformat", "ClusterId").strip()
     with story.claim("check says what would never start or be understood"):
-        _tell_of_bad_checks(here)
+        _tell_of_bad_checks()
     overdue = order("overdue", WAITS, shape=PilotShape(memory_mb=50, walltime_seconds=1))
     here.submit(overdue)  # looked at again at the end
     with story.claim("pilots run, know themselves and show their owners; their code is told"):
@@ -117,11 +117,11 @@ def tell(story: Story) -> None:
         assert "PeriodicRemove" in pilot.reason, pilot
 
 
-def submitter(*through: str, **environment: str) -> Submitter:
+def submitter(*through: str, directives: tuple[str, ...] = (), **environment: str) -> Submitter:
     """The submitter, with its folder in the user's home."""
     environment["CONDOR_CONFIG"] = str(Path("pool/condor_config").absolute())
     options = {"environment": environment, "through": list(through)}
-    grid = Grid(name="pool", kind="htcondor", shape=SMALL, options=options)
+    grid = Grid(name="pool", kind="htcondor", shape=SMALL, directives=directives, options=options)
     return KINDS["htcondor"](grid, Path("grid").absolute())
 
 
@@ -153,12 +153,13 @@ def _tried(*command: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, timeout=60).stdout
 
 
-def _tell_of_bad_checks(here: Submitter) -> None:
+def _tell_of_bad_checks() -> None:
     shape = PilotShape(memory_mb=50_000)
     large = KINDS["htcondor"](Grid(name="pool", kind="htcondor", shape=shape), Path("large"))
     said = [finding.text for finding in large.check() if not finding.is_good]
     assert said == ["none of 8 slots has 1 CPUs and 50000 MB"], said
-    said = [finding.text for finding in here.check(["requirements = )("]) if not finding.is_good]
+    unreadable = submitter(directives=("requirements = )(",))
+    said = [finding.text for finding in unreadable.check() if not finding.is_good]
     assert len(said) == 1, said
     assert "Parse error" in said[0], said
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tests.system.batch_systems import open_folder
 from tests.system.grid_engine_cell import grid_engine
 from tests.system.overlays import PYTHON, Overlay, overlay
 
@@ -123,17 +122,12 @@ _local = _adder("local", "local", 900)
 
 @contextmanager
 def _grid_engine(place: Place) -> Iterator[Add]:
-    folder = Path(tempfile.mkdtemp(prefix="gridbot-sge-", dir="/tmp"))
-    folder.chmod(0o755)
     server = ("127.0.0.1", place.server.port)
-    try:
-        with grid_engine(folder, slots=_PILOTS) as cell:
-            network = Path(f"/proc/{cell.keeper}/ns/net")
-            with opened(Door(outside=network, at=server, behind=server)):
-                through = [*cell.entrance, "sh", "-c"]
-                yield _adder("grid_engine", "sge", 2000, environment=cell.env, through=through)
-    finally:
-        shutil.rmtree(folder)
+    with open_folder("sge") as folder, grid_engine(folder, slots=_PILOTS) as cell:
+        network = Path(f"/proc/{cell.keeper}/ns/net")
+        with opened(Door(outside=network, at=server, behind=server)):
+            through = [*cell.entrance, "sh", "-c"]
+            yield _adder("grid_engine", "sge", 2000, environment=cell.env, through=through)
 
 
 @contextmanager
@@ -143,7 +137,7 @@ def _condor(place: Place) -> Iterator[Add]:
             "htcondor",
             "condor",
             100,
-            made.python,
+            "python3",  # the tree's own, of another version than ours
             through=made.through,
             logs=f"{made.home}/logs",
             environment={"CONDOR_CONFIG": f"{made.home}/pool/condor_config"},
@@ -156,4 +150,4 @@ def _gram(place: Place) -> Iterator[Add]:
         trees.running("gram", place.server.port) as made,
         trees.gatekeeper(made, place.server.folder) as options,
     ):
-        yield _adder("gram", "gram", 900, made.python, **options)
+        yield _adder("gram", "gram", 900, "python3", **options)

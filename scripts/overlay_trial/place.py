@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
-from tests.system.batch_systems import Slurm, slurm
+from tests.system.batch_systems import Slurm, open_folder, slurm
 from tests.system.deployment import Deployment, deployment
 from tests.system.overlays import Overlay
 
@@ -39,18 +36,15 @@ def place() -> Iterator[Place]:
     A job in partition `cancel` ends when one of partition `urgent` takes its place, one of `batch`
     is queued again.  Slurm tells of jobs for an hour after their end.
     """
-    folder = Path(tempfile.mkdtemp(prefix="gridbot-slurm-", dir="/tmp"))
-    folder.chmod(0o755)
     cancel = "cancel Nodes=ALL MaxTime=60 PriorityTier=1 PreemptMode=CANCEL"
-    try:
-        with (
-            slurm(folder, nodes=NODES, cpus=CPUS, MinJobAge=3600, PartitionName=cancel) as cluster,
-            deployment() as server,
-        ):
-            server.start()
-            yield Place(server, cluster)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    settings = {"MinJobAge": 3600, "PartitionName": cancel}
+    with (
+        open_folder("slurm") as folder,
+        slurm(folder, nodes=NODES, cpus=CPUS, **settings) as cluster,
+        deployment() as server,
+    ):
+        server.start()
+        yield Place(server, cluster)
 
 
 @dataclass(frozen=True)

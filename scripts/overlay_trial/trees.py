@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
-import sys
-import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,11 +21,6 @@ from .place import RunFailed
 
 _CHECKOUT = Path(__file__).resolve().parents[2]
 _LOOPBACK = "127.0.0.1"
-_NODE = Path("/run/node")  # where the tree's nodes have this machine's Python
-# The tree itself, which is kept, stays as it is.
-_FIND_LIBRARY = f"""\
-ldconfig -C {_NODE}/ld.so.cache {_NODE}/lib && mount --bind {_NODE}/ld.so.cache /etc/ld.so.cache
-"""
 
 
 @dataclass(frozen=True)
@@ -46,11 +38,6 @@ class Tree:
     def home(self) -> str:
         """Its user's folder, where the system's own files are."""
         return f"/home/{USER}"
-
-    @property
-    def python(self) -> str:
-        """What its nodes have for pilots, which are built for this machine's Python."""
-        return f"{_NODE}/bin/python3"
 
     @property
     def through(self) -> list[str]:
@@ -88,25 +75,11 @@ def running(system: str, server_port: int) -> Iterator[Tree]:
         if holder.stdout.readline() != "ready\n":
             raise RunFailed(f"{system} does not start in its tree")
         made = Tree(psutil.Process(holder.pid).children()[0].pid)
-        _bring_python(made)
         server = (_LOOPBACK, server_port)
         with opened(Door(outside=made.network, at=server, behind=server)):
             yield made
     finally:
         holder.communicate()  # its stdin ends
-
-
-def _bring_python(made: Tree) -> None:
-    """Give its nodes this machine's Python: its program and its libraries."""
-    folder, library = made.path(_NODE), Path(sysconfig.get_path("stdlib"))
-    (folder / "bin").mkdir(parents=True)
-    shutil.copy(getattr(sys, "_base_executable", sys.executable), folder / "bin" / "python3")
-    unused = shutil.ignore_patterns("__pycache__", "test", "dist-packages", "site-packages")
-    shutil.copytree(library, folder / "lib" / library.name, ignore=unused, symlinks=True)
-    if sysconfig.get_config_var("Py_ENABLE_SHARED"):
-        where, name = map(sysconfig.get_config_var, ("LIBDIR", "INSTSONAME"))
-        shutil.copy(Path(where, name), folder / "lib")
-        made.run("sh", "-c", _FIND_LIBRARY)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -37,6 +38,17 @@ def need(programs: str, packages: str) -> None:
 
 def _path() -> str:
     return f"{os.environ['PATH']}:/usr/sbin:/sbin"
+
+
+@contextmanager
+def open_folder(name: str) -> Iterator[Path]:
+    """Make a folder that every user can enter; nothing is left of it."""
+    folder = Path(tempfile.mkdtemp(prefix=f"gridbot-{name}-", dir="/tmp"))
+    folder.chmod(0o755)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
 
 
 def end(pid_file: Path, number: int = signal.SIGTERM, *, seconds: float = 15.0) -> None:

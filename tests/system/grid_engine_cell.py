@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -57,7 +58,6 @@ _QUEUE = {
     "ckpt_list": "NONE",
     "pe_list": "smp",
     "rerun": "FALSE",
-    "tmpdir": "/tmp",
     "shell": "/bin/sh",
     **dict.fromkeys(("prolog", "epilog"), "NONE"),
     "shell_start_mode": "unix_behavior",
@@ -92,10 +92,10 @@ _GLOBAL = {
     "max_unheard": "00:00:10",
     "min_uid": "0",
     "min_gid": "0",
-    "gid_range": "65400-65500",
     "execd_spool_dir": "/var/spool/gridengine/execd",
     "reporting_params": "accounting=true reporting=false flush_time=00:00:01 joblog=false",
 }
+_GROUPS = 100
 
 
 @dataclass
@@ -105,6 +105,17 @@ class GridEngine:
     folder: Path
     keeper: int
     ports: tuple[int, int] = field(default_factory=lambda: (free_port(), free_port()))
+    first_group: int = field(default_factory=lambda: _GROUPS * secrets.randbelow(100_000) + 10**6)
+
+    @property
+    def configuration(self) -> dict[str, str]:
+        """The cluster's configuration.
+
+        It knows the processes of its jobs by their group ids, and kills them by these: another
+        cluster of this machine must use others.
+        """
+        first = self.first_group
+        return {**_GLOBAL, "gid_range": f"{first}-{first + _GROUPS - 1}"}
 
     @property
     def env(self) -> dict[str, str]:
@@ -247,9 +258,12 @@ def _add_queue(made: GridEngine, slots: int) -> None:
     made.manage("qconf", "-as", "gridhost")
     made.configure("-Ae", "host", _HOST)
     made.configure("-Ap", "parallel", _lines(_PARALLEL))
-    made.configure("-Aq", "queue", _lines({**_QUEUE, "slots": str(slots)}))
+    scratch = made.folder / "tmp"
+    scratch.mkdir()
+    scratch.chmod(0o1777)
+    made.configure("-Aq", "queue", _lines({**_QUEUE, "slots": str(slots), "tmpdir": str(scratch)}))
     made.configure("-Msconf", "scheduling", _changed(made.manage("qconf", "-ssconf"), _SCHEDULING))
-    made.configure("-Mconf", "global", _changed(made.manage("qconf", "-sconf"), _GLOBAL))
+    made.configure("-Mconf", "global", _changed(made.manage("qconf", "-sconf"), made.configuration))
 
 
 def _lines(values: dict[str, str]) -> str:

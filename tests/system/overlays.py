@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from tests.overlay_wheels import lay_wheels
 from tests.system.batch_systems import Slurm
 from tests.system.deployment import GRIDBOT, Deployment, eventually
 
@@ -39,7 +40,8 @@ class Overlay:
 
     def add(self, kind: str, name: str, *options: str) -> None:
         """Configure a grid whose pilots leave soon."""
-        common = ("--idle", "3s", "--python", PYTHON, "--data", str(self.folder))
+        scratch = ("--scratch", str(self.folder / "scratch"))
+        common = ("--idle", "3s", "--python", PYTHON, "--data", str(self.folder), *scratch)
         self.server.run("overlay", "add", kind, name, *common, *options)
 
     def add_slurm(self, name: str, cluster: Slurm, *options: str) -> None:
@@ -60,7 +62,7 @@ class Overlay:
         """Start the constructor, or one that takes over from another that was killed."""
         command = ["overlay", "run", "--data", str(self.folder), "--interval", self.interval]
         path = f"{self.folder / 'lossy'}:{os.environ['PATH']}"
-        self.folder.mkdir(exist_ok=True)
+        lay_wheels(self.folder)
         with self.log.open("ab") as log:
             self._constructor = subprocess.Popen(
                 [*GRIDBOT, *command],

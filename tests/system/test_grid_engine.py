@@ -1,30 +1,23 @@
 """Pilots on a real Grid Engine: one host with four slots, in namespaces of its own."""
 
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.orders import make_order
+from tests.system.batch_systems import open_folder
 from tests.system.deployment import eventually
 from tests.system.grid_engine_cell import GridEngine, grid_engine
+from tests.system.sightings import WAITS, found
 
 from gridbot_overlay.model import Grid, Limits, PilotShape, Sighting, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
-WAITS = "exec sleep 600"
-
 
 @pytest.fixture(scope="module")
 def cell() -> Iterator[GridEngine]:
-    folder = Path(tempfile.mkdtemp(prefix="gridbot-sge-", dir="/tmp"))
-    folder.chmod(0o755)
-    try:
-        with grid_engine(folder) as made:
-            yield made
-    finally:
-        shutil.rmtree(folder)
+    with open_folder("sge") as folder, grid_engine(folder) as made:
+        yield made
 
 
 @pytest.fixture
@@ -48,22 +41,17 @@ def submitter_of(
     return KINDS["grid_engine"](grid, folder)
 
 
-def found(submitter: Submitter, tag: str, *states: State) -> list[Sighting]:
-    """The pilots of a tag, once all of them are in one of the states."""
-
-    def look() -> list[Sighting]:
-        seen = submitter.pilots(tag)
-        return seen if seen and all(pilot.state in states for pilot in seen) else []
-
-    return eventually(look, what=f"{tag} {states}")
-
-
 def test_pilots_run_know_themselves_and_their_end_is_in_the_accounting(
-    cell: GridEngine, submitter: Submitter
+    cell: GridEngine, submitter: Submitter, private_directory: Path
 ) -> None:
-    says = 'echo "$GRIDBOT_PILOT_TAG $GRIDBOT_PILOT_INDEX $GRIDBOT_NATIVE_ID" >&2; sleep 3; exit 7'
-    native_ids = submitter.submit(make_order("knows", says, count=2, owners=("alice", "bob")))
+    gate = private_directory / "gate"
+    gate.touch()
+    says = 'echo "$GRIDBOT_PILOT_TAG $GRIDBOT_PILOT_INDEX $GRIDBOT_NATIVE_ID" >&2'
+    waits = f"while test -e {gate}; do sleep 0.1; done; exit 7"
+    order = make_order("knows", f"{says}; {waits}", count=2, owners=("alice", "bob"))
+    native_ids = submitter.submit(order)
     found(submitter, "knows", State.RUNNING)
+    gate.unlink()
 
     def ended() -> list[Sighting]:
         seen = submitter.pilots("knows")

@@ -11,8 +11,9 @@ import psutil
 import pytest
 from tests.orders import make_order
 from tests.system.deployment import eventually
+from tests.system.sightings import found
 
-from gridbot_overlay.model import Grid, Limits, PilotShape, Sighting, State
+from gridbot_overlay.model import Grid, Limits, PilotShape, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter, local
 
 WAITS = "echo $$ >&2; exec sleep 600"
@@ -29,14 +30,6 @@ def submitter(tmp_path: Path) -> Iterator[Submitter]:
     made.cancel([pilot.native_id for pilot in made.pilots("")])
 
 
-def seen(submitter: Submitter, tag: str, *states: State) -> list[Sighting]:
-    def look() -> list[Sighting]:
-        pilots = submitter.pilots(tag)
-        return pilots if pilots and all(pilot.state in states for pilot in pilots) else []
-
-    return eventually(look, what=f"{tag} {states}")
-
-
 def process(submitter: Submitter, native_id: str, tag: str) -> psutil.Process:
     """The pilot's own process, by the number that it wrote."""
     return psutil.Process(int(eventually(lambda: submitter.tail(native_id, tag).strip())))
@@ -45,7 +38,7 @@ def process(submitter: Submitter, native_id: str, tag: str) -> psutil.Process:
 def test_pilots_know_themselves_and_their_end_is_seen(submitter: Submitter) -> None:
     says = 'echo "$GRIDBOT_PILOT_TAG $GRIDBOT_PILOT_INDEX $GRIDBOT_NATIVE_ID" >&2; exit 7'
     native_ids = submitter.submit(make_order("knows", says, count=2))
-    pilots = seen(submitter, "knows", State.ENDED)
+    pilots = found(submitter, "knows", State.ENDED)
     assert [(pilot.native_id, pilot.index, pilot.exit_code) for pilot in pilots] == [
         (native_ids[0], 0, 7),
         (native_ids[1], 1, 7),
@@ -92,11 +85,11 @@ def test_pilots_outlive_the_constructor_and_are_found_again(tmp_path: Path) -> N
     )
     assert done.returncode == -signal.SIGKILL
     submitter = submitter_of(tmp_path)
-    pilots = seen(submitter, "left", State.RUNNING)
+    pilots = found(submitter, "left", State.RUNNING)
     processes = [process(submitter, pilot.native_id, "left") for pilot in pilots]
     assert len(processes) == 2
     submitter.cancel([pilot.native_id for pilot in pilots])
-    seen(submitter, "left", State.ENDED)
+    found(submitter, "left", State.ENDED)
     assert not any(one.is_running() and one.status() != "zombie" for one in processes)
 
 
@@ -104,7 +97,7 @@ def test_a_process_that_got_an_old_pilots_number_is_not_taken_for_it(
     submitter: Submitter, tmp_path: Path
 ) -> None:
     [native_id] = submitter.submit(make_order("old", "exit 0"))
-    seen(submitter, "old", State.ENDED)
+    found(submitter, "old", State.ENDED)
     stranger = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:
         (tmp_path / "pilots" / "old" / "0.pid").write_text(f"{stranger.pid}\n")
@@ -118,7 +111,7 @@ def test_a_process_that_got_an_old_pilots_number_is_not_taken_for_it(
 
 def test_what_a_pilot_leaves_running_is_not_the_pilot(submitter: Submitter) -> None:
     [native_id] = submitter.submit(make_order("leaves", "setsid sleep 600 & echo $! >&2"))
-    [pilot] = seen(submitter, "leaves", State.ENDED)
+    [pilot] = found(submitter, "leaves", State.ENDED)
     assert pilot.exit_code == 0
     process(submitter, native_id, "leaves").kill()
 
@@ -139,7 +132,7 @@ def test_only_the_pilots_of_the_prefix_are_listed(submitter: Submitter) -> None:
 def test_what_is_left_of_old_submissions_is_dropped(submitter: Submitter, tmp_path: Path) -> None:
     submitter.submit(make_order("ended", "exit 0"))
     submitter.submit(make_order("lives", WAITS))
-    seen(submitter, "ended", State.ENDED)
+    found(submitter, "ended", State.ENDED)
     for tag in ("ended", "lives"):
         os.utime(tmp_path / "pilots" / tag, (0, 0))
     submitter.submit(make_order("next", "exit 0"))

@@ -1,14 +1,12 @@
 """Pilots come where BOTs demand them, and leave; nobody does anything but submit the BOT."""
 
 import re
-import shutil
 import signal
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.system.batch_systems import Slurm, slurm
+from tests.system.batch_systems import Slurm, open_folder, slurm
 from tests.system.deployment import Deployment, eventually
 from tests.system.overlays import Overlay, overlay
 
@@ -27,13 +25,8 @@ def pilots(running: Deployment, tmp_path: Path) -> Iterator[Overlay]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Slurm]:
-    folder = Path(tempfile.mkdtemp(prefix="gridbot-slurm-", dir="/tmp"))
-    folder.chmod(0o755)
-    try:
-        with slurm(folder) as made:
-            yield made
-    finally:
-        shutil.rmtree(folder)
+    with open_folder("slurm") as folder, slurm(folder) as made:
+        yield made
 
 
 def squares(server: Deployment, bot: int) -> list[int]:

@@ -5,30 +5,24 @@ tested here but with written outputs, in tests/unit/test_submitter_pbs.py.
 """
 
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.orders import make_order
-from tests.system.batch_systems import Slurm, slurm, torque_wrappers
-from tests.system.deployment import eventually
+from tests.system.batch_systems import Slurm, open_folder, slurm, torque_wrappers
+from tests.system.sightings import WAITS, found
 
-from gridbot_overlay.model import Grid, Sighting, State
+from gridbot_overlay.model import Grid, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Slurm]:
-    folder = Path(tempfile.mkdtemp(prefix="gridbot-slurm-", dir="/tmp"))
-    folder.chmod(0o755)
-    try:
+    with open_folder("slurm") as folder:
         torque_wrappers(folder / "bin")
         with slurm(folder, nodes=1) as made:
             yield made
-    finally:
-        shutil.rmtree(folder)
 
 
 @pytest.fixture
@@ -39,21 +33,13 @@ def submitter(cluster: Slurm, private_directory: Path) -> Iterator[Submitter]:
     cluster.cancel_everything()
 
 
-def seen(submitter: Submitter, tag: str, *states: State) -> list[Sighting]:
-    def look() -> list[Sighting]:
-        pilots = submitter.pilots(tag)
-        return pilots if pilots and all(pilot.state in states for pilot in pilots) else []
-
-    return eventually(look, what=f"{tag} {states}")
-
-
 def test_pilots_run_know_themselves_and_their_end_is_seen(
     cluster: Slurm, submitter: Submitter
 ) -> None:
     assert submitter.pilots("knows") == []  # and no error
     says = 'echo "$GRIDBOT_PILOT_TAG $GRIDBOT_PILOT_INDEX $GRIDBOT_NATIVE_ID" >&2'
     native_ids = submitter.submit(make_order("knows", says, count=2))
-    pilots = sorted(seen(submitter, "knows", State.ENDED), key=lambda pilot: pilot.index)
+    pilots = sorted(found(submitter, "knows", State.ENDED), key=lambda pilot: pilot.index)
     assert {pilot.native_id: pilot.index for pilot in pilots} == {
         native_ids[0]: 0,
         native_ids[1]: 1,
@@ -64,10 +50,10 @@ def test_pilots_run_know_themselves_and_their_end_is_seen(
 
 
 def test_pilots_are_cancelled(submitter: Submitter) -> None:
-    native_ids = submitter.submit(make_order("waits", "exec sleep 600", count=2))
-    seen(submitter, "waits", State.RUNNING)
+    native_ids = submitter.submit(make_order("waits", WAITS, count=2))
+    found(submitter, "waits", State.RUNNING)
     submitter.cancel(native_ids)
-    seen(submitter, "waits", State.ENDED)
+    found(submitter, "waits", State.ENDED)
     submitter.cancel(native_ids)  # gone already, which is no error
 
 

@@ -2,20 +2,25 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from subprocess import DEVNULL
 
 import pytest
-from tests.system.deployment import Deployment
+from tests.overlay_wheels import lay_wheels
+from tests.system.deployment import Deployment, eventually
 
 from gridbot.connection import Connection
 from gridbot_client.discovery import Endpoint
 from gridbot_overlay.model import Grid, PilotShape
 from gridbot_overlay.pilot.artefact import Artefact, build
 from gridbot_overlay.pilot.script import render
+from gridbot_overlay.pilot.wheels import OWN_PYTHON, PYTHONS
 from gridbot_overlay.server import Server
 
 GRID = Grid(
@@ -26,7 +31,7 @@ GRID = Grid(
 
 @pytest.fixture(scope="module")
 def artefact(tmp_path_factory: pytest.TempPathFactory) -> Artefact:
-    return build(tmp_path_factory.mktemp("artefact"))
+    return build(lay_wheels(tmp_path_factory.mktemp("overlay")))
 
 
 @pytest.fixture
@@ -34,20 +39,42 @@ def server(running: Deployment) -> Server:
     return Server(Connection(Endpoint(running.url, running.operator_key)))
 
 
+def pythons() -> list[str]:
+    """Interpreters for nodes: this one's, those on PATH, those that GRIDBOT_TEST_PYTHONS names."""
+    named = os.environ.get("GRIDBOT_TEST_PYTHONS", "").split(":")
+    others = (shutil.which(f"python{name}") or "" for name in PYTHONS if name != OWN_PYTHON)
+    return [GRID.python, *(name for name in (*others, *named) if name and _starts(name))]
+
+
+def _starts(python: str) -> bool:
+    """Tell whether it is one: pyenv has names on PATH for what it does not start."""
+    return subprocess.run([python, "-c", ""], stderr=DEVNULL).returncode == 0
+
+
 def key_of(server: Server, running: Deployment) -> str:
     owner = json.loads(running.run("user", "list", "--json"))["owners"][0]["name"]
     return server.pilot_key("ice", [owner], 600.0, "gb1", 1).token
 
 
-def pilot(grid: Grid, url: str, token: str, artefact: Artefact, tmp_path: Path) -> Any:
-    """Run the script as a batch system does, with nothing of this environment."""
+def started(
+    grid: Grid, url: str, token: str, artefact: Artefact, tmp_path: Path
+) -> subprocess.Popen[str]:
+    """Start the script as a batch system does, with nothing of this environment."""
     scratch = tmp_path / "scratch"
     script = render(replace(grid, scratch=str(scratch)), url, token, artefact)
     env = {"PATH": "/usr/bin:/bin", "GRIDBOT_PILOT_TAG": "gb1", "GRIDBOT_PILOT_INDEX": "0"}
-    return subprocess.run(
-        ["/bin/sh"], input=script, env=env, cwd=tmp_path, capture_output=True, text=True,
-        timeout=120, check=False,
-    )  # fmt: skip
+    (tmp_path / "script").write_text(script)
+    with (tmp_path / "script").open() as given:
+        return subprocess.Popen(
+            ["/bin/sh"], stdin=given, env=env, cwd=tmp_path, stderr=subprocess.PIPE, text=True
+        )
+
+
+def pilot(grid: Grid, url: str, token: str, artefact: Artefact, tmp_path: Path) -> tuple[int, str]:
+    """Run the script to its end; its exit code and what it said."""
+    process = started(grid, url, token, artefact, tmp_path)
+    _, said = process.communicate(timeout=120)
+    return process.returncode, said
 
 
 def far_away(artefact: Artefact) -> Artefact:
@@ -55,25 +82,67 @@ def far_away(artefact: Artefact) -> Artefact:
     return replace(artefact, path=Path("/nowhere") / artefact.path.name)
 
 
+@pytest.mark.parametrize("python", pythons())
 def test_a_bare_node_fetches_verifies_runs_and_leaves_nothing(
-    running: Deployment, server: Server, artefact: Artefact, tmp_path: Path
+    running: Deployment, server: Server, artefact: Artefact, tmp_path: Path, python: str
 ) -> None:
     bot = running.submit("--range", "0:3", "--", "expr", "1", "+", "{}")
     server.offer(artefact)
-    done = pilot(GRID, running.url, key_of(server, running), far_away(artefact), tmp_path)
-    assert done.returncode == 0, done.stderr
+    grid = replace(GRID, python=python)
+    code, said = pilot(grid, running.url, key_of(server, running), far_away(artefact), tmp_path)
+    assert code == 0, said
     assert set(running.outcomes(bot)) == {0, 1, 2}
-    assert running.rows("SELECT grid, pilot FROM client") == [("ice", "gb1.0")]
+    ran = "SELECT DISTINCT grid, pilot FROM ended JOIN client ON client.id = client WHERE bot = %s"
+    assert running.rows(ran, bot) == [("ice", "gb1.0")]
     assert list((tmp_path / "scratch").iterdir()) == []
+
+
+def test_a_node_that_hands_no_path_to_jobs_is_no_worse(
+    running: Deployment, artefact: Artefact, server: Server, tmp_path: Path
+) -> None:
+    python = Path(GRID.python)
+    setup = ("unset PATH", f"PATH={python.parent}:/usr/bin:/bin")  # which is not exported then
+    grid = replace(GRID, python=python.name, setup=setup)
+    bot = running.submit("--range", "0:1", "--", "expr", "1", "+", "{}")
+    code, said = pilot(grid, running.url, key_of(server, running), artefact, tmp_path)
+    assert code == 0, said
+    assert set(running.outcomes(bot)) == {0}
+
+
+def test_no_key_lies_in_the_folder_of_a_pilot_where_its_jobs_could_read_it(
+    running: Deployment, server: Server, artefact: Artefact, tmp_path: Path
+) -> None:
+    gate = running.gate()
+    bot = running.submit("--range", "0:1", "--", *gate.command())
+
+    def hold_keys(*files: Path) -> bool:
+        keys = running.rows("SELECT hash FROM token UNION ALL SELECT hash FROM client")
+        words = (word for file in files for word in re.findall(rb"[\w.-]{16,}", file.read_bytes()))
+        return not {bytes(key) for (key,) in keys}.isdisjoint(
+            sha256(word).digest() for word in words
+        )
+
+    with started(GRID, running.url, key_of(server, running), artefact, tmp_path) as process:
+        try:
+            eventually(lambda: running.leases(bot), what="a lease")
+            own = [
+                path for path in (tmp_path / "scratch").rglob("*") if "library" not in path.parts
+            ]
+            assert {"client", "slots"} <= {path.name for path in own}
+            assert hold_keys(tmp_path / "script")  # that is how it would be found
+            assert not hold_keys(*(path for path in own if path.is_file()))
+        finally:
+            gate.open()
+            process.communicate(timeout=60)
 
 
 def test_a_node_without_python_says_so(
     running: Deployment, artefact: Artefact, tmp_path: Path
 ) -> None:
     grid = replace(GRID, python="/nowhere/python3")
-    done = pilot(grid, running.url, "key", artefact, tmp_path)
-    assert done.returncode == 3
-    assert "has no /nowhere/python3: set python or setup of this grid" in done.stderr
+    code, said = pilot(grid, running.url, "key", artefact, tmp_path)
+    assert code == 3
+    assert "has no /nowhere/python3: set python or setup of this grid" in said
 
 
 def test_an_old_python_is_told_what_is_needed(
@@ -86,9 +155,9 @@ def test_an_old_python_is_told_what_is_needed(
     )
     old.chmod(0o755)
     grid = replace(GRID, python=str(old), shape=replace(GRID.shape, walltime_seconds=1))
-    done = pilot(grid, running.url, "key", artefact, tmp_path)
-    assert done.returncode == 3
-    assert "3.11 or newer is needed: set `python` or `setup` of this grid" in done.stderr
+    code, said = pilot(grid, running.url, "key", artefact, tmp_path)
+    assert code == 3
+    assert "3.11 or newer is needed: set `python` or `setup` of this grid" in said
 
 
 def test_a_node_that_cannot_write_says_where(
@@ -96,9 +165,9 @@ def test_a_node_that_cannot_write_says_where(
 ) -> None:
     (tmp_path / "scratch").write_text("a file")
     grid = replace(GRID, shape=replace(GRID.shape, walltime_seconds=1))
-    done = pilot(grid, running.url, "key", artefact, tmp_path)
-    assert done.returncode == 3
-    assert f"cannot write in {tmp_path}/scratch" in done.stderr
+    code, said = pilot(grid, running.url, "key", artefact, tmp_path)
+    assert code == 3
+    assert f"cannot write in {tmp_path}/scratch" in said
 
 
 def test_another_artefact_than_was_promised_does_not_run(
@@ -107,7 +176,7 @@ def test_another_artefact_than_was_promised_does_not_run(
     server.offer(artefact)
     changed = replace(artefact, sha256="0" * 64)
     grid = replace(GRID, shape=replace(GRID.shape, walltime_seconds=1))
-    done = pilot(grid, running.url, key_of(server, running), changed, tmp_path)
-    assert done.returncode == 3
-    assert "does not give the artefact" in done.stderr
+    code, said = pilot(grid, running.url, key_of(server, running), changed, tmp_path)
+    assert code == 3
+    assert "does not give the artefact" in said
     assert os.listdir(tmp_path / "scratch") == []

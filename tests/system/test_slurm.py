@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -10,24 +9,18 @@ from typing import Any
 
 import pytest
 from tests.orders import make_order
-from tests.system.batch_systems import Slurm, slurm
+from tests.system.batch_systems import Slurm, open_folder, slurm
 from tests.system.deployment import eventually
+from tests.system.sightings import WAITS, found
 
-from gridbot_overlay.model import Grid, Limits, PilotShape, Sighting, State
+from gridbot_overlay.model import Grid, Limits, PilotShape, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
-
-WAITS = "exec sleep 600"
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Slurm]:
-    folder = Path(tempfile.mkdtemp(prefix="gridbot-slurm-", dir="/tmp"))
-    folder.chmod(0o755)
-    try:
-        with slurm(folder) as made:
-            yield made
-    finally:
-        shutil.rmtree(folder)
+    with open_folder("slurm") as folder, slurm(folder) as made:
+        yield made
 
 
 @pytest.fixture
@@ -50,16 +43,6 @@ def grid_of(cluster: Slurm, shape: PilotShape | None = None, *directives: str) -
 
 def submitter_of(cluster: Slurm, folder: Path) -> Submitter:
     return KINDS["slurm"](grid_of(cluster), folder)
-
-
-def found(submitter: Submitter, tag: str, *states: State) -> list[Sighting]:
-    """The pilots of a tag, once all of them are in one of the states."""
-
-    def look() -> list[Sighting]:
-        seen = submitter.pilots(tag)
-        return seen if seen and all(pilot.state in states for pilot in seen) else []
-
-    return eventually(look, what=f"{tag} {states}")
 
 
 def test_a_pilot_runs_knows_itself_and_shows_its_owners_to_the_accounting(

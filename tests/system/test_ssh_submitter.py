@@ -1,35 +1,23 @@
 """Pilots on a Slurm cluster behind a login node that only a real sshd lets us use."""
 
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.orders import make_order
-from tests.system.batch_systems import Slurm, slurm
+from tests.system.batch_systems import Slurm, open_folder, slurm
 from tests.system.deployment import eventually
+from tests.system.sightings import WAITS, found
 from tests.system.ssh_daemon import LoginNode, login_node
 
-from gridbot_overlay.model import Grid, Sighting, State
+from gridbot_overlay.model import Grid, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
-WAITS = "exec sleep 600"
-
 
 @pytest.fixture(scope="module")
-def folder() -> Iterator[Path]:
-    path = Path(tempfile.mkdtemp(prefix="gridbot-ssh-", dir="/tmp"))
-    path.chmod(0o755)
-    yield path
-    shutil.rmtree(path)
-
-
-@pytest.fixture(scope="module")
-def cluster(folder: Path) -> Iterator[Slurm]:
-    (folder / "slurm").mkdir()
-    with slurm(folder / "slurm", nodes=2) as made:
+def cluster() -> Iterator[Slurm]:
+    with open_folder("slurm") as folder, slurm(folder, nodes=2) as made:
         yield made
 
 
@@ -49,16 +37,6 @@ def submitter(cluster: Slurm, node: LoginNode) -> Iterator[Submitter]:
 def submitter_of(cluster: Slurm, node: LoginNode, **options: Any) -> Submitter:
     options = {**node.options, "environment": cluster.env, **options}
     return KINDS["ssh"](Grid(name="far", kind="ssh", options=options), node.folder / "grid")
-
-
-def found(submitter: Submitter, tag: str, *states: State) -> list[Sighting]:
-    """The pilots of a tag, once all of them are in one of the states."""
-
-    def look() -> list[Sighting]:
-        seen = submitter.pilots(tag)
-        return seen if seen and all(pilot.state in states for pilot in seen) else []
-
-    return eventually(look, what=f"tag {tag} {states}")
 
 
 def calls(submitter: Submitter) -> list[Callable[[], object]]:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from tests.overlay_cluster import Api, Cluster, serving
+from tests.overlay_wheels import lay_wheels
 
 from gridbot.errors import GridbotError
 from gridbot_overlay.cli import overlay
@@ -30,6 +31,7 @@ def type_in(tmp_path: Path, api: Api, monkeypatch: pytest.MonkeyPatch) -> Type:
     monkeypatch.setenv("GRIDBOT_KEY", "operator's key")
     cluster = Cluster(tmp_path)
     monkeypatch.setenv("PATH", f"{cluster.bin}:/usr/bin:/bin")
+    lay_wheels(tmp_path / "overlay")
     return lambda *words: CliRunner().invoke(overlay, words)
 
 
@@ -127,15 +129,22 @@ def test_a_dry_run_tells_what_and_why_and_leaves_no_trace(
     assert Store.open(folder).pilots("ice", 0) == []
 
 
-def test_status_shows_pilots_by_state_and_why_there_are_no_more(type_in: Type) -> None:
+def test_status_shows_pilots_by_state_and_why_there_are_no_more(
+    type_in: Type, folder: Path
+) -> None:
     type_in("add", "slurm", "ice", "--max-queued", "3")
-    assert "has not looked" in type_in("status").stdout
+    shown = type_in("status").stdout
+    assert "has not looked" in shown
+    assert shown.startswith("no constructor runs, so nothing is submitted")
     assert type_in("run", "--once").exit_code == 0
     assert type_in("run", "--once").exit_code == 0
     grid = json.loads(type_in("status", "--json").stdout)["grids"][0]
     assert (grid["pilots"]["queued"], grid["pilots"]["running"]) == (3, 0)
     assert grid["why"] == "max_queued = 3"
-    assert "max_queued = 3" in type_in("status").stdout
+    with only_one(folder):
+        shown = type_in("status").stdout
+        assert "no constructor runs" not in shown
+        assert "no more, because: max_queued = 3" in shown
 
 
 def test_status_shows_the_last_words_of_what_failed(type_in: Type, tmp_path: Path) -> None:

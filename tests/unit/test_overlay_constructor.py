@@ -1,13 +1,16 @@
 """Claims about whole rounds, between a Slurm of files and a server of fixed answers."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
-from tests.overlay_cluster import GRID, Api, Cluster, a_round, bot, serving
+from tests.overlay_cluster import FAKE, GRID, Api, Cluster, Round, a_round, bot, rounds, serving
+from tests.system.deployment import eventually
 
 from gridbot_overlay.model import Grid, Limits, State
 from gridbot_overlay.reconcile import GRACE_SECONDS
@@ -141,6 +144,60 @@ def test_a_grid_that_is_away_does_not_stop_the_others(
     found = a_round(folder, api.url, NOW, away, GRID)
     assert "cannot be asked" in found.plan.notes["away"]
     assert len(cluster.live) == 5
+
+
+class Stuck:
+    """A cluster one of whose commands hangs until it is let go, and then works."""
+
+    def __init__(self, folder: Path, command: str) -> None:
+        folder.mkdir()
+        self.cluster = Cluster(folder)
+        self._called, self._gate = folder / "called", folder / "gate"
+        os.mkfifo(self._called)
+        os.mkfifo(self._gate)
+        path = self.cluster.bin / command
+        path.unlink()
+        works = folder / command
+        works.symlink_to(FAKE)
+        (folder / "jobs.json").symlink_to(self.cluster.bin / "jobs.json")
+        path.write_text(f'#!/bin/sh\necho > {self._called}\ncat {self._gate}\nexec {works} "$@"\n')
+        path.chmod(0o755)
+
+    @property
+    def grid(self) -> Grid:
+        path = f"{self.cluster.bin}:/usr/bin:/bin"
+        return replace(GRID, name="stuck", options={"environment": {"PATH": path}})
+
+    def let_go(self) -> None:
+        """Let the call that hangs go on; none would stop the test here."""
+        self._called.read_text()
+        self._gate.write_text("")
+
+
+@pytest.mark.parametrize("command", ["squeue", "sbatch"])
+def test_a_grid_whose_command_hangs_keeps_no_other_waiting(
+    cluster: Cluster, api: Api, folder: Path, tmp_path: Path, command: str
+) -> None:
+    stuck = Stuck(tmp_path / "stuck", command)
+    api.bots = [bot(unsent=200)]
+    with rounds(folder, api.url, stuck.grid, GRID, patience_seconds=0.5) as one:
+        first, second = one(NOW), one(NOW + 10)
+        assert len(cluster.live) == 100
+        assert "it has not answered for" in second.plan.notes["stuck"]
+        assert [item.grid for item in (*first.plan.submits, *second.plan.submits)].count("ice") == 1
+        stuck.let_go()
+        numbers = count(2)
+        eventually(
+            lambda: len(known(one(NOW + 10 * next(numbers)))) == 100,
+            what="the pilots that were late",
+        )
+        assert known(one(NOW + 1000)) == sorted(stuck.cluster.live)
+
+
+def known(found: Round) -> list[str]:
+    return sorted(
+        pilot.native_id for pilot in found.pilots if pilot.grid == "stuck" and pilot.is_live
+    )
 
 
 def test_without_the_server_nothing_is_submitted_and_nothing_cancelled(

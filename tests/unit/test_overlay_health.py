@@ -170,6 +170,17 @@ def test_pilots_that_did_not_reach_the_server_say_nothing_of_their_node_or_grid(
     assert (found.most_new, found.bad_nodes, found.failure_rate) == (None, (), 0.0)
 
 
+def test_a_grid_from_which_no_pilot_reaches_the_server_is_paused_and_probed() -> None:
+    away = [broken(n, ago=100, node=f"n{n}", exit_code=SERVER_AWAY) for n in range(3)]
+    found = judge(away, NOW - 60)
+    assert (found.most_new, found.bad_nodes) == (0, ())
+    assert "paused for 20 s more: 3 pilots did not reach the server" in found.reason
+    assert "URL" in found.reason and "firewall" in found.reason
+    assert judge(away, NOW).most_new == 1
+    probe = pilot(9, State.RUNNING, submitted_at=NOW - 20, has_joined=True)
+    assert judge([*away, probe], NOW).most_new is None
+
+
 def failing(index: int, **changes: object) -> Pilot:
     """A pilot that runs, and on which every replica fails."""
     values = {"has_joined": True, "failures": 9, "error": "no such file", "node": f"n{index}"}

@@ -63,6 +63,14 @@ def test_idle_is_who_uses_too_little_over_a_whole_window() -> None:
     assert watch.is_low(200.0, 6.9)
 
 
+def test_who_computes_in_processes_that_nobody_waits_for_is_not_idle() -> None:
+    watch = Idleness(window_seconds=100.0, least_share=0.01)
+    # Workers of 40 s, one after another, seen every 10 s; each end takes 40 s from the sum.
+    assert not any(watch.is_low(10.0 * look, 5.0 + 10.0 * look % 40.0) for look in range(100))
+    assert not watch.is_low(1090.0, 35.0)
+    assert watch.is_low(1190.0, 35.5), "once they are gone it may well be idle"
+
+
 def test_a_sound_node_has_no_trouble(tmp_path: Path) -> None:
     assert node_check.trouble(tmp_path) == ""
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,14 @@ import pytest
 from tests.orders import make_order
 
 from gridbot_overlay.model import Grid, State
-from gridbot_overlay.submitters import KINDS, GridError, gram_jobs, gram_rsl
+from gridbot_overlay.submitters import (
+    KINDS,
+    GridError,
+    Submitter,
+    gram_client,
+    gram_jobs,
+    gram_rsl,
+)
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.gram import Answer, learn, sighting
 from gridbot_overlay.submitters.gram_jobs import Job, Journal, Phase
@@ -175,3 +182,41 @@ def test_without_the_client_library_it_is_named_and_nothing_is_taken_for_an_empt
         "proxy",
         "gatekeeper",
     ]
+
+
+# Stands for the client library: a site whose managers are silent, but for that of `fine`, and that
+# takes none of them up again.
+_SITE = """\
+import json, sys
+SILENT, REFUSED = {"error": 79, "words": "no answer"}, {"error": 119, "words": "disk is full"}
+for do in (found := json.load(sys.stdin)):
+    fine = {"error": 0, "state": 2} if "fine" in do.get("contact", "") else SILENT
+    do.update(answer=REFUSED if do["do"] == "request" else fine)
+json.dump([do["answer"] for do in found], sys.stdout)
+"""
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Submitter:
+    program = tmp_path / "site.py"
+    program.write_text(_SITE)
+    monkeypatch.setattr(gram_client, "__file__", str(program))
+    grid = Grid(name="g", kind="gram", options={"contact": "gate.example"})
+    return KINDS["gram"](grid, tmp_path / "grid")
+
+
+@pytest.mark.parametrize("contacts", [["https://fine", "https://lost"], ["https://lost"]])
+def test_a_job_whose_manager_cannot_be_restarted_hides_no_other(
+    site: Submitter, tmp_path: Path, contacts: list[str]
+) -> None:
+    journal = Journal(tmp_path / "grid" / "jobs")
+    with journal.locked():
+        journal.write(
+            make_job(index=index, contact=contact, state=2)
+            for index, contact in enumerate(contacts)
+        )
+    seen = site.pilots("gb-")
+    assert [pilot.state for pilot in seen] == [State.RUNNING] * len(contacts)
+    assert seen[-1].reason == "disk is full"
+    with pytest.raises(GridError, match="disk is full"):
+        site.cancel([seen[-1].native_id])

@@ -35,10 +35,10 @@ def render(grid: Grid, server_url: str, token: str, artefact: Artefact) -> str:
     lines = [
         "umask 077",
         *grid.setup,
-        f"python={shlex.quote(grid.python)}",
-        'command -v "$python" >/dev/null || {',
-        '    echo "gridbot pilot: $(hostname) has no $python:'
-        ' set python or setup of this grid" >&2',
+        f"named={shlex.quote(grid.python)}",
+        # Its whole path: a Python that was found without PATH (HTCondor) does not know itself.
+        'python=$(command -v "$named") || {',
+        '    echo "gridbot pilot: $(hostname) has no $named: set python or setup of this grid" >&2',
         "    exit 3",
         "}",
         f'export GRIDBOT_SCRATCH="{grid.scratch}"',

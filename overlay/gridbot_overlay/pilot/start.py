@@ -4,8 +4,10 @@ The job script gives this file to the node's Python.  So it uses the standard li
 nothing that Python 3.6 cannot read, to be able to say that the node's Python is too old.
 """
 
+import contextlib
 import fcntl
 import hashlib
+import importlib
 import json
 import os
 import platform
@@ -29,6 +31,7 @@ HOLD_SECONDS = 60
 NODE_FAULT, SERVER_AWAY = 3, 75
 RUN = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
+    " from gridbot_client.secrecy import hide; hide();"
     " from gridbot_client.cli import client; client()"
 )
 
@@ -48,7 +51,8 @@ def main(settings: Any) -> int:
         with Scratch(os.environ["GRIDBOT_SCRATCH"]) as scratch:
             library = os.path.join(scratch, "library")
             unpack(artefact(settings, scratch), library)
-            check_artefact(library)
+            sys.path.insert(0, library)
+            importlib.import_module("gridbot_client.secrecy").hide()
             code = run_client(settings, scratch, library)
     except NodeFault as error:
         say(f"this node cannot run pilots: {error}")
@@ -157,41 +161,48 @@ def sha256(path: str) -> str:
 
 
 def unpack(path: str, library: str) -> None:
-    """Lay out the packages; their compiled parts cannot be imported from an archive."""
+    """Lay out this Python's wheels: what is compiled cannot be imported from an archive."""
     try:
         with zipfile.ZipFile(path) as archive:
-            archive.extractall(library)
+            for name in wheels(json.loads(archive.read("pilot.json").decode())):
+                with archive.open(name) as file, zipfile.ZipFile(file) as wheel:
+                    wheel.extractall(library)
     except OSError as error:
         raise NodeFault(f"cannot unpack into {library}: {error.strerror}") from error
 
 
-def check_artefact(library: str) -> None:
-    """Raise NodeFault when the artefact was built for another Python or machine."""
-    with open(os.path.join(library, "pilot.json")) as file:
-        needed = json.load(file)
-    here = {
-        "python": ".".join(map(str, sys.version_info[:2])),
-        "system": platform.system().lower(),
-        "machine": platform.machine().lower(),
-    }
-    if needed != here:
-        text = "Python {python} on {system}-{machine}"
-        raise NodeFault(
-            f"the artefact is for {text.format(**needed)}, this is {text.format(**here)}:"
-            " set `python` or `setup` of this grid, or run the constructor with that Python"
-        )
+def wheels(artefact: Any) -> Any:
+    """Return the names of the wheels for this node; NodeFault when there are none."""
+    python = ".".join(map(str, sys.version_info[:2])) + sys.abiflags
+    if sys.implementation.name != "cpython":
+        python = f"{python} ({platform.python_implementation()})"
+    system = f"{platform.system()}-{platform.machine()}".lower()
+    library, version = platform.libc_ver()
+    is_new_enough = library == "glibc" and list(numbers(version)) >= artefact["glibc"]
+    if python in artefact["pythons"] and system == artefact["system"] and is_new_enough:
+        return artefact["pythons"][python]
+    raise NodeFault(
+        f"pilots are built for {artefact['words']}; this is Python {python} on {system}"
+        f" with {library or 'an unknown C library'} {version}".rstrip()
+        + ": set `python` or `setup` of this grid"
+    )
+
+
+def numbers(version: str) -> Any:
+    """Read a version such as 2.36."""
+    return map(int, version.split("."))
 
 
 def run_client(settings: Any, scratch: str, library: str) -> int:
     """Run the client until it leaves; what ends the job asks the client to leave first."""
-    key = os.path.join(scratch, "key")
-    with open(key, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        file.write(settings["token"])
     name = os.environ["GRIDBOT_PILOT_TAG"] + "." + os.environ["GRIDBOT_PILOT_INDEX"]
     command = [sys.executable, "-c", RUN, library, "run", "--pilot", name]
-    command += ["--data", os.path.join(scratch, "client"), "--key-file", key]
+    command += ["--data", os.path.join(scratch, "client"), "--key-file", "/dev/stdin"]
     command += ["--server", settings["server"], "--walltime", str(left(settings))]
-    client = subprocess.Popen(command + settings["arguments"], stdin=subprocess.DEVNULL)
+    client = subprocess.Popen(command + settings["arguments"], stdin=subprocess.PIPE)
+    assert client.stdin
+    with contextlib.suppress(BrokenPipeError), client.stdin as pipe:
+        pipe.write(settings["token"].encode())  # in no file, where the client's jobs could read it
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: client.terminate())
     code = client.wait()

@@ -57,7 +57,7 @@ class Submitter(Protocol):
         """Return the last 4 kB of what the pilot wrote to stderr, "" when there is nothing yet."""
         ...
 
-    def check(self, shape_directives: Sequence[str] = ()) -> list[Finding]:
+    def check(self) -> list[Finding]:
         """Compare the grid's configuration with what the system allows, and submit nothing."""
         ...
 

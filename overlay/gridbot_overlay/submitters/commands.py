@@ -54,7 +54,7 @@ class Commands:
         """
         code, stdout, stderr = self.ended(*command, stdin=stdin)
         if code not in good:
-            words = (stderr.strip() or stdout.strip())[-_MESSAGE_CHARACTERS:]
+            words = (_line(stderr) or _line(stdout))[-_MESSAGE_CHARACTERS:]
             raise GridError(
                 f"{command[0]} ended with code {code}: {words or 'it said nothing'}",
                 is_lasting=not self._is_away(words),
@@ -139,7 +139,7 @@ class Commands:
 
 
 def _not_reached(through: Sequence[str], words: str) -> GridError:
-    said = words.strip()[-_MESSAGE_CHARACTERS:] or "it said nothing"
+    said = _line(words)[-_MESSAGE_CHARACTERS:] or "it said nothing"
     is_lasting = _NOT_LET_IN.search(said) is not None
     return GridError(f"{through[-1]} is not reached: {said}", is_lasting=is_lasting)
 
@@ -147,6 +147,11 @@ def _not_reached(through: Sequence[str], words: str) -> GridError:
 def inherited_environment() -> dict[str, str]:
     """Give what programs, and so pilots, may see of our environment: no secrets."""
     return {name: value for name, value in os.environ.items() if _INHERITED.fullmatch(name)}
+
+
+def _line(text: str) -> str:
+    """What a program said in several lines, as one of ours."""
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip())
 
 
 def _text(file: IO[bytes]) -> str:

@@ -18,7 +18,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gridbot_overlay.model import Finding, Grid, Order, Sighting, State
@@ -65,6 +65,12 @@ class Answer:
     state: int = 0
     failure: int = 0
     reason: str = ""
+    is_of_job: bool = False  # an error that concerns this job, and no other of its site
+
+    @property
+    def tells(self) -> bool:
+        """Whether its site could be asked."""
+        return self.error in (0, _UNKNOWN) or self.is_of_job
 
     @property
     def is_without_manager(self) -> bool:
@@ -110,7 +116,7 @@ class Gram:
             self._commit([job for job in jobs if job.phase is Phase.REQUESTED])
             live = [job for job in jobs if job.is_live]
             answers = self._reach(live, jobs, "status")
-            if answers and all(answer.error not in (0, _UNKNOWN) for answer in answers):
+            if answers and not any(answer.tells for answer in answers):
                 raise _error(answers[0], self._service)
             for job, answer in zip(live, answers, strict=True):
                 learn(job, answer, time.time())
@@ -137,13 +143,12 @@ class Gram:
         """Return the end of the pilot's stderr, where the site shares a folder with us."""
         return self._logs.tail(tag, native_id) if self._logs else ""
 
-    def check(self, shape_directives: Sequence[str] = ()) -> list[Finding]:
+    def check(self) -> list[Finding]:
         """Look at our proxy, the gatekeeper, and what it says of a test."""
         found = [self._of_proxy()]
         found.append(self._of("gatekeeper", {"do": "ping", "service": self._service}, good=0))
         if all(finding.is_good for finding in found):
-            directives = tuple(shape_directives) or self._grid.directives
-            rsl = gram_rsl.test(_example(self._grid, directives))
+            rsl = gram_rsl.test(_example(self._grid))
             test = {"do": "request", "service": self._service, "rsl": rsl}
             found.append(self._of("dry run", test, good=_DRY_RUN))
         return [*found, self._logs.check()] if self._logs else found
@@ -185,31 +190,27 @@ class Gram:
         """Ask the managers of jobs, once more after starting those again that do not answer."""
         answers = self._client([{"do": do, "contact": job.contact} for job in wanted])
         silent = [number for number, answer in enumerate(answers) if answer.is_without_manager]
-        alive = self._restart([wanted[number] for number in silent], jobs)
-        again = [number for number in silent if wanted[number] in alive]
+        for number in silent:
+            answers[number] = self._restarted(wanted[number], jobs)
+        again = [number for number in silent if not answers[number].error]
+        self._commit([wanted[number] for number in again])
         contacts = [{"do": do, "contact": wanted[number].contact} for number in again]
         for number, answer in zip(again, self._client(contacts), strict=True):
             answers[number] = answer
-        for number in set(silent) - set(again):
-            answers[number] = Answer(error=_UNKNOWN, words="its site has lost it")
         return answers
 
-    def _restart(self, silent: Sequence[Job], jobs: Sequence[Job]) -> list[Job]:
-        """Start job managers again; give the jobs that their site still knows."""
-        alive = []
-        for job in silent:
-            rsl = gram_rsl.restart(job.contact)
-            [answer] = self._client([{"do": "request", "service": self._service, "rsl": rsl}])
-            if answer.error in _LOST:
-                continue
-            if answer.error not in (0, gram_client.WAITS_FOR_COMMIT, _MANAGER_LIVES):
-                raise _error(answer, self._service)
-            # As with a new job: a manager whose restart is not committed gives its job up.
-            job.contact, job.phase = answer.contact or job.contact, Phase.REQUESTED
-            self._journal.write(jobs)
-            alive.append(job)
-        self._commit(alive)
-        return alive
+    def _restarted(self, job: Job, jobs: Sequence[Job]) -> Answer:
+        """Start a job's manager again; without error when there is one to be committed now."""
+        rsl = gram_rsl.restart(job.contact)
+        [answer] = self._client([{"do": "request", "service": self._service, "rsl": rsl}])
+        if answer.error in _LOST:
+            return Answer(error=_UNKNOWN, words="its site has lost it")
+        if answer.error not in (0, gram_client.WAITS_FOR_COMMIT, _MANAGER_LIVES):
+            return replace(answer, is_of_job=answer.error not in _AWAY)
+        # As with a new job: a manager whose restart is not committed gives its job up.
+        job.contact, job.phase = answer.contact or job.contact, Phase.REQUESTED
+        self._journal.write(jobs)
+        return Answer(error=0)
 
     def _client(self, operations: Sequence[dict[str, str]]) -> list[Answer]:
         program = (sys.executable, "-I", gram_client.__file__)
@@ -240,8 +241,8 @@ class Gram:
         return Finding(what, False, str(_error(answer, self._service)))
 
 
-def _example(grid: Grid, directives: tuple[str, ...]) -> Order:
-    shape = grid.shape
+def _example(grid: Grid) -> Order:
+    shape, directives = grid.shape, grid.directives
     return Order(tag="check", count=1, shape=shape, script="", directives=directives, owners=())
 
 

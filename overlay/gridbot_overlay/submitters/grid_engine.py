@@ -23,7 +23,7 @@ from gridbot_overlay.submitters import (
     rendering,
 )
 from gridbot_overlay.submitters.logs import Logs
-from gridbot_overlay.submitters.site import site
+from gridbot_overlay.submitters.site import OnSite, site
 
 OPTIONS = {
     "memory": "h_vmem",  # the resource that limits a pilot's memory, per slot; "" for none
@@ -40,12 +40,11 @@ _ASKED_AT_ONCE = 5  # jobs
 _PRINTED = re.compile(r"(\d+)(?:\.1-(\d+):1)?")
 
 
-class GridEngine:
+class GridEngine(OnSite):
     """Pilots as jobs of one Grid Engine cell."""
 
     def __init__(self, grid: Grid, folder: Path) -> None:
-        self._grid = grid
-        self._site = site(grid, folder, OPTIONS, AWAY)
+        super().__init__(grid, site(grid, folder, OPTIONS, AWAY))
         self._seen: dict[str, Sighting] = {}  # by native id, when qstat was last asked
         self._departed: dict[str, tuple[Sighting, float]] = {}  # and when that was
 
@@ -75,24 +74,14 @@ class GridEngine:
         """Delete pilots; a job on a node that is away leaves when the node is back."""
         self._site.commands.cancel("qdel", native_ids, _GONE)
 
-    def tail(self, native_id: str, tag: str) -> str:
-        """Return the end of the pilot's stderr."""
-        return self._site.logs.tail(tag, native_id)
-
-    def check(self, shape_directives: Sequence[str] = ()) -> list[Finding]:
+    def check(self) -> list[Finding]:
         """Compare the grid with queues and environments, and let qsub verify a pilot."""
-        directives = tuple(shape_directives) or self._grid.directives
         try:
-            asked = resources(self._grid.shape, (), self._site.options) + rendering.words(
-                directives
-            )
+            asked = resources(self._grid.shape, (), self._site.options)
+            asked += rendering.words(self._grid.directives)
         except GridError as error:
             return [Finding("pilots", False, str(error))]
         return grid_engine_check.findings(self._grid, asked, self._site)
-
-    @functools.cached_property
-    def _user(self) -> str:
-        return self._site.commands.run("id", "-un").strip()
 
     def _explained(self, found: list[Sighting]) -> list[Sighting]:
         """Say of pilots in an error state what brought them there."""

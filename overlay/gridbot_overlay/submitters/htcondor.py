@@ -20,7 +20,7 @@ from typing import Any
 from gridbot_overlay.model import Finding, Grid, Order, Sighting, State
 from gridbot_overlay.submitters import GridError, htcondor_check, rendering
 from gridbot_overlay.submitters.logs import TAIL_BYTES, Logs
-from gridbot_overlay.submitters.site import site
+from gridbot_overlay.submitters.site import OnSite, site
 
 AWAY = re.compile(
     "Failed to (connect|fetch ads)|[Cc]an't (connect|find address)|[Uu]nable to (locate|contact)"
@@ -55,12 +55,11 @@ _WALLTIME_GRACE_SECONDS = 60
 Ad = Mapping[str, Any]
 
 
-class HTCondor:
+class HTCondor(OnSite):
     """Pilots as jobs of one HTCondor queue (schedd)."""
 
     def __init__(self, grid: Grid, folder: Path) -> None:
-        self._grid = grid
-        self._site = site(grid, folder, {}, AWAY)
+        super().__init__(grid, site(grid, folder, {}, AWAY))
 
     def submit(self, order: Order) -> list[str]:
         """Submit one cluster."""
@@ -98,7 +97,7 @@ class HTCondor:
 
     def tail(self, native_id: str, tag: str) -> str:
         """Return the end of the pilot's stderr: once it has ended, from its file."""
-        if text := self._site.logs.tail(tag, native_id):
+        if text := super().tail(native_id, tag):
             return text
         _, status, _ = self._site.commands.ended("condor_q", native_id, "-af", "JobStatus")
         if status.strip() != str(_RUNNING):
@@ -107,15 +106,14 @@ class HTCondor:
         code, printed, _ = self._site.commands.ended("condor_tail", *last, native_id)
         return printed if code == 0 else ""
 
-    def check(self, shape_directives: Sequence[str] = ()) -> list[Finding]:
+    def check(self) -> list[Finding]:
         """Compare the grid with the pool's slots, and let condor_submit read a test."""
-        directives = tuple(shape_directives) or self._grid.directives
         order = Order(
             tag="check",
             count=1,
             shape=self._grid.shape,
             script="",
-            directives=directives,
+            directives=self._grid.directives,
             owners=(),
         )
         text = description(order, "/bin/sh", self._site.logs)

@@ -88,10 +88,7 @@ class Local:
         slot = self._slot(native_id)
         return slot.tail() if slot else ""
 
-    def check(
-        self,
-        shape_directives: Sequence[str] = (),  # noqa: ARG002  # there are none here
-    ) -> list[Finding]:
+    def check(self) -> list[Finding]:
         """Compare the grid with this machine's CPUs, and start the interpreter once."""
         grid, cpus = self._grid, len(os.sched_getaffinity(0))
         wanted = grid.limits.max_running * grid.shape.cpus
@@ -106,7 +103,7 @@ class Local:
         except (GridError, IndexError) as error:
             return Finding("python", False, str(error))
         is_good = tuple(map(int, said.split(".")[:2])) >= (3, 11)
-        return Finding("python", is_good, f"{self._grid.python} is {said}; 3.11 is needed")
+        return Finding("python", is_good, f"{self._grid.python} is {said}; 3.11 or newer is needed")
 
     def _slots(self) -> Iterator[Slot]:
         try:

@@ -17,7 +17,7 @@ from typing import Any
 from gridbot_overlay.model import Finding, Grid, Order, PilotShape, Sighting
 from gridbot_overlay.submitters import GridError, pbs_check, pbs_reports, rendering
 from gridbot_overlay.submitters.logs import Logs
-from gridbot_overlay.submitters.site import site
+from gridbot_overlay.submitters.site import OnSite, site
 
 OPTIONS = {
     "flavour": "openpbs",  # or "torque": they ask for CPUs, and name arrays, differently
@@ -34,12 +34,11 @@ _LARGEST_ARRAY = 1000  # max_array_size is 10000 unless somebody changed it
 _PRINTED = re.compile(r"(\d+)(\[\])?(\.[\w.-]+)?")
 
 
-class Pbs:
+class Pbs(OnSite):
     """Pilots as jobs of one PBS server."""
 
     def __init__(self, grid: Grid, folder: Path) -> None:
-        self._grid = grid
-        self._site = site(grid, folder, OPTIONS, AWAY)
+        super().__init__(grid, site(grid, folder, OPTIONS, AWAY))
         if self._site.options["flavour"] not in RESOURCES:
             text = f"grid {grid.name}: flavour is one of {', '.join(RESOURCES)}"
             raise GridError(text, is_lasting=True)
@@ -76,22 +75,13 @@ class Pbs:
             )
         return pbs_reports.jobs(printed, prefix, self._user)
 
-    @functools.cached_property
-    def _user(self) -> str:
-        return self._site.commands.run("id", "-un").strip()
-
     def cancel(self, native_ids: Sequence[str]) -> None:
         """Delete pilots, many with each command."""
         self._site.commands.cancel("qdel", native_ids, _GONE)
 
-    def tail(self, native_id: str, tag: str) -> str:
-        """Return the end of the pilot's stderr."""
-        return self._site.logs.tail(tag, native_id)
-
-    def check(self, shape_directives: Sequence[str] = ()) -> list[Finding]:
+    def check(self) -> list[Finding]:
         """Compare the grid with its queue's limits."""
-        directives = tuple(shape_directives) or self._grid.directives
-        return pbs_check.findings(self._grid, directives, self._site)
+        return pbs_check.findings(self._grid, self._site)
 
 
 def submission(order: Order, first: int, count: int, options: Mapping[str, Any]) -> list[str]:

@@ -19,11 +19,11 @@ _SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.I)
 _MEGABYTES = {"": 2**-20, "k": 2**-10, "m": 1, "g": 2**10, "t": 2**20}
 
 
-def findings(grid: Grid, directives: Sequence[str], site: Site) -> list[Finding]:
+def findings(grid: Grid, site: Site) -> list[Finding]:
     """Look at all of it, up to the first thing that the rest depends on."""
     try:
         queues = dict(pbs_reports.records(site.commands.run("qstat", "-Q", "-f"), _QUEUE))
-        name = chosen(directives) or _default(site.commands)
+        name = chosen(grid.directives) or _default(site.commands)
     except GridError as error:
         return [Finding("pbs", False, str(error))]
     found = [Finding("pbs", True, f"it answers; queues: {', '.join(sorted(queues)) or 'none'}")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,23 @@ class Site:
     options: Mapping[str, Any]
     commands: Commands
     logs: Logs
+
+
+class OnSite:
+    """What kinds with a command line do alike."""
+
+    def __init__(self, grid: Grid, site: Site) -> None:
+        self._grid = grid
+        self._site = site
+
+    def tail(self, native_id: str, tag: str) -> str:
+        """Return the end of the pilot's stderr."""
+        return self._site.logs.tail(tag, native_id)
+
+    @functools.cached_property
+    def _user(self) -> str:
+        """Who we are there."""
+        return self._site.commands.run("id", "-un").strip()
 
 
 def site(grid: Grid, folder: Path, options: Mapping[str, Any], away: re.Pattern[str]) -> Site:

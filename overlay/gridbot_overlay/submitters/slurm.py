@@ -21,7 +21,7 @@ from pathlib import Path
 from gridbot_overlay.model import Finding, Grid, Order, Sighting, State
 from gridbot_overlay.submitters import GridError, rendering, slurm_check
 from gridbot_overlay.submitters.logs import Logs
-from gridbot_overlay.submitters.site import site
+from gridbot_overlay.submitters.site import OnSite, site
 
 AWAY = re.compile(
     "Unable to contact slurm|Socket timed out|temporarily unable|Connection (refused|timed out)"
@@ -77,12 +77,11 @@ _COLUMNS |= {"Name": 80}
 _ENDED_ITSELF = ("COMPLETED", "FAILED")
 
 
-class Slurm:
+class Slurm(OnSite):
     """Pilots as jobs of one Slurm cluster."""
 
     def __init__(self, grid: Grid, folder: Path) -> None:
-        self._grid = grid
-        self._site = site(grid, folder, {}, AWAY)
+        super().__init__(grid, site(grid, folder, {}, AWAY))
 
     def submit(self, order: Order) -> list[str]:
         """Submit one array, or several where the cluster's arrays are short."""
@@ -104,14 +103,9 @@ class Slurm:
         """Cancel pilots, many with each command."""
         self._site.commands.cancel("scancel", native_ids, _GONE)
 
-    def tail(self, native_id: str, tag: str) -> str:
-        """Return the end of the pilot's stderr, with Slurm's own words at its end."""
-        return self._site.logs.tail(tag, native_id)
-
-    def check(self, shape_directives: Sequence[str] = ()) -> list[Finding]:
+    def check(self) -> list[Finding]:
         """Compare the grid with partitions, limits and what sbatch says of a test."""
-        directives = tuple(shape_directives) or self._grid.directives
-        return slurm_check.findings(self._grid, directives, self._site)
+        return slurm_check.findings(self._grid, self._site)
 
     @functools.cached_property
     def _largest_array(self) -> int:

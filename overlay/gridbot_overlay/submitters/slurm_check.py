@@ -30,7 +30,7 @@ class Partition:
     memory_mb: int
 
 
-def findings(grid: Grid, directives: Sequence[str], site: Site) -> list[Finding]:
+def findings(grid: Grid, site: Site) -> list[Finding]:
     """Look at all of it, up to the first thing that the rest depends on."""
     try:
         version = site.commands.run("sbatch", "--version").strip()
@@ -41,10 +41,10 @@ def findings(grid: Grid, directives: Sequence[str], site: Site) -> list[Finding]
     except GridError as error:
         return [Finding("slurm", False, str(error))]
     found = [Finding("slurm", True, f"{version}, cluster {config.get('ClusterName', '?')}")]
-    found += _partition_findings(grid.shape, directives, known)
+    found += _partition_findings(grid.shape, grid.directives, known)
     found.append(site.logs.check())
-    found.append(_of_test(grid, directives, site.commands))
-    found += _of_accounting(grid, directives, config, site.commands)
+    found.append(_of_test(grid, site.commands))
+    found += _of_accounting(grid, config, site.commands)
     return found
 
 
@@ -129,23 +129,21 @@ def problem(shape: PilotShape, partition: Partition) -> str:
     return ""
 
 
-def _of_test(grid: Grid, directives: Sequence[str], commands: Commands) -> Finding:
+def _of_test(grid: Grid, commands: Commands) -> Finding:
     """Let sbatch say what it thinks of the real options."""
     shape = grid.shape
     asked = [f"--cpus-per-task={shape.cpus}", f"--mem={shape.memory_mb}M"]
     asked.append(f"--time={math.ceil(shape.walltime_seconds / 60)}")
     command = ["sbatch", "--test-only", "--nodes=1", "--ntasks=1", *asked]
     try:
-        command += rendering.words(tuple(directives))
+        command += rendering.words(grid.directives)
         code, _, said = commands.ended(*command, stdin="#!/bin/sh\n")
     except GridError as error:
         return Finding("sbatch --test-only", False, str(error))
     return Finding("sbatch --test-only", code == 0, said.replace("sbatch: ", "").strip())
 
 
-def _of_accounting(
-    grid: Grid, directives: Sequence[str], config: dict[str, str], commands: Commands
-) -> Iterator[Finding]:
+def _of_accounting(grid: Grid, config: dict[str, str], commands: Commands) -> Iterator[Finding]:
     """Compare with the limits of our associations, where the cluster enforces any."""
     if "limits" not in config.get("AccountingStorageEnforce", ""):
         return
@@ -161,7 +159,7 @@ def _of_accounting(
     rows = [line.split("|") for line in printed.splitlines() if line.count("|") == 4]
     if not rows:
         yield Finding("accounting", False, f"user {user} has no account; see sacctmgr add user")
-    named = _ACCOUNT.findall(" ".join(directives))[-1:]
+    named = _ACCOUNT.findall(" ".join(grid.directives))[-1:]
     for row in rows:
         if not named or row[0] in named:
             yield association(grid, row)

@@ -75,7 +75,7 @@ class Ssh:
         """Return the end of the pilot's stderr, which the login node can read."""
         return self._submitter.tail(native_id, tag)
 
-    def check(self, shape_directives: Sequence[str] = ()) -> list[Finding]:
+    def check(self) -> list[Finding]:
         """Look at the connection, then at what the other kind looks at."""
         try:
             submitter, home = self._submitter, self._home
@@ -83,7 +83,7 @@ class Ssh:
             return [Finding("ssh", False, str(error))]
         shared = "" if _shares_connection(self._folder) else "; each command logs in anew"
         found = Finding("ssh", True, f"{self._through[-1]} lets us in, to {home}{shared}")
-        return [found, *submitter.check(shape_directives)]
+        return [found, *submitter.check()]
 
     @cached_property
     def _submitter(self) -> Submitter:
