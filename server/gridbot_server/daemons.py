@@ -16,9 +16,10 @@ from datetime import UTC, datetime
 import psycopg
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.schedulers.base import BaseScheduler
 
 from gridbot_server import db, files, sql
-from gridbot_server.clock import ClockWatch, call_all
+from gridbot_server.clock import ClockWatch
 from gridbot_server.credit import export
 from gridbot_server.cycles import deadline, replication, transitioner
 from gridbot_server.entry import run_process
@@ -52,7 +53,8 @@ class Schedule:
 def schedules(settings: Settings) -> list[Schedule]:
     """Every cycle of the server."""
     return [
-        Schedule("transitioner", 0.1, transitioner.run_once),
+        # A pass has its price however little it finds: some jobs at once, and nobody waits long.
+        Schedule("transitioner", 0.2, transitioner.run_once),
         Schedule("deadline", 0.5, deadline.run_once),
         Schedule("replication", 1.0, lambda conn: replication.run_once(conn, time.time()), False),
         Schedule("sweep", 0.5, deadline.sweep_cancelled),
@@ -145,6 +147,12 @@ def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threa
                 call_all(scheduler)
     finally:
         scheduler.shutdown(wait=True)
+
+
+def call_all(scheduler: BaseScheduler) -> None:
+    """Let every job of a scheduler run now, and then in its own rhythm."""
+    for job in scheduler.get_jobs():
+        job.modify(next_run_time=datetime.now(UTC))
 
 
 def main() -> None:

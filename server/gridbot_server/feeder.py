@@ -20,7 +20,8 @@ from gridbot_server import db
 from gridbot_server.disk import write_atomically
 from gridbot_server.dispatch import wake
 from gridbot_server.dispatch.buffer import BufferMissing, SchedulingBuffer
-from gridbot_server.dispatch.feeding import SQL, Feeder
+from gridbot_server.dispatch.feeding import Feeder
+from gridbot_server.dispatch.running import SQL
 from gridbot_server.entry import run_process
 from gridbot_server.settings import Settings
 
@@ -28,6 +29,9 @@ log = logging.getLogger(__name__)
 
 PASS_SECONDS = 0.25  # between passes when nobody rings
 MIN_PASS_SECONDS = 0.02  # between passes however often somebody rings
+# With hundreds of BOTs a pass takes long.  So many times as long is the pause when nobody rings, so
+# that an idle server stays idle; but never too long for a BOT that was just submitted.
+REST, MAX_PASS_SECONDS = 10, 2.0
 
 
 def open_buffer(settings: Settings, conn: db.Connection) -> SchedulingBuffer:
@@ -77,8 +81,10 @@ def _feed(conn: db.Connection, settings: Settings, bell: wake.Bell, stop: thread
         feeder = Feeder(conn, buffer)
         feeder.forget_claims()
         while not stop.is_set():
-            if not feeder.run_once(time.monotonic()):
-                bell.wait(PASS_SECONDS)
+            began = time.monotonic()
+            if not feeder.run_once(began):
+                rest = REST * (time.monotonic() - began)
+                bell.wait(min(max(PASS_SECONDS, rest), MAX_PASS_SECONDS))
             stop.wait(MIN_PASS_SECONDS)
 
 

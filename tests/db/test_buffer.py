@@ -87,7 +87,7 @@ def filled(path: Path) -> SchedulingBuffer:
     made.put([fresh(2, seq) for seq in range(3)], 0.0)
     made.put([copy(1, 20), copy(1, 21), copy(2, 20)], 0.0)
     made.take_fresh(1, 2, MINE)
-    assert made.take_copy(made.copies(1, 1, 0)[0], MINE)
+    assert made.take_copies(made.copies(1, 1, 0), MINE)
     return made
 
 
@@ -100,7 +100,7 @@ NEW = [fresh(1, 50), copy(2, 51), fresh(2, 52)]
 # What is done when the process dies, which replicas may be gone then, and which may be there.
 OPERATIONS: dict[str, tuple[Callable[[SchedulingBuffer], Any], list[ReplicaId], list[Item]]] = {
     "take_fresh": (lambda buffer: buffer.take_fresh(1, 2, OTHER), [], []),
-    "take_copy": (lambda buffer: buffer.take_copy(buffer.copies(1, 1, 0)[0], OTHER), [], []),
+    "take_copies": (lambda buffer: buffer.take_copies(buffer.copies(1, 1, 0), OTHER), [], []),
     "give_back": (lambda buffer: buffer.give_back(taken(buffer)), [], []),
     "free": (
         lambda buffer: buffer.free(taken(buffer)),
@@ -109,7 +109,7 @@ OPERATIONS: dict[str, tuple[Callable[[SchedulingBuffer], Any], list[ReplicaId], 
     ),
     "put": (lambda buffer: buffer.put(NEW, 1.0), [], NEW),
     "withdraw": (
-        lambda buffer: buffer.withdraw(buffer.copies(2, 1, 0)[0]),
+        lambda buffer: buffer.withdraw(buffer.copies(2, 1, 0)),
         [ReplicaId(2, 20, 2)],
         [],
     ),
@@ -174,7 +174,7 @@ def audit(path: Path, slots: int = 16) -> Names:
     given = []
     for bot in segments:
         copies = buffer.copies(bot, slots, 0)
-        assert all(buffer.take_copy(slot, OTHER) for slot in copies)
+        assert buffer.take_copies(copies, OTHER) == copies
         given += [*copies, *buffer.take_fresh(bot, slots, OTHER)]
     assert sorted(slot.number for slot in given) == sorted(ready)
     assert buffer.put([fresh(1, 1000 + n) for n in range(slots)], 0.0) == slots - len(contents)
@@ -250,7 +250,7 @@ def _taking(path: Path, generation: int, begin: Barrier) -> Callable[[], list[st
                 print(first.seq, first.replica, file=out)
                 begin.wait(60.0)
                 while one := mine.take_fresh(1, 1, generation) or [
-                    slot for slot in mine.copies(1, 1, 0) if mine.take_copy(slot, generation)
+                    slot for slot in mine.take_copies(mine.copies(1, 1, 0), generation)
                 ]:
                     print(one[0].seq, one[0].replica, file=out)
                     out.flush()
@@ -321,10 +321,10 @@ def test_a_copy_whose_slot_holds_another_one_now_is_not_taken(path: Path) -> Non
     buffer.publish([bot_state(1)], 0.0, 0)
     buffer.put([copy(1, 5)], 0.0)
     (seen,) = buffer.copies(1, 1, 0)
-    assert buffer.withdraw(seen)
+    assert buffer.withdraw([seen]) == [seen]
     buffer.put([copy(1, 6)], 0.0)
-    assert not buffer.take_copy(seen, MINE)
-    assert not buffer.withdraw(seen)
+    assert buffer.take_copies([seen], MINE) == []
+    assert buffer.withdraw([seen]) == []
     assert seqs(buffer.copies(1, 1, 0)) == [6]
 
 

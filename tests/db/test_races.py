@@ -12,12 +12,13 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_host, make_owner
 
-from gridbot_client.protocol import WHY, Output, ReplicaId, Report
+from gridbot_client.protocol import WHY, Output, ReplicaId, Report, WorkRequest
 from gridbot_server import db, invariants, keys
 from gridbot_server.cycles import deadline, replication, transitioner
 from gridbot_server.db import Connection
 from gridbot_server.dispatch import render
 from gridbot_server.dispatch.batch import Counters, Exchange, find_clients
+from gridbot_server.dispatch.engine import BATCH_REQUESTS
 from gridbot_server.dispatch.engine import Item as Answered
 from gridbot_server.dispatch.layout import Item
 from gridbot_server.dispatch.leases import NewLease, add_leases
@@ -295,3 +296,24 @@ def test_a_forged_report_in_the_same_batch_does_not_displace_the_honest_one(
     assert [exchange.reupload for exchange in exchanges] == [[], [], [item.id]]
     row = conn.execute("SELECT content FROM output WHERE bot = %s", [bot]).fetchone()
     assert row == (b"42",)
+
+
+def test_reports_go_ahead_of_requests_that_only_ask(
+    dispatch: Dispatch, conn: Connection, rival: Connection
+) -> None:
+    strangers = [keys.token_hash(f"token {number}") for number in range(2 * BATCH_REQUESTS + 1)]
+    asks = Caller(dispatch, "").request()
+    answered: SimpleQueue[bytes] = SimpleQueue()
+
+    def begin(stranger: bytes, request: WorkRequest) -> None:
+        dispatch.engine.take(stranger, request, lambda item: answered.put(item.token_hash))
+
+    rival.execute("LOCK TABLE client")
+    begin(strangers[0], asks)
+    with meanwhile(conn, lambda: answered.get(timeout=20)):
+        for stranger in strangers[1:-1]:
+            begin(stranger, asks)
+        begin(strangers[-1], replace(asks, reports=(success(ReplicaId(1, 0, 1)),)))
+        rival.rollback()
+    order = [answered.get(timeout=20) for _ in strangers[1:]]
+    assert order == [strangers[-1], *strangers[1:-1]]

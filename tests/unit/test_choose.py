@@ -86,6 +86,18 @@ def test_requirements_that_are_undefined_refuse_the_host() -> None:
     assert choice.refusals == {"JobRequirements": 1}
 
 
+def test_a_bot_without_anything_to_send_is_not_asked_for_its_reasons() -> None:
+    candidates = [bot(1, "JobRequirements = false", fresh=0), bot(2, "JobRequirements = false")]
+    assert choose(host(), candidates, QUEUE).refusals == {"JobRequirements": 1}
+
+
+def test_bots_with_the_same_needs_are_refused_alike() -> None:
+    large = replace(bot(1), resources=Resources(cpus=8), needs="8 CPUs")
+    candidates = [large, bot(2, needs="nothing"), replace(large, bot=3)]
+    choice = choose(host(want=1), candidates, QUEUE)
+    assert (taken(choice), choice.refusals) == ([(2, 1)], {"needs 8 CPUs": 2})
+
+
 def test_rank_may_depend_on_the_host() -> None:
     candidates = [bot(1, "Rank = Host.Memory > 8000 ? 9 : 0; Concurrency = 2"), bot(2, "Rank = 5; Concurrency = 2")]  # fmt: skip  # noqa: E501
     large = host(attributes={"Memory": 16_000})

@@ -28,7 +28,7 @@ def ended(replica: int, how: str, answer: str = "", round_: int = 0) -> Ended:
 
 
 def job(*items: Ended, leased: int = 0, queued: int = 0, round_: int = 0) -> Job:
-    return Job(round_, range(100, 100 + leased), range(200, 200 + queued), items)
+    return Job(round_, list(range(100, 100 + leased)), list(range(200, 200 + queued)), list(items))
 
 
 def test_one_success_is_an_outcome() -> None:
@@ -41,7 +41,7 @@ def test_two_equal_answers_of_three_are_an_outcome_and_the_third_is_wrong() -> N
 
 
 def test_two_answers_of_one_host_are_one_vote() -> None:
-    late, again = ended(1, "success", "42"), replace(ended(2, "success", "42"), voter=1)
+    late, again = ended(1, "success", "42"), ended(2, "success", "42")._replace(voter=1)
     decision = decide(job(late, again), TWO)
     assert (decision.finishes, decision.copies) == (False, 1)
     other = ended(3, "success", "42")
@@ -64,7 +64,7 @@ def test_what_failed_often_in_the_grids_goes_to_dedicated_hosts_only() -> None:
     assert (decide(job(once), rules).copies, decide(job(once), rules).pool) == (1, None)
     decision = decide(job(once, twice), rules)
     assert (decision.copies, decision.why, decision.pool) == (1, "expired", "dedicated")
-    preempted = replace(ended(2, "expired"), reason="pilot_ended")
+    preempted = ended(2, "expired")._replace(reason="pilot_ended")
     assert decide(job(once, preempted), rules).pool is None
     never = replace(rules, failover_after=None)
     assert decide(job(once, twice), never).pool is None
@@ -78,19 +78,19 @@ def test_an_error_is_followed_by_another_attempt() -> None:
 
 
 def test_one_hosts_word_alone_ends_no_job_while_others_work_for_its_bot() -> None:
-    errors = [replace(ended(n, "error"), voter=7) for n in (1, 2, 3)]
-    expired = [replace(ended(n, "expired"), voter=7) for n in range(1, 31)]
+    errors = [ended(n, "error")._replace(voter=7) for n in (1, 2, 3)]
+    expired = [ended(n, "expired")._replace(voter=7) for n in range(1, 31)]
     for failures in (errors, expired):
         alone = job(*failures)
         assert lone_voters(alone, ONE) == {7} and decide(alone, ONE).failure
         doubted = replace(alone, doubted={7})
         assert (decide(doubted, ONE).failure, decide(doubted, ONE).copies) == (None, 1)
-        confirmed = replace(doubted, ended=[*failures[1:], replace(failures[0], voter=8)])
+        confirmed = replace(doubted, ended=[*failures[1:], failures[0]._replace(voter=8)])
         assert lone_voters(confirmed, ONE) == set() and decide(confirmed, ONE).failure
 
 
 def test_an_expiry_elsewhere_does_not_confirm_errors() -> None:
-    errors = [replace(ended(n, "error"), voter=7) for n in (1, 2, 3)]
+    errors = [ended(n, "error")._replace(voter=7) for n in (1, 2, 3)]
     both = job(*errors, ended(4, "expired"))
     assert lone_voters(both, ONE) == {7}
     assert decide(replace(both, doubted={7}), ONE).failure is None
@@ -124,7 +124,7 @@ def test_answers_that_never_agree_fail_the_job() -> None:
 
 
 def test_an_answer_after_the_outcome_counts_for_its_host_only() -> None:
-    canonical = replace(ended(1, "success", "42"), valid=True)
+    canonical = ended(1, "success", "42")._replace(valid=True)
     late = (ended(2, "success", "42"), ended(3, "success", "41"))
     done = replace(job(canonical, *late), canonical=1, has_outcome=True)
     assert decide(done, ONE) == Decision({2: True, 3: False})

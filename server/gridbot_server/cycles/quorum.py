@@ -27,9 +27,10 @@ def groups(answers: Sequence[T], agree: Validator) -> list[list[T]]:
     """Sort answers into groups that agree with their first member; the largest group first."""
     found: list[list[T]] = []
     for answer in answers:
-        home = next((group for group in found if agree(group[0].digest, answer.digest)), None)
-        if home is None:
-            found.append([answer])
+        for group in found:
+            if agree(group[0].digest, answer.digest):
+                group.append(answer)
+                break
         else:
-            home.append(answer)
+            found.append([answer])
     return sorted(found, key=len, reverse=True)

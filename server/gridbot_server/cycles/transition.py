@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import MappingProxyType
+from typing import NamedTuple
 
 from gridbot_server.cycles.quorum import groups
 from gridbot_server.validators import Validator
@@ -36,8 +37,7 @@ EXPIRIES_PER_ATTEMPT = 10
 GIVEN_BACK = ("pilot_ended", "client_left")
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(NamedTuple):
     """A replica that is no longer in progress."""
 
     replica: int
@@ -60,17 +60,22 @@ class Rules:
     failover_after: int | None = None  # failures in a round; from then on, dedicated hosts only
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Job:
     """One job: replicas in progress, copies that wait, replicas that ended."""
 
-    round: int
-    leased: Sequence[int]
-    queued: Sequence[int]
-    ended: Sequence[Ended]
+    round: int = 0
+    leased: list[int] = field(default_factory=list)
+    queued: list[int] = field(default_factory=list)
+    ended: list[Ended] = field(default_factory=list)
     canonical: int | None = None  # of its outcome
     has_outcome: bool = False
     doubted: AbstractSet[int] = frozenset()  # lone voters who are not alone in working for its BOT
+
+    @property
+    def last_replica(self) -> int:
+        """The highest number that a replica has."""
+        return max([*self.leased, *self.queued, *(item.replica for item in self.ended)], default=0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from gridbot_server import sql
@@ -42,30 +41,6 @@ NOT_ENDED = frozenset(("deadline_passed", *GIVEN_BACK))
 JobId = tuple[int, int]
 
 
-@dataclass(slots=True)
-class _Loaded:
-    """A job as read; becomes a `transition.Job`."""
-
-    round: int = 0
-    leased: list[int] = field(default_factory=list)
-    queued: list[int] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
-    canonical: int | None = None
-    has_outcome: bool = False
-    credit: float = 0.0  # of its outcome
-    doubted: set[int] = field(default_factory=set)
-
-    @property
-    def last_replica(self) -> int:
-        return max([*self.leased, *self.queued, *(item.replica for item in self.ended)], default=0)
-
-    def job(self) -> Job:
-        return Job(
-            self.round, self.leased, self.queued, self.ended, self.canonical, self.has_outcome,
-            self.doubted,
-        )  # fmt: skip
-
-
 def run_once(conn: Connection, limit: int = 2000) -> int:
     """Settle up to `limit` wake-ups; return how many there were.
 
@@ -83,10 +58,10 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     rules = _lock_bots(conn, {bot for bot, _ in ids})
     jobs = _load(conn, [job for job in ids if job[0] in rules])
     _doubt(conn, jobs, rules)
-    decisions = {name: decide(job.job(), rules[name[0]]) for name, job in jobs.items()}
+    decisions = {name: decide(job, rules[name[0]]) for name, job in jobs.items()}
     counters = Counters()
     valid = _judge(conn, decisions)
-    given = {name: job.credit for name, job in jobs.items() if job.has_outcome}
+    given = _earned(conn, [name for name, job in jobs.items() if job.has_outcome])
     credit = ledger.grant(conn, valid, given) if valid else {}
     _finish(conn, jobs, decisions, credit, counters)
     _add_copies(conn, jobs, decisions, counters)
@@ -103,27 +78,43 @@ def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
     }
 
 
-def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, _Loaded]:
-    jobs = {name: _Loaded() for name in ids}
-    listed = {"jobs": encode([{"bot": bot, "seq": seq} for bot, seq in ids])}
-    # A replica moves from requeue to lease to ended while we read: in this order it may be seen
-    # twice, which only puts a copy off until it ends, but is never overlooked.
-    for bot, seq, replica, round_ in conn.execute(SQL["queued"], listed):
-        _at_round(jobs[bot, seq], round_).queued.append(replica)
-    for bot, seq, replica, round_ in conn.execute(SQL["leased"], listed):
-        _at_round(jobs[bot, seq], round_).leased.append(replica)
-    for bot, seq, *ended in conn.execute(SQL["ended"], listed):
-        item = Ended(*ended)
-        _at_round(jobs[bot, seq], item.round).ended.append(item)
-    for bot, seq, canonical, credit in conn.execute(SQL["outcomes"], listed):
-        job = jobs[bot, seq]
-        job.canonical, job.credit, job.has_outcome = canonical, credit, True
+def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, Job]:
+    """Return the jobs as they are now."""
+    jobs = {name: Job() for name in ids}
+    for bot, seq, *found in conn.execute(SQL["replicas"], _listed(ids)).fetchall():
+        job, item = jobs[bot, seq], Ended(*found)
+        job.round = max(job.round, item.round)
+        match item.how:
+            case "queued":
+                job.queued.append(item.replica)
+            case "leased":
+                job.leased.append(item.replica)
+            case "outcome":
+                job.canonical, job.has_outcome = item.replica or None, True
+            case _:
+                job.ended.append(item)
     return jobs
 
 
-def _doubt(conn: Connection, jobs: Mapping[JobId, _Loaded], rules: Mapping[int, Rules]) -> None:
+def _earned(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, float]:
+    """Return what finished jobs earned a replica."""
+    if not ids:
+        return {}
+    rows = conn.execute(SQL["credits"], _listed(ids)).fetchall()
+    return {(bot, seq): credit for bot, seq, credit in rows}
+
+
+def _listed(ids: Sequence[JobId]) -> dict[str, str]:
+    return {"jobs": encode([{"bot": bot, "seq": seq} for bot, seq in ids])}
+
+
+def _doubt(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules]) -> None:
     """Note by whose word alone a job would be given up although others work for its BOT."""
-    lone = {name: lone_voters(job.job(), rules[name[0]]) for name, job in jobs.items() if job.ended}
+    lone = {
+        name: lone_voters(job, rules[name[0]])
+        for name, job in jobs.items()
+        if len(job.ended) >= rules[name[0]].max_attempts
+    }
     asked = sorted({(bot, voter) for (bot, _), voters in lone.items() for voter in voters})
     if not asked:
         return
@@ -131,11 +122,6 @@ def _doubt(conn: Connection, jobs: Mapping[JobId, _Loaded], rules: Mapping[int, 
     doubted = set(conn.execute(SQL["others_work"], {"voters": rows}).fetchall())
     for (bot, seq), voters in lone.items():
         jobs[bot, seq].doubted = {voter for voter in voters if (bot, voter) in doubted}
-
-
-def _at_round(job: _Loaded, round_: int) -> _Loaded:
-    job.round = max(job.round, round_)
-    return job
 
 
 def _judge(conn: Connection, decisions: Mapping[JobId, Decision]) -> list[Valid]:
@@ -197,7 +183,7 @@ class _Tally:
 
 def _finish(
     conn: Connection,
-    jobs: Mapping[JobId, _Loaded],
+    jobs: Mapping[JobId, Job],
     decisions: Mapping[JobId, Decision],
     credit: Mapping[JobId, float],
     counters: Counters,
@@ -210,17 +196,17 @@ def _finish(
     over = [name for name in decisions if name in finished or jobs[name].has_outcome]
     surplus = [name for name in over if jobs[name].leased or jobs[name].queued]
     if surplus:
-        listed = {"jobs": encode([{"bot": bot, "seq": seq} for bot, seq in surplus])}
+        listed = _listed(surplus)
         # Copies first: one that is just being sent has become a lease when we have waited for it.
-        for (bot,) in conn.execute(SQL["drop_copies_of_jobs"], listed):
+        for (bot,) in conn.execute(SQL["drop_copies_of_jobs"], listed).fetchall():
             counters.add(bot, "unqueued")
-        for (bot,) in conn.execute(SQL["cancel_leases_of_jobs"], listed):
+        for (bot,) in conn.execute(SQL["cancel_leases_of_jobs"], listed).fetchall():
             counters.add(bot, "back")
 
 
 def _add_outcomes(
     conn: Connection,
-    jobs: Mapping[JobId, _Loaded],
+    jobs: Mapping[JobId, Job],
     finished: Mapping[JobId, Decision],
     credit: Mapping[JobId, float],
 ) -> None:
@@ -251,7 +237,7 @@ def _add_outcomes(
 
 def _add_copies(
     conn: Connection,
-    jobs: Mapping[JobId, _Loaded],
+    jobs: Mapping[JobId, Job],
     decisions: Mapping[JobId, Decision],
     counters: Counters,
 ) -> None:
@@ -269,5 +255,5 @@ def _add_copies(
         for copy in range(1, decision.copies + 1)
     ]
     if rows:
-        for (bot,) in conn.execute(SQL["add_copies"], {"copies": encode(rows)}):
+        for (bot,) in conn.execute(SQL["add_copies"], {"copies": encode(rows)}).fetchall():
             counters.add(bot, "queued")

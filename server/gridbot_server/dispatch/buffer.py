@@ -13,7 +13,7 @@ import os
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import takewhile
+from itertools import groupby, takewhile
 from pathlib import Path
 
 from gridbot_server.dispatch.layout import (
@@ -99,11 +99,7 @@ class SchedulingBuffer:
             place = memory.place(bot)
             if place is None:
                 return []
-            numbers = memory.pop(place, most, fresh=True)
-            for number in numbers:
-                memory.mark(number, SlotState.TAKEN, generation)
-            memory.count_taken(place, len(numbers))
-            return [memory.slot(number) for number in numbers]
+            return memory.take(place, most, generation)
 
     def copies(self, bot: int, most: int, start: int) -> list[Slot]:
         """Look at up to `most` further copies of a BOT, beginning `start` slots into its queue."""
@@ -115,19 +111,20 @@ class SchedulingBuffer:
             shift = start % len(numbers) if numbers else 0
             return [memory.slot(number) for number in (numbers[shift:] + numbers[:shift])[:most]]
 
-    def take_copy(self, slot: Slot, generation: int) -> bool:
-        """Take a copy that `copies` showed, unless it is gone or its slot holds another now."""
+    def take_copies(self, slots: Sequence[Slot], generation: int) -> list[Slot]:
+        """Take copies that `copies` showed; without those that are gone, or whose slot was reused.
+
+        A queue is walked once, however many are taken out of it.
+        """
         with self._locked() as memory:
-            now = memory.slot(slot.number, body=False)
-            place = memory.place(slot.bot)
-            same = (now.bot, now.seq, now.replica) == (slot.bot, slot.seq, slot.replica)
-            if place is None or not same or now.state is not SlotState.READY:
-                return False
-            rest = [number for number in memory.walk(place, fresh=False) if number != slot.number]
-            memory.keep(place, rest, fresh=False)
-            memory.mark(slot.number, SlotState.TAKEN, generation)
-            memory.count_taken(place, 1)
-            return True
+            found = [(memory.place(slot.bot), slot) for slot in slots if _is_ready(memory, slot)]
+            for place in {place for place, _ in found if place is not None}:
+                taken = {slot.number for where, slot in found if where == place}
+                memory.remove(place, taken, fresh=False)
+                memory.count_taken(place, len(taken))
+                for number in taken:
+                    memory.mark(number, SlotState.TAKEN, generation)
+            return [slot for place, slot in found if place is not None]
 
     def free(self, numbers: Iterable[int]) -> None:
         """Give up slots whose replicas are committed, or need not be sent any more."""
@@ -176,14 +173,11 @@ class SchedulingBuffer:
         """Add unsent replicas behind those already there; return how many found room."""
         count = 0
         with self._locked() as memory:
-            for item in items:
-                place = memory.place(item.bot)
-                number = memory.pop_free() if place is not None else NIL
-                if place is None or number == NIL:
+            for (bot, fresh), queue in groupby(items, key=lambda item: (item.bot, not item.detail)):
+                place = memory.place(bot)
+                if place is None:
                     break
-                memory.write_item(number, item, now)
-                memory.push(place, number, fresh=not item.detail)
-                count += 1
+                count += memory.append(place, queue, now, fresh=fresh)
         return count
 
     def contents(self) -> list[Slot]:
@@ -194,11 +188,10 @@ class SchedulingBuffer:
             slots = (memory.slot(number, body=False) for number in range(self.slots))
             return [slot for slot in slots if slot.state is not SlotState.FREE]
 
-    def withdraw(self, slot: Slot) -> bool:
-        """Take a ready copy out of the buffer again: its time to live is over."""
-        taken = self.take_copy(slot, 0)
-        if taken:
-            self.free([slot.number])
+    def withdraw(self, slots: Sequence[Slot]) -> list[Slot]:
+        """Take ready copies out of the buffer again: their time to live is over."""
+        taken = self.take_copies(slots, 0)
+        self.free([slot.number for slot in taken])
         return taken
 
     def withdraw_last(self, bot: int, end: int, most: int) -> int:
@@ -214,7 +207,7 @@ class SchedulingBuffer:
             by_seq = {memory.slot(number, body=False).seq: number for number in numbers}
             wanted = range(end - 1, end - 1 - most, -1)
             gone = {by_seq[seq] for seq in takewhile(by_seq.__contains__, wanted)}
-            memory.keep(place, [number for number in numbers if number not in gone], fresh=True)
+            memory.remove(place, gone, fresh=True)
             memory.free(gone)
             return len(gone)
 
@@ -252,3 +245,10 @@ class SchedulingBuffer:
                 memory.push(where, slot.number, fresh=not slot.detail)
             elif slot.state is not SlotState.TAKEN:
                 memory.free([slot.number])
+
+
+def _is_ready(memory: Memory, seen: Slot) -> bool:
+    """Whether a slot that was seen before still waits, with the same replica in it."""
+    now = memory.slot(seen.number, body=False)
+    same = (now.bot, now.seq, now.replica) == (seen.bot, seen.seq, seen.replica)
+    return same and now.state is SlotState.READY

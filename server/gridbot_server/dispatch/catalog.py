@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ class Entry:
     signed: bool
     quorum: int
     stock_platforms: tuple[str, ...]  # where stock BOINC clients can run it
+    needs: str  # equal for BOTs that need the same of a host, and of whom it trusts
 
     @property
     def among_strangers(self) -> bool:
@@ -85,10 +87,11 @@ def _entry(
     signed = None if signature is None else base64.b64encode(signature).decode()
     member = json.dumps(identity) + ":" + json.dumps({"text": text, "signature": signed})
     manifest = Manifest.from_text(text)
+    stock = stock_platforms(manifest) if is_for_stock else ()
+    needs = repr((owner, signature is not None, manifest.resources, manifest.platforms, stock))
     return Entry(
         version, name, owner, share, accepted_policies(name, policy), manifest, identity,
-        member.encode(), signature is not None, quorum,
-        stock_platforms(manifest) if is_for_stock else (),
+        member.encode(), signature is not None, quorum, stock, sys.intern(needs),
     )  # fmt: skip
 
 

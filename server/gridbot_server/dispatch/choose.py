@@ -5,8 +5,9 @@ Pure: the clock, the ads and the buffer's content are arguments, so a simulator 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from gridbot_client.protocol import Resources
@@ -57,6 +58,7 @@ class Candidate:
     among_strangers: bool = False  # its jobs run on machines whose owners nobody vouches for
     quorum: int = 1
     running: int = 0  # replicas in progress
+    needs: str = ""  # the same for BOTs that need the same of a host, if that is known
 
     @property
     def distinct_owners(self) -> bool:
@@ -132,7 +134,7 @@ class _Offer:
 
 def choose(
     host: HostView,
-    candidates: Sequence[Candidate],
+    candidates: Iterable[Candidate],
     queue: Record,
     usage: Mapping[int, float] | None = None,
     now: float | None = None,
@@ -144,8 +146,10 @@ def choose(
     owner Rank decides alone, as in the paper.  Concurrency of the best bounds all others (the
     printed algorithm has `<` where its text means `>`).
     """
-    choice = Choice()
-    offers = [offer for item in candidates for offer in _offers(host, item, queue, now, choice)]
+    choice, obstacles = Choice(), _Obstacles(host)
+    offers = [
+        offer for item in candidates for offer in _offers(host, item, queue, now, choice, obstacles)
+    ]
     offers.sort(key=lambda offer: _order(offer, usage or {}))
     room, limit = host.want, None
     for offer in offers:
@@ -178,11 +182,28 @@ def _take(offer: _Offer, count: int, choice: Choice) -> int:
     return count
 
 
+class _Obstacles:
+    """What keeps BOTs from a host, looked for once among all BOTs with the same needs."""
+
+    def __init__(self, host: HostView) -> None:
+        self._host = host
+        self._known: dict[str, str | None] = {}
+
+    def of(self, item: Candidate) -> str | None:
+        if not item.needs:
+            return obstacle(self._host, item)
+        if item.needs not in self._known:
+            self._known[item.needs] = obstacle(self._host, item)
+        return self._known[item.needs]
+
+
 def _offers(
-    host: HostView, item: Candidate, queue: Record, now: float | None, choice: Choice
-) -> Iterator[_Offer]:
-    reason = obstacle(host, item)
-    if reason:
+    host: HostView, item: Candidate, queue: Record, now: float | None, choice: Choice,
+    obstacles: _Obstacles,
+) -> Iterator[_Offer]:  # fmt: skip
+    if not (item.fresh or item.dry or item.copies):
+        return
+    if reason := obstacles.of(item):
         choice.refuse(reason)
         return
     if host.policy and not host.policy.accepts(host.ad, item.ad, queue, now):
@@ -202,14 +223,16 @@ def _offers(
 
 
 def _copy_offers(host: HostView, item: Candidate, ads: Ads, rank: float) -> Iterator[_Offer]:
-    """Offer the copies that may run here; a policy that looks at replicas is asked about each."""
+    """Offer the copies that may run here; a policy that looks at replicas is asked about each.
+
+    To another policy they are all the same: no more are offered than the host wants.
+    """
     assert item.copies is not None
-    for copy in item.copies():
-        if not _may_hold(host, item, copy):
-            continue
-        if not item.policies.looks_at_replicas:
-            yield _Offer(item, ads, rank, copy)
-            continue
+    fitting = (copy for copy in item.copies() if _may_hold(host, item, copy))
+    if not item.policies.looks_at_replicas:
+        yield from (_Offer(item, ads, rank, copy) for copy in islice(fitting, host.want))
+        return
+    for copy in fitting:
         own = Ads(ads.host, ads.bot, ads.queue, copy.job, ads.now)
         if item.policies.requirements(own):
             yield _Offer(item, own, item.policies.rank(own), copy)

@@ -8,7 +8,9 @@ as one batch; nothing waits on purpose.  A reply leaves only after the commit.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import logging
+import math
 import os
 import queue
 import random
@@ -25,8 +27,9 @@ from gridbot_server import db
 from gridbot_server.dispatch import batch, wake
 from gridbot_server.dispatch.batch import SQL, Exchange
 from gridbot_server.dispatch.buffer import BufferMissing, SchedulingBuffer
-from gridbot_server.dispatch.dispatcher import Dispatcher, Reservation
+from gridbot_server.dispatch.dispatcher import Dispatcher
 from gridbot_server.dispatch.render import ReplyParts
+from gridbot_server.dispatch.reservation import Reservation
 from gridbot_server.errors import (
     DatabaseAway,
     GridbotError,
@@ -39,6 +42,9 @@ from gridbot_server.errors import (
 log = logging.getLogger(__name__)
 
 BATCH_REQUESTS = 256
+# How far a request that brings reports goes ahead of those that only ask: past all that the door
+# lets wait, and yet none of them waits for ever.
+REPORTS_AHEAD = 2 * BATCH_REQUESTS
 QUEUE_REQUESTS = 2048  # beyond this a request is refused at once, with a time to come back
 ANSWER_SECONDS = 60.0
 
@@ -72,7 +78,9 @@ class Engine:
         self._dsn, self._buffer_path = dsn, buffer_path
         self.generation = random.SystemRandom().randrange(1, 2**31)
         self._alive = _hold_liveness(buffer_path, self.generation)
-        self._queue: queue.Queue[Item | None] = queue.Queue(QUEUE_REQUESTS)
+        # By place and number of arrival; None, at the end, stops the writer.
+        self._queue = queue.PriorityQueue[tuple[float, int, Item | None]](QUEUE_REQUESTS)
+        self._arrivals = itertools.count(1)
         self._dispatcher = Dispatcher(self.generation)
         self._conn: db.Connection | None = None
         self._epoch = 0
@@ -82,7 +90,7 @@ class Engine:
 
     def close(self) -> None:
         """Finish what is queued, then stop."""
-        self._queue.put(None)
+        self._queue.put((math.inf, 0, None))
         self._writer.join()
         if self._conn is not None:
             self._conn.close()
@@ -114,8 +122,10 @@ class Engine:
         self._queue_up(Item(token_hash, request, tell))
 
     def _queue_up(self, item: Item) -> None:
+        number = next(self._arrivals)
+        place = number - REPORTS_AHEAD if item.request.reports else number
         try:
-            self._queue.put_nowait(item)
+            self._queue.put_nowait((place, number, item))
         except queue.Full:
             raise ServerBusy(f"{QUEUE_REQUESTS} requests are waiting already") from None
 
@@ -147,9 +157,9 @@ class Engine:
         """Return a batch of requests of different clients, those put off, and whether to stop."""
         waiting: list[Item | None] = list(postponed)
         if not waiting:
-            waiting.append(self._queue.get())
+            waiting.append(self._queue.get()[2])
         while len(waiting) < BATCH_REQUESTS and not self._queue.empty():
-            waiting.append(self._queue.get())
+            waiting.append(self._queue.get()[2])
         chosen: dict[bytes, Item] = {}
         later = []
         for item in waiting:
@@ -192,7 +202,7 @@ class Engine:
             if buffer is not None:
                 buffer.give_back(reservation.numbers)
             raise
-        if buffer is not None and reservation.leased:
+        if buffer is not None and reservation.numbers:
             buffer.free(reservation.numbers)
         if reservation.feeder_wanted:
             wake.call(self._buffer_path)

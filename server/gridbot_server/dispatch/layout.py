@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import struct
-from dataclasses import dataclass
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 MAGIC = b"GRIDBOT1"
 MAX_BOTS = 1024
@@ -84,8 +85,7 @@ class Slot(NamedTuple):
     detail: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class BotState:
+class BotState(NamedTuple):
     """What the feeder knows of one BOT; published to all web processes through the buffer."""
 
     bot: int
@@ -108,9 +108,28 @@ class BotState:
         """Replicas that wait to be sent."""
         return self.fresh_unsent + self.copies_unsent
 
+    def packed(self) -> bytes:
+        """As it lies in the buffer, without its number and version."""
+        mean = math.nan if self.mean_turnaround is None else self.mean_turnaround
+        return STATE.pack(
+            self.size, self.fresh_unsent, self.copies_unsent, self.running, self.done, self.failed,
+            self.tail, self.owner, self.created_at, mean, self.segment, self.unclaimed,
+        )  # fmt: skip
 
-@dataclass(frozen=True, slots=True)
-class Segment:
+    @classmethod
+    def unpacked(cls, bot: int, version: int, packed: Sequence[Any]) -> BotState:
+        """Read what `packed` wrote."""
+        (
+            size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, mean,
+            segment, unclaimed,
+        ) = packed  # fmt: skip
+        return cls(
+            bot, version, owner, size, fresh_unsent, copies_unsent, running, done, failed,
+            bool(tail), created_at, None if math.isnan(mean) else mean, segment, unclaimed,
+        )  # fmt: skip
+
+
+class Segment(NamedTuple):
     """One BOT's share of the buffer as it is now."""
 
     state: BotState

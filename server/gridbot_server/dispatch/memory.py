@@ -5,10 +5,10 @@ Nothing here locks: `buffer.py` does, and repairs what a killed process left hal
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
+from typing import Any
 
 from gridbot_server.dispatch.layout import (
     BOT_BYTES,
@@ -140,26 +140,14 @@ class Memory:
     def write_state(self, place: int, state: BotState) -> None:
         """Keep what the feeder knows of a BOT."""
         NUMBER.pack_into(self._map, place + VERSION_AT, state.version)
-        turnaround = math.nan if state.mean_turnaround is None else state.mean_turnaround
-        STATE.pack_into(
-            self._map, place + STATE_AT, state.size, state.fresh_unsent, state.copies_unsent,
-            state.running, state.done, state.failed, state.tail, state.owner, state.created_at,
-            turnaround, state.segment, state.unclaimed,
-        )  # fmt: skip
+        at = place + STATE_AT
+        self._map[at : at + STATE.size] = state.packed()
 
     def segment(self, place: int) -> Segment:
         """What an entry says."""
         bot, version, _, _, fresh, _, _, copies, taken = RING.unpack_from(self._map, place)
-        (
-            size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, mean,
-            share, unclaimed,
-        ) = STATE.unpack_from(self._map, place + STATE_AT)  # fmt: skip
-        state = BotState(
-            bot, version, owner, size, fresh_unsent, copies_unsent, running, done, failed,
-            bool(tail), created_at, None if math.isnan(mean) else mean, share,
-            unclaimed,
-        )  # fmt: skip
-        return Segment(state, fresh, copies, taken)
+        packed = STATE.unpack_from(self._map, place + STATE_AT)
+        return Segment(BotState.unpacked(bot, version, packed), fresh, copies, taken)
 
     def count_taken(self, place: int, count: int) -> None:
         """Note that slots of a BOT were taken."""
@@ -170,17 +158,17 @@ class Memory:
 
     def slot(self, number: int, body: bool = True) -> Slot:
         """A slot's content; without its body, which may be long, unless that is asked for."""
-        at = _SLOTS_AT + number * self.slot_bytes
-        state, generation, _, bot, seq, replica, round_, why, length, extra, loaded_at = (
-            SLOT.unpack_from(self._map, at)
-        )
-        start = at + SLOT_BYTES
+        head = SLOT.unpack_from(self._map, _SLOTS_AT + number * self.slot_bytes)
+        return self._slot(number, head, body)
+
+    def _slot(self, number: int, head: tuple[Any, ...], body: bool) -> Slot:
+        state, generation, _, bot, seq, replica, round_, why, length, extra, loaded_at = head
+        start = _SLOTS_AT + number * self.slot_bytes + SLOT_BYTES
         held = 0 if length == NOT_HELD else length
-        content = self._map[start : start + held] if body and length != NOT_HELD else None
-        detail = self._map[start + held : start + held + extra]
         return Slot(
             number, _STATES[state], generation, bot, seq, replica, round_, why, loaded_at,
-            content, detail,
+            self._map[start : start + held] if body and length != NOT_HELD else None,
+            self._map[start + held : start + held + extra] if extra else b"",
         )  # fmt: skip
 
     def write_item(self, number: int, item: Item, now: float) -> None:
@@ -220,13 +208,6 @@ class Memory:
             head, count = number, count + 1
         FREE.pack_into(self._map, FREE_AT, head, count)
 
-    def pop_free(self) -> int:
-        """Take a slot off the free ones; NIL when there is none."""
-        head, count = FREE.unpack_from(self._map, FREE_AT)
-        if head != NIL:
-            FREE.pack_into(self._map, FREE_AT, self._next(head), count - 1)
-        return int(head)
-
     def forget_queues(self) -> None:
         """Empty all queues and the free ones, for somebody who fills them anew."""
         self._places.clear()
@@ -257,15 +238,35 @@ class Memory:
             self._link(tail, number)
             self._set_queue(place, fresh, head, number, count + 1)
 
-    def pop(self, place: int, most: int, *, fresh: bool) -> list[int]:
-        """Take up to `most` slots off the front of a queue."""
+    def append(self, place: int, items: Iterable[Item], now: float, *, fresh: bool) -> int:
+        """Put items into free slots at the end of a queue; return how many found one."""
         head, tail, count = self._queue(place, fresh)
-        numbers = []
+        free, room = FREE.unpack_from(self._map, FREE_AT)
+        before = room
+        for item in items:
+            if free == NIL:
+                break
+            number, free, room = free, self._next(free), room - 1
+            self.write_item(number, item, now)
+            if count:
+                self._link(tail, number)
+            head, tail, count = head if count else number, number, count + 1
+        self._set_queue(place, fresh, head, tail, count)
+        FREE.pack_into(self._map, FREE_AT, free, room)
+        return int(before - room)
+
+    def take(self, place: int, most: int, generation: int) -> list[Slot]:
+        """Take slots off the front of a BOT's first copies, for one web process."""
+        number, tail, count = self._queue(place, True)
+        slots = []
         for _ in range(min(most, count)):
-            numbers.append(head)
-            head = self._next(head)
-        self._set_queue(place, fresh, head, tail, count - len(numbers))
-        return numbers
+            head = SLOT.unpack_from(self._map, _SLOTS_AT + number * self.slot_bytes)
+            slots.append(self._slot(number, head, body=True))
+            self.mark(number, SlotState.TAKEN, generation)
+            number = head[2]
+        self._set_queue(place, True, number, tail, count - len(slots))
+        self.count_taken(place, len(slots))
+        return slots
 
     def walk(self, place: int, *, fresh: bool) -> Iterator[int]:
         """The slots of a queue, in order."""
@@ -275,8 +276,19 @@ class Memory:
             yield number
             number = following
 
-    def keep(self, place: int, numbers: Iterable[int], *, fresh: bool) -> None:
-        """Let a queue consist of these slots only."""
-        self._set_queue(place, fresh, NIL, NIL, 0)
-        for number in numbers:
-            self.push(place, number, fresh=fresh)
+    def remove(self, place: int, numbers: Set[int], *, fresh: bool) -> None:
+        """Take slots out of a queue, wherever they are in it."""
+        head, tail, count = self._queue(place, fresh)
+        before = NIL
+        for number in self.walk(place, fresh=fresh):
+            if number not in numbers:
+                before = number
+                continue
+            following, count = self._next(number), count - 1
+            if before == NIL:
+                head = following
+            else:
+                self._link(before, following)
+            if number == tail:
+                tail = before
+        self._set_queue(place, fresh, head, tail, count)

@@ -39,15 +39,9 @@ UPDATE client SET accepts = %(accepts)s WHERE id = %(client)s AND grid IS NULL
 -- name: give_back
 -- As when its deadline passes: the job goes to another host, and a late answer is still one.
 WITH gone AS (
-    DELETE FROM lease WHERE client = %(client)s RETURNING *
-), put AS (
-    INSERT INTO ended (bot, seq, replica, round, why, how, reason, client, host, owner, sent_at)
-    SELECT bot, seq, replica, round, why, 'expired', 'client_left', client, host, owner, sent_at
-      FROM gone
-), woken AS (
-    INSERT INTO pending SELECT bot, seq FROM gone
+    DELETE FROM lease WHERE client = %(client)s RETURNING lease
 )
-SELECT bot FROM gone
+SELECT end_unanswered(array_agg(lease), 'expired', 'client_left') FROM gone
 
 -- name: change_host
 UPDATE host SET ad = %(ad)s WHERE id = %(host)s

@@ -1,6 +1,6 @@
 -- name: take_pending
-DELETE FROM pending WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM pending LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
+-- Not locked first: of two who want the same rows one waits, and finds them gone.
+DELETE FROM pending WHERE ctid = ANY (ARRAY(SELECT ctid FROM pending LIMIT %(limit)s))
 RETURNING bot, seq
 
 -- name: plan_by_keys
@@ -15,24 +15,28 @@ SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin'
 SELECT id, state, quorum, max_attempts, validator, failover_after
   FROM bot WHERE id = ANY(%(bots)s) ORDER BY id FOR NO KEY UPDATE
 
--- name: leased
-SELECT l.bot, l.seq, l.replica, l.round
-  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
-  JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq)
-
--- name: queued
-SELECT q.bot, q.seq, q.replica, q.round
-  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
-  JOIN requeue q ON (q.bot, q.seq) = (x.bot, x.seq)
-
--- name: ended
+-- name: replicas
+-- All replicas of the jobs as of one moment: those queued, those in progress, those that ended;
+-- and the canonical one of a job that has its outcome, 0 if that is a failure.
 -- Unsigned BOTs run only on clients that trust their owner, signed ones among strangers, whose
 -- machines count as one.
+WITH x AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+)
+SELECT q.bot, q.seq, q.replica, q.round, 'queued' AS how, '' AS reason, NULL::bytea AS digest,
+       NULL::boolean AS valid, now() AS ended_at, 0::bigint AS voter
+  FROM x JOIN requeue q ON (q.bot, q.seq) = (x.bot, x.seq)
+ UNION ALL
+SELECT l.bot, l.seq, l.replica, l.round, 'leased', '', NULL, NULL, now(), 0
+  FROM x JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq)
+ UNION ALL
 SELECT e.bot, e.seq, e.replica, e.round, e.how, e.reason, e.digest, e.valid, e.ended_at,
        CASE WHEN b.signature IS NULL AND b.boinc IS NULL THEN e.host ELSE e.owner END
-  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
-  JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
+  FROM x JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
   JOIN bot b ON b.id = x.bot
+ UNION ALL
+SELECT o.bot, o.seq, coalesce(o.canonical, 0), o.round, 'outcome', '', NULL, NULL, now(), 0
+  FROM x JOIN outcome o ON (o.bot, o.seq) = (x.bot, x.seq)
 
 -- name: others_work
 -- Of these BOTs and voters, those pairs where somebody else holds a replica of the BOT.
@@ -44,8 +48,8 @@ SELECT x.bot, x.voter
         WHERE l.bot = x.bot AND x.voter <>
               CASE WHEN b.signature IS NULL AND b.boinc IS NULL THEN l.host ELSE l.owner END)
 
--- name: outcomes
-SELECT o.bot, o.seq, o.canonical, o.credit
+-- name: credits
+SELECT o.bot, o.seq, o.credit
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN outcome o ON (o.bot, o.seq) = (x.bot, x.seq)
 
@@ -92,13 +96,9 @@ RETURNING id
 -- name: cancel_leases_of_jobs
 WITH gone AS (
     DELETE FROM lease l USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
-     WHERE (l.bot, l.seq) = (x.bot, x.seq) RETURNING l.*
-), put AS (
-    INSERT INTO ended (bot, seq, replica, round, why, how, reason, client, host, owner, sent_at)
-    SELECT bot, seq, replica, round, why, 'cancelled', 'job_has_outcome', client, host, owner,
-           sent_at FROM gone
+     WHERE (l.bot, l.seq) = (x.bot, x.seq) RETURNING l
 )
-SELECT bot FROM gone
+SELECT end_unanswered(array_agg(l), 'cancelled', 'job_has_outcome') FROM gone
 
 -- name: drop_copies_of_jobs
 DELETE FROM requeue q USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
@@ -139,15 +139,9 @@ WITH gone AS (
     DELETE FROM lease WHERE ctid = ANY (ARRAY(
         SELECT ctid FROM lease WHERE deadline < now()
          ORDER BY deadline LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
-    RETURNING *
-), put AS (
-    INSERT INTO ended (bot, seq, replica, round, why, how, reason, client, host, owner, sent_at)
-    SELECT bot, seq, replica, round, why, 'expired', 'deadline_passed', client, host, owner,
-           sent_at FROM gone
-), woken AS (
-    INSERT INTO pending SELECT bot, seq FROM gone
+    RETURNING lease
 )
-SELECT bot FROM gone
+SELECT end_unanswered(array_agg(lease), 'expired', 'deadline_passed') FROM gone
 
 -- name: sweep_leases
 -- Replicas of cancelled BOTs: their clients are told to stop when they ask next.
@@ -155,13 +149,9 @@ WITH gone AS (
     DELETE FROM lease WHERE ctid = ANY (ARRAY(
         SELECT l.ctid FROM bot b JOIN lease l ON l.bot = b.id
          WHERE b.state = 'cancelled' LIMIT %(limit)s FOR UPDATE OF l SKIP LOCKED))
-    RETURNING *
-), put AS (
-    INSERT INTO ended (bot, seq, replica, round, why, how, reason, client, host, owner, sent_at)
-    SELECT bot, seq, replica, round, why, 'cancelled', 'bot_cancelled', client, host, owner,
-           sent_at FROM gone
+    RETURNING lease
 )
-SELECT bot FROM gone
+SELECT end_unanswered(array_agg(lease), 'cancelled', 'bot_cancelled') FROM gone
 
 -- name: sweep_copies
 DELETE FROM requeue WHERE ctid = ANY (ARRAY(

@@ -148,14 +148,12 @@ SELECT x.bot, x.seq, x.replica, x.round, x.why, x.client, x.host, x.owner,
        bot bigint, seq bigint, replica int, round int, why text, client bigint, host bigint,
        owner int, deadline_seconds float8, request_key text)
   JOIN bot b ON b.id = x.bot AND b.state = 'running'
- WHERE NOT EXISTS (SELECT FROM ended e
-                    WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica))
 ON CONFLICT DO NOTHING
 RETURNING bot, seq, replica
 
 -- name: unlease_ended
--- A statement of its own: `add_leases` may have waited for the report of the same replica, whose
--- row of `ended` it cannot see.
+-- What was sent and ended before loses its lease again.  A statement of its own: `add_leases` may
+-- have waited for the report of the same replica, whose row of `ended` it could not see.
 WITH over AS MATERIALIZED (
     SELECT e.bot, e.seq, e.replica
       FROM json_to_recordset(%(leases)s) AS x (bot bigint, seq bigint, replica int)

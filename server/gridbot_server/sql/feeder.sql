@@ -92,12 +92,12 @@ DELETE FROM feed_range
 
 -- name: claim_copies
 UPDATE requeue q SET machine = %(machine)s, claimed_until = now() + %(lifetime)s
-  FROM (SELECT c.* FROM unnest(%(bots)s::bigint[]) AS wanted (bot)
+  FROM (SELECT c.* FROM json_to_recordset(%(claims)s) AS wanted (bot bigint, most int)
          CROSS JOIN LATERAL (
                SELECT r.bot, r.seq, r.replica FROM requeue r
                 WHERE r.bot = wanted.bot AND r.not_before <= now()
                   AND (r.machine IS NULL OR r.claimed_until < now())
-                ORDER BY r.prio DESC, r.not_before LIMIT %(most)s
+                ORDER BY r.prio DESC, r.not_before LIMIT wanted.most
                   FOR UPDATE SKIP LOCKED) AS c) AS found
  WHERE (q.bot, q.seq, q.replica) = (found.bot, found.seq, found.replica)
 RETURNING q.bot, q.seq, q.replica, q.round, q.why, q.pool

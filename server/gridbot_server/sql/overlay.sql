@@ -43,12 +43,6 @@ RETURNING id
 WITH gone AS (
     DELETE FROM lease l USING client c
      WHERE c.id = l.client AND c.grid = %(grid)s AND c.pilot = ANY(%(pilots)s)
-    RETURNING l.*
-), put AS (
-    INSERT INTO ended (bot, seq, replica, round, why, how, reason, client, host, owner, sent_at)
-    SELECT bot, seq, replica, round, why, 'expired', 'pilot_ended', client, host, owner, sent_at
-      FROM gone
-), woken AS (
-    INSERT INTO pending SELECT bot, seq FROM gone
+    RETURNING l
 )
-SELECT bot FROM gone
+SELECT end_unanswered(array_agg(l), 'expired', 'pilot_ended') FROM gone

@@ -1,0 +1,106 @@
+"""Replicas that are sent: their leases, and what that changes in the queue of further copies."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence, Set
+from typing import Any, NamedTuple
+
+from gridbot_client.protocol import ReplicaId
+from gridbot_server.db import Connection
+from gridbot_server.dispatch.batch import SQL, Counters, Exchange, array, encode
+
+
+class NewLease(NamedTuple):
+    """A replica about to be sent."""
+
+    id: ReplicaId
+    round: int
+    why: str
+    exchange: Exchange
+    deadline_seconds: float
+    distinct_owners: bool
+    body: bytes | None = None  # its assignment as the buffer held it
+
+
+def add_leases(
+    conn: Connection, leases: Sequence[NewLease], with_quorum: set[int], counters: Counters
+) -> list[NewLease]:
+    """Insert the leases that may be; return those, and count them.
+
+    A further copy must still wait in `requeue` and suit the host; a first copy must never have
+    been sent.  What is not returned was stale: a copy of it exists elsewhere.
+    """
+    copies = [lease for lease in leases if lease.why != "first"]
+    if copies:
+        taken = _take_copies(conn, copies, counters)
+        leases = [lease for lease in leases if lease.why == "first" or lease.id in taken]
+    if not leases:
+        return []
+    rows = [_lease_row(lease) for lease in leases]
+    added = set(conn.execute(SQL["add_leases"], {"leases": encode(rows)}).fetchall())
+    names = {"leases": encode([_name_row(lease.id) for lease in leases])}
+    added.difference_update(conn.execute(SQL["unlease_ended"], names))
+    sent = [lease for lease in leases if lease.id in added]
+    for (bot, why), count in Counter((lease.id.bot, lease.why) for lease in sent).items():
+        counters.add(bot, f"sent_{why}", count)
+    if with_quorum:
+        _add_quorum_copies(conn, sent, with_quorum, counters)
+    return sent
+
+
+def _take_copies(
+    conn: Connection, copies: Sequence[NewLease], counters: Counters
+) -> Set[tuple[int, ...]]:
+    """Take copies out of the queue; return those that were there and suit their host."""
+    rows = [
+        {
+            **_name_row(lease.id),
+            "host": lease.exchange.client.host,
+            "owner": lease.exchange.client.owner,
+            "distinct_owners": lease.distinct_owners,
+        }
+        for lease in copies
+    ]
+    hosts = sorted({lease.exchange.client.host for lease in copies})
+    conn.execute(SQL["lock_hosts"], {"hosts": array(hosts)})
+    taken = set(conn.execute(SQL["take_copies"], {"copies": encode(rows)}).fetchall())
+    for bot, *_ in taken:
+        counters.add(bot, "unqueued")
+    refused = [_name_row(lease.id) for lease in copies if lease.id not in taken]
+    if refused:
+        conn.execute(SQL["release_copies"], {"copies": encode(refused)})
+    return taken
+
+
+def _name_row(name: ReplicaId) -> dict[str, int]:
+    bot, seq, replica = name
+    return {"bot": bot, "seq": seq, "replica": replica}
+
+
+def _lease_row(lease: NewLease) -> dict[str, Any]:
+    client = lease.exchange.client
+    return {
+        **_name_row(lease.id),
+        "round": lease.round,
+        "why": lease.why,
+        "client": client.id,
+        "host": client.host,
+        "owner": client.owner,
+        "deadline_seconds": lease.deadline_seconds,
+        "request_key": lease.exchange.request.key,
+    }
+
+
+def _add_quorum_copies(
+    conn: Connection, sent: Sequence[NewLease], with_quorum: set[int], counters: Counters
+) -> None:
+    """Queue the other copies that a quorum needs, once the first is on its way."""
+    rows = [
+        {"bot": lease.id.bot, "seq": lease.id.seq, "round": lease.round}
+        for lease in sent
+        if lease.why == "first" and lease.id.bot in with_quorum
+    ]
+    if rows:
+        for (bot,) in conn.execute(SQL["add_quorum_copies"], {"leases": encode(rows)}):
+            counters.add(bot, "queued")

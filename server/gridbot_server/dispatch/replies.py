@@ -1,0 +1,53 @@
+"""What a reply says beside the work: acknowledgements, when to come back, and why for nothing."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+
+from gridbot_server.dispatch.batch import Exchange
+from gridbot_server.dispatch.choose import Choice
+from gridbot_server.dispatch.render import ReplyParts
+
+# Requests that clients without work may make together, per second: it sets how often they ask.
+IDLE_REQUESTS_PER_SECOND = 50.0
+MIN_IDLE_SECONDS, MAX_IDLE_SECONDS = 1.0, 3600.0
+
+
+def let_busy_wait(
+    exchanges: Sequence[Exchange], replies: Mapping[int, ReplyParts], clients_active: int
+) -> None:
+    """Call those back that have enough to do as seldom as the idle: they report by themselves."""
+    for exchange in exchanges:
+        if not exchange.request.want and exchange.running:
+            replies[exchange.client.id].next_request_seconds = idle_delay(clients_active)
+
+
+def idle_delay(clients_active: int) -> float:
+    """Return how long a client without work waits, so that all of them stay a light load.
+
+    Jittered here and again by the client: equal delays would keep clients in step for ever.
+    """
+    fair = clients_active / IDLE_REQUESTS_PER_SECOND
+    delay = min(max(fair, MIN_IDLE_SECONDS), MAX_IDLE_SECONDS)
+    return delay * random.uniform(0.75, 1.25)  # noqa: S311  # spreads load, guards nothing
+
+
+def explain(choice: Choice, bots: int) -> str:
+    """Say why there was no work, for a person."""
+    if not bots:
+        return "no unfinished BOT"
+    if not choice.refusals:
+        return "no unsent jobs"
+    reasons = "; ".join(f"{reason} ({count})" for reason, count in choice.refusals.items())
+    return f"none of {bots} BOTs suits this host now: {reasons}"
+
+
+def begin_reply(exchange: Exchange) -> ReplyParts:
+    """Answer what a request reports and holds; work may come beside."""
+    acks = [report.id for report in exchange.request.reports if report.id not in exchange.reupload]
+    reply = ReplyParts(acks=acks, reupload=exchange.reupload, abort=exchange.abort)
+    if not exchange.is_new and exchange.request.key != exchange.client.last_key:
+        reply.next_request_seconds = MAX_IDLE_SECONDS
+        reply.message = "another copy of this client asked after this one: join again"
+    return reply

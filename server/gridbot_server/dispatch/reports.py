@@ -1,0 +1,116 @@
+"""What hosts report: leases end, outputs are kept, and the transitioner is woken."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any
+
+from gridbot_client.protocol import Output, ReplicaId, Report
+from gridbot_server.db import Connection
+from gridbot_server.dispatch.batch import SQL, Counters, Exchange, encode
+
+# Whose report of which replica: a stranger's report of the same replica is another one.
+ReportKey = tuple[ReplicaId, int]
+Upload = tuple[ReplicaId, str, str]  # replica, name, hash
+
+
+def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Counters) -> None:
+    """End the leases that clients report, keep their outputs, and wake the transitioner."""
+    missing = _missing_uploads(conn, exchanges)
+    reports: dict[ReportKey, Report] = {}
+    for exchange in exchanges:
+        client = exchange.client.id
+        for report in exchange.request.reports:
+            if missing and not missing.isdisjoint(_uploads(report)):
+                exchange.reupload.append(report.id)
+            else:
+                reports[report.id, client] = report
+    if not reports:
+        return
+    # In the transitioner's order, so that they do not wait for each other's leases in a circle.
+    rows = [_report_row(client, reports[name, client]) for name, client in sorted(reports)]
+    gone = conn.execute(SQL["end_leases"], {"reports": encode(rows)}).fetchall()
+    for bot, count in Counter(row[0] for row in gone).items():
+        counters.add(bot, "back", count)
+    if len(gone) < len(reports):
+        ended = {(ReplicaId(bot, seq, replica), client) for bot, seq, replica, client in gone}
+        _take_late(conn, reports, ended)
+
+
+def _take_late(
+    conn: Connection, reports: Mapping[ReportKey, Report], ended: Set[ReportKey]
+) -> None:
+    """Take successes that found no lease but an expired replica."""
+    rows = [
+        _report_row(client, reports[name, client])
+        for name, client in sorted(reports.keys() - ended)
+        if reports[name, client].how == "success"
+    ]
+    if rows:
+        conn.execute(SQL["take_late"], {"reports": encode(rows)})
+
+
+def _uploads(report: Report) -> Iterator[Upload]:
+    """The files that a report relies on having been uploaded."""
+    for output in report.outputs:
+        if output.content is None:
+            yield report.id, output.name, output.sha256
+
+
+def _missing_uploads(conn: Connection, exchanges: Sequence[Exchange]) -> set[Upload]:
+    """Return those of the reported uploads that are not here."""
+    wanted = {
+        upload
+        for exchange in exchanges
+        for report in exchange.request.reports
+        for upload in _uploads(report)
+    }
+    if not wanted:
+        return wanted
+    rows = [{**id_._asdict(), "name": name, "sha256": sha256} for id_, name, sha256 in wanted]
+    arrived = conn.execute(SQL["uploaded"], {"outputs": encode(rows)})
+    return wanted - {
+        (ReplicaId(bot, seq, replica), name, sha256) for bot, seq, replica, name, sha256 in arrived
+    }
+
+
+def _report_row(client: int, report: Report) -> dict[str, Any]:
+    bot, seq, replica = report.id
+    return {
+        "client": client,
+        "bot": bot,
+        "seq": seq,
+        "replica": replica,
+        "how": report.how,
+        "reason": report.reason,
+        "exit_code": report.exit_code,
+        "cpu_seconds": report.cpu_seconds,
+        "wall_seconds": report.wall_seconds,
+        "digest": digest(report.outputs),
+        "stdout": report.stdout,
+        "stderr": report.stderr,
+        "outputs": [
+            _output_row(output, output.content)
+            for output in report.outputs
+            if output.content is not None
+        ],
+    }
+
+
+def digest(outputs: Iterable[Output]) -> str:
+    """Return what an exact comparison compares: a hash over names and contents, in hex."""
+    lines = [f"{output.name}\0{output.sha256}\n" for output in outputs]
+    lines.sort()
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _output_row(output: Output, content: bytes) -> dict[str, Any]:
+    return {
+        "name": output.name,
+        "sha256": output.sha256,
+        "size": output.size,
+        "content": base64.b64encode(content).decode(),
+    }

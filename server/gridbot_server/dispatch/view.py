@@ -1,0 +1,142 @@
+"""The scheduling buffer as one batch of host requests sees it: a candidate for every BOT in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import orjson
+
+from gridbot_policies.classad import Record
+from gridbot_server.dispatch import ads
+from gridbot_server.dispatch.buffer import SchedulingBuffer
+from gridbot_server.dispatch.catalog import Entry
+from gridbot_server.dispatch.choose import COPIES_PER_REQUEST, Candidate, Copy, Holder
+from gridbot_server.dispatch.layout import Segment, Slot
+
+# The feeder is woken when a segment is filled to less than this part.
+_LOW_WATER = 0.5
+
+
+class WaitingCopies:
+    """Further copies of a BOT: read once for a batch, and again once all of them were taken."""
+
+    def __init__(self, buffer: SchedulingBuffer, segment: Segment, start: int, now: float) -> None:
+        self._buffer, self._bot, self._start, self._now = buffer, segment.state.bot, start, now
+        self._known: dict[int, Copy] = {}  # by slot
+        self.left = segment.copies  # in the buffer
+
+    def __call__(self) -> Sequence[Copy]:
+        """Look at some of them."""
+        if not self._known:
+            slots = self._buffer.copies(self._bot, COPIES_PER_REQUEST, self._start)
+            self._known = {slot.number: _copy(slot, self._now) for slot in slots}
+        return tuple(self._known.values())
+
+    def take(self, slots: Sequence[Slot], generation: int) -> list[Slot]:
+        """Take some of those looked at; another process may have been faster."""
+        taken = self._buffer.take_copies(slots, generation)
+        self.left -= len(taken)
+        for slot in slots:
+            self._known.pop(slot.number, None)
+        return taken
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The buffer at the beginning of a batch."""
+
+    segments: Sequence[Segment]
+    entries: Mapping[int, Entry]
+    candidates: Mapping[int, Candidate]  # by BOT
+    copies: Mapping[int, WaitingCopies]  # by BOT
+    queue: Record
+    usage: Mapping[int, float]  # what owners have running, by their shares
+    now: float
+
+    @property
+    def is_low(self) -> bool:
+        """Whether some queue fell below the mark at which the feeder should hurry."""
+        return any(self._lacks_first(item) or self._lacks_copies(item) for item in self.segments)
+
+    def _lacks_first(self, segment: Segment) -> bool:
+        left = self.candidates[segment.state.bot].fresh
+        return segment.state.unclaimed > 0 and left < _LOW_WATER * segment.state.segment
+
+    def _lacks_copies(self, segment: Segment) -> bool:
+        """Whether copies were taken, few are left, and there are others."""
+        copies = self.copies.get(segment.state.bot)
+        enough = min(segment.copies, COPIES_PER_REQUEST)
+        return (
+            copies is not None
+            and copies.left < enough
+            and segment.state.copies_unsent > segment.copies
+        )
+
+    @property
+    def with_quorum(self) -> set[int]:
+        """The BOTs whose jobs need several equal answers."""
+        return {bot for bot, entry in self.entries.items() if entry.quorum > 1}
+
+
+def view(
+    buffer: SchedulingBuffer,
+    segments: Sequence[Segment],
+    entries: Mapping[int, Entry],
+    start: int,
+    now: float,
+) -> View:
+    """Describe BOTs to policies at `now`; a look at further copies will begin at `start`."""
+    known = [segment for segment in segments if segment.state.bot in entries]
+    usage: dict[int, float] = {}
+    for state in (segment.state for segment in known):
+        running = state.running / entries[state.bot].share
+        usage[state.owner] = usage.get(state.owner, 0.0) + running
+    copies = {
+        segment.state.bot: WaitingCopies(buffer, segment, start, now)
+        for segment in known
+        if segment.copies
+    }
+    candidates = {
+        segment.state.bot: _candidate(
+            segment, entries[segment.state.bot], copies.get(segment.state.bot), now
+        )
+        for segment in known
+    }
+    queue = ads.queue_ad([segment.state for segment in known])
+    return View(known, entries, candidates, copies, queue, usage, now)
+
+
+def _candidate(
+    segment: Segment, entry: Entry, copies: WaitingCopies | None, now: float
+) -> Candidate:
+    state = segment.state
+    return Candidate(
+        bot=state.bot,
+        owner=state.owner,
+        policies=entry.policies,
+        ad=ads.bot_ad(state, entry.name, entry.owner, entry.signed, now),
+        resources=entry.manifest.resources,
+        fresh=segment.fresh,
+        copies=copies,
+        dry=segment.fresh == 0 and state.unclaimed > 0,
+        signed=entry.signed,
+        platforms=entry.manifest.platforms,
+        stock_platforms=entry.stock_platforms,
+        among_strangers=entry.among_strangers,
+        quorum=entry.quorum,
+        running=state.running,
+        needs=entry.needs,
+    )
+
+
+def _copy(slot: Slot, now: float) -> Copy:
+    detail = orjson.loads(slot.detail)
+    return Copy(
+        slot=slot,
+        seq=slot.seq,
+        holders=[Holder(*pair) for pair in detail["holders"]],
+        failed=[Holder(*pair) for pair in detail["failed"]],
+        job=ads.job_ad(slot.bot, slot.seq, detail["replicas"], now),
+        pool=detail["pool"],
+    )
