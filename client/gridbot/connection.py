@@ -39,15 +39,16 @@ class Connection:
     """The API of one server under one key.  Every call may raise Refused or ServerAway."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.url = endpoint.url.rstrip("/")
+        self.url = endpoint.url.rstrip("/")  # for people, and for other machines
+        self._address = endpoint.address.rstrip("/")
         self._http = requests.Session()
         if endpoint.key:
             self._http.auth = _Bearer(endpoint.key)
         # A proxy of the site cannot reach a server on this machine.
-        self._http.trust_env = not _is_loopback(self.url)
-        self._http.mount(self.url, HTTPAdapter(max_retries=_retries()))
+        self._http.trust_env = not _is_loopback(self._address)
+        self._http.mount(self._address, HTTPAdapter(max_retries=_retries()))
         for path in NOT_REPEATABLE:
-            self._http.mount(self.url + path, HTTPAdapter())
+            self._http.mount(self._address + path, HTTPAdapter())
 
     def get(self, path: str, **params: Any) -> Any:
         """The JSON document at `path`."""
@@ -63,7 +64,11 @@ class Connection:
         """The answer, when it is a success or its status is in `accept`."""
         try:
             answer = self._http.request(
-                method, self.url + API + path, timeout=TIMEOUT, allow_redirects=False, **options
+                method,
+                self._address + API + path,
+                timeout=TIMEOUT,
+                allow_redirects=False,
+                **options,
             )
         except requests.RequestException as error:
             raise ServerAway(f"{self.url} does not answer: {_cause(error)}") from error

@@ -45,6 +45,13 @@ def idle_reason(state: BotState) -> str:
     if not match.get("hosts_matching"):
         line = match_line(match)
         return f"{line}; see gridbot bot explain {state.id}" if match.get("hosts_known") else line
+    replicas = state.document.get("replicas") or {}
+    if replicas.get("made") and not state.jobs_finished:
+        # Pilots wait for minutes then: whether command or node is at fault, they cannot know.
+        return (
+            f"no job is done after {counted(replicas['made'], 'replica')}, and hosts wait when"
+            f" replicas fail; see why: gridbot bot logs {state.id}"
+        )
     return f"{match_line(match)}, but none has asked; see gridbot bot explain {state.id}"
 
 

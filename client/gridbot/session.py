@@ -177,6 +177,10 @@ class Bot:
         """Stop it; what has ended stays.  Safe to repeat."""
         return bot_state(self.connection.send("POST", f"{self._path}/cancel", {}))
 
+    def delete(self) -> None:
+        """Delete it, once it has ended, with its jobs and results.  Raises Refused or NotFound."""
+        self.connection.send("DELETE", self._path)
+
     def retry(self) -> int:
         """Give the failed jobs new attempts; return how many there are."""
         retried: int = self.connection.send("POST", f"{self._path}/retry", {})["retried"]

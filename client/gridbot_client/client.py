@@ -40,7 +40,7 @@ _HOST_SECONDS = 60.0  # how often the host's attributes are measured
 
 
 class Revoked(Exception):
-    """The server does not know this client any more."""
+    """The server does not serve this client any more."""
 
 
 class Client:
@@ -241,10 +241,10 @@ class Client:
     def _refused(self, error: Refused) -> None:
         """Asking the same again would not help: the next request is a new one.
 
-        A client that the server knows no more stops, keeps what is unreported, and asks again
-        in hours, in case it was a mistake.
+        A client that the server knows no more, or whose host is banned, stops, keeps what is
+        unreported, and asks again in hours, in case it was a mistake.
         """
-        if error.code != 401:
+        if not error.shuts_out:
             self._forget_request()
             self._failed(error)
             return
@@ -253,8 +253,11 @@ class Client:
             raise Revoked(text)
         self._is_revoked = True
         self._replicas.stop_running()
-        self._progress.say(f"{text}; to join again say gridbot client join {self._identity.url}")
+        self._progress.say(text if error.code == 403 else f"{text}; {self._how_to_join()}")
         self._failed(error, REVOKED_SECONDS)
+
+    def _how_to_join(self) -> str:
+        return f"to join again say gridbot client join {self._identity.url}"
 
     # --- the rest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 
@@ -15,10 +15,19 @@ class NoServer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server's URL and a key that it knows."""
+    """A server's URL, a key that it knows, and how this machine reaches it, if in another way.
+
+    On the server's own machine its URL may name a proxy that cannot be reached from there.
+    """
 
     url: str
     key: str
+    local_url: str = ""
+
+    @property
+    def address(self) -> str:
+        """The URL to send requests to."""
+        return self.local_url or self.url
 
 
 def find_server(server: str | None, key_file: Path | None) -> Endpoint:
@@ -32,7 +41,9 @@ def find_server(server: str | None, key_file: Path | None) -> Endpoint:
         return Endpoint(_plain(url), key.strip())
     for known in _known():
         if url is None or _plain(url) == known.url:
-            return Endpoint(known.url, (key or known.key).strip())
+            return replace(known, key=(key or known.key).strip())
+        if _plain(url) == known.local_url:
+            return Endpoint(known.local_url, (key or known.key).strip())
     if url:
         raise NoServer(f"no key for {url} is known: add --key-file FILE or run gridbot login {url}")
     raise NoServer(
@@ -74,7 +85,8 @@ def _local_server(data: Path) -> Endpoint | None:
     found, key = _own_json(data / "endpoint.json"), data / "operator.key"
     if not found or not found.get("url") or not _is_own(key):
         return None
-    return Endpoint(_plain(found["url"]), key.read_text().strip())
+    local_url = _plain(found.get("local_url", ""))
+    return Endpoint(_plain(found["url"]), key.read_text().strip(), local_url)
 
 
 def _own_json(path: Path) -> dict[str, str] | None:

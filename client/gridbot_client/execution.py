@@ -106,7 +106,7 @@ class Executor:
                     raise _Failed("input_corrupt", f"input {ref.name}: {error}\n") from None
                 raise
             except Refused as error:
-                if error.code == 401:
+                if error.shuts_out:
                     raise
                 detail = f"input {ref.name}: {error}\n"
                 raise _Failed("input_unavailable", detail) from None
@@ -169,8 +169,9 @@ def _persist(attempt: Callable[[], None], stop: Stop) -> None:
         try:
             return attempt()
         except Refused as error:
-            # Revoked: whether for good, the next request for work finds out.
-            if error.code != 401 and (error.code not in _PASSING or failures == _MOST_REFUSALS):
+            # Shut out: whether for good, the next request for work finds out.
+            is_passing = error.code in _PASSING and failures < _MOST_REFUSALS
+            if not (error.shuts_out or is_passing):
                 raise
         except (ServerAway, NotOurServer, CorruptDownload) as error:
             floor = getattr(error, "retry_after", 0.0)

@@ -15,16 +15,21 @@ class Idleness:
     window_seconds: float
     least_share: float
     _begun: float | None = None
-    _cpu_seconds: float = 0.0
+    _at_begin: float = 0.0
+    _last: float = 0.0
 
     def is_low(self, now: float, cpu_seconds: float) -> bool:
-        """Take in a measurement: CPU seconds used so far.  Time is any clock's."""
-        if self._begun is None:
-            self._begun, self._cpu_seconds = now, cpu_seconds
+        """Take in a measurement: CPU seconds used so far.  Time is any clock's.
+
+        A sum that fell begins a new window: processes that nobody waited for took with them what
+        they had used, and nobody knows how many others came and went unseen.
+        """
+        has_fallen, self._last = cpu_seconds < self._last, cpu_seconds
+        if self._begun is None or has_fallen:
+            self._begun, self._at_begin = now, cpu_seconds
             return False
-        passed = now - self._begun
+        passed, used = now - self._begun, cpu_seconds - self._at_begin
         if passed < self.window_seconds:
             return False
-        used = cpu_seconds - self._cpu_seconds
-        self._begun, self._cpu_seconds = now, cpu_seconds
+        self._begun, self._at_begin = now, cpu_seconds
         return used < self.least_share * passed

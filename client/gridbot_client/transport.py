@@ -45,10 +45,17 @@ class NotOurServer(TransportError):
 class Refused(TransportError):
     """The server understood and said no."""
 
-    def __init__(self, code: int, detail: str) -> None:
+    def __init__(self, code: int, detail: str, error: str = "") -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
+        self.error = error  # the server's name for it, where the answer has one
+
+    @property
+    def shuts_out(self) -> bool:
+        """Whether the server serves this client no more: revoked, or its machine is banned."""
+        # What answers HEAD has no name; a client that may ask at all is only refused by a ban.
+        return self.code == 401 or (self.code == 403 and self.error in ("", "Banned"))
 
 
 class CorruptDownload(TransportError):
@@ -178,7 +185,8 @@ def _failure(response: requests.Response, url: str) -> TransportError:
         document = _document(_body(response))
     except (NotOurServer, requests.RequestException):
         return NotOurServer(f"{url} answers {code} without a reason that a GridBot server gives")
-    return Refused(code, str(document.get("detail") or document)[:1000])
+    error, detail = str(document.get("error") or ""), str(document.get("detail") or document)
+    return Refused(code, detail[:1000], error[:100])
 
 
 def _body(response: requests.Response) -> bytes:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from . import dispatch, layers, policies, results, storm, submit, validate
+from . import dispatch, layers, overload, policies, results, storm, submit, validate
 from .columns import COLUMNS
 from .dispatch import JOBS_PER_RPC, Size
 from .installation import BenchFailed
@@ -209,6 +209,58 @@ def storm_command(
     hosts = min(hosts, 5000) if quick else hosts
     storms = [storm.Storm(hosts, away, per_second, poll_seconds) for away in outage_seconds]
     _report("storm", partial(storm.run, storms), as_json)
+
+
+@bench.command("overload")
+@click.option(
+    "--seconds",
+    type=click.FloatRange(1, 600),
+    default=60.0,
+    show_default=True,
+    help="Of the flood.",
+)
+@click.option(
+    "--plateau-seconds",
+    type=click.FloatRange(1, 60),
+    default=5.0,
+    show_default=True,
+    help="Of the plateau, before and after it.",
+)
+@click.option(
+    "--times",
+    type=click.FloatRange(0.1, 100),
+    default=10.0,
+    show_default=True,
+    help="Arrivals, as a multiple of the plateau.",
+)
+@click.option("--hosts", type=click.IntRange(100), default=10_000, show_default=True)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 16),
+    default=2,
+    show_default=True,
+    help="That send the flood.",
+)
+@click.option(
+    "--sockets",
+    type=click.IntRange(16, 16_000),
+    default=4000,
+    show_default=True,
+    help="Open at once, in all of them.",
+)
+@click.option("--keep", is_flag=True, help="Keep connections, as a proxy in front does.")
+@click.option("--jobs", type=click.IntRange(1000), default=2 * MILLION, help="Jobs in the queue.")
+@click.option("--quick", is_flag=True, help="Only show that it works.")
+@json_option
+def overload_command(
+    seconds: float, plateau_seconds: float, times: float, hosts: int, processes: int, sockets: int,
+    keep: bool, jobs: int, quick: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Arrivals at ten times what the server can answer: what it does then, and afterwards."""
+    if quick:
+        seconds, plateau_seconds, hosts, jobs = 3.0, 1.0, 2000, 100_000
+    size = overload.Size(seconds, plateau_seconds, times, hosts, processes, sockets, keep)
+    _report("overload", partial(overload.overload, size, jobs), as_json)
 
 
 Measure = Callable[[], list[dict[str, Any]]]

@@ -10,8 +10,8 @@ import orjson
 
 from gridbot_server import db
 
-from .generator import HOST, token
 from .installation import Installation
+from .native_hosts import HOST, token
 
 # Hosts and their clients as `POST /api/v1/clients` makes them, a hundred thousand in seconds.
 _ADD_OWNERS = """

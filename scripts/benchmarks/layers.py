@@ -20,7 +20,8 @@ from gridbot_server import auth, plain_http
 from gridbot_server.api.rpc import UNCHECKED_BYTES
 from gridbot_server.dispatch.engine import Engine, Item
 
-from .generator import Load, Plan, Talk
+from .course import Talk
+from .generator import Load, Plan
 from .stages import HOSTS, Stock, prepared
 from .windows import Meter, Row
 

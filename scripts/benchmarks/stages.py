@@ -89,20 +89,20 @@ class Server:
         self, place: Installation, known: Database, load: Generator,
         fill: Callable[[], bool] = _keep,
     ) -> None:  # fmt: skip
-        self._roots = {name: pid for name, pid in place.servers().items() if name != "supervisor"}
+        self.roots = {name: pid for name, pid in place.servers().items() if name != "supervisor"}
         self._load, self._fill = load, fill
-        self._meter = Meter(self._roots, known)
+        self.meter = Meter(self.roots, known)
         self.port, self.data = int(place.url.rpartition(":")[2]), place.data
 
     def measure(self, plan: Plan) -> Window:
         """Fill the queue, then carry the plan out."""
         if self._fill():
             self.calm_down()
-        return self._load.measure(plan, self._meter)
+        return self._load.measure(plan, self.meter)
 
     def calm_down(self) -> None:
         """Let the server finish what a submission left it to do."""
-        wait_for_calm(self._roots)
+        wait_for_calm(self.roots)
 
 
 class Bare:

@@ -1,23 +1,23 @@
 """What a server meets when it comes back after an outage: every client with its own back-off.
 
-A simulation, with the clients' real back-off and in simulated time.  The server answers so many
-requests per second, lets a few wait, and refuses the others at once with a time to come back.
+A simulation, with the clients' real back-off, the server's real admission, and in simulated time.
+The server answers so many requests per second, lets a few wait, and refuses the others at once with
+a time to come back.
 """
 
 from __future__ import annotations
 
 import heapq
 import random
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from gridbot_client.backoff import delay_seconds, poll_seconds
-from gridbot_server.answers import RETRY_AFTER_SECONDS
-from gridbot_server.dispatch.engine import QUEUE_REQUESTS
+from gridbot_server.admission import Admission, Bounds
 
-from .generator import percentile
+from .course import percentile
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,28 +28,38 @@ class Storm:
     outage_seconds: float
     per_second: float  # requests that the server answers
     poll_seconds: float  # between two requests of a host that all goes well for
-    queue: int = QUEUE_REQUESTS  # requests that may wait
+    queue: int = Bounds().asking  # requests that may wait
     seed: int = 1
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A request that is to be made again, so many seconds later."""
+
+    retry_seconds: int
+
+
 class _Server:
     """Answers one request after the other, since it came back at 0."""
 
-    storm: Storm
-    free_at: float = 0.0
-    arrivals: Counter[int] = field(default_factory=Counter)  # by second
-    refused: int = 0
+    def __init__(self, storm: Storm, draw: random.Random) -> None:
+        self._seconds = 1 / storm.per_second
+        self._admission = Admission(0.0, Bounds(storm.queue, storm.queue), draw.random)
+        self._answers: deque[float] = deque()  # when those are that wait
+        self.arrivals: Counter[int] = Counter()  # by second
+        self.refused = 0
 
-    def answer(self, now: float) -> float | None:
-        """When the request of now is answered; None when it is refused."""
+    def answer(self, now: float) -> float | Refused:
+        """When the request of now is answered, unless it is refused."""
         self.arrivals[int(now)] += 1
-        self.free_at = max(self.free_at, now)
-        if (self.free_at - now) * self.storm.per_second >= self.storm.queue:
+        while self._answers and self._answers[0] <= now:
+            self._admission.end(self._answers.popleft())
+        if not self._admission.admits(has_reports=False):
             self.refused += 1
-            return None
-        self.free_at += 1 / self.storm.per_second
-        return self.free_at
+            return Refused(self._admission.retry_seconds(now))
+        self._admission.begin()
+        self._answers.append(max(now, self._answers[-1] if self._answers else 0) + self._seconds)
+        return self._answers[-1]
 
 
 def run(storms: Sequence[Storm]) -> list[dict[str, Any]]:
@@ -58,8 +68,9 @@ def run(storms: Sequence[Storm]) -> list[dict[str, Any]]:
 
 
 def _play(storm: Storm) -> dict[str, Any]:
-    server = _Server(storm)
-    served = sorted(_served(storm, server, random.Random(storm.seed)))
+    draw = random.Random(storm.seed)
+    server = _Server(storm, draw)
+    served = sorted(_served(storm, server, draw))
     return {
         "outage_seconds": storm.outage_seconds,
         "hosts": storm.hosts,
@@ -79,13 +90,13 @@ def _served(storm: Storm, server: _Server, draw: random.Random) -> list[float]:
     heapq.heapify(agenda)
     while len(first) < storm.hosts:
         now, failures, host = agenda[0]
-        answered_at = server.answer(now)
-        if answered_at is None:
-            due = now + delay_seconds(failures, draw.random(), RETRY_AFTER_SECONDS)
+        answer = server.answer(now)
+        if isinstance(answer, Refused):
+            due = now + delay_seconds(failures, draw.random(), answer.retry_seconds)
             heapq.heapreplace(agenda, (due, failures + 1, host))
         else:
-            first.setdefault(host, answered_at)
-            due = answered_at + poll_seconds(storm.poll_seconds, draw.random())
+            first.setdefault(host, answer)
+            due = answer + poll_seconds(storm.poll_seconds, draw.random())
             heapq.heapreplace(agenda, (due, 0, host))
     return list(first.values())
 

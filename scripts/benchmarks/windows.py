@@ -142,7 +142,7 @@ def ratios(rows: Sequence[Row], to: Sequence[Row], name: str) -> Row:
 
 
 class Generator:
-    """The load generator's process, as `generator.py` describes it."""
+    """A load generator's process, as `generator.py` and `arrivals.py` describe it."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdin
@@ -152,18 +152,20 @@ class Generator:
 
     def measure(self, plan: Plan, meter: Meter) -> Window:
         """Carry a plan out; what its warm-up used is not counted."""
-        self._tell(json.dumps(asdict(plan)))
-        self._hear()
+        self.tell(json.dumps(asdict(plan)))
+        self.hear()
         before, began_at = meter.read(), time.time()
-        self._tell("go")
-        found = self._hear()
+        self.tell("go")
+        found = self.hear()
         return Window(plan, began_at, used=meter.read().since(before), **found)
 
-    def _tell(self, line: str) -> None:
+    def tell(self, line: str) -> None:
+        """Give it a line."""
         self._in.write(line + "\n")
         self._in.flush()
 
-    def _hear(self) -> dict[str, Any]:
+    def hear(self) -> dict[str, Any]:
+        """Wait for its next answer; BenchFailed if that is an error."""
         line = self._out.readline()
         answer: dict[str, Any] = json.loads(line) if line else {"error": "it ended"}
         if "error" in answer:
@@ -172,9 +174,9 @@ class Generator:
 
 
 @contextmanager
-def generator() -> Iterator[Generator]:
+def generator(module: str = "generator") -> Iterator[Generator]:
     """Start a load generator; it ends with the block, whatever happens."""
-    command = [sys.executable, "-m", "benchmarks.generator"]
+    command = [sys.executable, "-m", f"benchmarks.{module}"]
     process = subprocess.Popen(
         command, cwd=SCRIPTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         start_new_session=True,

@@ -102,9 +102,10 @@ def ours(captured: Captured, project: Project, host: Host) -> bytes:
 
 def _given(reply: Section, cpid: str) -> Host:
     names = tuple(item.text("name") for item in reply.all("result"))
-    outputs = [file for file in reply.all("file_info") if "xml_signature" in file.raws]
+    files, none = reply.all("file_info"), reply.one("file_info")
+    upload = next((file for file in files if "xml_signature" in file), none)
     key = reply.raw("code_sign_key").strip()
-    return Host(reply.integer("hostid"), cpid, names, outputs[0] if outputs else Section(), key)
+    return Host(reply.integer("hostid"), cpid, names, upload, key)
 
 
 def _with(body: bytes, values: dict[str, str]) -> bytes:

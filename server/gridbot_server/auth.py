@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar, cast
 from flask import current_app, g, request
 from psycopg.rows import class_row
 
-from gridbot_server import keys, services, sql
+from gridbot_server import bans, keys, services, sql
 from gridbot_server.db import Connection
 from gridbot_server.errors import Forbidden, InternalError, Unauthorized
 
@@ -100,7 +100,7 @@ def client() -> Client:
 
 
 def check_client() -> None:
-    """Raise Unauthorized unless the request carries the token of a client."""
+    """Raise Unauthorized, or Banned, unless the request carries the token of a client."""
     _client()
 
 
@@ -128,8 +128,11 @@ def _key(scope: str) -> Key:
 
 
 def _client() -> Client:
+    token = bearer_hash()
     with services.connection() as conn:
-        found = _find_client(conn, bearer_hash())
+        found = _find_client(conn, token)
+        if found is None:
+            _refuse_banned(conn, token)
     if found is None:
         raise Unauthorized("the client's token is unknown, expired or revoked: join again")
     return found
@@ -138,8 +141,19 @@ def _client() -> Client:
 def _key_or_client() -> None:
     token = bearer_hash()
     with services.connection() as conn:
-        if _find_client(conn, token) is None and _find_key(conn, token) is None:
+        if (client := _find_client(conn, token)) is not None:
+            g.client = client
+        elif (key := _find_key(conn, token)) is not None:
+            g.key = key
+        else:
+            _refuse_banned(conn, token)
             raise Unauthorized("the token is unknown, expired or revoked")
+
+
+def _refuse_banned(conn: Connection, token: bytes) -> None:
+    """Raise Banned if that is why a token is good for nothing."""
+    if error := bans.of_tokens(conn, [token]).get(token):
+        raise error
 
 
 def _find_key(conn: Connection, token: bytes) -> Key | None:

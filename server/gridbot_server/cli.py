@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,19 +15,20 @@ from typing import Any
 import click
 import psutil
 
-from gridbot_server.processes import Record, last_lines, open_log, wait_gone
-from gridbot_server.settings import Settings, default_data
-from gridbot_server.supervisor import (
-    EXPECTED,
+from gridbot_server.logs import open_log, rotate_long
+from gridbot_server.presence import (
     StartError,
     child_records,
     health,
-    serve,
     supervisor_record,
     take_lock,
     take_over,
 )
+from gridbot_server.processes import Record, last_lines, wait_gone
+from gridbot_server.settings import Settings, default_data
+from gridbot_server.supervisor import EXPECTED, serve
 
+_MOST_DAYS = 36_500
 STOP_SECONDS = 180  # PostgreSQL may have a long checkpoint to write
 
 data_option = click.option(
@@ -56,6 +58,13 @@ def server() -> None:
     "--boinc-accounts/--no-boinc-accounts",
     default=None,
     help="Anybody may make a volunteer's account from a BOINC client.",
+)
+@click.option(
+    "--keep-ended",
+    "keep_ended_days",
+    metavar="DAYS",
+    callback=lambda _context, _option, text: _days(text),
+    help="Delete BOTs so long after their end; '' keeps them  [for ever]",
 )
 @click.option("--behind-proxy/--no-behind-proxy", default=None, help="A proxy in front speaks TLS.")
 @click.option("--foreground", is_flag=True, help="Stay in the terminal; ^C stops the server.")
@@ -115,6 +124,15 @@ def _expected_failures() -> Iterator[None]:
         raise click.ClickException(str(error)) from None
 
 
+def _days(text: str | None) -> int | str | None:
+    """A number of days; an empty text stays one, which takes a choice back."""
+    if not text:
+        return text
+    if not (re.fullmatch("[0-9]{1,5}", text) and 1 <= int(text) <= _MOST_DAYS):
+        raise click.BadParameter(f"a whole number from 1 to {_MOST_DAYS} is expected")
+    return int(text)
+
+
 def _choose(before: Settings, chosen: dict[str, Any]) -> Settings:
     given = {name: value for name, value in chosen.items() if value is not None}
     defaults = {field.name: field.default for field in fields(Settings)}
@@ -131,6 +149,7 @@ def _start_detached(settings: Settings, lock: int) -> None:
     argv = [sys.executable, "-m", "gridbot_server.supervisor"]
     argv += ["--data", str(settings.data), "--lock", str(lock)]
     click.echo(f"starting the server in {settings.data} (log: {log})")
+    rotate_long(log)
     with open_log(log) as output:
         said_before = output.tell()
         process = subprocess.Popen(

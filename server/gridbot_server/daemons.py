@@ -21,7 +21,7 @@ from apscheduler.schedulers.base import BaseScheduler
 from gridbot_server import db, files, sql
 from gridbot_server.clock import ClockWatch
 from gridbot_server.credit import export
-from gridbot_server.cycles import deadline, replication, transitioner
+from gridbot_server.cycles import collector, deadline, replication, retention, transitioner
 from gridbot_server.entry import run_process
 from gridbot_server.settings import Settings
 
@@ -58,6 +58,8 @@ def schedules(settings: Settings) -> list[Schedule]:
         Schedule("deadline", 0.5, deadline.run_once),
         Schedule("replication", 1.0, lambda conn: replication.run_once(conn, time.time()), False),
         Schedule("sweep", 0.5, deadline.sweep_cancelled),
+        Schedule("deletion", 1.0, retention.remove_rows, False),
+        Schedule("retention", 60.0, lambda conn: retain(settings, conn), False),
         Schedule("purger", 600.0, lambda conn: purge(settings, conn), False),
         Schedule(
             "statistics",
@@ -76,6 +78,13 @@ def purge(settings: Settings, conn: db.Connection) -> int:
         removed += len(conn.execute(SQL["purge_open"]).fetchall())
         removed += conn.execute(SQL["purge_pilots"]).rowcount
         return removed + conn.execute(SQL["purge_keys"]).rowcount
+
+
+def retain(settings: Settings, conn: db.Connection) -> int:
+    """Delete BOTs that were kept long enough, and a part of the files that nothing refers to."""
+    store, days = files.Store(settings.files, settings.uploads), settings.keep_ended_days
+    deleted = retention.delete_kept_too_long(conn, days) if days else 0
+    return deleted + collector.run_once(conn, store, datetime.now(UTC))
 
 
 def export_statistics(settings: Settings, conn: db.Connection) -> int:

@@ -1,18 +1,34 @@
 """Gunicorn's settings, from those of the server whose data directory the environment names."""
 
 import os
+import resource
 from pathlib import Path
 from typing import Any
 
 from gridbot_server.garbage import collect_rarely
 from gridbot_server.settings import DATA_VARIABLE, Settings
 
+_MOST_CONNECTIONS = 4096
+
 _settings = Settings.load(Path(os.environ[DATA_VARIABLE]))
+
+
+def _connections() -> int:
+    """How many connections a process may have; the files that it opens beside them are few."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 2 * _MOST_CONNECTIONS
+    files = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+    return files // 2
+
 
 bind = _settings.bind
 worker_class = "gridbot_server.web_worker.WebWorker"
 workers = _settings.web_workers
 threads = _settings.web_threads
+worker_connections = _connections()
+# Connections that the kernel keeps for us; those beyond try again after a second, at the earliest.
+backlog = 4096
 keepalive = 30  # seconds; longer than clients wait between small requests
 timeout = 60  # seconds without a heartbeat before a worker is killed
 graceful_timeout = 8  # seconds; the supervisor waits 10

@@ -1,8 +1,9 @@
 """A folder that carries BOTs to the machine with the keys, and signatures back to the server.
 
 It holds what a BOT runs (`bot-7.json`) and the files that its jobs share (`files/SHA256`), and
-after signing `bot-7.signed.json`; a change of keys is `boinc-key.signed.json`.  Everything in it
-came from somewhere else: hashes are checked before anything is signed.
+after signing `bot-7.signed.json`; a change of keys is `boinc-key.signed.json`.  `parcel.json` lists
+what was fetched.  Everything in it came from somewhere else: list and hashes are checked before
+anything is signed, and somebody has to look at it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-from gridbot_client.protocol import FileRef, Manifest
+from gridbot_client.protocol import FileRef, Manifest, manifest_id
 from gridbot_server import keys
 from gridbot_server.boinc import application, signed
 from gridbot_server.boinc.keys import Link
@@ -26,7 +27,8 @@ from gridbot_server.boinc.shim import Unsuitable
 from gridbot_server.boinc.signed import BadApplication, SignedApplication
 from gridbot_server.disk import write_atomically
 
-_NAME = re.compile(r"bot-([1-9][0-9]{0,18})\.json")
+_NUMBER = r"[1-9][0-9]{0,18}"
+_NAME = re.compile(rf"bot-({_NUMBER})(?:\.signed)?\.json")
 _CHUNK_BYTES = 1 << 20
 
 Document = dict[str, Any]
@@ -57,6 +59,7 @@ class Parcel:
         (self.folder / "files").mkdir(parents=True, exist_ok=True)
         manifest = Manifest.from_text(text)
         _write(self._path(bot), {"manifest": text})
+        _write(self._list_path, {**self._list(), str(bot): manifest_id(text)})
         return manifest
 
     def put_file(self, ref: FileRef, chunks: Iterable[bytes]) -> None:
@@ -70,9 +73,15 @@ class Parcel:
         partial.replace(path)
 
     def bots(self) -> list[int]:
-        """The BOTs that are here."""
+        """The BOTs that were fetched; ParcelError names the files that nobody fetched."""
+        listed = self._list()
         found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
-        return sorted(int(name[1]) for name in found if name)
+        if strange := sorted(name[0] for name in found if name and name[1] not in listed):
+            names = ", ".join(strange)
+            raise ParcelError(
+                f"{self.folder}: not fetched with it: {names}: fetch those BOTs or remove the files"
+            )
+        return sorted(map(int, listed))
 
     def manifest(self, bot: int) -> Manifest:
         """What a BOT runs, signed or not."""
@@ -117,6 +126,17 @@ class Parcel:
     def _key_path(self) -> Path:
         return self.folder / "boinc-key.signed.json"
 
+    @property
+    def _list_path(self) -> Path:
+        return self.folder / "parcel.json"
+
+    def _list(self) -> Document:
+        """What was fetched: BOTs, and the hashes of what they run."""
+        listed = _read(self._list_path) if self._list_path.exists() else {}
+        if not all(re.fullmatch(_NUMBER, bot) for bot in listed):
+            raise ParcelError(f"{self._list_path}: is no list of BOTs")
+        return listed
+
     def _for_boinc(self, manifest: Manifest, private: RSAPrivateKey) -> SignedApplication:
         application.check_manifest(manifest)
         return signed.sign(manifest, self._md5, private)
@@ -134,6 +154,8 @@ class Parcel:
         text = _read(path).get("manifest")
         if not isinstance(text, str):
             raise ParcelError(f"{path}: holds no manifest")
+        if manifest_id(text) != self._list().get(str(bot)):
+            raise ParcelError(f"{path}: is not what was fetched")
         return text
 
     def _path(self, bot: int, kind: str = "") -> Path:

@@ -63,13 +63,18 @@ def _is_plain(fields: Mapping[bytes, bytes]) -> bool:
 
 
 def answer(
-    status: int, body: bytes, headers: Mapping[str, str], keep: bool, mimetype: str = JSON
+    status: int,
+    body: bytes,
+    headers: Mapping[str, str],
+    keep: bool,
+    mimetype: str = JSON,
+    second: int | None = None,
 ) -> bytes:
-    """Return an answer; `keep` says whether the connection stays open."""
+    """Return an answer; `keep` says whether the connection stays open, `second` what time it is."""
     lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    connection = "keep-alive" if keep else "close"
+    connection, date = "keep-alive" if keep else "close", _date(second or int(time.time()))
     head = (
-        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nDate: {_date(int(time.time()))}\r\n"
+        f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\nDate: {date}\r\n"
         f"Connection: {connection}\r\nContent-Type: {mimetype}\r\n"
         f"Content-Length: {len(body)}\r\n{lines}\r\n"
     )

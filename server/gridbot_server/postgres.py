@@ -20,6 +20,7 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 from gridbot_server.disk import make_directory, write_atomically
+from gridbot_server.logs import open_log
 from gridbot_server.postgres_binaries import (
     ENVIRONMENT,
     Binaries,
@@ -110,7 +111,9 @@ class Postgres:
 
     def start(self, log: Path) -> subprocess.Popen[bytes]:
         """Start the server as a child of this process; `wait_ready` tells when it serves."""
-        self._process = spawn(self.prepare(), log, int)
+        child = self.prepare()
+        with open_log(log) as output:
+            self._process = spawn(child, output, int)
         return self._process
 
     def wait_ready(self, process: subprocess.Popen[bytes], timeout: float = 30) -> None:

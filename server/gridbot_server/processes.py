@@ -16,8 +16,6 @@ import psutil
 
 from gridbot_server.disk import write_atomically
 
-LOG_BYTES = 16 << 20  # a longer log is set aside when its process starts
-
 # A child waits for one line before it becomes its program.  If the parent dies before it has
 # recorded the child, the line never comes and the child ends: nothing unrecorded ever serves.
 GATE = 'read -r go && exec "$@" </dev/null'
@@ -94,21 +92,25 @@ def load_records(path: Path) -> list[Record]:
     return [Record(**record) for record in json.loads(path.read_text())]
 
 
-def spawn(child: Child, log: Path, record: Callable[[int], object]) -> subprocess.Popen[bytes]:
-    """Start a child in its own process group, after `record` has been given its pid."""
+def spawn(
+    child: Child, output: int | BinaryIO, record: Callable[[int], object]
+) -> subprocess.Popen[bytes]:
+    """Start a child in its own process group, after `record` has been given its pid.
+
+    What it says goes to `output`.
+    """
     if child.before:
         child.before()
-    with open_log(log) as output:
-        process = subprocess.Popen(
-            ["/bin/sh", "-c", GATE, "sh", *child.argv],
-            stdin=subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=child.env,
-            cwd=child.directory,
-            process_group=0,
-            **as_account(child.account),
-        )
+    process = subprocess.Popen(
+        ["/bin/sh", "-c", GATE, "sh", *child.argv],
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        env=child.env,
+        cwd=child.directory,
+        process_group=0,
+        **as_account(child.account),
+    )
     assert process.stdin
     try:
         with process.stdin as gate:
@@ -174,13 +176,6 @@ def members(group: int) -> list[psutil.Process]:
             if os.getpgid(process.pid) == group and not _gone(process.pid):
                 found.append(process)
     return found
-
-
-def open_log(path: Path) -> BinaryIO:
-    """Open a log to append to; one that has grown long becomes `NAME.log.1` first."""
-    if path.exists() and path.stat().st_size > LOG_BYTES:
-        path.replace(path.with_name(path.name + ".1"))
-    return path.open("ab", buffering=0)
 
 
 def last_lines(path: Path, count: int, start: int = 0) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the views of one web process share: settings, database pool, file store, engine."""
+"""What the views of one web process share: settings, database pool, file store, engine, bounds."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ from psycopg_pool import ConnectionPool
 
 from gridbot_client.protocol import WorkRequest
 from gridbot_server import db
+from gridbot_server.boinc.counts import CountFile
+from gridbot_server.boinc.guesses import Bounds
 from gridbot_server.dispatch.render import ReplyParts
 from gridbot_server.files import Store
 from gridbot_server.settings import Settings
+from gridbot_server.slots import Slots
 
 # The views' threads share few connections: a view holds one for milliseconds.
 _CONNECTIONS = 8
@@ -73,17 +76,22 @@ class Services:
     settings: Settings
     make_engine: Callable[[], Engine]
     store: Store = field(init=False)
-    uploads: threading.BoundedSemaphore = field(init=False)
+    uploads: Slots = field(init=False)
+    downloads: Slots = field(init=False)
     before_close: list[Callable[[], None]] = field(default_factory=list)  # what uses the engine
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pool: ConnectionPool[db.Connection] | None = None
     _engine: Engine | None = None
+    _counts: CountFile | None = None
+    _bounds: Bounds | None = None
     _pid: int = 0
 
     def __post_init__(self) -> None:
         self.store = Store(self.settings.files, self.settings.uploads)
-        # Slow uploads must leave threads to the requests for work.
-        self.uploads = threading.BoundedSemaphore(max(1, self.settings.web_threads // 2))
+        # Slow transfers, even of both kinds, must leave threads to all other requests.
+        threads = self.settings.web_threads
+        self.uploads = Slots(max(1, threads // 2))
+        self.downloads = Slots(max(1, threads * 3 // 8))
 
     @property
     def pool(self) -> ConnectionPool[db.Connection]:
@@ -102,6 +110,15 @@ class Services:
                 self._engine = self.make_engine()
         return self._engine
 
+    @property
+    def bounds(self) -> Bounds:
+        """Return how often people may try and make what, opening the counts on first use."""
+        with self._lock:
+            if self._bounds is None:
+                self._counts = CountFile(self.settings.run / "counts")
+                self._bounds = Bounds.of(self._counts)
+            return self._bounds
+
     def close(self) -> None:
         """Stop the engine, give the connections back; the next request opens them again."""
         while self.before_close:
@@ -110,6 +127,9 @@ class Services:
             if self._engine is not None:
                 self._engine.close()
                 self._engine = None
+            if self._counts is not None:
+                self._counts.close()
+                self._counts = self._bounds = None
         if self._pool is not None:
             self._pool.close()
             self._pool = None

@@ -34,10 +34,12 @@ class Settings:
     sign_on_submit: bool = False  # the server signs what its operator submits
     boinc_accounts: bool = False  # anybody may make a volunteer's account from a BOINC client
     behind_proxy: bool = False  # a proxy in front of `bind` speaks TLS with the world
+    keep_ended_days: int | None = None  # before a BOT that has ended is deleted; None = for ever
     statistics_seconds: int = 86_400  # between two exports of the statistics for BOINC's sites
 
     web_workers: int = 1  # gunicorn's processes; one is enough for two cores
     web_threads: int = 32  # requests served at once by each of them
+    client_requests_per_minute: int = 1200  # for work, of one client; also at once
     max_body_bytes: int = 16 << 20  # of one request that is not a file
     max_jobs_bytes: int = 32 << 20  # of one request that brings jobs
     max_input_bytes: int = 4 << 30  # of one file that a scientist uploads
@@ -202,7 +204,9 @@ def _check(settings: Settings) -> None:
 
 
 def _check_type(name: str, kind: type[object], value: object) -> None:
-    if kind is int and (type(value) is not int or value < 1):
+    if kind == int | None and value is None:
+        return
+    if kind in (int, int | None) and (type(value) is not int or value < 1):
         raise SettingsError(f"{name} must be a whole number above 0, not {value!r}")
     if not isinstance(value, kind):
         wanted = "true or false" if kind is bool else "a text"

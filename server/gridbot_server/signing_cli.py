@@ -47,6 +47,8 @@ def _make_boinc_key(path: Path) -> str:
     return boinc_keys.public_text(boinc_keys.load_private(path).public_key())
 
 
+# What a signature lets the owner put into the command afterwards, by the placeholder's type.
+_FILLINGS = {"int": "a whole number", "real": "a number", "text": "any text"}
 # What makes a private key in a file, and gives its public half.
 _KINDS = {"project": _make_project_key, "boinc": _make_boinc_key}
 
@@ -113,7 +115,7 @@ def sign(
     server: str | None,
     key_file: Path | None,
 ) -> None:
-    """Sign a BOT, once you have seen what it runs, or what was fetched into a FOLDER.
+    """Sign a BOT, or the BOTs fetched into a FOLDER, once you have seen what each runs.
 
     The keys never leave this machine, and a FOLDER is signed without any network.
     """
@@ -123,7 +125,7 @@ def sign(
             with connect(server, key_file) as session:
                 _sign_there(session, int(target), at_hand, yes)
         else:
-            _sign_here(Parcel(Path(target)), at_hand)
+            _sign_here(Parcel(Path(target)), at_hand, yes)
 
 
 @app.command()
@@ -202,12 +204,12 @@ def _download(session: Session, bot: int, ref: FileRef) -> Iterator[bytes]:
             raise ServerAway(f"{ref.name}: the connection broke while it came") from error
 
 
-def _sign_here(parcel: Parcel, at_hand: SigningKeys) -> None:
+def _sign_here(parcel: Parcel, at_hand: SigningKeys, yes: bool) -> None:
     if not (bots := parcel.bots()):
         raise ParcelError(f"{parcel.folder} holds no BOT: gridbot app fetch BOT --to FOLDER")
 
     def step(bot: int) -> None:
-        _show(parcel.manifest(bot))
+        _approve(bot, parcel, yes)
         _sign(bot, parcel, at_hand)
 
     _each(bots, step)
@@ -218,9 +220,7 @@ def _sign_there(session: Session, bot: int, at_hand: SigningKeys, yes: bool) -> 
     with TemporaryDirectory(prefix="gridbot-sign-") as folder:
         parcel = Parcel(Path(folder))
         _fetch(session, bot, parcel, with_files=at_hand.boinc is not None)
-        _show(parcel.manifest(bot))
-        if not (yes or click.confirm(f"sign bot {bot}?", err=True)):
-            raise GridbotError("nothing is signed")
+        _approve(bot, parcel, yes)
         _sign(bot, parcel, at_hand)
         _send(session, bot, parcel)
 
@@ -264,12 +264,28 @@ def _send(session: Session, bot: int, parcel: Parcel) -> None:
         click.echo(f"bot {bot}: signed")
 
 
-def _show(manifest: Manifest) -> None:
+def _approve(bot: int, parcel: Parcel, yes: bool) -> None:
+    """Show what a BOT runs and ask, unless `yes`; raise GridbotError when the answer is no."""
+    _show(bot, parcel.manifest(bot))
+    try:
+        if yes or click.confirm(f"sign BOT {bot}?", err=True):
+            return
+    except click.Abort:  # nobody is there to answer, for this BOT or any other
+        raise click.ClickException(
+            f"BOT {bot} is not signed: answer at a terminal, or look at it and add --yes"
+        ) from None
+    raise GridbotError("not signed, as you said")
+
+
+def _show(bot: int, manifest: Manifest) -> None:
     """Tell whoever signs what it is that volunteers will run."""
-    say(f"owner   {printable(manifest.owner)}")
+    say(f"BOT {bot} of {printable(manifest.owner)}")
     say(f"command {printable(shlex.join(manifest.command))}")
+    for name, kind in manifest.placeholders.items():
+        say(f"filled  {{{printable(name)}}} with {_FILLINGS[kind]} of each job")
     for ref in manifest.inputs:
-        say(f"input   {ref.sha256}  {printable(ref.name)}")
+        program = "  (a program)" if ref.executable else ""
+        say(f"input   {ref.sha256}  {printable(ref.name)}{program}")
 
 
 @contextmanager

@@ -1,24 +1,19 @@
 """The master: starts a server's processes in order, restarts those that die, stops them all."""
 
-import fcntl
-import http.client
 import json
 import logging
 import os
 import queue
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
-from typing import Any
-from urllib.parse import urlsplit
 
 import click
 import psycopg
@@ -26,21 +21,30 @@ import psycopg
 from gridbot_server import setup
 from gridbot_server.disk import write_atomically
 from gridbot_server.keys import KeyFileError
+from gridbot_server.log_writer import LogKeeper
+from gridbot_server.logs import rotate_own
 from gridbot_server.postgres import Postgres
 from gridbot_server.postgres_binaries import PostgresError
+from gridbot_server.presence import (
+    StartError,
+    forget,
+    health,
+    records_path,
+    refuse_taken_address,
+    sign,
+    take_lock,
+    take_over,
+)
 from gridbot_server.processes import (
     Child,
     Record,
     kill_group,
     last_lines,
-    load_records,
-    own_record,
     save_records,
     spawn,
     stop_group,
-    stop_leftover,
 )
-from gridbot_server.settings import DATA_VARIABLE, Settings, SettingsError, split_bind
+from gridbot_server.settings import DATA_VARIABLE, Settings, SettingsError
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +53,6 @@ STEADY_SECONDS = 60.0  # a child that stayed up so long has no past
 START_SECONDS = 60.0  # until the server must answer, once its database does
 SETTLE_SECONDS = 1.0  # all must have stayed up before the start counts as one
 HOPELESS_DEATHS = 3  # of one child before the server ever answered
-
-
-class StartError(Exception):
-    """The server cannot start; the message says why and where to look."""
 
 
 # Failures that one line explains; all others are defects and show where they are.
@@ -101,6 +101,7 @@ class Supervisor:
         self._children = children
         self._database = database
         self._services: list[_Service] = []
+        self._logs = LogKeeper(settings.log)
         self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def run(self, prepare: Callable[[Settings], None], on_healthy: Callable[[], None]) -> None:
@@ -110,10 +111,10 @@ class Supervisor:
         StartError or PostgresError, with all stopped again, when the server never gets healthy.
         """
         self._listen_to_signals()
-        _sign(self._lock)
+        sign(self._lock)
         try:
             take_over(self._settings)
-            _refuse_taken_address(self._settings)
+            refuse_taken_address(self._settings)
             self._start_database()
             prepare(self._settings)
             self._start(self._children)
@@ -122,6 +123,8 @@ class Supervisor:
             on_healthy()
             while True:
                 self._sleep(self._tend())
+                rotate_own(self._log("supervisor"))
+                self._logs.tend()
         except _Quit:
             log.info("told to stop")
         finally:
@@ -159,11 +162,15 @@ class Supervisor:
             now = datetime.now(UTC)
             service.record = Record.of(service.child, pid, now, service.deaths)
             records = [known.record for known in self._services if known.record]
-            save_records(_records_path(self._settings), records)
+            save_records(records_path(self._settings), records)
 
         log.info("starting %s", service.child.name)
         service.started_at = time.monotonic()
-        service.process = spawn(service.child, self._log(service.child.name), record)
+        output = self._logs.pipe(service.child.name)
+        try:
+            service.process = spawn(service.child, output, record)
+        finally:
+            os.close(output)
 
     def _tend(self) -> float | None:
         """Reap the dead and start those that are due; return seconds until the next is."""
@@ -222,7 +229,12 @@ class Supervisor:
 
     def _announce(self) -> None:
         settings = self._settings
-        endpoint = {"url": settings.url, "pid": os.getpid(), "data": str(settings.data)}
+        endpoint = {
+            "url": settings.url,
+            "local_url": settings.local_url,
+            "pid": os.getpid(),
+            "data": str(settings.data),
+        }
         write_atomically(settings.endpoint_path, json.dumps(endpoint) + "\n")
         log.info("serving at %s", settings.url)
 
@@ -237,13 +249,15 @@ class Supervisor:
                 service.process.poll()
         if self._database:
             self._database.release()
-        _forget(self._settings)
+        self._logs.close()
+        forget(self._settings)
 
     def _log(self, name: str) -> Path:
         return self._settings.log / f"{name}.log"
 
     def _log_ends(self, name: str) -> str:
         path = self._log(name)
+        self._logs.settle()
         return "\n  ".join([f"{path} ends:", *last_lines(path, 10)])
 
 
@@ -267,99 +281,12 @@ def children(settings: Settings, environment: Mapping[str, str]) -> list[Child]:
     ]
 
 
-def take_lock(settings: Settings) -> int:
-    """Lock the data directory for as long as the returned descriptor is open, or StartError."""
-    lock = os.open(settings.lock_path, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(lock)
-        found = supervisor_record(settings)
-        holder = f"pid {found.pid}" if found else "just starting"
-        raise StartError(
-            f"the server in {settings.data} is already running ({holder}) at {settings.url}"
-        ) from None
-    return lock
-
-
-def supervisor_record(settings: Settings) -> Record | None:
-    """Return the supervisor that runs, or None."""
-    text = settings.lock_path.read_text() if settings.lock_path.exists() else ""
-    record = Record(**json.loads(text)) if text else None
-    return record if record and record.is_alive() else None
-
-
-def child_records(settings: Settings) -> list[Record]:
-    """Return the children of the supervisor, or those that a killed one left."""
-    return load_records(_records_path(settings))
-
-
-def take_over(settings: Settings) -> list[str]:
-    """Stop what a killed supervisor left running; return the names.  The caller holds the lock."""
-    settings.endpoint_path.unlink(missing_ok=True)
-    stopped = []
-    for record in reversed(child_records(settings)):
-        if stop_leftover(record, (DATA_VARIABLE, str(settings.data))):
-            log.warning("stopped %s (pid %d), left by a killed server", record.name, record.pid)
-            stopped.append(record.name)
-    _forget(settings)
-    return stopped
-
-
-def health(settings: Settings) -> dict[str, Any] | None:
-    """Return what GET /health answers, or None if it is not a 200."""
-    place = urlsplit(settings.local_url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=5)
-    try:
-        connection.request("GET", "/health")
-        answer = connection.getresponse()
-        body = answer.read()
-        return dict(json.loads(body)) if answer.status == http.HTTPStatus.OK else None
-    except (OSError, http.client.HTTPException, ValueError):
-        return None
-    finally:
-        connection.close()
-
-
 def serve(settings: Settings, lock: int, on_healthy: Callable[[], None]) -> None:
     """Run a whole server in the foreground; `lock` is what `take_lock` gave."""
     os.umask(0o077)
     database = None if settings.dsn else Postgres(settings.data)
     supervisor = Supervisor(settings, lock, children(settings, os.environ), database)
     supervisor.run(setup.prepare, on_healthy)
-
-
-def _records_path(settings: Settings) -> Path:
-    return settings.run / "children.json"
-
-
-def _forget(settings: Settings) -> None:
-    """Remove what only means something while the processes run."""
-    buffer = settings.buffer_path
-    # Beside the buffer lie its locks and its bell.
-    for path in (_records_path(settings), *buffer.parent.glob(f"{buffer.stem}.*")):
-        path.unlink(missing_ok=True)
-
-
-def _sign(lock: int) -> None:
-    """Write into the lock who holds it."""
-    record = own_record("supervisor", datetime.now(UTC))
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, json.dumps(asdict(record)).encode(), 0)
-
-
-def _refuse_taken_address(settings: Settings) -> None:
-    host, port = split_bind(settings.bind)
-    try:
-        socket.create_server((host, port), family=_family(host)).close()
-    except OSError as error:
-        raise StartError(
-            f"cannot listen on {settings.bind} ({error.strerror}): choose another by --bind"
-        ) from None
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
 
 
 def _ignore_signals() -> None:

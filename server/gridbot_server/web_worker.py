@@ -7,51 +7,100 @@ for a batch.  Everything else goes to the threads, as it came: the loop only loo
 
 from __future__ import annotations
 
+import errno
 import logging
 import selectors
 import socket
 import time
 from collections import deque
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import Any
 
 import orjson
-from gunicorn.workers.gthread import ThreadWorker
 
-from gridbot_server import answers, auth, plain_http
+from gridbot_server import answers, auth, plain_http, refusals
 from gridbot_server.api.boinc import DESK
-from gridbot_server.api.rpc import UNCHECKED_BYTES
+from gridbot_server.api.rpc import UNCHECKED_BYTES, door_of
 from gridbot_server.app import STALL_SECONDS
 from gridbot_server.boinc.desk import Desk
+from gridbot_server.connections import DONE, ConnectionWorker
+from gridbot_server.door import (
+    Door,
+    boinc_client,
+    brings_reports,
+    brings_results,
+    native_client,
+)
 from gridbot_server.errors import GridbotError
 from gridbot_server.pace import PacedSocket
+from gridbot_server.plain_http import PlainRequest
 from gridbot_server.services import Answered, Services
 
 log = logging.getLogger(__name__)
 
 RPC_PATH = "/rpc"
-# So long a peer may take to read the last answer and to close its end.
-_LINGER_SECONDS = 2.0
+_HEALTH = b"GET /health HTTP/1."
+# Requests that wait for a thread, or have one; those beyond would only wait longer.
+_MOST_PER_THREAD = 8
 _PEEK_BYTES = plain_http.MAX_HEAD_BYTES + UNCHECKED_BYTES
 
 
-class WebWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
+class WebWorker(ConnectionWorker):
     """Serves requests for work in its loop, all others in threads."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._answered: deque[tuple[Any, Answered]] = deque()
         self._is_told = False  # the loop, that there is something in it
-        self._closing: deque[Any] = deque()  # connections, soonest to be closed first
+        self._in_threads = 0  # requests that wait for one of them, or have one
+
+    def init_process(self) -> None:
+        """Make what lives as long as the process; gunicorn then serves, and returns at the end."""
+        # Whoever asks how the server is shall not wait behind those for whom it works.
+        self._monitors = ThreadPoolExecutor(1, "health")
+        super().init_process()
 
     def enqueue_req(self, conn: Any) -> None:
         """Serve a connection on which something arrived, or which is new."""
         # A thread may have read the beginning of the next request together with the last one.
-        read_on = conn.parser is not None and conn.parser.unreader.buf.getvalue()
-        if read_on or not self._serve_here(conn):
-            conn.came_at = time.monotonic()
-            super().enqueue_req(conn)
+        if conn.parser is not None and conn.parser.unreader.buf.getvalue():
+            self._hand_over(conn, self.tpool)
+            return
+        waited = self._waited(conn)
+        try:
+            self._sort(conn, conn.sock.recv(_PEEK_BYTES, socket.MSG_PEEK), waited)
+        except BlockingIOError:
+            self._await(conn, 1)
+        except OSError:  # the peer did
+            self.hang_up(conn)
+
+    def _sort(self, conn: Any, data: bytes, waited: bool) -> None:
+        """Bring a request to where it is served; `data` is what came of it, still unread."""
+        if not data:
+            self.hang_up(conn)
+        elif self._serve_here(conn, data, waited):
+            pass
+        elif data.startswith(_HEALTH) and data.endswith(b"\r\n\r\n"):
+            self._hand_over(conn, self._monitors)
+        elif self._in_threads < _MOST_PER_THREAD * self.cfg.threads:
+            self._hand_over(conn, self.tpool)
+        else:
+            conn.sock.recv(len(data))
+            answer = refusals.to_native(self._door.overloaded(), False, int(time.time()))
+            self.send_away(conn, answer, keep=False, is_read=False)
+
+    def _hand_over(self, conn: Any, pool: ThreadPoolExecutor) -> None:
+        """Let a thread serve a request."""
+        conn.came_at = time.monotonic()
+        self._in_threads += 1
+        pool.submit(self.handle, conn).add_done_callback(
+            lambda done: self.method_queue.defer(self._take_back, conn, done)
+        )
+
+    def _take_back(self, conn: Any, done: Future[Any]) -> None:
+        self._in_threads -= 1
+        self.finish_request(conn, done)
 
     def handle(self, conn: Any) -> Any:
         """Serve a request in a thread, which waits for a slow peer no longer than for others."""
@@ -60,25 +109,25 @@ class WebWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         conn.parser.unreader.sock = PacedSocket(conn.sock, time.monotonic() - conn.came_at)
         return super().handle(conn)
 
-    def _serve_here(self, conn: Any) -> bool:
-        """Take a plain request, or wait for it; return False where a thread is to look."""
-        waited = self._waited(conn)
+    def handle_request(self, req: Any, conn: Any) -> Any:
+        """Answer; that a peer takes the answer too slowly is nothing to log."""
         try:
-            data = conn.sock.recv(_PEEK_BYTES, socket.MSG_PEEK)
-            plain = plain_http.read(data, self._most_bytes)
-            if plain is None or (waited and len(data) < plain.size):
-                return False
-            if plain.path != RPC_PATH and self._desk is None:
-                return False
-            if len(data) < plain.size:
-                self._await(conn, plain.size)
-            else:
-                conn.sock.recv(plain.size)
-                self._begin(conn, plain, data[plain.start : plain.size])
-        except BlockingIOError:
-            self._await(conn, 1)
-        except OSError:  # it hung up
+            return super().handle_request(req, conn)
+        except TimeoutError:
+            raise ConnectionResetError(errno.ECONNRESET, "it takes its answer slowly") from None
+
+    def _serve_here(self, conn: Any, data: bytes, waited: bool) -> bool:
+        """Take a plain request, or wait for it; return False where a thread is to look."""
+        plain = plain_http.read(data, self._most_bytes)
+        if plain is None or (waited and len(data) < plain.size):
             return False
+        if plain.path != RPC_PATH and self._desk is None:
+            return False
+        if len(data) < plain.size:
+            self._await(conn, plain.size)
+        else:
+            conn.sock.recv(plain.size)
+            self._let_in(conn, plain, data)
         return True
 
     def _await(self, conn: Any, size: int) -> None:
@@ -100,54 +149,15 @@ class WebWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             conn.is_awaited = False
         return waited
 
+    @property
+    def _keeps(self) -> bool:
+        """Whether connections are kept after an answer."""
+        return bool(self.alive and len(self.keepalived_conns) < self.max_keepalived)
+
     @cached_property
     def _most_bytes(self) -> int:
         """The longest body that is taken here; of a longer one, the sender is checked first."""
         return min(UNCHECKED_BYTES, self.wsgi.config["MAX_CONTENT_LENGTH"] or UNCHECKED_BYTES)
-
-    # ------------------------------------------------------------------ the end of connections
-
-    def finish_request(self, conn: Any, fs: Future[Any]) -> None:
-        """Keep a connection, or close it without waiting for the peer to do the same.
-
-        Gunicorn would wait for up to two seconds, and all its connections with it.
-        """
-        if not self.alive or fs.cancelled() or fs.exception() or fs.result():
-            super().finish_request(conn, fs)
-            return
-        self.nr_conns -= 1
-        try:
-            conn.sock.shutdown(socket.SHUT_WR)
-            conn.sock.setblocking(False)
-            self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._drain, conn))
-        except (OSError, ValueError):  # it hung up
-            conn.close()
-            return
-        # What is unread at the close would make the kernel take the answer back.
-        conn.timeout = time.monotonic() + _LINGER_SECONDS
-        self._closing.append(conn)
-
-    def _drain(self, conn: Any, sock: socket.socket) -> None:
-        """Drop what a peer still sends; close when it has closed."""
-        try:
-            if sock.recv(_PEEK_BYTES):
-                return
-        except BlockingIOError:
-            return
-        except OSError:
-            pass
-        self._closing.remove(conn)
-        self._close(conn)
-
-    def _close(self, conn: Any) -> None:
-        self.poller.unregister(conn.sock)
-        conn.close()
-
-    def murder_pending(self) -> None:
-        """Close what has waited too long; called at least once a second."""
-        super().murder_pending()
-        while self._closing and self._closing[0].timeout <= time.monotonic():
-            self._close(self._closing.popleft())
 
     # ---------------------------------------------------------------------- the short way
 
@@ -157,11 +167,34 @@ class WebWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         desk: Desk | None = self.wsgi.extensions.get(DESK)
         return desk
 
-    def _begin(self, conn: Any, plain: plain_http.PlainRequest, body: bytes) -> None:
+    @cached_property
+    def _door(self) -> Door:
+        return door_of(self.wsgi)
+
+    def _let_in(self, conn: Any, plain: PlainRequest, data: bytes) -> None:
+        """Hand a request on, or tell its client when to come again."""
+        body = data[plain.start : plain.size]
+        if desk := self._desk if plain.path != RPC_PATH else None:
+            refusal = self._door.refusal(boinc_client(body), brings_results(body))
+        else:
+            refusal = self._door.refusal(native_client(plain.authorization), brings_reports(body))
+        if refusal is None:
+            self._begin(conn, plain, body)
+            return
+        # A connection that was of use, as a proxy's, may be again; others would only take room.
+        keep, second = conn.initialized and self._keeps, int(time.time())
+        if desk:
+            answer = refusals.to_boinc(refusal, desk.project.title, keep, second)
+        else:
+            answer = refusals.to_native(refusal, keep, second)
+        self.send_away(conn, answer, keep, is_read=len(data) == plain.size)
+
+    def _begin(self, conn: Any, plain: PlainRequest, body: bytes) -> None:
         """Hand a request to the engine, or to the desk that translates for it."""
         if not conn.initialized:
             conn.init()
             conn.sock.setblocking(False)
+        self._door.admission.begin()
         services: Services = self.wsgi.extensions["gridbot"]
         try:
             if plain.path != RPC_PATH and (desk := self._desk):
@@ -170,6 +203,7 @@ class WebWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             token = auth.token_hash(plain.authorization)
             services.engine.begin(token, body, partial(self._tell, conn))
         except Exception as error:
+            self._door.admission.end(time.monotonic())
             self._refuse(conn, error)
 
     def _tell(self, conn: Any, item: Answered) -> None:
@@ -183,6 +217,7 @@ class WebWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self._is_told = False
         while self._answered:
             conn, item = self._answered.popleft()
+            self._door.admission.end(time.monotonic())
             try:
                 reply = item.result()
                 body = reply.render()
@@ -201,7 +236,7 @@ class WebWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     def _send(
         self, conn: Any, status: int, body: bytes, headers: Any, mimetype: str = plain_http.JSON
     ) -> None:
-        keep = self.alive and len(self.keepalived_conns) < self.max_keepalived
+        keep = self._keeps
         data = plain_http.answer(status, body, headers, keep, mimetype)
         try:
             sent = conn.sock.send(data)
@@ -210,7 +245,7 @@ class WebWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         except OSError:  # it hung up
             sent, keep = len(data), False
         if sent == len(data):
-            self.finish_request(conn, _DONE[keep])
+            self.finish_request(conn, DONE[keep])
         else:
             self._send_slowly(conn, data[sent:], keep)
 
@@ -225,13 +260,3 @@ class WebWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
         self.tpool.submit(send).add_done_callback(
             lambda done: self.method_queue.defer(self.finish_request, conn, done)
         )
-
-
-def _done(keep: bool) -> Future[bool]:
-    future: Future[bool] = Future()
-    future.set_result(keep)
-    return future
-
-
-# What gunicorn is told of a connection: whether it is kept.
-_DONE = {keep: _done(keep) for keep in (False, True)}

@@ -1,9 +1,11 @@
 import time
 
+import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_client, make_ended, make_host, make_owner
 
 from gridbot_client.protocol import ReplicaId, Report
+from gridbot_server.bans import Banned
 from gridbot_server.cycles import replication
 from gridbot_server.cycles.deadline import sweep_cancelled
 from gridbot_server.db import Connection
@@ -40,6 +42,18 @@ def test_a_bot_runs_from_its_first_job_to_its_end(
     assert seen == list(range(20))
     assert state(conn, bot) == "done"
     assert all(outcome(conn, bot, seq) == (1, None) for seq in range(20))
+
+
+def test_a_banned_host_is_told_why_and_those_in_its_batch_are_served(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    host = make_host(conn, alice, banned_at="now", banned_why="forged answers")
+    _, token = make_client(conn, alice, host, revoked_at="now")
+    with pytest.raises(Banned, match="this machine is banned: forged answers"):
+        Caller(dispatch, token).ask()
+    make_bot(conn, alice, jobs=1)
+    dispatch.feed()
+    assert len(client.ask().assignments) == 1
 
 
 def test_concurrency_bounds_what_a_host_holds(

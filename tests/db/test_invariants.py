@@ -56,6 +56,7 @@ BREAKS = {
     "replicas_in_progress_are_bounded": "INSERT INTO requeue (bot, seq, replica, round, why)"
     " SELECT bot, seq, n, 0, 'tail' FROM lease, generate_series(3, 9) AS n",
     "an_output_belongs_to_a_sent_replica": "UPDATE output SET replica = 9 WHERE bot = 1",
+    "nothing_outlives_its_bot": "INSERT INTO job VALUES (99, 0, '{}')",
     "an_output_has_its_content": "UPDATE output SET content = 'lie' WHERE bot = 1",
     "a_claimed_copy_has_a_claimant": "UPDATE requeue SET machine = NULL, claimed_until = now()"
     " WHERE bot = 4",

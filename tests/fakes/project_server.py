@@ -52,6 +52,7 @@ class ProjectServer:
         self.reupload: set[ReplicaId] = set()
         self.next_request_seconds = 0.2
         self.is_revoked = False
+        self.ban = ""  # why this client's machine is banned
         self.max_upload = 1 << 40
         self._queue: deque[Assignment] = deque()
         self._leases: dict[ReplicaId, tuple[str, Assignment]] = {}
@@ -199,6 +200,10 @@ def _handler(server: ProjectServer) -> type[BaseHTTPRequestHandler]:
 
         def _rpc(self, path: str, query: dict[str, str], fault: str) -> None:
             body = self._read()
+            if server.ban:
+                detail = f"this machine is banned: {server.ban}"
+                self._json(403, error="Banned", detail=detail, retry=False)
+                return
             if server.is_revoked or self.headers["Authorization"] != f"Bearer {TOKEN}":
                 self._json(401, error="Unauthorized", detail="unknown token", retry=False)
                 return

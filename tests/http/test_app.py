@@ -21,7 +21,12 @@ ROUTES_FOR_EVERYBODY = {
     "/boinc/lookup_account.php",
 }
 # They refuse in the words of their protocol.
-ROUTES_OF_BOINC = {"/boinc/scheduler", "/boinc/file_upload_handler", "/boinc/download/<name>"}
+ROUTES_OF_BOINC = {
+    "/boinc/scheduler",
+    "/boinc/file_upload_handler",
+    "/boinc/download/<name>",
+    "/boinc/account",
+}
 
 
 def _rules(app: Flask) -> dict[str, str | None]:

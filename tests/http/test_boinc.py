@@ -207,6 +207,18 @@ def test_a_revoked_host_gets_nothing_whatever_it_counts(site: Site) -> None:
     assert site.rows("SELECT count(*) FROM client") == [(1,)]
 
 
+def test_a_banned_host_is_told_why_and_asks_again_in_a_day(site: Site) -> None:
+    given = hostid(site.ask())
+    site.conn.execute("UPDATE host SET banned_at = now(), banned_why = 'forged answers'")
+    site.conn.execute("UPDATE client SET revoked_at = now()")
+    for body in (site.request(SECOND, hostid=given, rpc_seqno=0), site.request(FIRST)):
+        text = site.post("scheduler", body).text
+        assert "<request_delay>86400</request_delay>" in text
+        assert '<message priority="notice">this machine is banned: forged answers</message>' in text
+        assert "<hostid>" not in text
+    assert site.rows("SELECT count(*) FROM client") == [(1,)]
+
+
 def test_a_hosts_ad_is_kept_under_the_names_of_native_clients(site: Site) -> None:
     site.ask()
     ((ad,),) = site.rows("SELECT ad FROM host")

@@ -6,10 +6,13 @@ import logging
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 from urllib.parse import quote
 
 import pytest
-from tests.http.boinc_site import Site, opened
+from tests.factories import make_owner
+from tests.http.boinc_site import FIRST, Site, opened
+from werkzeug.test import TestResponse
 
 from gridbot_server import db
 from gridbot_server.app import create_app
@@ -84,6 +87,52 @@ def test_behind_a_proxy_people_are_told_apart(settings: Settings, conn: db.Conne
         assert look(99, "192.0.2.2") == -136
 
 
+def test_behind_a_proxy_that_does_not_say_who_asks_nobody_is_locked_out(
+    settings: Settings, conn: db.Connection, caplog: pytest.LogCaptureFixture
+) -> None:
+    known = replace(settings, boinc_accounts=True, behind_proxy=True)
+    for site in opened(known, conn):
+        answers = [number(ask(site, "lookup", f"u{i}@example.com", "x")) for i in range(40)]
+        assert answers == [-136] * 40
+        answers = [number(ask(site, "lookup", "ann@example.com", f"{i}")) for i in range(8)]
+        assert answers == [-136] * 5 + [-183] * 3
+        said = [record for record in caplog.records if "X-Forwarded-For" in record.message]
+        assert len(said) == 1
+
+
+def test_web_processes_count_guesses_together(settings: Settings, conn: db.Connection) -> None:
+    known = replace(settings, boinc_accounts=True)
+    for site in opened(known, conn):
+        other = replace(site, app=create_app(known))
+        ask(site, "create", "ann@example.com", "right")
+        sites = [site, other] * 4
+        answers = [number(ask(each, "lookup", "ann@example.com", "x")) for each in sites]
+        assert answers == [-136] * 5 + [-183] * 3
+        other.app.extensions["gridbot"].close()
+
+
+def join(site: Site, key: str, count: int) -> list[int]:
+    """How so many machines fare that join with a key in our own protocol."""
+    headers = {"Authorization": f"Bearer {key}"}
+    answers = [
+        site.app.test_client().post(
+            "/api/v1/clients", json={"host": {}, "mac": f"{number}"}, headers=headers
+        )
+        for number in range(count)
+    ]
+    return [answer.status_code for answer in answers]
+
+
+def test_an_account_that_anybody_made_gets_few_hosts_whatever_they_speak(site: Site) -> None:
+    made = re.search("<authenticator>(.+)</", ask(site, "create", "ann@example.com", "right"))
+    assert made
+    assert join(site, made[1], 52) == [201] * 50 + [503] * 2
+    assert site.rows("SELECT count(*) FROM client JOIN host ON host.id = client.host") == [(50,)]
+    refused = site.post("scheduler", site.request(FIRST, authenticator=made[1]))
+    assert "many new hosts of this account" in refused.text
+    assert join(site, site.key, 52) == [201] * 52
+
+
 @pytest.mark.parametrize(
     "query",
     [
@@ -122,6 +171,82 @@ def test_a_name_that_cannot_be_shown_is_refused(site: Site, name: str) -> None:
 def test_a_name_is_kept_as_it_was_typed(site: Site) -> None:
     assert number(ask(site, "create", "ann@example.com", "right", "Foo Bär <b>&amp;")) == 0
     assert site.rows("SELECT name FROM boinc_account") == [("Foo Bär <b>&amp;",)]
+
+
+# ------------------------------------------------------------------- what a volunteer decides
+
+
+def decide(site: Site, decision: str, password: str = "right", team: str = "") -> TestResponse:
+    form = {"email": "Ann@example.com", "password": password, "decision": decision, "team": team}
+    return site.app.test_client().post("/boinc/account", data=form)
+
+
+def decided(site: Site) -> list[Any]:
+    return site.rows(
+        "SELECT is_public, team.name FROM volunteer v LEFT JOIN team ON team.id = v.team"
+        " JOIN boinc_account b ON b.owner = v.owner"
+    )
+
+
+def found_team(site: Site, name: str) -> None:
+    owner = make_owner(site.conn, "founder")
+    site.conn.execute("INSERT INTO team (name, founder) VALUES (%s, %s)", [name, owner])
+
+
+def test_who_made_an_account_agrees_and_joins_a_team_with_the_password(site: Site) -> None:
+    ask(site, "create", "ann@example.com", "right")
+    found_team(site, "<Owls>")
+    page = decide(site, "nothing")
+    assert "0.00 credit, in no team, not named in the statistics" in page.text
+    assert decided(site) == []
+    decide(site, "public")
+    page = decide(site, "join", team="<Owls>")
+    assert (page.status_code, page.mimetype) == (200, "text/html")
+    assert "in the team &lt;Owls&gt;, named in the statistics" in page.text
+    assert decided(site) == [(True, "<Owls>")]
+    decide(site, "private")
+    decide(site, "leave")
+    assert decided(site) == [(False, None)]
+
+
+def test_the_form_offers_what_may_be_decided(site: Site) -> None:
+    ask(site, "create", "ann@example.com", "right")
+    found_team(site, "Owls")
+    offered = re.findall(r'<option value="(\w+)">', site.get("account").text)
+    assert len(offered) == 5
+    answers = [decide(site, decision, team="Owls").status_code for decision in offered]
+    assert answers == [200] * 5
+
+
+def test_nothing_is_decided_without_the_password_and_guesses_are_counted(site: Site) -> None:
+    key = re.search(r"<authenticator>(\w+)", ask(site, "create", "ann@example.com", "right"))
+    assert key
+    # Jobs can read the key; the account's owner alone knows the password.
+    answers = [decide(site, "public", wrong).status_code for wrong in ("", key[1], "a", "b", "c")]
+    assert answers == [403] * 5
+    assert number(ask(site, "lookup", "ann@example.com", "d")) == -136
+    assert decide(site, "public", "e").status_code == 503
+    assert number(ask(site, "lookup", "ann@example.com", "right")) == -183
+    assert decided(site) == []
+
+
+@pytest.mark.parametrize(
+    ("decision", "team", "status"),
+    [
+        ("join", "Larks", 404),
+        ("join", "", 400),
+        ("join", "ow\0ls", 400),
+        ("join", "x" * 5000, 413),
+        ("found", "Owls", 400),
+        ("", "Owls", 400),
+    ],
+)
+def test_an_odd_decision_is_refused_and_changes_nothing(
+    site: Site, decision: str, team: str, status: int
+) -> None:
+    ask(site, "create", "ann@example.com", "right")
+    assert decide(site, decision, team=team).status_code == status
+    assert decided(site) == []
 
 
 def test_while_the_database_is_away_the_project_is_down(settings: Settings) -> None:

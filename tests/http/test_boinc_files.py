@@ -3,7 +3,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator
-from threading import BoundedSemaphore
 from typing import Any
 
 import pytest
@@ -26,6 +25,7 @@ from gridbot_server.boinc.tags import Section
 from gridbot_server.files import Store
 from gridbot_server.services import connection
 from gridbot_server.settings import Settings
+from gridbot_server.slots import Party, Slots
 
 
 @pytest.fixture
@@ -126,14 +126,35 @@ def test_an_upload_without_our_certificate_is_refused(site: Site, certificate: s
 
 def test_who_has_no_certificate_takes_no_upload_slot(site: Site) -> None:
     lease, slots = lend(site), site.app.extensions["gridbot"].uploads
-    while slots.acquire(blocking=False):
-        pass
+    for _ in range(site.settings.web_threads // 2):
+        slots.take(Party())
     assert arrived(site, lease) == 0
     assert status(upload(site, lease, certificate="")) == -1
     answer = upload(site, lease)
-    assert (status(answer), "too many uploads at once" in answer) == (1, True)
-    slots.release()
+    assert (status(answer), "too many transfers at once" in answer) == (1, True)
+    slots.give_back(Party())
     assert status(upload(site, lease)) == status(upload(site, lease)) == 0
+
+
+def test_uploads_of_one_host_leave_slots_to_others(site: Site) -> None:
+    lease, slots = lend(site), site.app.extensions["gridbot"].uploads
+    for _ in range(site.settings.web_threads // 2 // 4):
+        slots.take(Party(f"client {lease.client}"))
+    answer = upload(site, lease)
+    assert (status(answer), "too many transfers of this client" in answer) == (1, True)
+    slots.give_back(Party(f"client {lease.client}"))
+    assert status(upload(site, lease)) == 0
+
+
+def test_uploads_of_one_account_leave_slots_to_others(site: Site) -> None:
+    lease, slots = lend(site), site.app.extensions["gridbot"].uploads
+    ((owner,),) = site.rows("SELECT owner FROM client")
+    for _ in range(site.settings.web_threads // 2 // 2):
+        slots.take(Party(owner=f"owner {owner}"))
+    answer = upload(site, lease)
+    assert (status(answer), "too many transfers of this owner" in answer) == (1, True)
+    slots.give_back(Party(owner=f"owner {owner}"))
+    assert status(upload(site, lease)) == 0
 
 
 def test_a_file_over_its_limit_is_refused(site: Site) -> None:
@@ -178,7 +199,7 @@ def test_a_success_keeps_its_outputs_whatever_is_on_its_way(site: Site) -> None:
     with site.app.app_context():
         project = load(site.conn, site.settings)
         store = Store(site.settings.files, site.settings.uploads)
-        intake = Intake(project, store, connection, BoundedSemaphore(1))
+        intake = Intake(project, store, connection, Slots(1))
         answer = intake.answer(read, len(head) + len(rest))
     assert ended(site) == [("success", "")]
     assert status(answer) == -1

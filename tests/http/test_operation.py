@@ -7,7 +7,8 @@ from tests.factories import HOST, make_bot, make_lease
 from tests.http.conftest import Person, Site
 
 from gridbot_client.protocol import ReplicaId
-from gridbot_server import keys
+from gridbot_server import db, keys
+from gridbot_server.cycles import replication
 from gridbot_server.dispatch.buffer import SchedulingBuffer
 
 JOIN = {"host": HOST, "mac": "aa:bb:cc:dd:ee:ff"}
@@ -133,6 +134,33 @@ def test_metrics_are_gauges(site: Site, operator: Person) -> None:
     lines = operator("GET", "/metrics").data.decode().splitlines()
     assert "gridbot_jobs_unsent 3" in lines
     assert "# TYPE gridbot_jobs_unsent gauge" in lines
+
+
+def test_metrics_tell_how_late_each_cycle_is(site: Site, operator: Person) -> None:
+    assert _lags(operator) == {"transition": 0, "deadline": 0, "replication": 0}
+    bot, client = make_bot(site.conn, operator.id, jobs=2), site.client_of(operator).id
+    for seq, late in enumerate(("10 s", "70 s")):
+        make_lease(site.conn, ReplicaId(bot, seq, 1), client)
+        due = "SELECT now() - %s::interval"
+        site.conn.execute(f"UPDATE lease SET deadline = ({due}) WHERE seq = %s", [late, seq])
+        site.conn.execute(f"INSERT INTO pending VALUES (%s, %s, ({due}))", [bot, seq, late])
+    site.conn.execute("UPDATE bot SET tail = true")
+    lags = _lags(operator)
+    assert 70 <= lags["transition"] < 100 > lags["deadline"] >= 70
+    assert lags["replication"] == float("inf")  # nobody runs the cycles here
+
+
+def test_the_replication_cycle_is_as_late_as_its_last_pass(site: Site, operator: Person) -> None:
+    make_bot(site.conn, operator.id, tail=True)
+    with db.connect(site.settings.dsn_or_embedded, "gridbot-replication", autocommit=True) as conn:
+        replication.run_once(conn, time.time())
+        assert 0 <= _lags(operator)["replication"] < 30
+
+
+def _lags(operator: Person) -> dict[str, float]:
+    lines = operator("GET", "/metrics").data.decode().splitlines()
+    found = [line.split('"') for line in lines if line.startswith("gridbot_lag_seconds{")]
+    return {cycle: float(rest.removeprefix("} ")) for _, cycle, rest in found}
 
 
 def test_hosts_are_ones_own_or_for_operators_all(

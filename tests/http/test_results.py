@@ -9,7 +9,7 @@ import pytest
 from tests.factories import make_bot, make_ended, make_failure, make_lease, make_outcome
 from tests.http.conftest import Person, Site
 
-from gridbot_client.protocol import ReplicaId
+from gridbot_client.protocol import Manifest, ReplicaId
 from gridbot_server.api.pages import LARGEST_PAGE, PAGE_BYTES, next_count
 
 
@@ -22,7 +22,8 @@ def _lines(person: Person, path: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def bot(site: Site, alice: Person) -> int:
-    return make_bot(site.conn, alice.id, jobs=200)
+    manifest = Manifest(alice.name, ("echo", "{i}"), {"i": "int"}, outputs=("*", "*/*"))
+    return make_bot(site.conn, alice.id, jobs=200, manifest=manifest.text())
 
 
 @pytest.fixture

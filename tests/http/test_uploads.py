@@ -8,6 +8,7 @@ from tests.http.conftest import Answer, Person, Site
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from gridbot_client.protocol import Manifest, ReplicaId
+from gridbot_server.slots import Party
 
 DATA = b"abcdefghij" * 10_000
 
@@ -37,9 +38,14 @@ def client(site: Site, alice: Person) -> Person:
 
 @pytest.fixture
 def replica(site: Site, alice: Person, client: Person) -> ReplicaId:
-    found = ReplicaId(make_bot(site.conn, alice.id), 0, 0)
+    found = ReplicaId(_bot(site, alice), 0, 0)
     make_lease(site.conn, found, client.id)
     return found
+
+
+def _bot(site: Site, owner: Person, outputs: tuple[str, ...] = ("*", "*/*")) -> int:
+    manifest = Manifest(owner.name, ("x",), outputs=outputs)
+    return make_bot(site.conn, owner.id, manifest=manifest.text())
 
 
 def _url(replica: ReplicaId, name: str = "out.txt", data: bytes = DATA) -> str:
@@ -128,7 +134,8 @@ def test_a_file_over_the_servers_limit_is_refused_before_it_is_sent(
 def test_all_outputs_of_a_replica_share_its_limit(
     site: Site, alice: Person, client: Person, replica: ReplicaId
 ) -> None:
-    manifest = Manifest("alice", ("x",), max_output_bytes=len(DATA) + 5)
+    most = len(DATA) + 5
+    manifest = Manifest("alice", ("x",), outputs=("*",), max_output_bytes=most)
     site.conn.execute("UPDATE bot SET manifest = %s", [manifest.text()])
     assert _Sender(client, _url(replica, "one")).put(0).json["complete"]
     answer = _Sender(client, _url(replica, "two", b"123456"), b"123456").put(0)
@@ -150,7 +157,7 @@ def test_a_replica_that_the_client_never_had_is_not_found(
 def test_an_expired_replica_may_still_bring_its_outputs(
     site: Site, alice: Person, client: Person
 ) -> None:
-    late = ReplicaId(make_bot(site.conn, alice.id), 0, 3)
+    late = ReplicaId(_bot(site, alice), 0, 3)
     make_ended(site.conn, late, client.id, how="expired")
     assert _Sender(client, _url(late)).put(0).json["complete"]
 
@@ -242,14 +249,48 @@ def test_uploads_leave_threads_to_requests_for_work(
     site: Site, client: Person, replica: ReplicaId
 ) -> None:
     slots = site.app.extensions["gridbot"].uploads
-    taken = 0
-    while slots.acquire(blocking=False):
-        taken += 1
-    assert taken == site.settings.web_threads // 2
+    for _ in range(site.settings.web_threads // 2):
+        slots.take(Party())
     answer = _Sender(client, _url(replica)).put(0)
     assert (answer.status_code, answer.json["retry"]) == (503, True)
-    slots.release()
+    slots.give_back(Party())
     assert _Sender(client, _url(replica)).put(0).json["complete"]
+
+
+def test_uploads_of_one_client_leave_slots_to_its_owners_others(
+    site: Site, alice: Person, client: Person, replica: ReplicaId
+) -> None:
+    slots, owner = site.app.extensions["gridbot"].uploads, f"owner {alice.id}"
+    for _ in range(site.settings.web_threads // 2 // 4):
+        slots.take(Party(f"client {client.id}", owner))
+    assert _Sender(client, _url(replica)).put(0).status_code == 503
+    other = site.client_of(alice)
+    make_lease(site.conn, second := ReplicaId(replica.bot, 0, 1), other.id)
+    assert _Sender(other, _url(second)).put(0).json["complete"]
+
+
+def test_uploads_of_one_owner_leave_slots_to_others(
+    site: Site, alice: Person, bob: Person, client: Person, replica: ReplicaId
+) -> None:
+    slots, owner = site.app.extensions["gridbot"].uploads, f"owner {alice.id}"
+    for _ in range(site.settings.web_threads // 2 // 2):
+        slots.take(Party(owner=owner))
+    assert _Sender(client, _url(replica)).put(0).status_code == 503
+    assert _Sender(alice, f"/api/v1/blobs/{_sha()}").put(0).status_code == 503
+    assert _Sender(bob, f"/api/v1/blobs/{_sha()}").put(0).json["complete"]
+
+
+@pytest.mark.parametrize("name", ["b", "a.txt.gz", "x/a.txt", "d/b.dat", "d/x/a.dat", "D/a.dat"])
+def test_a_file_that_the_manifest_does_not_ask_for_is_refused(
+    site: Site, alice: Person, client: Person, name: str
+) -> None:
+    wanted = ReplicaId(_bot(site, alice, ("stdout", "*.txt", "d/[a]*.dat")), 0, 0)
+    make_lease(site.conn, wanted, client.id)
+    sender = _Sender(client, _url(wanted, name))
+    assert (sender.put(0).status_code, sender.head().status_code) == (404, 404)
+    assert list(site.settings.uploads.iterdir()) == []
+    for other in ("stdout", "a.txt", "d/a1.dat"):
+        assert _Sender(client, _url(wanted, other)).put(0).json["complete"]
 
 
 def test_an_input_is_uploaded_in_parts_and_known_afterwards(alice: Person, bob: Person) -> None:

@@ -31,7 +31,7 @@ from gridbot_client.protocol import (
 )
 from gridbot_server import invariants
 from gridbot_server.invariants import Violation
-from gridbot_server.supervisor import child_records
+from gridbot_server.presence import child_records
 
 RECOVERY_SECONDS = 120.0
 JOBS = 400  # of one BOT

@@ -6,9 +6,10 @@ import sys
 from pathlib import Path
 
 from gridbot_server.postgres import Postgres
+from gridbot_server.presence import StartError, take_lock
 from gridbot_server.processes import Child
 from gridbot_server.settings import DATA_VARIABLE, Settings, split_bind
-from gridbot_server.supervisor import StartError, Supervisor, take_lock
+from gridbot_server.supervisor import Supervisor
 
 WEB = """
 import http.server, sys

@@ -44,6 +44,20 @@ def test_the_time_of_a_host_request_is_told_by_layer_and_by_function() -> None:
     assert any("dispatch/batch.py" in place for place in row["profile_us"])
 
 
+def test_a_flood_is_measured_beside_the_plateau() -> None:
+    ended = subprocess.run(
+        [*BENCH, "overload", "--quick", "--json"], cwd=SCRIPTS, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    (row,) = json.loads(ended.stdout)["rows"]
+
+    assert row["times_reached"] > 0
+    assert min(row["useful_per_s"], row["cpu_us_per_useful_rpc"]["load"]) > 0
+    assert row["served_with_reports_share"] >= row["served_without_share"]
+    assert row["refused_without_retry"] == 0
+    assert row["health"]["failed"] == 0
+
+
 def test_an_interrupted_bench_leaves_nothing_behind() -> None:
     bench = subprocess.Popen(
         COMMAND, cwd=SCRIPTS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

@@ -16,7 +16,7 @@ from tests.boinc_captures import captures
 from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
-pytestmark = needs_boinc
+pytestmark = [needs_boinc, pytest.mark.timeout(400)]
 
 PERSON = ("ann@example.com", "a password", "Ann")
 

@@ -18,7 +18,7 @@ from tests.system.deployment import Deployment, Gate, deployment, eventually
 from tests.system.relay import serving
 from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
-pytestmark = needs_boinc
+pytestmark = [needs_boinc, pytest.mark.timeout(400)]
 
 JOBS = 20
 # $2 is a gate; jobs 18 and 19 end when it opens.

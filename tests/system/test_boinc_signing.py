@@ -88,7 +88,7 @@ def test_a_stock_client_runs_what_is_signed_away_from_the_server_and_follows_to_
         folder = str(tmp_path / "parcel")
         server.run("app", "fetch", str(bot), "--to", folder)
         assert server.show(bot)["signed_for_boinc"] is False
-        Deployment(tmp_path).run("app", "sign", folder, "--boinc-key", str(first))
+        Deployment(tmp_path).run("app", "sign", folder, "--yes", "--boinc-key", str(first))
         server.run("app", "send", folder)
         client.update()
         server.wait(bot, 120)

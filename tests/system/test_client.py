@@ -468,6 +468,22 @@ def test_a_revoked_client_stops_and_keeps_its_results(
     assert not server.reports[id]
 
 
+def test_a_client_of_a_banned_machine_says_why_and_waits_for_hours(
+    server: ProjectServer, clients: Clients
+) -> None:
+    (id,) = server.add(shell(), script("sleep 60"))
+    process = clients.start()
+    eventually(lambda: list(clients.folder.glob("slots/*/run.json")))
+    server.ban = "it mines coins"
+    eventually(lambda: "this machine is banned: it mines coins" in clients.command("status"))
+    assert clients.status()["next_try_seconds"] > 3600
+    eventually(lambda: Census().under(str(clients.folder)) == [])
+    process.send_signal(signal.SIGINT)
+    assert "this machine is banned: it mines coins" in clients.finish(process)
+    assert list(clients.folder.glob("slots/*/assignment.json"))
+    assert not server.reports[id]
+
+
 def test_a_revoked_pilot_leaves(server: ProjectServer, clients: Clients) -> None:
     process = clients.start("--pilot")
     eventually(lambda: server.requests)

@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from tests.system.deployment import free_port
 
 from gridbot_server.cli import server as command
+from gridbot_server.presence import child_records, health, supervisor_record
 from gridbot_server.processes import (
     Child,
     Record,
@@ -28,12 +29,7 @@ from gridbot_server.processes import (
     stop_leftover,
 )
 from gridbot_server.settings import Settings
-from gridbot_server.supervisor import (
-    child_records,
-    health,
-    next_delay,
-    supervisor_record,
-)
+from gridbot_server.supervisor import next_delay
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 

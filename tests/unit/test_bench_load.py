@@ -13,17 +13,8 @@ from dataclasses import replace
 import pytest
 from scripts.benchmarks import storm, windows
 from scripts.benchmarks.columns import COLUMNS
-from scripts.benchmarks.generator import (
-    Course,
-    Echo,
-    Load,
-    LoadFailed,
-    Plan,
-    Talk,
-    Tally,
-    figures,
-    percentile,
-)
+from scripts.benchmarks.course import Course, LoadFailed, Talk, Tally, figures, percentile
+from scripts.benchmarks.generator import Echo, Load, Plan
 from scripts.benchmarks.windows import Usage, Window, by_purpose, median_row, ratios
 
 from gridbot_client.protocol import (

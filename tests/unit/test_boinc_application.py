@@ -6,8 +6,8 @@ import pytest
 
 from gridbot_client.protocol import FileRef, Manifest, ReplicaId, Resources, manifest_id
 from gridbot_client.template import TemplateError
-from gridbot_server.boinc import application, keys, shim, signed, signing
-from gridbot_server.boinc.application import Application, FileUse, Order, Work
+from gridbot_server.boinc import application, keys, signed, signing
+from gridbot_server.boinc.application import Application, FileUse, Order, Terms, Work
 from gridbot_server.boinc.shim import Unsuitable
 from gridbot_server.boinc.signed import BadApplication, SignedApplication
 
@@ -51,7 +51,11 @@ def described(manifest: Manifest = MANIFEST, bot: int = 5) -> Application:
 
 def ordered(manifest: Manifest = MANIFEST, **fields: object) -> Work:
     order = Order(ReplicaId(5, 7, 1), "gb_5_7_1", {"n": 3}, md5s=MD5S)
-    return application.work(manifest, replace(order, **fields), name_of)  # type: ignore[arg-type]
+    return application.work(manifest, order._replace(**fields))  # type: ignore[arg-type]
+
+
+def agreed(manifest: Manifest = MANIFEST, expected_seconds: float | None = None) -> Terms:
+    return application.terms(manifest, described().versions[0], expected_seconds)
 
 
 def test_point_9_every_file_of_an_application_is_signed() -> None:
@@ -145,15 +149,13 @@ def test_plan_classes_do_not_make_clients_look_for_a_library() -> None:
 
 
 def test_a_workunit_is_one_replicas_and_brings_its_values() -> None:
-    work = ordered()
-    assert work.name == work.workunit.name == "gb_5_7_1"
-    assert work.workunit.command_line == ":5 :7 :1 : :3 ."
-    assert work.workunit.app_name == described().app.name
+    assert ordered() == Work("gb_5_7_1", ":5 :7 :1 : :3 .")
+    assert agreed().version.app_name == described().app.name
 
 
 def test_bounds_come_from_the_resources() -> None:
-    unit = ordered(expected_seconds=60).workunit
-    version = described().versions[0]
+    unit = agreed(expected_seconds=60)
+    version = unit.version
     assert unit.rsc_fpops_est / version.flops == 60
     # The script ends the command after 600 s; the client does so where the script cannot.
     assert unit.rsc_fpops_bound / version.flops > 600
@@ -163,7 +165,7 @@ def test_bounds_come_from_the_resources() -> None:
 
 def test_no_replica_is_expected_to_take_longer_than_it_may() -> None:
     for expected in (None, 1e9):
-        unit = ordered(expected_seconds=expected).workunit
+        unit = agreed(expected_seconds=expected)
         assert unit.rsc_fpops_est == 600 * application.FLOPS
 
 
@@ -171,8 +173,7 @@ def test_point_11_a_jobs_own_files_are_copied_to_where_the_shim_finds_them() -> 
     work = ordered(inputs=(ref("x/own", "own"),))
     (file,) = work.inputs
     assert (file.sha256, file.md5) == (ref("", "own").sha256, md5_of(ref("", "own")))
-    assert work.workunit.files == (FileUse(name_of(file.sha256), "gb_own_0"),)
-    assert work.workunit.command_line.split()[3] == ":x/own"
+    assert work.command_line.split()[3] == ":x/own"
 
 
 def test_point_9_a_program_of_a_single_job_is_refused_for_it_has_no_signature() -> None:
@@ -197,16 +198,14 @@ def test_a_value_of_a_wrong_type_is_not_sent() -> None:
 def test_point_19_a_replica_uploads_one_file(
     outputs: tuple[str, ...], optional: bool, most: int
 ) -> None:
-    work = ordered(replace(MANIFEST, outputs=outputs))
-    (file,), (use,) = work.outputs, work.output_uses
-    assert use == FileUse(file.name, shim.OUTPUT, optional=optional)
-    assert file.name == "gb_5_7_1_0"
-    assert 1000 <= file.max_nbytes <= most
+    upload = agreed(replace(MANIFEST, outputs=outputs)).upload
+    assert upload is not None
+    assert upload.optional == optional
+    assert 1000 <= upload.max_nbytes <= most
 
 
 def test_without_outputs_nothing_is_uploaded() -> None:
-    work = ordered(replace(MANIFEST, outputs=()))
-    assert (work.outputs, work.output_uses) == ((), ())
+    assert agreed(replace(MANIFEST, outputs=())).upload is None
 
 
 def test_what_is_signed_offline_travels_as_text() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
 
-from gridbot_server.boinc.guesses import Guesses, Throttle, source
+from gridbot_server.boinc.counts import CountFile
+from gridbot_server.boinc.guesses import Bounds, Throttle, source
 from gridbot_server.boinc.pages import AccountError
+from gridbot_server.processes import boot_id
 
 KEY = "0" * 32
 
@@ -16,8 +20,8 @@ KEY = "0" * 32
 class World:
     """Passwords that are tried at times that the test sets."""
 
-    def __init__(self, processes: int = 1) -> None:
-        self.guesses, self.now, self.looked = Guesses.of(b"secret", processes), 0.0, 0
+    def __init__(self, counts: CountFile) -> None:
+        self.bounds, self.now, self.looked = Bounds.of(counts), 0.0, 0
 
     def attempt(
         self,
@@ -30,7 +34,7 @@ class World:
             self.looked += 1
             return found
 
-        return self.guesses.attempt(address, email, look, is_creation, clock=lambda: self.now)
+        return self.bounds.attempt(address, email, look, is_creation, clock=lambda: self.now)
 
     def looks(self, attempt: Callable[[int], object], most: int = 1000) -> int:
         """How many attempts are looked at before one is not."""
@@ -41,8 +45,27 @@ class World:
         return self.looked - before
 
 
-def test_an_accounts_password_is_tried_five_times_at_once_and_then_once_a_minute() -> None:
-    world = World()
+@contextmanager
+def opened(folder: Path) -> Iterator[CountFile]:
+    """The counts as one process has them."""
+    counts = CountFile(folder / "counts")
+    try:
+        yield counts
+    finally:
+        counts.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    # A secret by which no two keys of these tests share a line.
+    (tmp_path / "counts").write_bytes(boot_id().encode() + b"s" * 32)
+    with opened(tmp_path) as counts:
+        yield World(counts)
+
+
+def test_an_accounts_password_is_tried_five_times_at_once_and_then_once_a_minute(
+    world: World,
+) -> None:
     assert world.looks(lambda number: world.attempt(address=f"192.0.2.{number}")) == 5
     assert world.attempt(found=KEY) is AccountError.PROJECT_DOWN
     world.now = 60
@@ -51,36 +74,31 @@ def test_an_accounts_password_is_tried_five_times_at_once_and_then_once_a_minute
     assert world.looks(lambda number: world.attempt(address=f"203.0.113.{number}")) == 5
 
 
-def test_an_address_in_other_letters_is_the_same_account() -> None:
-    world = World()
+def test_an_address_in_other_letters_is_the_same_account(world: World) -> None:
     spellings = ["ann@example.com", "ANN@example.com", "Ann@Example.com"]
     assert world.looks(lambda number: world.attempt(email=spellings[number % 3])) == 5
 
 
-def test_one_who_asks_for_many_accounts_is_stopped_and_others_are_not() -> None:
-    world = World()
+def test_one_who_asks_for_many_accounts_is_stopped_and_others_are_not(world: World) -> None:
     assert world.looks(lambda number: world.attempt(email=f"u{number}@example.com")) == 30
     assert world.attempt(address="192.0.2.2", email="bob@example.com", found=KEY) == KEY
     world.now = 10
     assert world.looks(lambda number: world.attempt(email=f"v{number}@example.com")) == 1
 
 
-def test_right_passwords_cost_nothing() -> None:
-    world = World()
+def test_right_passwords_cost_nothing(world: World) -> None:
     assert world.looks(lambda _: world.attempt(found=KEY), most=200) == 200
     assert world.looks(lambda _: world.attempt()) == 5
 
 
-def test_being_refused_costs_an_account_nothing() -> None:
-    world = World()
+def test_being_refused_costs_an_account_nothing(world: World) -> None:
     world.looks(lambda number: world.attempt(email=f"u{number}@example.com"))
     for _ in range(100):
         assert world.attempt() is AccountError.PROJECT_DOWN
     assert world.looks(lambda number: world.attempt(address=f"198.51.100.{number}")) == 5
 
 
-def test_one_address_makes_a_bounded_number_of_accounts() -> None:
-    world = World()
+def test_one_address_makes_a_bounded_number_of_accounts(world: World) -> None:
 
     def create(number: int) -> object:
         return world.attempt(email=f"u{number}@example.com", found=KEY, is_creation=True)
@@ -91,15 +109,52 @@ def test_one_address_makes_a_bounded_number_of_accounts() -> None:
     assert world.looks(create) == 1
 
 
-def test_all_processes_together_keep_to_the_rate() -> None:
-    def looks_in_ten_minutes(world: World) -> int:
-        found = 0
-        for world.now in range(0, 600, 10):
-            found += world.looks(lambda _: world.attempt())
-        return found
+def test_without_an_address_accounts_are_bound_and_nobody_is_locked_out(world: World) -> None:
+    assert world.looks(lambda _: world.attempt(address="")) == 5
+    tried = world.looks(lambda number: world.attempt("", f"u{number}@example.com"), most=200)
+    assert tried == 200
+    assert world.attempt(address="", email="bob@example.com", found=KEY) == KEY
 
-    both = [looks_in_ten_minutes(World(processes=2)) for _ in range(2)]
-    assert sum(both) == 2 * 5 + 600 // 60 - 2
+
+def test_without_an_address_all_new_accounts_are_bound_together(world: World) -> None:
+    def create(number: int) -> object:
+        return world.attempt("", f"u{number}@example.com", found=KEY, is_creation=True)
+
+    assert world.looks(create) == 50
+
+
+def test_all_processes_together_keep_to_the_bounds(tmp_path: Path) -> None:
+    with opened(tmp_path) as one, opened(tmp_path) as two:
+        first, second, found = World(one), World(two), 0
+        for first.now in range(0, 600, 10):
+            second.now = first.now
+            found += first.looks(lambda _: first.attempt())
+            found += second.looks(lambda _: second.attempt())
+    assert found == 5 + 600 // 60 - 1
+
+
+def test_a_process_that_is_started_anew_goes_on_counting(tmp_path: Path) -> None:
+    with opened(tmp_path) as counts:
+        before = World(counts)
+        assert before.looks(lambda _: before.attempt()) == 5
+    with opened(tmp_path) as counts:
+        after = World(counts)
+        assert after.attempt() is AccountError.PROJECT_DOWN
+        after.now = 60
+        assert after.looks(lambda _: after.attempt()) == 1
+
+
+@pytest.mark.parametrize("length", [0, 1, 36, 50, 5000])
+def test_what_another_boot_or_half_a_start_left_is_forgotten(tmp_path: Path, length: int) -> None:
+    (tmp_path / "counts").write_bytes(b"\x7f" * length)
+    with opened(tmp_path) as counts:
+        world = World(counts)
+        assert world.looks(lambda _: world.attempt()) == 5
+
+
+def test_the_counts_are_nobody_elses_to_read(tmp_path: Path) -> None:
+    with opened(tmp_path):
+        assert (tmp_path / "counts").stat().st_mode & 0o777 == 0o600
 
 
 def test_memory_does_not_grow_with_the_number_of_keys_and_none_is_forgotten() -> None:
@@ -118,8 +173,8 @@ def test_the_secret_decides_which_keys_share_a_line() -> None:
     assert sharing(b"one") != sharing(b"two")
 
 
-def test_many_attempts_at_once_are_not_more_than_allowed() -> None:
-    world, together = World(), Barrier(32)
+def test_many_attempts_at_once_are_not_more_than_allowed(world: World) -> None:
+    together = Barrier(32)
     found: list[object] = []
 
     def guess() -> None:
@@ -141,10 +196,12 @@ def test_many_attempts_at_once_are_not_more_than_allowed() -> None:
         ("192.0.2.1", "203.0.113.9", False, "192.0.2.1"),
         ("127.0.0.1", "203.0.113.9", True, "203.0.113.9"),
         ("127.0.0.1", "made, up, 203.0.113.9", True, "203.0.113.9"),
-        ("127.0.0.1", "", True, "127.0.0.1"),
-        ("127.0.0.1", "unknown", True, "127.0.0.1"),
+        ("127.0.0.1", "", True, ""),
+        ("127.0.0.1", "unknown", True, ""),
+        ("127.0.0.1", "203.0.113.9,", True, ""),
         ("2001:db8:1:2:3:4:5:6", "", False, "2001:db8:1:2::/64"),
         ("127.0.0.1", "2001:db8:1:2::9", True, "2001:db8:1:2::/64"),
+        ("::ffff:192.0.2.1", "", False, "192.0.2.1"),
         ("", "", False, ""),
     ],
 )

@@ -5,12 +5,11 @@ import pytest
 
 from gridbot_client.protocol import FileRef, Manifest, ReplicaId, Resources
 from gridbot_server.boinc import application, reply
+from gridbot_server.boinc.delivery import Assignment, Places
 from gridbot_server.boinc.names import Lease, Names
 from gridbot_server.boinc.reply import (
-    Assignment,
     Host,
     Message,
-    Places,
     SchedulerReply,
     SigningKey,
     Volunteer,
@@ -71,8 +70,9 @@ def assignment(seq: int = 1, inputs: tuple[FileRef, ...] = (), gpus: int = 0) ->
     name = NAMES.replica(Lease(ReplicaId(9, seq, 0), 3))
     md5s = {ref.sha256: "3" * 32 for ref in inputs}
     order = application.Order(ReplicaId(9, seq, 0), name, {"i": seq}, inputs, md5s)
-    work = application.work(manifest, order, NAMES.file)
-    return Assignment(described, version, work, 1_800_000_000, (SIGNATURE,))
+    work = application.work(manifest, order)
+    terms = application.terms(manifest, version)
+    return Assignment(described, terms, work, 1_800_000_000, SIGNATURE)
 
 
 FULL = SchedulerReply(
@@ -230,16 +230,32 @@ def test_point_11_all_but_the_main_program_are_copied() -> None:
     ]
     assert len(uses) == 4
     assert all(use.flag("copy_file") != use.flag("main_program") for use in uses)
+    assert {"gb_own_0", "gb_out"} <= {use.text("open_name") for use in uses}
     assert [use.flag("main_program") for use in uses].count(True) == 1
 
 
 def test_an_output_says_where_and_how_large_and_by_which_certificate() -> None:
-    work = assignment(1)
-    part = told(SchedulerReply("p", assignments=(work,)))
+    given = assignment(1)
+    part = told(SchedulerReply("p", assignments=(given,)))
     [found] = [item for item in part.all("file_info") if "xml_signature" in item]
+    assert found.text("name") == f"{given.work.name}_0"
     assert found.text("url") == PLACES.upload_url
-    assert found.integer("max_nbytes") == work.work.outputs[0].max_nbytes
+    assert given.terms.upload is not None
+    assert found.integer("max_nbytes") == given.terms.upload.max_nbytes
     assert found.text("xml_signature", 2000) == SIGNATURE
+
+
+def test_a_percent_sign_is_text_like_any_other() -> None:
+    odd = "http://127.0.0.1/100%25 %(name)s"
+    places = Places(f"{odd}/download", f"{odd}/file_upload_handler", NAMES.file)
+    given = assignment(1)
+    work = given.work._replace(command_line=":50% :%(name)s .")
+    answer = SchedulerReply("100% %s", assignments=(given._replace(work=work),))
+    part = read(render(answer, places), GRAMMAR)
+    [upload] = [item for item in part.all("file_info") if "xml_signature" in item]
+    assert upload.text("url") == places.upload_url
+    assert part.one("workunit").text("command_line") == work.command_line
+    assert part.text("project_name") == "100% %s"
 
 
 def test_a_result_is_reported_at_once_and_has_a_deadline() -> None:

@@ -13,7 +13,7 @@ NAME = NAMES.replica(LEASE)
 CONTENT = b"the result\n"
 MD5 = hashlib.md5(CONTENT).hexdigest()
 OUTPUT = Output("stdout", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
-STORED = {0: Stored(MD5, len(CONTENT), (OUTPUT,))}
+STORED = {0: Stored(MD5, len(CONTENT), [OUTPUT])}
 
 
 def exchanged(text: str) -> Exchanged:
@@ -89,7 +89,7 @@ def test_point_15_a_failed_download_comes_as_state_1(capture: str, name: str, re
 
 def test_point_15_a_failed_replica_may_bring_files_that_do_not_count() -> None:
     found = captured_end("run1_041_ok", "j_fail_r0")
-    kept = Stored(found.files[0].md5, found.files[0].size, (OUTPUT,))
+    kept = Stored(found.files[0].md5, found.files[0].size, [OUTPUT])
     assert found.report([False], {0: kept}).outputs == ()
     assert found.report([False], {0: kept}).how == "error"
 

@@ -27,9 +27,9 @@ def as_version_8(body: bytes) -> bytes:
 
 def without_news(request: SchedulerRequest) -> SchedulerRequest:
     """What both versions say."""
-    client = replace(request.client, version=(0, 0, 0), refuses_docker=False, refuses_wsl=False)
+    client = replace(request.client, version=(0, 0, 0))
     machine = replace(request.machine, docker_version="")
-    return replace(request, client=client, machine=machine, disk=DiskUsage(0, 0, 0))
+    return replace(request, client=client, machine=machine, disk=DiskUsage(0, 0, 0, 0))
 
 
 @pytest.mark.parametrize("name", FACTS)
@@ -46,10 +46,10 @@ def test_a_report_without_transfers_says_the_same() -> None:
 
 def test_without_disk_usage_the_disk_is_what_is_free() -> None:
     new = parse(as_version_8(captures()["run1_003_ok"]))
-    assert new.disk == DiskUsage(0, 0, 0)
+    assert new.disk == DiskUsage(0, 0, 0, new.disk.free_bytes)
     disk = host_ad(new)["Disk"]
     assert isinstance(disk, int)
-    assert 0 < disk <= new.machine.disk_free_bytes
+    assert 0 < disk <= new.disk.free_bytes
 
 
 def test_an_apple_gpu_is_described_and_runs_nothing_of_other_vendors() -> None:

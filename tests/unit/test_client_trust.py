@@ -88,9 +88,10 @@ def write_login(url: str, key: str) -> None:
     login_path().write_text(json.dumps({"url": url, "key": key}))
 
 
-def write_server(folder: Path, url: str, key: str) -> None:
+def write_server(folder: Path, url: str, key: str, **more: str) -> None:
     folder.mkdir(parents=True)
-    (folder / "endpoint.json").write_text(json.dumps({"url": url, "pid": 1, "data": str(folder)}))
+    endpoint = {"url": url, "pid": 1, "data": str(folder), **more}
+    (folder / "endpoint.json").write_text(json.dumps(endpoint))
     (folder / "operator.key").write_text(key + "\n")
 
 
@@ -98,6 +99,19 @@ def write_server(folder: Path, url: str, key: str) -> None:
 def test_a_server_of_this_user_is_found_with_nothing_typed(tmp_path: Path, below: str) -> None:
     write_server(tmp_path / "data" / below, "http://here:1", "operator")
     assert find_server(None, None) == Endpoint("http://here:1", "operator")
+
+
+def test_a_servers_own_machine_reaches_it_past_any_proxy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, local = "https://grid.invalid", "http://127.0.0.1:1"
+    write_server(tmp_path / "data", url, "operator", local_url=local)
+    found = find_server(None, None)
+    assert (found.url, found.address) == (url, local)
+    monkeypatch.setenv("GRIDBOT_SERVER", url)
+    assert find_server(None, None) == found
+    assert find_server(local, None) == Endpoint(local, "operator")
+    assert Endpoint(url, "key").address == url
 
 
 def test_login_goes_before_a_local_server_and_arguments_before_login(

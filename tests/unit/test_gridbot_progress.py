@@ -63,6 +63,19 @@ def test_nothing_is_told_of_a_bot_that_runs_or_has_ended(item: BotState) -> None
             {"match": {"hosts_known": 3, "hosts_matching": 1, "reason": ""}},
             "1 of 3 known hosts can run it, but none has asked; see gridbot bot explain 7",
         ),
+        (
+            {"match": {"hosts_known": 3, "hosts_matching": 1}, "replicas": {"made": 2}},
+            "no job is done after 2 replicas, and hosts wait when replicas fail;"
+            " see why: gridbot bot logs 7",
+        ),
+        (
+            {
+                "match": {"hosts_known": 3, "hosts_matching": 1},
+                "replicas": {"made": 2},
+                "jobs_done": 1,
+            },
+            "1 of 3 known hosts can run it, but none has asked; see gridbot bot explain 7",
+        ),
     ],
 )
 def test_the_reason_is_the_one_that_the_page_of_the_bot_gives(

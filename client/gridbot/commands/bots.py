@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +94,47 @@ def cancel(session: Session, number: int, as_json: bool) -> None:
     state = session.bot(number).cancel()
     if as_json:
         print_json(state.document)
+    elif state.state != "cancelled":
+        click.echo(f"bot {number}: had ended already, {state.state}")
     else:
         left = state.jobs_total - state.jobs_finished
         jobs = f"{left} of {counted(state.jobs_total, 'job')} {'was' if left == 1 else 'were'}"
         click.echo(f"bot {number}: {state.state}, {jobs} not run")
+
+
+@bot.command()
+@click.argument("numbers", metavar="BOT...", nargs=-1, required=True, type=click.IntRange(1))
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+@as_json
+@with_session
+def delete(session: Session, numbers: tuple[int, ...], yes: bool, as_json: bool) -> None:
+    """Delete BOTs that have ended, with their jobs, results and logs, for good."""
+    states = [session.bot(number).show() for number in dict.fromkeys(numbers)]
+    for state in states:
+        if not state.is_final:
+            raise GridbotError(
+                f"bot {state.id} is {state.state}: cancel it first: gridbot bot cancel {state.id}"
+            )
+    if not yes:
+        _approve_deletion(states)
+    for state in states:
+        session.bot(state.id).delete()
+        if not as_json:
+            click.echo(f"bot {state.id}: deleted")
+    if as_json:
+        print_json({"deleted": [state.id for state in states]})
+
+
+def _approve_deletion(states: Sequence[BotState]) -> None:
+    """Show what would be gone, and ask."""
+    say(bots_table(states))
+    jobs = counted(sum(state.jobs_total for state in states), "job")
+    try:
+        if click.confirm(f"delete {counted(len(states), 'BOT')} with {jobs} for good?", err=True):
+            return
+    except click.Abort:  # nobody is there to answer
+        raise GridbotError("nothing is deleted: answer at a terminal, or add --yes") from None
+    raise GridbotError("nothing is deleted, as you said")
 
 
 @bot.command()
@@ -198,7 +235,8 @@ def logs(session: Session, number: int, failed: bool, seq: int | None, as_json: 
         nothing = False
         click.echo(log_page(entry))
     if nothing:
-        say(f"bot {number}: no such replica has ended yet")
+        of_job = "" if seq is None else f" of job {seq}"
+        say(f"bot {number}: no replica{of_job} has {'failed' if failed else 'ended yet'}")
 
 
 def wait_for(

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from gridbot.commands.options import as_json, print_json, with_session
+from gridbot.commands.options import as_json, print_json, say, with_session
 from gridbot.page import client_name
-from gridbot.printing import table
+from gridbot.printing import counted, table
 from gridbot.session import Session
 from gridbot.units import seconds
 
@@ -27,6 +27,7 @@ _HOST_COLUMNS = (
     "error_rate",
     "credit",
     "seen_at",
+    "banned_at",
 )
 
 
@@ -44,11 +45,14 @@ def hosts(session: Session, as_json: bool) -> None:
 
 @click.group()
 def host() -> None:
-    """Change what is known of a machine."""
+    """Change what is known of a machine, or shut it out."""
+
+
+HOST = click.argument("number", metavar="ID", type=click.IntRange(1))
 
 
 @host.command(name="set")
-@click.argument("number", metavar="ID", type=click.IntRange(1))
+@HOST
 @click.option(
     "--venue", type=click.Choice(["home", "work", "school", "none"]), required=True,
     help="Where it stands: Host.Venue in policies; BOINC clients choose preferences by it.",
@@ -60,6 +64,35 @@ def set_host(session: Session, number: int, venue: str, as_json: bool) -> None:
     body = {"venue": "" if venue == "none" else venue}
     document = session.connection.send("PATCH", f"/hosts/{number}", body)
     print_json(document) if as_json else click.echo(f"host {number}: venue {venue}")
+
+
+@host.command()
+@HOST
+@click.option("--why", metavar="TEXT", help="Told to whoever runs the machine.")
+@as_json
+@with_session
+def ban(session: Session, number: int, why: str | None, as_json: bool) -> None:
+    """Shut a machine out: nothing of it is served, what it holds goes to others at once.
+
+    For operators.  Its clients say why in their log and ask again a few times a day.
+    """
+    body = {"why": why} if why else {}
+    document = session.connection.send("PUT", f"/hosts/{number}/ban", body)
+    if as_json:
+        print_json(document)
+    else:
+        given_back = counted(document["replicas"], "replica")
+        click.echo(f"host {number} is banned; {given_back} taken back")
+
+
+@host.command()
+@HOST
+@as_json
+@with_session
+def unban(session: Session, number: int, as_json: bool) -> None:
+    """Let a banned machine in again, with the clients that it had."""
+    document = session.connection.send("DELETE", f"/hosts/{number}/ban")
+    print_json(document) if as_json else click.echo(f"host {number} is not banned")
 
 
 @click.group()
@@ -152,11 +185,28 @@ def create(session: Session, owner: str, expires: str | None, as_json: bool, **r
 
 @token.command()
 @click.argument("number", metavar="ID", type=click.IntRange(1))
+@click.option("--with-clients", is_flag=True, help="End the clients that joined with it, too.")
+@as_json
 @with_session
-def revoke(session: Session, number: int) -> None:
-    """Revoke the key with this ID from now on."""
-    session.connection.request("DELETE", f"/tokens/{number}")
-    click.echo(f"key {number} is revoked")
+def revoke(session: Session, number: int, with_clients: bool, as_json: bool) -> None:
+    """Revoke the key with this ID from now on.
+
+    Clients that joined with it have keys of their own, and go on.
+    """
+    path = f"/tokens/{number}" + ("?with_clients=1" if with_clients else "")
+    document = session.connection.send("DELETE", path)
+    if as_json:
+        print_json(document)
+        return
+    ended, left = document["clients_ended"], document["clients_left"]
+    also = f", and {counted(ended, 'client')} with it" if with_clients else ""
+    click.echo(f"key {number} is revoked{also}")
+    if left:
+        goes = "goes" if left == 1 else "go"
+        say(
+            f"note: {counted(left, 'client')} that joined with it {goes} on working;"
+            f" to end them: gridbot token revoke {number} --with-clients"
+        )
 
 
 @token.command(name="list")

@@ -1,10 +1,12 @@
 """The HTTP interface: each module parses, calls, answers; a new one is listed here."""
 
 from gridbot_server.api import (
+    bans,
     boinc,
     bots,
     clients,
     content,
+    deletion,
     documents,
     jobs,
     operation,
@@ -17,10 +19,12 @@ from gridbot_server.api import (
 )
 
 BLUEPRINTS = (
+    bans.blueprint,
     boinc.blueprint,
     bots.blueprint,
     clients.blueprint,
     content.blueprint,
+    deletion.blueprint,
     documents.blueprint,
     jobs.blueprint,
     operation.blueprint,

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
-import secrets
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,13 +11,13 @@ from typing import cast
 import psycopg
 from flask import Blueprint, Response, current_app, request
 
-from gridbot_server import auth
+from gridbot_server import auth, refusals
 from gridbot_server.api.content import send_content
+from gridbot_server.api.rpc import door_of
 from gridbot_server.boinc import accounts, guesses, pages, project, reply
 from gridbot_server.boinc.accounts import Credentials
 from gridbot_server.boinc.application import SHELL_PLATFORMS
-from gridbot_server.boinc.desk import DOWN_SECONDS, Desk
-from gridbot_server.boinc.guesses import Guesses
+from gridbot_server.boinc.desk import DOWN_SECONDS, UNCHECKED_BYTES, Desk, authenticator
 from gridbot_server.boinc.hosts import find_account
 from gridbot_server.boinc.intake import Intake
 from gridbot_server.boinc.names import boinc_platform
@@ -29,8 +27,10 @@ from gridbot_server.boinc.reply import Message, SchedulerReply
 from gridbot_server.boinc.request import MAX_REQUEST_BYTES
 from gridbot_server.boinc.tags import BoincError
 from gridbot_server.db import Connection
+from gridbot_server.door import boinc_client, brings_results
 from gridbot_server.errors import NotFound
 from gridbot_server.services import connection, current
+from gridbot_server.slots import Party
 
 log = logging.getLogger(__name__)
 
@@ -38,12 +38,9 @@ Find = Callable[[Connection, bytes, Credentials], str | AccountError]
 
 blueprint = Blueprint("boinc", __name__, url_prefix=project.PATH)
 
-# Reading a larger request is work that only an account that we know may ask of us.
-_UNCHECKED_BYTES = 64 * 1024
-_AUTHENTICATOR = re.compile(rb"<authenticator>\s*([^<\s]{1,255})\s*</authenticator>")
 DESK = "gridbot_boinc"  # of the application, once a client has come
 _making_desk = threading.Lock()
-_GUESSES = "gridbot_boinc_guesses"
+_UNNAMED = "gridbot_boinc_unnamed"  # of the application, once a proxy did not say who asks
 
 
 @blueprint.get("/")
@@ -121,7 +118,7 @@ def download(name: str) -> Response:
     sha256 = _project().names.read_file(name)
     if sha256 is None:
         raise NotFound(f"there is no file {name[:100]!r}")
-    return send_content(sha256)
+    return send_content(sha256, Party(owner=source()))
 
 
 @blueprint.post("/file_upload_handler")
@@ -137,13 +134,15 @@ def file_upload_handler() -> Response:
 
 def _account(find: Find, is_creation: bool = False) -> Response:
     given = Credentials(request.args.get("email_addr", ""), request.args.get("passwd_hash", ""))
-    found = given.fault() or _tried(given, find, is_creation)
+    found = given.fault() or account_key(given, find, is_creation)
     if isinstance(found, AccountError):
         return _xml(pages.no_account(found))
     return _xml(pages.account(found))
 
 
-def _tried(given: Credentials, find: Find, is_creation: bool) -> str | AccountError:
+def account_key(
+    given: Credentials, find: Find = accounts.look_up, is_creation: bool = False
+) -> str | AccountError:
     """Try the password unless too many were wrong; nothing is looked up without a database."""
 
     def look() -> str | AccountError:
@@ -152,25 +151,24 @@ def _tried(given: Credentials, find: Find, is_creation: bool) -> str | AccountEr
             return find(conn, secret, given)
 
     try:
-        return _guesses().attempt(_source(), given.email, look, is_creation)
+        return current().bounds.attempt(source(), given.email, look, is_creation)
     except psycopg.OperationalError as error:
         log.warning("database: %r", str(error))
         return AccountError.PROJECT_DOWN
 
 
-def _source() -> str:
+def source() -> str:
+    """Who asks, by address; empty if the proxy does not say, of which the log tells once."""
     forwarded = request.headers.get("X-Forwarded-For", "")
     behind_proxy = current().settings.behind_proxy
-    return guesses.source(request.remote_addr or "", forwarded, behind_proxy)
-
-
-def _guesses() -> Guesses:
-    """This process's count of wrong passwords."""
-    extensions = current_app.extensions
-    if _GUESSES not in extensions:
-        fresh = Guesses.of(secrets.token_bytes(32), current().settings.web_workers)
-        extensions.setdefault(_GUESSES, fresh)
-    return cast(Guesses, extensions[_GUESSES])
+    found = guesses.source(request.remote_addr or "", forwarded, behind_proxy)
+    if not found and _UNNAMED not in current_app.extensions:
+        current_app.extensions[_UNNAMED] = True
+        log.warning(
+            "the proxy sends no address in X-Forwarded-For: guesses at passwords are bound by"
+            " account only, and new accounts all together; server/README.md says what to set"
+        )
+    return found
 
 
 def _serve(desk: Desk) -> str:
@@ -178,7 +176,10 @@ def _serve(desk: Desk) -> str:
     if length > MAX_REQUEST_BYTES:
         raise BoincError(f"the request has {length} bytes, at most {MAX_REQUEST_BYTES}")
     request.max_content_length = length + 1
-    body = request.stream.read(_UNCHECKED_BYTES)
+    body = request.stream.read(UNCHECKED_BYTES)
+    refusal = door_of(current_app).refusal(boinc_client(body), brings_results(body))
+    if refusal is not None:
+        return refusals.in_reply(refusal, desk.project.title)
     if length > len(body):
         if not _is_known(body):
             return reply.render(reply.bad_key(desk.project.title))
@@ -187,12 +188,8 @@ def _serve(desk: Desk) -> str:
 
 
 def _is_known(head: bytes) -> bool:
-    found = _AUTHENTICATOR.search(head)
-    if found is None:
-        return False
     with connection() as conn:
-        key = found[1].decode("ascii", "replace")
-        return find_account(conn, key) is not None
+        return find_account(conn, authenticator(head)) is not None
 
 
 def _project() -> Project:
@@ -211,7 +208,7 @@ def _desk() -> Desk:
                 loaded,
                 lambda: services.pool.connection(),
                 lambda token, work, tell: services.engine.take(token, work, tell),
-                guesses.newcomers(secrets.token_bytes(32), services.settings.web_workers),
+                services.bounds.hosts,
             )
             services.before_close.append(lambda: extensions.pop(DESK, desk).close())
         return cast(Desk, extensions[DESK])

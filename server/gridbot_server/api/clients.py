@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,14 +13,16 @@ from psycopg.types.json import Jsonb
 from gridbot_client.protocol import host_attributes
 from gridbot_server import auth, keys, sql
 from gridbot_server.api.schema import json_body
+from gridbot_server.bans import Banned
 from gridbot_server.bodies import ClientChange, Join
 from gridbot_server.cycles.deadline import give_back
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.ads import lasting
-from gridbot_server.errors import Forbidden, RequestError, Unauthorized
-from gridbot_server.services import connection
+from gridbot_server.errors import Forbidden, RequestError, ServerBusy, Unauthorized
+from gridbot_server.services import connection, current
 
 SQL = sql.load("clients.sql")
+BOINC = sql.load("boinc.sql")
 
 blueprint = Blueprint("clients", __name__, url_prefix="/api/v1/clients")
 
@@ -38,15 +41,17 @@ def join(json: Join) -> tuple[Document, int]:
         # What decides where jobs go that failed elsewhere is not for any volunteer to say.
         vouched = key.is_operator or key.serves is not None
         dedicated = vouched and json.host.get("IsDedicated") is True
-        made = {"hash": token_hash, "host": host, "owner": key.owner, "dedicated": dedicated}
+        made = {
+            "hash": token_hash, "host": host, "owner": key.owner, "dedicated": dedicated,
+            "key": key.id,
+        }  # fmt: skip
         if key.serves is None:
             made["accepts"] = _accepts(conn, key, json.accepts)
+            _check_newcomer(conn, key)
             row = conn.execute(SQL["add_client"], made).fetchone()
         else:
             _check_pilot(conn, key, json.pilot)
-            row = conn.execute(
-                SQL["add_pilot"], {**made, "key": key.id, "pilot": json.pilot}
-            ).fetchone()
+            row = conn.execute(SQL["add_pilot"], {**made, "pilot": json.pilot}).fetchone()
         assert row is not None
         return {**_document(conn, row[0], key.owner_name), "token": token}, 201
 
@@ -73,6 +78,14 @@ def leave() -> Document:
     """Take back what the client holds, which will not run it any further; tell how much."""
     with connection() as conn, conn.transaction():
         return {"replicas": give_back(conn, SQL["give_back"], {"client": auth.client().id})}
+
+
+def _check_newcomer(conn: Connection, key: auth.Key) -> None:
+    """Bound the clients of an account that anybody could make, as those in BOINC's protocol."""
+    owner = {"owner": key.owner}
+    is_bound = key.scope == "join" and conn.execute(BOINC["is_self_made"], owner).fetchone()
+    if is_bound and not current().bounds.hosts.take(str(key.owner), time.monotonic()):
+        raise ServerBusy("many new hosts of this account came just now: this one has to wait")
 
 
 def _check_pilot(conn: Connection, key: auth.Key, name: str) -> None:
@@ -126,7 +139,10 @@ def _host(conn: Connection, key: auth.Key, json: Join) -> int:
     }
     row = conn.execute(SQL["host"], machine).fetchone()
     assert row is not None
-    return int(row[0])
+    number, is_banned, why = row
+    if is_banned:
+        raise Banned(why)
+    return int(number)
 
 
 def _owner_ids(conn: Connection, names: Sequence[str]) -> list[int]:

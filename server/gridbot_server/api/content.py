@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response, g, request
 from werkzeug.exceptions import RequestedRangeNotSatisfiable
 from werkzeug.wsgi import FileWrapper
 
 from gridbot_server import auth
 from gridbot_server.api.access import is_sha256
-from gridbot_server.errors import NotFound
-from gridbot_server.files import CHUNK_BYTES
+from gridbot_server.errors import NotFound, ServerBusy
+from gridbot_server.sending import PIECE_BYTES, bounded
 from gridbot_server.services import current
+from gridbot_server.slots import Party
 
 blueprint = Blueprint("content", __name__)
 
@@ -22,14 +23,25 @@ def content(sha256: str) -> Response:
     return send_content(sha256)
 
 
-def send_content(sha256: str) -> Response:
-    """Answer with a file of the store; raise NotFound when it is not there."""
+def reader() -> Party:
+    """Who reads an answer, by the token."""
+    if (key := g.get("key")) is not None:
+        return Party(f"key {key.id}", f"owner {key.owner}")
+    client = auth.client()
+    return Party(f"client {client.id}", f"owner {client.owner}")
+
+
+def send_content(sha256: str, party: Party | None = None) -> Response:
+    """Answer with a file of the store, to whoever shows a token or to `party`.
+
+    Raises NotFound when it is not there, ServerBusy while too many are being sent.
+    """
     store = current().store
     size = store.size(sha256) if is_sha256(sha256) else None
     if size is None:
         raise NotFound(f"there is no file {sha256[:64]!r}")
     response = Response(
-        FileWrapper(store.open(sha256), CHUNK_BYTES),  # unlike gunicorn's, it seeks for ranges
+        FileWrapper(store.open(sha256), PIECE_BYTES),  # unlike gunicorn's, it seeks for ranges
         mimetype="application/octet-stream",
         direct_passthrough=True,
     )
@@ -38,7 +50,7 @@ def send_content(sha256: str) -> Response:
     response.headers["Cache-Control"] = "private, no-transform"
     try:
         response.make_conditional(request, accept_ranges=True, complete_length=size)
-    except RequestedRangeNotSatisfiable:
+        return bounded(response, party or reader())
+    except (RequestedRangeNotSatisfiable, ServerBusy):
         response.close()
         raise
-    return response

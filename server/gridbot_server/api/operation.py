@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import math
 import shutil
 import time
+from collections.abc import Mapping
 from datetime import timedelta
 from importlib.metadata import version
 from typing import Any
@@ -13,6 +15,7 @@ from flask import Blueprint, Response
 from psycopg.rows import dict_row
 
 from gridbot_server import auth, keys, sql
+from gridbot_server.api import bans
 from gridbot_server.api.access import mine, number_argument
 from gridbot_server.api.schema import json_body
 from gridbot_server.bodies import HostChange, NewOwner, NewToken
@@ -52,11 +55,17 @@ def health() -> Document:
 def metrics() -> Response:
     """Give the gauges in Prometheus' text form."""
     found = _health()
-    lines = [
-        f"# HELP gridbot_{name} {text}\n# TYPE gridbot_{name} gauge\ngridbot_{name} {found[name]}\n"
-        for name, text in _GAUGES.items()
-    ]
+    lines = [_gauge(name, text, {"": found[name]}) for name, text in _GAUGES.items()]
+    lags = {f'{{cycle="{row["cycle"]}"}}': row["seconds"] for row in _rows("lags")}
+    lines.append(_gauge("lag_seconds", "how long the oldest work due to a cycle has waited", lags))
     return Response("".join(lines), mimetype="text/plain")
+
+
+def _gauge(name: str, text: str, values: Mapping[str, float]) -> str:
+    """One gauge; each of its values goes with its labels."""
+    shown = {labels: "+Inf" if value == math.inf else value for labels, value in values.items()}
+    samples = [f"gridbot_{name}{labels} {value}\n" for labels, value in shown.items()]
+    return f"# HELP gridbot_{name} {text}\n# TYPE gridbot_{name} gauge\n{''.join(samples)}"
 
 
 @blueprint.get("/api/v1/hosts")
@@ -123,10 +132,18 @@ def add_token(json: NewToken) -> tuple[Document, int]:
 @blueprint.delete("/api/v1/tokens/<int:token>")
 @auth.rule("user")
 def revoke_token(token: int) -> Document:
-    """Revoke a key at once; clients that joined with it stay, but for pilots."""
-    if not _rows("revoke_token", {"token": token, "mine": mine()}):
-        raise NotFound(f"there is no key {token}")
-    return {"id": token, "revoked": True}
+    """Revoke a key at once; clients that joined with it stay, but for pilots.
+
+    With `with_clients=1` these end as well.
+    """
+    with_clients = number_argument("with_clients", default=0, most=1)
+    values = {"token": token, "mine": mine()}
+    with connection() as conn, conn.transaction():
+        if conn.execute(SQL["revoke_token"], values).fetchone() is None:
+            raise NotFound(f"there is no key {token}")
+        ended = bans.end_clients_of_key(conn, token) if with_clients else 0
+        left = bans.clients_of_key(conn, token)
+    return {"id": token, "revoked": True, "clients_ended": ended, "clients_left": left}
 
 
 def _health() -> Document:

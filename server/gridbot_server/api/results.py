@@ -17,11 +17,12 @@ from psycopg.rows import TupleRow, dict_row
 from gridbot_client.protocol import MAX_BIGINT
 from gridbot_server import auth, sql
 from gridbot_server.api.access import bot_owner, number_argument
-from gridbot_server.api.content import send_content
+from gridbot_server.api.content import reader, send_content
 from gridbot_server.api.pages import by_cursor
 from gridbot_server.db import Connection
 from gridbot_server.errors import NotFound, RequestError
 from gridbot_server.files import Store, read_chunks
+from gridbot_server.sending import bounded
 from gridbot_server.services import Services, connection, current
 
 SQL = sql.load("results.sql")
@@ -42,7 +43,8 @@ def results(bot: int) -> Response:
     line's `n`, also when a connection broke.
     """
     pages = _outcome_pages(bot, "results", limit=number_argument("limit", MAX_BIGINT))
-    return Response((_result_lines(page) for page in pages), mimetype=_JSON_LINES)
+    lines = (_result_lines(page) for page in pages)
+    return bounded(Response(lines, mimetype=_JSON_LINES), reader())
 
 
 @blueprint.get("/outputs/<int:seq>/<path:name>")
@@ -68,7 +70,7 @@ def archive(bot: int) -> Response:
     pages = _outcome_pages(bot, "outputs", limit=MAX_BIGINT)
     response = Response(_tar(store, pages), mimetype="application/x-tar")
     response.headers["Content-Disposition"] = f'attachment; filename="bot-{bot}.tar"'
-    return response
+    return bounded(response, reader())
 
 
 @blueprint.get("/logs")
@@ -83,7 +85,7 @@ def logs(bot: int) -> Response:
     with connection() as conn:
         bot_owner(conn, bot)
     lines = _log_lines(current(), wanted, _log_cursor(), number_argument("limit", MAX_BIGINT))
-    return Response(lines, mimetype=_JSON_LINES)
+    return bounded(Response(lines, mimetype=_JSON_LINES), reader())
 
 
 def _outcome_pages(bot: int, query: str, limit: int) -> Iterator[list[TupleRow]]:

@@ -1,8 +1,13 @@
 """`POST /rpc`: a client's request for work, handed to the engine as it came."""
 
-from flask import Blueprint, Response, request
+import threading
+from typing import cast
+
+from flask import Blueprint, Flask, Response, current_app, request
 
 from gridbot_server import auth
+from gridbot_server.door import Door, brings_reports, native_client
+from gridbot_server.plain_http import JSON
 from gridbot_server.services import current
 
 blueprint = Blueprint("rpc", __name__)
@@ -12,12 +17,33 @@ blueprint = Blueprint("rpc", __name__)
 UNCHECKED_BYTES = 64 * 1024
 
 
+_DOOR = "gridbot_door"  # of the application, once somebody asked for work
+_making_door = threading.Lock()
+
+
 @blueprint.post("/rpc")
 @auth.rule("engine")
 def rpc() -> Response:
-    """Report, ask for work."""
-    token = auth.bearer_hash()
-    if (request.content_length or 0) > UNCHECKED_BYTES:
+    """Report, ask for work.
+
+    Most requests are short, and never come here: the web process serves them itself.
+    """
+    token, is_long = auth.bearer_hash(), (request.content_length or 0) > UNCHECKED_BYTES
+    body = b"" if is_long else request.get_data(cache=False)
+    client = native_client(request.headers.get("Authorization", ""))
+    refusal = door_of(current_app).refusal(client, is_long or brings_reports(body))
+    if refusal is not None:
+        return Response(refusal.body, refusal.status, refusal.headers, mimetype=JSON)
+    if is_long:
         auth.check_client()
-    reply = current().engine.handle(token, request.get_data(cache=False))
-    return Response(reply, mimetype="application/json")
+        body = request.get_data(cache=False)
+    return Response(current().engine.handle(token, body), mimetype=JSON)
+
+
+def door_of(app: Flask) -> Door:
+    """This process's door, made at the first request."""
+    settings = app.extensions["gridbot"].settings
+    with _making_door:
+        if _DOOR not in app.extensions:
+            app.extensions[_DOOR] = Door(settings.client_requests_per_minute, settings.web_workers)
+    return cast(Door, app.extensions[_DOOR])

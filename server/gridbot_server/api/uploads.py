@@ -19,11 +19,12 @@ from gridbot_server.errors import (
     Conflict,
     Gone,
     NotFound,
-    ServerBusy,
     TooLarge,
 )
 from gridbot_server.files import Content, Upload
+from gridbot_server.outputs import is_wanted
 from gridbot_server.services import connection, current
+from gridbot_server.slots import Party
 
 SQL = sql.load("uploads.sql")
 
@@ -69,10 +70,13 @@ def receive_output(bot: int, seq: int, replica: int, name: str) -> Response:
         _check_replica(conn, output)
         if _has_output(conn, output):
             return _progress(output.upload.size, is_complete=True)
-    received = _receive(output.upload)
+    client = auth.client()
+    received = _receive(output.upload, Party(f"client {client.id}", f"owner {client.owner}"))
     if isinstance(received, int):
         return _progress(received, is_complete=False)
     with connection() as conn, conn.transaction():
+        if conn.execute(SQL["lock_bot"], output.values).fetchone() is None:
+            raise _gone(bot)
         _add_blob(conn, received)
         _add_output(conn, output)
     return _progress(received.size, is_complete=True)
@@ -96,7 +100,8 @@ def receive_input(sha256: str) -> Response:
     with connection() as conn:
         if _has_blob(conn, upload):
             return _progress(upload.size, is_complete=True)
-    received = _receive(upload)
+    key = auth.key()
+    received = _receive(upload, Party(f"key {key.id}", f"owner {key.owner}"))
     if isinstance(received, int):
         return _progress(received, is_complete=False)
     with connection() as conn:
@@ -127,15 +132,18 @@ def _size(most: int) -> int:
 
 
 def _check_replica(conn: Connection, output: OutputFile) -> None:
-    """Make sure that this client holds or held the replica, and that its output may be so large."""
+    """Make sure that this client holds or held the replica, which has such an output, so large."""
     values = {**output.values, "client": auth.client().id}
     row = conn.execute(SQL["replica"], values).fetchone()
     if row is None or row[0] == "cancelled":
-        raise Gone(f"BOT {output.id.bot} is cancelled or gone, its outputs are not wanted")
+        raise _gone(output.id.bot)
     _, is_held, manifest, others, bytes_there = row
     if not is_held:
         raise NotFound(f"this client never had the replica {output.id}")
-    limit = Manifest.from_text(manifest).max_output_bytes
+    asked = Manifest.from_text(manifest)
+    if not is_wanted(output.name, asked):
+        raise NotFound(f"no output {output.name} is asked for of the replica {output.id}")
+    limit = asked.max_output_bytes
     if bytes_there + output.upload.size > limit:
         raise TooLarge(
             f"{output.name} has {output.upload.size} bytes and the replica's other outputs"
@@ -143,6 +151,10 @@ def _check_replica(conn: Connection, output: OutputFile) -> None:
         )
     if others >= MAX_OUTPUTS:
         raise TooLarge(f"the replica has {others} outputs already, at most {MAX_OUTPUTS}")
+
+
+def _gone(bot: int) -> Gone:
+    return Gone(f"BOT {bot} is cancelled or gone, its outputs are not wanted")
 
 
 def _has_output(conn: Connection, output: OutputFile) -> bool:
@@ -163,21 +175,17 @@ def _has_blob(conn: Connection, upload: Upload) -> bool:
     return True
 
 
-def _receive(upload: Upload) -> Content | int:
+def _receive(upload: Upload, party: Party) -> Content | int:
     offset = number_argument("offset", default=0)
     length = request.content_length or 0
     if offset + length > upload.size:
         raise TooLarge(f"{length} bytes from {offset} on go past the {upload.size} announced")
     services = current()
-    if not services.uploads.acquire(blocking=False):
-        raise ServerBusy("too many uploads at once, try again later")
-    try:
+    with services.uploads.held(party):
         # Bounded by the upload's own size.  One byte more, because under gunicorn, whose stream
         # ends by itself, reaching the limit counts as passing it.
         request.max_content_length = length + 1
         return services.store.receive(upload, offset, request.stream.read)
-    finally:
-        services.uploads.release()
 
 
 def _add_blob(conn: Connection, content: Content) -> None:

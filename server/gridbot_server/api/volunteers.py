@@ -6,23 +6,32 @@ from typing import Annotated, Any, cast
 
 from flask import Blueprint, Response, request, send_file
 from psycopg.rows import dict_row
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, ValidationError
 
 from gridbot_server import auth, sql
 from gridbot_server.api.access import number_argument
-from gridbot_server.api.schema import json_body
+from gridbot_server.api.boinc import account_key, source
+from gridbot_server.api.schema import body_limit, json_body, plain_errors
 from gridbot_server.bodies import Body
 from gridbot_server.boinc import pages, project
+from gridbot_server.boinc.account_page import account_page
+from gridbot_server.boinc.accounts import Credentials
+from gridbot_server.boinc.hosts import find_account
+from gridbot_server.boinc.pages import AccountError, password_hash
 from gridbot_server.credit.export import FILES
 from gridbot_server.db import Connection
-from gridbot_server.errors import Conflict, NotFound
+from gridbot_server.errors import Conflict, Forbidden, NotFound, RequestError, ServerBusy
+from gridbot_server.sending import bounded
 from gridbot_server.services import connection, current
+from gridbot_server.slots import Party
 
 SQL = sql.load("credit.sql")
 
 blueprint = Blueprint("volunteers", __name__)
 
 Document = dict[str, Any]
+
+_FORM_BYTES = 4096
 
 
 def _shown(name: str) -> str:
@@ -66,12 +75,18 @@ def change_volunteer(json: VolunteerChange) -> Document:
     """Join or leave a team, agree or disagree to be named in the statistics files."""
     key = auth.key()
     with connection() as conn, conn.transaction():
-        if "public" in json.model_fields_set:
-            conn.execute(SQL["set_public"], {"owner": key.owner, "public": json.public})
-        if "team" in json.model_fields_set:
-            team = None if json.team is None else _team(conn, json.team)
-            conn.execute(SQL["set_team"], {"owner": key.owner, "team": team})
+        _change(conn, key.owner, json)
         return _volunteer(conn, key.owner_name)
+
+
+@blueprint.route(f"{project.PATH}/account", methods=["GET", "POST"])
+@auth.rule("boinc")
+@body_limit(lambda _: _FORM_BYTES)
+def account() -> Response:
+    """The same for whoever made an account from a BOINC client, who has a password and no key."""
+    found = _changed_account() if request.method == "POST" else None
+    text = account_page(current().settings.project_name, found)
+    return Response(text, mimetype="text/html")
 
 
 @blueprint.get("/api/v1/teams")
@@ -113,7 +128,51 @@ def statistics_file(name: str) -> Response:
     if name not in FILES or not path.exists():
         raise NotFound(f"there are no statistics {name[:100]!r}")
     # A type of its own, or a client would be told to unpack the file on its way.
-    return send_file(path, mimetype=FILES[name], conditional=True, max_age=3600)
+    file = send_file(path, mimetype=FILES[name], conditional=True, max_age=3600)
+    return bounded(file, Party(owner=source()))
+
+
+def _changed_account() -> Document:
+    """Do what the form says; raise Forbidden for a wrong password."""
+    form = request.form
+    email, password = form.get("email", ""), form.get("password", "")
+    change = _decided(form.get("decision", ""), form.get("team", ""))
+    given = Credentials(email, password_hash(email, password))
+    key = given.fault() or account_key(given)
+    if key is AccountError.PROJECT_DOWN:
+        raise ServerBusy("the password is not looked at now, try again in a few minutes")
+    with connection() as conn, conn.transaction():
+        account = None if isinstance(key, AccountError) else find_account(conn, key)
+        if account is None:
+            raise Forbidden("there is no account with this e-mail address and password")
+        _change(conn, account.owner, change)
+        row = conn.execute(SQL["owner_name"], {"owner": account.owner}).fetchone()
+        assert row is not None, "an account has an owner"
+        return _volunteer(conn, row[0])
+
+
+def _decided(decision: str, team: str) -> VolunteerChange:
+    changes: dict[str, Document] = {
+        "nothing": {},
+        "public": {"public": True},
+        "private": {"public": False},
+        "join": {"team": team},
+        "leave": {"team": None},
+    }
+    if decision not in changes:
+        raise RequestError(f"decision: one of {', '.join(changes)} is expected")
+    try:
+        return VolunteerChange.model_validate(changes[decision])
+    except ValidationError as error:
+        raise RequestError(plain_errors(error)) from None
+
+
+def _change(conn: Connection, owner: int, change: VolunteerChange) -> None:
+    if "public" in change.model_fields_set:
+        conn.execute(SQL["set_public"], {"owner": owner, "public": change.public})
+    if "team" in change.model_fields_set:
+        team = None if change.team is None else _team(conn, change.team)
+        conn.execute(SQL["set_team"], {"owner": owner, "team": team})
 
 
 def _team(conn: Connection, name: str) -> int:

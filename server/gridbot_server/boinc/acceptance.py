@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from gridbot_client import protocol
@@ -19,7 +20,7 @@ from gridbot_server.boinc.offers import content_md5s
 from gridbot_server.boinc.shim import Unsuitable
 from gridbot_server.boinc.signed import BadApplication, SignedApplication
 from gridbot_server.db import Connection
-from gridbot_server.errors import Conflict, Gone, RequestError
+from gridbot_server.errors import Conflict, Gone, RequestError, ServerBusy
 from gridbot_server.files import Store
 from gridbot_server.keys import KeyFileError
 
@@ -30,17 +31,23 @@ SQL = sql.load("boinc.sql")
 # Told to the owner of a BOT that waits to be signed anew.
 OUTDATED = "the code signing key was changed since: gridbot app sign signs it with the new one"
 _JOBS_AT_ONCE = 1000
+# Any constant will do, as long as nothing else locks it.
+_JOBS_LOCK = 7_216_004_901
 
 
 def accept(conn: Connection, store: Store, bot: int, given: SignedApplication) -> None:
     """Let stock clients run a BOT from now on; safe to repeat.
 
     Raises RequestError unless the key in use signed all of it, Conflict for a BOT that stock
-    clients cannot run; both change nothing.
+    clients cannot run, ServerBusy while the jobs of another are looked at; all change nothing.
     """
-    manifest = _manifest(conn, bot)
+    manifest, is_offered = _manifest(conn, bot)
+    # The jobs may be millions: nobody has them looked at without a signature, or twice.
     with conn.transaction():
-        _check_suitable(conn, bot, manifest)
+        _checked(conn, manifest, given)
+    if not is_offered:
+        _check_jobs(conn, bot, manifest)
+    with conn.transaction():
         kept = _checked(conn, manifest, given)
         text = kept.script.encode()
         script = store.put(len(text), io.BytesIO(text).read)
@@ -65,17 +72,22 @@ def rotate(conn: Connection, key: str, signature: str) -> list[int]:
         return [row[0] for row in conn.execute(SQL["withdrawn"], {"why": OUTDATED})]
 
 
-def _manifest(conn: Connection, bot: int) -> Manifest:
-    """What a BOT runs, once its jobs are all here and will not change any more."""
+def _manifest(conn: Connection, bot: int) -> tuple[Manifest, bool]:
+    """What a BOT runs, once its jobs are all here and will not change any more.
+
+    And whether it is offered to stock clients, so that its jobs are known to suit them.
+    """
     row = conn.execute(SQL["state_and_manifest"], {"bot": bot}).fetchone()
     assert row is not None, "the caller has seen the BOT"
     if row[0] == "open":
         raise Conflict(f"BOT {bot} still waits for jobs: sign it when it is started")
-    return Manifest.from_text(row[1])
+    return Manifest.from_text(row[1]), row[2]
 
 
 def _checked(conn: Connection, manifest: Manifest, given: SignedApplication) -> SignedApplication:
     """What was given, without anything that the key in use did not sign."""
+    with _suitable():
+        application.check_manifest(manifest)
     public = keys.parse_public(_chain(conn, "share_chain").newest)
     md5s = content_md5s(conn, manifest.inputs)
     for ref in manifest.inputs:
@@ -89,14 +101,26 @@ def _checked(conn: Connection, manifest: Manifest, given: SignedApplication) -> 
     return SignedApplication(given.script, {file.sha256: file.signature for file in files})
 
 
-def _check_suitable(conn: Connection, bot: int, manifest: Manifest) -> None:
-    try:
-        application.check_manifest(manifest)
+def _check_jobs(conn: Connection, bot: int, manifest: Manifest) -> None:
+    """Raise Conflict for a BOT with a job that stock clients cannot run.
+
+    One BOT at a time, on all servers together, so that no more than one connection is kept.
+    """
+    with conn.transaction(), _suitable():
+        row = conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [_JOBS_LOCK]).fetchone()
+        if not (row and row[0]):
+            raise ServerBusy("the jobs of another BOT are being looked at: send it again")
         for args, inputs in _unusual_jobs(conn, bot):
             refs = tuple(protocol.file_ref(item) for item in inputs or ())
             application.check_job(manifest, args, refs)
+
+
+@contextmanager
+def _suitable() -> Iterator[None]:
+    try:
+        yield
     except Unsuitable as error:
-        raise Conflict(f"BOT {bot} is not for BOINC clients: {error}") from None
+        raise Conflict(f"this BOT is not for BOINC clients: {error}") from None
 
 
 def _unusual_jobs(conn: Connection, bot: int) -> Iterator[tuple[Any, ...]]:

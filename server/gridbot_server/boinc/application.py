@@ -7,7 +7,9 @@ since a plain program finds a small text in the place of a file that is not copi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
 
 from gridbot_client.protocol import (
     MAX_BIGINT,
@@ -131,40 +133,37 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputFile:
-    """A file that a replica uploads, of at most so many bytes."""
+class Upload:
+    """The one file that a replica uploads, of at most so many bytes."""
 
-    name: str
     max_nbytes: int
+    optional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Workunit:
-    """What one replica computes, in BOINC's terms; each replica has its own."""
+class Terms:
+    """What the replicas of a BOT that one client is sent have in common.
 
-    name: str
-    app_name: str
-    command_line: str
+    Estimate and limit in operations, memory and disk in bytes.
+    """
+
+    version: AppVersion
     rsc_fpops_est: float
     rsc_fpops_bound: float
     rsc_memory_bound: float
     rsc_disk_bound: float
-    files: tuple[FileUse, ...]
+    upload: Upload | None  # none without outputs
 
 
-@dataclass(frozen=True, slots=True)
-class Work:
+class Work(NamedTuple):
     """One replica for a stock client; `name` is what the client calls both it and its workunit."""
 
     name: str
-    workunit: Workunit
-    inputs: tuple[InputFile, ...]
-    outputs: tuple[OutputFile, ...]
-    output_uses: tuple[FileUse, ...]
+    command_line: str
+    inputs: tuple[InputFile, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
+class Order(NamedTuple):
     """The replica that `work` is to describe, under its name at clients.
 
     `md5s` has, by SHA-256, the MD5 of the job's own inputs.
@@ -173,9 +172,8 @@ class Order:
     id: ReplicaId
     name: str
     args: Mapping[str, Scalar]
-    inputs: tuple[FileRef, ...] = ()
-    md5s: Mapping[str, str] = field(default_factory=dict)
-    expected_seconds: float | None = None  # None: as long as it may
+    inputs: Sequence[FileRef] = ()
+    md5s: Mapping[str, str] = MappingProxyType({})
 
 
 def describe(
@@ -239,23 +237,33 @@ def check_job(manifest: Manifest, args: Mapping[str, Scalar], inputs: Sequence[F
     shim.command_line(manifest, longest, args, [ref.name for ref in inputs])
 
 
-def work(manifest: Manifest, order: Order, name_of: NameOf) -> Work:
+def terms(manifest: Manifest, version: AppVersion, expected_seconds: float | None = None) -> Terms:
+    """On what terms a version runs the replicas of its BOT; without an estimate as long as it may.
+
+    The outputs make one upload, however many they are: each costs a client two seconds.
+    """
+    resources = manifest.resources
+    expected = min(expected_seconds or resources.seconds, resources.seconds)
+    longest = resources.seconds * _TIME_SLACK + _TIME_SLACK_SECONDS
+    disk = resources.disk_mb << 20
+    copied = min(disk, manifest.max_output_bytes)  # of the outputs, while they are gathered
+    bundled = 0 if shim.single_output(manifest) else _BUNDLE_BYTES
+    upload = Upload(manifest.max_output_bytes + bundled, shim.may_lack_output(manifest))
+    return Terms(
+        version,
+        expected * FLOPS,
+        longest * FLOPS,
+        float(resources.memory_mb << 20),
+        float(disk + copied + _SHIM_BYTES),
+        upload if manifest.outputs else None,
+    )
+
+
+def work(manifest: Manifest, order: Order) -> Work:
     """Describe one replica; raise Unsuitable when its arguments or files are not for BOINC."""
-    inputs = tuple(_own_input(ref, order) for ref in order.inputs)
     names = [ref.name for ref in order.inputs]
     line = shim.command_line(manifest, order.id, order.args, names)
-    outputs, output_uses = _outputs(manifest, order.name)
-    workunit = Workunit(
-        order.name,
-        _app_name(manifest),
-        line,
-        *_bounds(manifest, order.expected_seconds),
-        tuple(
-            FileUse(name_of(file.sha256), shim.OWN_INPUT.format(number))
-            for number, file in enumerate(inputs)
-        ),
-    )
-    return Work(order.name, workunit, inputs, outputs, output_uses)
+    return Work(order.name, line, tuple(_own_input(ref, order.md5s) for ref in order.inputs))
 
 
 def _app_name(manifest: Manifest) -> str:
@@ -270,32 +278,6 @@ def _check_input(ref: FileRef) -> None:
         )
 
 
-def _own_input(ref: FileRef, order: Order) -> InputFile:
+def _own_input(ref: FileRef, md5s: Mapping[str, str]) -> InputFile:
     _check_input(ref)
-    return InputFile(ref.sha256, order.md5s[ref.sha256], ref.size)
-
-
-def _outputs(manifest: Manifest, name: str) -> tuple[tuple[OutputFile, ...], tuple[FileUse, ...]]:
-    """One upload, however many outputs: each costs a client two seconds."""
-    if not manifest.outputs:
-        return (), ()
-    bundled = 0 if shim.single_output(manifest) else _BUNDLE_BYTES
-    file = OutputFile(f"{name}_0", manifest.max_output_bytes + bundled)
-    return (file,), (FileUse(file.name, shim.OUTPUT, optional=shim.may_lack_output(manifest)),)
-
-
-def _bounds(
-    manifest: Manifest, expected_seconds: float | None
-) -> tuple[float, float, float, float]:
-    """Estimate and limit in operations, memory and disk in bytes."""
-    resources = manifest.resources
-    expected = min(expected_seconds or resources.seconds, resources.seconds)
-    longest = resources.seconds * _TIME_SLACK + _TIME_SLACK_SECONDS
-    disk = resources.disk_mb << 20
-    copied = min(disk, manifest.max_output_bytes)  # of the outputs, while they are gathered
-    return (
-        expected * FLOPS,
-        longest * FLOPS,
-        float(resources.memory_mb << 20),
-        float(disk + copied + _SHIM_BYTES),
-    )
+    return InputFile(ref.sha256, md5s[ref.sha256], ref.size)

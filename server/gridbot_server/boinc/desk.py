@@ -7,6 +7,7 @@ which batches them again, and comes back for its reply.
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -18,10 +19,11 @@ from typing import ClassVar
 import psycopg
 
 from gridbot_client.protocol import WorkRequest
+from gridbot_server.bans import Banned
 from gridbot_server.boinc import exchange, reply
 from gridbot_server.boinc.exchange import Caller
 from gridbot_server.boinc.guesses import Throttle
-from gridbot_server.boinc.hosts import Known
+from gridbot_server.boinc.hosts import Known, find
 from gridbot_server.boinc.inquiries import Findings, Inquiry, inquire
 from gridbot_server.boinc.project import Project
 from gridbot_server.boinc.reply import Message, SchedulerReply
@@ -38,7 +40,10 @@ _MOST_AT_ONCE = 256
 _MOST_WAITING = 2048  # as in the engine
 _ANSWER_SECONDS = 120.0
 DOWN_SECONDS = 60.0
-
+# Reading a longer request, twice what is usual, is work that only an account may ask of us.
+UNCHECKED_BYTES = 16 * 1024
+_MOST_FAMILIAR = 10_000
+_AUTHENTICATOR = re.compile(rb"<authenticator>\s*([^<\s]{1,255})\s*</authenticator>")
 
 Connect = Callable[[], AbstractContextManager[Connection]]
 Dispatch = Callable[[bytes, WorkRequest, Callable[[Dispatched], None]], None]
@@ -50,37 +55,26 @@ class Visit:
 
     mimetype: ClassVar[str] = "text/xml"
 
+    body: bytes
     tell: Callable[[Visit], None]
-    request: SchedulerRequest
-    said: Exchanged
+    asked: tuple[SchedulerRequest, Exchanged] | None = None  # what is in the body
     caller: Caller | None = None
+    work: WorkRequest | None = None  # what dispatch is asked
     given: Dispatched | None = None
     text: str = ""  # the reply
 
-    def end(self, text: str) -> None:
-        """Answer."""
-        self.text = text
-        self.tell(self)
+    @property
+    def is_unread(self) -> bool:
+        """Whether nobody looked into it yet, nor refused to."""
+        return self.asked is None and not self.text
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it takes an account to have it read."""
+        return len(self.body) > UNCHECKED_BYTES
 
     def result(self) -> Visit:
         """As a request that is answered: its result is a reply in any case."""
-        return self
-
-    def render(self) -> bytes:
-        """The reply's bytes."""
-        return self.text.encode()
-
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """A request that was none."""
-
-    mimetype: ClassVar[str] = "text/xml"
-
-    text: str
-
-    def result(self) -> Refused:
-        """As of a visit."""
         return self
 
     def render(self) -> bytes:
@@ -98,6 +92,7 @@ class Desk:
         self._newcomers = newcomers
         self._connect, self._dispatch = connect, dispatch
         self._queue: SimpleQueue[Visit | None] = SimpleQueue()
+        self._familiar: set[str] = set()  # keys that were good when they came last
         self._thread = threading.Thread(target=self._run, name="boinc", daemon=True)
         self._thread.start()
 
@@ -108,25 +103,27 @@ class Desk:
 
     def answer(self, body: bytes) -> str:
         """The text of the reply to a request, also if the request is none."""
-        answers: SimpleQueue[Visit | Refused] = SimpleQueue()
-        self.begin(body, answers.put)
+        answers: SimpleQueue[Visit] = SimpleQueue()
+        visit = Visit(body, answers.put)
+        # Here, since it may be long: nobody else waits for this thread.
+        self._guarded([visit], partial(self._read, visit))
+        self._queue_up(visit)
         try:
             return answers.get(timeout=_ANSWER_SECONDS).text
         except Empty:
             return self._down(f"no answer within {_ANSWER_SECONDS:.0f} s")
 
-    def begin(self, body: bytes, tell: Callable[[Visit | Refused], None]) -> None:
+    def begin(self, body: bytes, tell: Callable[[Visit], None]) -> None:
         """Queue a request; `tell` is called when it is answered, by another thread or at once."""
+        self._queue_up(Visit(body, tell))
+
+    def _queue_up(self, visit: Visit) -> None:
         if self._queue.qsize() >= _MOST_WAITING:
-            tell(Refused(self._down(f"{_MOST_WAITING} requests are waiting already")))
-            return
-        try:
-            request = parse(body)
-        except BoincError as error:
-            message = Message(str(error))
-            tell(Refused(reply.render(SchedulerReply(self.project.title, messages=(message,)))))
-            return
-        self._queue.put(Visit(tell, request, read_reports(request, self.project.names)))
+            visit.text = self._down(f"{_MOST_WAITING} requests are waiting already")
+        if visit.text:
+            visit.tell(visit)
+        else:
+            self._queue.put(visit)
 
     def _down(self, why: str) -> str:
         return reply.render(reply.project_is_down(self.project.title, why, DOWN_SECONDS))
@@ -148,16 +145,30 @@ class Desk:
         return visits
 
     def _serve(self, visits: Sequence[Visit]) -> None:
+        if strange := [visit for visit in visits if visit.is_unread and self._is_strange(visit)]:
+            self._guarded(strange, partial(self._turn_away_strangers, strange))
         for visit in visits:
-            if visit.caller is not None:
-                self._guarded([visit], partial(self._finish, visit, visit.caller))
-        if new := [visit for visit in visits if visit.caller is None]:
+            if visit.given is not None:
+                self._guarded([visit], partial(self._finish, visit))
+            elif visit.is_unread:
+                self._guarded([visit], partial(self._read, visit))
+        if new := [visit for visit in visits if visit.given is None and not visit.text]:
             self._guarded(new, partial(self._ask, new))
+        # All at the end: whoever is woken by the first takes the others along.
+        for visit in visits:
+            if not visit.text:
+                self._guarded([visit], partial(self._pass_on, visit))
+            if visit.text:
+                visit.tell(visit)
 
     def _guarded(self, visits: Sequence[Visit], act: Callable[[], None]) -> None:
         """Act for visits; if that fails, all of them are told why."""
         try:
             act()
+            return
+        except Banned as error:
+            for visit in visits:
+                visit.text = reply.render(reply.refused(self.project.title, error.detail))
             return
         except GridbotError as error:
             why = error.detail
@@ -168,10 +179,30 @@ class Desk:
             log.exception("a scheduler request failed")
             why = "the server could not serve this request"
         for visit in visits:
-            visit.end(self._down(why))
+            visit.text = self._down(why)
+
+    def _is_strange(self, visit: Visit) -> bool:
+        """Whether it is not to be read before it is known to come from an account."""
+        return visit.is_long and authenticator(visit.body) not in self._familiar
+
+    def _turn_away_strangers(self, visits: Sequence[Visit]) -> None:
+        with self._connect() as conn:
+            found = find(conn, [(authenticator(visit.body), 0) for visit in visits])
+        for visit, known in zip(visits, found, strict=True):
+            if known.account is None:
+                visit.text = reply.render(reply.bad_key(self.project.title))
+
+    def _read(self, visit: Visit) -> None:
+        try:
+            request = parse(visit.body)
+        except BoincError as error:
+            message = Message(str(error))
+            visit.text = reply.render(SchedulerReply(self.project.title, messages=(message,)))
+        else:
+            visit.asked = request, read_reports(request, self.project.names)
 
     def _ask(self, visits: Sequence[Visit]) -> None:
-        """Find out who they are, then hand each to dispatch."""
+        """Find out who they are, and what to ask dispatch for each."""
         inquiries = [_inquiry(visit) for visit in visits]
         with self._connect() as conn:
             found = inquire(conn, self.project, inquiries)
@@ -180,32 +211,46 @@ class Desk:
             self._guarded([visit], partial(self._begin, visit, found, known))
 
     def _begin(self, visit: Visit, found: Findings, known: Known) -> None:
+        assert visit.asked is not None, "only what could be read begins"
+        request, said = visit.asked
         visit.caller = caller = exchange.begin(
-            found.project,
-            self._connect,
-            visit.request,
-            visit.said,
-            known,
-            found.uploads,
-            self._newcomers,
+            found.project, self._connect, request, said, known, found.uploads, self._newcomers
         )
         if caller is None:
-            visit.end(reply.render(reply.bad_key(found.project.title)))
-            return
-        work = exchange.work_request(caller)
-        self._dispatch(caller.client.hash, work, partial(self._back, visit))
+            visit.text = reply.render(reply.bad_key(found.project.title))
+        else:
+            visit.work = exchange.work_request(caller)
+            self._remember(request.authenticator)
+
+    def _remember(self, key: str) -> None:
+        if len(self._familiar) >= _MOST_FAMILIAR:
+            self._familiar.clear()
+        self._familiar.add(key)
+
+    def _pass_on(self, visit: Visit) -> None:
+        assert visit.caller is not None
+        assert visit.work is not None, "who asks is known, and so is what for"
+        self._dispatch(visit.caller.client.hash, visit.work, partial(self._back, visit))
 
     def _back(self, visit: Visit, given: Dispatched) -> None:
         """Take a visit back, in dispatch's thread."""
         visit.given = given
         self._queue.put(visit)
 
-    def _finish(self, visit: Visit, caller: Caller) -> None:
+    def _finish(self, visit: Visit) -> None:
+        assert visit.caller is not None
         assert visit.given is not None, "it comes back with what it was given"
-        visit.end(exchange.finish(caller, visit.given.result()))
+        visit.text = exchange.finish(visit.caller, visit.given.result())
+
+
+def authenticator(body: bytes) -> str:
+    """The key at a request's beginning, as far as a look tells; empty when there is none."""
+    found = _AUTHENTICATOR.search(body, 0, UNCHECKED_BYTES)
+    return found[1].decode("ascii", "replace") if found else ""
 
 
 def _inquiry(visit: Visit) -> Inquiry:
-    request = visit.request
-    uploaded = [end.lease.replica for end in visit.said.ends if end.files]
+    assert visit.asked is not None, "only what could be read is asked about"
+    request, said = visit.asked
+    uploaded = [end.lease.replica for end in said.ends if end.files]
     return Inquiry(request.authenticator, request.hostid, uploaded)

@@ -5,29 +5,24 @@ All decisions are dispatch's: this module only says the same things in other wor
 
 from __future__ import annotations
 
-import logging
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-import orjson
-
-from gridbot_client import protocol
 from gridbot_client.protocol import ReplicaId, Report, WorkRequest
 from gridbot_server import sql
-from gridbot_server.boinc import application, reply
-from gridbot_server.boinc.application import Order
+from gridbot_server.bans import Banned
+from gridbot_server.boinc import reply
+from gridbot_server.boinc.assigning import assignments
+from gridbot_server.boinc.delivery import Assignment
 from gridbot_server.boinc.guesses import Throttle
 from gridbot_server.boinc.host_ad import host_ad
 from gridbot_server.boinc.hosts import Account, Known, KnownClient, meet, request_number
 from gridbot_server.boinc.inquiries import Uploads
 from gridbot_server.boinc.names import Lease
-from gridbot_server.boinc.offers import Offer, content_md5s
+from gridbot_server.boinc.offers import Offer
 from gridbot_server.boinc.project import Project
 from gridbot_server.boinc.reply import (
-    Assignment,
     Host,
     Message,
     SchedulerReply,
@@ -36,13 +31,11 @@ from gridbot_server.boinc.reply import (
 )
 from gridbot_server.boinc.reports import Exchanged
 from gridbot_server.boinc.request import SchedulerRequest
+from gridbot_server.boinc.rotation import KeyTurn, key_turn
 from gridbot_server.boinc.shim import may_lack_output
-from gridbot_server.boinc.turn import KeyTurn, key_turn
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.batch import encode
 from gridbot_server.dispatch.render import ReplyParts
-
-log = logging.getLogger(__name__)
 
 SQL = sql.load("boinc.sql")
 
@@ -89,11 +82,16 @@ def begin(
     uploads: Uploads,
     newcomers: Throttle,
 ) -> Caller | None:
-    """Who asks, once all that a request says beside its reports is taken; None: not welcome."""
+    """Who asks, once all that a request says beside its reports is taken; None: not welcome.
+
+    Raises Banned for a host that an operator shut out.
+    """
     account, known = found
     if account is None:
         return None
     client = meet(connect, account, known, request, newcomers)
+    if client.banned is not None:
+        raise Banned(client.banned)
     if not client.is_welcome:
         return None
     turn = _key_turn(connect, project, request.code_sign_key or None, client, said)
@@ -104,7 +102,9 @@ def begin(
 
 def finish(caller: Caller, given: ReplyParts) -> str:
     """The reply's text, from what dispatch answered."""
-    return reply.render(_reply(caller, given, _assignments(caller, given)), caller.project.places)
+    project, parts = caller.project, given.assignments
+    made = assignments(project, caller.connect, caller.request, caller.client, parts)
+    return reply.render(_reply(caller, given, made), project.places)
 
 
 def _hear(caller: Caller) -> None:
@@ -176,8 +176,9 @@ def _reports(caller: Caller) -> list[Report]:
     ends = [end for end in caller.said.ends if end.lease.client == caller.client.id]
     bots = {end.lease.replica.bot for end in ends}
     offers = caller.project.offers.read(caller.connect, bots)
+    optional = {bot: _optional(offer) for bot, offer in offers.items()}
     return [
-        end.report(_optional(offers[id.bot]), caller.uploads.get(id, {}))
+        end.report(optional[id.bot], caller.uploads.get(id, {}))
         for end in ends
         if (id := end.lease.replica).bot in offers
     ]
@@ -189,61 +190,6 @@ def _optional(offer: Offer) -> Sequence[bool]:
 
 
 # -------------------------------------------------------------------------------- the reply
-
-
-def _assignments(caller: Caller, given: ReplyParts) -> tuple[Assignment, ...]:
-    items = [_item(part) for part in given.assignments]
-    if not items:
-        return ()
-    offers = caller.project.offers.read(caller.connect, {item.id.bot for item in items})
-    md5s = _md5s(caller.connect, [ref for item in items for ref in item.inputs])
-    now = time.time()
-    made = (_assignment(caller, offers[item.id.bot], item, md5s, now) for item in items)
-    return tuple(item for item in made if item)
-
-
-def _item(part: bytes) -> protocol.Assignment:
-    """An assignment of our own reply: nobody else could have put something wrong into it."""
-    raw = orjson.loads(part)
-    inputs = tuple(map(protocol.file_ref, raw["inputs"]))
-    return protocol.Assignment(
-        ReplicaId(*raw["id"]), raw["manifest"], raw["args"], raw["deadline_seconds"], inputs
-    )
-
-
-def _md5s(connect: Connect, files: Sequence[protocol.FileRef]) -> Mapping[str, str]:
-    if not files:
-        return {}
-    with connect() as conn:
-        return content_md5s(conn, files)
-
-
-def _assignment(
-    caller: Caller, offer: Offer, item: protocol.Assignment, md5s: Mapping[str, str], now: float
-) -> Assignment | None:
-    request, names = caller.request, caller.project.names
-    gpus = offer.manifest.resources.gpus
-    fitting = [found for found in request.gpus if found.count >= gpus]
-    wanted = [found for found in fitting if found.wanted.is_any]
-    kinds = {found.type for found in wanted or fitting}
-    made = offer.application
-    version = made.version_for(request.client.platforms, kinds) if made else None
-    if made is None or version is None:
-        # A lost one, and its host is not what it was: whoever says so must not fill the log.
-        log.info("replica %s is not sent again: its client cannot run it any more", item.id)
-        return None
-    order = Order(
-        item.id,
-        names.replica(Lease(item.id, caller.client.id)),
-        item.args,
-        item.inputs,
-        md5s,
-        caller.client.mean_turnaround,
-    )
-    work = application.work(offer.manifest, order, names.file)
-    certificates = tuple(names.certificate(file.name, file.max_nbytes) for file in work.outputs)
-    deadline = math.ceil(now + item.deadline_seconds)
-    return Assignment(made, version, work, deadline, certificates)
 
 
 def _reply(

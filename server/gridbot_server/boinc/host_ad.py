@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+
 from gridbot_client.protocol import Scalar
-from gridbot_server.boinc.machine import Gpus, Machine, TimeStats
+from gridbot_server.boinc.machine import Gpus, Machine, Preferences, TimeStats
 from gridbot_server.boinc.names import platform
-from gridbot_server.boinc.request import SchedulerRequest
+from gridbot_server.boinc.request import ClientInfo, SchedulerRequest
 
 # How a system's name begins, and what native clients call it.
 _SYSTEMS = {
@@ -22,17 +25,33 @@ _VENDORS = {"NVIDIA": "Nvidia", "ATI": "Amd", "intel_gpu": "Intel", "apple_gpu":
 
 def host_ad(request: SchedulerRequest) -> dict[str, Scalar]:
     """Return all that policies may know of the host; what it does not say is left out."""
-    found: dict[str, Scalar | None] = {
-        **_shared(request),
-        **_hardware(request.machine),
+    lasting = _lasting(request.client, request.machine, request.preferences, request.gpus)
+    return {**lasting, **_said(_passing(request))}
+
+
+@lru_cache(maxsize=512)
+def _lasting(
+    client: ClientInfo, machine: Machine, preferences: Preferences, gpus: tuple[Gpus, ...]
+) -> Mapping[str, Scalar]:
+    """What a host says again in every request."""
+    return _said(
+        {**_client(client), **_hardware(machine), **_usable(machine, preferences), **_gpus(gpus)}
+    )
+
+
+def _passing(request: SchedulerRequest) -> dict[str, Scalar | None]:
+    """What changes from one request to the next, rounded: a changed ad is written again."""
+    return {
+        "Disk": _disk_mb(request),
         **_habits(request.time),
         **_clock(request),
-        **_gpus(request.gpus),
-        "Platforms": " ".join(map(platform, request.client.platforms)),
         "BandwidthUp": _rough(request.net.up),
         "BandwidthDown": _rough(request.net.down),
         "Wants": _wants(request),
     }
+
+
+def _said(found: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
     return {name: value for name, value in found.items() if value is not None and value != ""}
 
 
@@ -41,55 +60,40 @@ def _wants(request: SchedulerRequest) -> str:
     return " ".join(["CPU", *kinds] if request.cpu.is_any else kinds)
 
 
-def _shared(request: SchedulerRequest) -> dict[str, Scalar | None]:
-    """The attributes that native clients publish, too."""
-    machine = request.machine
-    name = platform(request.client.platforms[0]) if request.client.platforms else ""
+def _client(client: ClientInfo) -> dict[str, Scalar | None]:
+    name = platform(client.platforms[0]) if client.platforms else ""
+    system, _, architecture = name.partition("-")
     return {
-        "Name": machine.domain_name,
-        "NumCpus": _cpus(request),
-        "Memory": _memory_mb(request),
-        "Disk": _disk_mb(request),
-        "OpSys": _system(machine.os_name) or name.partition("-")[0].upper(),
-        "Arch": name.partition("-")[2].upper(),
+        "OpSys": system.upper(),
+        "Arch": architecture.upper(),
         "Platform": name,
-        "NumGpus": sum(gpus.count for gpus in request.gpus) or None,
+        "Platforms": " ".join(map(platform, client.platforms)),
         "IsPilot": False,
         "IsDedicated": False,
         "IsBoinc": True,
-        "ClientVersion": ".".join(map(str, request.client.version)),
-        "CpuModel": machine.cpu_model,
-        "Flops": machine.flops or None,
+        "ClientVersion": ".".join(map(str, client.version)),
     }
 
 
-def _cpus(request: SchedulerRequest) -> int:
-    usable = request.machine.cpus * (request.preferences.cpu_fraction or 1.0)
-    return max(1, int(usable))
-
-
-def _memory_mb(request: SchedulerRequest) -> int | None:
-    """What the owner allows at most, in use or idle; None when the client does not say."""
-    preferences = request.preferences
+def _usable(machine: Machine, preferences: Preferences) -> dict[str, Scalar | None]:
+    """What the owner allows at most, in use or idle; no memory when the client does not say."""
+    cpus = machine.cpus * (preferences.cpu_fraction or 1.0)
     share = max(preferences.memory_busy_fraction, preferences.memory_idle_fraction) or 1.0
-    return int(request.machine.memory_bytes * share) >> 20 or None
+    return {"NumCpus": max(1, int(cpus)), "Memory": int(machine.memory_bytes * share) >> 20 or None}
 
 
 def _disk_mb(request: SchedulerRequest) -> int | None:
-    """What is free within all the limits that the owner and the client set.
-
-    In steps of 1 GB: a host whose ad changes at every request is written at every request.
-    """
-    machine, wishes, used = request.machine, request.preferences, request.disk
-    if not machine.disk_free_bytes:
+    """What is free within all the limits that the owner and the client set, in steps of 1 GB."""
+    machine, wishes, disk = request.machine, request.preferences, request.disk
+    if not disk.free_bytes:
         return None
-    limits = [machine.disk_free_bytes - wishes.disk_free_bytes]
+    limits = [disk.free_bytes - wishes.disk_free_bytes]
     if wishes.disk_most_bytes:
-        limits.append(wishes.disk_most_bytes - used.used_bytes)
+        limits.append(wishes.disk_most_bytes - disk.used_bytes)
     if wishes.disk_fraction and machine.disk_bytes:
-        limits.append(machine.disk_bytes * wishes.disk_fraction - used.used_bytes)
-    if used.share_bytes:
-        limits.append(used.share_bytes - used.project_bytes)
+        limits.append(machine.disk_bytes * wishes.disk_fraction - disk.used_bytes)
+    if disk.share_bytes:
+        limits.append(disk.share_bytes - disk.project_bytes)
     return int(max(0.0, min(limits))) >> 30 << 10
 
 
@@ -99,7 +103,12 @@ def _system(name: str) -> str:
 
 
 def _hardware(machine: Machine) -> dict[str, Scalar | None]:
+    system = _system(machine.os_name)
     return {
+        **({"OpSys": system} if system else {}),  # rather than by the platform's name
+        "Name": machine.domain_name,
+        "CpuModel": machine.cpu_model,
+        "Flops": machine.flops or None,
         "CpuVendor": machine.cpu_vendor,
         "CpuFeatures": machine.cpu_features,
         "IntOps": machine.iops or None,
@@ -146,6 +155,7 @@ def _gpus(kinds: tuple[Gpus, ...]) -> dict[str, Scalar | None]:
         f"Num{_VENDORS[gpus.type]}Gpus": gpus.count for gpus in kinds if gpus.type in _VENDORS
     }
     return {
+        "NumGpus": sum(gpus.count for gpus in kinds) or None,
         **counts,
         "GpuModel": best.model,
         "GpuMemory": best.memory_bytes >> 20 or None,

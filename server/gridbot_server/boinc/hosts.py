@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gridbot_server import keys, sql
@@ -63,6 +64,7 @@ class KnownClient:
     total_credit: float
     recent_credit: float
     venue: str
+    banned: str | None  # why; None for a host that is not
 
 
 class Known(NamedTuple):
@@ -100,6 +102,7 @@ def _client(row: Sequence[Any]) -> KnownClient | None:
     return KnownClient(id, hash, seqno, created_at, turnaround, identity, is_welcome, *rest)
 
 
+@lru_cache(maxsize=512)
 def identity_of(machine: Machine) -> Identity:
     """What a client says of its machine, as far as it tells machines apart."""
     system = (machine.cpu_vendor, machine.cpu_model, machine.os_name, machine.os_version)

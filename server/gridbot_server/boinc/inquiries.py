@@ -50,8 +50,10 @@ def _uploads(conn: Connection, replicas: Iterable[ReplicaId]) -> Uploads:
     """The files that were uploaded for these replicas, by number, and the outputs in each."""
     found: dict[ReplicaId, dict[int, Stored]] = {}
     if listed := [id._asdict() for id in replicas]:
-        for row in conn.execute(SQL["uploads"], {"replicas": encode(listed)}):
-            bot, seq, replica, number, md5, size, names, hashes, sizes = row
-            outputs = tuple(map(Output, names, hashes, sizes))
-            found.setdefault(ReplicaId(bot, seq, replica), {})[number] = Stored(md5, size, outputs)
+        rows = conn.execute(SQL["uploads"], {"replicas": encode(listed)})
+        for bot, seq, replica, number, md5, size, *output in rows:
+            files = found.setdefault(ReplicaId(bot, seq, replica), {})
+            stored = files.setdefault(number, Stored(md5, size, []))
+            if output[0] is not None:
+                stored.outputs.append(Output(*output))
     return found

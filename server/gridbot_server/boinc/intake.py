@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from threading import BoundedSemaphore
 from typing import Any, BinaryIO
 
 from psycopg import Rollback
@@ -21,8 +20,9 @@ from gridbot_server.boinc.shim.bundle import BadBundle, Member
 from gridbot_server.boinc.tags import BoincError
 from gridbot_server.boinc.upload import SizeQuery, Upload
 from gridbot_server.db import Connection
-from gridbot_server.errors import HashMismatch, StoreFull, UploadBusy, WrongOffset
+from gridbot_server.errors import HashMismatch, ServerBusy, WrongOffset
 from gridbot_server.files import Content, Store
+from gridbot_server.slots import Party, Slots
 
 SQL = sql.load("boinc.sql")
 
@@ -39,7 +39,7 @@ class Intake:
     project: Project
     store: Store
     connect: Callable[[], AbstractContextManager[Connection]]
-    slots: BoundedSemaphore
+    slots: Slots
 
     def answer(self, read: Read, length: int) -> str:
         """Serve one request whose body has `length` bytes; the answer says what went wrong."""
@@ -52,7 +52,7 @@ class Intake:
             return self._receive(found, _rest(head[found.data_at :], read))
         except (BoincError, BadBundle) as error:
             return upload.refused(str(error), is_transient=False)
-        except (HashMismatch, StoreFull, UploadBusy, WrongOffset) as error:
+        except (HashMismatch, ServerBusy, WrongOffset) as error:
             return upload.refused(error.detail, is_transient=True)
 
     def _size(self, name: str) -> int:
@@ -71,17 +71,8 @@ class Intake:
         output = self._output(asked.name)
         if not self.project.names.is_certificate(asked.name, asked.max_size, asked.signature):
             raise BoincError(f"{asked.name}: its certificate is not ours")
-        # Not before: whoever has no certificate must not keep others from uploading.
-        if not self.slots.acquire(blocking=False):
-            return upload.refused("too many uploads at once", is_transient=True)
-        try:
-            return self._receive_checked(output, asked, read)
-        finally:
-            self.slots.release()
-
-    def _receive_checked(self, output: OutputName, asked: Upload, read: Read) -> str:
         with self.connect() as conn:
-            manifest, is_reported = _replica(conn, output)
+            manifest, is_reported, owner = _replica(conn, output)
             row = conn.execute(SQL["upload"], _values(output)).fetchone()
         if row and row[:2] == (asked.md5, asked.size):
             return upload.accepted()
@@ -89,6 +80,13 @@ class Intake:
             raise _reported(asked.name)
         if row and row[2] >= _MOST_UPLOADS:
             raise BoincError(f"{asked.name}: {row[2]} different files came already")
+        # Not before: whoever has nothing to upload must not keep others from it.
+        with self.slots.held(Party(f"client {output.lease.client}", f"owner {owner}")):
+            return self._receive_checked(output, manifest, asked, read)
+
+    def _receive_checked(
+        self, output: OutputName, manifest: Manifest, asked: Upload, read: Read
+    ) -> str:
         there = _partial(asked.name, asked.size, asked.md5)
         self.store.rewind(there, asked.offset)
         if (begun := self.store.offset(there)) != asked.offset:
@@ -115,7 +113,7 @@ class Intake:
         with self.connect() as conn, conn.transaction() as transaction:
             conn.execute(SQL["drop_outputs"], _values(output))
             conn.execute(SQL["lock_lease"], _values(output))
-            _, is_reported = _replica(conn, output)
+            _, is_reported, _ = _replica(conn, output)
             if is_reported:
                 raise Rollback(transaction)
             for blob in blobs:
@@ -170,11 +168,11 @@ def _partial(name: str, size: int, md5: str) -> files.Upload:
     return files.Upload(f"boinc {name}", "", size, md5)
 
 
-def _replica(conn: Connection, output: OutputName) -> tuple[Manifest, bool]:
+def _replica(conn: Connection, output: OutputName) -> tuple[Manifest, bool, int]:
     row = conn.execute(SQL["replica"], _values(output)).fetchone()
     if row is None:
         raise BoincError("the replica's BOT is cancelled or gone, its outputs are not wanted")
-    return Manifest.from_text(row[0]), row[1]
+    return Manifest.from_text(row[0]), row[1], row[2]
 
 
 def _reported(name: str) -> BoincError:

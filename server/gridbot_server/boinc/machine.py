@@ -30,7 +30,6 @@ class Machine:
     cache_bytes: int
     swap_bytes: int
     disk_bytes: int
-    disk_free_bytes: int
     os_name: str
     os_version: str
     product_name: str
@@ -72,11 +71,15 @@ class NetStats:
 
 @dataclass(frozen=True, slots=True)
 class DiskUsage:
-    """Bytes that BOINC and this project use, and what this project may use; 0 = not said."""
+    """Bytes that BOINC and this project use, what this project may use, and what is free.
+
+    0 = not said.
+    """
 
     used_bytes: float
     project_bytes: float
     share_bytes: float
+    free_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,6 @@ def read_machine(part: Section) -> Machine:
         cache_bytes=part.integer("m_cache"),
         swap_bytes=part.integer("m_swap"),
         disk_bytes=part.integer("d_total"),
-        disk_free_bytes=part.integer("d_free"),
         os_name=part.text("os_name"),
         os_version=part.text("os_version"),
         product_name=part.text("product_name"),
@@ -140,7 +142,7 @@ def read_machine(part: Section) -> Machine:
 
 
 def read_preferences(part: Section) -> Preferences:
-    """Read `global_preferences`."""
+    """Read `working_global_preferences`."""
     return Preferences(
         cpu_fraction=_percent(part, "max_ncpus_pct"),
         memory_busy_fraction=_percent(part, "ram_max_used_busy_pct"),
@@ -167,12 +169,13 @@ def read_net_stats(part: Section) -> NetStats:
     return NetStats(part.number("bwup"), part.number("bwdown"))
 
 
-def read_disk_usage(part: Section) -> DiskUsage:
+def read_disk_usage(part: Section, free_bytes: int) -> DiskUsage:
     """Read `disk_usage`, which clients from 8 on may leave out."""
     return DiskUsage(
         part.number("d_boinc_used_total"),
         part.number("d_boinc_used_project"),
         part.number("d_project_share"),
+        free_bytes,
     )
 
 

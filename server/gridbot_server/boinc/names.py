@@ -20,9 +20,7 @@ from gridbot_server.boinc.tags import BoincError
 # In lower case only: Windows and macOS hold names in another case to be the same file.
 _TAG_BYTES = 12
 _CERTIFICATE_BYTES = 32
-_REPLICA = re.compile(
-    r"gb_(\d{1,19})_(\d{1,19})_(\d{1,10})_(\d{1,19})_([0-9a-f]{24})(?:_(\d{1,3}))?", re.ASCII
-)
+_REPLICA = re.compile(r"gb_(\d{1,19})_(\d{1,19})_(\d{1,10})_(\d{1,19})_([0-9a-f]{24})", re.ASCII)
 _FILE = re.compile(r"gb_([0-9a-f]{64})_([0-9a-f]{24})")
 _ADDRESS = re.compile(r"(https?://)([^\s/.][^\s/]*\.[^\s/]+(?:/[^\s]*)?)")
 
@@ -55,17 +53,26 @@ class Names:
 
     def read_replica(self, name: str) -> Lease | None:
         """The lease of a result name; None for a name that this server did not make."""
-        found = self._replica(name)
-        return None if found is None or found[1] is not None else found[0]
+        found = _REPLICA.fullmatch(name)
+        if found is None:
+            return None
+        bot, seq, replica, client = map(int, found.group(1, 2, 3, 4))
+        is_ours = (
+            max(bot, seq, client) <= MAX_BIGINT
+            and replica < 2**31
+            and self._is_tag(name[: found.start(5) - 1], found[5])
+        )
+        return Lease(ReplicaId(bot, seq, replica), client) if is_ours else None
 
     def output(self, output: OutputName) -> str:
         """The name of an output file, on the client and at its upload."""
-        return f"{self.replica(output.lease)}_{output.number}"
+        return output_name(self.replica(output.lease), output.number)
 
     def read_output(self, name: str) -> OutputName | None:
         """The output of a file name; None for a name that this server did not make."""
-        found = self._replica(name)
-        return None if found is None or found[1] is None else OutputName(found[0], found[1])
+        replica = name.rpartition("_")[0]
+        lease, number = self.read_replica(replica), output_number(replica, name)
+        return None if lease is None or number is None else OutputName(lease, number)
 
     def file(self, sha256: str) -> str:
         """The name of a file to download: one content, one name."""
@@ -96,21 +103,6 @@ class Names:
         given = text.strip().encode(errors="replace")
         return hmac.compare_digest(self.certificate(name, max_nbytes).encode(), given)
 
-    def _replica(self, name: str) -> tuple[Lease, int | None] | None:
-        found = _REPLICA.fullmatch(name)
-        if found is None:
-            return None
-        bot, seq, replica, client = map(int, found.group(1, 2, 3, 4))
-        number = None if found[6] is None else int(found[6])
-        lease = Lease(ReplicaId(bot, seq, replica), client)
-        is_ours = (
-            max(bot, seq, client) <= MAX_BIGINT
-            and replica < 2**31
-            and (number is None or (number < MAX_OUTPUTS and str(number) == found[6]))
-            and self._is_tag(name[: found.start(5) - 1], found[5])
-        )
-        return (lease, number) if is_ours else None
-
     def _tag(self, stem: str) -> str:
         return self._mac(stem, _TAG_BYTES)
 
@@ -120,6 +112,18 @@ class Names:
 
     def _is_tag(self, stem: str, tag: str) -> bool:
         return hmac.compare_digest(self._tag(stem), tag)
+
+
+def output_name(replica: str, number: int = 0) -> str:
+    """The name of an output of the replica of this name."""
+    return f"{replica}_{number}"
+
+
+def output_number(replica: str, name: str) -> int | None:
+    """Which output of a replica has this name; None when none of its has."""
+    stem, _, digits = name.rpartition("_")
+    number = int(digits) if stem == replica and digits.isdecimal() and len(digits) <= 3 else -1
+    return number if 0 <= number < MAX_OUTPUTS and str(number) == digits else None
 
 
 # BOINC's words for system and architecture, and ours.

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from gridbot_server import sql
+from gridbot_server.boinc.delivery import Places
 from gridbot_server.boinc.keys import Chain
 from gridbot_server.boinc.names import Names, canonical_url
 from gridbot_server.boinc.offers import Offers
-from gridbot_server.boinc.reply import Places
 from gridbot_server.db import Connection
 from gridbot_server.settings import Settings
 
@@ -27,18 +27,13 @@ class Project:
     names: Names
     chain: Chain
     offers: Offers = field(init=False)
+    places: Places = field(init=False)  # where clients fetch and leave files
 
     def __post_init__(self) -> None:
+        url = self.master_url
+        places = Places(f"{url}download", f"{url}file_upload_handler", self.names.file)
         object.__setattr__(self, "offers", Offers(self.names, self.chain))
-
-    @property
-    def places(self) -> Places:
-        """Where clients fetch and leave files."""
-        return Places(
-            f"{self.master_url}download",
-            f"{self.master_url}file_upload_handler",
-            self.names.file,
-        )
+        object.__setattr__(self, "places", places)
 
 
 def master_url(settings: Settings) -> str:

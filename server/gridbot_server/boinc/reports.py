@@ -10,9 +10,10 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from gridbot_client.protocol import LOG_TAIL_BYTES, Output, Report
-from gridbot_server.boinc.names import Lease, Names
+from gridbot_server.boinc.names import Lease, Names, output_number
 from gridbot_server.boinc.request import FileInfo, Reported, SchedulerRequest
 from gridbot_server.boinc.shim.ending import Ending, read_ending
 from gridbot_server.boinc.tags import unescape_bytes
@@ -20,6 +21,7 @@ from gridbot_server.boinc.tags import unescape_bytes
 # A client's state of a replica.
 DOWNLOADING, COMPUTE_ERROR, UPLOADED, ABORTED, UPLOAD_FAILED = 1, 3, 5, 6, 7
 
+_MOST_UTF8_BYTES = 4  # of a character
 _MOST_WORDS = 4000  # characters of what the client itself says, looked at and kept
 _EXITED = re.compile(r"(?:process exited with|- exit) code (-?\d{1,10})", re.ASCII)
 _SIGNAL = re.compile(r"process got signal (\d{1,3})", re.ASCII)
@@ -55,17 +57,15 @@ _OF_STATE: Mapping[int, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(NamedTuple):
     """A file that was uploaded completely, and the outputs that it brought."""
 
     md5: str
     size: int
-    outputs: tuple[Output, ...]
+    outputs: list[Output]
 
 
-@dataclass(frozen=True, slots=True)
-class End:
+class End(NamedTuple):
     """How a replica ended; `reason` is empty on success.
 
     Where the shim did not come to its end nobody knows the CPU time (the client's is 0 for
@@ -86,17 +86,13 @@ class End:
 
         `optional` has an entry for each file that was to be uploaded, true if it may be missing.
         """
-        faults = (
-            _fault(self.files.get(number), stored.get(number), may_lack)
-            for number, may_lack in enumerate(optional)
-        )
-        reason = self.reason or next(filter(None, faults), "")
-        outputs = [
-            output
-            for number in range(len(optional))
-            if number in self.files and not reason
-            for output in stored[number].outputs
-        ]
+        reason = self.reason
+        outputs: list[Output] = []
+        for number, may_lack in enumerate(optional):
+            said, kept = self.files.get(number), stored.get(number)
+            reason = reason or _fault(said, kept, may_lack)
+            if said and kept:
+                outputs += kept.outputs
         return Report(
             id=self.lease.replica,
             how="error" if reason else "success",
@@ -104,7 +100,7 @@ class End:
             exit_code=self.exit_code,
             cpu_seconds=self.cpu_seconds,
             wall_seconds=self.wall_seconds,
-            outputs=tuple(outputs),
+            outputs=() if reason else tuple(outputs),
             stdout=self.stdout,
             stderr=self.stderr,
         )
@@ -133,16 +129,16 @@ def read_reports(request: SchedulerRequest, names: Names) -> Exchanged:
     reported = {item.name: item for item in reversed(request.reported)}
     acks = tuple(dict.fromkeys(item.name for item in request.reported))
     leases = {name: lease for name in acks if (lease := names.read_replica(name))}
-    held = {item.name: names.read_replica(item.name) for item in request.held}
+    held = {name: names.read_replica(name) for name in request.held}
     return Exchanged(
         acks=acks,
-        ends=tuple(read_end(reported[name], lease, names) for name, lease in leases.items()),
+        ends=tuple(read_end(reported[name], lease) for name, lease in leases.items()),
         holding=tuple(lease for name, lease in held.items() if lease and name not in leases),
         unknown=tuple(name for name, lease in held.items() if lease is None),
     )
 
 
-def read_end(reported: Reported, lease: Lease, names: Names) -> End:
+def read_end(reported: Reported, lease: Lease) -> End:
     """Say in our words how a replica ended; the shim knows better than the client."""
     words, program = split_stderr(reported.stderr_out)
     reason, exit_code = _reason(reported, words)
@@ -150,14 +146,14 @@ def read_end(reported: Reported, lease: Lease, names: Names) -> End:
         "", None, reported.cpu_seconds or reported.elapsed_seconds, stderr=program
     )
     return End(
-        lease=lease,
-        reason=shim.reason or reason,
-        exit_code=exit_code if shim.exit_code is None else shim.exit_code,
-        cpu_seconds=shim.cpu_seconds,
-        wall_seconds=reported.elapsed_seconds,
-        stdout=_tail(shim.stdout),
-        stderr=_tail("\n".join(filter(None, (shim.stderr, words)))),
-        files=_uploads(reported.files, lease, names),
+        lease,
+        shim.reason or reason,
+        exit_code if shim.exit_code is None else shim.exit_code,
+        shim.cpu_seconds,
+        reported.elapsed_seconds,
+        _tail(shim.stdout),
+        _tail("\n".join(filter(None, (shim.stderr, words)))),
+        _uploads(reported.name, reported.files),
     )
 
 
@@ -205,9 +201,10 @@ def _exit_code(status: int) -> int:
     return (status + 2**31) % 2**32 - 2**31
 
 
-def _uploads(files: Sequence[FileInfo], lease: Lease, names: Names) -> dict[int, FileInfo]:
-    named = ((names.read_output(item.name), item) for item in files)
-    return {output.number: item for output, item in named if output and output.lease == lease}
+def _uploads(replica: str, files: Sequence[FileInfo]) -> dict[int, FileInfo]:
+    """The outputs of the replica of that name: only who knows it knows theirs."""
+    named = ((output_number(replica, item.name), item) for item in files)
+    return {number: item for number, item in named if number is not None}
 
 
 def _fault(said: FileInfo | None, stored: Stored | None, may_lack: bool) -> str:
@@ -222,4 +219,6 @@ def _fault(said: FileInfo | None, stored: Stored | None, may_lack: bool) -> str:
 
 
 def _tail(text: str) -> str:
+    if len(text) * _MOST_UTF8_BYTES <= LOG_TAIL_BYTES:
+        return text
     return text.encode(errors="replace")[-LOG_TAIL_BYTES:].decode(errors="replace")

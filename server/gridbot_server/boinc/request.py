@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple
 
 from gridbot_client.protocol import MAX_HOLDING, MAX_OUTPUTS, MAX_REPORTS
 from gridbot_server.boinc import machine
@@ -17,7 +17,17 @@ from gridbot_server.boinc.machine import (
     TimeStats,
     Wanted,
 )
-from gridbot_server.boinc.tags import BoincError, Grammar, Section, read
+from gridbot_server.boinc.tags import (
+    MAX_TEXT,
+    BoincError,
+    Grammar,
+    Section,
+    kept,
+    number,
+    read,
+    section,
+    unescape,
+)
 
 # A report brings up to 64 KB of what the program wrote to stderr.
 MAX_REQUEST_BYTES = 32 * 1024 * 1024
@@ -28,59 +38,48 @@ MAX_KEY_CHARACTERS = 2000
 # Of a program's 63 KB, each byte beyond ASCII is escaped by up to six characters.
 MAX_STDERR_CHARACTERS = 400_000
 
-_GPU = frozenset({"coproc_opencl", "pci_info"})
+_GPU = ("coproc_opencl", "pci_info")
 GRAMMAR = Grammar(
     root="scheduler_request",
     inside={
-        "": frozenset({"scheduler_request"}),
-        "scheduler_request": frozenset(
-            {
-                "working_global_preferences",
-                "global_preferences",
-                "time_stats",
-                "net_stats",
-                "host_info",
-                "disk_usage",
-                "coprocs",
-                "result",
-                "file_info",
-                "app_versions",
-                "other_results",
-                "in_progress_results",
-                "alt_platform",
-            }
+        "scheduler_request": (
+            "working_global_preferences",
+            "time_stats",
+            "net_stats",
+            "host_info",
+            "disk_usage",
+            "coprocs",
+            "result",
+            "app_versions",
+            "other_results",
+            "in_progress_results",
+            "alt_platform",
         ),
-        "working_global_preferences": frozenset({"global_preferences"}),
-        "global_preferences": frozenset({"day_prefs"}),
+        "working_global_preferences": ("day_prefs",),
         "coprocs": machine.GPU_ELEMENTS,
         **dict.fromkeys(machine.GPU_ELEMENTS, _GPU),
-        "result": frozenset({"file_info"}),
-        "app_versions": frozenset({"app_version"}),
-        "other_results": frozenset({"other_result"}),
-        "in_progress_results": frozenset({"ip_result"}),
+        "result": ("file_info",),
     },
     raw=frozenset({"stderr_out", "msg_from_host", "client_opaque", "time_stats_log", "job_log"}),
 )
 
+# The name of each `<other_result>`, of which nothing else is of interest.
+_HELD = re.compile(rf"<name>\s*+([^<]{{1,{MAX_TEXT}}}+)</name>")
 _TRICKLE = re.compile(
     r"\s*<result_name>([^<]*)</result_name>\s*<time>\s*(\d{0,15})[^<]*</time>\n?(.*)", re.S | re.A
 )
-_VARIETY = re.compile(r"<variety>([^<]*)</variety>")
 
 
-@dataclass(frozen=True, slots=True)
-class FileInfo:
+class FileInfo(NamedTuple):
     """A file as the client knows it; `error` says why it could not be uploaded."""
 
     name: str
     size: int
-    max_size: int = 0
     md5: str = ""
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Reported:
+class Reported(NamedTuple):
     """One `<result>`: how a replica ended, in BOINC's words."""
 
     name: str
@@ -88,52 +87,27 @@ class Reported:
     exit_status: int
     cpu_seconds: float
     elapsed_seconds: float
-    platform: str
-    version: int
-    plan_class: str
-    peak_memory_bytes: int
-    peak_swap_bytes: int
-    peak_disk_bytes: int
-    stderr_out: str  # as it came: the client's own words and what the program wrote
+    stderr_out: str  # raw: the client's words, and the program's stderr in the middle
     files: tuple[FileInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """A replica that is on the host and not reported yet; `app_version` is an index or -1."""
+class Trickle:
+    """A message of a running program, as text that is not looked into."""
 
     name: str
-    app_version: int = -1
-    plan_class: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Trickle:
-    """A message from a running program to its project."""
-
-    name: str  # of the replica
-    sent_at: int
-    variety: str
+    sent_at: int  # s since 1970
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class ClientInfo:
-    """Which program asks, and what its user lets it do."""
+    """The client program: its version, and what it can and may do."""
 
     version: tuple[int, int, int]
-    brand: str
-    platforms: tuple[str, ...]  # its own first; one is `anonymous`: applications of its user
+    platforms: tuple[str, ...]
     allows_others: bool  # several clients on one machine
-    is_sandboxed: bool
     refuses_work: bool  # its user wants no more
-    refuses_docker: bool
-    refuses_wsl: bool
-    resource_share: float
-    duration_correction: float
-
-
-Named = TypeVar("Named", Reported, Held)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +115,11 @@ class SchedulerRequest:
     """One scheduler RPC."""
 
     authenticator: str
-    hostid: int
+    hostid: int  # 0: it has none yet
     rpc_seqno: int
     client: ClientInfo
     cpu: Wanted
     code_sign_key: str
-    cross_project_id: str
-    email_hash: str
     preferences: Preferences
     time: TimeStats
     net: NetStats
@@ -155,14 +127,9 @@ class SchedulerRequest:
     machine: Machine
     gpus: tuple[Gpus, ...]
     reported: tuple[Reported, ...]
-    held: tuple[Held, ...]
+    held: tuple[str, ...]  # names
     knows_held: bool  # whether `held` is all that it holds; otherwise nothing can be lost
     trickles: tuple[Trickle, ...]
-
-    @property
-    def is_first(self) -> bool:
-        """Whether the client asks to be given a host id."""
-        return self.hostid == 0
 
 
 def parse(body: bytes) -> SchedulerRequest:
@@ -178,8 +145,8 @@ def parse(body: bytes) -> SchedulerRequest:
 
 
 def _request(part: Section) -> SchedulerRequest:
-    reported, others = part.all("result"), part.one("other_results").all("other_result")
-    preferences = part.one("working_global_preferences").one("global_preferences")
+    held = _HELD.findall(part.inner("other_results"))
+    host_info, free_disk = _without_free_disk(part.inner("host_info"))
     return SchedulerRequest(
         authenticator=part.text("authenticator"),
         hostid=part.integer("hostid"),
@@ -187,21 +154,41 @@ def _request(part: Section) -> SchedulerRequest:
         client=_client(part),
         cpu=_wanted_cpus(part),
         code_sign_key=part.text("code_sign_key", MAX_KEY_CHARACTERS),
-        cross_project_id=part.text("cross_project_id"),
-        email_hash=part.text("global_prefs_source_email_hash"),
-        preferences=machine.read_preferences(preferences),
+        preferences=_preferences(part.inner("working_global_preferences")),
         time=machine.read_time_stats(part.one("time_stats")),
         net=machine.read_net_stats(part.one("net_stats")),
-        disk=machine.read_disk_usage(part.one("disk_usage")),
-        machine=machine.read_machine(part.one("host_info")),
-        gpus=machine.read_gpus(part.one("coprocs")),
-        reported=_named(tuple(map(_reported, reported[:MAX_REPORTS]))),
-        held=_named(tuple(map(_held, others[:MAX_HOLDING]))),
+        disk=machine.read_disk_usage(part.one("disk_usage"), free_disk),
+        machine=_machine(host_info),
+        gpus=_gpus(part.inner("coprocs")),
+        reported=_reports(part),
+        held=tuple(unescape(name.strip()) for name in held[:MAX_HOLDING]),
         knows_held="other_results" in part
-        and len(others) <= MAX_HOLDING
-        and len(reported) <= MAX_REPORTS,
+        and len(held) <= MAX_HOLDING
+        and part.count("result") <= MAX_REPORTS,
         trickles=_trickles(part),
     )
+
+
+def _without_free_disk(host_info: str) -> tuple[str, int]:
+    """What is the same in all requests of a host, and what is not."""
+    before, _, rest = host_info.partition("<d_free>")
+    free, _, after = rest.partition("</d_free>")
+    return before + after, int(number(free))
+
+
+@kept
+def _preferences(text: str) -> Preferences:
+    return machine.read_preferences(section("working_global_preferences", text, GRAMMAR))
+
+
+@kept
+def _machine(text: str) -> Machine:
+    return machine.read_machine(section("host_info", text, GRAMMAR))
+
+
+@kept
+def _gpus(text: str) -> tuple[Gpus, ...]:
+    return machine.read_gpus(section("coprocs", text, GRAMMAR))
 
 
 def _client(part: Section) -> ClientInfo:
@@ -211,20 +198,14 @@ def _client(part: Section) -> ClientInfo:
             part.integer("core_client_minor_version", most=10**6),
             part.integer("core_client_release", most=10**6),
         ),
-        brand=part.text("client_brand"),
         platforms=_platforms(part),
         allows_others=part.flag("allow_multiple_clients"),
-        is_sandboxed=part.flag("sandbox"),
         refuses_work=part.flag("dont_send_work"),
-        refuses_docker=part.flag("dont_use_docker"),
-        refuses_wsl=part.flag("dont_use_wsl"),
-        resource_share=part.number("resource_share_fraction", 1.0, 0.0, 1.0),
-        duration_correction=part.number("duration_correction_factor", 1.0),
     )
 
 
 def _platforms(part: Section) -> tuple[str, ...]:
-    others = part.all("alt_platform")[:MAX_PLATFORMS]
+    others = part.all("alt_platform", MAX_PLATFORMS)
     names = [part.text("platform_name"), *(other.text("name") for other in others)]
     return tuple(dict.fromkeys(filter(None, names)))
 
@@ -236,58 +217,38 @@ def _wanted_cpus(part: Section) -> Wanted:
     )
 
 
+def _reports(part: Section) -> tuple[Reported, ...]:
+    """Those that somebody could acknowledge: they have a name."""
+    found = map(_reported, part.all("result", MAX_REPORTS))
+    return tuple(item for item in found if item.name)
+
+
 def _reported(part: Section) -> Reported:
     return Reported(
-        name=part.text("name"),
-        state=part.integer("state", most=100),
-        exit_status=part.integer("exit_status", least=-(2**31), most=2**32),
-        cpu_seconds=part.number("final_cpu_time", most=1e9),
-        elapsed_seconds=part.number("final_elapsed_time", most=1e9),
-        platform=part.text("platform"),
-        version=part.integer("version_num", most=2**31),
-        plan_class=part.text("plan_class"),
-        peak_memory_bytes=part.integer("final_peak_working_set_size"),
-        peak_swap_bytes=part.integer("final_peak_swap_size"),
-        peak_disk_bytes=part.integer("final_peak_disk_usage"),
-        stderr_out=part.raw("stderr_out")[:MAX_STDERR_CHARACTERS],
-        files=tuple(_file_info(item) for item in part.all("file_info")[:MAX_OUTPUTS]),
+        part.text("name"),
+        part.integer("state", most=100),
+        part.integer("exit_status", least=-(2**31), most=2**32),
+        part.number("final_cpu_time", most=1e9),
+        part.number("final_elapsed_time", most=1e9),
+        part.raw("stderr_out")[:MAX_STDERR_CHARACTERS],
+        tuple(_file_info(item) for item in part.all("file_info", MAX_OUTPUTS)),
     )
 
 
 def _file_info(part: Section) -> FileInfo:
     return FileInfo(
-        name=part.text("name"),
-        size=part.integer("nbytes"),
-        max_size=part.integer("max_nbytes"),
-        md5=part.text("md5_cksum").lower(),
-        error=part.text("error_msg"),
-    )
-
-
-def _held(part: Section) -> Held:
-    return Held(
         part.text("name"),
-        part.integer("app_version", default=-1, most=10**6),
-        part.text("plan_class"),
+        part.integer("nbytes"),
+        part.text("md5_cksum").lower(),
+        part.text("error_msg"),
     )
 
 
 def _trickles(part: Section) -> tuple[Trickle, ...]:
-    found = map(_TRICKLE.match, part.raws.get("msg_from_host", [])[:MAX_TRICKLES])
+    found = map(_TRICKLE.match, part.raws("msg_from_host")[:MAX_TRICKLES])
     return tuple(_trickle(match) for match in found if match)
 
 
 def _trickle(found: re.Match[str]) -> Trickle:
     text = found[3].strip()[:MAX_TRICKLE_CHARACTERS]
-    variety = _VARIETY.search(text)
-    return Trickle(
-        name=found[1].strip()[:255],
-        sent_at=int(found[2] or 0),
-        variety=variety[1].strip()[:255] if variety else "",
-        text=text,
-    )
-
-
-def _named(items: tuple[Named, ...]) -> tuple[Named, ...]:
-    """Leave out those that nobody could acknowledge."""
-    return tuple(item for item in items if item.name)
+    return Trickle(found[1].strip()[:255], int(found[2] or 0), text)

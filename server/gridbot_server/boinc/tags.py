@@ -8,20 +8,28 @@ is linear in the size of the text.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import TypeVar
 
 MAX_TAGS = 100_000  # in one text; a raw element counts as one, whatever is in it
 MAX_TEXT = 255  # characters of a value, unless told otherwise
 _MAX_DIGITS = 64  # of a number; reading one of a million digits takes long
 
-# A whole element without others in it, or one tag.  Possessive, so that nothing is tried twice.
-_TAG = re.compile(r"<([A-Za-z]\w*+)>([^<]*+)</\1>|<(/?)([A-Za-z]\w*+)\s*+(/?)>", re.ASCII)
+# An element without others in it.  Possessive, so that nothing is tried twice.
+_VALUE = re.compile(r"<([A-Za-z]\w*+)>([^<]*+)</\1>", re.ASCII)
 # BOINC escapes the bytes of a character one by one.
 _BYTES = re.compile(r"(?:&#(?:12[89]|1[3-9]\d|2[0-4]\d|25[0-5]);)+", re.ASCII)
 _ENTITY = re.compile(r"&(?:#(\d{1,7})|(lt|gt|amp|quot|apos));", re.ASCII)
 _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"', "apos": "'"}
+
+# How many texts are remembered for each of their meanings, and how long they may be: 12 MB at
+# most, whatever anybody sends.
+_KEPT, _KEPT_CHARACTERS = 512, 6000
+
+Meaning = TypeVar("Meaning")
+Names = tuple[str, ...] | frozenset[str]
 
 
 class BoincError(ValueError):
@@ -32,44 +40,56 @@ class BoincError(ValueError):
 class Grammar:
     """Which elements hold others, and which are taken as they are up to their end.
 
-    All other tags inside an element count as its own values, however they are nested.
+    What an element holds is not held, at any depth, by something else that it holds.  All other
+    tags inside an element count as its own values, however they are nested.
     """
 
     root: str
-    inside: Mapping[str, frozenset[str]]
+    inside: Mapping[str, Names]
     raw: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What the elements of one text have in common: `raws` has what stood in its raw elements."""
+
+    grammar: Grammar
+    raws: dict[str, str] = field(default_factory=dict)
+
+
 class Section:
-    """An element that holds others: its values, further such elements, and raw ones."""
+    """An element that holds others: its values, further such elements, and raw ones.
 
-    __slots__ = ("raws", "sections", "values")
+    What is in it is read when somebody asks: of most elements nobody does.
+    """
 
-    def __init__(self) -> None:
-        self.values: dict[str, str] = {}
-        self.sections: dict[str, list[Section]] = {}
-        self.raws: dict[str, list[str]] = {}
+    __slots__ = ("_inner", "_own", "_source", "_values")
+
+    def __init__(self, name: str, text: str, source: _Source) -> None:
+        self._source = source
+        self._own, self._inner = _cut(text, source.grammar.inside.get(name, ()))
+        self._values: Mapping[str, str] | None = None
 
     def __contains__(self, name: str) -> bool:
-        return name in self.sections or name in self.values
+        return name in self._inner or self._value(name) is not None
+
+    def _value(self, name: str) -> str | None:
+        """The last value of a name, as it came."""
+        if self._values is None:
+            self._values = dict(_VALUE.findall(self._own))
+        value = self._values.get(name)
+        return "1" if value is None and f"<{name}/>" in self._own else value
 
     def text(self, name: str, most: int = MAX_TEXT) -> str:
         """The value of a name, cut to `most` characters; empty when it is missing."""
-        value = self.values.get(name)
+        value = self._value(name)
         return unescape(value.strip())[:most] if value else ""
 
     def number(
         self, name: str, default: float = 0.0, least: float = 0.0, most: float = 1e18
     ) -> float:
         """The number of a name, `default` when it is missing, none, or out of bounds."""
-        value = self.values.get(name)
-        if value is None or len(value) > _MAX_DIGITS:
-            return default
-        try:
-            number = float(value)
-        except ValueError:
-            return default
-        return number if least <= number <= most else default
+        return number(self._value(name), default, least, most)
 
     def integer(self, name: str, default: int = 0, least: int = 0, most: int = 2**53) -> int:
         """The whole number of a name; BOINC writes many with zeros behind a point."""
@@ -79,100 +99,108 @@ class Section:
         """Whether `<name/>` or `<name>1</name>` is there; the word true is not understood."""
         return self.number(name) != 0
 
+    def inner(self, name: str) -> str:
+        """All that is in the last element of a name, for `section`; empty when there is none."""
+        found = self._inner.get(name)
+        return found[-1] if found else ""
+
     def one(self, name: str) -> Section:
         """The last element of a name; an empty one when there is none."""
-        found = self.sections.get(name)
-        return found[-1] if found else Section()
+        return Section(name, self.inner(name), self._source)
 
-    def all(self, name: str) -> list[Section]:
-        """The elements of a name."""
-        return self.sections.get(name, [])
+    def all(self, name: str, most: int | None = None) -> list[Section]:
+        """The elements of a name, the first `most` of them."""
+        return [Section(name, text, self._source) for text in self._inner.get(name, ())[:most]]
+
+    def count(self, name: str) -> int:
+        """How many elements of a name there are."""
+        return len(self._inner.get(name, ()))
+
+    def raws(self, name: str) -> list[str]:
+        """The raw elements of a name, as they came."""
+        found = _VALUE.findall(self._own)
+        return [self._source.raws.get(number, "") for tag, number in found if tag == name]
 
     def raw(self, name: str) -> str:
         """The last raw element of a name, as it came."""
-        return self.raws.get(name, [""])[-1]
+        return self._source.raws.get(self._value(name) or "", "")
 
 
 def read(text: str, grammar: Grammar) -> Section:
     """Return the root element, or raise BoincError when it does not begin or does not end."""
-    reader = _Reader(grammar)
-    for piece, name, content in _pieces(text, grammar.raw):
-        reader.feed(piece)
-        if name:
-            reader.here.raws.setdefault(name, []).append(content)
-    root = reader.top.sections.get(grammar.root)
-    if root is None:
-        raise BoincError(f"the text has no <{grammar.root}>")
-    if not reader.is_done:
+    rest, raws = _without_raws(text, grammar.raw)
+    if len(rest) > MAX_TAGS and rest.count("<") > MAX_TAGS:
+        raise BoincError(f"more than {MAX_TAGS} tags")
+    begin = f"<{grammar.root}>"
+    start = rest.find(begin)
+    if start < 0:
+        raise BoincError(f"the text has no {begin}")
+    end = rest.rfind(f"</{grammar.root}>", start)
+    if end < 0:
         raise BoincError(f"the text ends before </{grammar.root}>")
-    return root[0]
+    return Section(grammar.root, rest[start + len(begin) : end], _Source(grammar, raws))
 
 
-class _Reader:
-    """Keeps which elements are open."""
-
-    def __init__(self, grammar: Grammar) -> None:
-        self._inside, self._root = grammar.inside, grammar.root
-        self.top = self.here = Section()
-        self._open: list[tuple[str, Section]] = [("", self.top)]
-        self._tags = 0
-        self.is_done = False
-
-    def feed(self, piece: str) -> None:
-        """Take the tags of a piece of the text, at whose end a raw element may begin."""
-        self._tags += piece.count("<") + 1
-        if self._tags > MAX_TAGS:
-            raise BoincError(f"more than {MAX_TAGS} tags")
-        if self.is_done:
-            return
-        values = self.here.values
-        for name, value, slash, tag, single in _TAG.findall(piece):
-            if name:
-                values[name] = value
-            elif single:
-                values[tag] = "1"
-            elif slash and tag == self._root:
-                self.is_done = True
-                return
-            else:
-                (self._leave if slash else self._enter)(tag)
-                values = self.here.values
-
-    def _enter(self, tag: str) -> None:
-        """Open an element in the innermost one that may hold it: those in between have no end."""
-        for depth in range(len(self._open) - 1, -1, -1):
-            name, section = self._open[depth]
-            if tag in self._inside.get(name, ()):
-                inner = Section()
-                section.sections.setdefault(tag, []).append(inner)
-                self._open[depth + 1 :] = [(tag, inner)]
-                self.here = inner
-                return
-
-    def _leave(self, tag: str) -> None:
-        for depth in range(len(self._open) - 1, 0, -1):
-            if self._open[depth][0] == tag:
-                del self._open[depth:]
-                self.here = self._open[-1][1]
-                return
+def section(name: str, text: str, grammar: Grammar) -> Section:
+    """An element by what is in it, raw elements apart: see `Section.inner`."""
+    return Section(name, text, _Source(grammar))
 
 
-def _pieces(text: str, raw: frozenset[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield what comes before each raw element, its name and its content; the rest at last."""
+def number(text: str | None, default: float = 0.0, least: float = 0.0, most: float = 1e18) -> float:
+    """The number that a text is, `default` when it is missing, none, or out of bounds."""
+    if text is None or len(text) > _MAX_DIGITS:
+        return default
+    try:
+        found = float(text)
+    except ValueError:
+        return default
+    return found if least <= found <= most else default
+
+
+def kept(meaning: Callable[[str], Meaning]) -> Callable[[str], Meaning]:
+    """Remember what short texts mean, since clients say many things again in every request."""
+    known = lru_cache(maxsize=_KEPT)(meaning)
+    return lambda text: known(text) if len(text) <= _KEPT_CHARACTERS else meaning(text)
+
+
+def _cut(text: str, names: Names) -> tuple[str, Mapping[str, Sequence[str]]]:
+    """The text without the elements of these names, and what is in each of those.
+
+    One without an end ends where the next one begins.
+    """
+    inner: dict[str, list[str]] = {}
+    if not names:
+        return text, inner
+    before, *found = _beginning(names).split(text)
+    own = [before]
+    for name, begun in zip(found[::2], found[1::2], strict=True):
+        content, _, after = begun.partition(f"</{name}>")
+        inner.setdefault(name, []).append(content)
+        own.append(after)
+    # Apart, or what stands on either side could be taken for a tag.
+    return "\n".join(own), inner
+
+
+def _without_raws(text: str, raw: frozenset[str]) -> tuple[str, dict[str, str]]:
+    """The text with a number in each raw element, and what was there by these numbers."""
+    pieces: list[str] = []
+    raws: dict[str, str] = {}
     begins, missing, start = _beginning(raw), set[str](), 0
-    while found := begins.search(text, start) if raw else None:
-        name = found[1]
-        end = _end(text, name, found.end(), missing)
+    while begin := begins.search(text, start) if raw else None:
+        if len(raws) == MAX_TAGS:
+            raise BoincError(f"more than {MAX_TAGS} tags")
+        at, number = begin.end(), str(len(raws))
+        end = _end(text, begin[1], at, missing)
+        pieces += (text[start:at], number)
         if end < 0:  # without an end it is all the rest
-            yield text[start : found.start()], name, text[found.end() :]
-            return
-        yield text[start : found.start()], name, text[found.end() : end]
-        start = end + len(name) + 3
-    yield text[start:], "", ""
+            return "".join(pieces), {**raws, number: text[at:]}
+        raws[number] = text[at:end]
+        start = end
+    return "".join((*pieces, text[start:])), raws
 
 
 @lru_cache(maxsize=16)
-def _beginning(names: frozenset[str]) -> re.Pattern[str]:
+def _beginning(names: Names) -> re.Pattern[str]:
     return re.compile(f"<({'|'.join(sorted(names))})>")
 
 
@@ -226,11 +254,21 @@ def element(name: str, value: object) -> str:
     return f"<{name}>{escape(value)}</{name}>\n"
 
 
+def given(name: str, value: object) -> str:
+    """An element, unless its value is empty."""
+    return element(name, value) if value else ""
+
+
+def lines(name: str, text: str) -> str:
+    """An element of several lines, a key or a signature; nothing if it is empty."""
+    return f"<{name}>\n{text.strip()}\n</{name}>\n" if text else ""
+
+
 def flag(name: str, is_set: bool = True) -> str:
     """An element that is there or not."""
     return f"<{name}/>\n" if is_set else ""
 
 
-def block(name: str, *lines: str) -> str:
+def block(name: str, *inner: str) -> str:
     """An element around others."""
-    return f"<{name}>\n{''.join(lines)}</{name}>\n"
+    return f"<{name}>\n{''.join(inner)}</{name}>\n"

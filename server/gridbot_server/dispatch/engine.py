@@ -23,7 +23,7 @@ import orjson
 import psycopg
 
 from gridbot_client.protocol import ProtocolError, WorkRequest, decode_request
-from gridbot_server import db
+from gridbot_server import bans, db
 from gridbot_server.dispatch import batch, wake
 from gridbot_server.dispatch.batch import SQL, Exchange
 from gridbot_server.dispatch.buffer import BufferMissing, SchedulingBuffer
@@ -185,6 +185,7 @@ class Engine:
             with conn.transaction():
                 requests = {item.token_hash: item.request for item in items}
                 clients = batch.find_clients(conn, requests)
+                banned = bans.of_tokens(conn, sorted(requests.keys() - clients.keys()))
                 exchanges = [
                     Exchange(clients[item.token_hash], item.request)
                     for item in items
@@ -209,7 +210,7 @@ class Engine:
         for item in items:
             client = clients.get(item.token_hash)
             if client is None:
-                item.answer(Unauthorized("this client's token is unknown, expired or revoked"))
+                item.answer(banned.get(item.token_hash) or _unknown())
             else:
                 reply = replies[client.id]
                 reply.epoch = self._epoch
@@ -243,6 +244,10 @@ def _read(body: bytes) -> WorkRequest:
         return decode_request(body, orjson.loads)
     except ProtocolError as error:
         raise RequestError(str(error)) from None
+
+
+def _unknown() -> Unauthorized:
+    return Unauthorized("this client's token is unknown, expired or revoked")
 
 
 def application_name(generation: int) -> str:

@@ -11,7 +11,8 @@ SELECT x.place, o.id, coalesce(b.name, o.name), extract(epoch FROM o.created_at)
        c.id, c.hash, c.seqno, extract(epoch FROM c.created_at)::bigint, h.mean_turnaround,
        k.cpid, k.machine, k.place,
        c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now()),
-       coalesce(e.total, 0), coalesce(average_credit(e.average, e.averaged_at), 0), h.venue
+       coalesce(e.total, 0), coalesce(average_credit(e.average, e.averaged_at), 0), h.venue,
+       CASE WHEN h.banned_at IS NOT NULL THEN h.banned_why END
   FROM json_to_recordset(%(callers)s) AS x (place int, hash text, client bigint)
   JOIN token t ON t.hash = decode(x.hash, 'hex') AND t.scope = 'join'
    AND t.revoked_at IS NULL
@@ -24,6 +25,9 @@ SELECT x.place, o.id, coalesce(b.name, o.name), extract(epoch FROM o.created_at)
   LEFT JOIN client c ON c.id = k.client
   LEFT JOIN host h ON h.id = c.host
   LEFT JOIN host_credit e ON e.host = c.host
+
+-- name: is_self_made
+SELECT 1 FROM boinc_account WHERE owner = %(owner)s
 
 -- name: has_account
 SELECT 1 FROM boinc_account WHERE email = %(email)s
@@ -85,7 +89,7 @@ SELECT value FROM setting WHERE name = 'boinc_chain' FOR UPDATE
 UPDATE setting SET value = %(chain)s WHERE name = 'boinc_chain'
 
 -- name: state_and_manifest
-SELECT state, manifest FROM bot WHERE id = %(bot)s
+SELECT state, manifest, boinc IS NOT NULL FROM bot WHERE id = %(bot)s
 
 -- name: unusual_jobs
 SELECT args, inputs FROM job
@@ -119,31 +123,32 @@ SELECT id, manifest, boinc FROM bot WHERE id = ANY(%(bots)s)
 SELECT encode(sha256, 'hex'), encode(md5, 'hex') FROM blob WHERE sha256 = ANY(%(hashes)s)
 
 -- name: uploads
--- A replica uploads one file, which brings all of its outputs.
+-- A replica uploads one file, which brings all of its outputs: a row for each, or one without.
 SELECT u.bot, u.seq, u.replica, u.number, encode(u.md5, 'hex'), u.size,
-       coalesce(o.names, '{}'), coalesce(o.hashes, '{}'), coalesce(o.sizes, '{}')
+       o.name, encode(o.sha256, 'hex'), o.size
   FROM json_to_recordset(%(replicas)s) AS x (bot bigint, seq bigint, replica int)
   JOIN boinc_upload u ON (u.bot, u.seq, u.replica) = (x.bot, x.seq, x.replica)
-  LEFT JOIN LATERAL (
-       SELECT array_agg(name) AS names, array_agg(encode(sha256, 'hex')) AS hashes,
-              array_agg(size) AS sizes
-         FROM output WHERE (bot, seq, replica) = (u.bot, u.seq, u.replica)) AS o ON true
+  LEFT JOIN output o ON (o.bot, o.seq, o.replica) = (x.bot, x.seq, x.replica)
 
 -- name: upload
 SELECT encode(md5, 'hex'), size, times FROM boinc_upload
  WHERE (bot, seq, replica, number) = (%(bot)s, %(seq)s, %(replica)s, %(number)s)
 
 -- name: replica
--- The BOT's manifest if this client has or had the replica, and whether its success is reported.
+-- The BOT's manifest if this client has or had the replica, whether its success is reported, and
+-- whose the client is.  The BOT is not deleted while outputs are added to it.
 SELECT bot.manifest,
        EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq, e.replica)
-                   = (%(bot)s, %(seq)s, %(replica)s) AND e.how = 'success')
+                   = (%(bot)s, %(seq)s, %(replica)s) AND e.how = 'success'),
+       (SELECT owner FROM client WHERE id = %(client)s)
   FROM bot
  WHERE bot.id = %(bot)s AND bot.state <> 'cancelled'
+   AND EXISTS (SELECT FROM client WHERE id = %(client)s AND revoked_at IS NULL)
    AND (EXISTS (SELECT FROM lease l WHERE (l.bot, l.seq, l.replica, l.client)
                     = (%(bot)s, %(seq)s, %(replica)s, %(client)s))
      OR EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq, e.replica, e.client)
                     = (%(bot)s, %(seq)s, %(replica)s, %(client)s)))
+   FOR KEY SHARE OF bot
 
 -- name: lock_lease
 -- It cannot be reported until the outputs in hand are kept.
@@ -164,4 +169,10 @@ ON CONFLICT (bot, seq, replica, number)
 DO UPDATE SET md5 = EXCLUDED.md5, size = EXCLUDED.size, times = boinc_upload.times + 1
 
 -- name: add_blob
-INSERT INTO blob (sha256, md5, size) VALUES (%(sha256)s, %(md5)s, %(size)s) ON CONFLICT DO NOTHING
+-- One that is here already stays until the caller's transaction, which refers to it, has ended.
+WITH held AS MATERIALIZED (
+    SELECT FROM blob WHERE sha256 = %(sha256)s FOR KEY SHARE
+)
+INSERT INTO blob (sha256, md5, size)
+SELECT %(sha256)s, %(md5)s, %(size)s WHERE NOT EXISTS (SELECT FROM held)
+ON CONFLICT DO NOTHING

@@ -1,5 +1,6 @@
 -- name: owner
-SELECT owner FROM bot WHERE id = %(bot)s
+-- A deleted BOT is nobody's.
+SELECT owner FROM bot WHERE id = %(bot)s AND deleted_at IS NULL
 
 -- name: summaries
 -- `mine` is null for an operator, who sees everybody's.
@@ -12,7 +13,8 @@ SELECT bot.id, bot.name, owner.name AS owner, bot.state, bot.created_at, bot.end
        bot.tail
   FROM bot JOIN owner ON owner.id = bot.owner
  CROSS JOIN LATERAL bot_count(bot.id) AS count
- WHERE (%(mine)s::int IS NULL OR bot.owner = %(mine)s)
+ WHERE bot.deleted_at IS NULL
+   AND (%(mine)s::int IS NULL OR bot.owner = %(mine)s)
    AND (%(state)s::text IS NULL OR bot.state = %(state)s)
    AND (%(bot)s::bigint IS NULL OR bot.id = %(bot)s)
  ORDER BY bot.id DESC LIMIT %(limit)s

@@ -5,11 +5,12 @@ SELECT name, id FROM owner WHERE name = ANY(%(names)s)
 -- The machine by its identity: its statistics survive the clients on it.
 INSERT INTO host (identity, owner, grid, ad)
 VALUES (%(identity)s, %(owner)s, %(grid)s, %(ad)s)
-ON CONFLICT (identity) DO UPDATE SET ad = EXCLUDED.ad RETURNING id
+ON CONFLICT (identity) DO UPDATE SET ad = EXCLUDED.ad
+RETURNING id, banned_at IS NOT NULL, banned_why
 
 -- name: add_client
-INSERT INTO client (hash, host, owner, dedicated, accepts)
-VALUES (%(hash)s, %(host)s, %(owner)s, %(dedicated)s, %(accepts)s) RETURNING id
+INSERT INTO client (hash, host, owner, dedicated, accepts, joined_with)
+VALUES (%(hash)s, %(host)s, %(owner)s, %(dedicated)s, %(accepts)s, %(key)s) RETURNING id
 
 -- name: lock_key
 -- So that a pilot which joins while its key is revoked ends with it.
@@ -23,8 +24,9 @@ UPDATE client SET revoked_at = now()
 
 -- name: add_pilot
 -- It ends with the key that it joined with.
-INSERT INTO client (hash, host, owner, dedicated, accepts, grid, token, pilot, expires_at)
-SELECT %(hash)s, %(host)s, %(owner)s, %(dedicated)s, serves, grid, id, %(pilot)s, expires_at
+INSERT INTO client (hash, host, owner, dedicated, accepts, grid, joined_with, token, pilot,
+                    expires_at)
+SELECT %(hash)s, %(host)s, %(owner)s, %(dedicated)s, serves, grid, id, id, %(pilot)s, expires_at
   FROM token WHERE id = %(key)s RETURNING id
 
 -- name: accepted

@@ -52,6 +52,9 @@ SELECT o.name, coalesce(v.total, 0) AS credit,
   FROM owner o LEFT JOIN volunteer v ON v.owner = o.id LEFT JOIN team t ON t.id = v.team
  WHERE o.name = %(name)s
 
+-- name: owner_name
+SELECT name FROM owner WHERE id = %(owner)s
+
 -- name: set_public
 INSERT INTO volunteer (owner, is_public) VALUES (%(owner)s, %(public)s)
 ON CONFLICT (owner) DO UPDATE SET is_public = EXCLUDED.is_public

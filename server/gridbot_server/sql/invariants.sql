@@ -98,9 +98,11 @@ SELECT e.bot, e.seq, e.replica
  LIMIT 20;
 
 -- name: outcomes_are_numbered_without_gaps
--- A retry takes outcomes away for good, so after one there may be gaps.
+-- A retry takes outcomes away for good, so after one there may be gaps.  What a deleted BOT counted
+-- is not counted down while it goes.
 SELECT bot.id, bot.outcomes, bot.round, count(o.n), min(o.n), max(o.n)
   FROM bot LEFT JOIN outcome o ON o.bot = bot.id
+ WHERE bot.deleted_at IS NULL
  GROUP BY bot.id
 HAVING min(o.n) < 1 OR max(o.n) > bot.outcomes
     OR (bot.round = 0 AND count(o.n) <> bot.outcomes) LIMIT 20;
@@ -108,6 +110,7 @@ HAVING min(o.n) < 1 OR max(o.n) > bot.outcomes
 -- name: done_and_failed_count_the_outcomes
 SELECT bot.id, bot.done, bot.failed, count(o.canonical), count(o.reason)
   FROM bot LEFT JOIN outcome o ON o.bot = bot.id
+ WHERE bot.deleted_at IS NULL
  GROUP BY bot.id HAVING count(o.canonical) <> bot.done OR count(o.reason) <> bot.failed LIMIT 20;
 
 -- name: a_bot_is_done_when_all_its_jobs_are
@@ -119,14 +122,16 @@ SELECT id, state, size, done, failed, ended_at FROM bot
 -- name: turnarounds_count_the_valid_replicas
 SELECT bot.id, bot.turnaround_n, count(e.valid)
   FROM bot LEFT JOIN ended e ON e.bot = bot.id AND e.valid
+ WHERE bot.deleted_at IS NULL
  GROUP BY bot.id HAVING count(e.valid) <> bot.turnaround_n LIMIT 20;
 
 -- name: hosts_have_the_credit_of_their_valid_replicas
--- Each replica once; sums of many small amounts, so not to the last digit.
+-- Each replica once, also of BOTs that were deleted; sums of many small amounts, so not to the last
+-- digit.
 SELECT x.host, sum(x.earned) AS earned, sum(x.total) AS total
   FROM (SELECT e.host, o.credit AS earned, 0 AS total
           FROM ended e JOIN outcome o ON (o.bot, o.seq) = (e.bot, e.seq) WHERE e.valid
-         UNION ALL SELECT host, 0, total FROM host_credit) AS x
+         UNION ALL SELECT host, of_deleted, total FROM host_credit) AS x
  GROUP BY x.host HAVING abs(sum(x.earned) - sum(x.total)) > 1e-6 * (1 + sum(x.total)) LIMIT 20;
 
 -- name: owners_have_the_credit_of_their_hosts
@@ -148,7 +153,8 @@ SELECT bot.id, s.first, r.first AS firsts, s.sent, r.leases + r.ended AS replica
               (SELECT count(*) FROM lease WHERE lease.bot = bot.id AND why = 'first')
               + (SELECT count(*) FROM ended WHERE ended.bot = bot.id AND why = 'first') AS first
        ) AS r
- WHERE (s.first, s.sent, s.sent - s.back, s.queued)
+ WHERE bot.deleted_at IS NULL
+   AND (s.first, s.sent, s.sent - s.back, s.queued)
        <> (r.first, r.leases + r.ended, r.leases, r.queued) LIMIT 20;
 
 -- name: a_replica_names_its_client_and_host
@@ -198,6 +204,15 @@ SELECT o.bot, o.seq, o.replica, o.name
                     WHERE (l.bot, l.seq, l.replica) = (o.bot, o.seq, o.replica))
    AND NOT EXISTS (SELECT FROM ended e
                     WHERE (e.bot, e.seq, e.replica) = (o.bot, o.seq, o.replica)) LIMIT 20;
+
+-- name: nothing_outlives_its_bot
+SELECT place, bot
+  FROM (SELECT 'job' AS place, bot FROM job
+         UNION ALL SELECT 'output', bot FROM output
+         UNION ALL SELECT 'bot_stat', bot FROM bot_stat
+         UNION ALL SELECT 'boinc_upload', bot FROM boinc_upload
+         UNION ALL SELECT 'boinc_trickle', bot FROM boinc_trickle) AS x
+ WHERE NOT EXISTS (SELECT FROM bot WHERE bot.id = x.bot) LIMIT 20;
 
 -- name: an_output_has_its_content
 SELECT o.bot, o.seq, o.replica, o.name, o.size

@@ -13,9 +13,26 @@ SELECT (SELECT value FROM setting WHERE name = 'project_key') AS project_key,
           FROM bot CROSS JOIN LATERAL bot_count(bot.id) AS count
          WHERE bot.state = 'running') AS running
 
+-- name: lags
+-- How long the oldest work that is due has waited.  The replication cycle keeps no list of what is
+-- due: it looks at every BOT in its tail, so its work is as old as its last look at the database.
+SELECT 'transition' AS cycle, coalesce(extract(epoch FROM now() - min(since)), 0)::float8 AS seconds
+  FROM pending
+ UNION ALL
+SELECT 'deadline', coalesce(extract(epoch FROM now() - min(deadline)), 0)::float8
+  FROM lease WHERE deadline < now()
+ UNION ALL
+SELECT 'replication', CASE
+       WHEN NOT EXISTS (SELECT FROM bot WHERE state = 'running' AND tail) THEN 0
+       ELSE greatest(0, coalesce((SELECT extract(epoch FROM now() - max(state_change))
+                                    FROM pg_stat_activity
+                                   WHERE datname = current_database()
+                                     AND application_name = 'gridbot-replication'), 'infinity'))
+       END::float8
+
 -- name: hosts
 SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attributes, host.venue,
-       seen.clients, seen.seen_at, host.error_rate,
+       host.banned_at, host.banned_why, seen.clients, seen.seen_at, host.error_rate,
        host.mean_turnaround AS mean_turnaround_seconds,
        CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS jobs_today,
        host.recent_cpu * exp(greatest(-600, extract(epoch FROM host.recent_at - now()) / 86400))
@@ -60,12 +77,12 @@ SELECT %(hash)s, id, %(scope)s, %(label)s, now() + %(lifetime)s FROM owner WHERE
 RETURNING id
 
 -- name: revoke_token
--- A pilots' key takes its pilots with it.
+-- A pilots' key takes its pilots with it, also those whose host is banned: they would come back.
 WITH revoked AS (
     UPDATE token SET revoked_at = coalesce(revoked_at, now())
      WHERE id = %(token)s AND (%(mine)s::int IS NULL OR owner = %(mine)s) RETURNING id, scope
 ), pilots AS (
-    UPDATE client SET revoked_at = coalesce(client.revoked_at, now())
+    UPDATE client SET revoked_at = now()
       FROM revoked WHERE client.token = revoked.id
 )
 SELECT id FROM revoked

@@ -13,7 +13,8 @@ SELECT coalesce(sum(size), 0) FROM bot
  WHERE owner = %(owner)s AND state IN ('open', 'running')
 
 -- name: blobs
-SELECT sha256, size FROM blob WHERE sha256 = ANY(%(hashes)s)
+-- They stay until the submission, which refers to them, has ended.
+SELECT sha256, size FROM blob WHERE sha256 = ANY(%(hashes)s) FOR KEY SHARE
 
 -- name: insert_bot
 INSERT INTO bot (owner, name, submit_key, state, policy, manifest, signature, quorum, validator,

@@ -21,7 +21,17 @@ SELECT 1 FROM output
 SELECT size FROM blob WHERE sha256 = %(sha256)s
 
 -- name: add_blob
-INSERT INTO blob (sha256, md5, size) VALUES (%(sha256)s, %(md5)s, %(size)s) ON CONFLICT DO NOTHING
+-- One that is here already stays until the caller's transaction, which refers to it, has ended.
+WITH held AS MATERIALIZED (
+    SELECT FROM blob WHERE sha256 = %(sha256)s FOR KEY SHARE
+)
+INSERT INTO blob (sha256, md5, size)
+SELECT %(sha256)s, %(md5)s, %(size)s WHERE NOT EXISTS (SELECT FROM held)
+ON CONFLICT DO NOTHING
+
+-- name: lock_bot
+-- It is not deleted while an output is added to it.
+SELECT 1 FROM bot WHERE id = %(bot)s AND deleted_at IS NULL FOR KEY SHARE
 
 -- name: add_output
 -- A client that ran the replica anew may replace its output, until its success was reported.

@@ -38,6 +38,7 @@ _STREAMS = ("stdout", "stderr")
 _WILD = re.compile(r"[*?\[]")
 _PART = r"[A-Za-z0-9_*?\[][A-Za-z0-9._+=@%*?\[\]!-]*"
 _PATTERN = re.compile(rf"{_PART}(/{_PART})*")
+_PLAIN = re.compile(r"[A-Za-z0-9_./:=,+@%-]*")
 _ODD = re.compile(rb"[^A-Za-z0-9_./:=,+@%-]")
 _MARK = "\x01"  # around a placeholder's name, while a command is taken apart
 _BLOCKS_PER_MB = 2048  # of 512 bytes, as `ulimit -f` counts
@@ -63,8 +64,10 @@ def command_line(
     values = [
         fill([f"{{{name}}}"], manifest.placeholders, args)[0] for name in value_names(manifest)
     ]
-    words = [*(str(part) for part in id), ",".join(own_inputs), *values]
-    line = " ".join([*(":" + _encoded(word) for word in words), "."])
+    words = [",".join(own_inputs), *values]
+    line = " ".join(
+        [f":{id.bot} :{id.seq} :{id.replica}", *(":" + _encoded(word) for word in words), "."]
+    )
     if len(line) > _MOST_COMMAND_LINE_BYTES:
         raise Unsuitable(
             f"the arguments take {len(line)} bytes of command line,"
@@ -174,4 +177,6 @@ def _quoted(text: str) -> str:
 
 def _encoded(text: str) -> str:
     """Text of plain characters only, from which `printf %b` makes it again."""
+    if _PLAIN.fullmatch(text):
+        return text
     return _ODD.sub(lambda found: b"\\0%03o" % found[0][0], text.encode()).decode("ascii")

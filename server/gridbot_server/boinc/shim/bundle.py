@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import BinaryIO
 
 from gridbot_client.protocol import MAX_NAME_BYTES, MAX_OUTPUTS, Manifest, ProtocolError, file_name
+from gridbot_server.outputs import is_wanted
 
 _FIRST_LINE = b"gridbot-outputs 1\n"
 _MOST_LINE_BYTES = MAX_NAME_BYTES + 24
@@ -45,7 +45,7 @@ def members(file: BinaryIO, size: int, manifest: Manifest) -> Iterator[Member]:
             raise BadBundle(f"output {member.name} is out of order or one too many")
         if offset > size or total > manifest.max_output_bytes:
             raise BadBundle(f"output {member.name} goes on after what may be there")
-        if not _is_wanted(member.name, manifest):
+        if not is_wanted(member.name, manifest):
             raise BadBundle(f"output {member.name} was not asked for")
         before = member.name
         yield member
@@ -62,13 +62,3 @@ def _member(file: BinaryIO, offset: int) -> Member:
     except ProtocolError as error:
         raise BadBundle(str(error)) from None
     return Member(checked, offset + len(line), int(size))
-
-
-def _is_wanted(name: str, manifest: Manifest) -> bool:
-    """Whether the name is an output's or matches a pattern, part by part."""
-    parts = name.split("/")
-    for output in manifest.outputs:
-        patterns = output.split("/")
-        if len(patterns) == len(parts) and all(map(fnmatchcase, parts, patterns)):
-            return True
-    return False

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
+_TIME = r"(?:([0-9]{1,7})m([0-9]{1,2}(?:\.[0-9]{1,9})?)s|[0-9a-z.]+)"
 _END = re.compile(
-    r"\[gridbot end reason=(?P<reason>[a-z_]{0,40}) exit=(?P<exit>-?[0-9]{1,3}|none)"
-    r" cpu=(?P<user>[0-9a-z.]+)\+(?P<system>[0-9a-z.]+)\]\s*\Z"
+    r"\[gridbot end reason=([a-z_]{0,40}) exit=(-?[0-9]{1,3}|none)"
+    rf" cpu={_TIME}\+{_TIME}\]\s*\Z"
 )
-_TIME = re.compile(r"([0-9]{1,7})m([0-9]{1,2}(?:\.[0-9]{1,9})?)s")
 _LOGS = re.compile(r"\n?\[gridbot (stdout|stderr)\]\n")
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
+class Ending(NamedTuple):
     """How a command ended, in a native client's words: the reason is empty for a good end."""
 
     reason: str
@@ -33,9 +32,10 @@ def read_ending(text: str) -> Ending | None:
     if end is None:
         return None
     logs = _logs(text[: max(0, len(text) - 400) + end.start()])
-    exit_code = None if end["exit"] == "none" else int(end["exit"])
-    cpu_seconds = _seconds(end["user"]) + _seconds(end["system"])
-    return Ending(end["reason"], exit_code, cpu_seconds, *logs)
+    reason, exit_code, *times = end.groups("0")
+    user_minutes, user, system_minutes, system = map(float, times)
+    cpu_seconds = 60 * (user_minutes + system_minutes) + user + system
+    return Ending(reason, None if exit_code == "none" else int(exit_code), cpu_seconds, *logs)
 
 
 def _logs(text: str) -> tuple[str, str]:
@@ -43,8 +43,3 @@ def _logs(text: str) -> tuple[str, str]:
     _, *rest = _LOGS.split(text)
     found = dict(zip(rest[::2], rest[1::2], strict=True))
     return found.get("stdout", ""), found.get("stderr", text if not rest else "").removesuffix("\n")
-
-
-def _seconds(text: str) -> float:
-    found = _TIME.fullmatch(text)
-    return 60 * int(found[1]) + float(found[2]) if found else 0.0

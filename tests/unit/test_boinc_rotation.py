@@ -10,7 +10,7 @@ from gridbot_client.protocol import FileRef, Manifest
 from gridbot_server.boinc import application, keys, signed, signing
 from gridbot_server.boinc.application import Application
 from gridbot_server.boinc.keys import Chain, Link
-from gridbot_server.boinc.turn import KeyTurn, key_turn
+from gridbot_server.boinc.rotation import KeyTurn, key_turn
 
 PAIRS = [keys.generate() for _ in range(3)]
 KEYS = [keys.public_text(pair.public_key()) for pair in PAIRS]

@@ -1,0 +1,55 @@
+"""BOTs go away: those that were deleted, and those that were kept long enough.
+
+A deleted BOT is out of everybody's sight at once.  Its rows go in batches, from its last job to its
+first, each batch in a transaction with all that belongs to its jobs; so a crash leaves a smaller
+BOT, which goes on shrinking, and what must be true of the database is true in between.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from gridbot_server import sql
+from gridbot_server.db import Connection
+
+SQL = sql.load("retention.sql")
+
+# No transaction lasts so long (`db.TIMEOUTS`): none is left that saw the BOT before it was deleted.
+SETTLED = timedelta(minutes=5)
+JOBS = 2000  # of one batch
+
+# Replicas go before what hangs on them, jobs after all that speaks of them.
+_PARTS = (
+    "remove_ended", "remove_outputs", "remove_uploads", "remove_trickles", "remove_outcomes",
+    "remove_wake_ups", "remove_jobs", "shrink",
+)  # fmt: skip
+_REST = ("remove_ranges", "remove_counters", "remove_appraisal", "remove_bot")
+
+
+def delete_kept_too_long(conn: Connection, days: int, limit: int = 100) -> int:
+    """Delete up to `limit` BOTs that ended more than `days` ago; return how many."""
+    with conn.transaction():
+        found = conn.execute(SQL["lock_kept_too_long"], {"days": days, "limit": limit}).fetchall()
+        if found:
+            conn.execute(SQL["delete"], {"bots": [bot for (bot,) in found]})
+    return len(found)
+
+
+def remove_rows(conn: Connection, settled: timedelta = SETTLED, jobs: int = JOBS) -> int:
+    """Remove the last jobs of a deleted BOT, at most so many, or what is left of it without jobs.
+
+    Return how many rows of jobs and BOTs went.
+    """
+    with conn.transaction():
+        found = conn.execute(SQL["next"], {"settled": settled}).fetchone()
+        if found is None:
+            return 0
+        bot, size = int(found[0]), int(found[1])
+        first = max(0, size - jobs)
+        conn.execute(SQL["plan_by_keys"])
+        for part in _PARTS:
+            conn.execute(SQL[part], {"bot": bot, "first": first, "size": size})
+        if first == 0:
+            for part in _REST:
+                conn.execute(SQL[part], {"bot": bot})
+    return size - first + (first == 0)

@@ -1,0 +1,64 @@
+"""Shares the threads that slow peers may keep waiting: some for everybody, few for anybody."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from typing import NamedTuple
+
+from gridbot_server.errors import ServerBusy
+
+
+class Party(NamedTuple):
+    """Who wants a slot, and whose that is; empty where nobody can tell."""
+
+    client: str = ""
+    owner: str = ""
+
+
+class Slots:
+    """A number of slots, of which a client gets a quarter, and an owner no more than are left.
+
+    So whoever takes all that he can leaves as many to others, and these again to the next.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._free, self._few = total, max(1, total // 4)
+        self._clients: Counter[str] = Counter()
+        self._owners: Counter[str] = Counter()
+        self._lock = Lock()
+
+    def take(self, party: Party) -> None:
+        """Take a slot, which must be given back; raise ServerBusy when there is none for it."""
+        client, owner = party
+        with self._lock:
+            if not self._free:
+                raise ServerBusy("too many transfers at once, try again later")
+            if client and self._clients[client] >= self._few:
+                raise ServerBusy("too many transfers of this client at once, try again later")
+            if owner and self._owners[owner] >= self._free:
+                raise ServerBusy("too many transfers of this owner at once, try again later")
+            self._count(party, 1)
+
+    def give_back(self, party: Party) -> None:
+        """End what `take` began."""
+        with self._lock:
+            self._count(party, -1)
+
+    @contextmanager
+    def held(self, party: Party) -> Iterator[None]:
+        """Hold a slot while the block runs."""
+        self.take(party)
+        try:
+            yield
+        finally:
+            self.give_back(party)
+
+    def _count(self, party: Party, change: int) -> None:
+        self._free -= change
+        for counter, name in ((self._clients, party.client), (self._owners, party.owner)):
+            counter[name] += change
+            if not counter[name]:
+                del counter[name]

@@ -1,0 +1,97 @@
+-- name: lock
+SELECT owner, state, deleted_at IS NOT NULL FROM bot WHERE id = %(bot)s FOR UPDATE
+
+-- name: delete
+-- Who still speaks of it is told that it is cancelled; its submit key is free for another BOT.
+-- No output is added meanwhile: that locks the row, and the change of a key waits for it.
+UPDATE bot SET state = 'cancelled', deleted_at = now(), submit_key = gen_random_uuid()::text,
+       policy_version = policy_version + 1
+ WHERE id = ANY(%(bots)s)
+
+-- name: lock_kept_too_long
+SELECT id FROM bot
+ WHERE state IN ('done', 'cancelled') AND deleted_at IS NULL
+   AND ended_at < now() - make_interval(days => %(days)s::int)
+ ORDER BY ended_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+
+-- name: next
+-- Once no transaction is left that saw it otherwise, and its last replicas were swept.
+SELECT id, size FROM bot
+ WHERE deleted_at < now() - %(settled)s
+   AND NOT EXISTS (SELECT FROM lease WHERE lease.bot = bot.id)
+   AND NOT EXISTS (SELECT FROM requeue WHERE requeue.bot = bot.id)
+ ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
+
+-- name: plan_by_keys
+-- Few rows of large tables, whatever their statistics say.
+SELECT set_config('enable_seqscan', 'off', true)
+
+-- name: remove_ended
+-- Of jobs from the first to below the size: without that bound, it would look at all that is dead
+-- already, ever more.
+-- Replicas first: whoever adds an output to one holds its row, or that of the BOT.
+WITH gone AS (
+    DELETE FROM ended WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+    RETURNING seq, host, valid
+), earned AS MATERIALIZED (
+    SELECT gone.host, sum(outcome.credit) AS credit
+      FROM gone JOIN outcome ON outcome.bot = %(bot)s AND outcome.seq = gone.seq
+     WHERE gone.valid GROUP BY gone.host
+), locked AS MATERIALIZED (
+    SELECT earned.* FROM earned JOIN host_credit USING (host)
+     ORDER BY host FOR NO KEY UPDATE OF host_credit
+)
+UPDATE host_credit SET of_deleted = of_deleted + locked.credit
+  FROM locked WHERE host_credit.host = locked.host
+
+-- name: remove_outputs
+DELETE FROM output WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+
+-- name: remove_uploads
+DELETE FROM boinc_upload WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+
+-- name: remove_trickles
+DELETE FROM boinc_trickle WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+
+-- name: remove_outcomes
+DELETE FROM outcome WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+
+-- name: remove_wake_ups
+DELETE FROM pending WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+
+-- name: remove_jobs
+DELETE FROM job WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+
+-- name: shrink
+UPDATE bot SET size = %(first)s, fed = least(fed, %(first)s) WHERE id = %(bot)s
+
+-- name: remove_ranges
+DELETE FROM feed_range WHERE bot = %(bot)s
+
+-- name: remove_counters
+DELETE FROM bot_stat WHERE bot = %(bot)s
+
+-- name: remove_appraisal
+DELETE FROM appraisal WHERE bot = %(bot)s
+
+-- name: remove_bot
+DELETE FROM bot WHERE id = %(bot)s
+
+-- name: old_blobs
+SELECT sha256 FROM blob
+ WHERE sha256 > %(after)s AND sha256 < %(end)s AND created_at < now() - %(grace)s
+ ORDER BY sha256 LIMIT %(limit)s
+
+-- name: unreferenced
+SELECT unreferenced(%(hashes)s)
+
+-- name: lock_blobs
+-- Not those that somebody is just about to refer to, who holds the row until that is committed.
+SELECT sha256 FROM blob WHERE sha256 = ANY(%(hashes)s) ORDER BY sha256 FOR UPDATE SKIP LOCKED
+
+-- name: forget_blobs
+-- A statement after the locks: what was referred to meanwhile is seen.
+DELETE FROM blob WHERE sha256 IN (SELECT unreferenced(%(hashes)s))
+
+-- name: known_blobs
+SELECT sha256 FROM blob WHERE sha256 = ANY(%(hashes)s)

@@ -1,0 +1,190 @@
+"""A server that is asked for more than it can do: who is refused, who is served, what is said."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import psutil
+import pytest
+import requests
+from tests.system.bare_client import BareClient
+from tests.system.deployment import Deployment, deployment, eventually
+from tests.system.test_rpc_wire import PATIENCE_SECONDS, answer, connected, message
+
+from gridbot_client.protocol import Report, encode_request
+from gridbot_server.admission import LEAST_SECONDS, Bounds
+
+OFTEN = 50  # requests that a client of the shared server may make at once
+BEYOND = 30  # requests that come although the server is full
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Deployment]:
+    with deployment() as made:
+        made.configure(web_workers=1, web_threads=2, client_requests_per_minute=OFTEN)
+        made.start("--sign-on-submit")
+        yield made
+
+
+@contextmanager
+def stuck(server: Deployment) -> Iterator[None]:
+    """A database that answers the requests for work no more, until the block ends."""
+    query = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'gridbot-web-%%'"
+    backends = [psutil.Process(pid) for (pid,) in server.rows(query)]
+    assert backends
+    for backend in backends:
+        backend.suspend()
+    try:
+        yield
+    finally:
+        for backend in backends:
+            backend.resume()
+
+
+def refused(wires: Sequence[socket.socket], count: int) -> list[socket.socket]:
+    """Wait until so many of them have an answer; return which."""
+    found: list[socket.socket] = []
+    with selectors.DefaultSelector() as selector:
+        for wire in wires:
+            selector.register(wire, selectors.EVENT_READ)
+        while len(found) < count:
+            ready = selector.select(PATIENCE_SECONDS)
+            assert ready, f"{len(found)} of {count} were answered"
+            for key, _ in ready:
+                selector.unregister(key.fileobj)
+                assert isinstance(key.fileobj, socket.socket)
+                found.append(key.fileobj)
+    return found
+
+
+def heard(wire: socket.socket) -> tuple[int, dict[str, str], Any]:
+    with wire.makefile("rb") as replies:
+        return answer(replies)
+
+
+def health(server: Deployment) -> int:
+    return requests.get(f"{server.url}/health", timeout=PATIENCE_SECONDS).status_code
+
+
+def is_well(server: Deployment) -> bool:
+    try:
+        return health(server) == 200
+    except requests.RequestException:
+        return False
+
+
+def test_a_flooded_server_refuses_with_a_time_and_still_takes_reports(server: Deployment) -> None:
+    bot = server.submit("--range", "0:1", "--", "true", policy="Concurrency = 1000;")
+    client = server.bare_client("reporter")
+    (job,) = eventually(lambda: client.ask(1).assignments, what="a replica")
+    report = Report(job.id, "error", "exit_nonzero", exit_code=1)
+    work = encode_request(client.request(1))
+    most = Bounds().asking
+
+    with ExitStack() as stack:
+        wires = [stack.enter_context(connected(server))[0] for _ in range(most + BEYOND)]
+        reporting = stack.enter_context(connected(server))[0]
+        with stuck(server):
+            for number, wire in enumerate(wires):
+                wire.sendall(message(work, f"gb_stranger{number}"))
+            away = refused(wires, BEYOND)
+            for wire in away:
+                status, headers, body = heard(wire)
+                assert (status, body["error"], body["retry"]) == (503, "ServerBusy", True)
+                assert int(headers["Retry-After"]) > LEAST_SECONDS
+                assert headers["Connection"] == "close"
+            reporting.sendall(message(encode_request(client.request(0, (report,))), client.token))
+            assert health(server) == 200
+        assert heard(reporting)[2]["acks"] == [list(job.id)]
+        for wire in set(wires) - set(away):
+            assert heard(wire)[0] == 401
+    assert server.ended(bot)[job.id.seq, job.id.replica][:2] == ("first", "error")
+
+
+def test_a_server_is_its_old_self_after_a_flood(server: Deployment) -> None:
+    work = encode_request(BareClient(server.url, "").request())
+    with ExitStack() as stack:
+        wires = [stack.enter_context(connected(server))[0] for _ in range(Bounds().asking + BEYOND)]
+        with stuck(server):
+            for number, wire in enumerate(wires):
+                wire.sendall(message(work, f"gb_other{number}"))
+            refused(wires, BEYOND)
+    client = server.bare_client("afterwards")
+    eventually(lambda: client.call("POST", "/rpc", encode_request(client.request(0))).ok)
+
+
+@pytest.mark.parametrize("field", ["Connection: keep-alive", "Connection: close"])
+def test_a_client_that_asks_too_often_is_told_to_wait_and_others_are_not(
+    server: Deployment, field: str
+) -> None:
+    eager, patient = server.bare_client("eager"), server.bare_client("patient")
+    found = []
+    for _ in range(OFTEN + 1):
+        with connected(server) as (wire, _):
+            wire.sendall(message(encode_request(eager.request(0)), eager.token, field))
+            found.append(heard(wire))
+    assert [status for status, _, _ in found] == [200] * OFTEN + [429]
+    _, headers, body = found[-1]
+    assert int(headers["Retry-After"]) > 0
+    assert (body["error"], body["retry"]) == ("TooManyRequests", True)
+    assert patient.ask(0).assignments == ()
+
+
+def test_a_boinc_client_that_asks_too_often_is_told_so_in_a_reply(server: Deployment) -> None:
+    request = "<scheduler_request>\n<authenticator>{}</authenticator>\n<hostid>1</hostid>\n"
+    body = (request.format("0123456789abcdef") + "</scheduler_request>\n").encode()
+
+    def asked() -> str:
+        return requests.post(f"{server.url}/boinc/scheduler", body, timeout=PATIENCE_SECONDS).text
+
+    replies = [asked() for _ in range(OFTEN + 5)]
+    assert "<project_is_down/>" not in replies[0]
+    assert "<project_is_down/>" in replies[-1]
+    assert "<request_delay>60" in replies[-1]
+    assert "asks too often" in replies[-1]
+
+
+def test_slow_requests_that_hold_all_threads_hide_neither_health_nor_a_retry_time(
+    server: Deployment,
+) -> None:
+    with ExitStack() as stack:
+        for _ in range(20 * server.settings.web_threads):
+            wire, _ = stack.enter_context(connected(server))
+            wire.sendall(b"POST /api/v1/bots HTTP/1.1\r\n")
+
+        def is_refused() -> bool:
+            with connected(server) as (wire, _):
+                wire.settimeout(1)
+                wire.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: here\r\n\r\n")
+                try:
+                    status, headers, _ = heard(wire)
+                except TimeoutError:  # it waits for a thread: there was room still
+                    return False
+            return status == 503 and int(headers["Retry-After"]) > 0
+
+        eventually(is_refused, what="a refusal")
+        assert health(server) == 200
+
+
+def test_idle_connections_make_room_for_new_ones(fresh: Deployment) -> None:
+    fresh.configure(web_workers=1, web_threads=2)
+    fresh.start()
+    supervisor, first = psutil.Process(fresh.supervisor), fresh.children()["gunicorn"]
+    supervisor.rlimit(psutil.RLIMIT_NOFILE, (200, 200))  # of those that it starts from now on
+    psutil.Process(first).kill()
+    eventually(lambda: fresh.children().get("gunicorn", first) != first, what="another gunicorn")
+    eventually(lambda: is_well(fresh), what="that it serves")
+    client = fresh.bare_client("early")
+    work = message(encode_request(client.request(0)), client.token)
+    with ExitStack() as stack:
+        idle = [stack.enter_context(connected(fresh)) for _ in range(200)]
+        for wire, replies in idle:
+            wire.sendall(work)
+            assert answer(replies)[0] == 200
+        assert client.ask(0).assignments == ()
+        assert health(fresh) == 200
+        assert idle[0][1].read() == b""

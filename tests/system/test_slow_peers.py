@@ -1,0 +1,82 @@
+"""One who takes what he asked for slowly, or sends slowly what he has: others are served."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+import requests
+from tests.system.deployment import Deployment, deployment, eventually
+from tests.system.test_overload import refused
+from tests.system.test_rpc_wire import connected
+
+THREADS = 32
+DATA = bytes(range(256)) * 80_000
+SHA256 = hashlib.sha256(DATA).hexdigest()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Deployment]:
+    with deployment() as made:
+        made.configure(web_workers=1, web_threads=THREADS)
+        made.start()
+        yield made
+
+
+@contextmanager
+def asked(server: Deployment, requests: Iterable[bytes]) -> Iterator[list[socket.socket]]:
+    """Connections of somebody who asks for all at once, and then takes and sends no more."""
+    with ExitStack() as stack:
+        wires = []
+        for data in requests:
+            wire, _ = stack.enter_context(connected(server))
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+            wire.sendall(data)
+            wires.append(wire)
+        yield wires
+
+
+def head(method: str, path: str, token: str, size: int = 0) -> bytes:
+    fields = f"Host: here\r\nAuthorization: Bearer {token}\r\nContent-Length: {size}\r\n"
+    return f"{method} {path} HTTP/1.1\r\n{fields}\r\n".encode()
+
+
+def status(wire: socket.socket) -> int:
+    return int(wire.recv(100).split()[1])
+
+
+def test_one_who_reads_slowly_gets_few_threads_and_others_their_files(server: Deployment) -> None:
+    path = f"/files/{SHA256}"
+    headers = {"Authorization": f"Bearer {server.operator_key}"}
+    address = f"{server.url}/api/v1/blobs/{SHA256}?size={len(DATA)}"
+    requests.put(address, DATA, headers=headers, timeout=60).raise_for_status()
+    slow, other = server.bare_client("slow"), server.bare_client("other")
+    few = THREADS * 3 // 8 // 4
+    with asked(server, 2 * THREADS * [head("GET", path, slow.token)]) as wires:
+        assert Counter(map(status, wires)) == {200: few, 503: 2 * THREADS - few}
+        assert other.call("GET", path).content == DATA
+        assert requests.get(f"{server.url}/health", timeout=30).ok
+    eventually(lambda: slow.call("GET", path).ok, what="a slot that is given back")
+
+
+def test_one_who_sends_slowly_gets_few_threads_and_others_upload(server: Deployment) -> None:
+    bot = server.submit("--range", "0:2", "--output", "part*", "--", "true")
+    slow, other = server.bare_client("slow"), server.bare_client("other")
+    (mine,) = eventually(lambda: slow.ask().assignments, what="a replica")
+    (others,) = eventually(lambda: other.ask().assignments, what="another replica")
+    query = f"sha256={SHA256}&size={len(DATA)}"
+    heads = [
+        head(
+            "PUT", f"/uploads/{bot}/{mine.id.seq}/{mine.id.replica}/part{i}?{query}", slow.token, 99
+        )
+        for i in range(THREADS)
+    ]
+    few = THREADS // 2 // 4
+    with asked(server, heads) as wires:
+        assert {status(wire) for wire in refused(wires, THREADS - few)} == {503}
+        path = f"/uploads/{bot}/{others.id.seq}/{others.id.replica}/part0?{query}"
+        assert other.call("PUT", path, DATA).json()["complete"]
