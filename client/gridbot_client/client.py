@@ -8,7 +8,6 @@ import random
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 
 from gridbot_client import agent, hostinfo, joining
 from gridbot_client.agent import UNFINISHED
@@ -269,17 +268,17 @@ class Client:
     def _say_goodbye(self) -> None:
         """Give back what a pilot leaves unfinished: its scratch directory goes with it.
 
-        An unanswered request is made once more before, without asking for more: it may have been
-        granted something, which would be leased to nobody if it came after the goodbye.
+        What has ended is reported before, by a new request: the one that waits for its answer,
+        should it still arrive, is then too old to be granted anything, which nobody would run.
         """
         self._is_draining = True
-        request = self._pending or self._new_request(self._attributes())
+        request = self._new_request(self._attributes())
         unfinished = len(self._replicas.items())
         if not unfinished and self._pending is None:
             return
         try:
             if self._pending or request.reports:
-                self._transport.rpc(self._folder.save_request(replace(request, want=0)))
+                self._transport.rpc(self._folder.save_request(request))
             given = self._transport.post_json("/api/v1/clients/self/leave", {})["replicas"]
         except TransportError as error:
             self._progress.say(f"{unfinished} unfinished replicas wait for their deadline: {error}")

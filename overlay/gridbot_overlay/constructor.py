@@ -65,11 +65,11 @@ class Constructor:
             self._means.store.note(now, bare.notes, {})
             self._acts.cancel(bare.cancels)
             return bare
-        self._listen(looks, now)
         planned = self._plan(wishes, looks, hosts, now)
         self._means.store.note(now, planned.notes, planned.unserved)
         self._acts.cancel(planned.cancels)
         self._acts.submit(planned.submits, now)
+        self._listen(looks, now)  # last: words may take long to fetch
         self._tidy(now)
         return planned
 
@@ -240,8 +240,8 @@ def _drain_text(record: GridRecord) -> str:
 def _tails(submitter: Submitter, pilots: Iterable[Pilot]) -> dict[str, str]:
     """Return pilots' last words by their ids, as far as they can be had."""
     tails: dict[str, str] = {}
-    for pilot in pilots:
-        with suppress(GridError):
+    with suppress(GridError):  # where one cannot be had, the others would only take as long
+        for pilot in pilots:
             tails[pilot.id] = submitter.tail(pilot.native_id, pilot.tag)
     return tails
 

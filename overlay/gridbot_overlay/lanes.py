@@ -65,6 +65,7 @@ class Lanes:
         for name, work in list(self._works.items()):
             if work.answer.done():
                 del self._works[name]
+                self._slow.discard(name)
                 work.then(name, work.answer.result())
 
     def is_busy(self, name: str) -> bool:

@@ -321,7 +321,9 @@ def test_a_copy_whose_slot_holds_another_one_now_is_not_taken(path: Path) -> Non
     buffer.publish([bot_state(1)], 0.0, 0)
     buffer.put([copy(1, 5)], 0.0)
     (seen,) = buffer.copies(1, 1, 0)
+    (before,) = buffer.segments()
     assert buffer.withdraw([seen]) == [seen]
+    assert buffer.segments()[0].taken == before.taken  # which would call for more of them
     buffer.put([copy(1, 6)], 0.0)
     assert buffer.take_copies([seen], MINE) == []
     assert buffer.withdraw([seen]) == []

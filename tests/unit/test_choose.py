@@ -187,11 +187,13 @@ def test_what_failed_here_alone_is_left_to_the_others_that_work_for_its_bot() ->
         copy("failed elsewhere", failed=[elsewhere]),
         copy("failed everywhere", failed=[here, elsewhere]),
     )
-    two = bot(1, fresh=0, copies=copies, running=2)
-    assert slots(choose(host(running=1), [two], QUEUE)) == ["failed elsewhere", "failed everywhere"]
-    assert len(slots(choose(host(running=2), [two], QUEUE))) == 3  # nobody else is there
+    two = bot(1, "Concurrency = 1000", fresh=0, copies=copies, running=2)
+    busy = host(running=101, of_bot={1: 1, 5: 100})
+    assert slots(choose(busy, [two], QUEUE)) == ["failed elsewhere", "failed everywhere"]
+    alone = host(running=102, of_bot={1: 2, 5: 100})
+    assert len(slots(choose(alone, [two], QUEUE))) == 3  # nobody else is there
     strangers = replace(two, among_strangers=True)
-    assert slots(choose(host(running=1), [strangers], QUEUE)) == []  # all are one owner's
+    assert slots(choose(host(), [strangers], QUEUE)) == ["failed elsewhere"]  # all are one owner's
 
 
 def test_copies_for_dedicated_hosts_go_nowhere_else() -> None:

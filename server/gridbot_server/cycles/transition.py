@@ -34,7 +34,7 @@ MOVES: Mapping[str, frozenset[str]] = MappingProxyType(
 # job must end.
 EXPIRIES_PER_ATTEMPT = 10
 # Why a replica has expired before its deadline.
-GIVEN_BACK = ("pilot_ended", "client_left")
+GIVEN_BACK = ("pilot_ended", "client_left", "host_banned", "client_revoked")
 
 
 class Ended(NamedTuple):

@@ -66,6 +66,7 @@ class Exchange:
     abort: list[ReplicaId] = field(default_factory=list)
     resend: dict[ReplicaId, float] = field(default_factory=dict)  # seconds left
     running: int = 0  # leases of the client, once its reports are taken
+    of_bot: Counter[int] = field(default_factory=Counter)  # these, by BOT
 
     @property
     def is_new(self) -> bool:
@@ -127,6 +128,7 @@ def compare_holdings(conn: Connection, exchanges: Sequence[Exchange]) -> None:
     for client, bot, seq, replica, seconds in leases:
         exchange, name = of_client[client], ReplicaId(bot, seq, replica)
         exchange.running += 1
+        exchange.of_bot[bot] += 1
         if name in held[client]:
             held[client].remove(name)
         elif name not in exchange.reupload:

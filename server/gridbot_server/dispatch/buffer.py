@@ -117,14 +117,11 @@ class SchedulingBuffer:
         A queue is walked once, however many are taken out of it.
         """
         with self._locked() as memory:
-            found = [(memory.place(slot.bot), slot) for slot in slots if _is_ready(memory, slot)]
-            for place in {place for place, _ in found if place is not None}:
-                taken = {slot.number for where, slot in found if where == place}
-                memory.remove(place, taken, fresh=False)
-                memory.count_taken(place, len(taken))
-                for number in taken:
-                    memory.mark(number, SlotState.TAKEN, generation)
-            return [slot for place, slot in found if place is not None]
+            found = _pulled(memory, slots)
+            for place, slot in found:
+                memory.mark(slot.number, SlotState.TAKEN, generation)
+                memory.count_taken(place, 1)
+            return [slot for _, slot in found]
 
     def free(self, numbers: Iterable[int]) -> None:
         """Give up slots whose replicas are committed, or need not be sent any more."""
@@ -189,10 +186,11 @@ class SchedulingBuffer:
             return [slot for slot in slots if slot.state is not SlotState.FREE]
 
     def withdraw(self, slots: Sequence[Slot]) -> list[Slot]:
-        """Take ready copies out of the buffer again: their time to live is over."""
-        taken = self.take_copies(slots, 0)
-        self.free([slot.number for slot in taken])
-        return taken
+        """Take ready copies out of the buffer again: their time to live is over, untaken."""
+        with self._locked() as memory:
+            found = _pulled(memory, slots)
+            memory.free(slot.number for _, slot in found)
+            return [slot for _, slot in found]
 
     def withdraw_last(self, bot: int, end: int, most: int) -> int:
         """Take ready first copies out again: of jobs `end` - 1, `end` - 2, … up to `most`.
@@ -245,6 +243,15 @@ class SchedulingBuffer:
                 memory.push(where, slot.number, fresh=not slot.detail)
             elif slot.state is not SlotState.TAKEN:
                 memory.free([slot.number])
+
+
+def _pulled(memory: Memory, slots: Sequence[Slot]) -> list[tuple[int, Slot]]:
+    """Take copies that still wait out of their queues; give them with their BOTs' places."""
+    ready = [(memory.place(slot.bot), slot) for slot in slots if _is_ready(memory, slot)]
+    found = [(place, slot) for place, slot in ready if place is not None]
+    for place in {place for place, _ in found}:
+        memory.remove(place, {slot.number for at, slot in found if at == place}, fresh=False)
+    return found
 
 
 def _is_ready(memory: Memory, seen: Slot) -> bool:

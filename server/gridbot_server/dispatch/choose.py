@@ -86,6 +86,7 @@ class HostView:
     # answer of an expired replica is on its way, so a copy of its job would be for nothing.
     at_hand: Collection[tuple[int, int]] = ()
     policy: OwnerPolicy | None = None
+    of_bot: Mapping[int, int] = field(default_factory=dict)  # replicas of each BOT it holds
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +257,8 @@ def _should_others_try(host: HostView, item: Candidate, copy: Copy) -> bool:
     The fault may be the host's own (black holes, paper section 6.5); once two had it, it is rather
     the job's.
     """
-    if not copy.failed or item.running <= host.running:
+    is_new_here = all(holder.host != host.id for holder in copy.failed)
+    if is_new_here or item.running <= host.of_bot.get(item.bot, 0):
         return False
     failed = {item.voter(holder.host, holder.owner) for holder in copy.failed}
     return failed == {item.voter(host.id, host.owner)}

@@ -217,6 +217,7 @@ def _host_view(exchange: Exchange) -> HostView:
         attributes=attributes,
         ad=ad,
         running=exchange.running,
+        of_bot=exchange.of_bot,
         want=min(request.want, MAX_WANT),
         accepts=client.accepts,
         dedicated=attributes.get("IsDedicated") is True,

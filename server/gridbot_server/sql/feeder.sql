@@ -112,7 +112,7 @@ UPDATE requeue SET machine = NULL, claimed_until = NULL WHERE machine = %(machin
 
 -- name: siblings
 -- The other replicas of jobs that matter to a further copy: those in progress, successes, and what
--- failed in the copy's round.
+-- failed in the copy's round lately: whoever let it fail before may try again, lest it waits for ever.
 SELECT l.bot, l.seq, l.replica, 'leased', l.host, l.owner, extract(epoch FROM l.sent_at)::float8
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq)
@@ -123,6 +123,8 @@ SELECT e.bot, e.seq, e.replica, CASE WHEN e.how = 'success' THEN 'success' ELSE 
   JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
  WHERE e.how = 'success'
     OR (e.how IN ('error', 'lost', 'expired')
+        AND e.reason NOT IN ('pilot_ended', 'client_left', 'host_banned', 'client_revoked')
+        AND e.ended_at > now() - interval '5 minutes'
         AND e.round = (SELECT max(q.round) FROM requeue q WHERE (q.bot, q.seq) = (x.bot, x.seq)))
 
 -- name: hosts
