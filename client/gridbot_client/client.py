@@ -69,6 +69,7 @@ class Client:
         self._ask_at = self._busy_at = since_boot()
         self._host: dict[str, Scalar] = {}
         self._host_at = -_HOST_SECONDS
+        self._free_at = 0.0  # no request before, however much there is to report
         self._is_introduced = False
         self._is_revoked = False
         self._is_draining = False  # nothing more is asked for
@@ -98,7 +99,7 @@ class Client:
         self._replicas.start_ready()
         with self._replicas.changed:
             now = since_boot()
-            blocked_until = now + self._backoff.remaining(time.time())
+            blocked_until = max(self._free_at, now + self._backoff.remaining(time.time()))
             seconds = agent.request_in(self._replicas.items(), self._ask_at, blocked_until, now)
             if seconds > 0:
                 self._replicas.changed.wait(min(seconds, _LOOK_SECONDS))
@@ -144,6 +145,7 @@ class Client:
             self._failed(error)
         else:
             self._succeeded()
+            self._free_at = since_boot() + LEAST_POLL_SECONDS
             asked = agent.next_request_seconds(
                 reply.next_request_seconds, may_ask=self._permission.is_given
             )

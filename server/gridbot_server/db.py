@@ -49,6 +49,8 @@ def migrate(conn: Connection) -> list[str]:
             conn.execute("SELECT pg_advisory_xact_lock(%s)", [_MIGRATION_LOCK])
             if conn.execute("SELECT 1 FROM migration WHERE version = %s", [version]).fetchone():
                 continue
+            # An index of a large table takes longer than any query of ours.
+            conn.execute("SET LOCAL statement_timeout = 0")
             conn.execute(text)
             conn.execute("INSERT INTO migration (version, name) VALUES (%s, %s)", [version, name])
             applied.append(name)

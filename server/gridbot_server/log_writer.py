@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +25,7 @@ _READ_BYTES = 64 << 10
 _NAME_BYTES = 255
 _SETTLED = b"."
 _SETTLE_SECONDS = 10.0
+_RESTART_SECONDS = 1.0
 
 
 class LogKeeper:
@@ -45,11 +47,15 @@ class LogKeeper:
         self._hand_over(name)
         return write
 
-    def tend(self) -> None:
-        """Start another writer if there is none."""
-        if self._process.poll() is not None:
-            self._control.close()
-            self._start()
+    def tend(self) -> bool:
+        """Start another writer if there is none, at most one a second; whether one is at work."""
+        if self._process.poll() is None:
+            return True
+        if time.monotonic() - self._started_at < _RESTART_SECONDS:
+            return False
+        self._control.close()
+        self._start()
+        return True
 
     def settle(self) -> None:
         """Wait until what was written before is in the files."""
@@ -69,6 +75,7 @@ class LogKeeper:
             os.close(read)
 
     def _start(self) -> None:
+        self._started_at = time.monotonic()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(_SETTLE_SECONDS)
         module, arguments = "gridbot_server.log_writer", (theirs.fileno(), self._folder, self._most)

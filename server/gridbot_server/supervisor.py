@@ -122,9 +122,10 @@ class Supervisor:
             self._announce()
             on_healthy()
             while True:
-                self._sleep(self._tend())
-                rotate_own(self._log("supervisor"))
-                self._logs.tend()
+                delay = self._tend()
+                if not self._keep_logs():
+                    delay = 1.0 if delay is None else min(1.0, delay)
+                self._sleep(delay)
         except _Quit:
             log.info("told to stop")
         finally:
@@ -171,6 +172,15 @@ class Supervisor:
             service.process = spawn(service.child, output, record)
         finally:
             os.close(output)
+
+    def _keep_logs(self) -> bool:
+        """Whether somebody writes the logs; if not, that is tried again soon."""
+        try:
+            rotate_own(self._log("supervisor"))
+            return self._logs.tend()
+        except OSError as error:  # such as no memory: it may pass
+            log.error("cannot keep the logs: %s", error)
+            return False
 
     def _tend(self) -> float | None:
         """Reap the dead and start those that are due; return seconds until the next is."""

@@ -12,7 +12,7 @@ import logging
 import selectors
 import socket
 import time
-from collections import deque
+from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property, partial
 from typing import Any
@@ -33,7 +33,7 @@ from gridbot_server.door import (
     native_client,
 )
 from gridbot_server.errors import GridbotError
-from gridbot_server.pace import PacedSocket
+from gridbot_server.pace import PATIENCE_SECONDS, PacedSocket
 from gridbot_server.plain_http import PlainRequest
 from gridbot_server.services import Answered, Services
 
@@ -53,7 +53,8 @@ class WebWorker(ConnectionWorker):
         super().__init__(*args, **kwargs)
         self._answered: deque[tuple[Any, Answered]] = deque()
         self._is_told = False  # the loop, that there is something in it
-        self._in_threads = 0  # requests that wait for one of them, or have one
+        # Requests that wait for a thread, or have one.
+        self._in_threads: Counter[ThreadPoolExecutor] = Counter()
 
     def init_process(self) -> None:
         """Make what lives as long as the process; gunicorn then serves, and returns at the end."""
@@ -81,25 +82,43 @@ class WebWorker(ConnectionWorker):
             self.hang_up(conn)
         elif self._serve_here(conn, data, waited):
             pass
-        elif data.startswith(_HEALTH) and data.endswith(b"\r\n\r\n"):
-            self._hand_over(conn, self._monitors)
-        elif self._in_threads < _MOST_PER_THREAD * self.cfg.threads:
-            self._hand_over(conn, self.tpool)
+        elif b"\r\n\r\n" not in data and len(data) < plain_http.MAX_HEAD_BYTES:
+            self._await_head(conn, len(data), waited)
         else:
-            conn.sock.recv(len(data))
-            answer = refusals.to_native(self._door.overloaded(), False, int(time.time()))
-            self.send_away(conn, answer, keep=False, is_read=False)
+            self._find_thread(conn, data)
+
+    def _await_head(self, conn: Any, there: int, waited: bool) -> None:
+        """Wait for more of a head, which no thread shall do, unless it comes too slowly."""
+        now = time.monotonic()
+        if not waited:
+            conn.begun_at = now
+        elif there == conn.begun_bytes or now - conn.begun_at > PATIENCE_SECONDS:
+            self.hang_up(conn)  # there is no more, or it takes too long
+            return
+        conn.begun_bytes = there
+        self._await(conn, there + 1)
+
+    def _find_thread(self, conn: Any, data: bytes) -> None:
+        """Hand a request to those who serve its kind, unless too many wait for them."""
+        is_health = data.startswith(_HEALTH) and data.endswith(b"\r\n\r\n")
+        pool = self._monitors if is_health else self.tpool
+        if self._in_threads[pool] < _MOST_PER_THREAD * self.cfg.threads:
+            self._hand_over(conn, pool)
+            return
+        conn.sock.recv(len(data))
+        answer = refusals.to_native(self._door.overloaded(), False, int(time.time()))
+        self.send_away(conn, answer, keep=False, is_read=False)
 
     def _hand_over(self, conn: Any, pool: ThreadPoolExecutor) -> None:
         """Let a thread serve a request."""
         conn.came_at = time.monotonic()
-        self._in_threads += 1
+        self._in_threads[pool] += 1
         pool.submit(self.handle, conn).add_done_callback(
-            lambda done: self.method_queue.defer(self._take_back, conn, done)
+            lambda done: self.method_queue.defer(self._take_back, conn, pool, done)
         )
 
-    def _take_back(self, conn: Any, done: Future[Any]) -> None:
-        self._in_threads -= 1
+    def _take_back(self, conn: Any, pool: ThreadPoolExecutor, done: Future[Any]) -> None:
+        self._in_threads[pool] -= 1
         self.finish_request(conn, done)
 
     def handle(self, conn: Any) -> Any:

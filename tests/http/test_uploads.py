@@ -1,5 +1,7 @@
 import hashlib
+import os
 import threading
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from tests.http.conftest import Answer, Person, Site
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from gridbot_client.protocol import Manifest, ReplicaId
+from gridbot_server.cycles import collector
 from gridbot_server.slots import Party
 
 DATA = b"abcdefghij" * 10_000
@@ -276,7 +279,9 @@ def test_uploads_of_one_owner_leave_slots_to_others(
     for _ in range(site.settings.web_threads // 2 // 2):
         slots.take(Party(owner=owner))
     assert _Sender(client, _url(replica)).put(0).status_code == 503
-    assert _Sender(alice, f"/api/v1/blobs/{_sha()}").put(0).status_code == 503
+    assert (
+        _Sender(alice, f"/api/v1/blobs/{_sha()}").put(0).json["complete"]
+    )  # a person, not a machine
     assert _Sender(bob, f"/api/v1/blobs/{_sha()}").put(0).json["complete"]
 
 
@@ -357,3 +362,19 @@ def test_content_carries_its_hash_as_etag(alice: Person) -> None:
 @pytest.mark.parametrize("name", [_sha(b"unknown"), "..", "abc", _sha().upper(), "%2E%2E%2Fx"])
 def test_content_that_is_not_there_is_not_found(alice: Person, name: str) -> None:
     assert alice("GET", f"/files/{name}").status_code == 404
+
+
+def test_an_old_file_that_a_client_heard_of_lately_is_kept(site: Site, alice: Person) -> None:
+    sender = _Sender(alice, f"/api/v1/blobs/{_sha()}")
+    assert sender.put(0).json["complete"]
+    store, now = site.app.extensions["gridbot"].store, datetime.now(UTC)
+    long_ago = now - 2 * collector.GRACE
+    os.utime(store.path(_sha()), (long_ago.timestamp(),) * 2)
+    site.conn.execute("UPDATE blob SET created_at = %s", [long_ago])
+    prefix = bytes.fromhex(_sha())[0]
+    assert sender.head().headers["Upload-Complete"] == "?1"
+    assert collector.collect(site.conn, store, now, prefix) == 0
+    assert sender.head().headers["Upload-Complete"] == "?1"
+    site.conn.execute("UPDATE blob SET created_at = %s", [long_ago])
+    assert collector.collect(site.conn, store, now, prefix) == 1
+    assert sender.head().headers["Upload-Complete"] == "?0"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.system.deployment import eventually
 
 from gridbot_server.log_writer import LogKeeper
 from gridbot_server.logs import FILE_BYTES, OLDER_FILES, RotatedLog, rotate_long
@@ -118,7 +119,7 @@ def test_a_killed_writer_is_replaced_and_what_was_written_meanwhile_is_there(
     writer.kill()
     writer.wait()
     assert started(keeper, python(tmp_path, COUNT, 100), "next").wait() == 0
-    keeper.tend()
+    eventually(keeper.tend, what="another writer")
     keeper.settle()
     for name in ("child", "next"):
         assert lines(tmp_path / f"{name}.log") == [f"line {number}" for number in range(100)]

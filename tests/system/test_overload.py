@@ -152,9 +152,11 @@ def test_slow_requests_that_hold_all_threads_hide_neither_health_nor_a_retry_tim
     server: Deployment,
 ) -> None:
     with ExitStack() as stack:
+        head = "POST /api/v1/bots HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n"
+        head += f"Content-Type: application/json\r\nAuthorization: Bearer {server.operator_key}\r\n"
         for _ in range(20 * server.settings.web_threads):
             wire, _ = stack.enter_context(connected(server))
-            wire.sendall(b"POST /api/v1/bots HTTP/1.1\r\n")
+            wire.sendall(f"{head}\r\n".encode())
 
         def is_refused() -> bool:
             with connected(server) as (wire, _):
@@ -168,6 +170,21 @@ def test_slow_requests_that_hold_all_threads_hide_neither_health_nor_a_retry_tim
 
         eventually(is_refused, what="a refusal")
         assert health(server) == 200
+
+
+def test_half_a_head_holds_no_thread(server: Deployment) -> None:
+    with ExitStack() as stack:
+        wires = [
+            stack.enter_context(connected(server)) for _ in range(20 * server.settings.web_threads)
+        ]
+        for wire, _ in wires:
+            wire.sendall(b"GET /health HTTP/1.1\r\nHost: he")
+        with connected(server) as (wire, replies):
+            wire.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: here\r\n\r\n")
+            assert answer(replies)[0] == 200
+        slow, replies = wires[0]
+        slow.sendall(b"re\r\n\r\n")
+        assert answer(replies)[0] == 200
 
 
 def test_idle_connections_make_room_for_new_ones(fresh: Deployment) -> None:

@@ -25,6 +25,8 @@ from typing import Any
 BEGUN = time.time()
 PREFIX = "gridbot-pilot."
 DOWNLOADS = 6
+# Many pilots begin at once: a busy server is not away, and serves each in its turn.
+BUSY_SECONDS, BUSY_PAUSE = 900, 5
 # A node that cannot work stays taken for a while: its slot would only get the next pilot.
 HOLD_SECONDS = 60
 # Exit codes, of the client, too: the node cannot work; the server is away.
@@ -124,21 +126,29 @@ def artefact(settings: Any, scratch: str) -> str:
     if os.access(path, os.R_OK) and sha256(path) == settings["artefact"]:
         return path
     path = os.path.join(scratch, "artefact.zip")
-    for attempt in range(DOWNLOADS):
-        try:
-            download(settings, path)
-            break
-        except OSError as error:  # which urllib's errors are
-            is_refused = 400 <= getattr(error, "code", 0) < 500
-            text = f"{settings['server']} does not give the artefact: {error}"
-            if is_refused:
-                raise NodeFault(text) from error
-            if attempt == DOWNLOADS - 1:
-                raise ServerAway(text) from error
-            time.sleep(2**attempt * random.uniform(0.5, 1.5))  # noqa: S311  # spreads load
+    fetch(settings, path)
     if sha256(path) != settings["artefact"]:
         raise NodeFault(f"{settings['server']} gave another artefact than was asked for")
     return path
+
+
+def fetch(settings: Any, path: str) -> None:
+    """Download the artefact; raise NodeFault where it is refused, ServerAway after some tries."""
+    failures, patient_until = 0, time.monotonic() + min(BUSY_SECONDS, left(settings))
+    while True:
+        try:
+            return download(settings, path)
+        except OSError as error:  # which urllib's errors are
+            code = getattr(error, "code", 0)
+            is_busy = code in (429, 503) and time.monotonic() < patient_until
+            text = f"{settings['server']} does not give the artefact: {error}"
+            if 400 <= code < 500 and code != 429:
+                raise NodeFault(text) from error
+            failures += not is_busy
+            if failures == DOWNLOADS:
+                raise ServerAway(text) from error
+        pause = BUSY_PAUSE if is_busy else 2 ** (failures - 1)
+        time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  # spreads load
 
 
 def download(settings: Any, path: str) -> None:

@@ -26,9 +26,19 @@ def content(sha256: str) -> Response:
 def reader() -> Party:
     """Who reads an answer, by the token."""
     if (key := g.get("key")) is not None:
-        return Party(f"key {key.id}", f"owner {key.owner}")
+        return key_holder(key)
     client = auth.client()
     return Party(f"client {client.id}", f"owner {client.owner}")
+
+
+def key_holder(key: auth.Key) -> Party:
+    """Who holds a key: pilots share one and are machines of its owner, others are people.
+
+    People have a share of their own, which their owner's machines do not take.
+    """
+    if key.scope == "pilot":
+        return Party(owner=f"owner {key.owner}")
+    return Party(f"key {key.id}", f"people of {key.owner}")
 
 
 def send_content(sha256: str, party: Party | None = None) -> Response:

@@ -14,6 +14,7 @@ from flask import Blueprint, Response, jsonify, request
 from gridbot_client.protocol import MAX_OUTPUTS, Manifest, ReplicaId, file_name
 from gridbot_server import auth, sql
 from gridbot_server.api.access import number_argument, sha256_argument
+from gridbot_server.api.content import key_holder
 from gridbot_server.db import Connection
 from gridbot_server.errors import (
     Conflict,
@@ -101,7 +102,7 @@ def receive_input(sha256: str) -> Response:
         if _has_blob(conn, upload):
             return _progress(upload.size, is_complete=True)
     key = auth.key()
-    received = _receive(upload, Party(f"key {key.id}", f"owner {key.owner}"))
+    received = _receive(upload, key_holder(key))
     if isinstance(received, int):
         return _progress(received, is_complete=False)
     with connection() as conn:

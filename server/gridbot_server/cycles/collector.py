@@ -54,7 +54,7 @@ def forget_blobs(conn: Connection, prefix: int, limit: int = _BATCH) -> int:
         old = _hashes(conn, "old_blobs", page)
         if loose := _hashes(conn, "unreferenced", {"hashes": old}):
             with conn.transaction():
-                locked = _hashes(conn, "lock_blobs", {"hashes": loose})
+                locked = _hashes(conn, "lock_blobs", {"hashes": loose, "grace": GRACE})
                 forgotten += conn.execute(SQL["forget_blobs"], {"hashes": locked}).rowcount
         if len(old) < limit:
             return forgotten

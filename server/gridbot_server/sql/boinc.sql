@@ -113,6 +113,7 @@ INSERT INTO boinc_trickle AS kept (bot, seq, replica, said_at, said)
 SELECT bot, seq, replica, said_at, said
   FROM json_to_recordset(%(trickles)s) AS x (
        bot bigint, seq bigint, replica int, said_at bigint, said text)
+ WHERE EXISTS (SELECT FROM bot WHERE bot.id = x.bot AND bot.deleted_at IS NULL)
 ON CONFLICT (bot, seq, replica) DO UPDATE SET said_at = EXCLUDED.said_at, said = EXCLUDED.said
  WHERE kept.said_at <= EXCLUDED.said_at
 

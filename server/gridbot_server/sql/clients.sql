@@ -19,8 +19,12 @@ SELECT tag, pilots FROM token
 
 -- name: earlier_pilots
 -- Clients that joined as the same pilot, whose reply may have been lost: each pilot is one client.
+-- One that a ban ended does not come back with the end of the ban, either.
 UPDATE client SET revoked_at = now()
- WHERE token = %(key)s AND pilot = %(pilot)s AND revoked_at IS NULL RETURNING id
+ WHERE token = %(key)s AND pilot = %(pilot)s
+   AND (revoked_at IS NULL OR EXISTS (
+        SELECT FROM host WHERE host.id = client.host AND host.banned_at = client.revoked_at))
+RETURNING id
 
 -- name: add_pilot
 -- It ends with the key that it joined with.

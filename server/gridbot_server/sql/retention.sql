@@ -86,8 +86,11 @@ SELECT sha256 FROM blob
 SELECT unreferenced(%(hashes)s)
 
 -- name: lock_blobs
--- Not those that somebody is just about to refer to, who holds the row until that is committed.
-SELECT sha256 FROM blob WHERE sha256 = ANY(%(hashes)s) ORDER BY sha256 FOR UPDATE SKIP LOCKED
+-- Not those that somebody is just about to refer to, who holds the row until that is committed, nor
+-- those of which somebody heard meanwhile that they are here.
+SELECT sha256 FROM blob
+ WHERE sha256 = ANY(%(hashes)s) AND created_at < now() - %(grace)s
+ ORDER BY sha256 FOR UPDATE SKIP LOCKED
 
 -- name: forget_blobs
 -- A statement after the locks: what was referred to meanwhile is seen.

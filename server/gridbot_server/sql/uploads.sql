@@ -18,7 +18,8 @@ SELECT 1 FROM output
    AND sha256 = %(sha256)s AND content IS NULL
 
 -- name: blob
-SELECT size FROM blob WHERE sha256 = %(sha256)s
+-- Whoever hears that it is here has as much time to refer to it as if he had just sent it.
+UPDATE blob SET created_at = now() WHERE sha256 = %(sha256)s RETURNING size
 
 -- name: add_blob
 -- One that is here already stays until the caller's transaction, which refers to it, has ended.
