@@ -155,8 +155,9 @@ class Stuck:
         self._called, self._gate = folder / "called", folder / "gate"
         os.mkfifo(self._called)
         os.mkfifo(self._gate)
-        path = self.cluster.bin / command
-        path.unlink()
+        self._path = path = self.cluster.bin / command
+        self._usual = folder / "usual"
+        path.rename(self._usual)
         works = folder / command
         works.symlink_to(FAKE)
         (folder / "jobs.json").symlink_to(self.cluster.bin / "jobs.json")
@@ -169,7 +170,8 @@ class Stuck:
         return replace(GRID, name="stuck", options={"environment": {"PATH": path}})
 
     def let_go(self) -> None:
-        """Let the call that hangs go on; none would stop the test here."""
+        """Let the call that hangs go on, and later ones not hang; none would stop the test."""
+        self._usual.replace(self._path)
         self._called.read_text()
         self._gate.write_text("")
 
