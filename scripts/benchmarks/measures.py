@@ -6,7 +6,7 @@ import re
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,17 +81,18 @@ def wait_for_calm(roots: Mapping[str, int]) -> None:
         used, before = now - before, now
 
 
-class MemoryWatch:
-    """Notes the highest memory, by its `pss`, while the block runs."""
+class Watch:
+    """Does things in the background, each every so many seconds, while the block runs."""
 
-    def __init__(self, roots: Mapping[str, int]) -> None:
-        self._roots = roots
+    def __init__(self, *works: tuple[float, Callable[[], None]]) -> None:
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-        self.before = self.peak = memory_of(roots)
+        self._threads = [
+            threading.Thread(target=self._repeat, args=work, daemon=True) for work in works
+        ]
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
@@ -101,11 +102,24 @@ class MemoryWatch:
         at: TracebackType | None,
     ) -> None:
         self._over.set()
-        self._thread.join()
+        for thread in self._threads:
+            thread.join()
 
-    def _watch(self) -> None:
-        while not self._over.wait(_SAMPLE_SECONDS):
-            self.peak = max(self.peak, memory_of(self._roots), key=lambda found: found.pss)
+    def _repeat(self, seconds: float, work: Callable[[], None]) -> None:
+        while not self._over.wait(seconds):
+            work()
+
+
+class MemoryWatch(Watch):
+    """Notes the highest memory, by its `pss`, while the block runs."""
+
+    def __init__(self, roots: Mapping[str, int]) -> None:
+        super().__init__((_SAMPLE_SECONDS, self._weigh))
+        self._roots = roots
+        self.before = self.peak = memory_of(roots)
+
+    def _weigh(self) -> None:
+        self.peak = max(self.peak, memory_of(self._roots), key=lambda found: found.pss)
 
 
 def _families(roots: Mapping[str, int]) -> list[list[psutil.Process]]:

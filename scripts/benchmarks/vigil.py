@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import http.client
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from types import TracebackType
-from typing import Self
 
 from .installation import BenchFailed
-from .measures import memory_of
+from .measures import Watch, memory_of
 
 LOOK_SECONDS = 0.25
 _WEIGH_SECONDS = 1.0  # reading the memory of all processes costs some
@@ -31,31 +28,14 @@ class Sight:
     is_well: bool
 
 
-class Vigil:
+class Vigil(Watch):
     """Looks every quarter of a second, until the block ends."""
 
     def __init__(self, port: int, roots: Mapping[str, int]) -> None:
+        super().__init__((LOOK_SECONDS, self._look), (_WEIGH_SECONDS, self._weigh))
         self._port, self._roots = port, roots
         self.sights: list[Sight] = []  # all so far
-        self._over = threading.Event()
-        self._watching = threading.Thread(target=self._watch, daemon=True)
-        self._weighing = threading.Thread(target=self._weigh, daemon=True)
         self._before = self._most = memory_of(roots).own
-
-    def __enter__(self) -> Self:
-        self._watching.start()
-        self._weighing.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._watching.join()
-        self._weighing.join()
 
     @property
     def memory_growth_mb(self) -> float:
@@ -72,15 +52,13 @@ class Vigil:
             time.sleep(LOOK_SECONDS)
         raise BenchFailed(f"the server is not well {_MOST_SECONDS:g} s after the flood")
 
-    def _watch(self) -> None:
-        while not self._over.wait(LOOK_SECONDS):
-            began = time.monotonic()
-            is_well = self._is_well()
-            self.sights.append(Sight(began, time.monotonic() - began, is_well))
+    def _look(self) -> None:
+        began = time.monotonic()
+        is_well = self._is_well()
+        self.sights.append(Sight(began, time.monotonic() - began, is_well))
 
     def _weigh(self) -> None:
-        while not self._over.wait(_WEIGH_SECONDS):
-            self._most = max(self._most, memory_of(self._roots).own)
+        self._most = max(self._most, memory_of(self._roots).own)
 
     def _is_well(self) -> bool:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=_PATIENCE_SECONDS)

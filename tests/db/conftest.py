@@ -8,6 +8,7 @@ from tests.db.dispatching import Caller, Dispatch, caller, dispatching
 from tests.factories import make_owner
 
 from gridbot_server.db import Connection
+from gridbot_server.files import Store
 
 
 @pytest.fixture
@@ -24,3 +25,11 @@ def alice(conn: Connection) -> int:
 @pytest.fixture
 def client(dispatch: Dispatch, alice: int) -> Caller:
     return caller(dispatch, alice)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    found = Store(tmp_path / "files", tmp_path / "uploads")
+    found.root.mkdir()
+    found.uploads.mkdir()
+    return found

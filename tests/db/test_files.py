@@ -14,14 +14,6 @@ from gridbot_server.files import Content, Store, Upload, purge_partials, write_a
 DATA = b"0123456789" * 1000
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    found = Store(tmp_path / "files", tmp_path / "uploads")
-    found.root.mkdir()
-    found.uploads.mkdir()
-    return found
-
-
 def _upload(data: bytes = DATA, purpose: str = "test") -> Upload:
     return Upload(purpose, hashlib.sha256(data).hexdigest(), len(data))
 

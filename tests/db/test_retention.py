@@ -163,14 +163,6 @@ def test_only_bots_that_ended_long_ago_are_not_kept(conn: Connection, alice: int
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    found = Store(tmp_path / "files", tmp_path / "uploads")
-    found.root.mkdir()
-    found.uploads.mkdir()
-    return found
-
-
-@pytest.fixture
 def now() -> datetime:
     return datetime.now(UTC)
 

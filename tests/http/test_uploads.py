@@ -279,9 +279,8 @@ def test_uploads_of_one_owner_leave_slots_to_others(
     for _ in range(site.settings.web_threads // 2 // 2):
         slots.take(Party(owner=owner))
     assert _Sender(client, _url(replica)).put(0).status_code == 503
-    assert (
-        _Sender(alice, f"/api/v1/blobs/{_sha()}").put(0).json["complete"]
-    )  # a person, not a machine
+    # She herself is a person, not one of her machines.
+    assert _Sender(alice, f"/api/v1/blobs/{_sha()}").put(0).json["complete"]
     assert _Sender(bob, f"/api/v1/blobs/{_sha()}").put(0).json["complete"]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import orjson
 
+from gridbot_server.cycles.transition import GIVEN_BACK
 from gridbot_server.db import Connection
 from gridbot_server.dispatch.batch import encode
 
@@ -23,7 +24,8 @@ def describe(
     Hosts go with their owners: `holders` have a replica or an output of it, `failed` let it fail.
     """
     listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
-    rows = conn.execute(queries["siblings"], {"jobs": listed}).fetchall()
+    values = {"jobs": listed, "given_back": list(GIVEN_BACK)}
+    rows = conn.execute(queries["siblings"], values).fetchall()
     hosts = _hosts(conn, queries, sorted({row[4] for row in rows}))
     details: dict[tuple[int, int], dict[str, Any]] = {
         job: {"holders": [], "failed": [], "replicas": []} for job in jobs
