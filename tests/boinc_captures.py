@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gridbot_client.protocol import ReplicaId
-from gridbot_server.boinc.names import Lease, Names
+from gridbot_server.boinc.protocol.names import Lease, Names
 
 DATA = Path(__file__).parent / "data" / "boinc"
 NAMES = Names(b"the server's secret")

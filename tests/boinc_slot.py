@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gridbot_client.protocol import Manifest, ReplicaId, Scalar
-from gridbot_server.boinc import shim
-from gridbot_server.boinc.shim.ending import Ending, read_ending
+from gridbot_server.boinc.application import shim
+from gridbot_server.boinc.application.shim.ending import Ending, read_ending
 
 SHELLS = [
     shell for shell in ("dash", "busybox sh", "bash --posix") if shutil.which(shell.split()[0])

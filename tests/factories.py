@@ -11,8 +11,8 @@ from typing import Any
 from psycopg.types.json import Jsonb
 
 from gridbot_client.protocol import Manifest, ReplicaId
-from gridbot_server import keys
-from gridbot_server.db import Connection
+from gridbot_server.signing import keys
+from gridbot_server.storage.db import Connection
 
 _numbers = itertools.count(1)
 

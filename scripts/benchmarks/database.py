@@ -8,7 +8,7 @@ from typing import Any, LiteralString
 
 import orjson
 
-from gridbot_server import db
+from gridbot_server.storage import db
 
 from .installation import Installation
 from .native_hosts import HOST, token

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gridbot import Bot, Session
-from gridbot_server.dispatch.buffer import SchedulingBuffer
+from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.settings import Settings
 
 from . import picture

@@ -16,9 +16,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from gridbot_server import auth, plain_http
 from gridbot_server.api.rpc import UNCHECKED_BYTES
 from gridbot_server.dispatch.engine import Engine, Item
+from gridbot_server.http import auth
+from gridbot_server.web import fast_http
 
 from .course import Talk
 from .generator import Load, Plan
@@ -78,7 +79,7 @@ class _Bench:
 
     def _begin(self, request: bytes, tell: Any) -> None:
         with self._spending("read the HTTP request"):
-            plain = plain_http.read(request, UNCHECKED_BYTES)
+            plain = fast_http.read(request, UNCHECKED_BYTES)
             assert plain, "it is as plain as those of the load"
             token = auth.token_hash(plain.authorization)
         with self._spending("decode and queue"):

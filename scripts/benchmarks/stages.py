@@ -28,7 +28,7 @@ HOSTS = 64  # as many as connections in the widest plan
 # Loose enough to give a host all that it asks for, as the policy of a BOT of short jobs is.
 POLICY = "Concurrency = 1000;"
 COMMAND = ["true", "{i}"]
-_CONFIGURATION = Path(gridbot_server.__file__).with_name("gunicorn_conf.py")
+_CONFIGURATION = Path(gridbot_server.__file__).with_name("web") / "gunicorn_conf.py"
 _START_SECONDS = 30.0
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gridbot_client.backoff import delay_seconds, poll_seconds
-from gridbot_server.admission import Admission, Bounds
+from gridbot_server.overload.admission import Admission, Bounds
 
 from .course import percentile
 

@@ -9,7 +9,7 @@ import re
 import secrets
 from dataclasses import dataclass
 
-from gridbot_server.boinc.tags import BoincError, Grammar, Section, read
+from gridbot_server.boinc.protocol.tags import BoincError, Grammar, Section, read
 
 from .captured import SCHEDULER, UPLOAD, Captured
 from .wire import Wire

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from gridbot_server.boinc.tags import BoincError
+from gridbot_server.boinc.protocol.tags import BoincError
 
 from .captured import SCHEDULER, UPLOAD, Captured
 from .damage import cut, mutated

@@ -14,7 +14,7 @@ from tests.system.deployment import Deployment, eventually
 from tests.system.overlays import overlay
 
 from gridbot_overlay.model import Pilot
-from gridbot_server import invariants
+from gridbot_server.storage import invariants
 
 from .place import CPUS, GRID, NODES, Place, Run
 from .scenarios import Scenario

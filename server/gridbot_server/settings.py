@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Self, cast
 
-from gridbot_server.disk import make_directory, write_atomically
-from gridbot_server.postgres import Postgres
+from gridbot_server.storage.disk import make_directory, write_atomically
+from gridbot_server.supervision.postgres import Postgres
 
 # Names the data directory in the environment of every process of a server.
 DATA_VARIABLE = "GRIDBOT_SERVER_DATA"

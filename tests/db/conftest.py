@@ -7,8 +7,8 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, dispatching
 from tests.factories import make_owner
 
-from gridbot_server.db import Connection
-from gridbot_server.files import Store
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.files import Store
 
 
 @pytest.fixture

@@ -23,12 +23,12 @@ from gridbot_client.protocol import (
     decode_reply,
     encode_request,
 )
-from gridbot_server import keys
+from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.cycles import deadline, transitioner
-from gridbot_server.db import Connection
-from gridbot_server.dispatch.buffer import SchedulingBuffer
 from gridbot_server.dispatch.engine import Engine
-from gridbot_server.dispatch.feeding import Feeder
+from gridbot_server.feeder.feeding import Feeder
+from gridbot_server.signing import keys
+from gridbot_server.storage.db import Connection
 
 
 @dataclass

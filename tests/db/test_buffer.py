@@ -20,12 +20,12 @@ from tests.db.dispatching import Dispatch, caller, dispatching
 from tests.factories import make_bot, make_client, make_lease, make_owner
 
 from gridbot_client.protocol import WHY, ReplicaId
-from gridbot_server import db
-from gridbot_server.db import Connection
-from gridbot_server.dispatch import memory as memory_module
-from gridbot_server.dispatch.buffer import BufferMissing, SchedulingBuffer
+from gridbot_server.buffer import memory as memory_module
+from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
+from gridbot_server.buffer.layout import SLOT_BYTES, BotState, Item, Slot, SlotState
 from gridbot_server.dispatch.engine import application_name, liveness_path
-from gridbot_server.dispatch.layout import SLOT_BYTES, BotState, Item, Slot, SlotState
+from gridbot_server.storage import db
+from gridbot_server.storage.db import Connection
 
 MINE, OTHER = 7, 8  # generations of web processes
 SLOT_SIZE = 256

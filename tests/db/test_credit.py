@@ -7,10 +7,10 @@ from tests.db.dispatching import Caller, Dispatch, caller, success
 from tests.factories import HOST, make_bot, make_host, make_owner
 
 from gridbot_client.protocol import Manifest, ReplicaId, Resources
-from gridbot_server import db, invariants
 from gridbot_server.credit.rule import CREDIT_PER_SECOND
 from gridbot_server.cycles import transitioner
-from gridbot_server.db import Connection
+from gridbot_server.storage import db, invariants
+from gridbot_server.storage.db import Connection
 
 MANIFEST = Manifest("alice", ("echo", "{i}"), {"i": "int"})
 

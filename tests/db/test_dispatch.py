@@ -5,10 +5,10 @@ from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_client, make_ended, make_host, make_owner
 
 from gridbot_client.protocol import ReplicaId, Report
-from gridbot_server.bans import Banned
 from gridbot_server.cycles import replication
 from gridbot_server.cycles.deadline import sweep_cancelled
-from gridbot_server.db import Connection
+from gridbot_server.dispatch.bans import Banned
+from gridbot_server.storage.db import Connection
 
 
 def outcome(conn: Connection, bot: int, seq: int = 0) -> tuple[int | None, str | None] | None:

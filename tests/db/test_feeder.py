@@ -7,7 +7,7 @@ from tests.db.dispatching import Caller, Dispatch, dispatching
 from tests.factories import make_bot
 
 from gridbot_client.protocol import ReplicaId
-from gridbot_server.db import Connection
+from gridbot_server.storage.db import Connection
 
 SLOTS = 64
 POLICY = "Concurrency = 1000; Rank = {}"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gridbot_server.errors import HashMismatch, StoreFull, TooLarge, UploadBusy, WrongOffset
-from gridbot_server.files import Content, Store, Upload, purge_partials, write_all
+from gridbot_server.storage.files import Content, Store, Upload, purge_partials, write_all
 
 DATA = b"0123456789" * 1000
 

@@ -11,9 +11,9 @@ from tests.db.dispatching import Dispatch, caller, dispatching, failure, success
 from tests.factories import make_bot, make_owner
 
 from gridbot_client.protocol import ReplicaId
-from gridbot_server import invariants
 from gridbot_server.cycles import deadline
-from gridbot_server.db import Connection
+from gridbot_server.storage import invariants
+from gridbot_server.storage.db import Connection
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "invariants"
 

@@ -15,9 +15,9 @@ import psutil
 import psycopg
 import pytest
 
-from gridbot_server.postgres import Postgres, service_account, shared_buffers_mb
-from gridbot_server.postgres_binaries import PostgresError, find_binaries, run_program
-from gridbot_server.processes import as_account
+from gridbot_server.supervision.postgres import Postgres, service_account, shared_buffers_mb
+from gridbot_server.supervision.postgres_binaries import PostgresError, find_binaries, run_program
+from gridbot_server.supervision.processes import as_account
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 NOBODY = pwd.getpwnam("nobody")

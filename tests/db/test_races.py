@@ -13,17 +13,18 @@ from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_host, make_owner
 
 from gridbot_client.protocol import WHY, Output, ReplicaId, Report, WorkRequest
-from gridbot_server import db, invariants, keys
+from gridbot_server.buffer.layout import Item
 from gridbot_server.cycles import deadline, replication, transitioner
-from gridbot_server.db import Connection
 from gridbot_server.dispatch import render
 from gridbot_server.dispatch.batch import Counters, Exchange, find_clients
 from gridbot_server.dispatch.engine import BATCH_REQUESTS
 from gridbot_server.dispatch.engine import Item as Answered
-from gridbot_server.dispatch.layout import Item
 from gridbot_server.dispatch.leases import NewLease, add_leases
 from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.errors import InternalError
+from gridbot_server.signing import keys
+from gridbot_server.storage import db, invariants
+from gridbot_server.storage.db import Connection
 
 T = TypeVar("T")
 

@@ -1,9 +1,9 @@
 from pathlib import Path
 
 from gridbot_client.protocol import WHY
-from gridbot_server.dispatch.buffer import SchedulingBuffer
+from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.layout import BotState, Item
 from gridbot_server.dispatch.choose import COPIES_PER_REQUEST
-from gridbot_server.dispatch.layout import BotState, Item
 from gridbot_server.dispatch.view import WaitingCopies
 
 DETAIL = b'{"holders":[],"failed":[],"replicas":[],"pool":null}'

@@ -13,13 +13,14 @@ from tests.factories import make_bot, make_key, make_lease, make_owner
 from werkzeug.test import TestResponse
 
 from gridbot_client.protocol import Manifest, ReplicaId
-from gridbot_server import db, setup
-from gridbot_server.app import create_app
-from gridbot_server.boinc import offers
-from gridbot_server.boinc.names import Lease
-from gridbot_server.boinc.tags import Grammar, Section, read
-from gridbot_server.files import Store
+from gridbot_server.boinc.application import offers
+from gridbot_server.boinc.protocol.names import Lease
+from gridbot_server.boinc.protocol.tags import Grammar, Section, read
 from gridbot_server.settings import Settings
+from gridbot_server.storage import db
+from gridbot_server.storage.files import Store
+from gridbot_server.supervision import first_start
+from gridbot_server.web.app import create_app
 
 MANIFEST = Manifest("ann", ("echo", "{i}"), {"i": "int"})
 BUNDLED = Manifest("ann", ("echo", "{i}"), {"i": "int"}, outputs=("stdout", "out"))
@@ -80,7 +81,7 @@ class Site:
 
 def opened(settings: Settings, conn: db.Connection) -> Iterator[Site]:
     """A server as setup leaves it, and no feeder: what is given are lost replicas only."""
-    setup.prepare(settings)
+    first_start.prepare(settings)
     conn.execute("UPDATE setting SET value = %s WHERE name = 'boinc_names'", [NAMES.secret.hex()])
     app = create_app(settings)
     volunteer = make_owner(conn, "volunteer")

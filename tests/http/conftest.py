@@ -13,10 +13,11 @@ from tests.factories import make_client, make_key, make_owner
 from werkzeug.datastructures import Headers
 
 from gridbot_client.protocol import WorkRequest
-from gridbot_server import db, keys
-from gridbot_server.app import create_app
-from gridbot_server.services import Answered, Dispatched
+from gridbot_server.http.services import Answered, Dispatched
 from gridbot_server.settings import Settings
+from gridbot_server.signing import keys
+from gridbot_server.storage import db
+from gridbot_server.web.app import create_app
 
 
 @dataclass(frozen=True)

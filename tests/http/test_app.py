@@ -5,10 +5,11 @@ from flask import Flask
 from tests.http.conftest import Person, Site
 
 from gridbot_client.protocol import WorkRequest, encode_request
-from gridbot_server import auth, db
 from gridbot_server.api.rpc import UNCHECKED_BYTES
-from gridbot_server.app import create_app
+from gridbot_server.http import auth
 from gridbot_server.settings import Settings
+from gridbot_server.storage import db
+from gridbot_server.web.app import create_app
 
 ROUTES_FOR_EVERYBODY = {
     "/boinc/stats/",

@@ -25,12 +25,12 @@ from tests.http.boinc_site import (
 from werkzeug.test import TestResponse
 
 from gridbot_client.protocol import ReplicaId
-from gridbot_server import db
-from gridbot_server.app import create_app
-from gridbot_server.boinc import keys, signing
-from gridbot_server.boinc.names import Lease, OutputName
-from gridbot_server.boinc.tags import Grammar, Section, read
+from gridbot_server.boinc.protocol.names import Lease, OutputName
+from gridbot_server.boinc.protocol.tags import Grammar, Section, read
 from gridbot_server.settings import Settings
+from gridbot_server.signing import boinc_keys, boinc_signatures
+from gridbot_server.storage import db
+from gridbot_server.web.app import create_app
 
 
 @pytest.fixture
@@ -239,8 +239,8 @@ def test_a_lost_replica_is_sent_again_with_all_that_it_needs(site: Site) -> None
     fetched = site.get("download/" + script.text("name"))
     assert hashlib.md5(fetched.data).hexdigest() == script.text("md5_cksum")
     assert len(fetched.data) == script.integer("nbytes")
-    key = keys.parse_public(reply.raw("code_sign_key"))
-    assert signing.is_signed(key, script.text("md5_cksum"), script.raw("file_signature"))
+    key = boinc_keys.parse_public(reply.raw("code_sign_key"))
+    assert boinc_signatures.is_signed(key, script.text("md5_cksum"), script.raw("file_signature"))
     rest = site.get("download/" + script.text("name"), Range="bytes=100-")
     assert (rest.status_code, rest.data) == (206, fetched.data[100:])
     assert output.text("name") == NAMES.output(OutputName(lease, 0))

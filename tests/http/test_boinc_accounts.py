@@ -14,10 +14,10 @@ from tests.factories import make_owner
 from tests.http.boinc_site import FIRST, Site, opened
 from werkzeug.test import TestResponse
 
-from gridbot_server import db
-from gridbot_server.app import create_app
-from gridbot_server.boinc.pages import password_hash
+from gridbot_server.boinc.protocol.pages import password_hash
 from gridbot_server.settings import Settings
+from gridbot_server.storage import db
+from gridbot_server.web.app import create_app
 
 
 @pytest.fixture

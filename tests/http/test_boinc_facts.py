@@ -11,9 +11,9 @@ from flask import Flask
 from tests.boinc_captures import captures, others
 from tests.http.boinc_site import FIRST, MANIFEST, SECOND, Site, hostid, lend, opened
 
-from gridbot_server import db
-from gridbot_server.app import create_app
 from gridbot_server.settings import Settings
+from gridbot_server.storage import db
+from gridbot_server.web.app import create_app
 
 
 @pytest.fixture

@@ -17,15 +17,15 @@ from tests.http.boinc_site import (
     opened,
 )
 
-from gridbot_server import db
-from gridbot_server.boinc.intake import Intake
-from gridbot_server.boinc.names import Lease, OutputName
-from gridbot_server.boinc.project import load
-from gridbot_server.boinc.tags import Section
-from gridbot_server.files import Store
-from gridbot_server.services import connection
+from gridbot_server.boinc.protocol.names import Lease, OutputName
+from gridbot_server.boinc.protocol.tags import Section
+from gridbot_server.boinc.session.intake import Intake
+from gridbot_server.boinc.session.project import load
+from gridbot_server.http.services import connection
+from gridbot_server.overload.transfer_slots import Party, Slots
 from gridbot_server.settings import Settings
-from gridbot_server.slots import Party, Slots
+from gridbot_server.storage import db
+from gridbot_server.storage.files import Store
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ import pytest
 from tests.boinc_captures import NAMES, captures
 from tests.http.boinc_site import FIRST, SECOND, Site, acks, hostid, lend, opened
 
-from gridbot_server import db
-from gridbot_server.boinc.names import Lease
-from gridbot_server.boinc.tags import Section
+from gridbot_server.boinc.protocol.names import Lease
+from gridbot_server.boinc.protocol.tags import Section
 from gridbot_server.settings import Settings
+from gridbot_server.storage import db
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from queue import SimpleQueue
 import pytest
 from tests.http.boinc_site import FIRST, Site, opened
 
-from gridbot_server import db
 from gridbot_server.api.boinc import DESK
-from gridbot_server.boinc.desk import UNCHECKED_BYTES, Desk, Visit
+from gridbot_server.boinc.session.session import UNCHECKED_BYTES, Desk, Visit
 from gridbot_server.settings import Settings
+from gridbot_server.storage import db
 
 NO_KEY, NO_END = "Invalid or missing account key", "the text ends before"
 

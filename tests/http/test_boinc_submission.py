@@ -10,16 +10,17 @@ import pytest
 from tests.factories import make_key, make_owner, submission
 from tests.http.conftest import Person
 
-from gridbot_server import db, setup
-from gridbot_server.app import create_app
-from gridbot_server.boinc.signed import SignedApplication
-from gridbot_server.keys import KeyFileError
+from gridbot_server.boinc.application.signed import SignedApplication
 from gridbot_server.settings import Settings
+from gridbot_server.signing.keys import KeyFileError
+from gridbot_server.storage import db
+from gridbot_server.supervision import first_start
+from gridbot_server.web.app import create_app
 
 
 @pytest.fixture
 def operator(settings: Settings, conn: db.Connection) -> Iterator[Person]:
-    setup.prepare(settings)
+    first_start.prepare(settings)
     app = create_app(replace(settings, sign_on_submit=True))
     owner = make_owner(conn, "olga", operator=True)
     yield Person(app, make_key(conn, owner, "operator"), owner, "olga")
@@ -91,7 +92,7 @@ def test_without_the_signing_key_a_bot_is_for_native_clients(
 
 def test_setup_makes_the_keys_once(settings: Settings, conn: db.Connection) -> None:
     def made() -> tuple[bytes, list[Any]]:
-        setup.prepare(settings)
+        first_start.prepare(settings)
         path = settings.boinc_key_path
         query = "SELECT * FROM setting WHERE name LIKE 'boinc%' ORDER BY name"
         return path.read_bytes(), conn.execute(query).fetchall()
@@ -104,11 +105,11 @@ def test_setup_makes_the_keys_once(settings: Settings, conn: db.Connection) -> N
 def test_a_chain_of_keys_that_does_not_hold_stops_the_start(
     settings: Settings, conn: db.Connection, tmp_path: Path
 ) -> None:
-    setup.prepare(settings)
+    first_start.prepare(settings)
     row = conn.execute("SELECT value FROM setting WHERE name = 'boinc_chain'").fetchone()
     assert row is not None
     (link,) = json.loads(row[0])
     forged = json.dumps([link, {**link, "signature": ""}])
     conn.execute("UPDATE setting SET value = %s WHERE name = 'boinc_chain'", [forged])
     with pytest.raises(KeyFileError, match="key 2 of the chain is not signed"):
-        setup.prepare(settings)
+        first_start.prepare(settings)

@@ -7,7 +7,7 @@ from tests.factories import make_bot, make_failure, make_lease, make_outcome, su
 from tests.http.conftest import Person, Site
 
 from gridbot_client.protocol import ReplicaId, manifest_id
-from gridbot_server import keys
+from gridbot_server.signing import keys
 
 BOT_ROUTES = [
     ("GET", ""),

@@ -9,8 +9,8 @@ import pytest
 from tests.factories import make_bot
 from tests.http.conftest import Answer, Person, Site
 
-from gridbot_server.sending import PIECE_BYTES, UNBOUNDED_BYTES
-from gridbot_server.slots import Party, Slots
+from gridbot_server.http.slow_readers import PIECE_BYTES, UNBOUNDED_BYTES
+from gridbot_server.overload.transfer_slots import Party, Slots
 
 LONG = bytes(range(256)) * 1000
 SHORT = LONG[:UNBOUNDED_BYTES]

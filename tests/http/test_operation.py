@@ -7,9 +7,10 @@ from tests.factories import HOST, make_bot, make_lease
 from tests.http.conftest import Person, Site
 
 from gridbot_client.protocol import ReplicaId
-from gridbot_server import db, keys
+from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.cycles import replication
-from gridbot_server.dispatch.buffer import SchedulingBuffer
+from gridbot_server.signing import keys
+from gridbot_server.storage import db
 
 JOIN = {"host": HOST, "mac": "aa:bb:cc:dd:ee:ff"}
 

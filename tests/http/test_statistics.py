@@ -18,10 +18,10 @@ from tests.http.conftest import Person, Site
 from tests.http.loopback import serve
 
 from gridbot.cli import gridbot
-from gridbot_server import db
 from gridbot_server.credit import export
-from gridbot_server.daemons import schedules
+from gridbot_server.cycles.process import schedules
 from gridbot_server.settings import Settings
+from gridbot_server.storage import db
 
 HOSTILE = "</name><x> & \"' \u2603 \x07\ud7ff"
 # As a stock client would have told it, and as an attacker would.

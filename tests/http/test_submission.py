@@ -9,8 +9,8 @@ from tests.http.conftest import Person, Site
 
 from gridbot_client.protocol import Manifest
 from gridbot_client.signatures import verify_manifest
-from gridbot_server import keys
-from gridbot_server.app import create_app
+from gridbot_server.signing import keys
+from gridbot_server.web.app import create_app
 
 EMPTY_TABLES = "SELECT (SELECT count(*) FROM bot), (SELECT count(*) FROM job)"
 

@@ -11,7 +11,7 @@ from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from gridbot_client.protocol import Manifest, ReplicaId
 from gridbot_server.cycles import collector
-from gridbot_server.slots import Party
+from gridbot_server.overload.transfer_slots import Party
 
 DATA = b"abcdefghij" * 10_000
 

@@ -29,9 +29,9 @@ from gridbot_client.protocol import (
     decode_reply,
     encode_request,
 )
-from gridbot_server import invariants
-from gridbot_server.invariants import Violation
-from gridbot_server.presence import child_records
+from gridbot_server.storage import invariants
+from gridbot_server.storage.invariants import Violation
+from gridbot_server.supervision.lock_file import child_records
 
 RECOVERY_SECONDS = 120.0
 JOBS = 400  # of one BOT

@@ -24,8 +24,8 @@ from tests.system.bare_client import BareClient
 
 import gridbot
 from gridbot import Session
-from gridbot_server import db
 from gridbot_server.settings import Settings
+from gridbot_server.storage import db
 
 T = TypeVar("T")
 

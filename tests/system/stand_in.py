@@ -5,11 +5,11 @@ import signal
 import sys
 from pathlib import Path
 
-from gridbot_server.postgres import Postgres
-from gridbot_server.presence import StartError, take_lock
-from gridbot_server.processes import Child
 from gridbot_server.settings import DATA_VARIABLE, Settings, split_bind
-from gridbot_server.supervisor import Supervisor
+from gridbot_server.supervision.lock_file import StartError, take_lock
+from gridbot_server.supervision.postgres import Postgres
+from gridbot_server.supervision.processes import Child
+from gridbot_server.supervision.supervisor import Supervisor
 
 WEB = """
 import http.server, sys

@@ -11,7 +11,7 @@ from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.relay import relay
 from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
-from gridbot_server.boinc import keys
+from gridbot_server.signing import boinc_keys
 
 pytestmark = needs_boinc
 
@@ -68,7 +68,7 @@ def trusted(client: StockClient) -> str:
 
 
 def public(private: Path) -> str:
-    return keys.public_text(keys.load_private(private).public_key())
+    return boinc_keys.public_text(boinc_keys.load_private(private).public_key())
 
 
 @pytest.mark.timeout(400)

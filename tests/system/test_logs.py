@@ -11,9 +11,9 @@ import psutil
 import pytest
 from tests.system.deployment import eventually
 
-from gridbot_server.log_writer import LogKeeper
-from gridbot_server.logs import FILE_BYTES, OLDER_FILES, RotatedLog, rotate_long
-from gridbot_server.processes import Child, spawn, wait_gone
+from gridbot_server.supervision.log_rotation import FILE_BYTES, OLDER_FILES, RotatedLog, rotate_long
+from gridbot_server.supervision.log_writer import LogKeeper
+from gridbot_server.supervision.processes import Child, spawn, wait_gone
 
 MOST = 10_000
 # Starts a child that waits to be told to write, says who the child and the writer are, and waits.
@@ -21,8 +21,8 @@ SUPERVISOR = """
 import sys, time
 from pathlib import Path
 from psutil import Process
-from gridbot_server.log_writer import LogKeeper
-from gridbot_server.processes import Child, spawn
+from gridbot_server.supervision.log_writer import LogKeeper
+from gridbot_server.supervision.processes import Child, spawn
 folder = Path(sys.argv[1])
 keeper = LogKeeper(folder)
 writer = Process().children()[0].pid
@@ -37,7 +37,7 @@ COUNT = "import sys\nfor n in range(int(sys.argv[1])): print('line', n, flush=n 
 OWN = """
 import sys
 from pathlib import Path
-from gridbot_server.logs import rotate_own
+from gridbot_server.supervision.log_rotation import rotate_own
 for number in range(int(sys.argv[2])):
     print("line", number, file=sys.stderr, flush=True)
     if number % 50 == 0:

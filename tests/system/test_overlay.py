@@ -12,7 +12,7 @@ from tests.system.overlays import Overlay, overlay
 
 from gridbot_overlay.health import is_broken
 from gridbot_overlay.model import Pilot
-from gridbot_server import invariants
+from gridbot_server.storage import invariants
 
 SQUARES = ("--", "sh", "-c", "echo $(($1 * $1))", "job", "{}")
 

@@ -16,7 +16,7 @@ from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.test_rpc_wire import PATIENCE_SECONDS, answer, connected, message
 
 from gridbot_client.protocol import Report, encode_request
-from gridbot_server.admission import LEAST_SECONDS, Bounds
+from gridbot_server.overload.admission import LEAST_SECONDS, Bounds
 
 OFTEN = 50  # requests that a client of the shared server may make at once
 BEYOND = 30  # requests that come although the server is full

@@ -18,9 +18,10 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.system.deployment import free_port
 
-from gridbot_server.cli import server as command
-from gridbot_server.presence import child_records, health, supervisor_record
-from gridbot_server.processes import (
+from gridbot_server.settings import Settings
+from gridbot_server.supervision.cli import server as command
+from gridbot_server.supervision.lock_file import child_records, health, supervisor_record
+from gridbot_server.supervision.processes import (
     Child,
     Record,
     members,
@@ -28,8 +29,7 @@ from gridbot_server.processes import (
     spawn,
     stop_leftover,
 )
-from gridbot_server.settings import Settings
-from gridbot_server.supervisor import next_delay
+from gridbot_server.supervision.supervisor import next_delay
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 

@@ -6,7 +6,7 @@ from itertools import cycle
 
 import pytest
 
-from gridbot_server.admission import LEAST_SECONDS, MOST_SECONDS, Admission, Bounds
+from gridbot_server.overload.admission import LEAST_SECONDS, MOST_SECONDS, Admission, Bounds
 
 BOUNDS = Bounds(asking=4, reporting=8)
 

@@ -66,20 +66,20 @@ def test_the_server_shares_only_the_wire_format_with_the_client() -> None:
 
 def test_of_the_server_only_the_verbs_that_sign_speak_to_one_as_people_do() -> None:
     users = {
-        file.name
+        f"{file.parent.name}/{file.name}"
         for file in sources("server/gridbot_server")
         if any(name.partition(".")[0] == "gridbot" for name in imports(file))
     }
-    assert users == {"signing_cli.py"}
+    assert users == {"signing/cli.py"}
 
 
 def test_only_the_daemons_process_knows_the_scheduler() -> None:
     users = {
-        file.name
+        f"{file.parent.name}/{file.name}"
         for file in sources("server/gridbot_server")
         if any(name.startswith("apscheduler") for name in imports(file))
     }
-    assert users == {"daemons.py"}
+    assert users == {"cycles/process.py"}
 
 
 def test_every_query_that_code_names_exists_and_is_used() -> None:
@@ -93,7 +93,7 @@ def test_every_query_that_code_names_exists_and_is_used() -> None:
             named |= {(file, key) for key in keys}
     there = {
         (file.name, name)
-        for file in (folder / "sql").glob("*.sql")
+        for file in (folder / "storage" / "sql").glob("*.sql")
         for name in re.findall(r"^-- name: (\w+)$", file.read_text(encoding="utf-8"), re.M)
     }
     assert named - there == set()

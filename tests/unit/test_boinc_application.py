@@ -6,12 +6,13 @@ import pytest
 
 from gridbot_client.protocol import FileRef, Manifest, ReplicaId, Resources, manifest_id
 from gridbot_client.template import TemplateError
-from gridbot_server.boinc import application, keys, signed, signing
-from gridbot_server.boinc.application import Application, FileUse, Order, Terms, Work
-from gridbot_server.boinc.shim import Unsuitable
-from gridbot_server.boinc.signed import BadApplication, SignedApplication
+from gridbot_server.boinc.application import description, signed
+from gridbot_server.boinc.application.description import Application, FileUse, Order, Terms, Work
+from gridbot_server.boinc.application.shim import Unsuitable
+from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
+from gridbot_server.signing import boinc_keys, boinc_signatures
 
-PRIVATE = keys.generate()
+PRIVATE = boinc_keys.generate()
 PUBLIC = PRIVATE.public_key()
 CONTENTS = {name: f"the {name}".encode() for name in ("prog", "data", "own")}
 MD5S = {
@@ -46,23 +47,23 @@ MANIFEST = Manifest(
 
 def described(manifest: Manifest = MANIFEST, bot: int = 5) -> Application:
     files = signed.check(manifest, signed.sign(manifest, md5_of, PRIVATE), md5_of, PUBLIC)
-    return application.describe(manifest, bot, files, name_of)
+    return description.describe(manifest, bot, files, name_of)
 
 
 def ordered(manifest: Manifest = MANIFEST, **fields: object) -> Work:
     order = Order(ReplicaId(5, 7, 1), "gb_5_7_1", {"n": 3}, md5s=MD5S)
-    return application.work(manifest, order._replace(**fields))  # type: ignore[arg-type]
+    return description.work(manifest, order._replace(**fields))  # type: ignore[arg-type]
 
 
 def agreed(manifest: Manifest = MANIFEST, expected_seconds: float | None = None) -> Terms:
-    return application.terms(manifest, described().versions[0], expected_seconds)
+    return description.terms(manifest, described().versions[0], expected_seconds)
 
 
 def test_point_9_every_file_of_an_application_is_signed() -> None:
     found = described()
     assert [file.size for file in found.files[1:]] == [8, 8]
     for file in found.files:
-        assert signing.is_signed(PUBLIC, file.md5, file.signature)
+        assert boinc_signatures.is_signed(PUBLIC, file.md5, file.signature)
     (version,) = found.versions
     assert {use.file_name for use in version.files} == {
         name_of(file.sha256) for file in found.files
@@ -120,7 +121,7 @@ def test_a_bot_for_any_platform_is_offered_where_there_is_a_posix_shell() -> Non
 
 def test_a_bot_for_windows_only_is_not_for_stock_clients() -> None:
     with pytest.raises(Unsuitable, match="no stock client is served on windows-amd64"):
-        application.platforms(replace(MANIFEST, platforms=("windows-amd64",)))
+        description.platforms(replace(MANIFEST, platforms=("windows-amd64",)))
 
 
 def test_a_client_gets_the_version_of_its_first_platform_that_fits() -> None:
@@ -136,15 +137,15 @@ def test_a_client_gets_the_version_of_its_first_platform_that_fits() -> None:
 
 def test_a_gpu_bot_has_a_plan_class_for_each_vendor() -> None:
     found = described(replace(MANIFEST, resources=Resources(gpus=2)))
-    assert {version.plan_class for version in found.versions} == set(application.PLAN_CLASSES)
+    assert {version.plan_class for version in found.versions} == set(description.PLAN_CLASSES)
     version = found.version_for(["x86_64-pc-linux-gnu"], ["ATI"])
     assert version is not None
-    assert version.coproc == application.Coproc("ATI", 2)
+    assert version.coproc == description.Coproc("ATI", 2)
     assert found.version_for(["x86_64-pc-linux-gnu"]) is None
 
 
 def test_plan_classes_do_not_make_clients_look_for_a_library() -> None:
-    for name in application.PLAN_CLASSES:
+    for name in description.PLAN_CLASSES:
         assert not [word for word in ("cuda", "opencl", "ati") if word in name]
 
 
@@ -166,7 +167,7 @@ def test_bounds_come_from_the_resources() -> None:
 def test_no_replica_is_expected_to_take_longer_than_it_may() -> None:
     for expected in (None, 1e9):
         unit = agreed(expected_seconds=expected)
-        assert unit.rsc_fpops_est == 600 * application.FLOPS
+        assert unit.rsc_fpops_est == 600 * description.FLOPS
 
 
 def test_point_11_a_jobs_own_files_are_copied_to_where_the_shim_finds_them() -> None:
@@ -226,7 +227,7 @@ def test_what_another_version_signed_before_stays_signed() -> None:
     made = signed.sign(MANIFEST, md5_of, PRIVATE)
     script = made.script + "# another version\n"
     content = script.encode()
-    signature = signing.sign_md5(PRIVATE, hashlib.md5(content).hexdigest())
+    signature = boinc_signatures.sign_md5(PRIVATE, hashlib.md5(content).hexdigest())
     signatures = {**made.signatures, hashlib.sha256(content).hexdigest(): signature}
     files = signed.check(MANIFEST, SignedApplication(script, signatures), md5_of, PUBLIC)
     assert files[0].sha256 == hashlib.sha256(content).hexdigest()
@@ -240,7 +241,7 @@ def test_what_the_key_did_not_sign_is_refused_by_its_hash() -> None:
         replace(made, script=made.script + "\n"),
         replace(made, signatures={}),
         replace(made, signatures=lacking),
-        signed.sign(MANIFEST, md5_of, keys.generate()),
+        signed.sign(MANIFEST, md5_of, boinc_keys.generate()),
     ):
         with pytest.raises(BadApplication, match=r"file [0-9a-f]{64}: not signed by the code"):
             signed.check(MANIFEST, wrong, md5_of, PUBLIC)
@@ -259,7 +260,7 @@ def test_only_what_this_server_writes_is_a_bots_script() -> None:
             signed.check_script(MANIFEST, script)
 
 
-KEY = keys.public_text(PUBLIC)
+KEY = boinc_keys.public_text(PUBLIC)
 
 
 @pytest.mark.parametrize(

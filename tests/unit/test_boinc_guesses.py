@@ -9,10 +9,10 @@ from threading import Barrier, Thread
 
 import pytest
 
-from gridbot_server.boinc.counts import CountFile
-from gridbot_server.boinc.guesses import Bounds, Throttle, source
-from gridbot_server.boinc.pages import AccountError
-from gridbot_server.processes import boot_id
+from gridbot_server.boinc.protocol.pages import AccountError
+from gridbot_server.overload.login_limits import Bounds, Throttle, source
+from gridbot_server.overload.shared_counters import CountFile
+from gridbot_server.supervision.processes import boot_id
 
 KEY = "0" * 32
 

@@ -3,8 +3,8 @@ from tests.boinc_captures import captures
 from tests.unit.test_boinc_request import GPUS, bare, with_host
 
 from gridbot_policies.ads import LIVE_ATTRIBUTES
-from gridbot_server.boinc.host_ad import host_ad
-from gridbot_server.boinc.request import parse
+from gridbot_server.boinc.protocol.request import parse
+from gridbot_server.boinc.session.host_ad import host_ad
 
 
 def test_the_ad_of_a_captured_client_is_whole() -> None:

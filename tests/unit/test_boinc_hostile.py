@@ -5,12 +5,12 @@ from scripts.boinc_replay.damage import cut, mutated
 from tests.boinc_captures import FACTS, NAMES, our_name, ours
 
 from gridbot_client.protocol import Report
-from gridbot_server.boinc import reply, upload
-from gridbot_server.boinc.host_ad import host_ad
-from gridbot_server.boinc.reply import SchedulerReply
-from gridbot_server.boinc.reports import read_reports
-from gridbot_server.boinc.request import parse
-from gridbot_server.boinc.tags import BoincError
+from gridbot_server.boinc.protocol import reply, upload
+from gridbot_server.boinc.protocol.reply import SchedulerReply
+from gridbot_server.boinc.protocol.request import parse
+from gridbot_server.boinc.protocol.tags import BoincError
+from gridbot_server.boinc.session.host_ad import host_ad
+from gridbot_server.boinc.session.reports import read_reports
 
 TRUNCATIONS, MUTATIONS = 50, 1000
 

@@ -8,7 +8,7 @@ from scripts.benchmarks.boinc_hosts import BoincHost, NotServed
 from scripts.benchmarks.generator import Echo, Load, Plan
 from tests.boinc_captures import our_name
 
-from gridbot_server.boinc.request import SchedulerRequest, parse
+from gridbot_server.boinc.protocol.request import SchedulerRequest, parse
 
 PLAN = Plan(1, 1, 5, 1.0, 10, path=boinc_hosts.PATH, key="f" * 32)
 KEY = "<code_sign_key>\n1024\n00ff\n.\n</code_sign_key>\n"

@@ -3,9 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridbot_client.protocol import MAX_BIGINT, MAX_OUTPUTS, ReplicaId
-from gridbot_server.boinc import names
-from gridbot_server.boinc.names import Lease, Names, OutputName
-from gridbot_server.boinc.tags import BoincError
+from gridbot_server.boinc.protocol import names
+from gridbot_server.boinc.protocol.names import Lease, Names, OutputName
+from gridbot_server.boinc.protocol.tags import BoincError
 
 NAMES = Names(b"secret")
 LEASE = Lease(ReplicaId(12, 345, 1), 67)

@@ -1,8 +1,8 @@
 import pytest
 
-from gridbot_server.boinc import pages
-from gridbot_server.boinc.pages import AccountError, ProjectConfig
-from gridbot_server.boinc.tags import BoincError
+from gridbot_server.boinc.protocol import pages
+from gridbot_server.boinc.protocol.pages import AccountError, ProjectConfig
+from gridbot_server.boinc.protocol.tags import BoincError
 
 URL = "http://127.0.0.1:8099/boinc/cgi"
 

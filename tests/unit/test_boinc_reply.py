@@ -4,10 +4,12 @@ from dataclasses import replace
 import pytest
 
 from gridbot_client.protocol import FileRef, Manifest, ReplicaId, Resources
-from gridbot_server.boinc import application, reply
-from gridbot_server.boinc.delivery import Assignment, Places
-from gridbot_server.boinc.names import Lease, Names
-from gridbot_server.boinc.reply import (
+from gridbot_server.boinc.application import description
+from gridbot_server.boinc.application.signed import AppFile
+from gridbot_server.boinc.protocol import reply
+from gridbot_server.boinc.protocol.delivery import Assignment, Places
+from gridbot_server.boinc.protocol.names import Lease, Names
+from gridbot_server.boinc.protocol.reply import (
     Host,
     Message,
     SchedulerReply,
@@ -15,8 +17,7 @@ from gridbot_server.boinc.reply import (
     Volunteer,
     render,
 )
-from gridbot_server.boinc.signed import AppFile
-from gridbot_server.boinc.tags import BoincError, Grammar, Section, read
+from gridbot_server.boinc.protocol.tags import BoincError, Grammar, Section, read
 
 NAMES = Names(b"secret")
 PLACES = Places(
@@ -64,14 +65,14 @@ def assignment(seq: int = 1, inputs: tuple[FileRef, ...] = (), gpus: int = 0) ->
         (FileRef("tool", TOOL.sha256, TOOL.size, executable=True),),
         resources=Resources(gpus=gpus),
     )
-    described = application.describe(manifest, 9, (SCRIPT, TOOL), NAMES.file)
+    described = description.describe(manifest, 9, (SCRIPT, TOOL), NAMES.file)
     version = described.version_for(["x86_64-pc-linux-gnu"], {"NVIDIA"})
     assert version is not None
     name = NAMES.replica(Lease(ReplicaId(9, seq, 0), 3))
     md5s = {ref.sha256: "3" * 32 for ref in inputs}
-    order = application.Order(ReplicaId(9, seq, 0), name, {"i": seq}, inputs, md5s)
-    work = application.work(manifest, order)
-    terms = application.terms(manifest, version)
+    order = description.Order(ReplicaId(9, seq, 0), name, {"i": seq}, inputs, md5s)
+    work = description.work(manifest, order)
+    terms = description.terms(manifest, version)
     return Assignment(described, terms, work, 1_800_000_000, SIGNATURE)
 
 

@@ -4,9 +4,9 @@ import pytest
 from tests.boinc_captures import FACTS, NAMES, captures, our_lease, our_name, ours
 
 from gridbot_client.protocol import LOG_TAIL_BYTES, Output, ReplicaId, Report
-from gridbot_server.boinc.names import Lease, OutputName
-from gridbot_server.boinc.reports import End, Exchanged, Stored, read_reports, split_stderr
-from gridbot_server.boinc.request import parse
+from gridbot_server.boinc.protocol.names import Lease, OutputName
+from gridbot_server.boinc.protocol.request import parse
+from gridbot_server.boinc.session.reports import End, Exchanged, Stored, read_reports, split_stderr
 
 LEASE = Lease(ReplicaId(1, 2, 0), 3)
 NAME = NAMES.replica(LEASE)

@@ -2,9 +2,9 @@ import pytest
 from tests.boinc_captures import FACTS, captures
 
 from gridbot_client.protocol import MAX_HOLDING, MAX_REPORTS
-from gridbot_server.boinc import request as module
-from gridbot_server.boinc.request import SchedulerRequest, parse
-from gridbot_server.boinc.tags import BoincError
+from gridbot_server.boinc.protocol import request as module
+from gridbot_server.boinc.protocol.request import SchedulerRequest, parse
+from gridbot_server.boinc.protocol.tags import BoincError
 
 
 def bare(inside: str = "") -> SchedulerRequest:

@@ -27,9 +27,9 @@ from tests.boinc_slot import (
 )
 
 from gridbot_client.protocol import FileRef, Manifest, Resources, Scalar
-from gridbot_server.boinc import shim
-from gridbot_server.boinc.shim import Unsuitable
-from gridbot_server.boinc.shim.ending import read_ending
+from gridbot_server.boinc.application import shim
+from gridbot_server.boinc.application.shim import Unsuitable
+from gridbot_server.boinc.application.shim.ending import read_ending
 
 
 @pytest.fixture(params=SHELLS)

@@ -9,7 +9,7 @@ import pytest
 from tests.boinc_slot import SHELLS, Slot, manifest, shell_job
 
 from gridbot_client.protocol import FileRef, Manifest
-from gridbot_server.boinc.shim.bundle import BadBundle, members
+from gridbot_server.boinc.application.shim.bundle import BadBundle, members
 
 
 @pytest.fixture(params=SHELLS)

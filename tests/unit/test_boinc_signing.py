@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from gridbot_server.boinc import keys, signing
-from gridbot_server.boinc.keys import Chain, Link
-from gridbot_server.keys import KeyFileError
+from gridbot_server.signing import boinc_keys, boinc_signatures
+from gridbot_server.signing.boinc_keys import Chain, Link
+from gridbot_server.signing.keys import KeyFileError
 
-PRIVATE = keys.generate()
+PRIVATE = boinc_keys.generate()
 PUBLIC = PRIVATE.public_key()
-OTHER = keys.generate()
+OTHER = boinc_keys.generate()
 MD5 = hashlib.md5(b"the program").hexdigest()
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
@@ -88,17 +88,17 @@ def boinc_verifies(md5: str, signature: str, key: str) -> bool:
 
 @pytest.mark.usefixtures("needs_boinc")
 def test_point_10_boincs_own_code_verifies_what_we_sign() -> None:
-    signature, key = signing.sign_md5(PRIVATE, MD5), keys.public_text(PUBLIC)
+    signature, key = boinc_signatures.sign_md5(PRIVATE, MD5), boinc_keys.public_text(PUBLIC)
     assert boinc_verifies(MD5, signature, key)
     assert not boinc_verifies(RECORDED_MD5, signature, key)
-    assert not boinc_verifies(MD5, signing.sign_md5(OTHER, MD5), key)
+    assert not boinc_verifies(MD5, boinc_signatures.sign_md5(OTHER, MD5), key)
 
 
 @pytest.mark.usefixtures("needs_boinc")
 def test_point_10_boincs_own_code_signs_as_we_do_with_a_key_of_ours() -> None:
     text = "<name>out</name><max_nbytes>5</max_nbytes>"
-    made = boinc("sign", keys.private_text(PRIVATE), text)
-    assert made == signing.sign_md5(PRIVATE, signing.md5_hex(text.encode()))
+    made = boinc("sign", boinc_keys.private_text(PRIVATE), text)
+    assert made == boinc_signatures.sign_md5(PRIVATE, boinc_signatures.md5_hex(text.encode()))
 
 
 def openssl(*arguments: str, content: bytes = b"") -> bytes:
@@ -114,7 +114,7 @@ def raw(signature: str) -> bytes:
 def test_point_10_the_payload_is_the_md5s_hex_digits_alone(tmp_path: Path) -> None:
     public = tmp_path / "public.pem"
     public.write_bytes(PUBLIC.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    (tmp_path / "signature").write_bytes(raw(signing.sign_md5(PRIVATE, MD5)))
+    (tmp_path / "signature").write_bytes(raw(boinc_signatures.sign_md5(PRIVATE, MD5)))
     block = openssl(
         *("pkeyutl", "-verifyrecover", "-pubin", "-inkey", str(public)),
         *("-pkeyopt", "rsa_padding_mode:none", "-in", str(tmp_path / "signature")),
@@ -128,8 +128,8 @@ def test_point_10_what_openssl_signs_without_digest_info_is_verified(tmp_path: P
     form = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     private.write_bytes(PRIVATE.private_bytes(*form))
     made = openssl("pkeyutl", "-sign", "-inkey", str(private), content=MD5.encode())
-    assert signing.is_signed(PUBLIC, MD5, keys.hex_text(made))
-    assert keys.hex_text(made) == signing.sign_md5(PRIVATE, MD5)
+    assert boinc_signatures.is_signed(PUBLIC, MD5, boinc_keys.hex_text(made))
+    assert boinc_keys.hex_text(made) == boinc_signatures.sign_md5(PRIVATE, MD5)
 
 
 @needs_openssl
@@ -138,26 +138,26 @@ def test_point_10_an_ordinary_rsa_md5_signature_is_refused(tmp_path: Path) -> No
     form = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     private.write_bytes(PRIVATE.private_bytes(*form))
     made = openssl("dgst", "-md5", "-sign", str(private), content=b"the program")
-    assert not signing.is_signed(PUBLIC, MD5, keys.hex_text(made))
+    assert not boinc_signatures.is_signed(PUBLIC, MD5, boinc_keys.hex_text(made))
 
 
 def test_point_10_a_signature_that_the_stock_client_took_is_verified() -> None:
-    public = keys.parse_public(RECORDED_KEY)
-    assert signing.is_signed(public, RECORDED_MD5, RECORDED_SIGNATURE)
-    assert not signing.is_signed(public, MD5, RECORDED_SIGNATURE)
-    assert not signing.is_signed(PUBLIC, RECORDED_MD5, RECORDED_SIGNATURE)
+    public = boinc_keys.parse_public(RECORDED_KEY)
+    assert boinc_signatures.is_signed(public, RECORDED_MD5, RECORDED_SIGNATURE)
+    assert not boinc_signatures.is_signed(public, MD5, RECORDED_SIGNATURE)
+    assert not boinc_signatures.is_signed(PUBLIC, RECORDED_MD5, RECORDED_SIGNATURE)
 
 
 def test_point_9_a_signature_is_four_lines_of_hex_and_a_dot() -> None:
-    lines = signing.sign_md5(PRIVATE, MD5).split("\n")
+    lines = boinc_signatures.sign_md5(PRIVATE, MD5).split("\n")
     assert [len(line) for line in lines] == [64, 64, 64, 64, 1, 0]
     assert lines[4] == "."
 
 
 def test_white_space_and_the_dot_do_not_matter_to_a_signature() -> None:
-    signature = signing.sign_md5(PRIVATE, MD5)
+    signature = boinc_signatures.sign_md5(PRIVATE, MD5)
     for text in (f"\n{signature}\n", signature.strip(".\n"), signature.replace("\n", "\r\n ")):
-        assert signing.is_signed(PUBLIC, MD5, text)
+        assert boinc_signatures.is_signed(PUBLIC, MD5, text)
 
 
 @pytest.mark.parametrize(
@@ -165,75 +165,79 @@ def test_white_space_and_the_dot_do_not_matter_to_a_signature() -> None:
     ["", ".", "zz", "00" * 127, "00" * 128, "00" * 129, "ff" * 128, "é" * 256, "0" * 1_000_000],
 )
 def test_what_is_no_signature_verifies_nothing(signature: str) -> None:
-    assert not signing.is_signed(PUBLIC, MD5, signature)
+    assert not boinc_signatures.is_signed(PUBLIC, MD5, signature)
 
 
 def test_any_changed_digit_breaks_a_signature() -> None:
-    signature = signing.sign_md5(PRIVATE, MD5)
+    signature = boinc_signatures.sign_md5(PRIVATE, MD5)
     for place in range(0, 256, 17):
         at = place + place // 64
         changed = "0" if signature[at] != "0" else "1"
-        assert not signing.is_signed(PUBLIC, MD5, signature[:at] + changed + signature[at + 1 :])
+        assert not boinc_signatures.is_signed(
+            PUBLIC, MD5, signature[:at] + changed + signature[at + 1 :]
+        )
 
 
 @pytest.mark.parametrize("md5", ["", MD5.upper(), MD5[:-1], MD5 + "0", "g" * 32])
 def test_only_an_md5_in_lower_case_hex_is_signed(md5: str) -> None:
     with pytest.raises(ValueError, match="is not an MD5 in lower-case hex"):
-        signing.sign_md5(PRIVATE, md5)
+        boinc_signatures.sign_md5(PRIVATE, md5)
 
 
 def first_link() -> Chain:
-    return Chain((Link(keys.public_text(PUBLIC)),))
+    return Chain((Link(boinc_keys.public_text(PUBLIC)),))
 
 
 def rotated() -> Chain:
-    return signing.append(first_link(), signing.introduce(PRIVATE, OTHER.public_key()))
+    return boinc_signatures.append(
+        first_link(), boinc_signatures.introduce(PRIVATE, OTHER.public_key())
+    )
 
 
 def test_at_a_rotation_the_old_key_signs_the_new_ones_text() -> None:
     chain = rotated()
-    new = keys.public_text(OTHER.public_key())
+    new = boinc_keys.public_text(OTHER.public_key())
     assert chain.links[-1].key == chain.newest == new
     md5 = hashlib.md5(new.encode()).hexdigest()
-    assert signing.is_signed(PUBLIC, md5, chain.links[-1].signature)
-    signing.check_chain(chain)
+    assert boinc_signatures.is_signed(PUBLIC, md5, chain.links[-1].signature)
+    boinc_signatures.check_chain(chain)
 
 
 def test_only_the_key_in_use_introduces_the_next() -> None:
     with pytest.raises(KeyFileError, match="is not signed by the key in use"):
-        signing.append(first_link(), signing.introduce(OTHER, OTHER.public_key()))
+        boinc_signatures.append(first_link(), boinc_signatures.introduce(OTHER, OTHER.public_key()))
 
 
 def test_a_weak_key_does_not_follow_even_if_it_is_signed() -> None:
     weak = RSAPublicNumbers(3, PUBLIC.public_numbers().n).public_key()
     with pytest.raises(KeyFileError, match="has the exponent 3: an odd one from 65537 on"):
-        signing.append(first_link(), signing.introduce(PRIVATE, weak))
+        boinc_signatures.append(first_link(), boinc_signatures.introduce(PRIVATE, weak))
 
 
 def test_a_key_is_kept_as_clients_compare_it() -> None:
-    link = signing.introduce(PRIVATE, OTHER.public_key())
+    link = boinc_signatures.introduce(PRIVATE, OTHER.public_key())
     spaced = link._replace(key=f"\n{link.key}\n".replace("\n", "\r\n"))
-    assert signing.append(first_link(), spaced) == rotated()
+    assert boinc_signatures.append(first_link(), spaced) == rotated()
 
 
 def test_a_key_does_not_come_back() -> None:
     chain = rotated()
     with pytest.raises(KeyFileError, match="has been in use before"):
-        signing.append(chain, signing.introduce(OTHER, PUBLIC))
+        boinc_signatures.append(chain, boinc_signatures.introduce(OTHER, PUBLIC))
 
 
 def test_a_chain_with_a_wrong_signature_is_refused() -> None:
     chain = rotated()
-    third = keys.public_text(keys.generate().public_key())
+    third = boinc_keys.public_text(boinc_keys.generate().public_key())
     for links in (
         (*chain.links, Link(third, chain.links[1].signature)),
         (*chain.links, Link(third)),
         (chain.links[1], chain.links[0]),
     ):
         with pytest.raises(KeyFileError, match="is not signed by the one before it"):
-            signing.check_chain(Chain(links))
+            boinc_signatures.check_chain(Chain(links))
 
 
 def test_a_chain_of_what_are_no_keys_is_refused() -> None:
     with pytest.raises(KeyFileError, match="is not a key in BOINC's form"):
-        signing.check_chain(Chain((Link("key"),)))
+        boinc_signatures.check_chain(Chain((Link("key"),)))

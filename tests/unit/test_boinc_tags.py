@@ -1,7 +1,7 @@
 import pytest
 from tests.unit.test_boinc_request import GPUS, bare, with_host
 
-from gridbot_server.boinc.tags import Grammar, kept, read
+from gridbot_server.boinc.protocol.tags import Grammar, kept, read
 
 GRAMMAR = Grammar(root="r", inside={"r": ("a", "b"), "a": ("c",)}, raw=frozenset({"raw"}))
 

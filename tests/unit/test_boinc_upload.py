@@ -1,8 +1,8 @@
 import pytest
 
-from gridbot_server.boinc import upload
-from gridbot_server.boinc.tags import BoincError
-from gridbot_server.boinc.upload import SizeQuery, Upload
+from gridbot_server.boinc.protocol import upload
+from gridbot_server.boinc.protocol.tags import BoincError
+from gridbot_server.boinc.protocol.upload import SizeQuery, Upload
 
 VERSION = """\
     <core_client_major_version>7</core_client_major_version>

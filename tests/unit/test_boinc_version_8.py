@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from tests.boinc_captures import FACTS, captures
 
-from gridbot_server.boinc.application import PLAN_CLASSES
-from gridbot_server.boinc.host_ad import host_ad
-from gridbot_server.boinc.machine import DiskUsage
-from gridbot_server.boinc.request import SchedulerRequest, parse
+from gridbot_server.boinc.application.description import PLAN_CLASSES
+from gridbot_server.boinc.protocol.machine import DiskUsage
+from gridbot_server.boinc.protocol.request import SchedulerRequest, parse
+from gridbot_server.boinc.session.host_ad import host_ad
 
 
 def as_version_8(body: bytes) -> bytes:

@@ -3,8 +3,8 @@ from datetime import UTC, datetime, timedelta
 
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from gridbot_server.clock import ClockWatch
-from gridbot_server.daemons import call_all
+from gridbot_server.cycles.clock import ClockWatch
+from gridbot_server.cycles.process import call_all
 
 
 def test_a_clock_that_is_set_back_is_noticed_once() -> None:

@@ -1,8 +1,8 @@
 import pytest
 
-from gridbot_server.dispatch.copies import PER_BOT, lacking
-from gridbot_server.dispatch.layout import BotState
-from gridbot_server.dispatch.running import RunningBot
+from gridbot_server.buffer.layout import BotState
+from gridbot_server.feeder.copies import PER_BOT, lacking
+from gridbot_server.feeder.running import RunningBot
 
 
 def running(copies_unsent: int) -> RunningBot:

@@ -7,7 +7,13 @@ import json
 import pytest
 
 from gridbot_client.protocol import Output, ReplicaId, Report, WorkRequest, encode_request
-from gridbot_server.door import Door, boinc_client, brings_reports, brings_results, native_client
+from gridbot_server.web.gate import (
+    Door,
+    boinc_client,
+    brings_reports,
+    brings_results,
+    native_client,
+)
 
 REPORT = Report(ReplicaId(1, 2, 3), "success", exit_code=0)
 

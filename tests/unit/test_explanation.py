@@ -11,8 +11,8 @@ from gridbot_client.protocol import Manifest, Resources
 from gridbot_policies import PolicySet
 from gridbot_policies.classad import record
 from gridbot_policies.explain import judge
-from gridbot_server.explanation import Standing, explanation, host_explanation
-from gridbot_server.match import Candidate, Demand, Known, conditions, survey
+from gridbot_server.matching.explanation import Standing, explanation, host_explanation
+from gridbot_server.matching.hosts import Candidate, Demand, Known, conditions, survey
 
 OWNER, OTHER = 1, 2
 _hosts = itertools.count(1)

@@ -5,7 +5,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from gridbot_client.signatures import verify_manifest
-from gridbot_server import keys
+from gridbot_server.signing import keys
 
 
 def test_what_the_project_signs_clients_verify(tmp_path: Path) -> None:

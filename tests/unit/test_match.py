@@ -5,8 +5,8 @@ import pytest
 from gridbot_client.protocol import Manifest, Resources
 from gridbot_policies import PolicySet
 from gridbot_policies.classad import record
-from gridbot_server.match import Candidate, Demand
-from gridbot_server.needs import lacks, obstacle, trusts
+from gridbot_server.matching.hosts import Candidate, Demand
+from gridbot_server.matching.requirements import lacks, obstacle, trusts
 
 HOST = {"NumCpus": 4, "Memory": 8000, "Disk": 1000, "Platform": "linux-x86_64"}
 

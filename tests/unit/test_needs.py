@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gridbot_client.protocol import Resources
-from gridbot_server import needs
+from gridbot_server.matching import requirements
 
 STOCK = {
     "IsBoinc": True,
@@ -51,4 +51,4 @@ def test_a_stock_client_gets_work_for_the_processors_for_which_it_asks(
 ) -> None:
     work = {"cpu": Work(Resources()), "gpu": Work(Resources(gpus=1))}
     worker = Worker({**STOCK, **wants})
-    assert {kind for kind in work if needs.obstacle(worker, work[kind]) is None} == kinds
+    assert {kind for kind in work if requirements.obstacle(worker, work[kind]) is None} == kinds

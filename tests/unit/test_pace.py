@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gridbot_server.pace import BYTES_PER_SECOND, PATIENCE_SECONDS, PacedSocket
+from gridbot_server.overload.slow_senders import BYTES_PER_SECOND, PATIENCE_SECONDS, PacedSocket
 
 
 class Line:

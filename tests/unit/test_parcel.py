@@ -12,19 +12,20 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gridbot_client.protocol import FileRef, Manifest, ProtocolError
 from gridbot_client.signatures import verify_manifest
-from gridbot_server.boinc import keys, signed, signing
-from gridbot_server.boinc.keys import Link
-from gridbot_server.boinc.signed import BadApplication, SignedApplication
-from gridbot_server.parcel import Parcel, ParcelError, SigningKeys
+from gridbot_server.boinc.application import signed
+from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
+from gridbot_server.signing import boinc_keys, boinc_signatures
+from gridbot_server.signing.boinc_keys import Link
+from gridbot_server.signing.bundle import Parcel, ParcelError, SigningKeys
 
 NATIVE = Ed25519PrivateKey.generate()
-BOINC = keys.generate()
+BOINC = boinc_keys.generate()
 DATA = FileRef("in/data", hashlib.sha256(b"data").hexdigest(), 4)
 MANIFEST = Manifest("ann", ("wc", "in/data"), inputs=(DATA,))
 
 
 def md5(_: FileRef) -> str:
-    return signing.md5_hex(b"data")
+    return boinc_signatures.md5_hex(b"data")
 
 
 @pytest.fixture

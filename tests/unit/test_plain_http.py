@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from gridbot_server import plain_http
+from gridbot_server.web import fast_http
 
 MOST = 1000
 HEAD = b"POST /rpc HTTP/1.1\r\nHost: server:8765\r\nAuthorization: Bearer gb_Key\r\n"
@@ -18,7 +18,7 @@ def request(*fields: bytes, body: bytes = b"{}", head: bytes = HEAD) -> bytes:
 
 def test_a_plain_request_is_read() -> None:
     data = request(b"connection: Keep-Alive", b"X-Forwarded-For: 10.0.0.1", body=b'{"a": "\r\n"}')
-    found = plain_http.read(data, MOST)
+    found = fast_http.read(data, MOST)
     assert found is not None
     assert (found.authorization, found.size) == ("Bearer gb_Key", len(data))
     assert data[found.start : found.size] == b'{"a": "\r\n"}'
@@ -26,23 +26,23 @@ def test_a_plain_request_is_read() -> None:
 
 def test_what_follows_a_request_is_left_alone() -> None:
     data = request(body=b"[1]")
-    found = plain_http.read(data + request(body=b"[2]"), MOST)
+    found = fast_http.read(data + request(body=b"[2]"), MOST)
     assert found is not None
     assert found.size == len(data)
 
 
 def test_no_key_is_an_empty_one() -> None:
-    found = plain_http.read(request(head=b"POST /rpc HTTP/1.1\r\n"), MOST)
+    found = fast_http.read(request(head=b"POST /rpc HTTP/1.1\r\n"), MOST)
     assert found is not None
     assert found.authorization == ""
 
 
 def test_a_head_that_is_all_there_says_how_much_is_to_come() -> None:
     data = request(body=b"x" * 20)
-    found = plain_http.read(data, MOST)
+    found = fast_http.read(data, MOST)
     assert found is not None
     for size in range(len(data)):
-        assert plain_http.read(data[:size], MOST) == (None if size < found.start else found)
+        assert fast_http.read(data[:size], MOST) == (None if size < found.start else found)
 
 
 @pytest.mark.parametrize(
@@ -63,12 +63,12 @@ def test_a_head_that_is_all_there_says_how_much_is_to_come() -> None:
         b"X-Bare: a\nb",
         b"X-Zero: a\0b",
         b"X-Empty:",
-        b"X-Long: " + b"x" * plain_http.MAX_HEAD_BYTES,
-        b"\r\n".join(b"X-%c: y" % (65 + n) for n in range(plain_http.MAX_FIELDS)),
+        b"X-Long: " + b"x" * fast_http.MAX_HEAD_BYTES,
+        b"\r\n".join(b"X-%c: y" % (65 + n) for n in range(fast_http.MAX_FIELDS)),
     ],
 )
 def test_a_field_that_is_not_plain_leaves_the_request_to_gunicorn(field: bytes) -> None:
-    assert plain_http.read(request(field), MOST) is None
+    assert fast_http.read(request(field), MOST) is None
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_field_that_is_not_plain_leaves_the_request_to_gunicorn(field: bytes) 
     ],
 )
 def test_any_other_request_line_is_left_to_gunicorn(line: bytes) -> None:
-    assert plain_http.read(request(head=line + b"\r\n"), MOST) is None
+    assert fast_http.read(request(head=line + b"\r\n"), MOST) is None
 
 
 @pytest.mark.parametrize(
@@ -94,20 +94,20 @@ def test_any_other_request_line_is_left_to_gunicorn(line: bytes) -> None:
 )
 def test_a_length_that_is_no_plain_number_is_left_to_gunicorn(length: bytes) -> None:
     data = HEAD + b"Content-Length: " + length + b"\r\n\r\n{}"
-    assert plain_http.read(data, MOST) is None
-    assert plain_http.read(HEAD + b"\r\n{}", MOST) is None
+    assert fast_http.read(data, MOST) is None
+    assert fast_http.read(HEAD + b"\r\n{}", MOST) is None
 
 
 def test_a_long_body_is_left_to_gunicorn() -> None:
-    assert plain_http.read(request(body=b"x" * MOST), MOST) is not None
-    assert plain_http.read(request(body=b"x" * (MOST + 1)), MOST) is None
+    assert fast_http.read(request(body=b"x" * MOST), MOST) is not None
+    assert fast_http.read(request(body=b"x" * (MOST + 1)), MOST) is None
 
 
 @pytest.mark.parametrize(("keep", "connection"), [(True, "keep-alive"), (False, "close")])
 def test_an_answer_is_read_by_any_client(keep: bool, connection: str) -> None:
     class Wire:
         def makefile(self, _: str) -> io.BytesIO:
-            return io.BytesIO(plain_http.answer(503, b"[1]", {"Retry-After": "5"}, keep))
+            return io.BytesIO(fast_http.answer(503, b"[1]", {"Retry-After": "5"}, keep))
 
     response = http.client.HTTPResponse(Wire())  # type: ignore[arg-type]  # all that it uses
     response.begin()
@@ -122,6 +122,6 @@ def test_an_answer_is_read_by_any_client(keep: bool, connection: str) -> None:
 def test_a_request_says_for_whom_it_is() -> None:
     heads = {path: b"POST %b HTTP/1.1\r\n" % path.encode() for path in ("/rpc", "/boinc/scheduler")}
     for path, head in heads.items():
-        found = plain_http.read(request(head=head), MOST)
+        found = fast_http.read(request(head=head), MOST)
         assert found is not None
         assert found.path == path

@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gridbot_server.dispatch.segments import Demand, is_tail, segments, withdrawals
+from gridbot_server.feeder.shares import Demand, is_tail, segments, withdrawals
 
 demands = st.dictionaries(
     st.integers(1, 1000),

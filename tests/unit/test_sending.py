@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gridbot_server.pace import PATIENCE_SECONDS
-from gridbot_server.sending import BYTES_PER_SECOND, paced
+from gridbot_server.http.slow_readers import BYTES_PER_SECOND, paced
+from gridbot_server.overload.slow_senders import PATIENCE_SECONDS
 
 PIECE = bytes(BYTES_PER_SECOND)  # what must be taken in a second
 

@@ -7,7 +7,7 @@ from threading import Barrier, Thread
 import pytest
 
 from gridbot_server.errors import ServerBusy
-from gridbot_server.slots import Party, Slots
+from gridbot_server.overload.transfer_slots import Party, Slots
 
 
 def taken(slots: Slots, party: Party) -> int:

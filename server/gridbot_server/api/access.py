@@ -7,9 +7,10 @@ import re
 from flask import request
 
 from gridbot_client.protocol import MAX_BIGINT
-from gridbot_server import auth, sql
-from gridbot_server.db import Connection
 from gridbot_server.errors import NotFound, RequestError
+from gridbot_server.http import auth
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
 
 SQL = sql.load("bots.sql")
 

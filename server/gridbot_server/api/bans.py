@@ -7,13 +7,14 @@ from typing import Any
 from flask import Blueprint
 from psycopg.rows import dict_row
 
-from gridbot_server import auth, sql
 from gridbot_server.api.schema import json_body
-from gridbot_server.bodies import Body, Line
 from gridbot_server.cycles.deadline import give_back
-from gridbot_server.db import Connection
 from gridbot_server.errors import NotFound
-from gridbot_server.services import connection
+from gridbot_server.http import auth
+from gridbot_server.http.services import connection
+from gridbot_server.models.requests import Body, Line
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
 
 SQL = sql.load("bans.sql")
 

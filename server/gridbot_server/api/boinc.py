@@ -11,26 +11,29 @@ from typing import cast
 import psycopg
 from flask import Blueprint, Response, current_app, request
 
-from gridbot_server import auth, refusals
 from gridbot_server.api.content import send_content
 from gridbot_server.api.rpc import door_of
-from gridbot_server.boinc import accounts, guesses, pages, project, reply
-from gridbot_server.boinc.accounts import Credentials
-from gridbot_server.boinc.application import SHELL_PLATFORMS
-from gridbot_server.boinc.desk import DOWN_SECONDS, UNCHECKED_BYTES, Desk, authenticator
-from gridbot_server.boinc.hosts import find_account
-from gridbot_server.boinc.intake import Intake
-from gridbot_server.boinc.names import boinc_platform
-from gridbot_server.boinc.pages import AccountError, ProjectConfig
-from gridbot_server.boinc.project import Project
-from gridbot_server.boinc.reply import Message, SchedulerReply
-from gridbot_server.boinc.request import MAX_REQUEST_BYTES
-from gridbot_server.boinc.tags import BoincError
-from gridbot_server.db import Connection
-from gridbot_server.door import boinc_client, brings_results
+from gridbot_server.boinc.application.description import SHELL_PLATFORMS
+from gridbot_server.boinc.protocol import pages, reply
+from gridbot_server.boinc.protocol.names import boinc_platform
+from gridbot_server.boinc.protocol.pages import AccountError, ProjectConfig
+from gridbot_server.boinc.protocol.reply import Message, SchedulerReply
+from gridbot_server.boinc.protocol.request import MAX_REQUEST_BYTES
+from gridbot_server.boinc.protocol.tags import BoincError
+from gridbot_server.boinc.session import accounts, project
+from gridbot_server.boinc.session.accounts import Credentials
+from gridbot_server.boinc.session.hosts import find_account
+from gridbot_server.boinc.session.intake import Intake
+from gridbot_server.boinc.session.project import Project
+from gridbot_server.boinc.session.session import DOWN_SECONDS, UNCHECKED_BYTES, Desk, authenticator
 from gridbot_server.errors import NotFound
-from gridbot_server.services import connection, current
-from gridbot_server.slots import Party
+from gridbot_server.http import auth
+from gridbot_server.http.services import connection, current
+from gridbot_server.overload import login_limits
+from gridbot_server.overload.transfer_slots import Party
+from gridbot_server.storage.db import Connection
+from gridbot_server.web import refusals
+from gridbot_server.web.gate import boinc_client, brings_results
 
 log = logging.getLogger(__name__)
 
@@ -161,7 +164,7 @@ def source() -> str:
     """Who asks, by address; empty if the proxy does not say, of which the log tells once."""
     forwarded = request.headers.get("X-Forwarded-For", "")
     behind_proxy = current().settings.behind_proxy
-    found = guesses.source(request.remote_addr or "", forwarded, behind_proxy)
+    found = login_limits.source(request.remote_addr or "", forwarded, behind_proxy)
     if not found and _UNNAMED not in current_app.extensions:
         current_app.extensions[_UNNAMED] = True
         log.warning(

@@ -11,18 +11,21 @@ from psycopg.rows import dict_row
 
 from gridbot_client.protocol import Manifest, manifest_id
 from gridbot_client.signatures import verify_manifest
-from gridbot_server import auth, keys, sql
 from gridbot_server.api.access import bot_owner, mine, number_argument
 from gridbot_server.api.matching import explanation_of, match_of
 from gridbot_server.api.schema import body_limit, json_body
-from gridbot_server.bodies import BotChange, Signature, Submission
-from gridbot_server.boinc import offers, project
-from gridbot_server.boinc.tags import BoincError
-from gridbot_server.db import Connection
-from gridbot_server.draft import parse_policy, policy_warnings
+from gridbot_server.boinc.application import offers
+from gridbot_server.boinc.protocol.tags import BoincError
+from gridbot_server.boinc.session import project
+from gridbot_server.bots.submission import Signer, start, submit
+from gridbot_server.bots.validation import parse_policy, policy_warnings
 from gridbot_server.errors import Conflict, RequestError
-from gridbot_server.services import connection, current
-from gridbot_server.submission import Signer, start, submit
+from gridbot_server.http import auth
+from gridbot_server.http.services import connection, current
+from gridbot_server.models.requests import BotChange, Signature, Submission
+from gridbot_server.signing import keys
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
 
 SQL = sql.load("bots.sql")
 

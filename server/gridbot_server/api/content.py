@@ -6,12 +6,12 @@ from flask import Blueprint, Response, g, request
 from werkzeug.exceptions import RequestedRangeNotSatisfiable
 from werkzeug.wsgi import FileWrapper
 
-from gridbot_server import auth
 from gridbot_server.api.access import is_sha256
 from gridbot_server.errors import NotFound, ServerBusy
-from gridbot_server.sending import PIECE_BYTES, bounded
-from gridbot_server.services import current
-from gridbot_server.slots import Party
+from gridbot_server.http import auth
+from gridbot_server.http.services import current
+from gridbot_server.http.slow_readers import PIECE_BYTES, bounded
+from gridbot_server.overload.transfer_slots import Party
 
 blueprint = Blueprint("content", __name__)
 

@@ -6,9 +6,10 @@ from typing import Any
 
 from flask import Blueprint
 
-from gridbot_server import auth, sql
 from gridbot_server.errors import Conflict, NotFound
-from gridbot_server.services import connection
+from gridbot_server.http import auth
+from gridbot_server.http.services import connection
+from gridbot_server.storage import sql
 
 SQL = sql.load("retention.sql")
 

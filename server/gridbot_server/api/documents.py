@@ -7,8 +7,8 @@ from typing import Any
 
 from flask import Blueprint, current_app
 
-from gridbot_server import auth
 from gridbot_server.api.schema import spec
+from gridbot_server.http import auth
 
 blueprint = Blueprint("documents", __name__)
 

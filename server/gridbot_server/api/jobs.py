@@ -5,14 +5,14 @@ from __future__ import annotations
 import orjson
 from flask import Blueprint, request
 
-from gridbot_server import auth
 from gridbot_server.api.access import bot_owner, number_argument
 from gridbot_server.api.schema import body_limit
-from gridbot_server.bodies import MAX_JOBS_AT_ONCE
-from gridbot_server.draft import Job, read_job
+from gridbot_server.bots.submission import add_jobs
+from gridbot_server.bots.validation import Job, read_job
 from gridbot_server.errors import RequestError, TooLarge
-from gridbot_server.services import connection
-from gridbot_server.submission import add_jobs
+from gridbot_server.http import auth
+from gridbot_server.http.services import connection
+from gridbot_server.models.requests import MAX_JOBS_AT_ONCE
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1/bots/<int:bot>")
 

@@ -14,14 +14,16 @@ from typing import Any
 from flask import Blueprint, Response
 from psycopg.rows import dict_row
 
-from gridbot_server import auth, keys, sql
 from gridbot_server.api import bans
 from gridbot_server.api.access import mine, number_argument
 from gridbot_server.api.schema import json_body
-from gridbot_server.bodies import HostChange, NewOwner, NewToken
-from gridbot_server.dispatch.buffer import BufferMissing, SchedulingBuffer
+from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.errors import Conflict, NotFound, RequestError
-from gridbot_server.services import connection, current
+from gridbot_server.http import auth
+from gridbot_server.http.services import connection, current
+from gridbot_server.models.requests import HostChange, NewOwner, NewToken
+from gridbot_server.signing import keys
+from gridbot_server.storage import sql
 
 SQL = sql.load("operation.sql")
 

@@ -15,15 +15,16 @@ from flask import Blueprint, Response, request
 from psycopg.rows import TupleRow, dict_row
 
 from gridbot_client.protocol import MAX_BIGINT
-from gridbot_server import auth, sql
 from gridbot_server.api.access import bot_owner, number_argument
 from gridbot_server.api.content import reader, send_content
 from gridbot_server.api.pages import by_cursor
-from gridbot_server.db import Connection
 from gridbot_server.errors import NotFound, RequestError
-from gridbot_server.files import Store, read_chunks
-from gridbot_server.sending import bounded
-from gridbot_server.services import Services, connection, current
+from gridbot_server.http import auth
+from gridbot_server.http.services import Services, connection, current
+from gridbot_server.http.slow_readers import bounded
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.files import Store, read_chunks
 
 SQL = sql.load("results.sql")
 

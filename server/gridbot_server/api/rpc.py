@@ -5,10 +5,10 @@ from typing import cast
 
 from flask import Blueprint, Flask, Response, current_app, request
 
-from gridbot_server import auth
-from gridbot_server.door import Door, brings_reports, native_client
-from gridbot_server.plain_http import JSON
-from gridbot_server.services import current
+from gridbot_server.http import auth
+from gridbot_server.http.services import current
+from gridbot_server.web.fast_http import JSON
+from gridbot_server.web.gate import Door, brings_reports, native_client
 
 blueprint = Blueprint("rpc", __name__)
 

@@ -7,15 +7,16 @@ from typing import Any
 from flask import Blueprint, Response
 
 from gridbot_client.protocol import Manifest
-from gridbot_server import auth, sql
 from gridbot_server.api.access import bot_owner
 from gridbot_server.api.content import send_content
 from gridbot_server.api.schema import json_body
-from gridbot_server.bodies import BoincKey, BoincSignatures
-from gridbot_server.boinc import acceptance
-from gridbot_server.boinc.signed import SignedApplication
+from gridbot_server.boinc.application import acceptance
+from gridbot_server.boinc.application.signed import SignedApplication
 from gridbot_server.errors import NotFound
-from gridbot_server.services import connection, current
+from gridbot_server.http import auth
+from gridbot_server.http.services import connection, current
+from gridbot_server.models.requests import BoincKey, BoincSignatures
+from gridbot_server.storage import sql
 
 SQL = sql.load("bots.sql")
 

@@ -12,20 +12,21 @@ from typing import Any
 from flask import Blueprint, Response, jsonify, request
 
 from gridbot_client.protocol import MAX_OUTPUTS, Manifest, ReplicaId, file_name
-from gridbot_server import auth, sql
 from gridbot_server.api.access import number_argument, sha256_argument
 from gridbot_server.api.content import key_holder
-from gridbot_server.db import Connection
+from gridbot_server.bots.outputs import is_wanted
 from gridbot_server.errors import (
     Conflict,
     Gone,
     NotFound,
     TooLarge,
 )
-from gridbot_server.files import Content, Upload
-from gridbot_server.outputs import is_wanted
-from gridbot_server.services import connection, current
-from gridbot_server.slots import Party
+from gridbot_server.http import auth
+from gridbot_server.http.services import connection, current
+from gridbot_server.overload.transfer_slots import Party
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.files import Content, Upload
 
 SQL = sql.load("uploads.sql")
 

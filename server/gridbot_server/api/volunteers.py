@@ -8,22 +8,24 @@ from flask import Blueprint, Response, request, send_file
 from psycopg.rows import dict_row
 from pydantic import AfterValidator, Field, ValidationError
 
-from gridbot_server import auth, sql
 from gridbot_server.api.access import number_argument
 from gridbot_server.api.boinc import account_key, source
 from gridbot_server.api.schema import body_limit, json_body, plain_errors
-from gridbot_server.bodies import Body
-from gridbot_server.boinc import pages, project
-from gridbot_server.boinc.account_page import account_page
-from gridbot_server.boinc.accounts import Credentials
-from gridbot_server.boinc.hosts import find_account
-from gridbot_server.boinc.pages import AccountError, password_hash
+from gridbot_server.boinc.protocol import pages
+from gridbot_server.boinc.protocol.pages import AccountError, password_hash
+from gridbot_server.boinc.session import project
+from gridbot_server.boinc.session.account_page import account_page
+from gridbot_server.boinc.session.accounts import Credentials
+from gridbot_server.boinc.session.hosts import find_account
 from gridbot_server.credit.export import FILES
-from gridbot_server.db import Connection
 from gridbot_server.errors import Conflict, Forbidden, NotFound, RequestError, ServerBusy
-from gridbot_server.sending import bounded
-from gridbot_server.services import connection, current
-from gridbot_server.slots import Party
+from gridbot_server.http import auth
+from gridbot_server.http.services import connection, current
+from gridbot_server.http.slow_readers import bounded
+from gridbot_server.models.requests import Body
+from gridbot_server.overload.transfer_slots import Party
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
 
 SQL = sql.load("credit.sql")
 

@@ -14,11 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from gridbot_server import sql
 from gridbot_server.credit import records
 from gridbot_server.credit.records import Credit, Host, Totals
-from gridbot_server.db import Connection
-from gridbot_server.disk import make_directory
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.disk import make_directory
 
 SQL = sql.load("credit.sql")
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from gridbot_server import sql
 from gridbot_server.credit.rule import TYPICAL_PACE, Worth, vote
-from gridbot_server.db import Connection
 from gridbot_server.dispatch.batch import encode
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
 
 SQL = sql.load("credit.sql")
 

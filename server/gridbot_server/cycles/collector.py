@@ -16,9 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from gridbot_server import sql
-from gridbot_server.db import Connection
-from gridbot_server.files import PARTIAL_LIFETIME, Store
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.files import PARTIAL_LIFETIME, Store
 
 SQL = sql.load("retention.sql")
 

@@ -6,13 +6,14 @@ from typing import Any
 
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record, record
-from gridbot_server import sql
+from gridbot_server.buffer.layout import BotState
 from gridbot_server.cycles.transitioner import WRITER
-from gridbot_server.db import Connection
-from gridbot_server.dispatch import ads, siblings
+from gridbot_server.dispatch import ads
 from gridbot_server.dispatch.batch import Counters, encode
 from gridbot_server.dispatch.catalog import accepted_policies
-from gridbot_server.dispatch.layout import BotState
+from gridbot_server.feeder import siblings
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
 
 SQL = sql.load("cycles.sql")
 FEEDER_SQL = sql.load("feeder.sql")

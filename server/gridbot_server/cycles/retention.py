@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from gridbot_server import sql
-from gridbot_server.db import Connection
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
 
 SQL = sql.load("retention.sql")
 

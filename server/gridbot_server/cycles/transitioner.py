@@ -11,7 +11,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gridbot_server import sql
 from gridbot_server.credit import ledger
 from gridbot_server.credit.ledger import Valid
 from gridbot_server.cycles.transition import (
@@ -23,8 +22,9 @@ from gridbot_server.cycles.transition import (
     decide,
     lone_voters,
 )
-from gridbot_server.db import Connection
 from gridbot_server.dispatch.batch import Counters, encode
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
 from gridbot_server.validators import VALIDATORS
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from gridbot_policies import PolicyError
 from gridbot_policies.ads import LIVE_ATTRIBUTES, SERVER_SIDE_ATTRIBUTES
 from gridbot_policies.classad import UNDEFINED, Node, ParseError, Record, Value, record
 from gridbot_policies.owner import OwnerPolicy
-from gridbot_server.dispatch.layout import BotState
+from gridbot_server.buffer.layout import BotState
 
 # What a host says of these is dropped.
 _SERVER_SIDE = frozenset(name.lower() for name in SERVER_SIDE_ATTRIBUTES)

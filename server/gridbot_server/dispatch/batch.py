@@ -15,8 +15,8 @@ from typing import Any
 import orjson
 
 from gridbot_client.protocol import ReplicaId, WorkRequest
-from gridbot_server import sql
-from gridbot_server.db import Connection
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
 
 SQL = sql.load("dispatch.sql")
 

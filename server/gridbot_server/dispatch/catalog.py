@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from gridbot_client.protocol import Manifest, manifest_id
 from gridbot_policies import PolicyError, PolicySet
 from gridbot_policies.classad import ParseError
-from gridbot_server import sql
-from gridbot_server.boinc.application import stock_platforms
-from gridbot_server.db import Connection
-from gridbot_server.dispatch.layout import BotState
+from gridbot_server.boinc.application.description import stock_platforms
+from gridbot_server.buffer.layout import BotState
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
 
 log = logging.getLogger(__name__)
 

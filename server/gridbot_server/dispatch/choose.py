@@ -14,7 +14,7 @@ from gridbot_client.protocol import Resources
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record
 from gridbot_policies.owner import OwnerPolicy
-from gridbot_server.needs import obstacle
+from gridbot_server.matching.requirements import obstacle
 
 # Copies of one BOT that are looked at for one request: a bound on its cost.
 COPIES_PER_REQUEST = 64

@@ -11,10 +11,10 @@ import orjson
 
 from gridbot_client.protocol import WHY, WorkRequest
 from gridbot_policies.classad import record
-from gridbot_server.db import Connection
+from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.layout import Slot
 from gridbot_server.dispatch import ads, batch, render
 from gridbot_server.dispatch.batch import Client, Counters, Exchange
-from gridbot_server.dispatch.buffer import SchedulingBuffer
 from gridbot_server.dispatch.catalog import Catalog, Entry
 from gridbot_server.dispatch.choose import (
     COPIES_PER_REQUEST,
@@ -23,13 +23,13 @@ from gridbot_server.dispatch.choose import (
     TakeSlot,
     choose,
 )
-from gridbot_server.dispatch.layout import Slot
 from gridbot_server.dispatch.leases import NewLease, add_leases
 from gridbot_server.dispatch.render import ReplyParts
 from gridbot_server.dispatch.replies import begin_reply, explain, idle_delay, let_busy_wait
 from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.dispatch.reservation import Reservation
 from gridbot_server.dispatch.view import View, view
+from gridbot_server.storage.db import Connection
 
 MAX_WANT = 200  # replicas in one reply
 

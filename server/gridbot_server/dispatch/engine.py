@@ -23,10 +23,10 @@ import orjson
 import psycopg
 
 from gridbot_client.protocol import ProtocolError, WorkRequest, decode_request
-from gridbot_server import bans, db
-from gridbot_server.dispatch import batch, wake
+from gridbot_server.buffer import wake
+from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
+from gridbot_server.dispatch import bans, batch
 from gridbot_server.dispatch.batch import SQL, Exchange
-from gridbot_server.dispatch.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.dispatch.dispatcher import Dispatcher
 from gridbot_server.dispatch.render import ReplyParts
 from gridbot_server.dispatch.reservation import Reservation
@@ -38,6 +38,7 @@ from gridbot_server.errors import (
     ServerBusy,
     Unauthorized,
 )
+from gridbot_server.storage import db
 
 log = logging.getLogger(__name__)
 

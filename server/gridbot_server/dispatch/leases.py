@@ -7,8 +7,8 @@ from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 from gridbot_client.protocol import ReplicaId
-from gridbot_server.db import Connection
 from gridbot_server.dispatch.batch import SQL, Counters, Exchange, array, encode
+from gridbot_server.storage.db import Connection
 
 
 class NewLease(NamedTuple):

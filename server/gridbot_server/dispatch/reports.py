@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from gridbot_client.protocol import Output, ReplicaId, Report
-from gridbot_server.db import Connection
 from gridbot_server.dispatch.batch import SQL, Counters, Exchange, encode
+from gridbot_server.storage.db import Connection
 
 # Whose report of which replica: a stranger's report of the same replica is another one.
 ReportKey = tuple[ReplicaId, int]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gridbot_client.protocol import ReplicaId
+from gridbot_server.buffer.layout import Slot
 from gridbot_server.dispatch.batch import Client
-from gridbot_server.dispatch.layout import Slot
 
 
 @dataclass(slots=True)

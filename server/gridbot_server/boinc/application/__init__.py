@@ -1,0 +1,1 @@
+"""BOTs as BOINC applications: description, wrapper script, signatures, rotation of keys."""

@@ -1,0 +1,147 @@
+"""Takes what was signed where the code signing key is: applications, and the key after it.
+
+Nothing is believed: every signature is checked with the public key in use before it is kept.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gridbot_client import protocol
+from gridbot_client.protocol import Manifest
+from gridbot_server.boinc.application import description, signed
+from gridbot_server.boinc.application.offers import content_md5s
+from gridbot_server.boinc.application.shim import Unsuitable
+from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
+from gridbot_server.errors import Conflict, Gone, RequestError, ServerBusy
+from gridbot_server.signing import boinc_keys, boinc_signatures
+from gridbot_server.signing.boinc_keys import Chain, Link
+from gridbot_server.signing.keys import KeyFileError
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.files import Store
+
+log = logging.getLogger(__name__)
+
+SQL = sql.load("boinc.sql")
+
+# Told to the owner of a BOT that waits to be signed anew.
+OUTDATED = "the code signing key was changed since: gridbot app sign signs it with the new one"
+_JOBS_AT_ONCE = 1000
+# Any constant will do, as long as nothing else locks it.
+_JOBS_LOCK = 7_216_004_901
+
+
+def accept(conn: Connection, store: Store, bot: int, given: SignedApplication) -> None:
+    """Let stock clients run a BOT from now on; safe to repeat.
+
+    Raises RequestError unless the key in use signed all of it, Conflict for a BOT that stock
+    clients cannot run, ServerBusy while the jobs of another are looked at; all change nothing.
+    """
+    manifest, is_offered = _manifest(conn, bot)
+    # The jobs may be millions: nobody has them looked at without a signature, or twice.
+    with conn.transaction():
+        _checked(conn, manifest, given)
+    if not is_offered:
+        _check_jobs(conn, bot, manifest)
+    with conn.transaction():
+        kept = _checked(conn, manifest, given)
+        text = kept.script.encode()
+        script = store.put(len(text), io.BytesIO(text).read)
+        values = {"sha256": script.sha256, "md5": script.md5, "size": script.size}
+        conn.execute(SQL["add_blob"], values)
+        conn.execute(SQL["offer"], {"bot": bot, "signed": kept.text()})
+
+
+def rotate(conn: Connection, key: str, signature: str) -> list[int]:
+    """Make a key the one in use that the key before it signed; safe to repeat.
+
+    No BOT is offered to stock clients until it is signed with the new key; returns the
+    unfinished ones that were and now wait for that.  Raises RequestError for a key that is weak,
+    was in use before, or is not signed by the one in use.
+    """
+    with conn.transaction():
+        chain = _chain(conn, "lock_chain")
+        if (longer := _longer(chain, Link(key.strip(), signature))) != chain:
+            conn.execute(SQL["change_chain"], {"chain": longer.text()})
+            conn.execute(SQL["withdraw"], {"why": OUTDATED})
+            log.warning("BOINC clients are led to the code signing key %d", len(longer.links))
+        return [row[0] for row in conn.execute(SQL["withdrawn"], {"why": OUTDATED})]
+
+
+def _manifest(conn: Connection, bot: int) -> tuple[Manifest, bool]:
+    """What a BOT runs, once its jobs are all here and will not change any more.
+
+    And whether it is offered to stock clients, so that its jobs are known to suit them.
+    """
+    row = conn.execute(SQL["state_and_manifest"], {"bot": bot}).fetchone()
+    assert row is not None, "the caller has seen the BOT"
+    if row[0] == "open":
+        raise Conflict(f"BOT {bot} still waits for jobs: sign it when it is started")
+    return Manifest.from_text(row[1]), row[2]
+
+
+def _checked(conn: Connection, manifest: Manifest, given: SignedApplication) -> SignedApplication:
+    """What was given, without anything that the key in use did not sign."""
+    with _suitable():
+        description.check_manifest(manifest)
+    public = boinc_keys.parse_public(_chain(conn, "share_chain").newest)
+    md5s = content_md5s(conn, manifest.inputs)
+    for ref in manifest.inputs:
+        if ref.sha256 not in md5s:
+            raise Gone(f"the input {ref.name} is not kept here any more: submit the BOT again")
+    try:
+        signed.check_script(manifest, given.script)
+        files = signed.check(manifest, given, lambda ref: md5s[ref.sha256], public)
+    except BadApplication as error:
+        raise RequestError(f"signatures: {error}") from None
+    return SignedApplication(given.script, {file.sha256: file.signature for file in files})
+
+
+def _check_jobs(conn: Connection, bot: int, manifest: Manifest) -> None:
+    """Raise Conflict for a BOT with a job that stock clients cannot run.
+
+    One BOT at a time, on all servers together, so that no more than one connection is kept.
+    """
+    with conn.transaction(), _suitable():
+        row = conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [_JOBS_LOCK]).fetchone()
+        if not (row and row[0]):
+            raise ServerBusy("the jobs of another BOT are being looked at: send it again")
+        for args, inputs in _unusual_jobs(conn, bot):
+            refs = tuple(protocol.file_ref(item) for item in inputs or ())
+            description.check_job(manifest, args, refs)
+
+
+@contextmanager
+def _suitable() -> Iterator[None]:
+    try:
+        yield
+    except Unsuitable as error:
+        raise Conflict(f"this BOT is not for BOINC clients: {error}") from None
+
+
+def _unusual_jobs(conn: Connection, bot: int) -> Iterator[tuple[Any, ...]]:
+    """The jobs that may be too much for a stock client: with files of their own, or long texts."""
+    with conn.cursor("unusual_jobs") as cursor:
+        cursor.itersize = _JOBS_AT_ONCE
+        values = {"bot": bot, "most": description.SURELY_FITS_BYTES}
+        yield from cursor.execute(SQL["unusual_jobs"], values)
+
+
+def _chain(conn: Connection, query: str) -> Chain:
+    row = conn.execute(SQL[query]).fetchone()
+    assert row is not None, "setup made it"
+    return Chain.from_text(row[0])
+
+
+def _longer(chain: Chain, link: Link) -> Chain:
+    if link.key == chain.newest:
+        return chain
+    try:
+        return boinc_signatures.append(chain, link)
+    except KeyFileError as error:
+        raise RequestError(f"key: {error}") from None

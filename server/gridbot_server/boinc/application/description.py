@@ -1,0 +1,283 @@
+"""Describes a BOT to stock clients: its application, and the work of each replica.
+
+Only the description is here, in BOINC's terms; the codec writes it.  Files are referenced by copy,
+since a plain program finds a small text in the place of a file that is not copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from gridbot_client.protocol import (
+    MAX_BIGINT,
+    MAX_NAME_BYTES,
+    MAX_OUTPUTS,
+    FileRef,
+    Manifest,
+    ReplicaId,
+    Scalar,
+)
+from gridbot_server.boinc.application import shim
+from gridbot_server.boinc.application.shim import Unsuitable
+from gridbot_server.boinc.application.signed import AppFile
+from gridbot_server.boinc.protocol.names import boinc_platform
+
+NameOf = Callable[[str], str]  # the name of a file with this SHA-256, for ever
+
+# A nominal speed.  Sent with the version, it makes clients compute with the same seconds as we do,
+# whatever their benchmarks say.
+FLOPS = 1e9
+# From 6.0 on, clients talk to programs through a file in the slot, where the shim reads.
+API_VERSION = "7.20.0"
+# The shim enforces the time limit itself, with a native client's reason; the client's limit is
+# for a machine where the shim cannot.
+_TIME_SLACK = 2.0
+_TIME_SLACK_SECONDS = 3600.0
+# What the shim writes into the slot beside the command's files.
+_SHIM_BYTES = 1 << 20
+_BUNDLE_BYTES = 64 + MAX_OUTPUTS * (MAX_NAME_BYTES + 24)
+
+# Arguments whose JSON is no longer fit any client's command line, even if each byte takes five.
+SURELY_FITS_BYTES = 1000
+
+# Ours that have a POSIX shell at /bin/sh.
+SHELL_PLATFORMS = (
+    "linux-x86_64",
+    "linux-i686",
+    "linux-aarch64",
+    "linux-armv7l",
+    "linux-riscv64",
+    "linux-ppc64le",
+    "darwin-x86_64",
+    "darwin-arm64",
+)
+# Names that hold none of the words by which clients look for a vendor's library.
+PLAN_CLASSES: Mapping[str, str] = {
+    "gpu_nvidia": "NVIDIA",
+    "gpu_amd": "ATI",
+    "gpu_intel": "intel_gpu",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class App:
+    """All BOTs of one owner: newer versions let clients drop the files of older ones."""
+
+    name: str
+    user_friendly_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileUse:
+    """A `file_ref`: a file under its name in the slot, by copy unless it is the main program."""
+
+    file_name: str
+    open_name: str = ""
+    main_program: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Coproc:
+    """Processors of one kind that a version needs."""
+
+    type: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class AppVersion:
+    """One BOT on one platform; its number is the BOT's."""
+
+    app_name: str
+    version_num: int
+    platform: str
+    files: tuple[FileUse, ...]
+    avg_ncpus: float
+    plan_class: str = ""
+    coproc: Coproc | None = None
+    flops: float = FLOPS
+    api_version: str = API_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Application:
+    """What a client must know of a BOT before its first job."""
+
+    app: App
+    files: tuple[AppFile, ...]
+    versions: tuple[AppVersion, ...]
+
+    def version_for(
+        self, platforms: Sequence[str], coprocs: Collection[str] = ()
+    ) -> AppVersion | None:
+        """The version for a client, in the order of the platforms it names; None for none."""
+        for platform in platforms:
+            for version in self.versions:
+                has_gpu = version.coproc is None or version.coproc.type in coprocs
+                if version.platform == platform and has_gpu:
+                    return version
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class InputFile:
+    """A job's own file; unlike the application's files it has no signature."""
+
+    sha256: str
+    md5: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Upload:
+    """The one file that a replica uploads, of at most so many bytes."""
+
+    max_nbytes: int
+    optional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What the replicas of a BOT that one client is sent have in common.
+
+    Estimate and limit in operations, memory and disk in bytes.
+    """
+
+    version: AppVersion
+    rsc_fpops_est: float
+    rsc_fpops_bound: float
+    rsc_memory_bound: float
+    rsc_disk_bound: float
+    upload: Upload | None  # none without outputs
+
+
+class Work(NamedTuple):
+    """One replica for a stock client; `name` is what the client calls both it and its workunit."""
+
+    name: str
+    command_line: str
+    inputs: tuple[InputFile, ...] = ()
+
+
+class Order(NamedTuple):
+    """The replica that `work` is to describe, under its name at clients.
+
+    `md5s` has, by SHA-256, the MD5 of the job's own inputs.
+    """
+
+    id: ReplicaId
+    name: str
+    args: Mapping[str, Scalar]
+    inputs: Sequence[FileRef] = ()
+    md5s: Mapping[str, str] = MappingProxyType({})
+
+
+def describe(
+    manifest: Manifest, bot: int, files: tuple[AppFile, ...], name_of: NameOf
+) -> Application:
+    """The application of a BOT whose files are signed: the script first, then its inputs."""
+    app = App(_app_name(manifest), f"GridBot: {manifest.owner}")
+    uses = (
+        FileUse(name_of(files[0].sha256), main_program=True),
+        *(
+            FileUse(name_of(file.sha256), shim.SIGNED_INPUT.format(number))
+            for number, file in enumerate(files[1:])
+        ),
+    )
+    resources = manifest.resources
+    classes: Mapping[str, str] = PLAN_CLASSES if resources.gpus else {"": ""}
+    versions = tuple(
+        AppVersion(
+            app.name,
+            bot,
+            platform,
+            uses,
+            resources.cpus,
+            plan_class,
+            Coproc(kind, resources.gpus) if kind else None,
+        )
+        for platform in platforms(manifest)
+        for plan_class, kind in classes.items()
+    )
+    return Application(app, tuple({file.sha256: file for file in files}.values()), versions)
+
+
+def platforms(manifest: Manifest) -> tuple[str, ...]:
+    """BOINC's names of the platforms that a manifest allows; Unsuitable when there is none."""
+    found = stock_platforms(manifest)
+    if not found:
+        raise Unsuitable(
+            f"no stock client is served on {' or '.join(manifest.platforms)},"
+            f" only on {', '.join(SHELL_PLATFORMS)}"
+        )
+    return tuple(map(boinc_platform, found))
+
+
+def stock_platforms(manifest: Manifest) -> tuple[str, ...]:
+    """Our names of the platforms on which stock clients can run a manifest."""
+    wanted = manifest.platforms or SHELL_PLATFORMS
+    return tuple(name for name in wanted if name in SHELL_PLATFORMS)
+
+
+def check_manifest(manifest: Manifest) -> None:
+    """Raise Unsuitable when stock clients cannot run a manifest's jobs, whatever these are."""
+    platforms(manifest)
+    shim.render(manifest)
+
+
+def check_job(manifest: Manifest, args: Mapping[str, Scalar], inputs: Sequence[FileRef]) -> None:
+    """Raise Unsuitable when stock clients cannot run a job, whatever its number will be."""
+    longest = ReplicaId(MAX_BIGINT, MAX_BIGINT, 2**31 - 1)
+    for ref in inputs:
+        _check_input(ref)
+    shim.command_line(manifest, longest, args, [ref.name for ref in inputs])
+
+
+def terms(manifest: Manifest, version: AppVersion, expected_seconds: float | None = None) -> Terms:
+    """On what terms a version runs the replicas of its BOT; without an estimate as long as it may.
+
+    The outputs make one upload, however many they are: each costs a client two seconds.
+    """
+    resources = manifest.resources
+    expected = min(expected_seconds or resources.seconds, resources.seconds)
+    longest = resources.seconds * _TIME_SLACK + _TIME_SLACK_SECONDS
+    disk = resources.disk_mb << 20
+    copied = min(disk, manifest.max_output_bytes)  # of the outputs, while they are gathered
+    bundled = 0 if shim.single_output(manifest) else _BUNDLE_BYTES
+    upload = Upload(manifest.max_output_bytes + bundled, shim.may_lack_output(manifest))
+    return Terms(
+        version,
+        expected * FLOPS,
+        longest * FLOPS,
+        float(resources.memory_mb << 20),
+        float(disk + copied + _SHIM_BYTES),
+        upload if manifest.outputs else None,
+    )
+
+
+def work(manifest: Manifest, order: Order) -> Work:
+    """Describe one replica; raise Unsuitable when its arguments or files are not for BOINC."""
+    names = [ref.name for ref in order.inputs]
+    line = shim.command_line(manifest, order.id, order.args, names)
+    return Work(order.name, line, tuple(_own_input(ref, order.md5s) for ref in order.inputs))
+
+
+def _app_name(manifest: Manifest) -> str:
+    return f"gridbot_{manifest.owner}"
+
+
+def _check_input(ref: FileRef) -> None:
+    if ref.executable:
+        raise Unsuitable(
+            f"a job's input {ref.name} is a program, and stock clients run signed"
+            " ones only: make it an input of the whole BOT"
+        )
+
+
+def _own_input(ref: FileRef, md5s: Mapping[str, str]) -> InputFile:
+    _check_input(ref)
+    return InputFile(ref.sha256, md5s[ref.sha256], ref.size)

@@ -1,0 +1,111 @@
+"""The BOTs that stock clients are offered: signed at submission, described once per process."""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Callable, Collection, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+
+from gridbot_client.protocol import FileRef, Manifest
+from gridbot_server.boinc.application import description, signed
+from gridbot_server.boinc.application.description import Application
+from gridbot_server.boinc.application.shim import Unsuitable
+from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
+from gridbot_server.boinc.protocol.names import Names
+from gridbot_server.settings import Settings
+from gridbot_server.signing import boinc_keys
+from gridbot_server.signing.boinc_keys import Chain
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.files import Store
+
+log = logging.getLogger(__name__)
+
+SQL = sql.load("boinc.sql")
+
+Connect = Callable[[], AbstractContextManager[Connection]]
+
+_MOST_OFFERS = 1000  # kept in memory
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A BOT as stock clients see it; without an application it is not for them."""
+
+    manifest: Manifest
+    application: Application | None
+
+
+@dataclass(slots=True)
+class Offers:
+    """Reads BOTs' applications, whose signatures are checked against the key in use."""
+
+    names: Names
+    chain: Chain
+    _known: dict[int, Offer] = field(default_factory=dict)
+
+    def read(self, connect: Connect, bots: Collection[int]) -> dict[int, Offer]:
+        """Return the offers of these BOTs; of those that are gone there is none."""
+        found = {bot: offer for bot in set(bots) if (offer := self._known.get(bot))}
+        if unknown := sorted(set(bots) - found.keys()):
+            with connect() as conn:
+                for bot, text, application_text in conn.execute(SQL["bots"], {"bots": unknown}):
+                    manifest = Manifest.from_text(text)
+                    found[bot] = self._offer(conn, bot, manifest, application_text)
+            self._keep(found)
+        return found
+
+    def _keep(self, found: dict[int, Offer]) -> None:
+        # What is not signed yet may be, later.
+        if len(self._known) + len(found) > _MOST_OFFERS:
+            self._known = {}
+        self._known |= {bot: offer for bot, offer in found.items() if offer.application}
+
+    def _offer(self, conn: Connection, bot: int, manifest: Manifest, text: str | None) -> Offer:
+        if text is None:
+            return Offer(manifest, None)
+        md5s = content_md5s(conn, manifest.inputs)
+        public = boinc_keys.parse_public(self.chain.newest)
+        try:
+            files = signed.check(
+                manifest, SignedApplication.from_text(text), lambda ref: md5s[ref.sha256], public
+            )
+        except BadApplication as error:
+            log.error("BOT %d is not for BOINC clients any more: %s", bot, error)
+            return Offer(manifest, None)
+        return Offer(manifest, description.describe(manifest, bot, files, self.names.file))
+
+
+def sign(
+    conn: Connection, settings: Settings, store: Store, manifest: Manifest
+) -> SignedApplication:
+    """Sign a manifest for stock clients and keep its script; raise Unsuitable if it cannot be."""
+    path = settings.boinc_key_path
+    if not path.exists():
+        raise Unsuitable("the code signing key for BOINC clients is not on this server")
+    private = boinc_keys.load_private(path)
+    row = conn.execute(SQL["share_chain"]).fetchone()
+    if (
+        row is None
+        or boinc_keys.public_text(private.public_key()) != Chain.from_text(row[0]).newest
+    ):
+        raise Unsuitable(f"{path.name} on this server is not the code signing key in use any more")
+    description.platforms(manifest)
+    md5s = content_md5s(conn, manifest.inputs)
+    for ref in manifest.inputs:
+        with store.open(ref.sha256) as file:
+            signed.check_input(ref, file)
+    made = signed.sign(manifest, lambda ref: md5s[ref.sha256], private)
+    text = made.script.encode()
+    script = store.put(len(text), io.BytesIO(text).read)
+    values = {"sha256": script.sha256, "md5": script.md5, "size": script.size}
+    conn.execute(SQL["add_blob"], values)
+    return made
+
+
+def content_md5s(conn: Connection, files: Iterable[FileRef]) -> dict[str, str]:
+    """Return the MD5 of each file that is here, by its SHA-256."""
+    hashes = [bytes.fromhex(sha256) for sha256 in {ref.sha256 for ref in files}]
+    return dict(conn.execute(SQL["md5s"], {"hashes": hashes}).fetchall()) if hashes else {}

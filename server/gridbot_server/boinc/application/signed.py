@@ -1,0 +1,147 @@
+"""What a holder of the code signing key hands to a server: the script of a BOT and signatures.
+
+Signing needs the manifest and the key, not the server; the server checks what it is handed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
+
+from gridbot_client.protocol import FileRef, Manifest
+from gridbot_server.boinc.application.shim import Unsuitable, render
+from gridbot_server.signing import boinc_signatures
+
+_MANIFEST_LINE = re.compile(rb"^# Manifest [0-9a-f]{64}\r?$", re.MULTILINE)
+_MOST_SCRIPT_BYTES = 1 << 20  # a manifest has at most half of that
+# What clients read as a key: a number, the rest of its line, and hex digits.
+_KEY_START = re.compile(rb"[-+]?\d[^\n\0]*(\n\s*[-+]?[0-9a-fA-F]|\Z)")
+_KEY_LINE_BYTES = 4096
+_SPACE = b" \t\n\v\f\r"
+
+Md5Of = Callable[[FileRef], str]
+
+
+class BadApplication(ValueError):
+    """What came as signed is not, or is not for this BOT; the message says which part."""
+
+
+@dataclass(frozen=True, slots=True)
+class AppFile:
+    """A file of an application as clients download it, by its content."""
+
+    sha256: str
+    md5: str
+    size: int
+    executable: bool
+    signature: str
+
+
+@dataclass(frozen=True, slots=True)
+class SignedApplication:
+    """The script that runs a manifest's jobs, and a signature for each file that clients need.
+
+    The script travels with its signature: a server of another version would render another.
+    """
+
+    script: str
+    signatures: Mapping[str, str]  # SHA-256 in hex -> signature
+
+    def text(self) -> str:
+        """The JSON in which it is sent and kept."""
+        return json.dumps({"script": self.script, "signatures": dict(self.signatures)})
+
+    @classmethod
+    def from_text(cls, text: str) -> SignedApplication:
+        """Read what `text` gave; BadApplication for anything else."""
+        try:
+            raw = json.loads(text)
+            script, signatures = raw["script"], raw["signatures"]
+        except (ValueError, TypeError, KeyError):
+            raise BadApplication("is not a signed application in JSON") from None
+        if not isinstance(script, str) or not isinstance(signatures, dict):
+            raise BadApplication("script: a text is expected, signatures: an object")
+        if not all(isinstance(signature, str) for signature in signatures.values()):
+            raise BadApplication("signatures: texts are expected")
+        return cls(script, signatures)
+
+
+def sign(manifest: Manifest, md5_of: Md5Of, private: RSAPrivateKey) -> SignedApplication:
+    """Sign all that a stock client must have to run this manifest's jobs.
+
+    Raises Unsuitable for a manifest that stock clients cannot run.
+    """
+    script = render(manifest)
+    files = _files(manifest, script, md5_of, {})
+    return SignedApplication(
+        script, {file.sha256: boinc_signatures.sign_md5(private, file.md5) for file in files}
+    )
+
+
+def check(
+    manifest: Manifest, signed: SignedApplication, md5_of: Md5Of, public: RSAPublicKey
+) -> tuple[AppFile, ...]:
+    """The application's files, the script first; BadApplication unless the key signed them all.
+
+    It says nothing of what the script does: see `check_script`.
+    """
+    files = _files(manifest, signed.script, md5_of, signed.signatures)
+    for file in files:
+        if not boinc_signatures.is_signed(public, file.md5, file.signature):
+            raise BadApplication(f"file {file.sha256}: not signed by the code signing key")
+    return files
+
+
+def check_script(manifest: Manifest, script: str) -> None:
+    """Raise BadApplication unless the script is what this server writes for the manifest.
+
+    Its signature cannot tell: data files are signed alike, and their owners write those.
+    """
+    if script != render(manifest):
+        raise BadApplication("the script is not this BOT's, or another version of GridBot made it")
+
+
+def check_input(ref: FileRef, file: BinaryIO) -> None:
+    """Raise Unsuitable for a data file whose signature would be good for something else.
+
+    BOINC signs programs, data and keys in one way, the MD5 alone.
+    """
+    head = file.read(_MOST_SCRIPT_BYTES + 1)
+    if len(head) <= _MOST_SCRIPT_BYTES and _MANIFEST_LINE.search(head):
+        raise Unsuitable(f"input {ref.name} holds a line like the scripts that run BOTs")
+    if not _KEY_START.match(head[:_KEY_LINE_BYTES]):
+        return
+    file.seek(-1, os.SEEK_END)
+    # Clients strip a key before they check its signature.
+    if file.read(1) not in _SPACE:
+        raise Unsuitable(f"input {ref.name} reads like a key: let it end in a newline")
+
+
+def content_md5(ref: FileRef, chunks: Iterable[bytes]) -> str:
+    """The MD5 of a file that was fetched to be signed; BadApplication when it is another file."""
+    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
+    for chunk in chunks:
+        sha256.update(chunk)
+        md5.update(chunk)
+    if sha256.hexdigest() != ref.sha256:
+        raise BadApplication(f"{ref.name}: what came does not hash to {ref.sha256}")
+    return md5.hexdigest()
+
+
+def _files(
+    manifest: Manifest, script: str, md5_of: Md5Of, signatures: Mapping[str, str]
+) -> tuple[AppFile, ...]:
+    content = script.encode()
+    main = FileRef("", hashlib.sha256(content).hexdigest(), len(content), executable=True)
+    md5s = [boinc_signatures.md5_hex(content), *(md5_of(ref) for ref in manifest.inputs)]
+    return tuple(
+        AppFile(ref.sha256, md5, ref.size, ref.executable, signatures.get(ref.sha256, ""))
+        for ref, md5 in zip((main, *manifest.inputs), md5s, strict=True)
+    )

@@ -1,0 +1,1 @@
+"""BOINC's texts: reading its requests and writing its replies; no database."""

@@ -1,0 +1,211 @@
+"""The part of a scheduler reply that brings work: applications, files, and the jobs themselves.
+
+The client silently drops an application version or a job of which any part is missing in the
+reply, so all that an assignment needs is sent with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+from gridbot_server.boinc.application import shim
+from gridbot_server.boinc.application.description import (
+    App,
+    Application,
+    AppVersion,
+    FileUse,
+    InputFile,
+    Terms,
+    Work,
+)
+from gridbot_server.boinc.application.signed import AppFile
+from gridbot_server.boinc.protocol.names import output_name
+from gridbot_server.boinc.protocol.tags import (
+    BoincError,
+    block,
+    element,
+    escape,
+    flag,
+    given,
+    lines,
+)
+
+# What describes a BOT is the same in many replies.
+_kept = lru_cache(maxsize=1024)
+
+# By this word in it, clients know an URL to be one for uploads.
+_UPLOAD_WORD = "file_upload_handler"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """Where clients find files: below `download_url`, by the name that `name_of` gives a SHA-256.
+
+    They take any URL with `file_upload_handler` in it for one to upload to, and no other.
+    """
+
+    download_url: str  # without a slash at its end
+    upload_url: str
+    name_of: Callable[[str], str]
+
+    def __post_init__(self) -> None:
+        if _UPLOAD_WORD not in self.upload_url or _UPLOAD_WORD in self.download_url:
+            raise BoincError(
+                f"{self.upload_url!r} must hold {_UPLOAD_WORD}, {self.download_url!r} must not"
+            )
+
+
+class Assignment(NamedTuple):
+    """A replica for this client, run on terms that it shares with others until a deadline.
+
+    The client echoes the certificate (lines of hex) when it uploads.
+    """
+
+    application: Application
+    terms: Terms
+    work: Work
+    deadline: int  # s since 1970
+    certificate: str = ""
+
+
+def render(
+    assignments: Sequence[Assignment], signed_anew: Sequence[AppFile], places: Places
+) -> Iterator[str]:
+    """Say all that these assignments need, everything once, before what needs it."""
+    needed: dict[str, str] = {}
+    for file in signed_anew:
+        _need_file(needed, file, places)
+    shared = {id(item.terms): item for item in assignments}
+    for item in shared.values():
+        needed[f"app {item.application.app.name}"] = _app(item.application.app)
+        for file in item.application.files:
+            _need_file(needed, file, places)
+    for item in shared.values():
+        version = item.terms.version
+        key = f"{version.app_name} {version.version_num} {version.platform} {version.plan_class}"
+        needed[key] = _version(version)
+    for item in assignments:
+        for own in item.work.inputs:
+            _need_file(needed, own, places)
+    yield from needed.values()
+    frames = {key: _frame(item.terms, places.upload_url) for key, item in shared.items()}
+    for item in assignments:
+        yield _job(frames[id(item.terms)], item, places)
+
+
+def _need_file(needed: dict[str, str], file: AppFile | InputFile, places: Places) -> None:
+    name = places.name_of(file.sha256)
+    # An application's file, which comes first, has a signature, which must not get lost.
+    needed.setdefault(f"file {name}", _download(name, places.download_url, file))
+
+
+@_kept
+def _app(app: App) -> str:
+    title = element("user_friendly_name", app.user_friendly_name)
+    return block("app", element("name", app.name), title)
+
+
+@_kept
+def _download(name: str, download_url: str, file: AppFile | InputFile) -> str:
+    signed = file if isinstance(file, AppFile) else None
+    return block(
+        "file_info",
+        element("name", name),
+        element("url", f"{download_url}/{name}"),
+        flag("executable", signed is not None and signed.executable),
+        lines("file_signature", signed.signature if signed else ""),
+        element("nbytes", file.size),
+        element("md5_cksum", file.md5),
+    )
+
+
+@_kept
+def _version(version: AppVersion) -> str:
+    coproc = version.coproc
+    return block(
+        "app_version",
+        element("app_name", version.app_name),
+        element("version_num", version.version_num),
+        element("platform", version.platform),
+        given("plan_class", version.plan_class),
+        element("api_version", version.api_version),
+        element("avg_ncpus", version.avg_ncpus),
+        element("flops", version.flops),
+        block("coproc", element("type", coproc.type), element("count", coproc.count))
+        if coproc
+        else "",
+        *map(_use, version.files),
+    )
+
+
+def _use(use: FileUse) -> str:
+    return block(
+        "file_ref",
+        element("file_name", use.file_name),
+        given("open_name", use.open_name),
+        # The client starts a main program where it lies.
+        flag("main_program" if use.main_program else "copy_file"),
+        flag("optional", use.optional),
+    )
+
+
+# -------------------------------------------------------------------------------- the jobs
+
+
+@_kept
+def _frame(terms: Terms, upload_url: str) -> str:
+    """The text of a job, with holes for what differs between the jobs of a BOT."""
+    version, upload, output = terms.version, "", ""
+    if terms.upload:
+        most, url = element("max_nbytes", terms.upload.max_nbytes), element("url", upload_url)
+        upload = block(
+            "file_info", "<name>%(output)s</name>\n", most, _fixed(url), "%(certificate)s"
+        )
+        output = _use(FileUse("%(output)s", shim.OUTPUT, optional=terms.upload.optional))
+    workunit = block(
+        "workunit",
+        "<name>%(name)s</name>\n",
+        _fixed(element("app_name", version.app_name)),
+        element("rsc_fpops_est", terms.rsc_fpops_est),
+        element("rsc_fpops_bound", terms.rsc_fpops_bound),
+        element("rsc_memory_bound", terms.rsc_memory_bound),
+        element("rsc_disk_bound", terms.rsc_disk_bound),
+        "<command_line>%(line)s</command_line>\n%(inputs)s",
+    )
+    result = block(
+        "result",
+        "<name>%(name)s</name>\n<wu_name>%(name)s</wu_name>\n",
+        "<report_deadline>%(deadline)d</report_deadline>\n",
+        _fixed(element("platform", version.platform)),
+        element("version_num", version.version_num),
+        element("plan_class", version.plan_class),
+        output,
+        # Or the client keeps it for up to an hour.
+        flag("report_immediately"),
+    )
+    return upload + workunit + result
+
+
+def _fixed(text: str) -> str:
+    """As part of a frame."""
+    return text.replace("%", "%%")
+
+
+def _job(frame: str, item: Assignment, places: Places) -> str:
+    work = item.work
+    return frame % {
+        "name": escape(work.name),
+        "output": escape(output_name(work.name)),
+        "certificate": lines("xml_signature", item.certificate),
+        "line": escape(work.command_line),
+        "inputs": "".join(_inputs(work, places)) if work.inputs else "",
+        "deadline": item.deadline,
+    }
+
+
+def _inputs(work: Work, places: Places) -> Iterator[str]:
+    for number, file in enumerate(work.inputs):
+        yield _use(FileUse(places.name_of(file.sha256), shim.OWN_INPUT.format(number)))

@@ -1,0 +1,260 @@
+"""One scheduler RPC: a request of BOINC's becomes one of ours, and what was given its reply.
+
+All decisions are dispatch's: this module only says the same things in other words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from gridbot_client.protocol import ReplicaId, Report, WorkRequest
+from gridbot_server.boinc.application.offers import Offer
+from gridbot_server.boinc.application.rotation import KeyTurn, key_turn
+from gridbot_server.boinc.application.shim import may_lack_output
+from gridbot_server.boinc.protocol import reply
+from gridbot_server.boinc.protocol.delivery import Assignment
+from gridbot_server.boinc.protocol.names import Lease
+from gridbot_server.boinc.protocol.reply import (
+    Host,
+    Message,
+    SchedulerReply,
+    SigningKey,
+    Volunteer,
+)
+from gridbot_server.boinc.protocol.request import SchedulerRequest
+from gridbot_server.boinc.session.assigning import assignments
+from gridbot_server.boinc.session.host_ad import host_ad
+from gridbot_server.boinc.session.hosts import Account, Known, KnownClient, meet, request_number
+from gridbot_server.boinc.session.inquiries import Uploads
+from gridbot_server.boinc.session.project import Project
+from gridbot_server.boinc.session.reports import Exchanged
+from gridbot_server.dispatch.bans import Banned
+from gridbot_server.dispatch.batch import encode
+from gridbot_server.dispatch.render import ReplyParts
+from gridbot_server.overload.login_limits import Throttle
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+
+SQL = sql.load("boinc.sql")
+
+Connect = Callable[[], AbstractContextManager[Connection]]
+
+# Clients ask no sooner than five seconds after the last request anyway.
+MIN_DELAY_SECONDS = 6.0
+# A client without work would wait for minutes, then hours, and then a day.
+IDLE_SECONDS = 60.0
+# A client with work is told at least that often what it need not go on with.
+HEARTBEAT_SECONDS = 600.0
+_MOST_HEARD_CHARACTERS = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks of which project, and what it says of replicas.
+
+    `connect` is for what few requests need; all others are answered without a connection of
+    their own.
+    """
+
+    project: Project
+    connect: Connect
+    request: SchedulerRequest
+    account: Account
+    client: KnownClient
+    said: Exchanged
+    uploads: Uploads
+    turn: KeyTurn  # to the next code signing key
+
+    @property
+    def takes_work(self) -> bool:
+        """Whether there may be work in the reply."""
+        return self.turn.takes_work and not self.request.client.refuses_work
+
+
+def begin(
+    project: Project,
+    connect: Connect,
+    request: SchedulerRequest,
+    said: Exchanged,
+    found: Known,
+    uploads: Uploads,
+    newcomers: Throttle,
+) -> Caller | None:
+    """Who asks, once all that a request says beside its reports is taken; None: not welcome.
+
+    Raises Banned for a host that an operator shut out.
+    """
+    account, known = found
+    if account is None:
+        return None
+    client = meet(connect, account, known, request, newcomers)
+    if client.banned is not None:
+        raise Banned(client.banned)
+    if not client.is_welcome:
+        return None
+    turn = _key_turn(connect, project, request.code_sign_key or None, client, said)
+    caller = Caller(project, connect, request, account, client, said, uploads, turn)
+    _hear(caller)
+    return caller
+
+
+def finish(caller: Caller, given: ReplyParts) -> str:
+    """The reply's text, from what dispatch answered."""
+    project, parts = caller.project, given.assignments
+    made = assignments(project, caller.connect, caller.request, caller.client, parts)
+    return reply.render(_reply(caller, given, made), project.places)
+
+
+def _hear(caller: Caller) -> None:
+    """Keep the last that each program said, as only those made for BOINC can."""
+    heard, names = {}, caller.project.names
+    for trickle in sorted(caller.request.trickles, key=lambda trickle: trickle.sent_at):
+        lease = names.read_replica(trickle.name)
+        if lease is not None and lease.client == caller.client.id:
+            said = trickle.text[:_MOST_HEARD_CHARACTERS]
+            heard[lease.replica] = {"said_at": trickle.sent_at, "said": said}
+    if heard:
+        rows = [{**id._asdict(), **heard[id]} for id in sorted(heard)]
+        with caller.connect() as conn:
+            conn.execute(SQL["hear"], {"trickles": encode(rows)})
+
+
+def _key_turn(
+    connect: Connect, project: Project, key: str | None, client: KnownClient, said: Exchanged
+) -> KeyTurn:
+    """What becomes of the key that a client holds; its jobs matter only at a change of keys."""
+    if not project.chain.is_behind(key):
+        return key_turn(project.chain, key, ())
+    held = {lease.replica.bot for lease in said.holding if lease.client == client.id}
+    leased = {id.bot for id in _leases(connect, client.id)}
+    offers = project.offers.read(connect, leased | held)
+    return key_turn(project.chain, key, [offer.application for offer in offers.values()])
+
+
+# ------------------------------------------------------------------------------ the request
+
+
+def work_request(caller: Caller) -> WorkRequest:
+    """What dispatch is asked for this caller."""
+    request, client = caller.request, caller.client
+    number = request_number(request, client.id)
+    held = {lease.replica for lease in caller.said.holding if lease.client == client.id}
+    # Only what it should hold and certainly does not can be lost, and sent again.
+    if not (request.knows_held and caller.takes_work):
+        held |= _leases(caller.connect, client.id)
+    reports = _reports(caller)
+    return WorkRequest(
+        key=f"rpc {number}",
+        seqno=number,
+        host=host_ad(request),
+        want=_want(caller),
+        holding=tuple(sorted(held - {report.id for report in reports})),
+        reports=tuple(reports),
+    )
+
+
+def _leases(connect: Connect, client: int) -> set[ReplicaId]:
+    with connect() as conn:
+        return {ReplicaId(*row) for row in conn.execute(SQL["leases"], {"client": client})}
+
+
+def _want(caller: Caller) -> int:
+    """How many replicas fill the client's queue; one for each core while nobody knows."""
+    request, mean = caller.request, caller.client.mean_turnaround
+    gpus = [kind for kind in request.gpus if kind.wanted.is_any]
+    if not caller.takes_work or not (request.cpu.is_any or gpus):
+        return 0
+    if mean is None:
+        return request.machine.cpus if request.cpu.is_any else sum(kind.count for kind in gpus)
+    return max(kind.replicas(mean) for kind in (request.cpu, *(kind.wanted for kind in gpus)))
+
+
+def _reports(caller: Caller) -> list[Report]:
+    """The reports of this client's own replicas, with the outputs that it uploaded."""
+    ends = [end for end in caller.said.ends if end.lease.client == caller.client.id]
+    bots = {end.lease.replica.bot for end in ends}
+    offers = caller.project.offers.read(caller.connect, bots)
+    optional = {bot: _optional(offer) for bot, offer in offers.items()}
+    return [
+        end.report(optional[id.bot], caller.uploads.get(id, {}))
+        for end in ends
+        if (id := end.lease.replica).bot in offers
+    ]
+
+
+def _optional(offer: Offer) -> Sequence[bool]:
+    """For each file to upload, whether it may be missing: there is one, or none."""
+    return [may_lack_output(offer.manifest)] if offer.manifest.outputs else []
+
+
+# -------------------------------------------------------------------------------- the reply
+
+
+def _reply(
+    caller: Caller, given: ReplyParts, assignments: tuple[Assignment, ...]
+) -> SchedulerReply:
+    project, request, client = caller.project, caller.request, caller.client
+    is_idle = not (assignments or caller.said.holding)
+    delay = max(MIN_DELAY_SECONDS, given.next_request_seconds)
+    return SchedulerReply(
+        project.title,
+        master_url=project.master_url,
+        messages=_messages(caller, given),
+        request_delay_seconds=delay,
+        next_rpc_seconds=max(IDLE_SECONDS, delay) if is_idle else HEARTBEAT_SECONDS,
+        volunteer=_volunteer(project, caller.account),
+        host=Host(
+            client.id,
+            client.created_at,
+            is_new=request.hostid != client.id,
+            total_credit=client.total_credit,
+            recent_credit=client.recent_credit,
+            venue=client.venue,
+        ),
+        acks=_acks(caller, given),
+        aborts=_aborts(caller, given),
+        has_messages_acked=bool(request.trickles),
+        key=SigningKey(*caller.turn.offer) if caller.turn.offer else None,
+        signed_anew=caller.turn.files,
+        assignments=assignments,
+    )
+
+
+def _messages(caller: Caller, given: ReplyParts) -> tuple[Message, ...]:
+    said = [Message(given.message)] if given.message else []
+    if caller.project.chain.is_foreign(caller.request.code_sign_key):
+        text = "This client trusts another project's key. To fix, remove and add this project."
+        said.append(Message(text, is_notice=True))
+    return tuple(said)
+
+
+def _acks(caller: Caller, given: ReplyParts) -> tuple[str, ...]:
+    """Every name that was reported, save those that must be reported again."""
+    names = caller.project.names
+    again = {names.replica(Lease(id, caller.client.id)) for id in given.reupload}
+    return tuple(name for name in caller.said.acks if name not in again)
+
+
+def _aborts(caller: Caller, given: ReplyParts) -> tuple[str, ...]:
+    """What is not wanted any more, what we never gave, and what belongs to another client."""
+    client, names = caller.client.id, caller.project.names
+    unwanted = [Lease(id, client) for id in given.abort]
+    foreign = [lease for lease in caller.said.holding if lease.client != client]
+    return (*map(names.replica, [*unwanted, *foreign]), *caller.said.unknown)
+
+
+def _volunteer(project: Project, account: Account) -> Volunteer:
+    """The account; what stands for an e-mail address and a person tells neither."""
+    digest = project.names.person(account.owner)
+    return Volunteer(
+        account.owner,
+        account.name,
+        account.created_at,
+        email_hash=digest[:32],
+        cross_project_id=digest[32:],
+        total_credit=account.total_credit,
+        recent_credit=account.recent_credit,
+        team=account.team,
+    )

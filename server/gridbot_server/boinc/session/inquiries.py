@@ -1,0 +1,59 @@
+"""What the database knows of those who make scheduler requests: few statements for many of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from gridbot_client.protocol import Output, ReplicaId
+from gridbot_server.boinc.session import hosts, project
+from gridbot_server.boinc.session.hosts import Known
+from gridbot_server.boinc.session.project import Project
+from gridbot_server.boinc.session.reports import Stored
+from gridbot_server.dispatch.batch import encode
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+
+SQL = sql.load("boinc.sql")
+
+Uploads = Mapping[ReplicaId, Mapping[int, Stored]]
+
+
+@dataclass(frozen=True, slots=True)
+class Inquiry:
+    """Who asks, by key and number, and of which replicas it says that it uploaded files."""
+
+    authenticator: str
+    hostid: int
+    uploaded: Sequence[ReplicaId] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """The project as it is now, the callers in the order of their inquiries, and their files."""
+
+    project: Project
+    callers: Sequence[Known]
+    uploads: Uploads
+
+
+def inquire(conn: Connection, known: Project, inquiries: Sequence[Inquiry]) -> Findings:
+    """Ask for all of them; `known` is the project as it was when somebody asked last."""
+    return Findings(
+        project.current(conn, known),
+        hosts.find(conn, [(item.authenticator, item.hostid) for item in inquiries]),
+        _uploads(conn, {id for item in inquiries for id in item.uploaded}),
+    )
+
+
+def _uploads(conn: Connection, replicas: Iterable[ReplicaId]) -> Uploads:
+    """The files that were uploaded for these replicas, by number, and the outputs in each."""
+    found: dict[ReplicaId, dict[int, Stored]] = {}
+    if listed := [id._asdict() for id in replicas]:
+        rows = conn.execute(SQL["uploads"], {"replicas": encode(listed)})
+        for bot, seq, replica, number, md5, size, *output in rows:
+            files = found.setdefault(ReplicaId(bot, seq, replica), {})
+            stored = files.setdefault(number, Stored(md5, size, []))
+            if output[0] is not None:
+                stored.outputs.append(Output(*output))
+    return found

@@ -1,0 +1,67 @@
+"""What stays the same for all requests of stock clients: addresses, names and keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+
+from gridbot_server.boinc.application.offers import Offers
+from gridbot_server.boinc.protocol.delivery import Places
+from gridbot_server.boinc.protocol.names import Names, canonical_url
+from gridbot_server.settings import Settings
+from gridbot_server.signing.boinc_keys import Chain
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+
+SQL = sql.load("boinc.sql")
+
+PATH = "/boinc"
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    """A server as stock clients know it."""
+
+    title: str
+    master_url: str
+    names: Names
+    chain: Chain
+    offers: Offers = field(init=False)
+    places: Places = field(init=False)  # where clients fetch and leave files
+
+    def __post_init__(self) -> None:
+        url = self.master_url
+        places = Places(f"{url}download", f"{url}file_upload_handler", self.names.file)
+        object.__setattr__(self, "offers", Offers(self.names, self.chain))
+        object.__setattr__(self, "places", places)
+
+
+def master_url(settings: Settings) -> str:
+    """The URL to attach to; raise BoincError for one that no client takes."""
+    return canonical_url(settings.url + PATH)
+
+
+def scheduler_url(settings: Settings) -> str:
+    """Where clients report and ask for work."""
+    return f"{master_url(settings)}scheduler"
+
+
+def current(conn: Connection, project: Project) -> Project:
+    """The project with the code signing key in use now; the same one while that is the same."""
+    row = conn.execute(SQL["chain"]).fetchone()
+    chain = _chain(row[0]) if row else project.chain
+    return project if chain == project.chain else replace(project, chain=chain)
+
+
+_chain = lru_cache(maxsize=4)(Chain.from_text)
+
+
+def load(conn: Connection, settings: Settings) -> Project:
+    """Read what was made at setup; raise BoincError for an URL that no client can attach to."""
+    found: dict[str, str] = dict(conn.execute(SQL["settings"]).fetchall())
+    return Project(
+        settings.project_name,
+        master_url(settings),
+        Names(bytes.fromhex(found["boinc_names"])),
+        Chain.from_text(found["boinc_chain"]),
+    )

@@ -1,0 +1,1 @@
+"""Submitting BOTs: validation, storage of jobs, which outputs are wanted."""

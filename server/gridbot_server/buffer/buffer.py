@@ -1,0 +1,261 @@
+"""The shared scheduling buffer: jobs ready to be sent, in one memory-mapped file (paper 6.1-6.2).
+
+The feeder puts jobs in, the web processes take them.  Each BOT has two queues of slots: first
+copies, which are interchangeable, and further copies, which are looked at one by one.  A slot's
+state is the truth and the queues are only links between slots: a process killed in the middle
+of an operation leaves a dirty mark, and whoever locks next rebuilds the queues from the states.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import groupby, takewhile
+from pathlib import Path
+
+from gridbot_server.buffer.layout import (
+    HEADER,
+    MAGIC,
+    MAX_BOTS,
+    NAMES,
+    NAMES_AT,
+    NIL,
+    BotState,
+    Item,
+    Segment,
+    Slot,
+    SlotState,
+)
+from gridbot_server.buffer.memory import Memory, file_bytes
+
+
+class BufferMissing(Exception):
+    """No feeder has made the buffer yet, or the file is not one."""
+
+
+class SchedulingBuffer:
+    """One process's view of the buffer.  Open it after fork; every operation locks it."""
+
+    def __init__(self, path: Path) -> None:
+        """Map the buffer at `path`; raise BufferMissing when there is none."""
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise BufferMissing(f"no scheduling buffer at {path}: is the feeder running?") from None
+        try:
+            self._memory = Memory(descriptor)
+        except ValueError as error:
+            os.close(descriptor)
+            raise BufferMissing(f"{path} {error}") from None
+        self.path, self._descriptor = path, descriptor
+        self.inode = os.fstat(descriptor).st_ino
+        self._thread_lock = threading.Lock()
+        self.slots, self.slot_bytes = self._memory.slots, self._memory.slot_bytes
+        self.machine, self.database = self._memory.machine, self._memory.database
+
+    @classmethod
+    def create(
+        cls, path: Path, *, slots: int, slot_bytes: int, machine: str, database: str
+    ) -> SchedulingBuffer:
+        """Make an empty buffer in the place of whatever is at `path`."""
+        temporary = path.with_suffix(".new")
+        temporary.unlink(missing_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        descriptor = os.open(temporary, flags, 0o600)
+        with os.fdopen(descriptor, "r+b") as file:
+            file.truncate(file_bytes(slots, slot_bytes))
+            # Dirty from birth: the first lock links all slots into the free list.
+            file.write(HEADER.pack(MAGIC, slots, slot_bytes, 1, NIL, 0, 0))
+            file.seek(NAMES_AT)
+            file.write(NAMES.pack(machine.encode(), database.encode()))
+        temporary.rename(path)
+        return cls(path)
+
+    def close(self) -> None:
+        """Unmap the buffer."""
+        self._memory.close()
+        os.close(self._descriptor)
+
+    def is_current(self) -> bool:
+        """Whether the file at the path is still the one that is mapped here."""
+        try:
+            return os.stat(self.path).st_ino == self.inode
+        except FileNotFoundError:
+            return False
+
+    # ------------------------------------------------------------------ the web processes
+
+    def segments(self) -> list[Segment]:
+        """Every BOT in the buffer, as the feeder last described it."""
+        with self._locked() as memory:
+            return [memory.segment(place) for place in memory.used_places()]
+
+    def take_fresh(self, bot: int, most: int, generation: int) -> list[Slot]:
+        """Take up to `most` first copies of a BOT, in job order, for one web process."""
+        with self._locked() as memory:
+            place = memory.place(bot)
+            if place is None:
+                return []
+            return memory.take(place, most, generation)
+
+    def copies(self, bot: int, most: int, start: int) -> list[Slot]:
+        """Look at up to `most` further copies of a BOT, beginning `start` slots into its queue."""
+        with self._locked() as memory:
+            place = memory.place(bot)
+            if place is None:
+                return []
+            numbers = list(memory.walk(place, fresh=False))
+            shift = start % len(numbers) if numbers else 0
+            return [memory.slot(number) for number in (numbers[shift:] + numbers[:shift])[:most]]
+
+    def take_copies(self, slots: Sequence[Slot], generation: int) -> list[Slot]:
+        """Take copies that `copies` showed; without those that are gone, or whose slot was reused.
+
+        A queue is walked once, however many are taken out of it.
+        """
+        with self._locked() as memory:
+            found = _pulled(memory, slots)
+            for place, slot in found:
+                memory.mark(slot.number, SlotState.TAKEN, generation)
+                memory.count_taken(place, 1)
+            return [slot for _, slot in found]
+
+    def free(self, numbers: Iterable[int]) -> None:
+        """Give up slots whose replicas are committed, or need not be sent any more."""
+        with self._locked() as memory:
+            memory.free(numbers)
+
+    def give_back(self, numbers: Iterable[int]) -> None:
+        """Make taken slots ready again, in front: their transaction was rolled back."""
+        with self._locked() as memory:
+            slots = [memory.slot(number, body=False) for number in numbers]
+            for slot in sorted(slots, key=lambda slot: slot.seq, reverse=True):
+                place = memory.place(slot.bot)
+                if slot.state is not SlotState.TAKEN:
+                    continue
+                if place is None:
+                    memory.free([slot.number])
+                else:
+                    memory.mark(slot.number, SlotState.READY)
+                    memory.push(place, slot.number, fresh=not slot.detail, front=True)
+
+    def count_inversion(self) -> None:
+        """Note that a BOT with unsent jobs was passed over because its segment was dry."""
+        with self._locked() as memory:
+            fed_at, clients, inversions = memory.pulse
+            memory.pulse = fed_at, clients, inversions + 1
+
+    def pulse(self) -> tuple[float, int, int]:
+        """When the feeder last passed (monotonic seconds), clients seen lately, inversions."""
+        return self._memory.pulse
+
+    # ------------------------------------------------------------------------- the feeder
+
+    def publish(self, states: Sequence[BotState], fed_at: float, clients_active: int) -> None:
+        """Describe the BOTs to be served; those no longer among them lose their ready slots."""
+        with self._locked() as memory:
+            wanted = {state.bot for state in states[:MAX_BOTS]}
+            for place in list(memory.used_places()):
+                if memory.bot_at(place) not in wanted:
+                    memory.remove_bot(place)
+            for state in states[:MAX_BOTS]:
+                known = memory.place(state.bot)
+                memory.write_state(memory.add_bot(state.bot) if known is None else known, state)
+            memory.pulse = fed_at, clients_active, memory.pulse[2]
+
+    def put(self, items: Iterable[Item], now: float) -> int:
+        """Add unsent replicas behind those already there; return how many found room."""
+        count = 0
+        with self._locked() as memory:
+            for (bot, fresh), queue in groupby(items, key=lambda item: (item.bot, not item.detail)):
+                place = memory.place(bot)
+                if place is None:
+                    break
+                count += memory.append(place, queue, now, fresh=fresh)
+        return count
+
+    def contents(self) -> list[Slot]:
+        """Every slot that is not free, without its body."""
+        with self._locked() as memory:
+            if memory.room == self.slots:  # an idle server looks at no slot
+                return []
+            slots = (memory.slot(number, body=False) for number in range(self.slots))
+            return [slot for slot in slots if slot.state is not SlotState.FREE]
+
+    def withdraw(self, slots: Sequence[Slot]) -> list[Slot]:
+        """Take ready copies out of the buffer again: their time to live is over, untaken."""
+        with self._locked() as memory:
+            found = _pulled(memory, slots)
+            memory.free(slot.number for _, slot in found)
+            return [slot for _, slot in found]
+
+    def withdraw_last(self, bot: int, end: int, most: int) -> int:
+        """Take ready first copies out again: of jobs `end` - 1, `end` - 2, … up to `most`.
+
+        Returns how many; it stops before a job that is not there, because it was taken.
+        """
+        with self._locked() as memory:
+            place = memory.place(bot)
+            if place is None:
+                return 0
+            numbers = list(memory.walk(place, fresh=True))
+            by_seq = {memory.slot(number, body=False).seq: number for number in numbers}
+            wanted = range(end - 1, end - 1 - most, -1)
+            gone = {by_seq[seq] for seq in takewhile(by_seq.__contains__, wanted)}
+            memory.remove(place, gone, fresh=True)
+            memory.free(gone)
+            return len(gone)
+
+    @property
+    def room(self) -> int:
+        """Free slots."""
+        with self._locked() as memory:
+            return memory.room
+
+    # ---------------------------------------------------------------------------- locking
+
+    @contextmanager
+    def _locked(self) -> Iterator[Memory]:
+        # flock does not exclude two threads on one descriptor; the kernel frees it when we die.
+        memory = self._memory
+        with self._thread_lock:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+            try:
+                if memory.dirty:
+                    self._rebuild()
+                memory.dirty = True
+                yield memory
+                memory.dirty = False
+            finally:
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+
+    def _rebuild(self) -> None:
+        """Link the slots anew from their states: the last holder of the lock died at work."""
+        memory = self._memory
+        memory.forget_queues()
+        slots = [memory.slot(number, body=False) for number in range(self.slots)]
+        for slot in sorted(slots, key=lambda slot: slot.seq):  # jobs go out in order
+            where = memory.place(slot.bot) if slot.state is SlotState.READY else None
+            if where is not None:
+                memory.push(where, slot.number, fresh=not slot.detail)
+            elif slot.state is not SlotState.TAKEN:
+                memory.free([slot.number])
+
+
+def _pulled(memory: Memory, slots: Sequence[Slot]) -> list[tuple[int, Slot]]:
+    """Take copies that still wait out of their queues; give them with their BOTs' places."""
+    ready = [(memory.place(slot.bot), slot) for slot in slots if _is_ready(memory, slot)]
+    found = [(place, slot) for place, slot in ready if place is not None]
+    for place in {place for place, _ in found}:
+        memory.remove(place, {slot.number for at, slot in found if at == place}, fresh=False)
+    return found
+
+
+def _is_ready(memory: Memory, seen: Slot) -> bool:
+    """Whether a slot that was seen before still waits, with the same replica in it."""
+    now = memory.slot(seen.number, body=False)
+    same = (now.bot, now.seq, now.replica) == (seen.bot, seen.seq, seen.replica)
+    return same and now.state is SlotState.READY

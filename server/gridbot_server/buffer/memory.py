@@ -1,0 +1,294 @@
+"""The scheduling buffer's file as memory: its header, an entry per BOT, and slots in queues.
+
+Nothing here locks: `buffer.py` does, and repairs what a killed process left half done.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Iterator, Set
+from typing import Any
+
+from gridbot_server.buffer.layout import (
+    BOT_BYTES,
+    BOT_ID,
+    COPIES_AT,
+    COUNT,
+    DIRTY_AT,
+    FREE,
+    FREE_AT,
+    FRESH_AT,
+    HEADER,
+    HEADER_BYTES,
+    MAGIC,
+    MARK,
+    MAX_BOTS,
+    NAMES,
+    NAMES_AT,
+    NEXT_AT,
+    NIL,
+    NOT_HELD,
+    NUMBER,
+    PULSE,
+    PULSE_AT,
+    QUEUE,
+    RING,
+    SLOT,
+    SLOT_BYTES,
+    STATE,
+    STATE_AT,
+    TAKEN_AT,
+    VERSION_AT,
+    BotState,
+    Item,
+    Segment,
+    Slot,
+    SlotState,
+)
+
+_BOTS_AT = HEADER_BYTES
+_SLOTS_AT = _BOTS_AT + MAX_BOTS * BOT_BYTES
+_STATES = tuple(SlotState)
+
+
+def file_bytes(slots: int, slot_bytes: int) -> int:
+    """How long the file of a buffer is."""
+    return _SLOTS_AT + slots * slot_bytes
+
+
+class Memory:
+    """The mapped file.  A BOT's entry is named by its place, a slot by its number."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Map the file; raise ValueError when it is no buffer of this version."""
+        head = os.pread(descriptor, HEADER.size, 0)
+        magic, slots, slot_bytes, *_ = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
+        size = file_bytes(slots, slot_bytes)
+        if magic != MAGIC or os.fstat(descriptor).st_size != size:
+            raise ValueError("is not a scheduling buffer of this version")
+        self._map = mmap.mmap(descriptor, size)
+        self.slots, self.slot_bytes = int(slots), int(slot_bytes)
+        machine, database = NAMES.unpack_from(self._map, NAMES_AT)
+        self.machine: str = machine.rstrip(b"\0").decode()
+        self.database: str = database.rstrip(b"\0").decode()
+        self._places: dict[int, int] = {}
+
+    def close(self) -> None:
+        """Unmap the file."""
+        self._map.close()
+
+    # ------------------------------------------------------------------------ the header
+
+    @property
+    def dirty(self) -> bool:
+        """Whether somebody is in the middle of an operation, or died there."""
+        return bool(NUMBER.unpack_from(self._map, DIRTY_AT)[0])
+
+    @dirty.setter
+    def dirty(self, dirty: bool) -> None:
+        NUMBER.pack_into(self._map, DIRTY_AT, dirty)
+
+    @property
+    def room(self) -> int:
+        """Free slots."""
+        return int(FREE.unpack_from(self._map, FREE_AT)[1])
+
+    @property
+    def pulse(self) -> tuple[float, int, int]:
+        """When the feeder last passed (monotonic seconds), clients seen lately, inversions."""
+        fed_at, clients, inversions = PULSE.unpack_from(self._map, PULSE_AT)
+        return fed_at, clients, inversions
+
+    @pulse.setter
+    def pulse(self, pulse: tuple[float, int, int]) -> None:
+        PULSE.pack_into(self._map, PULSE_AT, *pulse)
+
+    # ----------------------------------------------------------------------- BOT entries
+
+    def used_places(self) -> Iterator[int]:
+        """The entries that describe a BOT."""
+        # All at once: this runs at every host request, and most entries are empty.
+        entries = BOT_ID.iter_unpack(self._map[_BOTS_AT:_SLOTS_AT])
+        return (_BOTS_AT + index * BOT_BYTES for index, (bot,) in enumerate(entries) if bot)
+
+    def bot_at(self, place: int) -> int:
+        """The BOT that an entry describes, or 0."""
+        return int(COUNT.unpack_from(self._map, place)[0])
+
+    def place(self, bot: int) -> int | None:
+        """Where the BOT's entry is, if it has one."""
+        place = self._places.get(bot)
+        if place is not None and self.bot_at(place) == bot:
+            return place
+        self._places = {self.bot_at(used): used for used in self.used_places()}
+        return self._places.get(bot)
+
+    def add_bot(self, bot: int) -> int:
+        """Make an entry for a BOT; return its place."""
+        places = (_BOTS_AT + index * BOT_BYTES for index in range(MAX_BOTS))
+        place = next(place for place in places if not self.bot_at(place))
+        RING.pack_into(self._map, place, bot, 0, NIL, NIL, 0, NIL, NIL, 0, 0)
+        return place
+
+    def remove_bot(self, place: int) -> None:
+        """Drop an entry; the slots in its queues become free."""
+        for fresh in (True, False):
+            self.free(list(self.walk(place, fresh=fresh)))
+        RING.pack_into(self._map, place, 0, 0, NIL, NIL, 0, NIL, NIL, 0, 0)
+
+    def write_state(self, place: int, state: BotState) -> None:
+        """Keep what the feeder knows of a BOT."""
+        NUMBER.pack_into(self._map, place + VERSION_AT, state.version)
+        at = place + STATE_AT
+        self._map[at : at + STATE.size] = state.packed()
+
+    def segment(self, place: int) -> Segment:
+        """What an entry says."""
+        bot, version, _, _, fresh, _, _, copies, taken = RING.unpack_from(self._map, place)
+        packed = STATE.unpack_from(self._map, place + STATE_AT)
+        return Segment(BotState.unpacked(bot, version, packed), fresh, copies, taken)
+
+    def count_taken(self, place: int, count: int) -> None:
+        """Note that slots of a BOT were taken."""
+        taken = COUNT.unpack_from(self._map, place + TAKEN_AT)[0]
+        COUNT.pack_into(self._map, place + TAKEN_AT, taken + count)
+
+    # ----------------------------------------------------------------------------- slots
+
+    def slot(self, number: int, body: bool = True) -> Slot:
+        """A slot's content; without its body, which may be long, unless that is asked for."""
+        head = SLOT.unpack_from(self._map, _SLOTS_AT + number * self.slot_bytes)
+        return self._slot(number, head, body)
+
+    def _slot(self, number: int, head: tuple[Any, ...], body: bool) -> Slot:
+        state, generation, _, bot, seq, replica, round_, why, length, extra, loaded_at = head
+        start = _SLOTS_AT + number * self.slot_bytes + SLOT_BYTES
+        held = 0 if length == NOT_HELD else length
+        return Slot(
+            number, _STATES[state], generation, bot, seq, replica, round_, why, loaded_at,
+            self._map[start : start + held] if body and length != NOT_HELD else None,
+            self._map[start + held : start + held + extra] if extra else b"",
+        )  # fmt: skip
+
+    def write_item(self, number: int, item: Item, now: float) -> None:
+        """Fill a slot; it is ready then, but in no queue."""
+        at = _SLOTS_AT + number * self.slot_bytes
+        room = self.slot_bytes - SLOT_BYTES - len(item.detail)
+        if room < 0:
+            raise ValueError(f"{len(item.detail)} bytes of detail do not fit into a slot")
+        held = item.body if len(item.body) <= room else b""
+        length = len(held) if held else NOT_HELD
+        start = at + SLOT_BYTES
+        self._map[start : start + len(held)] = held
+        self._map[start + len(held) : start + len(held) + len(item.detail)] = item.detail
+        SLOT.pack_into(
+            self._map, at, SlotState.READY, 0, NIL, item.bot, item.seq, item.replica, item.round,
+            item.why, length, len(item.detail), now,
+        )  # fmt: skip
+
+    def mark(self, number: int, state: SlotState, generation: int = 0, to: int = NIL) -> None:
+        """Set a slot's state, whose it is, and the slot behind it."""
+        MARK.pack_into(self._map, _SLOTS_AT + number * self.slot_bytes, state, generation, to)
+
+    def _next(self, number: int) -> int:
+        at = _SLOTS_AT + number * self.slot_bytes + NEXT_AT
+        return int(NUMBER.unpack_from(self._map, at)[0])
+
+    def _link(self, number: int, to: int) -> None:
+        NUMBER.pack_into(self._map, _SLOTS_AT + number * self.slot_bytes + NEXT_AT, to)
+
+    # ---------------------------------------------------------------------------- queues
+
+    def free(self, numbers: Iterable[int]) -> None:
+        """Add slots to the free ones."""
+        head, count = FREE.unpack_from(self._map, FREE_AT)
+        for number in numbers:
+            self.mark(number, SlotState.FREE, to=head)
+            head, count = number, count + 1
+        FREE.pack_into(self._map, FREE_AT, head, count)
+
+    def forget_queues(self) -> None:
+        """Empty all queues and the free ones, for somebody who fills them anew."""
+        self._places.clear()
+        FREE.pack_into(self._map, FREE_AT, NIL, 0)
+        for place in self.used_places():
+            self._set_queue(place, True, NIL, NIL, 0)
+            self._set_queue(place, False, NIL, NIL, 0)
+
+    def _queue(self, place: int, fresh: bool) -> tuple[int, int, int]:
+        head, tail, count = QUEUE.unpack_from(self._map, place + (FRESH_AT if fresh else COPIES_AT))
+        return head, tail, count
+
+    def _set_queue(self, place: int, fresh: bool, head: int, tail: int, count: int) -> None:
+        at = place + (FRESH_AT if fresh else COPIES_AT)
+        QUEUE.pack_into(self._map, at, head, tail, count)
+
+    def push(self, place: int, number: int, *, fresh: bool, front: bool = False) -> None:
+        """Put a slot at the end of a queue, or in front of it."""
+        head, tail, count = self._queue(place, fresh)
+        if count == 0:
+            self._link(number, NIL)
+            self._set_queue(place, fresh, number, number, 1)
+        elif front:
+            self._link(number, head)
+            self._set_queue(place, fresh, number, tail, count + 1)
+        else:
+            self._link(number, NIL)
+            self._link(tail, number)
+            self._set_queue(place, fresh, head, number, count + 1)
+
+    def append(self, place: int, items: Iterable[Item], now: float, *, fresh: bool) -> int:
+        """Put items into free slots at the end of a queue; return how many found one."""
+        head, tail, count = self._queue(place, fresh)
+        free, room = FREE.unpack_from(self._map, FREE_AT)
+        before = room
+        for item in items:
+            if free == NIL:
+                break
+            number, free, room = free, self._next(free), room - 1
+            self.write_item(number, item, now)
+            if count:
+                self._link(tail, number)
+            head, tail, count = head if count else number, number, count + 1
+        self._set_queue(place, fresh, head, tail, count)
+        FREE.pack_into(self._map, FREE_AT, free, room)
+        return int(before - room)
+
+    def take(self, place: int, most: int, generation: int) -> list[Slot]:
+        """Take slots off the front of a BOT's first copies, for one web process."""
+        number, tail, count = self._queue(place, True)
+        slots = []
+        for _ in range(min(most, count)):
+            head = SLOT.unpack_from(self._map, _SLOTS_AT + number * self.slot_bytes)
+            slots.append(self._slot(number, head, body=True))
+            self.mark(number, SlotState.TAKEN, generation)
+            number = head[2]
+        self._set_queue(place, True, number, tail, count - len(slots))
+        self.count_taken(place, len(slots))
+        return slots
+
+    def walk(self, place: int, *, fresh: bool) -> Iterator[int]:
+        """The slots of a queue, in order."""
+        number, _, count = self._queue(place, fresh)
+        for _ in range(count):
+            following = self._next(number)
+            yield number
+            number = following
+
+    def remove(self, place: int, numbers: Set[int], *, fresh: bool) -> None:
+        """Take slots out of a queue, wherever they are in it."""
+        head, tail, count = self._queue(place, fresh)
+        before = NIL
+        for number in self.walk(place, fresh=fresh):
+            if number not in numbers:
+                before = number
+                continue
+            following, count = self._next(number), count - 1
+            if before == NIL:
+                head = following
+            else:
+                self._link(before, following)
+            if number == tail:
+                tail = before
+        self._set_queue(place, fresh, head, tail, count)

@@ -1,0 +1,173 @@
+"""The daemons process: runs the cycles, each on its own schedule (APScheduler).
+
+One process of all that share a database does the work: it holds an advisory lock; the others
+wait for it.  Every write is guarded all the same, so a second one would do no harm.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import psycopg
+from apscheduler.executors.pool import ThreadPoolExecutor
+from apscheduler.schedulers.background import BackgroundScheduler
+from apscheduler.schedulers.base import BaseScheduler
+
+from gridbot_server.credit import export
+from gridbot_server.cycles import collector, deadline, replication, retention, transitioner
+from gridbot_server.cycles.clock import ClockWatch
+from gridbot_server.settings import Settings
+from gridbot_server.storage import db, files, sql
+from gridbot_server.supervision.entry import run_process
+
+log = logging.getLogger(__name__)
+# It warns whenever a pass takes longer than its interval, which is how a busy cycle works.
+logging.getLogger("apscheduler").setLevel(logging.ERROR)
+
+SQL = sql.load("cycles.sql")
+
+_LEADER_LOCK = 7_216_004_884
+_DUE_SECONDS = 3600  # a pass that could not start in time is late, not void
+# So much found in one pass calls for the next one at once.  Less waits for its turn: under a steady
+# load, passes without a pause would each find very little, at nearly the price of a full one.
+_MUCH = 1000
+
+Cycle = Callable[[db.Connection], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """One cycle: what it does, how often, and whether it goes on at once while it finds much."""
+
+    name: str
+    seconds: float  # between passes
+    cycle: Cycle
+    goes_on: bool = True
+
+
+def schedules(settings: Settings) -> list[Schedule]:
+    """Every cycle of the server."""
+    return [
+        # A pass has its price however little it finds: some jobs at once, and nobody waits long.
+        Schedule("transitioner", 0.2, transitioner.run_once),
+        Schedule("deadline", 0.5, deadline.run_once),
+        Schedule("replication", 1.0, lambda conn: replication.run_once(conn, time.time()), False),
+        Schedule("sweep", 0.5, deadline.sweep_cancelled),
+        Schedule("deletion", 1.0, retention.remove_rows, False),
+        Schedule("retention", 60.0, lambda conn: retain(settings, conn), False),
+        Schedule("purger", 600.0, lambda conn: purge(settings, conn), False),
+        Schedule(
+            "statistics",
+            min(60.0, settings.statistics_seconds),
+            lambda conn: export_statistics(settings, conn),
+            False,
+        ),
+    ]
+
+
+def purge(settings: Settings, conn: db.Connection) -> int:
+    """Remove open submissions and partial uploads of yesterday, and pilots that are over."""
+    store = files.Store(settings.files, settings.uploads)
+    removed = files.purge_partials(store, datetime.now(UTC))
+    with conn.transaction():
+        removed += len(conn.execute(SQL["purge_open"]).fetchall())
+        removed += conn.execute(SQL["purge_pilots"]).rowcount
+        return removed + conn.execute(SQL["purge_keys"]).rowcount
+
+
+def retain(settings: Settings, conn: db.Connection) -> int:
+    """Delete BOTs that were kept long enough, and a part of the files that nothing refers to."""
+    store, days = files.Store(settings.files, settings.uploads), settings.keep_ended_days
+    deleted = retention.delete_kept_too_long(conn, days) if days else 0
+    return deleted + collector.run_once(conn, store, datetime.now(UTC))
+
+
+def export_statistics(settings: Settings, conn: db.Connection) -> int:
+    """Write the statistics anew when they are due, whenever the server was started."""
+    period = float(settings.statistics_seconds)
+    return export.run_once(conn, settings.statistics, period, time.time())
+
+
+class Daemon:
+    """Runs one cycle on a connection of its own."""
+
+    def __init__(self, dsn: str, schedule: Schedule) -> None:
+        self._dsn, self._schedule = dsn, schedule
+        self._conn: db.Connection | None = None
+
+    def run(self) -> None:
+        """Make passes until one finds little; the outermost loop, so that nothing ends it."""
+        name = self._schedule.name
+        try:
+            if self._conn is None or self._conn.closed:
+                self._conn = db.connect(self._dsn, f"gridbot-{name}", autocommit=True)
+            while self._schedule.cycle(self._conn) >= _MUCH and self._schedule.goes_on:
+                pass
+        except psycopg.OperationalError as error:
+            log.warning("%s: the database is away: %s", name, str(error).strip())
+        except Exception:
+            log.exception("%s failed; it goes on at its next turn", name)
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Run the cycles as the leader until told to stop."""
+    dsn = settings.dsn_or_embedded
+    while not stop.is_set():
+        try:
+            with db.connect(dsn, "gridbot-leader", autocommit=True) as conn:
+                if not _lead(conn):
+                    stop.wait(1.0)
+                    continue
+                log.info("leading the cycles")
+                _run_cycles(settings, dsn, conn, stop)
+        except psycopg.OperationalError as error:
+            log.warning("the database is away: %s", str(error).strip())
+            stop.wait(1.0)
+
+
+def _lead(conn: db.Connection) -> bool:
+    row = conn.execute("SELECT pg_try_advisory_lock(%s)", [_LEADER_LOCK]).fetchone()
+    return bool(row and row[0])
+
+
+def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threading.Event) -> None:
+    """Run until told to stop, or until the connection that holds the lock is lost."""
+    listed = schedules(settings)
+    scheduler = BackgroundScheduler(
+        executors={"default": ThreadPoolExecutor(len(listed))}, timezone="UTC"
+    )
+    for item in listed:
+        scheduler.add_job(
+            Daemon(dsn, item).run, "interval", seconds=item.seconds, max_instances=1,
+            coalesce=True, misfire_grace_time=_DUE_SECONDS, id=item.name,
+        )  # fmt: skip
+    scheduler.start()
+    watch = ClockWatch()
+    try:
+        while not stop.wait(1.0):
+            leader.execute("SELECT 1")
+            if watch.was_set_back():  # no cycle would be due before the old time comes again
+                log.warning("the clock was set back: all cycles run now")
+                call_all(scheduler)
+    finally:
+        scheduler.shutdown(wait=True)
+
+
+def call_all(scheduler: BaseScheduler) -> None:
+    """Let every job of a scheduler run now, and then in its own rhythm."""
+    for job in scheduler.get_jobs():
+        job.modify(next_run_time=datetime.now(UTC))
+
+
+def main() -> None:
+    """Run the daemons of the server whose data directory is given."""
+    run_process("daemons", run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""Further copies on their way between the queue in the database and the buffer (paper 6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+
+from gridbot_client.protocol import WHY, ReplicaId
+from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.layout import SLOT_BYTES, Item, Slot, SlotState
+from gridbot_server.dispatch import render
+from gridbot_server.dispatch.batch import encode
+from gridbot_server.feeder import siblings
+from gridbot_server.feeder.running import RunningBot
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+
+SQL = sql.load("feeder.sql")
+
+LIFETIME = timedelta(seconds=10)  # of a copy's slot: its siblings' ads grow stale
+PER_BOT = 128  # that a BOT may have in the buffer, however few are taken
+
+
+def lacking(bot: RunningBot, there: int, taken: int) -> int:
+    """How many copies to bring of a BOT that has `there` in the buffer, less than half of enough.
+
+    Enough are few, because each goes stale in the buffer, or what will be taken until the next
+    pass: twice as many slots as were `taken` since the last one.
+    """
+    enough = max(PER_BOT, 2 * taken)
+    return min(enough, bot.state.copies_unsent) - there if there < enough / 2 else 0
+
+
+def forget_claims(conn: Connection, buffer: SchedulingBuffer) -> None:
+    """Give up the copies that an earlier feeder of this machine had claimed."""
+    conn.execute(SQL["unclaim_all"], {"machine": buffer.machine})
+    buffer.withdraw([slot for slot in buffer.contents() if slot.detail])
+
+
+def withdraw_stale(
+    conn: Connection, buffer: SchedulingBuffer, contents: Sequence[Slot], now: float
+) -> None:
+    """Return copies to the queue when their time to live is over."""
+    born = now - LIFETIME.total_seconds()
+    stale = [
+        slot
+        for slot in contents
+        if slot.detail and slot.state is SlotState.READY and slot.loaded_at < born
+    ]
+    names = [
+        {"bot": slot.bot, "seq": slot.seq, "replica": slot.replica}
+        for slot in buffer.withdraw(stale)
+    ]
+    if names:
+        given = {"copies": encode(names), "machine": buffer.machine}
+        conn.execute(SQL["unclaim_copies"], given)
+
+
+def put(
+    conn: Connection,
+    buffer: SchedulingBuffer,
+    bots: Mapping[int, RunningBot],
+    taken: Mapping[int, int],
+    now: float,
+) -> int:
+    """Claim copies of BOTs that have less than half of what they should; return how many.
+
+    `taken` is the slots of each BOT that were taken since the last pass.
+    """
+    there = {item.state.bot: item.copies for item in buffer.segments()}
+    missing = {
+        bot: lacking(item, there.get(bot, 0), taken.get(bot, 0)) for bot, item in bots.items()
+    }
+    room = buffer.room
+    wanted = [bot for bot, count in missing.items() if count > 0][:room]
+    if not wanted:
+        return 0
+    claims = [{"bot": bot, "most": min(missing[bot], room // len(wanted))} for bot in wanted]
+    arguments = {
+        "claims": encode(claims), "machine": buffer.machine, "lifetime": 3 * LIFETIME,
+    }  # fmt: skip
+    rows = conn.execute(SQL["claim_copies"], arguments).fetchall()
+    return buffer.put(_items(conn, buffer, bots, rows), now) if rows else 0
+
+
+def _items(
+    conn: Connection,
+    buffer: SchedulingBuffer,
+    bots: Mapping[int, RunningBot],
+    rows: Sequence[tuple[int, int, int, int, str, str | None]],
+) -> list[Item]:
+    jobs = sorted({(row[0], row[1]) for row in rows})
+    details = siblings.describe(conn, SQL, jobs)
+    listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
+    texts = {
+        (row[0], row[1]): (row[2], row[3])
+        for row in conn.execute(SQL["jobs"], {"jobs": listed}).fetchall()
+    }
+    room = buffer.slot_bytes - SLOT_BYTES
+    return [
+        Item(
+            bot,
+            seq,
+            replica,
+            round_,
+            WHY.index(why),
+            render.body(ReplicaId(bot, seq, replica), bots[bot].manifest_id, *texts[bot, seq]),
+            siblings.render(details[bot, seq], pool, room),
+        )
+        for bot, seq, replica, round_, why, pool in rows
+    ]

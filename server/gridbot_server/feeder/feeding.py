@@ -1,0 +1,247 @@
+"""What the feeder does: keeps the scheduling buffer full (paper sections 6.1 to 6.3).
+
+It claims ranges of unsent jobs for its machine, puts them into the buffer, and gives a range up
+when all its jobs have left.  It remembers nothing: what it needs is in the database and in the
+buffer, so it may be killed at any line and started again.
+"""
+
+from __future__ import annotations
+
+import logging
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
+
+from gridbot_client.protocol import WHY, ReplicaId
+from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.layout import Item, Slot, SlotState
+from gridbot_server.dispatch import render
+from gridbot_server.dispatch.batch import encode
+from gridbot_server.dispatch.engine import application_name, is_dead, liveness_path
+from gridbot_server.feeder import copies
+from gridbot_server.feeder.running import SQL, RunningBot, read_bots
+from gridbot_server.feeder.shares import (
+    Demand,
+    is_tail,
+    segments,
+    withdrawals,
+    worth_filling,
+)
+from gridbot_server.storage import db
+
+log = logging.getLogger(__name__)
+
+RANGE_LIFETIME = timedelta(seconds=30)  # a machine silent for so long loses its ranges
+CLIENT_COUNT_SECONDS = 10.0
+TEND_SECONDS = 0.5
+
+
+class Feeder:
+    """One per machine and buffer."""
+
+    def __init__(self, conn: db.Connection, buffer: SchedulingBuffer) -> None:
+        self._conn, self._buffer = conn, buffer
+        self._counts: dict[int, int] = {}  # slots taken so far, by BOT
+        self._taken: dict[int, int] = {}  # since the last pass
+        self._clients_active = 0
+        self._clients_counted_at = self._tended_at = float("-inf")
+
+    def forget_claims(self) -> None:
+        """Give up the copies that an earlier feeder of this machine had claimed."""
+        copies.forget_claims(self._conn, self._buffer)
+
+    def run_once(self, now: float) -> int:
+        """Make one pass at `now` (monotonic seconds); return how many replicas were put in.
+
+        1. Publish what the database says of every running BOT, tail phase included.
+        2. Take back slots of web processes that died, and copies that stayed too long.
+        3. Settle the ranges of which nothing is left in the buffer.
+        4. Make room where BOTs that came early hold the part of those that came late.
+        5. Claim and put in further copies, then first copies.
+
+        Steps 2 and 3 look at every slot, so they are not repeated at every ring of the bell.
+        """
+        bots = read_bots(self._conn)
+        shares = self._shares(bots)
+        bots = self._update_tails(bots, shares)
+        self._count_clients(now)
+        self._publish(bots, shares, now)
+        count = self._tend(bots, now) if now - self._tended_at >= TEND_SECONDS else 0
+        self._make_room(bots)
+        count += copies.put(self._conn, self._buffer, bots, self._taken, now)
+        claimed = self._put_fresh(bots, shares, now)
+        if claimed:
+            self._publish(bots, shares, now)
+        return count + claimed
+
+    def _publish(self, bots: dict[int, RunningBot], shares: dict[int, int], now: float) -> None:
+        states = [
+            item.state._replace(segment=shares[bot], unclaimed=item.unclaimed)
+            for bot, item in bots.items()
+        ]
+        self._buffer.publish(states, now, self._clients_active)
+
+    def _tend(self, bots: dict[int, RunningBot], now: float) -> int:
+        self._tended_at = now
+        contents = self._buffer.contents()
+        self._reclaim(contents)
+        copies.withdraw_stale(self._conn, self._buffer, contents, now)
+        return self._settle_ranges(bots, contents, now)
+
+    # -------------------------------------------------------------------------- the BOTs
+
+    def _shares(self, bots: Mapping[int, RunningBot]) -> dict[int, int]:
+        counts = {segment.state.bot: segment.taken for segment in self._buffer.segments()}
+        self._taken = {bot: count - self._counts.get(bot, 0) for bot, count in counts.items()}
+        self._counts = counts
+        demands = {
+            bot: Demand(item.state.unsent, self._taken.get(bot, 0)) for bot, item in bots.items()
+        }
+        return segments(self._buffer.slots, demands)
+
+    def _update_tails(
+        self, bots: dict[int, RunningBot], shares: dict[int, int]
+    ) -> dict[int, RunningBot]:
+        """Note which BOTs entered or left their tail phase (paper section 6.3)."""
+        fair = self._buffer.slots // max(1, len(bots))
+        changed: dict[bool, list[int]] = {True: [], False: []}
+        for bot, item in bots.items():
+            state = item.state
+            segment = max(fair, shares[bot])
+            tail = is_tail(state.unsent, state.running, segment, item.threshold)
+            if tail != state.tail and not (state.tail and item.sticky):
+                changed[tail].append(bot)
+        for tail, names in changed.items():
+            if names:
+                self._conn.execute(SQL["set_tail"], {"tail": tail, "bots": names})
+                bots |= {bot: bots[bot].with_tail(tail) for bot in names}
+        return bots
+
+    def _count_clients(self, now: float) -> None:
+        if now - self._clients_counted_at >= CLIENT_COUNT_SECONDS:
+            row = self._conn.execute(SQL["clients_active"]).fetchone()
+            self._clients_active, self._clients_counted_at = (row[0] if row else 0), now
+
+    # ------------------------------------------------------------------ what left, what stayed
+
+    def _reclaim(self, contents: Sequence[Slot]) -> None:
+        """Decide about slots that a web process took before it died.
+
+        Its last transaction may still be committing, so its connection must be gone first.
+        """
+        by_generation: dict[int, list[Slot]] = {}
+        for slot in contents:
+            if slot.state is SlotState.TAKEN:
+                by_generation.setdefault(slot.generation, []).append(slot)
+        for generation, slots in by_generation.items():
+            if not is_dead(self._buffer.path, generation):
+                continue
+            name = application_name(generation)
+            if self._conn.execute(SQL["backend_lives"], {"name": name}).fetchone():
+                continue
+            names = _names(slots)
+            sent = self._sent(names)
+            numbered = [
+                (slot.number, name in sent) for slot, name in zip(slots, names, strict=True)
+            ]
+            self._buffer.free([number for number, is_sent in numbered if is_sent])
+            self._buffer.give_back([number for number, is_sent in numbered if not is_sent])
+            liveness_path(self._buffer.path, generation).unlink(missing_ok=True)
+            log.info("took back %d slots of web process %d", len(slots), generation)
+
+    def _sent(self, names: Sequence[ReplicaId]) -> set[ReplicaId]:
+        listed = encode([name._asdict() for name in names])
+        return {ReplicaId(*row) for row in self._conn.execute(SQL["was_sent"], {"copies": listed})}
+
+    # ------------------------------------------------------------------------ first copies
+
+    def _settle_ranges(
+        self, bots: dict[int, RunningBot], contents: Sequence[Slot], now: float
+    ) -> int:
+        """Give up ranges whose jobs were all sent; put back in what got lost on the way.
+
+        The buffer was read before the database: a slot that was free by then was committed.
+        """
+        held = sorted((slot.bot, slot.seq) for slot in contents if not slot.detail)
+        self._conn.execute(SQL["drop_idle_ranges"])
+        arguments = {"machine": self._buffer.machine, "lifetime": RANGE_LIFETIME}
+        count = 0
+        for bot, lo, hi in self._conn.execute(SQL["renew_ranges"], arguments).fetchall():
+            if bot in bots and bisect_left(held, (bot, lo)) == bisect_left(held, (bot, hi)):
+                count += self._settle_range(bots[bot], lo, hi, now)
+        return count
+
+    def _settle_range(self, bot: RunningBot, lo: int, hi: int, now: float) -> int:
+        place = {"bot": bot.state.bot, "lo": lo}
+        most = max(1, self._buffer.room)
+        rows = self._conn.execute(SQL["unsent_jobs"], {**place, "hi": hi, "most": most}).fetchall()
+        if not rows:
+            self._conn.execute(SQL["drop_range"], {**place, "machine": self._buffer.machine})
+            return 0
+        log.info("BOT %d: %d jobs of range %d..%d go in again", bot.state.bot, len(rows), lo, hi)
+        return self._put_jobs(bot, rows, now)
+
+    def _put_fresh(self, bots: dict[int, RunningBot], shares: dict[int, int], now: float) -> int:
+        there = Counter(
+            {item.state.bot: item.fresh + item.copies for item in self._buffer.segments()}
+        )
+        claims, room = [], self._buffer.room
+        for bot in sorted(shares, key=lambda bot: there[bot]):
+            left = bots[bot].unclaimed
+            lacking = min(shares[bot] - there[bot], left)
+            if room and worth_filling(lacking, shares[bot], left):
+                claims.append({"bot": bot, "jobs": min(lacking, room)})
+                room -= min(lacking, room)
+        if not claims:
+            return 0
+        arguments = {
+            "claims": encode(claims), "machine": self._buffer.machine, "lifetime": RANGE_LIFETIME,
+        }  # fmt: skip
+        count = 0
+        for bot, lo, hi in self._conn.execute(SQL["claim_ranges"], arguments).fetchall():
+            rows = self._conn.execute(SQL["range_jobs"], {"bot": bot, "lo": lo, "hi": hi})
+            bots[bot] = replace(bots[bot], fed=hi)
+            count += self._put_jobs(bots[bot], rows.fetchall(), now)
+        return count
+
+    def _make_room(self, bots: dict[int, RunningBot]) -> None:
+        """Give jobs back to the database where BOTs hold more than 1/n and others lack it.
+
+        Out of the buffer first: killed before the other half, we settle their range later.
+        """
+        held = {item.state.bot: item for item in self._buffer.segments()}
+        there = {bot: held[bot].fresh + held[bot].copies for bot in bots if bot in held}
+        absent = {
+            bot: bots[bot].unclaimed
+            + max(0, copies.lacking(bots[bot], held[bot].copies, self._taken.get(bot, 0)))
+            for bot in there
+        }
+        given = []
+        for bot, most in withdrawals(self._buffer.slots, self._buffer.room, there, absent).items():
+            fed = bots[bot].fed
+            count = self._buffer.withdraw_last(bot, fed, most)
+            given.append({"bot": bot, "fed": fed, "upto": fed - count})
+        if given:
+            arguments = {"given": encode(given), "machine": self._buffer.machine}
+            self._conn.execute(SQL["give_back_jobs"], arguments)
+
+    def _put_jobs(self, bot: RunningBot, rows: Sequence[tuple[int, str, str]], now: float) -> int:
+        first = WHY.index("first")
+        items = [
+            Item(
+                bot.state.bot,
+                seq,
+                1,
+                0,
+                first,
+                render.body(ReplicaId(bot.state.bot, seq, 1), bot.manifest_id, args, inputs),
+            )
+            for seq, args, inputs in rows
+        ]
+        return self._buffer.put(items, now)
+
+
+def _names(slots: Iterable[Slot]) -> list[ReplicaId]:
+    return [ReplicaId(slot.bot, slot.seq, slot.replica) for slot in slots]

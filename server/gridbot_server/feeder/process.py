@@ -1,0 +1,97 @@
+"""The feeder process: one per machine, keeps its scheduling buffer full (paper section 6.1).
+
+What it does in each pass is in `feeding.py`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import secrets
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+
+from gridbot_server.buffer import wake
+from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
+from gridbot_server.feeder.feeding import Feeder
+from gridbot_server.feeder.running import SQL
+from gridbot_server.settings import Settings
+from gridbot_server.storage import db
+from gridbot_server.storage.disk import write_atomically
+from gridbot_server.supervision.entry import run_process
+
+log = logging.getLogger(__name__)
+
+PASS_SECONDS = 0.25  # between passes when nobody rings
+MIN_PASS_SECONDS = 0.02  # between passes however often somebody rings
+# With hundreds of BOTs a pass takes long.  So many times as long is the pause when nobody rings, so
+# that an idle server stays idle; but never too long for a BOT that was just submitted.
+REST, MAX_PASS_SECONDS = 10, 2.0
+
+
+def open_buffer(settings: Settings, conn: db.Connection) -> SchedulingBuffer:
+    """Return this machine's buffer: the one that is there if it serves this database, else new."""
+    row = conn.execute(SQL["database"]).fetchone()
+    assert row is not None
+    machine, database = _machine(settings.data), str(row[0])
+    try:
+        buffer = SchedulingBuffer(settings.buffer_path)
+        here = (buffer.machine, buffer.database, buffer.slots, buffer.slot_bytes)
+        if here == (machine, database, settings.buffer_slots, settings.slot_bytes):
+            return buffer
+        buffer.close()
+    except BufferMissing as error:
+        log.info("making a buffer: %s", error)
+    return SchedulingBuffer.create(
+        settings.buffer_path, slots=settings.buffer_slots, slot_bytes=settings.slot_bytes,
+        machine=machine, database=database,
+    )  # fmt: skip
+
+
+def _machine(data: Path) -> str:
+    """This server's name among those that share the database: made once, kept with its data."""
+    path = data / "machine"
+    if not path.exists():
+        write_atomically(path, secrets.token_hex(16))
+    return path.read_text()
+
+
+def run(settings: Settings, stop: threading.Event) -> None:
+    """Feed until told to stop; a database that goes away is waited for."""
+    lock = os.open(settings.buffer_path.with_suffix(".feeder"), os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(lock, fcntl.LOCK_EX)  # a second feeder waits for the first one's end
+    bell = wake.Bell(settings.buffer_path)
+    while not stop.is_set():
+        try:
+            with db.connect(settings.dsn_or_embedded, "gridbot-feeder", autocommit=True) as conn:
+                _feed(conn, settings, bell, stop)
+        except psycopg.OperationalError as error:
+            log.warning("the database is away: %s", str(error).strip())
+            stop.wait(1.0)
+
+
+def _feed(conn: db.Connection, settings: Settings, bell: wake.Bell, stop: threading.Event) -> None:
+    conn.execute(SQL["planner"])
+    with closing(open_buffer(settings, conn)) as buffer:
+        feeder = Feeder(conn, buffer)
+        feeder.forget_claims()
+        while not stop.is_set():
+            began = time.monotonic()
+            if not feeder.run_once(began):
+                rest = REST * (time.monotonic() - began)
+                bell.wait(min(max(PASS_SECONDS, rest), MAX_PASS_SECONDS))
+            stop.wait(MIN_PASS_SECONDS)
+
+
+def main() -> None:
+    """Run the feeder of the server whose data directory is given."""
+    run_process("feeder", run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""What dispatch must know of a job's other replicas before it sends a further copy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import orjson
+
+from gridbot_server.cycles.transition import GIVEN_BACK
+from gridbot_server.dispatch.batch import encode
+from gridbot_server.storage.db import Connection
+
+_MOST_FAILED = 8  # hosts that are named; more than one matter only if all belong to one owner
+
+
+def describe(
+    conn: Connection,
+    queries: Mapping[str, bytes],
+    jobs: Sequence[tuple[int, int]],
+) -> dict[tuple[int, int], dict[str, Any]]:
+    """Return what is known of each job's replicas, those in progress with their hosts' statistics.
+
+    Hosts go with their owners: `holders` have a replica or an output of it, `failed` let it fail.
+    """
+    listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
+    values = {"jobs": listed, "given_back": list(GIVEN_BACK)}
+    rows = conn.execute(queries["siblings"], values).fetchall()
+    hosts = _hosts(conn, queries, sorted({row[4] for row in rows}))
+    details: dict[tuple[int, int], dict[str, Any]] = {
+        job: {"holders": [], "failed": [], "replicas": []} for job in jobs
+    }
+    for bot, seq, replica, what, host, owner, sent_at in rows:
+        detail = details[bot, seq]
+        whose = detail["failed" if what == "failed" else "holders"]
+        if [host, owner] not in whose:
+            whose.append([host, owner])
+        if what == "leased":
+            detail["replicas"].append(
+                {"replica": replica, "sent_at": sent_at, "host": hosts.get(host, {})}
+            )
+    return details
+
+
+def render(detail: Mapping[str, Any], pool: str | None, room: int) -> bytes:
+    """Return the detail of a slot as JSON; the latest replicas are left out if it is too long."""
+    replicas = list(detail["replicas"])
+    failed = detail["failed"][:_MOST_FAILED]
+    while True:
+        text = orjson.dumps(
+            {"holders": detail["holders"], "failed": failed, "replicas": replicas, "pool": pool}
+        )
+        if len(text) <= room or not replicas:
+            return text
+        replicas.pop()
+
+
+def _hosts(
+    conn: Connection, queries: Mapping[str, bytes], hosts: Sequence[int]
+) -> dict[int, dict[str, Any]]:
+    if not hosts:
+        return {}
+    names = (
+        "Name", "Owner", "ErrorRate", "MeanTurnaround", "JobsToday", "Grid", "IsPilot",
+    )  # fmt: skip
+    rows = conn.execute(queries["hosts"], {"hosts": list(hosts)})
+    return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}

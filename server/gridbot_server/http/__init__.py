@@ -1,0 +1,1 @@
+"""What all views share: services of the process, authentication, answers, slow readers."""

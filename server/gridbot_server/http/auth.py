@@ -1,0 +1,169 @@
+"""Who asks, and whether they may: every route carries one of the rules of this module.
+
+The rules are marks; `authenticate` runs before each request and enforces them, so that a
+route without a mark answers nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, cast
+
+from flask import current_app, g, request
+from psycopg.rows import class_row
+
+from gridbot_server.dispatch import bans
+from gridbot_server.errors import Forbidden, InternalError, Unauthorized
+from gridbot_server.http import services
+from gridbot_server.signing import keys
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+
+SQL = sql.load("auth.sql")
+
+View = TypeVar("View", bound=Callable[..., Any])
+Rule = Literal[
+    "public", "engine", "boinc", "client", "content", "pilot", "join", "user", "operator"
+]
+
+# Each scope may do what those below it may.
+_SCOPES = ("pilot", "join", "user", "operator")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """A person's key, or one that only joins clients, or one that only joins a grid's pilots."""
+
+    id: int
+    owner: int
+    owner_name: str
+    scope: str
+    grid: str | None  # of pilots
+    serves: list[int] | None  # owners, of pilots
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it may see and change what belongs to others."""
+        return self.scope == "operator"
+
+
+@dataclass(frozen=True, slots=True)
+class Client:
+    """A running client, by its own token."""
+
+    id: int
+    host: int
+    owner: int
+    owner_name: str
+
+
+def rule(name: Rule) -> Callable[[View], View]:
+    """Mark a view with who may call it.
+
+    `pilot`, `join`, `user`, `operator`: a key of at least that scope.  `client`: a client's token.
+    `content`: either, for whoever knows a content's hash.  `engine`: the view itself hands the
+    token on, to be looked up together with the rest.  `boinc`: the view itself checks the key,
+    certificate or name that BOINC's protocol carries.  `public`: everybody.
+    """
+
+    def mark(view: View) -> View:
+        view.auth_rule = name  # type: ignore[attr-defined]  # any function can carry a mark
+        return view
+
+    return mark
+
+
+def authenticate() -> None:
+    """Enforce the rule of the route that was asked for; raise Unauthorized or Forbidden."""
+    if request.endpoint is None:  # no such route: there is nothing to guard
+        return
+    view = current_app.view_functions[request.endpoint]
+    match getattr(view, "auth_rule", None):
+        case "public" | "engine" | "boinc":
+            pass
+        case "client":
+            g.client = _client()
+        case "content":
+            _key_or_client()
+        case "pilot" | "join" | "user" | "operator" as scope:
+            g.key = _key(scope)
+        case _:
+            raise InternalError(f"the route {request.endpoint} has no auth rule")
+
+
+def key() -> Key:
+    """Return the key that this request was made with."""
+    return cast(Key, g.key)
+
+
+def client() -> Client:
+    """Return the client that makes this request."""
+    return cast(Client, g.client)
+
+
+def check_client() -> None:
+    """Raise Unauthorized, or Banned, unless the request carries the token of a client."""
+    _client()
+
+
+def bearer_hash() -> bytes:
+    """Return the hash of the request's token; raise Unauthorized when there is none."""
+    return token_hash(request.headers.get("Authorization", ""))
+
+
+def token_hash(authorization: str) -> bytes:
+    """Return the hash of the token in a header; raise Unauthorized when there is none."""
+    scheme, _, token = authorization.partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise Unauthorized("this needs a key: send the header Authorization: Bearer KEY")
+    return keys.token_hash(token.strip())
+
+
+def _key(scope: str) -> Key:
+    with services.connection() as conn:
+        found = _find_key(conn, bearer_hash())
+    if found is None:
+        raise Unauthorized("the key is unknown, expired or revoked")
+    if _SCOPES.index(found.scope) < _SCOPES.index(scope):
+        raise Forbidden(f"this needs a key of scope {scope}, this one has {found.scope}")
+    return found
+
+
+def _client() -> Client:
+    token = bearer_hash()
+    with services.connection() as conn:
+        found = _find_client(conn, token)
+        if found is None:
+            _refuse_banned(conn, token)
+    if found is None:
+        raise Unauthorized("the client's token is unknown, expired or revoked: join again")
+    return found
+
+
+def _key_or_client() -> None:
+    token = bearer_hash()
+    with services.connection() as conn:
+        if (client := _find_client(conn, token)) is not None:
+            g.client = client
+        elif (key := _find_key(conn, token)) is not None:
+            g.key = key
+        else:
+            _refuse_banned(conn, token)
+            raise Unauthorized("the token is unknown, expired or revoked")
+
+
+def _refuse_banned(conn: Connection, token: bytes) -> None:
+    """Raise Banned if that is why a token is good for nothing."""
+    if error := bans.of_tokens(conn, [token]).get(token):
+        raise error
+
+
+def _find_key(conn: Connection, token: bytes) -> Key | None:
+    with conn.cursor(row_factory=class_row(Key)) as cursor:
+        return cursor.execute(SQL["key"], {"hash": token}).fetchone()
+
+
+def _find_client(conn: Connection, token: bytes) -> Client | None:
+    with conn.cursor(row_factory=class_row(Client)) as cursor:
+        return cursor.execute(SQL["client"], {"hash": token}).fetchone()

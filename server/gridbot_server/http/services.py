@@ -1,0 +1,163 @@
+"""What the views of one web process share: settings, database pool, file store, engine, bounds."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Protocol, cast
+
+from flask import current_app
+from psycopg_pool import ConnectionPool
+
+from gridbot_client.protocol import WorkRequest
+from gridbot_server.dispatch.render import ReplyParts
+from gridbot_server.overload.login_limits import Bounds
+from gridbot_server.overload.shared_counters import CountFile
+from gridbot_server.overload.transfer_slots import Slots
+from gridbot_server.settings import Settings
+from gridbot_server.storage import db
+from gridbot_server.storage.files import Store
+
+# The views' threads share few connections: a view holds one for milliseconds.
+_CONNECTIONS = 8
+_WAIT_SECONDS = 5.0
+
+
+class Rendered(Protocol):
+    """An answer, as soon as somebody wants its bytes."""
+
+    @property
+    def mimetype(self) -> str:
+        """What the bytes are."""
+
+    def render(self) -> bytes:
+        """The bytes."""
+
+
+class Answered(Protocol):
+    """A request that has its answer."""
+
+    def result(self) -> Rendered:
+        """Return the reply, or raise one of the errors of `errors`."""
+
+
+class Dispatched(Protocol):
+    """A request that the engine has answered."""
+
+    def result(self) -> ReplyParts:
+        """Return the reply, or raise one of the errors of `errors`."""
+
+
+class Engine(Protocol):
+    """Answers hosts' requests for work, many in one transaction."""
+
+    def handle(self, token_hash: bytes, body: bytes) -> bytes:
+        """Return the reply to one `POST /rpc`; raise the errors of `errors`."""
+
+    def begin(self, token_hash: bytes, body: bytes, tell: Callable[[Answered], None]) -> None:
+        """Queue one `POST /rpc`; another thread calls `tell` when it is answered."""
+
+    def take(
+        self, token_hash: bytes, request: WorkRequest, tell: Callable[[Dispatched], None]
+    ) -> None:
+        """Queue what a request in another protocol is to be answered, as `begin` does."""
+
+    def close(self) -> None:
+        """Finish what is queued, then stop."""
+
+
+@dataclass
+class Services:
+    """Made with the application, opened on first use: after gunicorn has forked."""
+
+    settings: Settings
+    make_engine: Callable[[], Engine]
+    store: Store = field(init=False)
+    uploads: Slots = field(init=False)
+    downloads: Slots = field(init=False)
+    before_close: list[Callable[[], None]] = field(default_factory=list)  # what uses the engine
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _pool: ConnectionPool[db.Connection] | None = None
+    _engine: Engine | None = None
+    _counts: CountFile | None = None
+    _bounds: Bounds | None = None
+    _pid: int = 0
+
+    def __post_init__(self) -> None:
+        self.store = Store(self.settings.files, self.settings.uploads)
+        # Slow transfers, even of both kinds, must leave threads to all other requests.
+        threads = self.settings.web_threads
+        self.uploads = Slots(max(1, threads // 2))
+        self.downloads = Slots(max(1, threads * 3 // 8))
+
+    @property
+    def pool(self) -> ConnectionPool[db.Connection]:
+        """Return this process's connections, opening them on first use."""
+        if self._pool is None or self._pid != os.getpid():
+            with self._lock:
+                if self._pool is None or self._pid != os.getpid():
+                    self._pool, self._pid = _open_pool(self.settings), os.getpid()
+        return self._pool
+
+    @property
+    def engine(self) -> Engine:
+        """Return this process's engine, made on first use."""
+        with self._lock:
+            if self._engine is None:
+                self._engine = self.make_engine()
+        return self._engine
+
+    @property
+    def bounds(self) -> Bounds:
+        """Return how often people may try and make what, opening the counts on first use."""
+        with self._lock:
+            if self._bounds is None:
+                self._counts = CountFile(self.settings.run / "counts")
+                self._bounds = Bounds.of(self._counts)
+            return self._bounds
+
+    def close(self) -> None:
+        """Stop the engine, give the connections back; the next request opens them again."""
+        while self.before_close:
+            self.before_close.pop()()
+        with self._lock:
+            if self._engine is not None:
+                self._engine.close()
+                self._engine = None
+            if self._counts is not None:
+                self._counts.close()
+                self._counts = self._bounds = None
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+
+
+def current() -> Services:
+    """Return the services of the application that serves this request."""
+    return cast(Services, current_app.extensions["gridbot"])
+
+
+@contextmanager
+def connection() -> Iterator[db.Connection]:
+    """Borrow a connection; each statement is its own transaction unless one is begun."""
+    with current().pool.connection() as conn:
+        yield conn
+
+
+def _open_pool(settings: Settings) -> ConnectionPool[db.Connection]:
+    # The check at checkout replaces connections that a restarted PostgreSQL has closed.
+    return ConnectionPool(
+        settings.dsn_or_embedded,
+        kwargs={"application_name": "gridbot web", "options": db.TIMEOUTS, "autocommit": True},
+        min_size=1,
+        max_size=_CONNECTIONS,
+        timeout=_WAIT_SECONDS,
+        reconnect_timeout=_WAIT_SECONDS,  # then the next request tries anew, without its backoff
+        max_idle=300.0,
+        check=ConnectionPool.check_connection,
+        name="gridbot web",
+        open=True,
+    )

@@ -1,0 +1,89 @@
+"""Sends long answers: so many at once, and each to a peer that takes it fast enough.
+
+Without that, peers that read slowly would in the end have all threads wait for them.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from flask import Response, request
+
+from gridbot_server.http.services import current
+from gridbot_server.overload.slow_senders import PATIENCE_SECONDS
+from gridbot_server.overload.transfer_slots import Party, Slots
+
+# A thread waits for a peer for `PATIENCE_SECONDS` in all, and again as it takes so much.
+BYTES_PER_SECOND = 8192
+PIECE_BYTES = 128 * 1024  # sent at once: fewer cost more
+_LEAST_SECONDS = 1.0
+# So much fits into the buffer of any connection: no thread waits until it is read.
+UNBOUNDED_BYTES = 32 * 1024
+# More waits here, not in the kernel, where up to megabytes would hide how fast a peer is.
+_UNSENT_BYTES = 256 * 1024
+
+
+def bounded(response: Response, party: Party) -> Response:
+    """Let an answer be sent in a slot for downloads; raise ServerBusy when there is none.
+
+    A short one needs no slot.  The answer must not be changed any more.
+    """
+    slots, size = current().downloads, response.headers.get("Content-Length", type=int)
+    if size is None or size > UNBOUNDED_BYTES:
+        slots.take(party)
+        sock: socket.socket | None = request.environ.get("gunicorn.socket")
+        response.response = _Body(response.response, sock, slots, party)
+    return response
+
+
+class _Body:
+    """What is sent; a server closes it however that ends."""
+
+    def __init__(
+        self, source: Iterable[Any], sock: socket.socket | None, slots: Slots, party: Party
+    ) -> None:
+        self._source, self._socket = source, sock
+        self._slots, self._party = slots, party
+        self._is_open = True
+
+    def __iter__(self) -> Iterator[bytes]:
+        pieces = _pieces(self._source)
+        return paced(pieces, self._socket) if self._socket else pieces
+
+    def close(self) -> None:
+        """Close what it is read from, and give the slot back."""
+        if self._is_open:
+            self._is_open = False
+            self._slots.give_back(self._party)
+            if close := getattr(self._source, "close", None):
+                close()
+
+
+def paced(
+    pieces: Iterable[bytes], sock: socket.socket, clock: Callable[[], float] = time.monotonic
+) -> Iterator[bytes]:
+    """Hand pieces out to be sent; raise ConnectionResetError once the peer takes them too slowly.
+
+    Only the time of sending counts, so a server that is slow itself blames nobody.
+    """
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
+    left = PATIENCE_SECONDS
+    for piece in pieces:
+        left += len(piece) / BYTES_PER_SECOND
+        sock.settimeout(max(left, _LEAST_SECONDS))
+        began = clock()
+        yield piece
+        left = min(left - (clock() - began), PATIENCE_SECONDS)
+        if left <= 0:
+            # By this number gunicorn knows that there is nothing to log.
+            raise ConnectionResetError(errno.ECONNRESET, "the answer was taken too slowly")
+
+
+def _pieces(chunks: Iterable[bytes]) -> Iterator[bytes]:
+    for chunk in chunks:
+        for start in range(0, len(chunk), PIECE_BYTES):
+            yield chunk[start : start + PIECE_BYTES]

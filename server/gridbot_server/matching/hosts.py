@@ -1,0 +1,287 @@
+"""Which hosts could be given a BOT's jobs at all, and what keeps the others from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gridbot_client.protocol import Manifest, Resources
+from gridbot_policies import Ads, PolicySet
+from gridbot_policies.ads import LIVE_ATTRIBUTES
+from gridbot_policies.classad import Record, record
+from gridbot_policies.classad.values import fold
+from gridbot_policies.conditions import ONLY_ASKING, PolicyConditions
+from gridbot_policies.explain import Condition, Judged, judge
+from gridbot_policies.relax import Bound, Change
+from gridbot_policies.source import cut
+from gridbot_policies.unknown import Unknown
+from gridbot_server.dispatch.ads import owner_policy
+from gridbot_server.matching.requirements import RESOURCES, Resource, is_stock, lacks
+
+_PRIVATE = ("Name", "Owner", "Requirements")
+_HIDDEN = Record({fold(name): Unknown(name) for name in _PRIVATE}, _PRIVATE)
+_SHORT = 100  # characters of a condition in a line
+NOBODY = "no client has asked for work in the last day; start one with: gridbot client run"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A client of a host as far as matching goes; `attributes` are all that policies see.
+
+    `name` is None for those who may not know whose machine it is.
+    """
+
+    host: int
+    attributes: Mapping[str, Any]
+    owner: int
+    accepts: Sequence[int]
+    name: str | None = None
+    silent: bool = False  # it has not asked for work lately
+    running: int = 0  # replicas that the client holds
+
+    @property
+    def label(self) -> str:
+        """What to call the host before those who ask."""
+        return self.name or f"host {self.host}"
+
+    @property
+    def is_stock(self) -> bool:
+        """Whether it is a stock BOINC client."""
+        return is_stock(self.attributes)
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a BOT asks of a host, and the queue in which it waits."""
+
+    bot: int
+    owner: int
+    owner_name: str
+    signed: bool
+    manifest: Manifest
+    policies: PolicySet
+    ad: Record
+    queue: Record
+    now: float  # the time that policies see, seconds since 1970
+    stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it
+    boinc_unsuitable: str | None = None  # why it could not be signed for them, if that was tried
+
+    @property
+    def resources(self) -> Resources:
+        """What one replica may use."""
+        return self.manifest.resources
+
+    @property
+    def platforms(self) -> Sequence[str]:
+        """Where native clients can run it; none: anywhere."""
+        return self.manifest.platforms
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """How many hosts are known, how many suit, and the commonest obstacle when none does.
+
+    The `stock` ones among them run stock BOINC clients.
+    """
+
+    hosts_known: int
+    hosts_matching: int
+    hosts_stock: int
+    hosts_stock_matching: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A candidate with the ads that the BOT's policies see of it.
+
+    What the BOT's owner may not know of the host is `Unknown` in `open`, and replaced by what may
+    be shown in `shown`: only the whole match may depend on it, as it does at dispatch.
+    """
+
+    candidate: Candidate
+    demand: Demand
+    lacks: Mapping[str, str] = field(init=False, repr=False, compare=False)  # words by kind
+    ads: Ads = field(init=False, repr=False, compare=False)
+    open: Ads = field(init=False, repr=False, compare=False)
+    shown: Ads = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        host = record(self.candidate.attributes)
+        found = {lack.kind: lack.text for lack in lacks(self.candidate, self.demand)}
+        object.__setattr__(self, "lacks", found)
+        ads = self._ads(host)
+        is_own = self.candidate.name is not None
+        shown = {"Name": self.candidate.label, "Owner": "another owner", "Requirements": None}
+        object.__setattr__(self, "ads", ads)
+        object.__setattr__(self, "open", ads if is_own else self._ads(host.overlaid(_HIDDEN)))
+        object.__setattr__(
+            self, "shown", ads if is_own else self._ads(host.overlaid(record(shown)))
+        )
+
+    def _ads(self, host: Record) -> Ads:
+        return Ads(host, self.demand.ad, self.demand.queue, now=self.demand.now)
+
+
+def suits(known: Known) -> bool:
+    """Tell whether the host could be given a job of the BOT now."""
+    policies = known.demand.policies
+    return (
+        not known.lacks
+        and owner_accepts(known) is not False
+        and policies.requirements(known.ads)
+        and policies.concurrency(known.ads) >= 1
+    )
+
+
+def owner_accepts(known: Known) -> bool | None:
+    """Tell whether the host's owner accepts the BOT; None if its load or clock decides that."""
+    ads = known.ads
+    policy = owner_policy(ads.host.get("Requirements"))
+    return policy is None or policy.accepts(ads.host, ads.bot, ads.queue, ads.now, LIVE_ATTRIBUTES)
+
+
+def owner_clauses(known: Known, answer: bool | None) -> list[str]:
+    """Return the clauses with this answer of the host owner's policy, if one may know it."""
+    ads = known.ads
+    policy = owner_policy(ads.host.get("Requirements"))
+    if policy is None or known.candidate.name is None:
+        return []
+    return list(policy.clauses(answer, ads.host, ads.bot, ads.queue, ads.now, LIVE_ATTRIBUTES))
+
+
+def conditions(demand: Demand) -> list[Condition[Known]]:
+    """Return all that the BOT asks of a host.
+
+    What its owner can change soonest comes first: the policy, then the resources, which
+    need a new submission, then what others must agree to.
+    """
+    nowhere = Ads(record({}), demand.ad, demand.queue, now=demand.now)
+    policy = PolicyConditions[Known](
+        demand.policies, nowhere, lambda known: known.open, lambda known: known.shown
+    )
+    return [
+        *policy.conditions(), *_resources(demand), *_platforms(demand), *_permissions(demand),
+        _owner(), policy.whole(),
+    ]  # fmt: skip
+
+
+def judged(
+    candidates: Iterable[Candidate], demand: Demand, is_enough: Callable[[], bool]
+) -> Judged[Known]:
+    """Judge the hosts of the candidates by their most suitable clients, until it is enough."""
+    subjects = ((item.host, Known(item, demand)) for item in candidates)
+    return judge(conditions(demand), subjects, suits, is_enough)
+
+
+def survey(
+    candidates: Iterable[Candidate],
+    demand: Demand,
+    is_enough: Callable[[], bool] = lambda: False,
+) -> Match:
+    """Count the hosts of which at least one client could be given a job."""
+    found = judged(candidates, demand, is_enough)
+    stock, stock_matching = stock_hosts(found)
+    return Match(
+        len(found.verdicts), len(found.matching), stock, stock_matching, commonest_obstacle(found)
+    )
+
+
+def stock_hosts(found: Judged[Known]) -> tuple[int, int]:
+    """Return how many of the hosts run stock BOINC clients, and how many of these suit."""
+    stock = [item for item in found.verdicts if item.subject.candidate.is_stock]
+    return len(stock), sum(not item.failed for item in stock)
+
+
+def commonest_obstacle(found: Judged[Known]) -> str:
+    """Return in one line why no host can be given a job; "" if one can."""
+    if not found.verdicts:
+        return NOBODY
+    main = found.main_obstacle()
+    if main is None or found.matching:
+        return ""
+    condition, hosts = main
+    count = f"{len(hosts)} {'host' if len(hosts) == 1 else 'hosts'}"
+    return f"{sentence(condition, hosts[0])} ({count})"
+
+
+def sentence(condition: Condition[Known], known: Known) -> str:
+    """Return in words what a host fails."""
+    match condition.kind:
+        case "boinc" | "trust" | "grid" | "owner":
+            return condition.text
+        case "JobRequirements" | "Concurrency":
+            via = f", in {condition.via}," if condition.via else ""
+            has = condition.has(known)
+            lack = f"is {has}" if has == ONLY_ASKING else "does not hold there"
+            return f"the policy's condition {cut(condition.text, _SHORT)}{via} {lack}"
+        case "platform" | "boinc platform":
+            return f"a job needs {cut(condition.text, _SHORT)}, the host has another"
+        case _:
+            return f"a job needs {condition.text}, the host has less"
+
+
+def _needed(
+    kind: str,
+    text: str,
+    has: Callable[[Known], str],
+    bound: Bound[Known] | None = None,
+) -> Condition[Known]:
+    """Return something that `lacks` finds lacking as a condition."""
+    return Condition(kind, text, lambda known: kind not in known.lacks, has, bound=bound)
+
+
+def _resources(demand: Demand) -> Iterator[Condition[Known]]:
+    for resource in RESOURCES:
+        if wanted := getattr(demand.resources, resource.field):
+            yield _resource(resource, resource.words(wanted))
+
+
+def _resource(resource: Resource, text: str) -> Condition[Known]:
+    def amount(known: Known) -> float | None:
+        return resource.offered(known.candidate.attributes)
+
+    def change(limit: str) -> Change:
+        return Change(text, resource.words(limit), submit=f"--{resource.kind} {limit}")
+
+    bound = Bound(at_least=True, amount=amount, change=change)
+    return _needed(resource.kind, text, lambda known: str(amount(known) or "none"), bound)
+
+
+def _platforms(demand: Demand) -> Iterator[Condition[Known]]:
+    def has(attribute: str) -> Callable[[Known], str]:
+        return lambda known: str(known.candidate.attributes.get(attribute, "none"))
+
+    if demand.platforms:
+        yield _needed("platform", f"platform {' or '.join(demand.platforms)}", has("Platform"))
+    if demand.stock_platforms:
+        names = " or ".join(demand.stock_platforms)
+        yield _needed("boinc platform", f"BOINC platform {names}", has("Platforms"))
+
+
+def _permissions(demand: Demand) -> Iterator[Condition[Known]]:
+    """Yield what the project or people must agree to before a client runs it."""
+    stock = (
+        f"the BOT is not for stock BOINC clients: {demand.boinc_unsuitable}"
+        if demand.boinc_unsuitable
+        else "the BOT is not signed for stock BOINC clients:"
+        f" gridbot app sign {demand.bot} --boinc-key FILE"
+    )
+    yield _needed("boinc", stock, lambda _: "a stock BOINC client")
+    native = (
+        "the BOT is not signed by the project, and the client does not accept"
+        f" {demand.owner_name}'s unsigned commands"
+    )
+    yield _needed("trust", native, lambda _: "no")
+    pilot = f"the pilot was not submitted on behalf of {demand.owner_name}"
+    yield _needed("grid", pilot, lambda known: str(known.candidate.attributes.get("Grid")))
+
+
+def _owner() -> Condition[Known]:
+    return Condition(
+        kind="owner",
+        text="the host owner's own Requirements do not accept the BOT",
+        meets=lambda known: owner_accepts(known) is not False,
+        has=lambda known: ", ".join(owner_clauses(known, False)) or "no",
+    )

@@ -1,0 +1,1 @@
+"""Keeps a server responsive: admission control, rate limits, transfer slots, deadlines."""

@@ -1,0 +1,193 @@
+"""A folder that carries BOTs to the machine with the keys, and signatures back to the server.
+
+It holds what a BOT runs (`bot-7.json`) and the files that its jobs share (`files/SHA256`), and
+after signing `bot-7.signed.json`; a change of keys is `boinc-key.signed.json`.  `parcel.json` lists
+what was fetched.  Everything in it came from somewhere else: list and hashes are checked before
+anything is signed, and somebody has to look at it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+
+from gridbot_client.protocol import FileRef, Manifest, manifest_id
+from gridbot_server.boinc.application import description, signed
+from gridbot_server.boinc.application.shim import Unsuitable
+from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
+from gridbot_server.signing import keys
+from gridbot_server.signing.boinc_keys import Link
+from gridbot_server.storage.disk import write_atomically
+
+_NUMBER = r"[1-9][0-9]{0,18}"
+_NAME = re.compile(rf"bot-({_NUMBER})(?:\.signed)?\.json")
+_CHUNK_BYTES = 1 << 20
+
+Document = dict[str, Any]
+
+
+class ParcelError(ValueError):
+    """The folder does not hold what it should; the message names the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class SigningKeys:
+    """The private keys at hand: for native clients, for stock BOINC clients, or both."""
+
+    project: Ed25519PrivateKey | None = None
+    boinc: RSAPrivateKey | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """The folder; made when something is put into it."""
+
+    folder: Path
+
+    # ------------------------------------------------------------------------ to be signed
+
+    def put(self, bot: int, text: str) -> Manifest:
+        """Add what a BOT runs; its files are put beside it one by one."""
+        (self.folder / "files").mkdir(parents=True, exist_ok=True)
+        manifest = Manifest.from_text(text)
+        _write(self._path(bot), {"manifest": text})
+        _write(self._list_path, {**self._list(), str(bot): manifest_id(text)})
+        return manifest
+
+    def put_file(self, ref: FileRef, chunks: Iterable[bytes]) -> None:
+        """Add a file that a BOT's jobs share, unless it is there whole."""
+        path = self._file(ref)
+        if path.exists() and _is_whole(ref, path):
+            return
+        partial = path.with_name(f"{path.name}.part")
+        with partial.open("wb") as file:
+            file.writelines(chunks)
+        partial.replace(path)
+
+    def bots(self) -> list[int]:
+        """The BOTs that were fetched; ParcelError names the files that nobody fetched."""
+        listed = self._list()
+        found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
+        if strange := sorted(name[0] for name in found if name and name[1] not in listed):
+            names = ", ".join(strange)
+            raise ParcelError(
+                f"{self.folder}: not fetched with it: {names}: fetch those BOTs or remove the files"
+            )
+        return sorted(map(int, listed))
+
+    def manifest(self, bot: int) -> Manifest:
+        """What a BOT runs, signed or not."""
+        return Manifest.from_text(self._text(bot))
+
+    # ------------------------------------------------------------------------------ signed
+
+    def sign(self, bot: int, at_hand: SigningKeys) -> str:
+        """Sign a BOT with the keys at hand; return why that for BOINC clients cannot be, or "".
+
+        Raises BadApplication for a file that is not the one which the manifest names.
+        """
+        text, why = self._text(bot), ""
+        made = self.signed(bot)
+        if at_hand.project:
+            signature = keys.sign_manifest(at_hand.project, text)
+            made["native"] = base64.b64encode(signature).decode()
+        if at_hand.boinc:
+            try:
+                made["boinc"] = asdict(self._for_boinc(Manifest.from_text(text), at_hand.boinc))
+            except Unsuitable as error:
+                why = str(error)
+        if made != self.signed(bot):
+            _write(self._path(bot, ".signed"), made)
+        return why
+
+    def signed(self, bot: int) -> Document:
+        """The signatures of a BOT, as the server takes them: `native`, `boinc`, both or none."""
+        path = self._path(bot, ".signed")
+        return _read(path) if path.exists() else {}
+
+    def put_key(self, link: Link) -> None:
+        """Add the next code signing key for BOINC clients."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        _write(self._key_path, link._asdict())
+
+    def key(self) -> Document | None:
+        """The next code signing key and its signature, if one is here."""
+        return _read(self._key_path) if self._key_path.exists() else None
+
+    @property
+    def _key_path(self) -> Path:
+        return self.folder / "boinc-key.signed.json"
+
+    @property
+    def _list_path(self) -> Path:
+        return self.folder / "parcel.json"
+
+    def _list(self) -> Document:
+        """What was fetched: BOTs, and the hashes of what they run."""
+        listed = _read(self._list_path) if self._list_path.exists() else {}
+        if not all(re.fullmatch(_NUMBER, bot) for bot in listed):
+            raise ParcelError(f"{self._list_path}: is no list of BOTs")
+        return listed
+
+    def _for_boinc(self, manifest: Manifest, private: RSAPrivateKey) -> SignedApplication:
+        description.check_manifest(manifest)
+        return signed.sign(manifest, self._md5, private)
+
+    def _md5(self, ref: FileRef) -> str:
+        path = self._file(ref)
+        if not path.exists():
+            raise ParcelError(f"{path} is not here: fetch the BOT again")
+        with path.open("rb") as file:
+            signed.check_input(ref, file)
+        return signed.content_md5(ref, _chunks(path))
+
+    def _text(self, bot: int) -> str:
+        path = self._path(bot)
+        text = _read(path).get("manifest")
+        if not isinstance(text, str):
+            raise ParcelError(f"{path}: holds no manifest")
+        if manifest_id(text) != self._list().get(str(bot)):
+            raise ParcelError(f"{path}: is not what was fetched")
+        return text
+
+    def _path(self, bot: int, kind: str = "") -> Path:
+        return self.folder / f"bot-{bot}{kind}.json"
+
+    def _file(self, ref: FileRef) -> Path:
+        return self.folder / "files" / ref.sha256
+
+
+def _is_whole(ref: FileRef, path: Path) -> bool:
+    try:
+        signed.content_md5(ref, _chunks(path))
+    except BadApplication:
+        return False
+    return True
+
+
+def _chunks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK_BYTES):
+            yield chunk
+
+
+def _write(path: Path, document: Mapping[str, Any]) -> None:
+    write_atomically(path, json.dumps(document) + "\n", mode=0o644)
+
+
+def _read(path: Path) -> Document:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ParcelError(f"{path}: cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise ParcelError(f"{path}: holds no JSON object")
+    return found

@@ -1,0 +1,1 @@
+"""The database, its SQL, and the file store."""

@@ -1,0 +1,1 @@
+"""Keeps a server alive: starts and restarts PostgreSQL, web processes, feeder and cycles."""

@@ -1,0 +1,1 @@
+"""The web process: gunicorn's worker, its fast path for host requests, the Flask application."""

@@ -1,0 +1,148 @@
+"""The WSGI application: blueprints, who may call what, limits, and the one error handler."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import orjson
+import psycopg
+from flask import Flask, Response, current_app, jsonify, request
+from flask.json.provider import JSONProvider
+from werkzeug.exceptions import HTTPException
+from werkzeug.routing import IntegerConverter
+
+from gridbot_client.protocol import MAX_BIGINT, ProtocolError
+from gridbot_server import api
+from gridbot_server.dispatch.engine import Engine
+from gridbot_server.errors import (
+    DatabaseAway,
+    GridbotError,
+    LengthRequired,
+    RequestError,
+)
+from gridbot_server.http import answers, auth, services
+from gridbot_server.http.services import Services
+from gridbot_server.settings import DATA_VARIABLE, Settings
+
+log = logging.getLogger(__name__)
+
+# A peer that neither sends nor takes a byte for so long gives its thread back.
+STALL_SECONDS = 60.0
+
+
+def create_app(
+    settings: Settings | None = None, engine: Callable[[], services.Engine] | None = None
+) -> Flask:
+    """Make the application; `engine` makes what answers requests for work, at the first of them.
+
+    Without settings, those of the data directory that the environment names are loaded.
+    """
+    settings = settings or Settings.load(Path(os.environ[DATA_VARIABLE]))
+    app = Flask("gridbot_server", static_folder=None)
+    app.json = _Json(app)
+    app.url_map.converters["int"] = _IdConverter
+    # A doubled slash is a wrong name, not another spelling of a right one.
+    app.url_map.merge_slashes = False
+    app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
+    app.extensions["gridbot"] = Services(settings, engine or _engine_of(settings))
+    app.before_request(_bound_body)
+    app.before_request(auth.authenticate)
+    app.after_request(_harden)
+    for blueprint in api.BLUEPRINTS:
+        app.register_blueprint(blueprint)
+    _handle_errors(app)
+    return app
+
+
+def _engine_of(settings: Settings) -> Callable[[], Engine]:
+    return lambda: Engine(settings.dsn_or_embedded, settings.buffer_path)
+
+
+class _IdConverter(IntegerConverter):
+    """A number that fits the database; any other URL does not exist."""
+
+    def __init__(self, map: Any, max: int = MAX_BIGINT) -> None:
+        super().__init__(map, max=max)
+
+
+class _Json(JSONProvider):
+    """JSON by orjson: fast, and bounded in depth where the standard library recurses."""
+
+    def dumps(self, obj: Any, **_: Any) -> str:
+        return orjson.dumps(obj).decode()
+
+    def loads(self, s: str | bytes, **_: Any) -> Any:
+        try:
+            return orjson.loads(s)
+        except orjson.JSONDecodeError as error:
+            raise RequestError(f"the body is no JSON document: {error}") from None
+
+
+def _bound_body() -> None:
+    """Apply the route's own limit on its body, and a time limit on a peer that stalls."""
+    # Werkzeug would silently cut a body of unknown length at the limit.
+    if "Transfer-Encoding" in request.headers:
+        raise LengthRequired("send the body with Content-Length, so that its size is known")
+    view = current_app.view_functions.get(request.endpoint or "")
+    if limit := getattr(view, "body_limit", None):
+        request.max_content_length = limit(current_app.extensions["gridbot"].settings)
+    if socket := request.environ.get("gunicorn.socket"):
+        socket.settimeout(STALL_SECONDS)
+
+
+def _harden(response: Response) -> Response:
+    for name, value in answers.HARDENING.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+def _handle_errors(app: Flask) -> None:
+    app.register_error_handler(GridbotError, _answer)
+    app.register_error_handler(ProtocolError, lambda error: _answer(RequestError(str(error))))
+    app.register_error_handler(HTTPException, _answer_http)
+    # Covers the pool's timeout, a database that shuts down, a lock or statement that took too long.
+    app.register_error_handler(psycopg.OperationalError, _answer_database)
+    app.register_error_handler(TimeoutError, _answer_stall)
+    app.register_error_handler(Exception, _answer_defect)
+
+
+def _answer(error: GridbotError) -> tuple[Response, int]:
+    return _response(answers.error_body(error), error.status, error.retry)
+
+
+def _answer_http(error: HTTPException) -> tuple[Response, int]:
+    """Answer for what Flask itself refuses: an unknown URL, a wrong method, a body too large."""
+    name, detail = type(error).__name__, error.description or "no more is known"
+    body = {"error": name, "detail": _plain(detail), "retry": False}
+    return _response(body, error.code or HTTPStatus.BAD_REQUEST)
+
+
+def _answer_database(error: psycopg.OperationalError) -> tuple[Response, int]:
+    log.warning("database: %r", str(error))
+    return _answer(DatabaseAway("the database does not answer, try again in a few seconds"))
+
+
+def _answer_stall(_: TimeoutError) -> tuple[Response, int]:
+    detail = "the request came too slowly"
+    body = {"error": "RequestTimeout", "detail": detail, "retry": True}
+    return _response(body, HTTPStatus.REQUEST_TIMEOUT, retry=True)
+
+
+def _answer_defect(error: Exception) -> tuple[Response, int]:
+    log.error("%s %r failed", request.method, request.path, exc_info=error)
+    return _answer(answers.defect())
+
+
+def _response(body: dict[str, object], status: int, retry: bool = False) -> tuple[Response, int]:
+    response = jsonify(body)
+    response.headers.update(answers.error_headers(status, retry))
+    return response, status
+
+
+def _plain(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:].rstrip(".")
