@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from gridbot_client.protocol import ReplicaId
+from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.boinc.protocol.names import Lease, Names
 
 DATA = Path(__file__).parent / "data" / "boinc"

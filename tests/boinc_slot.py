@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gridbot_client.protocol import Manifest, ReplicaId, Scalar
+from gridbot_client.protocol.messages import Manifest, ReplicaId, Scalar
 from gridbot_server.boinc.application import shim
 from gridbot_server.boinc.application.shim.ending import Ending, read_ending
 

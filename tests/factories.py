@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from gridbot_client.protocol import Manifest, ReplicaId
+from gridbot_client.protocol.messages import Manifest, ReplicaId
 from gridbot_server.signing import keys
 from gridbot_server.storage.db import Connection
 

@@ -17,8 +17,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from gridbot.connection import Connection
-from gridbot_client.discovery import Endpoint
+from gridbot.api.connection import Connection
+from gridbot_client.net.discovery import Endpoint
 from gridbot_overlay.acts import DryActs, RealActs
 from gridbot_overlay.construct import Plan
 from gridbot_overlay.constructor import Constructor

@@ -11,7 +11,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gridbot.errors import (
+    from gridbot.api.errors import (
         BadInput,
         GridbotError,
         NotFound,
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
         Refused,
         ServerAway,
     )
-    from gridbot.results import OutputFile, Real, Result
-    from gridbot.session import Bot, Session, connect
-    from gridbot.state import BotState
-    from gridbot.submission import Submission
+    from gridbot.api.results import OutputFile, Real, Result
+    from gridbot.api.session import Bot, Session, connect
+    from gridbot.api.state import BotState
+    from gridbot.api.submission import Submission
 
 __all__ = [
     "BadInput",
@@ -48,7 +48,7 @@ def __getattr__(name: str) -> object:
     """Load the API at its first use, so that `gridbot --help` does not wait for it."""
     if name in __all__:
         for module in _MODULES:
-            found = vars(importlib.import_module(f"gridbot.{module}"))
+            found = vars(importlib.import_module(f"gridbot.api.{module}"))
             if name in found:
                 return found[name]
     raise AttributeError(f"module 'gridbot' has no attribute {name!r}")

@@ -8,7 +8,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 
 import click
 
-from gridbot.errors import GridbotError, PolicyError
+from gridbot.api.errors import GridbotError, PolicyError
 
 GROUP = "gridbot.commands"
 

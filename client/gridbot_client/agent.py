@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gridbot_client.protocol import ReplicaId, Resources
+from gridbot_client.protocol.messages import ReplicaId, Resources
 
 # What is asked for at once; the server bounds it by the policy's Concurrency.
 WANT_PER_CPU = 32

@@ -15,19 +15,21 @@ from typing import Any, NoReturn
 
 import click
 
-from gridbot_client import hostinfo, joining, node_check
-from gridbot_client.backoff import Backoff
 from gridbot_client.client import Client, Revoked
-from gridbot_client.discovery import Endpoint, NoServer, data_directory, find_server
+from gridbot_client.host import description
+from gridbot_client.host.permission import UnreadablePolicy, read_policy, read_policy_file
+from gridbot_client.net import joining
+from gridbot_client.net.backoff import Backoff
+from gridbot_client.net.discovery import Endpoint, NoServer, data_directory, find_server
+from gridbot_client.net.transport import NotOurServer, ServerAway, TransportError
 from gridbot_client.options import Options
-from gridbot_client.permission import UnreadablePolicy, read_policy, read_policy_file
-from gridbot_client.pilot import IDLE_WINDOW_SECONDS, Pilot
+from gridbot_client.pilot import node_check
+from gridbot_client.pilot.behaviour import IDLE_WINDOW_SECONDS, Pilot
 from gridbot_client.progress import Progress
-from gridbot_client.runner import forbid_core_dumps
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder, FolderBusy, Identity
-from gridbot_client.transport import NotOurServer, ServerAway, TransportError
-from gridbot_policies.owner import OwnerPolicy
+from gridbot_client.work.runner import forbid_core_dumps
+from gridbot_policies.policy.owner import OwnerPolicy
 
 _LOG_BYTES = 4 << 20
 _GOOD_WORDS = "the client goes on where it was when it is started again"
@@ -132,7 +134,7 @@ def run(
     try:
         owner_policy = _owner_policy(folder, requirements, policy)
         options = Options(
-            room=hostinfo.room(cpus, memory), once=once, exit_when_idle=exit_when_idle,
+            room=description.room(cpus, memory), once=once, exit_when_idle=exit_when_idle,
             is_dedicated=dedicated, policy=owner_policy,
             pilot=_pilot(pilot, walltime, low_cpu_after, folder),
         )  # fmt: skip
@@ -268,7 +270,7 @@ def _folder(data: Path | None) -> Folder:
 
 
 def _host(folder: Folder) -> dict[str, Any]:
-    return hostinfo.attributes(hostinfo.room(), folder.path)
+    return description.attributes(description.room(), folder.path)
 
 
 def _joined(identity: Identity) -> str:

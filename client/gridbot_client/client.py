@@ -9,29 +9,31 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 
-from gridbot_client import agent, hostinfo, joining
+from gridbot_client import agent
 from gridbot_client.agent import UNFINISHED
-from gridbot_client.backoff import REVOKED_SECONDS, Backoff, poll_seconds
-from gridbot_client.cache import Cache
-from gridbot_client.execution import Executor
-from gridbot_client.manifests import Manifests
+from gridbot_client.host import description
+from gridbot_client.host.permission import Permission
+from gridbot_client.net import joining
+from gridbot_client.net.backoff import REVOKED_SECONDS, Backoff, poll_seconds
+from gridbot_client.net.transport import Refused, Transport, TransportError
 from gridbot_client.options import Options
-from gridbot_client.permission import Permission
-from gridbot_client.pilot import Record
-from gridbot_client.processes import Census
+from gridbot_client.pilot.behaviour import Record
 from gridbot_client.progress import Progress
-from gridbot_client.protocol import (
+from gridbot_client.protocol.messages import (
     MAX_HOLDING,
     ProtocolError,
     Scalar,
     WorkRequest,
     decode_reply,
 )
-from gridbot_client.replicas import Replicas
-from gridbot_client.runner import Runner, plain
-from gridbot_client.slots import since_boot
 from gridbot_client.storage import Folder, Identity
-from gridbot_client.transport import Refused, Transport, TransportError
+from gridbot_client.work.cache import Cache
+from gridbot_client.work.execution import Executor
+from gridbot_client.work.manifests import Manifests
+from gridbot_client.work.processes import Census
+from gridbot_client.work.replicas import Replicas
+from gridbot_client.work.runner import Runner, plain
+from gridbot_client.work.slots import since_boot
 
 LEAST_POLL_SECONDS = 0.1
 _LOOK_SECONDS = 1.0  # how often the pause flag is looked at
@@ -179,7 +181,7 @@ class Client:
         requests for work.  What it had granted the old one comes with the answer all the same.
         """
         now = time.time()
-        host = {**self._attributes(), **hostinfo.live_attributes(now), **self._end()}
+        host = {**self._attributes(), **description.live_attributes(now), **self._end()}
         self._permission.judge(host, now)
         pending = self._pending
         if pending is None or (not pending.reports and self._replicas.to_tell()[0]):

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from gridbot_client import hostinfo
 from gridbot_client.agent import Room
-from gridbot_client.idleness import Idleness
-from gridbot_client.pilot import IDLE_SHARE, Pilot
-from gridbot_client.protocol import Scalar
+from gridbot_client.host import description
+from gridbot_client.pilot.behaviour import IDLE_SHARE, Pilot
+from gridbot_client.protocol.messages import Scalar
 from gridbot_client.storage import Folder
-from gridbot_policies.owner import OwnerPolicy
+from gridbot_client.work.idleness import Idleness
+from gridbot_policies.policy.owner import OwnerPolicy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,7 @@ class Options:
 
     def describe(self, folder: Folder) -> dict[str, Scalar]:
         """The host's lasting attributes."""
-        return hostinfo.attributes(
+        return description.attributes(
             self.room, folder.path, is_pilot=self.pilot is not None,
             is_dedicated=self.is_dedicated, policy=self.policy,
         )  # fmt: skip

@@ -6,8 +6,8 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gridbot_client.slots import slots_in
 from gridbot_client.storage import Folder
+from gridbot_client.work.slots import slots_in
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gridbot_client.backoff import Backoff
-from gridbot_client.protocol import ProtocolError, WorkRequest, decode_request, encode_request
+from gridbot_client.net.backoff import Backoff
+from gridbot_client.protocol.messages import (
+    ProtocolError,
+    WorkRequest,
+    decode_request,
+    encode_request,
+)
 
 
 class FolderBusy(Exception):

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Protocol
 
-from gridbot.errors import GridbotError
-from gridbot.printing import counted
+from gridbot.api.errors import GridbotError
+from gridbot.show.printing import counted
 from gridbot_overlay.construct import Cancel, Submit
 from gridbot_overlay.means import Means, Say
 from gridbot_overlay.model import Grid, Order, Pilot, State

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import click
 
+from gridbot.api.errors import BadInput, GridbotError
+from gridbot.api.units import seconds
 from gridbot.commands.options import as_json, print_json, say
-from gridbot.errors import BadInput, GridbotError
-from gridbot.printing import printable, table
-from gridbot.units import seconds
+from gridbot.show.printing import printable, table
 from gridbot_overlay import runner, status
 from gridbot_overlay.construct import Plan
 from gridbot_overlay.constructor import views_of

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gridbot.printing import counted
+from gridbot.show.printing import counted
 from gridbot_overlay.assign import EXACT_OWNERS
 from gridbot_overlay.eligibility import Suitor, new_pilots_host
 from gridbot_overlay.grid_ad import grid_ad, queue_wait

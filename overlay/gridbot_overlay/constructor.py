@@ -9,8 +9,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
-from gridbot.errors import GridbotError
-from gridbot.printing import counted
+from gridbot.api.errors import GridbotError
+from gridbot.show.printing import counted
 from gridbot_overlay.acts import Acts
 from gridbot_overlay.construct import Plan, View, plan, plan_without_server
 from gridbot_overlay.health import is_mute, judge

@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from gridbot_overlay.model import Demand, Grid
-from gridbot_policies.ads import Ads
 from gridbot_policies.classad import ParseError, Record, record
-from gridbot_policies.policy_set import PolicyError, PolicySet
+from gridbot_policies.policy.ads import Ads
+from gridbot_policies.policy.policy_set import PolicyError, PolicySet
 
 _MOST_HOSTS = 5  # measured ads of a grid that a policy is tried on
 

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 
-from gridbot.errors import GridbotError
+from gridbot.api.errors import GridbotError
 from gridbot_overlay.acts import DryActs, RealActs
 from gridbot_overlay.construct import Plan
 from gridbot_overlay.constructor import Constructor

@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from gridbot.connection import Connection
-from gridbot.errors import GridbotError, NotFound
-from gridbot.inputs import LocalFile, upload
-from gridbot_client.protocol import FileRef
+from gridbot.api.connection import Connection
+from gridbot.api.errors import GridbotError, NotFound
+from gridbot.api.inputs import LocalFile, upload
+from gridbot_client.protocol.messages import FileRef
 from gridbot_overlay.model import Demand
 from gridbot_overlay.pilot.artefact import Artefact
 

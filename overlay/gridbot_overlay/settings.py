@@ -13,7 +13,7 @@ from datetime import time as clock_time
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gridbot.errors import BadInput
+from gridbot.api.errors import BadInput
 from gridbot_overlay.model import Grid, Limits, PilotShape
 
 T = TypeVar("T")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridbot.connection import Connection
-from gridbot.errors import BadInput, GridbotError
-from gridbot_client.discovery import NoServer, data_directory, find_server
+from gridbot.api.connection import Connection
+from gridbot.api.errors import BadInput, GridbotError
+from gridbot_client.net.discovery import NoServer, data_directory, find_server
 from gridbot_client.storage import write_atomically
 from gridbot_overlay.model import Grid
 from gridbot_overlay.pilot.artefact import Artefact, build

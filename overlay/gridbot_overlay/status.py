@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from gridbot.printing import counted, cut, printable, table
-from gridbot.units import duration
+from gridbot.api.units import duration
+from gridbot.show.printing import counted, cut, printable, table
 from gridbot_overlay.construct import View
 from gridbot_overlay.grid_ad import queue_wait
 from gridbot_overlay.health import WHY_HELD, is_mute

@@ -17,7 +17,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from gridbot.errors import GridbotError
+from gridbot.api.errors import GridbotError
 from gridbot_overlay.model import Pilot, State
 
 _KEPT_SECONDS = 7 * 86_400.0

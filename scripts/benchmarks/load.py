@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from gridbot_client.protocol import Assignment, Output, Report
+from gridbot_client.protocol.messages import Assignment, Output, Report
 
 from .rpc import Client
 

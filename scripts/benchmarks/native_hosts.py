@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle
 
-from gridbot_client.protocol import (
+from gridbot_client.protocol.messages import (
     Output,
     ReplicaId,
     Report,

@@ -9,9 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
-from gridbot_client import hostinfo
 from gridbot_client.agent import Room
-from gridbot_client.protocol import Report, WorkReply, WorkRequest, decode_reply, encode_request
+from gridbot_client.host import description
+from gridbot_client.protocol.messages import (
+    Report,
+    WorkReply,
+    WorkRequest,
+    decode_reply,
+    encode_request,
+)
 
 from .installation import BenchFailed
 
@@ -25,7 +31,7 @@ class Client:
         self._connection = http.client.HTTPConnection(
             url.removeprefix("http://"), timeout=_ANSWER_SECONDS
         )
-        self._host = hostinfo.attributes(Room(1, 4096), Path("/tmp"))
+        self._host = description.attributes(Room(1, 4096), Path("/tmp"))
         joining = {"host": self._host, "mac": name, "accepts": []}
         answer = self._post("/api/v1/clients", key, json.dumps(joining).encode())
         self._token = str(json.loads(answer)["token"])

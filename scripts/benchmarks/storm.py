@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gridbot_client.backoff import delay_seconds, poll_seconds
+from gridbot_client.net.backoff import delay_seconds, poll_seconds
 from gridbot_server.overload.admission import Admission, Bounds
 
 from .course import percentile

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gridbot_client.protocol import WorkReply
+from gridbot_client.protocol.messages import WorkReply
 
 from .installation import BenchFailed, Installation, installation
 from .load import report

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gridbot_policies import Ads
-from gridbot_policies.ads import LAYOUT
 from gridbot_policies.classad import ParseError, Record, Value, evaluate, parse, record_of
 from gridbot_policies.classad.compiler import compile_attributes
 from gridbot_policies.classad.nodes import Attribute, RecordNode
+from gridbot_policies.policy.ads import LAYOUT
 
 from . import ours
 from .cases import Texts

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.factories import HOST, make_client
 
-from gridbot_client.protocol import (
+from gridbot_client.protocol.messages import (
     Assignment,
     Output,
     ReplicaId,

@@ -19,7 +19,7 @@ import pytest
 from tests.db.dispatching import Dispatch, caller, dispatching
 from tests.factories import make_bot, make_client, make_lease, make_owner
 
-from gridbot_client.protocol import WHY, ReplicaId
+from gridbot_client.protocol.messages import WHY, ReplicaId
 from gridbot_server.buffer import memory as memory_module
 from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.buffer.layout import SLOT_BYTES, BotState, Item, Slot, SlotState

@@ -6,7 +6,7 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, success
 from tests.factories import HOST, make_bot, make_host, make_owner
 
-from gridbot_client.protocol import Manifest, ReplicaId, Resources
+from gridbot_client.protocol.messages import Manifest, ReplicaId, Resources
 from gridbot_server.credit.rule import CREDIT_PER_SECOND
 from gridbot_server.cycles import transitioner
 from gridbot_server.storage import db, invariants

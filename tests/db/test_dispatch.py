@@ -4,7 +4,7 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_client, make_ended, make_host, make_owner
 
-from gridbot_client.protocol import ReplicaId, Report
+from gridbot_client.protocol.messages import ReplicaId, Report
 from gridbot_server.cycles import replication
 from gridbot_server.cycles.deadline import sweep_cancelled
 from gridbot_server.dispatch.bans import Banned

@@ -6,7 +6,7 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, dispatching
 from tests.factories import make_bot
 
-from gridbot_client.protocol import ReplicaId
+from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.storage.db import Connection
 
 SLOTS = 64

@@ -10,7 +10,7 @@ import pytest
 from tests.db.dispatching import Dispatch, caller, dispatching, failure, success
 from tests.factories import make_bot, make_owner
 
-from gridbot_client.protocol import ReplicaId
+from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.cycles import deadline
 from gridbot_server.storage import invariants
 from gridbot_server.storage.db import Connection

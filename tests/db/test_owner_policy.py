@@ -4,7 +4,7 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, success
 from tests.factories import make_bot, make_owner
 
-from gridbot_client.protocol import Scalar
+from gridbot_client.protocol.messages import Scalar
 from gridbot_server.storage.db import Connection
 
 REASON = "none of 1 BOTs suits this host now: the host owner's Requirements (1)"

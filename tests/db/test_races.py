@@ -12,7 +12,7 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_host, make_owner
 
-from gridbot_client.protocol import WHY, Output, ReplicaId, Report, WorkRequest
+from gridbot_client.protocol.messages import WHY, Output, ReplicaId, Report, WorkRequest
 from gridbot_server.buffer.layout import Item
 from gridbot_server.cycles import deadline, replication, transitioner
 from gridbot_server.dispatch import render

@@ -12,7 +12,7 @@ from psycopg.types.json import Jsonb
 from tests.db.dispatching import Caller, Dispatch, failure, success
 from tests.factories import make_bot, make_client, make_ended
 
-from gridbot_client.protocol import FileRef, Manifest, ReplicaId
+from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId
 from gridbot_server.cycles import collector, process, retention
 from gridbot_server.cycles.deadline import sweep_cancelled
 from gridbot_server.settings import Settings

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from gridbot_client.protocol import WHY
+from gridbot_client.protocol.messages import WHY
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import BotState, Item
 from gridbot_server.dispatch.choose import COPIES_PER_REQUEST

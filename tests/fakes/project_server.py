@@ -16,7 +16,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from gridbot_client.protocol import (
+from gridbot_client.protocol.messages import (
     Assignment,
     FileRef,
     Manifest,
@@ -29,7 +29,7 @@ from gridbot_client.protocol import (
     encode_reply,
     manifest_id,
 )
-from gridbot_client.signatures import CONTEXT
+from gridbot_client.protocol.signatures import CONTEXT
 
 TOKEN = "the-client-token"
 

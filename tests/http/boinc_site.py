@@ -12,7 +12,7 @@ from tests.boinc_captures import NAMES, captures
 from tests.factories import make_bot, make_key, make_lease, make_owner
 from werkzeug.test import TestResponse
 
-from gridbot_client.protocol import Manifest, ReplicaId
+from gridbot_client.protocol.messages import Manifest, ReplicaId
 from gridbot_server.boinc.application import offers
 from gridbot_server.boinc.protocol.names import Lease
 from gridbot_server.boinc.protocol.tags import Grammar, Section, read

@@ -12,7 +12,7 @@ from flask import Flask
 from tests.factories import make_client, make_key, make_owner
 from werkzeug.datastructures import Headers
 
-from gridbot_client.protocol import WorkRequest
+from gridbot_client.protocol.messages import WorkRequest
 from gridbot_server.http.services import Answered, Dispatched
 from gridbot_server.settings import Settings
 from gridbot_server.signing import keys

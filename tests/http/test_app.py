@@ -4,7 +4,7 @@ import pytest
 from flask import Flask
 from tests.http.conftest import Person, Site
 
-from gridbot_client.protocol import WorkRequest, encode_request
+from gridbot_client.protocol.messages import WorkRequest, encode_request
 from gridbot_server.api.rpc import UNCHECKED_BYTES
 from gridbot_server.http import auth
 from gridbot_server.settings import Settings

@@ -12,7 +12,7 @@ from tests.http.conftest import Person, Site
 from tests.http.loopback import serve
 from tests.http.test_gridbot_command import Run, runner
 
-from gridbot_client.protocol import ReplicaId
+from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.storage import db, invariants
 
 SHA256 = "0" * 64

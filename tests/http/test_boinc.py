@@ -24,7 +24,7 @@ from tests.http.boinc_site import (
 )
 from werkzeug.test import TestResponse
 
-from gridbot_client.protocol import ReplicaId
+from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.boinc.protocol.names import Lease, OutputName
 from gridbot_server.boinc.protocol.tags import Grammar, Section, read
 from gridbot_server.settings import Settings

@@ -22,7 +22,7 @@ from tests.http.conftest import Person
 from tests.http.loopback import serve
 
 from gridbot.cli import gridbot
-from gridbot_client.protocol import FileRef, Manifest, ReplicaId, manifest_id
+from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId, manifest_id
 from gridbot_server.boinc.application import signed
 from gridbot_server.boinc.application.signed import SignedApplication
 from gridbot_server.boinc.protocol.names import Lease

@@ -6,7 +6,7 @@ import pytest
 from tests.factories import make_bot, make_failure, make_lease, make_outcome, submission
 from tests.http.conftest import Person, Site
 
-from gridbot_client.protocol import ReplicaId, manifest_id
+from gridbot_client.protocol.messages import ReplicaId, manifest_id
 from gridbot_server.signing import keys
 
 BOT_ROUTES = [

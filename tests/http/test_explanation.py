@@ -11,7 +11,7 @@ from tests.http.conftest import Person, Site
 from tests.http.loopback import serve
 from tests.http.test_gridbot_command import Run, refused, runner
 
-from gridbot_client.protocol import Manifest, ReplicaId, Resources
+from gridbot_client.protocol.messages import Manifest, ReplicaId, Resources
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from tests.http.conftest import Person, Site
 from tests.http.loopback import serve
 
 from gridbot.cli import gridbot
-from gridbot_client.protocol import ReplicaId
+from gridbot_client.protocol.messages import ReplicaId
 
 Run = Callable[..., Result]
 

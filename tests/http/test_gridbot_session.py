@@ -8,12 +8,12 @@ from tests.factories import make_bot, make_failure, make_host, make_outcome, mak
 from tests.http.conftest import Person, Site
 from tests.http.loopback import LosesReplies, serve
 
-from gridbot.connection import Connection
-from gridbot.errors import BadInput, NotFound, PolicyError, Refused, ServerAway
-from gridbot.session import Session
-from gridbot.submission import Submission, prepare
-from gridbot_client.discovery import Endpoint
-from gridbot_client.protocol import ReplicaId
+from gridbot.api.connection import Connection
+from gridbot.api.errors import BadInput, NotFound, PolicyError, Refused, ServerAway
+from gridbot.api.session import Session
+from gridbot.api.submission import Submission, prepare
+from gridbot_client.net.discovery import Endpoint
+from gridbot_client.protocol.messages import ReplicaId
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 from tests.factories import HOST, make_bot, make_lease
 from tests.http.conftest import Person, Site
 
-from gridbot_client.protocol import ReplicaId
+from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.cycles import replication
 from gridbot_server.signing import keys

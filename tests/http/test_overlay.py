@@ -4,7 +4,7 @@ import pytest
 from tests.factories import HOST, make_bot, make_client, make_lease
 from tests.http.conftest import Person, Site
 
-from gridbot_client.protocol import ReplicaId
+from gridbot_client.protocol.messages import ReplicaId
 
 JOIN = {"host": HOST, "mac": "aa:bb:cc:dd:ee:ff", "pilot": "gb1.7.0"}
 TOKEN = {"grid": "ice", "owners": ["alice"], "seconds": 3600.0, "tag": "gb1.7", "count": 2}

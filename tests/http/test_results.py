@@ -9,7 +9,7 @@ import pytest
 from tests.factories import make_bot, make_ended, make_failure, make_lease, make_outcome
 from tests.http.conftest import Person, Site
 
-from gridbot_client.protocol import Manifest, ReplicaId
+from gridbot_client.protocol.messages import Manifest, ReplicaId
 from gridbot_server.api.pages import LARGEST_PAGE, PAGE_BYTES, next_count
 
 

@@ -7,8 +7,8 @@ import pytest
 from tests.factories import json_lines, make_bot, submission
 from tests.http.conftest import Person, Site
 
-from gridbot_client.protocol import Manifest
-from gridbot_client.signatures import verify_manifest
+from gridbot_client.protocol.messages import Manifest
+from gridbot_client.protocol.signatures import verify_manifest
 from gridbot_server.signing import keys
 from gridbot_server.web.app import create_app
 

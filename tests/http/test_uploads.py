@@ -9,7 +9,7 @@ from tests.factories import make_bot, make_ended, make_lease
 from tests.http.conftest import Answer, Person, Site
 from werkzeug.test import EnvironBuilder, run_wsgi_app
 
-from gridbot_client.protocol import Manifest, ReplicaId
+from gridbot_client.protocol.messages import Manifest, ReplicaId
 from gridbot_server.cycles import collector
 from gridbot_server.overload.transfer_slots import Party
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import requests
 
-from gridbot_client.protocol import (
+from gridbot_client.protocol.messages import (
     Report,
     Scalar,
     WorkReply,

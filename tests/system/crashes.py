@@ -19,7 +19,7 @@ import requests
 from tests.system.bare_client import HOST, BareClient
 from tests.system.deployment import Deployment, eventually
 
-from gridbot_client.protocol import (
+from gridbot_client.protocol.messages import (
     Assignment,
     Output,
     ReplicaId,

@@ -12,7 +12,7 @@ from tests.system.bare_client import BareClient
 from tests.system.deployment import Deployment, eventually
 from tests.system.relay import Relay, Spoil, faithful, relay
 
-from gridbot_client.protocol import encode_request
+from gridbot_client.protocol.messages import encode_request
 
 # Larger than what travels inside a report or a result.
 LARGE = random.Random(42).randbytes(200_000)

@@ -16,10 +16,10 @@ import psutil
 import pytest
 from tests.fakes.project_server import ProjectServer
 
-from gridbot_client.backoff import Backoff
-from gridbot_client.processes import Census
-from gridbot_client.protocol import Manifest, ReplicaId, Report, Resources
+from gridbot_client.net.backoff import Backoff
+from gridbot_client.protocol.messages import Manifest, ReplicaId, Report, Resources
 from gridbot_client.storage import Folder
+from gridbot_client.work.processes import Census
 
 ENTRY = "from gridbot_client.cli import client; client(prog_name='gridbot client')"
 SHELL = Manifest("alice", ("/bin/sh", "-c", "{script}"), {"script": "text"})

@@ -15,7 +15,7 @@ from tests.system.bare_client import BareClient
 from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.test_rpc_wire import PATIENCE_SECONDS, answer, connected, message
 
-from gridbot_client.protocol import Report, encode_request
+from gridbot_client.protocol.messages import Report, encode_request
 from gridbot_server.overload.admission import LEAST_SECONDS, Bounds
 
 OFTEN = 50  # requests that a client of the shared server may make at once

@@ -1,7 +1,7 @@
 """Pilots by the command line of a PBS: Slurm's wrappers of the same names, on a real cluster.
 
 They know no arrays with a PBS's ids and no queues with limits; what they do differ in is not
-tested here but with written outputs, in tests/unit/test_submitter_pbs.py.
+tested here but with written outputs, in tests/unit/overlay/test_submitter_pbs.py.
 """
 
 import os

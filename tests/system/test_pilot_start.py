@@ -15,8 +15,8 @@ import pytest
 from tests.overlay_wheels import lay_wheels
 from tests.system.deployment import Deployment, eventually
 
-from gridbot.connection import Connection
-from gridbot_client.discovery import Endpoint
+from gridbot.api.connection import Connection
+from gridbot_client.net.discovery import Endpoint
 from gridbot_overlay.model import Grid, PilotShape
 from gridbot_overlay.pilot.artefact import Artefact, build
 from gridbot_overlay.pilot.script import render

@@ -6,7 +6,7 @@ import signal
 from tests.system.deployment import Deployment, eventually
 from tests.system.relay import relay
 
-from gridbot_client.protocol import decode_reply
+from gridbot_client.protocol.messages import decode_reply
 
 
 def hows(server: Deployment, bot: int) -> list[tuple[str, str]]:

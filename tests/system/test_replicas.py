@@ -8,7 +8,7 @@ from tests.db.dispatching import success
 from tests.system.deployment import Deployment, eventually
 from tests.system.relay import Spoil, relay
 
-from gridbot_client.protocol import WorkReply, WorkRequest, decode_reply
+from gridbot_client.protocol.messages import WorkReply, WorkRequest, decode_reply
 
 NO_COPIES = "ReplicationRequirements = false;"
 # What differs between two replicas of one job.

@@ -13,7 +13,7 @@ import pytest
 from tests.system.bare_client import BareClient
 from tests.system.deployment import Deployment, eventually
 
-from gridbot_client.protocol import encode_request
+from gridbot_client.protocol.messages import encode_request
 
 PATIENCE_SECONDS = 30.0
 # What two answers to one request may differ in.

@@ -10,15 +10,15 @@ from typing import Any
 
 import click
 
-from gridbot.collect import collect, print_results, results_document
+from gridbot.api.errors import GridbotError, ServerAway
+from gridbot.api.session import Bot, Session
+from gridbot.api.state import BotState
 from gridbot.commands.options import FILE, as_json, print_json, say, with_session
-from gridbot.errors import GridbotError, ServerAway
-from gridbot.explanation import changed_policy, chosen_change, explanation_page, idle_reason
-from gridbot.page import bot_page, bots_table, log_page, match_line
-from gridbot.printing import counted, json_document, printable
-from gridbot.progress import follow, standing_still
-from gridbot.session import Bot, Session
-from gridbot.state import BotState
+from gridbot.show.collect import collect, print_results, results_document
+from gridbot.show.explanation import changed_policy, chosen_change, explanation_page, idle_reason
+from gridbot.show.page import bot_page, bots_table, log_page, match_line
+from gridbot.show.printing import counted, json_document, printable
+from gridbot.show.progress import follow, standing_still
 
 BOT = click.argument("number", metavar="BOT", type=click.IntRange(1))
 

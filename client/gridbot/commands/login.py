@@ -9,9 +9,9 @@ from pathlib import Path
 
 import click
 
-from gridbot.connection import Connection
-from gridbot.errors import BadInput
-from gridbot_client.discovery import Endpoint, login_path
+from gridbot.api.connection import Connection
+from gridbot.api.errors import BadInput
+from gridbot_client.net.discovery import Endpoint, login_path
 
 
 @click.command()

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
-from gridbot.session import connect
+from gridbot.api.session import connect
 
 R = TypeVar("R")
 

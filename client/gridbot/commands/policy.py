@@ -10,15 +10,15 @@ from pathlib import Path
 
 import click
 
-from gridbot.ads import changed, is_file, scene
+from gridbot.api.errors import BadInput
+from gridbot.api.session import connect
 from gridbot.commands.options import FILE, as_json, print_json, say
-from gridbot.errors import BadInput
-from gridbot.findings import finding_page
-from gridbot.printing import printable
-from gridbot.session import connect
-from gridbot.trial import trial_page, try_text
-from gridbot_policies.check import Finding
-from gridbot_policies.check import check as check_text
+from gridbot.show.ads import changed, is_file, scene
+from gridbot.show.findings import finding_page
+from gridbot.show.printing import printable
+from gridbot.show.trial import trial_page, try_text
+from gridbot_policies.lint.check import Finding
+from gridbot_policies.lint.check import check as check_text
 
 _TEXT = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import click
 
-from gridbot.botfile import read_bot_file
+from gridbot.api.botfile import read_bot_file
+from gridbot.api.errors import BadInput, GridbotError, ServerAway
+from gridbot.api.items import CsvItems, Items, LineItems, parse_range
+from gridbot.api.session import Bot, Session
+from gridbot.api.units import seconds
 from gridbot.commands.bots import wait_for
 from gridbot.commands.options import as_json, print_json, say, with_session
-from gridbot.errors import BadInput, GridbotError, ServerAway
-from gridbot.items import CsvItems, Items, LineItems, parse_range
-from gridbot.page import boinc_line, match_line
-from gridbot.printing import counted, printable
-from gridbot.progress import transfer
-from gridbot.session import Bot, Session
-from gridbot.units import seconds
+from gridbot.show.page import boinc_line, match_line
+from gridbot.show.printing import counted, printable
+from gridbot.show.progress import transfer
 
 HELP = """Upload a bag of tasks: one job for each item, COMMAND with its placeholders filled.
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
+from gridbot.api.session import Session
 from gridbot.commands.operator import columns, tell_volunteer
 from gridbot.commands.options import as_json, print_json, with_session
-from gridbot.session import Session
 
 
 @click.group()

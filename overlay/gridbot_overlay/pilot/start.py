@@ -33,7 +33,7 @@ HOLD_SECONDS = 60
 NODE_FAULT, SERVER_AWAY = 3, 75
 RUN = (
     "import sys; sys.path.insert(0, sys.argv.pop(1));"
-    " from gridbot_client.secrecy import hide; hide();"
+    " from gridbot_client.pilot.secrecy import hide; hide();"
     " from gridbot_client.cli import client; client()"
 )
 
@@ -54,7 +54,7 @@ def main(settings: Any) -> int:
             library = os.path.join(scratch, "library")
             unpack(artefact(settings, scratch), library)
             sys.path.insert(0, library)
-            importlib.import_module("gridbot_client.secrecy").hide()
+            importlib.import_module("gridbot_client.pilot.secrecy").hide()
             code = run_client(settings, scratch, library)
     except NodeFault as error:
         say(f"this node cannot run pilots: {error}")

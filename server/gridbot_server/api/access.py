@@ -6,7 +6,7 @@ import re
 
 from flask import request
 
-from gridbot_client.protocol import MAX_BIGINT
+from gridbot_client.protocol.messages import MAX_BIGINT
 from gridbot_server.errors import NotFound, RequestError
 from gridbot_server.http import auth
 from gridbot_server.storage import sql

@@ -9,8 +9,8 @@ from typing import Any
 from flask import Blueprint, request
 from psycopg.rows import dict_row
 
-from gridbot_client.protocol import Manifest, manifest_id
-from gridbot_client.signatures import verify_manifest
+from gridbot_client.protocol.messages import Manifest, manifest_id
+from gridbot_client.protocol.signatures import verify_manifest
 from gridbot_server.api.access import bot_owner, mine, number_argument
 from gridbot_server.api.matching import explanation_of, match_of
 from gridbot_server.api.schema import body_limit, json_body

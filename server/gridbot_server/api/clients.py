@@ -10,7 +10,7 @@ from typing import Any
 from flask import Blueprint
 from psycopg.types.json import Jsonb
 
-from gridbot_client.protocol import host_attributes
+from gridbot_client.protocol.messages import host_attributes
 from gridbot_server.api.schema import json_body
 from gridbot_server.cycles.deadline import give_back
 from gridbot_server.dispatch.ads import lasting

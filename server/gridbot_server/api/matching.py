@@ -9,7 +9,7 @@ from typing import Any
 
 from psycopg.rows import dict_row
 
-from gridbot_client.protocol import Manifest
+from gridbot_client.protocol.messages import Manifest
 from gridbot_policies import PolicyError, PolicySet
 from gridbot_policies.classad import ParseError, Record, record
 from gridbot_server.api.access import mine

@@ -14,7 +14,7 @@ from typing import Any
 from flask import Blueprint, request
 from psycopg.rows import dict_row
 
-from gridbot_client.protocol import Manifest
+from gridbot_client.protocol.messages import Manifest
 from gridbot_policies.classad import UNDEFINED, Record
 from gridbot_server.api.access import number_argument
 from gridbot_server.api.matching import queue_ad, state_of

@@ -14,7 +14,7 @@ import orjson
 from flask import Blueprint, Response, request
 from psycopg.rows import TupleRow, dict_row
 
-from gridbot_client.protocol import MAX_BIGINT
+from gridbot_client.protocol.messages import MAX_BIGINT
 from gridbot_server.api.access import bot_owner, number_argument
 from gridbot_server.api.content import reader, send_content
 from gridbot_server.api.pages import by_cursor

@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import Blueprint, Response
 
-from gridbot_client.protocol import Manifest
+from gridbot_client.protocol.messages import Manifest
 from gridbot_server.api.access import bot_owner
 from gridbot_server.api.content import send_content
 from gridbot_server.api.schema import json_body

@@ -11,7 +11,7 @@ from typing import Any
 
 from flask import Blueprint, Response, jsonify, request
 
-from gridbot_client.protocol import MAX_OUTPUTS, Manifest, ReplicaId, file_name
+from gridbot_client.protocol.messages import MAX_OUTPUTS, Manifest, ReplicaId, file_name
 from gridbot_server.api.access import number_argument, sha256_argument
 from gridbot_server.api.content import key_holder
 from gridbot_server.bots.outputs import is_wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fnmatch import fnmatchcase
 
-from gridbot_client.protocol import Manifest
+from gridbot_client.protocol.messages import Manifest
 
 
 def is_wanted(name: str, manifest: Manifest) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 
 import orjson
 
-from gridbot_client.protocol import FileRef, Manifest
+from gridbot_client.protocol.messages import FileRef, Manifest
 from gridbot_server.boinc.application.description import check_job
 from gridbot_server.boinc.application.shim import Unsuitable
 from gridbot_server.boinc.application.signed import SignedApplication

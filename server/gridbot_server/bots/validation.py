@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gridbot_client.protocol import (
+from gridbot_client.protocol.messages import (
     MAX_BIGINT,
     MAX_NAME_BYTES,
     FileRef,
@@ -19,11 +19,11 @@ from gridbot_client.protocol import (
     job_args,
     resources,
 )
-from gridbot_client.template import TemplateError, fill, placeholders_in
+from gridbot_client.protocol.template import TemplateError, fill, placeholders_in
 from gridbot_policies import PolicyError as BadPolicy
 from gridbot_policies import PolicySet
-from gridbot_policies.check import warnings
 from gridbot_policies.classad import ParseError
+from gridbot_policies.lint.check import warnings
 from gridbot_server.errors import PolicyError, RequestError
 from gridbot_server.models.requests import Jobs, Submission
 from gridbot_server.validators import VALIDATORS

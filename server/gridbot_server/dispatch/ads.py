@@ -1,4 +1,4 @@
-"""Fills the ads that policies see from what the server knows; names as `gridbot_policies.ads`."""
+"""Fills the ads that policies see from what the server knows; names as in `policy.ads`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from gridbot_policies import PolicyError
-from gridbot_policies.ads import LIVE_ATTRIBUTES, SERVER_SIDE_ATTRIBUTES
 from gridbot_policies.classad import UNDEFINED, Node, ParseError, Record, Value, record
-from gridbot_policies.owner import OwnerPolicy
+from gridbot_policies.policy.ads import LIVE_ATTRIBUTES, SERVER_SIDE_ATTRIBUTES
+from gridbot_policies.policy.owner import OwnerPolicy
 from gridbot_server.buffer.layout import BotState
 
 # What a host says of these is dropped.

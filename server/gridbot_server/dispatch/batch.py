@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from gridbot_client.protocol import ReplicaId, WorkRequest
+from gridbot_client.protocol.messages import ReplicaId, WorkRequest
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 

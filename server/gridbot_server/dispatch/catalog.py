@@ -9,7 +9,7 @@ import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from gridbot_client.protocol import Manifest, manifest_id
+from gridbot_client.protocol.messages import Manifest, manifest_id
 from gridbot_policies import PolicyError, PolicySet
 from gridbot_policies.classad import ParseError
 from gridbot_server.boinc.application.description import stock_platforms

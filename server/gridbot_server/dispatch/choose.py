@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from gridbot_client.protocol import Resources
+from gridbot_client.protocol.messages import Resources
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record
-from gridbot_policies.owner import OwnerPolicy
+from gridbot_policies.policy.owner import OwnerPolicy
 from gridbot_server.matching.requirements import obstacle
 
 # Copies of one BOT that are looked at for one request: a bound on its cost.

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from gridbot_client.protocol import WHY, WorkRequest
+from gridbot_client.protocol.messages import WHY, WorkRequest
 from gridbot_policies.classad import record
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import Slot

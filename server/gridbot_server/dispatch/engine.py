@@ -22,7 +22,7 @@ from pathlib import Path
 import orjson
 import psycopg
 
-from gridbot_client.protocol import ProtocolError, WorkRequest, decode_request
+from gridbot_client.protocol.messages import ProtocolError, WorkRequest, decode_request
 from gridbot_server.buffer import wake
 from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.dispatch import bans, batch

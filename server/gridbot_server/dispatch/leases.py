@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
-from gridbot_client.protocol import ReplicaId
+from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.dispatch.batch import SQL, Counters, Exchange, array, encode
 from gridbot_server.storage.db import Connection
 

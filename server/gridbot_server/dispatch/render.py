@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import orjson
 
-from gridbot_client.protocol import VERSION, ReplicaId
+from gridbot_client.protocol.messages import VERSION, ReplicaId
 
 
 def body(name: ReplicaId, manifest: str, args: str, inputs: str) -> bytes:

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
-from gridbot_client.protocol import Output, ReplicaId, Report
+from gridbot_client.protocol.messages import Output, ReplicaId, Report
 from gridbot_server.dispatch.batch import SQL, Counters, Exchange, encode
 from gridbot_server.storage.db import Connection
 

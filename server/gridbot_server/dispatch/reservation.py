@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gridbot_client.protocol import ReplicaId
+from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.buffer.layout import Slot
 from gridbot_server.dispatch.batch import Client
 

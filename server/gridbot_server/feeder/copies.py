@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from gridbot_client.protocol import WHY, ReplicaId
+from gridbot_client.protocol.messages import WHY, ReplicaId
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import SLOT_BYTES, Item, Slot, SlotState
 from gridbot_server.dispatch import render

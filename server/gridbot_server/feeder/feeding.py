@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 
-from gridbot_client.protocol import WHY, ReplicaId
+from gridbot_client.protocol.messages import WHY, ReplicaId
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import Item, Slot, SlotState
 from gridbot_server.dispatch import render

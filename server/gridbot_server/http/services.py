@@ -12,7 +12,7 @@ from typing import Protocol, cast
 from flask import current_app
 from psycopg_pool import ConnectionPool
 
-from gridbot_client.protocol import WorkRequest
+from gridbot_client.protocol.messages import WorkRequest
 from gridbot_server.dispatch.render import ReplyParts
 from gridbot_server.overload.login_limits import Bounds
 from gridbot_server.overload.shared_counters import CountFile

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gridbot_policies.explain import VALUES, Explanation, Judged, Miss, Obstacle
-from gridbot_policies.relax import Relaxed
-from gridbot_policies.source import edited
+from gridbot_policies.classad.source import edited
+from gridbot_policies.explain.rejections import VALUES, Explanation, Judged, Miss, Obstacle
+from gridbot_policies.explain.relax import Relaxed
 from gridbot_server.matching.hosts import (
     Candidate,
     Demand,

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gridbot_client.protocol import Manifest, Resources
+from gridbot_client.protocol.messages import Manifest, Resources
 from gridbot_policies import Ads, PolicySet
-from gridbot_policies.ads import LIVE_ATTRIBUTES
 from gridbot_policies.classad import Record, record
+from gridbot_policies.classad.source import cut
 from gridbot_policies.classad.values import fold
-from gridbot_policies.conditions import ONLY_ASKING, PolicyConditions
-from gridbot_policies.explain import Condition, Judged, judge
-from gridbot_policies.relax import Bound, Change
-from gridbot_policies.source import cut
-from gridbot_policies.unknown import Unknown
+from gridbot_policies.explain.conditions import ONLY_ASKING, PolicyConditions
+from gridbot_policies.explain.rejections import Condition, Judged, judge
+from gridbot_policies.explain.relax import Bound, Change
+from gridbot_policies.explain.unknown import Unknown
+from gridbot_policies.policy.ads import LIVE_ATTRIBUTES
 from gridbot_server.dispatch.ads import owner_policy
 from gridbot_server.matching.requirements import RESOURCES, Resource, is_stock, lacks
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gridbot_client.protocol import Resources
+from gridbot_client.protocol.messages import Resources
 
 # A stock client runs a job on the GPUs of one maker; these are served.
 _STOCK_GPUS = {"NVIDIA": "NumNvidiaGpus", "ATI": "NumAmdGpus", "intel_gpu": "NumIntelGpus"}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gridbot_client.protocol import MAX_BIGINT, PLACEHOLDER_TYPES
+from gridbot_client.protocol.messages import MAX_BIGINT, PLACEHOLDER_TYPES
 
 MAX_JOBS_AT_ONCE = 20_000
 MAX_NAME_CHARACTERS = 200

@@ -1,7 +1,7 @@
 """How often anybody may try passwords, make accounts, and attach hosts: seldom after a while.
 
 All web processes of a machine count together, in tables of fixed size that nothing can be driven
-out of (`counts.py`).
+out of (`shared_counters.py`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
-from gridbot_client.protocol import FileRef, Manifest, manifest_id
+from gridbot_client.protocol.messages import FileRef, Manifest, manifest_id
 from gridbot_server.boinc.application import description, signed
 from gridbot_server.boinc.application.shim import Unsuitable
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication

@@ -17,11 +17,11 @@ import click
 import requests
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
+from gridbot.api.errors import GridbotError, ServerAway
+from gridbot.api.session import Session, connect
 from gridbot.commands.options import FILE, say, server_options, with_session
-from gridbot.errors import GridbotError, ServerAway
-from gridbot.printing import printable
-from gridbot.session import Session, connect
-from gridbot_client.protocol import FileRef, Manifest, ProtocolError, manifest_id
+from gridbot.show.printing import printable
+from gridbot_client.protocol.messages import FileRef, Manifest, ProtocolError, manifest_id
 from gridbot_server.boinc.application.signed import BadApplication
 from gridbot_server.signing import boinc_keys as boinc_keys
 from gridbot_server.signing import boinc_signatures, keys

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from gridbot_client.signatures import CONTEXT
+from gridbot_client.protocol.signatures import CONTEXT
 from gridbot_server.storage.disk import write_new
 
 

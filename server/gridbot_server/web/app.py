@@ -16,7 +16,7 @@ from flask.json.provider import JSONProvider
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
-from gridbot_client.protocol import MAX_BIGINT, ProtocolError
+from gridbot_client.protocol.messages import MAX_BIGINT, ProtocolError
 from gridbot_server import api
 from gridbot_server.dispatch.engine import Engine
 from gridbot_server.errors import (

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gridbot_client import protocol
-from gridbot_client.protocol import Manifest
+from gridbot_client.protocol import messages
+from gridbot_client.protocol.messages import Manifest
 from gridbot_server.boinc.application import description, signed
 from gridbot_server.boinc.application.offers import content_md5s
 from gridbot_server.boinc.application.shim import Unsuitable
@@ -112,7 +112,7 @@ def _check_jobs(conn: Connection, bot: int, manifest: Manifest) -> None:
         if not (row and row[0]):
             raise ServerBusy("the jobs of another BOT are being looked at: send it again")
         for args, inputs in _unusual_jobs(conn, bot):
-            refs = tuple(protocol.file_ref(item) for item in inputs or ())
+            refs = tuple(messages.file_ref(item) for item in inputs or ())
             description.check_job(manifest, args, refs)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gridbot_client.protocol import (
+from gridbot_client.protocol.messages import (
     MAX_BIGINT,
     MAX_NAME_BYTES,
     MAX_OUTPUTS,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
-from gridbot_client.protocol import FileRef, Manifest
+from gridbot_client.protocol.messages import FileRef, Manifest
 from gridbot_server.boinc.application import description, signed
 from gridbot_server.boinc.application.description import Application
 from gridbot_server.boinc.application.shim import Unsuitable

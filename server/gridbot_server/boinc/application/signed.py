@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
-from gridbot_client.protocol import FileRef, Manifest
+from gridbot_client.protocol.messages import FileRef, Manifest
 from gridbot_server.boinc.application.shim import Unsuitable, render
 from gridbot_server.signing import boinc_signatures
 

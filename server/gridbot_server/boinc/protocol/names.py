@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gridbot_client.protocol import MAX_BIGINT, MAX_OUTPUTS, ReplicaId
+from gridbot_client.protocol.messages import MAX_BIGINT, MAX_OUTPUTS, ReplicaId
 from gridbot_server.boinc.protocol.tags import BoincError
 
 # In lower case only: Windows and macOS hold names in another case to be the same file.

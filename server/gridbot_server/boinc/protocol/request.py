@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gridbot_client.protocol import MAX_HOLDING, MAX_OUTPUTS, MAX_REPORTS
+from gridbot_client.protocol.messages import MAX_HOLDING, MAX_OUTPUTS, MAX_REPORTS
 from gridbot_server.boinc.protocol import machine
 from gridbot_server.boinc.protocol.machine import (
     DiskUsage,

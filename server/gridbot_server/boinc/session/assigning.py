@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
-from gridbot_client import protocol
-from gridbot_client.protocol import FileRef, ReplicaId
+from gridbot_client.protocol import messages
+from gridbot_client.protocol.messages import FileRef, ReplicaId
 from gridbot_server.boinc.application import description
 from gridbot_server.boinc.application.description import Order, Terms
 from gridbot_server.boinc.application.offers import Offer, content_md5s
@@ -57,7 +57,7 @@ def assignments(
 def _orders(
     items: Sequence[Mapping[str, Any]], names: Names, client: KnownClient, connect: Connect
 ) -> Iterator[Order]:
-    inputs = [tuple(map(protocol.file_ref, item["inputs"])) for item in items]
+    inputs = [tuple(map(messages.file_ref, item["inputs"])) for item in items]
     md5s = _md5s(connect, [ref for refs in inputs for ref in refs])
     for item, refs in zip(items, inputs, strict=True):
         id = ReplicaId(*item["id"])

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from gridbot_client.protocol import ReplicaId, Report, WorkRequest
+from gridbot_client.protocol.messages import ReplicaId, Report, WorkRequest
 from gridbot_server.boinc.application.offers import Offer
 from gridbot_server.boinc.application.rotation import KeyTurn, key_turn
 from gridbot_server.boinc.application.shim import may_lack_output

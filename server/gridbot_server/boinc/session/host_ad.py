@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from gridbot_client.protocol import Scalar
+from gridbot_client.protocol.messages import Scalar
 from gridbot_server.boinc.protocol.machine import Gpus, Machine, Preferences, TimeStats
 from gridbot_server.boinc.protocol.names import platform
 from gridbot_server.boinc.protocol.request import ClientInfo, SchedulerRequest

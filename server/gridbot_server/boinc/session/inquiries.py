@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gridbot_client.protocol import Output, ReplicaId
+from gridbot_client.protocol.messages import Output, ReplicaId
 from gridbot_server.boinc.session import hosts, project
 from gridbot_server.boinc.session.hosts import Known
 from gridbot_server.boinc.session.project import Project

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 from psycopg import Rollback
 
-from gridbot_client.protocol import INLINE_OUTPUT_BYTES, Manifest
+from gridbot_client.protocol.messages import INLINE_OUTPUT_BYTES, Manifest
 from gridbot_server.boinc.application.shim import bundle, single_output
 from gridbot_server.boinc.application.shim.bundle import BadBundle, Member
 from gridbot_server.boinc.protocol import upload

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from gridbot_client.protocol import LOG_TAIL_BYTES, Output, Report
+from gridbot_client.protocol.messages import LOG_TAIL_BYTES, Output, Report
 from gridbot_server.boinc.application.shim.ending import Ending, read_ending
 from gridbot_server.boinc.protocol.names import Lease, Names, output_number
 from gridbot_server.boinc.protocol.request import FileInfo, Reported, SchedulerRequest

@@ -18,7 +18,7 @@ from typing import ClassVar
 
 import psycopg
 
-from gridbot_client.protocol import WorkRequest
+from gridbot_client.protocol.messages import WorkRequest
 from gridbot_server.boinc.protocol import reply
 from gridbot_server.boinc.protocol.reply import Message, SchedulerReply
 from gridbot_server.boinc.protocol.request import SchedulerRequest, parse

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import resources
 
-from gridbot_client.protocol import (
+from gridbot_client.protocol.messages import (
     MAX_NAME_BYTES,
     Manifest,
     ProtocolError,
@@ -22,7 +22,7 @@ from gridbot_client.protocol import (
     file_name,
     manifest_id,
 )
-from gridbot_client.template import TemplateError, fill, placeholders_in
+from gridbot_client.protocol.template import TemplateError, fill, placeholders_in
 
 # Where the script finds what the client puts into the slot, and where it leaves the outputs.
 SIGNED_INPUT = "gb_{}"

@@ -9,7 +9,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from gridbot_client.protocol import MAX_NAME_BYTES, MAX_OUTPUTS, Manifest, ProtocolError, file_name
+from gridbot_client.protocol.messages import (
+    MAX_NAME_BYTES,
+    MAX_OUTPUTS,
+    Manifest,
+    ProtocolError,
+    file_name,
+)
 from gridbot_server.bots.outputs import is_wanted
 
 _FIRST_LINE = b"gridbot-outputs 1\n"

@@ -1,0 +1,1 @@
+"""The scientist's Python API: sessions, submissions, results."""

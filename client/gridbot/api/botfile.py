@@ -1,0 +1,66 @@
+"""Reads BOT.toml: the options of `gridbot submit` as a file."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gridbot.api.errors import BadInput
+
+_TEXT, _NUMBER, _TEXTS = (str,), (int,), (list,)
+
+# What each key may hold; keys are the options' own names.
+KEYS: Mapping[str, tuple[type, ...]] = {
+    "command": (list, str),
+    "name": _TEXT,
+    "policy": _TEXT,
+    "items": _TEXT,
+    "each_line": _TEXT,
+    "range": _TEXT,
+    "input": _TEXTS,
+    "output": _TEXTS,
+    "platform": _TEXTS,
+    "cpus": _NUMBER,
+    "memory": _NUMBER,
+    "disk": _NUMBER,
+    "time": (str, int, float),
+    "gpus": _NUMBER,
+    "max_output": _NUMBER,
+    "quorum": _NUMBER,
+    "validator": _TEXT,
+    "attempts": _NUMBER,
+    "max_replicas": _NUMBER,
+    "failover_after": _NUMBER,
+    "tail_threshold": _NUMBER,
+    "key": _TEXT,
+}
+_WORDS = {str: "a text", int: "a whole number", float: "a number", list: "a list of texts"}
+
+
+def read_bot_file(path: Path) -> dict[str, Any]:
+    """The options in the file.  Raises BadInput naming the key that is wrong."""
+    try:
+        options = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BadInput(f"{path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path}: {error}") from None
+    for key, value in options.items():
+        _check(path, key, value)
+    if "command" not in options:
+        raise BadInput(f'{path}: has no command; write command = ["./prog", "{{}}"]')
+    return options
+
+
+def _check(path: Path, key: str, value: object) -> None:
+    if key not in KEYS:
+        meant = difflib.get_close_matches(key, KEYS, n=1)
+        hint = f"; did you mean {meant[0]}?" if meant else f"; the keys are {', '.join(KEYS)}"
+        raise BadInput(f"{path}: there is no key {key!r}{hint}")
+    texts = not isinstance(value, list) or all(isinstance(item, str) for item in value)
+    if isinstance(value, bool) or not isinstance(value, KEYS[key]) or not texts:
+        allowed = " or ".join(_WORDS[kind] for kind in KEYS[key])
+        raise BadInput(f"{path}: {key} must be {allowed}, not {value!r}")

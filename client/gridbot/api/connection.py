@@ -1,0 +1,177 @@
+"""Speaks HTTP with one server: retries what a lost packet broke, turns refusals into errors."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+import requests
+from requests.adapters import HTTPAdapter
+from requests.auth import AuthBase
+from urllib3.util.retry import Retry
+
+from gridbot.api.errors import GridbotError, NotFound, PolicyError, Refused, ServerAway
+from gridbot_client.net.discovery import Endpoint
+
+T = TypeVar("T")
+
+TIMEOUT = (10.0, 120.0)  # seconds: to connect, and between two bytes of an answer
+API = "/api/v1"
+# Only these make a second thing when repeated; everything else carries a key or a state.
+NOT_REPEATABLE = (f"{API}/tokens", f"{API}/owners", f"{API}/overlay/tokens")
+
+
+class _Bearer(AuthBase):
+    """Sets the key itself, because requests would prefer a password from ~/.netrc."""
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._key}"
+        return request
+
+
+class Connection:
+    """The API of one server under one key.  Every call may raise Refused or ServerAway."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.url = endpoint.url.rstrip("/")  # for people, and for other machines
+        self._address = endpoint.address.rstrip("/")
+        self._http = requests.Session()
+        if endpoint.key:
+            self._http.auth = _Bearer(endpoint.key)
+        # A proxy of the site cannot reach a server on this machine.
+        self._http.trust_env = not _is_loopback(self._address)
+        self._http.mount(self._address, HTTPAdapter(max_retries=_retries()))
+        for path in NOT_REPEATABLE:
+            self._http.mount(self._address + path, HTTPAdapter())
+
+    def get(self, path: str, **params: Any) -> Any:
+        """The JSON document at `path`."""
+        return _json(self.request("GET", path, params=params))
+
+    def send(self, method: str, path: str, body: object = None) -> Any:
+        """Send a JSON document and return the one that is answered."""
+        return _json(self.request(method, path, json=body))
+
+    def request(
+        self, method: str, path: str, accept: tuple[int, ...] = (), **options: Any
+    ) -> requests.Response:
+        """The answer, when it is a success or its status is in `accept`."""
+        try:
+            answer = self._http.request(
+                method,
+                self._address + API + path,
+                timeout=TIMEOUT,
+                allow_redirects=False,
+                **options,
+            )
+        except requests.RequestException as error:
+            raise ServerAway(f"{self.url} does not answer: {_cause(error)}") from error
+        if not 200 <= answer.status_code < 300 and answer.status_code not in accept:
+            raise refusal(answer, self.url)
+        return answer
+
+    def close(self) -> None:
+        """Give back the sockets."""
+        self._http.close()
+
+
+def quiet(*_: object) -> None:
+    """Says nothing, where somebody could be told of progress or of trouble."""
+
+
+def patiently(
+    call: Callable[[], T],
+    give_up: Callable[[float], bool],
+    told: Callable[[ServerAway], None] = quiet,
+    pause: Callable[[float], None] = time.sleep,
+) -> T:
+    """Repeat `call` while the server is away, until `give_up(seconds waited)`.
+
+    `told` hears of the first failure, so that somebody who watches knows why nothing moves.
+    """
+    waited, delay = 0.0, 0.5
+    while True:
+        try:
+            return call()
+        except ServerAway as error:
+            if give_up(waited):
+                raise
+            if not waited:
+                told(error)
+        pause(delay)
+        waited += delay
+        delay = min(delay * 2, 10.0)
+
+
+def refusal(answer: requests.Response, url: str) -> GridbotError:
+    """The error that an answer other than a success stands for."""
+    body = _error_body(answer)
+    detail = str(body.get("detail") or f"{url} answered {answer.status_code} {answer.reason}")
+    if body.get("error") == "PolicyError":
+        return PolicyError(detail, str(body.get("pretty") or ""))
+    if answer.status_code == 404:
+        return NotFound(detail)
+    if answer.status_code == 401:
+        return Refused(f"{url} does not accept the key: {detail}")
+    if body.get("retry") or answer.status_code >= 500 or answer.status_code == 429:
+        return ServerAway(detail)
+    if answer.status_code < 400:
+        return Refused(f"{url} is not the server's own address: it answered with a redirection")
+    return Refused(detail)
+
+
+def _error_body(answer: requests.Response) -> Mapping[str, Any]:
+    try:
+        body = answer.json()
+    except requests.RequestException:
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def _json(answer: requests.Response) -> Any:
+    try:
+        return answer.json()
+    except requests.RequestException:
+        raise ServerAway(
+            f"{answer.url} did not answer with JSON; is it a GridBot server?"
+        ) from None
+
+
+def _retries() -> Retry:
+    return Retry(
+        total=5,
+        connect=2,  # a server that is not there should be said to be so within seconds
+        allowed_methods=None,
+        status_forcelist=(429, 502, 503, 504),
+        backoff_factor=0.2,
+        backoff_jitter=0.3,
+        backoff_max=10,
+        raise_on_status=False,
+    )
+
+
+def _cause(error: BaseException) -> str:
+    """The innermost reason, which is the only part of the chain that means something to people."""
+    while (inner := getattr(error, "reason", None) or _first_exception(error)) is not None:
+        if not isinstance(inner, BaseException):
+            break
+        error = inner
+    return str(error).rpartition(": ")[2] or type(error).__name__
+
+
+def _first_exception(error: BaseException) -> BaseException | None:
+    return next((arg for arg in error.args if isinstance(arg, BaseException)), None)
+
+
+def _is_loopback(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,160 @@
+"""The files that travel to the hosts: which they are, their hashes, and sending those that lack."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from gridbot.api.connection import Connection
+from gridbot.api.errors import BadInput, Refused
+from gridbot_client.protocol import template
+from gridbot_client.protocol.messages import FileRef, ProtocolError, Scalar, file_name
+
+CHUNK_BYTES = 8 * 1024 * 1024  # one request; what a lost connection costs at most
+
+Progress = Callable[[str, int, int], None]  # what is going on, done, total
+
+
+@dataclass(frozen=True)
+class InputSpec:
+    """One `FILE` or `FILE=NAME`; both parts may hold placeholders, then it is one file per job."""
+
+    source: str
+    name: str
+
+    @property
+    def placeholders(self) -> frozenset[str]:
+        """The columns that choose the file."""
+        return placeholders_in((self.source, self.name))
+
+
+@dataclass(frozen=True)
+class LocalFile:
+    """A file here and what it is to be there."""
+
+    path: Path
+    ref: FileRef
+
+
+def placeholders_in(texts: Sequence[str]) -> frozenset[str]:
+    """The columns that some texts name.  Raises BadInput on an unpaired brace."""
+    try:
+        return frozenset(template.placeholders_in(texts))
+    except template.TemplateError as error:
+        raise BadInput(str(error)) from None
+
+
+def specs_of(inputs: Sequence[str | Path], base: Path) -> list[InputSpec]:
+    """Read what was given as inputs; a directory becomes the files in it.  Raises BadInput."""
+    return [spec for text in inputs for spec in _specs(str(text), base)]
+
+
+def program_spec(command: Sequence[str], base: Path) -> InputSpec | None:
+    """The command's own program, when it is a file here that hosts cannot have (`./prog`)."""
+    program = command[0]
+    if "/" not in program or program.startswith("/") or not (base / program).is_file():
+        return None
+    return InputSpec(program, _name_there(program))
+
+
+def local_file(spec: InputSpec, base: Path, executable: bool = False) -> LocalFile:
+    """Hash the file of a spec without placeholders.  Raises BadInput."""
+    path = base / spec.source
+    try:
+        name = file_name(spec.name, "input")
+        sha256, size = _hash(path)
+        executable = executable or os.access(path, os.X_OK)
+    except OSError as error:
+        raise BadInput(f"input {spec.source}: {error.strerror}") from None
+    except ProtocolError as error:
+        raise BadInput(str(error)) from None
+    return LocalFile(path, FileRef(name, sha256, size, executable))
+
+
+class JobInputs:
+    """Finds the files that belong to single jobs; each distinct one is hashed once."""
+
+    def __init__(self, specs: Sequence[InputSpec], base: Path) -> None:
+        self._specs = specs
+        self._base = base
+        self.files: dict[InputSpec, LocalFile] = {}
+
+    def of(self, row: Mapping[str, Scalar]) -> Iterator[FileRef]:
+        """The files of the job that `row` describes.  Raises BadInput."""
+        for spec in self._specs:
+            texts = dict.fromkeys(row, "text")
+            source, name = template.fill((spec.source, spec.name), texts, row)
+            filled = InputSpec(source, name)
+            if filled not in self.files:
+                self.files[filled] = local_file(filled, self._base)
+            yield self.files[filled].ref
+
+
+def upload(connection: Connection, files: Sequence[LocalFile], progress: Progress) -> None:
+    """Send the contents that the server lacks, each from where it stopped last time."""
+    contents = {file.ref.sha256: file for file in files}
+    total = sum(file.ref.size for file in contents.values())
+    sent = 0
+    for file in contents.values():
+        for offset in _upload(connection, file):
+            progress("sending files", sent + offset, total)
+        sent += file.ref.size
+
+
+def _upload(connection: Connection, file: LocalFile) -> Iterator[int]:
+    """Yield how many bytes the server has, until it has all."""
+    url = f"/blobs/{file.ref.sha256}?size={file.ref.size}"
+    head = connection.request("HEAD", url)
+    offset = int(head.headers.get("Upload-Offset", 0))
+    complete = head.headers.get("Upload-Complete") == "?1"
+    yield offset
+    while not complete:
+        answer = connection.request(
+            "PUT", f"{url}&offset={offset}", data=_part(file, offset), accept=(409, 422)
+        )
+        if answer.status_code == 422:
+            raise BadInput(f"input {file.path}: changed while it was being sent; submit again")
+        body = answer.json()
+        if "offset" not in body:
+            raise Refused(f"input {file.path}: {body.get('detail', 'the server refuses it')}")
+        offset, complete = body["offset"], body.get("complete", False)
+        yield offset
+
+
+def _part(file: LocalFile, offset: int) -> bytes:
+    with file.path.open("rb") as content:
+        content.seek(offset)
+        return content.read(min(CHUNK_BYTES, file.ref.size - offset))
+
+
+def _specs(text: str, base: Path) -> Iterator[InputSpec]:
+    source, equals, name = text.rpartition("=")
+    # A file whose own name holds "=" is taken literally.
+    if not equals or (base / text).exists():
+        source, name = text, _name_there(text)
+    directory = base / source
+    if not directory.is_dir():
+        yield InputSpec(source, name)
+        return
+    for path in sorted(directory.rglob("*")):
+        if path.is_file():
+            inside = path.relative_to(directory).as_posix()
+            yield InputSpec(f"{source.rstrip('/')}/{inside}", f"{name}/{inside}")
+
+
+def _name_there(source: str) -> str:
+    """The same relative path there as here, so that a command that works here works there.
+
+    A path that leads elsewhere keeps only its last part.
+    """
+    path = PurePosixPath(os.path.normpath(source))
+    return path.name if path.is_absolute() or ".." in path.parts else str(path)
+
+
+def _hash(path: Path) -> tuple[str, int]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256")
+        return digest.hexdigest(), file.tell()

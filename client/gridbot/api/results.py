@@ -1,0 +1,154 @@
+"""What comes back: finished jobs as they end, and the files they returned."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import requests
+
+from gridbot.api.connection import Connection
+from gridbot.api.errors import ServerAway
+from gridbot_client.protocol.messages import Scalar
+
+BLOCK_BYTES = 1024 * 1024
+
+
+class Real(float):
+    """A number that remembers how it was written: `str()` gives exactly what the job was given."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """One file that a job returned; it is fetched when it is asked for."""
+
+    name: str
+    sha256: str
+    size: int
+    _path: str = field(repr=False)
+    _connection: Connection = field(repr=False, compare=False)
+    _content: bytes | None = field(default=None, repr=False)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether it came with the result, as small files do."""
+        return self._content is not None
+
+    def read(self) -> bytes:
+        """The whole content, checked against its hash.  May raise ServerAway."""
+        return b"".join(self._blocks())
+
+    def save(self, path: str | Path) -> Path:
+        """Write the content to `path`, which appears only when it is complete and right."""
+        path = Path(path)
+        partial = path.with_name(f"{path.name}.part")
+        try:
+            with partial.open("wb") as file:
+                file.writelines(self._blocks())
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+        return path
+
+    def _blocks(self) -> Iterator[bytes]:
+        digest = hashlib.sha256()
+        for block in self._raw_blocks():
+            digest.update(block)
+            yield block
+        if digest.hexdigest() != self.sha256:
+            raise ServerAway(f"{self.name}: arrived damaged; fetch it again")
+
+    def _raw_blocks(self) -> Iterator[bytes]:
+        if self._content is not None:
+            yield self._content
+            return
+        with self._connection.request("GET", self._path, stream=True) as answer:
+            try:
+                yield from answer.iter_content(BLOCK_BYTES)
+            except requests.RequestException as error:
+                raise ServerAway(f"{self.name}: the connection broke while it came") from error
+
+
+@dataclass(frozen=True)
+class Result:
+    """One finished job.  `state` is "done" or "failed"; then `reason` says why."""
+
+    n: int  # the place in the order of finishing, which is the cursor
+    seq: int
+    args: Mapping[str, Scalar]
+    state: str
+    replica: int | None
+    exit_code: int | None
+    reason: str
+    host: str
+    cpu_seconds: float
+    wall_seconds: float
+    outputs: Mapping[str, OutputFile]
+
+    @property
+    def stdout(self) -> str:
+        """What the job printed, when "stdout" is one of the BOT's outputs, else nothing."""
+        output = self.outputs.get("stdout")
+        return output.read().decode("utf-8", "replace") if output else ""
+
+
+def result_of(
+    row: Mapping[str, Any], bot: int, types: Mapping[str, str], connection: Connection
+) -> Result:
+    """One line of the results stream as an object."""
+    return Result(
+        n=row["n"],
+        seq=row["seq"],
+        args={name: _typed(value, types.get(name)) for name, value in row["args"].items()},
+        state=row["state"],
+        replica=row.get("replica"),
+        exit_code=row.get("exit_code"),
+        reason=row.get("reason") or "",
+        host=str(row.get("host") or ""),
+        cpu_seconds=row.get("cpu_seconds") or 0.0,
+        wall_seconds=row.get("wall_seconds") or 0.0,
+        outputs={
+            name: OutputFile(
+                name,
+                output["sha256"],
+                output["size"],
+                f"/bots/{bot}/outputs/{row['seq']}/{quote(name)}",
+                connection,
+                _content(output),
+            )
+            for name, output in (row.get("outputs") or {}).items()
+        },
+    )
+
+
+def json_lines(connection: Connection, path: str, **params: Any) -> Iterator[dict[str, Any]]:
+    """Each document of a JSON lines stream; ServerAway when it breaks off."""
+    with connection.request("GET", path, params=params, stream=True) as answer:
+        try:
+            for line in answer.iter_lines(BLOCK_BYTES):
+                if line:
+                    yield json.loads(line)
+        except (requests.RequestException, ValueError) as error:
+            # A document that was cut is not JSON any more, so half of one is never taken for one.
+            raise ServerAway(f"{connection.url}: the connection broke in mid-answer") from error
+
+
+def _typed(value: Scalar, kind: str | None) -> Scalar:
+    return Real(value) if kind == "real" and isinstance(value, str) else value
+
+
+def _content(output: Mapping[str, Any]) -> bytes | None:
+    content = output.get("content")
+    return None if content is None else base64.b64decode(content)

@@ -1,0 +1,1 @@
+"""Documents of the server as tables, pages and progress for people."""

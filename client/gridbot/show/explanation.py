@@ -1,0 +1,122 @@
+"""The page that says why a BOT does not run, or where nothing is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+from gridbot.api.errors import BadInput
+from gridbot.api.state import BotState
+from gridbot.show.page import boinc_line, client_name, match_line
+from gridbot.show.printing import counted, cut, printable, table
+
+_COUNTS = 20  # columns of the table that the numbers take
+_NARROWEST = 30
+
+
+def explanation_page(said: Mapping[str, Any], width: int) -> str:
+    """The verdict, what rejects hosts, the nearest misses, and what to relax."""
+    return "\n".join(_page(said, width))
+
+
+def chosen_change(said: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """One of the changes, with its number and the BOT's `id`.  Raises BadInput."""
+    changes = said["changes"]
+    if number > len(changes):
+        raise BadInput(f"bot {said['id']}: there is no change {number}, only {len(changes)}")
+    return {"id": said["id"], "change": number, **changes[number - 1]}
+
+
+def changed_policy(change: Mapping[str, Any]) -> str:
+    """The whole policy with a change made.  Raises BadInput."""
+    policy = change["policy"]
+    if policy is None:
+        number = change["change"]
+        raise BadInput(f"change {number} is no change of the policy: it takes a new submission")
+    return str(policy) if policy.endswith("\n") else f"{policy}\n"
+
+
+def idle_reason(state: BotState) -> str:
+    """Why nothing runs, as far as the BOT's own state tells."""
+    if state.state == "open":
+        return "its submission has not been completed"
+    match = state.document.get("match") or {}
+    if not match.get("hosts_matching"):
+        line = match_line(match)
+        return f"{line}; see gridbot bot explain {state.id}" if match.get("hosts_known") else line
+    replicas = state.document.get("replicas") or {}
+    if replicas.get("made") and not state.jobs_finished:
+        # Pilots wait for minutes then: whether command or node is at fault, they cannot know.
+        return (
+            f"no job is done after {counted(replicas['made'], 'replica')}, and hosts wait when"
+            f" replicas fail; see why: gridbot bot logs {state.id}"
+        )
+    return f"{match_line(match)}, but none has asked; see gridbot bot explain {state.id}"
+
+
+def _page(said: Mapping[str, Any], width: int) -> Iterator[str]:
+    yield f"bot {said['id']}: {printable(said['verdict'])}"
+    host = said.get("host")
+    yield from _one(host) if host else _all(said)
+    if said["conditions"] and not host:
+        yield ""
+        yield table(
+            ("rejects", "only it", "condition", "hosts have"), _rows(said["conditions"], width)
+        )
+    if said["nearest"]:
+        yield ""
+        yield "what it fails" if host else "nearest misses"
+        yield from _misses(said["nearest"])
+    if said["changes"]:
+        yield ""
+        yield from _changes(said["id"], said["changes"])
+
+
+def _one(host: Mapping[str, Any]) -> Iterator[str]:
+    client = client_name(host["is_boinc"], host["client_version"])
+    yield printable(f"host {host['id']}: {client}, {host['platform'] or 'platform unknown'}")
+
+
+def _all(said: Mapping[str, Any]) -> Iterator[str]:
+    known, stock = counted(said["hosts_known"], "host"), said["hosts_stock"]
+    yield f"{known} asked for work in the last day, {said['hosts_matching']} can run it"
+    if stock:
+        matching = said["hosts_stock_matching"]
+        can = f", {matching} of them can run it" if said["signed_for_boinc"] else ""
+        are = f"{stock} of {known} {'is a' if stock == 1 else 'are'}"
+        clients = "client" if stock == 1 else "clients"
+        yield f"{are} stock BOINC {clients}{can}; the BOT is {boinc_line(said)}"
+    if said["hosts_left_out"]:
+        yield "this policy takes long: hosts that asked earlier were not looked at"
+
+
+def _rows(conditions: Sequence[Mapping[str, Any]], width: int) -> Iterator[tuple[object, ...]]:
+    room = max(_NARROWEST, (width - _COUNTS) // 2)
+    for item in conditions:
+        via = f"  (in {item['via']})" if item["via"] else ""
+        have = ", ".join(f"{value['value']} ({value['hosts']})" for value in item["values"])
+        yield item["rejects"], item["only"], cut(f"{item['text']}{via}", room), cut(have, room)
+
+
+def _misses(nearest: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for miss in nearest:
+        for fail in miss["fails"]:
+            text, host, has = (printable(fail["text"]), printable(miss["host"]), fail["has"])
+            yield f"  {text}: {host} has {printable(has)}"
+
+
+def _changes(bot: int, changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    numbered = list(enumerate(changes, start=1))
+    for is_one, items in groupby(numbered, lambda found: bool(found[1]["conditions"] == 1)):
+        yield "to relax one condition" if is_one else "to relax several together"
+        for number, item in items:
+            how = f"{printable(item['text'])} instead of {printable(item['instead_of'])}"
+            submit = f"  (submit again with {item['submit']})" if item["submit"] else ""
+            yield f"  {number}. {how}: {counted(item['hosts'], 'host')} more{submit}"
+    policy = [number for number, item in numbered if item["policy"] and not item["submit"]]
+    if policy:
+        yield (
+            f"gridbot bot explain {bot} --change {policy[0]} > relaxed.ad"
+            f" && gridbot bot set {bot} --policy relaxed.ad"
+        )

@@ -1,0 +1,140 @@
+"""Pages for people: the table of BOTs, one BOT, the log of a replica."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from gridbot.api.state import BotState
+from gridbot.show.printing import counted, first_line, printable, table
+from gridbot.show.progress import status_line
+
+
+def bots_table(bots: Sequence[BotState]) -> str:
+    """One line per BOT."""
+    if not bots:
+        return "no BOTs; make one: gridbot submit --range 0:10 -- echo {}"
+    header = ("bot", "name", "owner", "state", "jobs", "done", "failed", "running", "created")
+    return table(
+        header,
+        [
+            (
+                bot.id,
+                first_line(bot.name, 30),
+                bot.owner,
+                bot.state,
+                bot.jobs_total,
+                bot.jobs_done,
+                bot.jobs_failed,
+                bot.jobs_running,
+                _local(bot.created_at),
+            )
+            for bot in bots
+        ],
+    )
+
+
+def bot_page(bot: BotState) -> str:
+    """State, counts, replicas and why they were made, who can run it, and what to do next."""
+    return "\n".join(f"{name:<11}{value}".rstrip() for name, value in _page(bot))
+
+
+def _page(bot: BotState) -> Iterator[tuple[str, str]]:
+    said = bot.document
+    yield f"bot {bot.id}", printable(bot.name)
+    signed = "signed" if said.get("signed") else "unsigned"
+    yield "", f"of {bot.owner}, {bot.state}, {signed}, created {_local(bot.created_at)}"
+    if bot.ended_at:
+        yield "", f"ended {_local(bot.ended_at)}"
+    yield "command", printable(shlex.join(said.get("command") or ()))
+    yield "jobs", f"{status_line(bot)}"
+    if turnaround := said.get("mean_turnaround_seconds"):
+        yield "", f"{turnaround:.3g} s from sending to a valid answer, on average"
+    yield "replicas", _replicas(said.get("replicas") or {})
+    if resources := said.get("resources"):
+        yield "resources", _resources(resources)
+    yield "quorum", str(said.get("quorum", 1))
+    if said.get("boinc_url"):
+        yield "BOINC", boinc_line(said)
+    yield from _policy(said)
+    if not bot.is_final and (match := said.get("match")):
+        yield "hosts", match_line(match)
+        if match["hosts_known"] > match["hosts_matching"]:
+            yield "", f"see why: gridbot bot explain {bot.id}"
+    yield "next", _next_step(bot)
+
+
+def _replicas(replicas: Mapping[str, Any]) -> str:
+    reasons = replicas.get("by_reason") or {}
+    why = ", ".join(f"{printable(name)} {count}" for name, count in reasons.items() if count)
+    return f"{replicas.get('made', 0)} made" + (f" ({why})" if why else "")
+
+
+def _resources(resources: Mapping[str, Any]) -> str:
+    parts = [counted(resources.get("cpus", 1), "cpu"), f"{resources.get('memory_mb')} MB memory"]
+    parts += [f"{resources.get('disk_mb')} MB disk", f"{resources.get('seconds', 0):g} s"]
+    if resources.get("gpus"):
+        parts.append(counted(resources["gpus"], "gpu"))
+    return ", ".join(parts)
+
+
+def _policy(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    lines = (said.get("policy") or "").strip().splitlines() or ["the default"]
+    for name, line in zip(("policy", *[""] * len(lines)), lines, strict=False):
+        yield name, printable(line, keep="\t")
+
+
+def match_line(match: Mapping[str, Any]) -> str:
+    """Whether anybody can run it, in a line."""
+    if matching := match.get("hosts_matching"):
+        stock = match.get("hosts_stock")
+        some = f", {match['hosts_stock_matching']} of {stock} stock BOINC clients" if stock else ""
+        return f"{matching} of {counted(match['hosts_known'], 'known host')} can run it{some}"
+    return f"no known host can run it now: {printable(match.get('reason') or 'none is known')}"
+
+
+def boinc_line(said: Mapping[str, Any]) -> str:
+    """Whether stock BOINC clients can run it, in a line."""
+    if said.get("signed_for_boinc"):
+        return "signed for stock BOINC clients"
+    if why := said.get("boinc_unsuitable"):
+        return f"not for stock BOINC clients: {printable(why)}"
+    return f"not signed for stock BOINC clients: gridbot app sign {said['id']} --boinc-key FILE"
+
+
+def client_name(is_boinc: object, version: object) -> str:
+    """What a host runs, as BOINC 7.20.5."""
+    return f"{'BOINC' if is_boinc is True else 'GridBot'} {version or ''}".rstrip()
+
+
+def _next_step(bot: BotState) -> str:
+    if bot.state == "open":
+        return "the submission was broken off; submit again with the same --key, or cancel it"
+    if not bot.is_final:
+        return f"gridbot bot wait {bot.id}"
+    if bot.jobs_failed:
+        return f"gridbot bot logs {bot.id} --failed, then gridbot bot retry {bot.id}"
+    return f"gridbot bot results {bot.id} --to results-{bot.id}"
+
+
+def log_page(entry: Mapping[str, Any]) -> str:
+    """One replica: who ran it, how it ended, and the end of what it printed."""
+    ended = entry["how"] + (f" ({entry['reason']})" if entry.get("reason") else "")
+    replica = f"job {entry['seq']} replica {entry['replica']} ({entry['why']})"
+    parts = [f"{replica} on {entry['host']}: {ended}"]
+    if entry.get("exit_code") is not None:
+        parts.append(f"exit code {entry['exit_code']}")
+    if entry.get("wall_seconds") is not None:
+        parts.append(f"{entry['wall_seconds']:.3g} s")
+    lines = [f"--- {printable(', '.join(parts))}"]
+    for stream in ("said", "stdout", "stderr"):
+        if text := entry.get(stream):
+            safe = printable(text, keep="\n\t").rstrip("\n")
+            lines += [f"{stream}:", *(f"  {line}" for line in safe.split("\n"))]
+    return "\n".join(lines)
+
+
+def _local(moment: datetime | None) -> str:
+    return "-" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")

@@ -1,0 +1,101 @@
+"""Shows how far something is: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn
+
+from gridbot.api.connection import quiet
+from gridbot.api.inputs import Progress as Told
+from gridbot.api.state import BotState
+from gridbot.api.units import duration
+from gridbot.show.printing import counted
+
+PLAIN_SECONDS = 5.0
+IDLE_SECONDS = 10.0  # hosts ask every few seconds: until then nothing need be wrong
+
+
+def status_line(state: BotState) -> str:
+    """Everything that matters while one waits, in one line."""
+    parts = [f"{state.jobs_finished} of {counted(state.jobs_total, 'job')}"]
+    if state.jobs_failed:
+        parts.append(f"{state.jobs_failed} failed")
+    if state.is_final:
+        return ", ".join([*parts, state.state])
+    parts += [f"{state.jobs_running} running", f"{state.jobs_unsent} unsent"]
+    # While nothing runs, the rate only falls and the time left only grows: both say nothing.
+    if state.jobs_running and state.jobs_per_second:
+        parts.append(f"{state.jobs_per_second:.3g}/s")
+    if state.jobs_running and state.eta is not None:
+        parts.append(f"{duration(state.eta)} left")
+    if state.tail:
+        parts.append("tail")
+    return ", ".join(parts)
+
+
+def follow(states: Iterable[BotState], silent: bool = False) -> BotState:
+    """Show each state as it comes; return the last one."""
+    show = iter if silent else _bar if sys.stderr.isatty() else _plain
+    return deque(show(states), maxlen=1)[0]
+
+
+def standing_still(
+    states: Iterable[BotState], told: Callable[[BotState], None], clock: Callable[[], float]
+) -> Iterator[BotState]:
+    """Pass the states on; tell once, each time that no replica has run for a while."""
+    since, is_told = clock(), False
+    for state in states:
+        if state.is_final or state.jobs_running:
+            since, is_told = clock(), False
+        elif not is_told and clock() - since >= IDLE_SECONDS:
+            is_told = True
+            told(state)
+        yield state
+
+
+def _plain(states: Iterable[BotState]) -> Iterator[BotState]:
+    shown_at = -PLAIN_SECONDS
+    for state in states:
+        if state.is_final or time.monotonic() - shown_at >= PLAIN_SECONDS:
+            shown_at = time.monotonic()
+            print(f"bot {state.id}: {status_line(state)}", file=sys.stderr, flush=True)
+        yield state
+
+
+def _bar(states: Iterable[BotState]) -> Iterator[BotState]:
+    with _progress("{task.description}", "{task.fields[status]}") as bar:
+        line: TaskID | None = None
+        for state in states:
+            if line is None:
+                line = bar.add_task(f"bot {state.id}", total=state.jobs_total, status="")
+            bar.update(line, completed=state.jobs_finished, status=status_line(state))
+            bar.refresh()
+            yield state
+
+
+@contextmanager
+def transfer(silent: bool = False) -> Iterator[Told]:
+    """A callback that shows what is being sent, on a terminal only."""
+    if silent or not sys.stderr.isatty():
+        yield quiet
+        return
+    with _progress("{task.description}", "{task.percentage:>3.0f}%") as bar:
+        lines: dict[str, TaskID] = {}
+
+        def told(what: str, done: int, total: int) -> None:
+            if what not in lines:
+                lines[what] = bar.add_task(what, total=total)
+            bar.update(lines[what], completed=done)
+
+        yield told
+
+
+def _progress(before: str, after: str) -> Progress:
+    columns = TextColumn(before, markup=False), BarColumn(), TextColumn(after, markup=False)
+    return Progress(*columns, console=Console(stderr=True))

@@ -1,0 +1,1 @@
+"""This machine: the host ad's attributes, and whether its owner lets the client work now."""

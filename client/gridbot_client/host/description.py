@@ -1,0 +1,117 @@
+"""What this machine says of itself: the host ad's attributes and a stable machine id."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import socket
+import time
+import uuid
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+
+from gridbot_client.agent import Room
+from gridbot_client.protocol.messages import Scalar
+from gridbot_policies.policy.owner import OwnerPolicy
+
+# uuid.getnode marks an address that it made up, as RFC 4122 tells it to.
+_MADE_UP = 1 << 40
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def machine_id() -> str:
+    """GRIDBOT_HOST_ID, the MAC address, or the system's own id where there is no network card.
+
+    The variable is for machines that share one MAC address, such as cloned containers.
+    """
+    if given := os.environ.get("GRIDBOT_HOST_ID"):
+        return given
+    node = uuid.getnode()
+    if not node & _MADE_UP:
+        return ":".join(re.findall("..", f"{node:012x}"))
+    for path in (Path("/etc/machine-id"), Path("/var/lib/dbus/machine-id")):
+        if path.exists() and (text := path.read_text().strip()):
+            return text
+    return socket.gethostname()
+
+
+def room(cpus: int | None = None, memory_mb: int | None = None) -> Room:
+    """What replicas may use: what the owner allows, else all that this process may use."""
+    return Room(cpus or _cpus(), memory_mb or _memory_mb())
+
+
+def attributes(
+    room: Room,
+    folder: Path,
+    *,
+    is_pilot: bool = False,
+    is_dedicated: bool = False,
+    policy: OwnerPolicy | None = None,
+) -> dict[str, Scalar]:
+    """The host ad's lasting attributes; sizes in MB."""
+    system, machine = platform.system().lower(), platform.machine().lower()
+    return {
+        "Name": socket.gethostname(),
+        "NumCpus": room.cpus,
+        "Memory": room.memory_mb,
+        # In steps of 1 GB: a host whose ad changes at every request is written at every request.
+        "Disk": shutil.disk_usage(folder).free >> 30 << 10,
+        "OpSys": system.upper(),
+        "Arch": machine.upper(),
+        "Platform": f"{system}-{machine}",
+        "ClientVersion": _version(),
+        "CpuModel": _cpu_model()[:200],
+        "IsPilot": is_pilot,
+        "IsBoinc": False,
+        "IsDedicated": is_dedicated,
+        **({"Requirements": policy.text} if policy else {}),
+    }
+
+
+def live_attributes(now: float) -> dict[str, Scalar]:
+    """The attributes that change by the minute, `now` in seconds since 1970."""
+    clock = time.localtime(now)
+    found: dict[str, Scalar] = {
+        "LoadAvg": round(psutil.getloadavg()[0], 2),
+        "ClockMin": 60 * clock.tm_hour + clock.tm_min,
+        "ClockDay": (clock.tm_wday + 1) % 7,  # Python's weeks begin on Monday
+    }
+    battery = None
+    with suppress(AttributeError, OSError):  # psutil leaves out on some systems what they lack
+        battery = psutil.sensors_battery()
+    if battery is not None and battery.power_plugged is not None:
+        found["OnBattery"] = not battery.power_plugged
+    return found
+
+
+def _cpus() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _memory_mb() -> int:
+    """The machine's memory, or the container's share of it."""
+    sizes = [psutil.virtual_memory().total]
+    for path in map(Path, _CGROUP_LIMITS):
+        if path.exists() and (text := path.read_text().strip()).isdigit():
+            sizes.append(int(text))
+    return max(1, min(sizes) >> 20)
+
+
+def _cpu_model() -> str:
+    path = Path("/proc/cpuinfo")
+    found = path.exists() and re.search(r"^model name\s*:\s*(.+)$", path.read_text(), re.MULTILINE)
+    return found[1] if found else platform.processor() or "unknown"
+
+
+def _version() -> str:
+    try:
+        return metadata.version("gridbot")
+    except metadata.PackageNotFoundError:  # run from a plain checkout
+        return "0"

@@ -1,0 +1,69 @@
+"""Whether the owner of this machine lets the client ask for work now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from gridbot_client.progress import Progress
+from gridbot_client.protocol.messages import Scalar
+from gridbot_client.storage import Folder
+from gridbot_policies import PolicyError
+from gridbot_policies.classad import ParseError, record
+from gridbot_policies.policy.ads import SERVER_SIDE_ATTRIBUTES
+from gridbot_policies.policy.owner import OwnerPolicy
+
+
+class UnreadablePolicy(Exception):
+    """The owner's policy cannot be read; says where it is wrong."""
+
+
+def read_policy(text: str, where: str) -> OwnerPolicy:
+    """Read the owner's policy, which came from `where`. Raises UnreadablePolicy."""
+    try:
+        return OwnerPolicy.parse(text)
+    except ParseError as error:
+        raise UnreadablePolicy(f"{where}: {error.pretty()}") from None
+    except PolicyError as error:
+        raise UnreadablePolicy(f"{where}: {error}") from None
+
+
+def read_policy_file(path: Path) -> OwnerPolicy:
+    """Read the owner's policy from a file. Raises UnreadablePolicy."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UnreadablePolicy(f"{path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UnreadablePolicy(f"{path} is not UTF-8: {error}") from None
+    return read_policy(text, str(path))
+
+
+class Permission:
+    """The owner's leave to ask for work; tells when it is withdrawn or given again."""
+
+    def __init__(self, policy: OwnerPolicy | None, folder: Folder, progress: Progress) -> None:
+        self._policy = policy
+        self._folder = folder
+        self._progress = progress
+        self._obstacle = ""
+        folder.save_obstacle("")
+
+    @property
+    def is_given(self) -> bool:
+        """Whether it was given when last judged."""
+        return not self._obstacle
+
+    def judge(self, host: Mapping[str, Scalar], now: float) -> None:
+        """Judge anew, with the host's attributes; before the BOTs are known, any may suit."""
+        if self._policy is None:
+            return
+        found = self._policy.obstacle(record(host), now, SERVER_SIDE_ATTRIBUTES) or ""
+        if found == self._obstacle:
+            return
+        self._obstacle = found
+        self._folder.save_obstacle(found)
+        if found:
+            self._progress.say(f"asking for no work: the owner's policy does not hold: {found}")
+        else:
+            self._progress.say("asking for work again: the owner's policy holds")

@@ -1,0 +1,1 @@
+"""Speaking HTTP with the server: finding it, joining, retries, resumable transfers."""

@@ -1,0 +1,1 @@
+"""The native protocol: messages, manifests, command templates and signatures; no I/O."""

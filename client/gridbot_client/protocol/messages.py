@@ -1,0 +1,375 @@
+"""The native protocol's message model: dataclasses and their JSON form, version 1.
+
+One model serves every kind of client: the BOINC codec translates into it too.
+Decoding is bounded and total: whatever arrives becomes a message or a `ProtocolError`.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from gridbot_client.protocol import fields
+
+# Part of the message model for all who use it.
+from gridbot_client.protocol.fields import MAX_BIGINT as MAX_BIGINT
+from gridbot_client.protocol.fields import MAX_NAME_BYTES as MAX_NAME_BYTES
+from gridbot_client.protocol.fields import ProtocolError as ProtocolError
+from gridbot_client.protocol.fields import Scalar as Scalar
+from gridbot_client.protocol.fields import file_name as file_name
+from gridbot_client.protocol.manifest import PLACEHOLDER_TYPES as PLACEHOLDER_TYPES
+from gridbot_client.protocol.manifest import FileRef as FileRef
+from gridbot_client.protocol.manifest import Manifest as Manifest
+from gridbot_client.protocol.manifest import Resources as Resources
+from gridbot_client.protocol.manifest import file_ref as file_ref
+from gridbot_client.protocol.manifest import manifest_id as manifest_id
+from gridbot_client.protocol.manifest import resources as resources
+
+VERSION = 1
+
+# Outputs up to this size travel inside the report; larger ones are uploaded first.
+INLINE_OUTPUT_BYTES = 16 * 1024
+# What is kept of a replica's stdout and stderr for the logs: the end, where errors are.
+LOG_TAIL_BYTES = 64 * 1024
+MAX_REPORTS = 256  # per request; a client with more sends them in several requests
+MAX_HOLDING = 4096
+MAX_OUTPUTS = 256  # per replica
+MAX_HOST_ATTRIBUTES = 100
+MAX_ATTRIBUTE_BYTES = 1000  # of a host's text
+# Of its owner's policy: twice what may be in one, so that a longer one is refused as a policy,
+# and the request is answered all the same.
+MAX_REQUIREMENTS_BYTES = 8192
+
+How = Literal["success", "error"]
+
+# Why a replica was made; the same words in the database, JSON and `bot show`.
+WHY = ("first", "quorum", "expired", "error", "tail", "retry")
+
+_REASON = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+class ReplicaId(NamedTuple):
+    """Names one replica of one job everywhere."""
+
+    bot: int
+    seq: int
+    replica: int
+
+    def __str__(self) -> str:
+        return f"{self.bot}-{self.seq}-{self.replica}"
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One file a replica returned; `content` is there when it travels in the report."""
+
+    name: str
+    sha256: str
+    size: int
+    content: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """How one replica ended on the client."""
+
+    id: ReplicaId
+    how: How
+    reason: str = ""  # a code such as exit_nonzero, time_limit, missing_output; empty on success
+    exit_code: int | None = None
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    outputs: tuple[Output, ...] = ()
+    stdout: str = ""  # the last LOG_TAIL_BYTES
+    stderr: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkRequest:
+    """One pull: reports what ended, lists what is held, asks for up to `want` replicas.
+
+    A request sent again with the same `key` is answered with the same leases.
+    `seqno` rises by one per new request, so that copies of one client are noticed.
+    """
+
+    key: str
+    seqno: int
+    host: Mapping[str, Scalar]
+    want: int
+    holding: tuple[ReplicaId, ...] = ()
+    reports: tuple[Report, ...] = ()
+    manifests: tuple[str, ...] = ()  # ids that the client has already
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One replica to run: its arguments and the seconds it has until its deadline."""
+
+    id: ReplicaId
+    manifest: str
+    args: Mapping[str, Scalar]
+    deadline_seconds: float
+    inputs: tuple[FileRef, ...] = ()  # the job's own, beside the manifest's
+
+
+@dataclass(frozen=True, slots=True)
+class SignedManifest:
+    """A manifest's text as signed; `signature` is None for an unsigned BOT."""
+
+    text: str
+    signature: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReply:
+    """The server's answer.  `acks` may be forgotten by the client; `abort` must be stopped."""
+
+    epoch: int
+    next_request_seconds: float
+    acks: tuple[ReplicaId, ...] = ()
+    reupload: tuple[ReplicaId, ...] = ()  # their outputs never arrived; upload and report again
+    abort: tuple[ReplicaId, ...] = ()
+    assignments: tuple[Assignment, ...] = ()
+    manifests: Mapping[str, SignedManifest] = field(default_factory=dict)
+    message: str = ""  # why there is no work, for a human
+
+
+# --- encoding -------------------------------------------------------------------------------
+
+
+def encode_request(request: WorkRequest) -> bytes:
+    """The JSON body of `POST /rpc`."""
+    return _dump(
+        {
+            "protocol": VERSION,
+            "key": request.key,
+            "seqno": request.seqno,
+            "host": dict(request.host),
+            "want": request.want,
+            "holding": request.holding,
+            "reports": [_report_json(report) for report in request.reports],
+            "manifests": request.manifests,
+        }
+    )
+
+
+def encode_reply(reply: WorkReply) -> bytes:
+    """The JSON body of the answer."""
+    return _dump(
+        {
+            "protocol": VERSION,
+            "epoch": reply.epoch,
+            "next_request_seconds": reply.next_request_seconds,
+            "acks": reply.acks,
+            "reupload": reply.reupload,
+            "abort": reply.abort,
+            "assignments": [assignment_json(item) for item in reply.assignments],
+            "manifests": {
+                name: {"text": item.text, "signature": _base64(item.signature)}
+                for name, item in reply.manifests.items()
+            },
+            "message": reply.message,
+        }
+    )
+
+
+def assignment_json(item: Assignment) -> dict[str, Any]:
+    """The JSON form of one assignment."""
+    return {
+        "id": item.id,
+        "manifest": item.manifest,
+        "args": dict(item.args),
+        "deadline_seconds": item.deadline_seconds,
+        "inputs": [asdict(ref) for ref in item.inputs],
+    }
+
+
+def _report_json(report: Report) -> dict[str, Any]:
+    return {
+        "id": report.id,
+        "how": report.how,
+        "reason": report.reason,
+        "exit_code": report.exit_code,
+        "cpu_seconds": report.cpu_seconds,
+        "wall_seconds": report.wall_seconds,
+        "outputs": [
+            {
+                "name": output.name,
+                "sha256": output.sha256,
+                "size": output.size,
+                "content": _base64(output.content),
+            }
+            for output in report.outputs
+        ],
+        "stdout": report.stdout,
+        "stderr": report.stderr,
+    }
+
+
+def _dump(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _base64(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode()
+
+
+# --- decoding -------------------------------------------------------------------------------
+
+
+def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> WorkRequest:
+    """Read `POST /rpc`; numbers are clamped, sizes bounded, anything else is a ProtocolError."""
+    raw = _versioned(body, loads)
+    return WorkRequest(
+        key=fields.string(raw, "key", 100),
+        seqno=fields.integer(raw, "seqno", 0, MAX_BIGINT),
+        host=host_attributes(raw.get("host", {})),
+        want=fields.integer(raw, "want", 0, 10_000),
+        holding=_replica_ids(raw, "holding", MAX_HOLDING),
+        reports=tuple(_report(item) for item in fields.listing(raw, "reports", MAX_REPORTS)),
+        manifests=tuple(
+            fields.sha256(item, "manifests") for item in fields.listing(raw, "manifests", 1000)
+        ),
+    )
+
+
+def decode_reply(body: bytes) -> WorkReply:
+    """Read the server's answer; a captive portal's HTML page is a ProtocolError."""
+    raw = _versioned(body, json.loads)
+    return WorkReply(
+        epoch=fields.integer(raw, "epoch", 0, MAX_BIGINT),
+        next_request_seconds=fields.number(raw, "next_request_seconds", 0.0, 86_400.0),
+        acks=_replica_ids(raw, "acks", MAX_HOLDING),
+        reupload=_replica_ids(raw, "reupload", MAX_HOLDING),
+        abort=_replica_ids(raw, "abort", MAX_HOLDING),
+        assignments=tuple(_assignment(item) for item in fields.listing(raw, "assignments", 10_000)),
+        manifests={
+            fields.sha256(name, "manifests"): _signed_manifest(item)
+            for name, item in fields.mapping(raw.get("manifests", {}), "manifests").items()
+        },
+        message=fields.string(raw, "message", 4000, default=""),
+    )
+
+
+def _report(raw: object) -> Report:
+    item = fields.mapping(raw, "report")
+    reason = fields.string(item, "reason", 40, default="")
+    if reason and not _REASON.fullmatch(reason):
+        raise ProtocolError(f"report.reason: {reason!r} is not a reason code")
+    exit_code = item.get("exit_code")
+    how = fields.one_of(item.get("how"), "report.how", ("success", "error"))
+    return Report(
+        id=_replica_id(item.get("id"), "report.id"),
+        how="success" if how == "success" else "error",
+        reason=reason,
+        exit_code=None
+        if exit_code is None
+        else fields.integer(item, "exit_code", -(2**31), 2**31 - 1),
+        cpu_seconds=fields.number(item, "cpu_seconds", 0.0, 1e9),
+        wall_seconds=fields.number(item, "wall_seconds", 0.0, 1e9),
+        outputs=_outputs(fields.listing(item, "outputs", MAX_OUTPUTS)),
+        stdout=_log_text(item, "stdout"),
+        stderr=_log_text(item, "stderr"),
+    )
+
+
+def _outputs(raw: Sequence[object]) -> tuple[Output, ...]:
+    outputs = tuple([_output(output) for output in raw])
+    if len(outputs) > 1 and len({output.name for output in outputs}) < len(outputs):
+        raise ProtocolError("report.outputs: two of one name")
+    return outputs
+
+
+def _output(raw: object) -> Output:
+    item = fields.mapping(raw, "output")
+    sha256 = fields.sha256(item.get("sha256"), "output.sha256")
+    size = fields.integer(item, "size", 0, MAX_BIGINT)
+    content = fields.content(item.get("content"), "output.content")
+    if content is not None:
+        if len(content) > INLINE_OUTPUT_BYTES:
+            raise ProtocolError(f"output.content: {len(content)} bytes do not travel in a report")
+        if len(content) != size or hashlib.sha256(content).hexdigest() != sha256:
+            raise ProtocolError(f"output.content: does not hash to {sha256}")
+    return Output(file_name(item.get("name"), "output.name"), sha256, size, content)
+
+
+def _assignment(raw: object) -> Assignment:
+    item = fields.mapping(raw, "assignment")
+    return Assignment(
+        id=_replica_id(item.get("id"), "assignment.id"),
+        manifest=fields.sha256(item.get("manifest"), "assignment.manifest"),
+        args=job_args(item.get("args")),
+        deadline_seconds=fields.number(item, "deadline_seconds", 0.0, 1e9),
+        inputs=tuple(file_ref(ref) for ref in fields.listing(item, "inputs", 10_000)),
+    )
+
+
+def _signed_manifest(raw: object) -> SignedManifest:
+    item = fields.mapping(raw, "manifest")
+    return SignedManifest(
+        fields.string(item, "text", 1 << 22),
+        fields.content(item.get("signature"), "manifest.signature"),
+    )
+
+
+def job_args(raw: object) -> dict[str, Scalar]:
+    """The arguments of one job: placeholder name to a string or a finite number."""
+    return {
+        fields.text(name, "args", 100): fields.scalar(value, f"args.{name}", 100_000)
+        for name, value in fields.mapping(raw, "args").items()
+    }
+
+
+def host_attributes(raw: object) -> dict[str, Scalar]:
+    """What a host says of itself: scalars only, strings bounded, numbers finite."""
+    attributes = fields.mapping(raw, "host")
+    if len(attributes) > MAX_HOST_ATTRIBUTES:
+        raise ProtocolError(f"host: {len(attributes)} attributes, at most {MAX_HOST_ATTRIBUTES}")
+    return {
+        fields.text(name, "host", 100): fields.scalar(value, f"host.{name}", _most_bytes(name))
+        for name, value in attributes.items()
+    }
+
+
+def _most_bytes(name: str) -> int:
+    return MAX_REQUIREMENTS_BYTES if name.lower() == "requirements" else MAX_ATTRIBUTE_BYTES
+
+
+def _versioned(body: bytes, loads: Callable[[bytes], Any]) -> Mapping[str, Any]:
+    raw = fields.mapping(fields.parse(body, loads), "message")
+    if raw.get("protocol") != VERSION:
+        raise ProtocolError(f"protocol: {raw.get('protocol')!r} is not spoken here, only {VERSION}")
+    return raw
+
+
+def _replica_id(raw: object, where: str) -> ReplicaId:
+    match raw:
+        case [bot, seq, replica] if (
+            type(bot) is type(seq) is type(replica) is int
+            and 0 <= bot <= MAX_BIGINT
+            and 0 <= seq <= MAX_BIGINT
+            and 0 <= replica < 2**31
+        ):
+            return ReplicaId(bot, seq, replica)
+        case _:
+            raise ProtocolError(f"{where}: [bot, seq, replica] is expected, not {fields.kind(raw)}")
+
+
+def _replica_ids(raw: Mapping[str, Any], name: str, most: int) -> tuple[ReplicaId, ...]:
+    return tuple(_replica_id(item, name) for item in fields.listing(raw, name, most))
+
+
+def _log_text(raw: Mapping[str, Any], name: str) -> str:
+    """A log's end: cut, never refused, since what a program prints is not the client's fault."""
+    value = raw.get(name, "")
+    if fields.is_short_ascii(value, LOG_TAIL_BYTES):
+        return value
+    if not isinstance(value, str):
+        raise ProtocolError(f"{name}: a string is expected, not {fields.kind(value)}")
+    clean = value.encode("utf-8", "replace")[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
+    return clean.replace("\x00", "\N{REPLACEMENT CHARACTER}")

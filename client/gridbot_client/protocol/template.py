@@ -1,0 +1,73 @@
+"""Fills the placeholders of a manifest's command; no shell ever sees the outcome."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from gridbot_client.protocol.messages import Scalar
+
+# `{}` is short for `{i}`, the item of a range or a line.
+_PIECE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)?\}|[{}]")
+_DEFAULT_NAME = "i"
+_NUMBERS = {
+    "int": re.compile(r"[-+]?[0-9]+"),
+    "real": re.compile(r"[-+]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?"),
+}
+
+
+class TemplateError(ValueError):
+    """The command and the arguments do not fit; names the placeholder and the value."""
+
+
+def placeholders_in(command: Sequence[str]) -> set[str]:
+    """The names of all placeholders of a command; TemplateError on an unpaired brace."""
+    found = set()
+    for argument in command:
+        for piece in _PIECE.finditer(argument):
+            _check_brace(piece, argument)
+            if piece[0][0] == "{" and piece[0] != "{{":
+                found.add(piece[1] or _DEFAULT_NAME)
+    return found
+
+
+def fill(command: Sequence[str], types: Mapping[str, str], args: Mapping[str, Scalar]) -> list[str]:
+    """The argv of one job; a placeholder may stand anywhere inside an argument."""
+
+    def replacement(piece: re.Match[str], argument: str) -> str:
+        _check_brace(piece, argument)
+        if piece[0] in ("{{", "}}"):
+            return piece[0][0]
+        return _value(piece[1] or _DEFAULT_NAME, types, args)
+
+    return [
+        _PIECE.sub(lambda piece, argument=argument: replacement(piece, argument), argument)  # type: ignore[misc]
+        for argument in command
+    ]
+
+
+def _check_brace(piece: re.Match[str], argument: str) -> None:
+    if piece[0] in ("{", "}"):
+        raise TemplateError(
+            f"argument {argument!r} has a single {piece[0]!r} at character {piece.start() + 1}:"
+            f" write {piece[0] * 2} for a brace, {{name}} for a placeholder"
+        )
+
+
+def _value(name: str, types: Mapping[str, str], args: Mapping[str, Scalar]) -> str:
+    if name not in types:
+        raise TemplateError(f"placeholder {{{name}}} has no type")
+    if name not in args:
+        raise TemplateError(f"placeholder {{{name}}} has no value in this job's arguments")
+    value = args[name]
+    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if not _fits(types[name], value, text):
+        raise TemplateError(f"placeholder {{{name}}} takes {types[name]}, not {value!r}")
+    return text
+
+
+def _fits(kind: str, value: Scalar, text: str) -> bool:
+    """Whether the value is of that type; numbers may come as texts and keep their digits then."""
+    if kind == "text":
+        return "\x00" not in text
+    return not isinstance(value, bool) and bool(_NUMBERS[kind].fullmatch(text))

@@ -1,0 +1,1 @@
+"""Replicas on this machine: slots, input cache, processes within limits, outputs."""

@@ -1,0 +1,187 @@
+"""Takes one replica from its assignment to its report, and its outputs to the server."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+from gridbot_client.net.backoff import delay_seconds
+from gridbot_client.net.transport import (
+    CorruptDownload,
+    NotOurServer,
+    Refused,
+    ServerAway,
+    Transport,
+)
+from gridbot_client.protocol.messages import (
+    Assignment,
+    FileRef,
+    Manifest,
+    Output,
+    ReplicaId,
+    Report,
+)
+from gridbot_client.protocol.template import TemplateError, fill
+from gridbot_client.work import outputs
+from gridbot_client.work.cache import Cache
+from gridbot_client.work.outputs import OutputError
+from gridbot_client.work.runner import Ended, Runner, Stop, created_at
+from gridbot_client.work.slots import RunRecord, Slot
+
+MOST_STARTS = 3  # of one replica; more mean that it takes the client down with it
+_MOST_CORRUPT = 3
+# An upload's offset moved, or its hash was wrong and the server dropped it: start over.
+_PASSING = (409, 422)
+_MOST_REFUSALS = 5
+
+
+class Stopped(Exception):
+    """The client was told to end this replica; it has no report."""
+
+
+class _Failed(Exception):
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Executor:
+    """Executes replicas; safe to use from many threads."""
+
+    runner: Runner
+    cache: Cache
+    connect: Callable[[], Transport]  # a connection for the thread that calls
+
+    def execute(self, slot: Slot, assignment: Assignment, manifest: Manifest, stop: Stop) -> Report:
+        """Run a replica and say how it ended; Stopped when it was not allowed to."""
+        starts = slot.run_record().starts
+        if starts >= MOST_STARTS:
+            detail = f"the client ended {starts} times while this replica ran\n"
+            return failure(slot.id, "client_restarted_too_often", detail)
+        ended = Ended("")
+        try:
+            argv = fill(manifest.command, manifest.placeholders, assignment.args)
+            slot.reset()
+            self._fetch((*manifest.inputs, *assignment.inputs), slot, stop)
+            ended = self._run(argv, slot, manifest, starts, stop)
+            if ended.reason:
+                raise _Failed(ended.reason, ended.detail)
+            names = {ref.name for ref in (*manifest.inputs, *assignment.inputs)}
+            found = outputs.collect(slot, manifest, names)
+        except TemplateError as error:
+            return failure(slot.id, "bad_arguments", f"{error}\n")
+        except (_Failed, OutputError) as error:
+            return _finished(slot, ended, error.reason, str(error))
+        return replace(_finished(slot, ended, "", ""), how="success", outputs=found)
+
+    def _run(
+        self, argv: list[str], slot: Slot, manifest: Manifest, starts: int, stop: Stop
+    ) -> Ended:
+        if stop.is_asked:
+            raise Stopped
+        slot.save_run(RunRecord(starts + 1))
+
+        def started(pid: int) -> None:
+            slot.save_run(RunRecord(starts + 1, pid, created_at(pid)))
+
+        ended = self.runner.run(argv, slot, manifest.resources, stop, started)
+        if ended.reason == "stopped" or stop.is_asked:
+            raise Stopped
+        return ended
+
+    def _fetch(self, refs: tuple[FileRef, ...], slot: Slot, stop: Stop) -> None:
+        if not refs:
+            return
+        with self.connect() as transport:
+            for ref in refs:
+                self._fetch_one(ref, slot, transport, stop)
+
+    def _fetch_one(self, ref: FileRef, slot: Slot, transport: Transport, stop: Stop) -> None:
+        """Fetch an input; an absent server is waited for, a wrong file is not tried for ever."""
+        corrupt = 0
+
+        def attempt() -> None:
+            nonlocal corrupt
+            try:
+                self.cache.put(ref, slot.work / ref.name, transport.download)
+            except CorruptDownload as error:
+                corrupt += 1
+                if corrupt == _MOST_CORRUPT:
+                    raise _Failed("input_corrupt", f"input {ref.name}: {error}\n") from None
+                raise
+            except Refused as error:
+                if error.shuts_out:
+                    raise
+                detail = f"input {ref.name}: {error}\n"
+                raise _Failed("input_unavailable", detail) from None
+
+        _persist(attempt, stop)
+
+    def upload(self, slot: Slot, report: Report, stop: Stop) -> Report:
+        """Bring the larger outputs to the server, however long it is away; the report to send.
+
+        A server that does not take an output makes the replica a failed one.
+        """
+        wanted = [output for output in report.outputs if output.content is None]
+        if not wanted:
+            return report
+        with self.connect() as transport:
+            for output in wanted:
+                try:
+                    _persist(partial(_upload_one, transport, slot, output), stop)
+                except Refused as error:
+                    reason = "output_too_big" if error.code == 413 else "upload_refused"
+                    detail = f"output {output.name} of {output.size} bytes: {error}\n"
+                    return _without_outputs(report, reason, detail)
+                except OSError as error:
+                    return _without_outputs(report, "missing_output", f"{error}\n")
+        return report
+
+
+def failure(id: ReplicaId, reason: str, detail: str) -> Report:
+    """The report of a replica that never ran."""
+    return Report(id, "error", reason, stderr=detail)
+
+
+def _finished(slot: Slot, ended: Ended, reason: str, detail: str) -> Report:
+    return Report(
+        slot.id,
+        "error",
+        reason,
+        ended.exit_code,
+        ended.cpu_seconds,
+        ended.wall_seconds,
+        stdout=outputs.tail(slot.stdout),
+        stderr=outputs.tail(slot.stderr) + detail,
+    )
+
+
+def _without_outputs(report: Report, reason: str, detail: str) -> Report:
+    return replace(report, how="error", reason=reason, outputs=(), stderr=report.stderr + detail)
+
+
+def _upload_one(transport: Transport, slot: Slot, output: Output) -> None:
+    with outputs.open_output(slot, output.name) as file:
+        transport.upload(slot.id, output, file)
+
+
+def _persist(attempt: Callable[[], None], stop: Stop) -> None:
+    """Repeat a transfer until it succeeds or is refused, waiting longer after each failure."""
+    failures = 0
+    while not stop.is_asked:
+        floor = 0.0
+        try:
+            return attempt()
+        except Refused as error:
+            # Shut out: whether for good, the next request for work finds out.
+            is_passing = error.code in _PASSING and failures < _MOST_REFUSALS
+            if not (error.shuts_out or is_passing):
+                raise
+        except (ServerAway, NotOurServer, CorruptDownload) as error:
+            floor = getattr(error, "retry_after", 0.0)
+        stop.wait(delay_seconds(failures, random.random(), floor))  # noqa: S311
+        failures += 1
+    raise Stopped

@@ -1,0 +1,141 @@
+"""Collects what a replica leaves: regular files by name or pattern, and the ends of its logs."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import os
+import re
+import stat
+from collections.abc import Collection, Iterator, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from gridbot_client.protocol.messages import (
+    INLINE_OUTPUT_BYTES,
+    LOG_TAIL_BYTES,
+    MAX_OUTPUTS,
+    Manifest,
+    Output,
+    ProtocolError,
+    file_name,
+)
+from gridbot_client.work.slots import Slot
+
+# More small files than this together are uploaded, so that a request stays small.
+MOST_INLINE_BYTES = 256 * 1024
+_STREAMS = ("stdout", "stderr")
+_WILD = re.compile(r"[*?\[]")
+
+
+class OutputError(Exception):
+    """The outputs are not as the manifest wants them; `reason` is the replica's reason code."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+def collect(slot: Slot, manifest: Manifest, inputs: Collection[str]) -> tuple[Output, ...]:
+    """The outputs that the manifest asks for; small ones with their content.
+
+    Links are never followed, wherever in a path they are, so a program cannot return files
+    that are not its own.  A pattern may match nothing and does not match input files.
+    """
+    found = sorted(set(_found(slot, manifest.outputs, inputs)))
+    if len(found) > MAX_OUTPUTS:
+        raise OutputError("too_many_outputs", f"{len(found)} outputs, at most {MAX_OUTPUTS}\n")
+    total = sum(path_of(slot, name).lstat().st_size for name in found)
+    if total > manifest.max_output_bytes:
+        raise OutputError(
+            "output_too_big", f"outputs of {total} bytes, at most {manifest.max_output_bytes}\n"
+        )
+    inline = total <= MOST_INLINE_BYTES
+    return tuple(_output(slot, name, inline) for name in found)
+
+
+def path_of(slot: Slot, name: str) -> Path:
+    """Where an output lies; `stdout` and `stderr` are the streams."""
+    return {"stdout": slot.stdout, "stderr": slot.stderr}.get(name, slot.work / name)
+
+
+def open_output(slot: Slot, name: str) -> io.BufferedReader:
+    """Open an output to read; OSError when a link, pipe or device took its place."""
+    return _open_regular(path_of(slot, name))
+
+
+def tail(path: Path, most: int = LOG_TAIL_BYTES) -> str:
+    """The end of a log; empty when there is none."""
+    try:
+        with _open_regular(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - most))
+            return file.read(most).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _open_regular(path: Path) -> io.BufferedReader:
+    # Without O_NONBLOCK a pipe in the place of a file would hold us for ever.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return open(descriptor, "rb")
+
+
+def _found(slot: Slot, wanted: Sequence[str], inputs: Collection[str]) -> Iterator[str]:
+    for pattern in wanted:
+        if pattern in _STREAMS and stat.S_ISREG(_mode(path_of(slot, pattern))):
+            yield pattern
+        elif _WILD.search(pattern):
+            names = _matches(slot.work, pattern.split("/"))
+            yield from (_usable(name) for name in names if name not in inputs)
+        elif pattern not in _STREAMS and list(_matches(slot.work, pattern.split("/"))):
+            yield _usable(pattern)
+        else:
+            raise OutputError("missing_output", f"output {pattern!r} is not there as a file\n")
+
+
+def _matches(directory: Path, pattern: Sequence[str]) -> Iterator[str]:
+    """Names of regular files below a directory that match, part by part; no link is followed."""
+    first, rest = pattern[0], pattern[1:]
+    for name in _entries(directory, first):
+        mode = _mode(directory / name)
+        if rest and stat.S_ISDIR(mode):
+            yield from (f"{name}/{below}" for below in _matches(directory / name, rest))
+        elif not rest and stat.S_ISREG(mode):
+            yield name
+
+
+def _entries(directory: Path, pattern: str) -> list[str]:
+    if not _WILD.search(pattern):
+        return [] if pattern in ("", ".", "..") else [pattern]
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        return []
+    return [name for name in names if name[0] != "." and fnmatchcase(name, pattern)]
+
+
+def _mode(path: Path) -> int:
+    try:
+        return path.lstat().st_mode
+    except OSError:
+        return 0
+
+
+def _usable(name: str) -> str:
+    try:
+        return file_name(name, "output")
+    except ProtocolError as error:
+        raise OutputError("bad_output_name", f"{error}\n") from None
+
+
+def _output(slot: Slot, name: str, inline: bool) -> Output:
+    with open_output(slot, name) as file:
+        size = os.fstat(file.fileno()).st_size
+        if inline and size <= INLINE_OUTPUT_BYTES:
+            content = file.read()
+            return Output(name, hashlib.sha256(content).hexdigest(), len(content), content)
+        return Output(name, hashlib.file_digest(file, "sha256").hexdigest(), size)

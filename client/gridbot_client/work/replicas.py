@@ -1,0 +1,280 @@
+"""All replicas that this client holds, their slots and the threads that execute them."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gridbot_client import agent
+from gridbot_client.agent import Item, Room, Stage
+from gridbot_client.progress import Progress
+from gridbot_client.protocol.messages import (
+    MAX_REPORTS,
+    Assignment,
+    ProtocolError,
+    ReplicaId,
+    Report,
+    WorkReply,
+)
+from gridbot_client.work import processes
+from gridbot_client.work.execution import Executor, Stopped, failure
+from gridbot_client.work.manifests import Judged, Manifests
+from gridbot_client.work.processes import Census
+from gridbot_client.work.runner import Stop
+from gridbot_client.work.slots import Slot, since_boot, slot_of, slots_in
+
+log = logging.getLogger(__name__)
+
+_MOST_REPORT_BYTES = 512 << 10  # of the reports of one request
+
+
+@dataclass(slots=True)
+class Held:
+    """One replica on this client."""
+
+    slot: Slot
+    assignment: Assignment
+    judged: Judged
+    expires_at: float
+    stage: Stage = Stage.WAITING
+    report: Report | None = None
+    stop: Stop = field(default_factory=Stop)
+    is_dropped: bool = False
+
+    @property
+    def id(self) -> ReplicaId:
+        """The replica's id."""
+        return self.slot.id
+
+
+class Replicas:
+    """What this client holds.  `changed` guards it and tells when something ended."""
+
+    def __init__(self, slots: Path, room: Room, executor: Executor, progress: Progress) -> None:
+        self.changed = threading.Condition()
+        self.is_halted = False  # revoked, paused or leaving: nothing is started
+        self._slots = slots
+        self._room = room
+        self._executor = executor
+        self._progress = progress
+        self._held: dict[ReplicaId, Held] = {}
+        self._threads: set[threading.Thread] = set()
+
+    def items(self) -> list[Item]:
+        """What is held, in order of arrival, as far as decisions go."""
+        with self.changed:
+            return [
+                Item(held.id, held.judged.manifest.resources, held.stage)
+                for held in self._held.values()
+            ]
+
+    def to_tell(self) -> tuple[tuple[Report, ...], tuple[ReplicaId, ...]]:
+        """What the next request reports, and what else is held."""
+        with self.changed:
+            reports = tuple(_as_many_as_fit(self._held.values()))
+            told = {report.id for report in reports}
+            kept = (held for held in self._held.values() if not held.is_dropped)
+            return reports, tuple(held.id for held in kept if held.id not in told)
+
+    def take_in(self, reported: Iterable[Report], reply: WorkReply, manifests: Manifests) -> None:
+        """Do what a reply says, which may be a repetition of what was done already."""
+        fresh = [held for item in reply.assignments if (held := self._accept(item, manifests))]
+        with self.changed:
+            self._held.update((held.id, held) for held in fresh)
+            for report in reported:
+                self._move(report.id, Stage.FINISHED, Stage.REPORTED)
+            over = (*reply.acks, *reply.abort)
+            gone = [held for id in over if (held := self._drop(id))]
+            for id in reply.reupload:
+                self._upload_again(id)
+            self.start_ready()
+        for held in gone:
+            held.slot.remove()
+        for bot in {held.id.bot for held in fresh}:
+            self._progress.got(bot, sum(held.id.bot == bot for held in fresh))
+
+    def start_ready(self) -> None:
+        """Start what there is room for."""
+        with self.changed:
+            if self.is_halted:
+                return
+            for id in agent.to_start(self.items(), self._room):
+                held = self._held[id]
+                held.stage, held.stop = Stage.RUNNING, Stop()
+                self._spawn(held, Stage.FINISHED)
+
+    def stop_running(self) -> None:
+        """End the processes; their replicas wait to be started anew."""
+        with self.changed:
+            self.is_halted = True
+            for held in self._held.values():
+                if held.stage is Stage.RUNNING:
+                    held.stop.ask()
+
+    def leave(self) -> None:
+        """End all processes and threads; the slots stay for the next run."""
+        with self.changed:
+            self.is_halted = True
+            for held in self._held.values():
+                held.stop.ask()
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join()
+
+    def recover(self, census: Census, manifests: Manifests) -> int:
+        """Clear what an earlier run left running and take up its replicas; how many."""
+        slots = list(slots_in(self._slots))
+        for slot in slots:
+            record = slot.run_record()
+            processes.kill_recorded(record.pid, record.created)
+        processes.kill_all(lambda: census.under(str(self._slots)))
+        with self.changed:
+            for slot in slots:
+                self._take_up(slot, manifests)
+        return len(self._held)
+
+    # --- what a reply says
+
+    def _accept(self, assignment: Assignment, manifests: Manifests) -> Held | None:
+        """Keep a new assignment, or its refusal; None when there is nothing to keep.
+
+        One without a manifest is left out: the next request names neither, so both come.
+        """
+        judged = manifests.get(assignment.manifest)
+        if assignment.id in self._held or judged is None:
+            return None
+        slot = slot_of(self._slots, assignment.id)
+        slot.save_assignment(assignment, judged.signed)
+        held = Held(slot, assignment, judged, since_boot() + assignment.deadline_seconds)
+        if judged.reason:
+            self._progress.refused(held.id.bot, judged.detail.strip())
+            held.report = failure(held.id, judged.reason, judged.detail)
+            slot.save_report(held.report)
+            held.stage = Stage.FINISHED
+        return held
+
+    def _drop(self, id: ReplicaId) -> Held | None:
+        """Give up what the server is done with; gives it when no thread of its own will remove it.
+
+        One whose report the server has may run again: a crash spoilt the client's own copy.
+        """
+        held = self._held.get(id)
+        if held is None:
+            return None
+        if held.stage in (Stage.RUNNING, Stage.UPLOADING):
+            held.is_dropped = True
+            held.stop.ask()
+            return None
+        return self._held.pop(id)
+
+    def _upload_again(self, id: ReplicaId) -> None:
+        """Upload and report again with the next regular request, not at once, lest it loops."""
+        if self._move(id, Stage.REPORTED, Stage.UPLOADING):
+            self._spawn(self._held[id], Stage.REPORTED)
+
+    def _move(self, id: ReplicaId, before: Stage, after: Stage) -> bool:
+        held = self._held.get(id)
+        if held is None or held.stage is not before:
+            return False
+        held.stage = after
+        return True
+
+    def _take_up(self, slot: Slot, manifests: Manifests) -> None:
+        found = slot.assignment()
+        if found is None:
+            slot.remove()
+            return
+        assignment, signed = found
+        try:
+            manifests.take_in({assignment.manifest: signed})
+        except ProtocolError:
+            slot.remove()
+            return
+        judged = manifests.get(assignment.manifest)
+        assert judged
+        left = assignment.deadline_seconds - slot.age_seconds()
+        held = Held(slot, assignment, judged, since_boot() + left, report=slot.report())
+        self._held[slot.id] = held
+        if held.report:
+            held.stage = Stage.UPLOADING
+            self._spawn(held, Stage.FINISHED)
+        elif judged.reason:
+            held.report, held.stage = failure(held.id, judged.reason, judged.detail), Stage.FINISHED
+
+    # --- the thread of one replica
+
+    def _spawn(self, held: Held, last: Stage) -> None:
+        thread = threading.Thread(target=self._work, args=(held, last), name=str(held.id))
+        self._threads.add(thread)
+        thread.start()
+
+    def _work(self, held: Held, last: Stage) -> None:
+        """Execute unless there is a report, upload, notify."""
+        try:
+            if held.report is None:
+                self._end(held, self._execute(held), Stage.UPLOADING)
+            assert held.report
+            self._end(held, self._executor.upload(held.slot, held.report, held.stop), last)
+        except Stopped:
+            self._stopped(held)
+        finally:
+            with self.changed:
+                self._threads.discard(threading.current_thread())
+                self.changed.notify()
+
+    def _execute(self, held: Held) -> Report:
+        if since_boot() >= held.expires_at:
+            return failure(held.id, "deadline_passed", "the deadline passed before it started\n")
+        try:
+            return self._executor.execute(
+                held.slot, held.assignment, held.judged.manifest, held.stop
+            )
+        except OSError as error:  # a full disk, above all: the replica may go elsewhere
+            log.exception("replica %s", held.id)
+            return failure(held.id, "client_error", f"the client failed: {error}\n")
+
+    def _end(self, held: Held, report: Report, stage: Stage) -> None:
+        """Keep a report on the disk before anything else depends on it, then free the room."""
+        if report is not held.report:
+            held.slot.save_report(report)
+            log.info("replica %s: %s %s", held.id, report.how, report.reason)
+            self._progress.ended(held.id.bot, report.reason)
+        with self.changed:
+            if held.is_dropped:
+                raise Stopped
+            held.report, held.stage = report, stage
+            self.start_ready()
+
+    def _stopped(self, held: Held) -> None:
+        """Remove a dropped replica; any other one is left for later, as if never started."""
+        if held.is_dropped:
+            held.slot.remove()
+        else:
+            held.slot.forget_runs()
+        with self.changed:
+            if held.is_dropped:
+                del self._held[held.id]
+            elif held.report is None:
+                held.stage = Stage.WAITING
+            self.start_ready()
+
+
+def _as_many_as_fit(held: Iterable[Held]) -> Iterator[Report]:
+    """The reports for one request: at least one if there is any, bounded in number and bytes."""
+    used, count = 0, 0
+    for one in held:
+        if one.report is None or one.stage not in (Stage.FINISHED, Stage.REPORTED):
+            continue
+        used += _size(one.report)
+        count += 1
+        if count > 1 and (used > _MOST_REPORT_BYTES or count > MAX_REPORTS):
+            return
+        yield one.report
+
+
+def _size(report: Report) -> int:
+    content: Sequence[bytes] = [output.content or b"" for output in report.outputs]
+    return sum(map(len, content)) + len(report.stdout) + len(report.stderr)

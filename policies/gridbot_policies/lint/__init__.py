@@ -1,0 +1,1 @@
+"""Checks of a policy text before it is sent: errors, likely mistakes, impossible conditions."""

@@ -1,0 +1,1 @@
+"""The policies of BOTs and of host owners, and the ads that they see."""

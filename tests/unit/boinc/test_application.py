@@ -1,0 +1,290 @@
+import hashlib
+import io
+from dataclasses import replace
+
+import pytest
+
+from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId, Resources, manifest_id
+from gridbot_client.protocol.template import TemplateError
+from gridbot_server.boinc.application import description, signed
+from gridbot_server.boinc.application.description import Application, FileUse, Order, Terms, Work
+from gridbot_server.boinc.application.shim import Unsuitable
+from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
+from gridbot_server.signing import boinc_keys, boinc_signatures
+
+PRIVATE = boinc_keys.generate()
+PUBLIC = PRIVATE.public_key()
+CONTENTS = {name: f"the {name}".encode() for name in ("prog", "data", "own")}
+MD5S = {
+    hashlib.sha256(content).hexdigest(): hashlib.md5(content).hexdigest()
+    for content in CONTENTS.values()
+}
+
+
+def ref(name: str, content: str, executable: bool = False) -> FileRef:
+    digest = hashlib.sha256(CONTENTS[content]).hexdigest()
+    return FileRef(name, digest, len(CONTENTS[content]), executable)
+
+
+def name_of(sha256: str) -> str:
+    return f"gb_{sha256}"
+
+
+def md5_of(file: FileRef) -> str:
+    return MD5S[file.sha256]
+
+
+MANIFEST = Manifest(
+    "lab",
+    ("prog", "--n={n}", "in/data"),
+    placeholders={"n": "int"},
+    inputs=(ref("prog", "prog", executable=True), ref("in/data", "data")),
+    resources=Resources(cpus=2, memory_mb=100, disk_mb=50, seconds=600),
+    max_output_bytes=1000,
+    platforms=("linux-x86_64",),
+)
+
+
+def described(manifest: Manifest = MANIFEST, bot: int = 5) -> Application:
+    files = signed.check(manifest, signed.sign(manifest, md5_of, PRIVATE), md5_of, PUBLIC)
+    return description.describe(manifest, bot, files, name_of)
+
+
+def ordered(manifest: Manifest = MANIFEST, **fields: object) -> Work:
+    order = Order(ReplicaId(5, 7, 1), "gb_5_7_1", {"n": 3}, md5s=MD5S)
+    return description.work(manifest, order._replace(**fields))  # type: ignore[arg-type]
+
+
+def agreed(manifest: Manifest = MANIFEST, expected_seconds: float | None = None) -> Terms:
+    return description.terms(manifest, described().versions[0], expected_seconds)
+
+
+def test_point_9_every_file_of_an_application_is_signed() -> None:
+    found = described()
+    assert [file.size for file in found.files[1:]] == [8, 8]
+    for file in found.files:
+        assert boinc_signatures.is_signed(PUBLIC, file.md5, file.signature)
+    (version,) = found.versions
+    assert {use.file_name for use in version.files} == {
+        name_of(file.sha256) for file in found.files
+    }
+
+
+def test_point_10_the_script_is_signed_by_the_md5_of_its_text() -> None:
+    made = signed.sign(MANIFEST, md5_of, PRIVATE)
+    script = described().files[0]
+    assert script.md5 == hashlib.md5(made.script.encode()).hexdigest()
+    assert script.sha256 == hashlib.sha256(made.script.encode()).hexdigest()
+    assert script.size == len(made.script.encode())
+    assert script.executable
+
+
+def test_one_file_is_the_main_program_and_the_shim_finds_the_others() -> None:
+    (version,) = described().versions
+    script, *others = described().files
+    assert version.files == (
+        FileUse(name_of(script.sha256), main_program=True),
+        FileUse(name_of(others[0].sha256), "gb_0"),
+        FileUse(name_of(others[1].sha256), "gb_1"),
+    )
+
+
+def test_point_7_one_content_under_two_names_is_one_file_with_two_uses() -> None:
+    manifest = replace(MANIFEST, inputs=(*MANIFEST.inputs, ref("copy", "data")))
+    found = described(manifest)
+    assert len(found.files) == 3
+    assert [use.open_name for use in found.versions[0].files] == ["", "gb_0", "gb_1", "gb_2"]
+    assert found.versions[0].files[2].file_name == found.versions[0].files[3].file_name
+
+
+def test_a_version_has_its_bots_number_and_resources() -> None:
+    (version,) = described().versions
+    assert (version.app_name, version.version_num) == ("gridbot_lab", 5)
+    assert (version.avg_ncpus, version.plan_class, version.coproc) == (2, "", None)
+    assert version.platform == "x86_64-pc-linux-gnu"
+    # Below 6.0 clients would not put the messages where the script reads them.
+    assert float(version.api_version.split(".")[0]) >= 6
+
+
+def test_all_bots_of_an_owner_are_versions_of_one_application() -> None:
+    one, two = described(bot=5), described(bot=6)
+    assert one.app == two.app
+    assert one.versions[0].version_num != two.versions[0].version_num
+
+
+def test_a_bot_for_any_platform_is_offered_where_there_is_a_posix_shell() -> None:
+    found = described(replace(MANIFEST, platforms=()))
+    offered = {version.platform for version in found.versions}
+    assert {"x86_64-pc-linux-gnu", "aarch64-unknown-linux-gnu", "arm64-apple-darwin"} <= offered
+    assert not [name for name in offered if "windows" in name or "android" in name]
+
+
+def test_a_bot_for_windows_only_is_not_for_stock_clients() -> None:
+    with pytest.raises(Unsuitable, match="no stock client is served on windows-amd64"):
+        description.platforms(replace(MANIFEST, platforms=("windows-amd64",)))
+
+
+def test_a_client_gets_the_version_of_its_first_platform_that_fits() -> None:
+    found = described(replace(MANIFEST, platforms=("linux-i686", "linux-x86_64")))
+    both = ("x86_64-pc-linux-gnu", "i686-pc-linux-gnu")
+    for names in (both, both[::-1], both[1:]):
+        version = found.version_for(names)
+        assert version is not None
+        assert version.platform == names[0]
+    assert found.version_for(("windows_x86_64",)) is None
+    assert found.version_for(()) is None
+
+
+def test_a_gpu_bot_has_a_plan_class_for_each_vendor() -> None:
+    found = described(replace(MANIFEST, resources=Resources(gpus=2)))
+    assert {version.plan_class for version in found.versions} == set(description.PLAN_CLASSES)
+    version = found.version_for(["x86_64-pc-linux-gnu"], ["ATI"])
+    assert version is not None
+    assert version.coproc == description.Coproc("ATI", 2)
+    assert found.version_for(["x86_64-pc-linux-gnu"]) is None
+
+
+def test_plan_classes_do_not_make_clients_look_for_a_library() -> None:
+    for name in description.PLAN_CLASSES:
+        assert not [word for word in ("cuda", "opencl", "ati") if word in name]
+
+
+def test_a_workunit_is_one_replicas_and_brings_its_values() -> None:
+    assert ordered() == Work("gb_5_7_1", ":5 :7 :1 : :3 .")
+    assert agreed().version.app_name == described().app.name
+
+
+def test_bounds_come_from_the_resources() -> None:
+    unit = agreed(expected_seconds=60)
+    version = unit.version
+    assert unit.rsc_fpops_est / version.flops == 60
+    # The script ends the command after 600 s; the client does so where the script cannot.
+    assert unit.rsc_fpops_bound / version.flops > 600
+    assert unit.rsc_memory_bound == 100 << 20
+    assert (50 << 20) + 1000 < unit.rsc_disk_bound < 52 << 20
+
+
+def test_no_replica_is_expected_to_take_longer_than_it_may() -> None:
+    for expected in (None, 1e9):
+        unit = agreed(expected_seconds=expected)
+        assert unit.rsc_fpops_est == 600 * description.FLOPS
+
+
+def test_point_11_a_jobs_own_files_are_copied_to_where_the_shim_finds_them() -> None:
+    work = ordered(inputs=(ref("x/own", "own"),))
+    (file,) = work.inputs
+    assert (file.sha256, file.md5) == (ref("", "own").sha256, md5_of(ref("", "own")))
+    assert work.command_line.split()[3] == ":x/own"
+
+
+def test_point_9_a_program_of_a_single_job_is_refused_for_it_has_no_signature() -> None:
+    with pytest.raises(Unsuitable, match="a job's input own is a program"):
+        ordered(inputs=(ref("own", "own", executable=True),))
+
+
+def test_a_value_of_a_wrong_type_is_not_sent() -> None:
+    with pytest.raises(TemplateError, match="takes int, not 'x'"):
+        ordered(args={"n": "x"})
+
+
+@pytest.mark.parametrize(
+    ("outputs", "optional", "most"),
+    [
+        (("stdout",), False, 1000),
+        (("result.txt",), False, 1000),
+        (("*.csv",), True, 60_000),
+        (("stdout", "*.csv"), False, 60_000),
+    ],
+)
+def test_point_19_a_replica_uploads_one_file(
+    outputs: tuple[str, ...], optional: bool, most: int
+) -> None:
+    upload = agreed(replace(MANIFEST, outputs=outputs)).upload
+    assert upload is not None
+    assert upload.optional == optional
+    assert 1000 <= upload.max_nbytes <= most
+
+
+def test_without_outputs_nothing_is_uploaded() -> None:
+    assert agreed(replace(MANIFEST, outputs=())).upload is None
+
+
+def test_what_is_signed_offline_travels_as_text() -> None:
+    made = signed.sign(MANIFEST, md5_of, PRIVATE)
+    assert SignedApplication.from_text(made.text()) == made
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"script": 1, "signatures": {}}', '{"script": "", "signatures": []}',
+             '{"script": "", "signatures": {"a": 1}}'],
+)  # fmt: skip
+def test_what_is_no_signed_application_is_refused(text: str) -> None:
+    with pytest.raises(BadApplication, match=r"expected|is not a signed application"):
+        SignedApplication.from_text(text)
+
+
+def test_what_another_version_signed_before_stays_signed() -> None:
+    made = signed.sign(MANIFEST, md5_of, PRIVATE)
+    script = made.script + "# another version\n"
+    content = script.encode()
+    signature = boinc_signatures.sign_md5(PRIVATE, hashlib.md5(content).hexdigest())
+    signatures = {**made.signatures, hashlib.sha256(content).hexdigest(): signature}
+    files = signed.check(MANIFEST, SignedApplication(script, signatures), md5_of, PUBLIC)
+    assert files[0].sha256 == hashlib.sha256(content).hexdigest()
+
+
+def test_what_the_key_did_not_sign_is_refused_by_its_hash() -> None:
+    made = signed.sign(MANIFEST, md5_of, PRIVATE)
+    data = ref("", "data").sha256
+    lacking = {sha256: text for sha256, text in made.signatures.items() if sha256 != data}
+    for wrong in (
+        replace(made, script=made.script + "\n"),
+        replace(made, signatures={}),
+        replace(made, signatures=lacking),
+        signed.sign(MANIFEST, md5_of, boinc_keys.generate()),
+    ):
+        with pytest.raises(BadApplication, match=r"file [0-9a-f]{64}: not signed by the code"):
+            signed.check(MANIFEST, wrong, md5_of, PUBLIC)
+
+
+def test_only_what_this_server_writes_is_a_bots_script() -> None:
+    made = signed.sign(MANIFEST, md5_of, PRIVATE)
+    signed.check_script(MANIFEST, made.script)
+    other = replace(MANIFEST, command=("prog", "in/data", "-q"))
+    for script in (
+        signed.sign(other, md5_of, PRIVATE).script,
+        made.script + "\n",
+        f"#!/bin/sh\n# Manifest {manifest_id(MANIFEST.text())}\n",
+    ):
+        with pytest.raises(BadApplication, match="the script is not this BOT's"):
+            signed.check_script(MANIFEST, script)
+
+
+KEY = boinc_keys.public_text(PUBLIC)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("#!/bin/sh\n# Manifest " + "0" * 64 + "\nrm -r x\n", "holds a line like the scripts"),
+        ("x\n# Manifest " + "0" * 64, "holds a line like the scripts"),
+        (KEY, "reads like a key"),
+        (KEY.replace("1024\n", "1024" + " " * 5000 + "\n"), "reads like a key"),
+        (KEY.replace("\n", "\n ", 1), "reads like a key"),
+    ],
+)
+def test_data_whose_signature_would_be_good_for_more_is_not_signed(content: str, why: str) -> None:
+    with pytest.raises(Unsuitable, match=f"input notes {why}"):
+        signed.check_input(FileRef("notes", "0" * 64, 1), io.BytesIO(content.encode()))
+
+
+@pytest.mark.parametrize("content", ["", "data", f"{KEY}\n", "5\n1.5\n", "5\nx", "# Manifest 1\n"])
+def test_data_that_is_data_is_signed(content: str) -> None:
+    signed.check_input(FileRef("notes", "0" * 64, 1), io.BytesIO(content.encode()))
+
+
+def test_a_file_is_hashed_for_its_signature_only_if_it_is_the_manifests() -> None:
+    file = ref("in/data", "data")
+    assert signed.content_md5(file, [b"the ", b"data"]) == md5_of(file)
+    with pytest.raises(BadApplication, match="in/data: what came does not hash to"):
+        signed.content_md5(file, [b"other"])

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gridbot_client import agent
+from gridbot_client.agent import Item, Room, Stage
+from gridbot_client.net.backoff import MOST_SECONDS, Backoff, delay_seconds, poll_seconds
+from gridbot_client.progress import Progress
+from gridbot_client.protocol.messages import ReplicaId, Resources
+
+ROOM = Room(cpus=2, memory_mb=1000)
+chances = st.floats(0, 1, exclude_max=True)
+
+
+def items(*stages: Stage, cpus: int = 1, memory_mb: int = 10) -> list[Item]:
+    return [
+        Item(ReplicaId(1, seq, 0), Resources(cpus=cpus, memory_mb=memory_mb), stage)
+        for seq, stage in enumerate(stages)
+    ]
+
+
+def test_as_many_start_as_there_are_cpus() -> None:
+    held = items(Stage.RUNNING, Stage.WAITING, Stage.WAITING)
+    assert agent.to_start(held, ROOM) == [ReplicaId(1, 1, 0)]
+
+
+def test_memory_bounds_what_starts() -> None:
+    assert len(agent.to_start(items(*[Stage.WAITING] * 2, memory_mb=600), ROOM)) == 1
+
+
+def test_a_wide_replica_is_not_overtaken() -> None:
+    narrow = items(Stage.RUNNING)
+    wide = Item(ReplicaId(2, 0, 0), Resources(cpus=2, memory_mb=1), Stage.WAITING)
+    late = Item(ReplicaId(3, 0, 0), Resources(cpus=1, memory_mb=1), Stage.WAITING)
+    assert agent.to_start([*narrow, wide, late], ROOM) == []
+
+
+def test_a_replica_larger_than_the_machine_runs_alone() -> None:
+    assert len(agent.to_start(items(Stage.WAITING, Stage.WAITING, cpus=64), ROOM)) == 1
+
+
+def test_uploads_and_reports_take_no_room() -> None:
+    held = items(Stage.UPLOADING, Stage.FINISHED, Stage.REPORTED, Stage.WAITING, Stage.WAITING)
+    assert len(agent.to_start(held, ROOM)) == 2
+
+
+@given(st.lists(st.tuples(st.sampled_from(Stage), st.integers(1, 4), st.integers(1, 2000))))
+def test_what_runs_fits_the_room_or_runs_alone(raw: list[tuple[Stage, int, int]]) -> None:
+    held = [
+        Item(ReplicaId(1, seq, 0), Resources(cpus=cpus, memory_mb=memory), stage)
+        for seq, (stage, cpus, memory) in enumerate(raw)
+        if stage is not Stage.RUNNING
+    ]
+    started = set(agent.to_start(held, ROOM))
+    chosen = [item for item in held if item.id in started]
+    assert all(item.stage is Stage.WAITING for item in chosen)
+    assert len(chosen) == 1 or sum(item.resources.cpus for item in chosen) <= ROOM.cpus
+    assert bool(chosen) == any(item.stage is Stage.WAITING for item in held)
+
+
+def test_nothing_is_asked_for_while_enough_waits() -> None:
+    assert agent.wanted(items(Stage.WAITING, Stage.WAITING), ROOM) == 0
+    assert agent.wanted(items(Stage.RUNNING, Stage.WAITING), ROOM) > 2
+
+
+def test_nothing_is_asked_for_while_results_pile_up() -> None:
+    assert agent.wanted(items(*[Stage.REPORTED] * agent.MOST_HELD), ROOM) == 0
+    assert agent.wanted(items(*[Stage.UPLOADING] * 100), ROOM) == 0
+
+
+def test_a_report_goes_at_once_unless_the_server_is_away() -> None:
+    held = items(Stage.FINISHED)
+    assert agent.request_in(held, ask_at=90.0, blocked_until=0.0, now=50.0) == 0
+    assert agent.request_in(held, ask_at=90.0, blocked_until=60.0, now=50.0) == 10
+    assert agent.request_in(items(Stage.REPORTED), 90.0, 0.0, 50.0) == 40
+
+
+def test_a_client_leaves_only_with_nothing_in_hand() -> None:
+    assert agent.may_leave([], 5.0, 5.0)
+    assert not agent.may_leave(items(Stage.REPORTED), 5.0, 5.0)
+    assert not agent.may_leave([], 4.9, 5.0)
+    assert not agent.may_leave([], 1e9, None)
+
+
+@given(st.integers(0, 5000), chances)
+def test_delays_double_up_to_a_bound(failures: int, chance: float) -> None:
+    full = min(MOST_SECONDS, 2.0 ** min(failures, 100))
+    assert full / 2 <= delay_seconds(failures, chance) <= full
+
+
+@given(st.integers(0, 100), chances, st.floats(0, 86_400))
+def test_what_the_server_asks_for_is_the_least_wait(f: int, chance: float, floor: float) -> None:
+    assert delay_seconds(f, chance, floor) >= floor
+
+
+def test_no_timer_is_in_step_with_others() -> None:
+    assert delay_seconds(20, 0.1) != delay_seconds(20, 0.9)
+    assert delay_seconds(0, 0.1, floor=600) != delay_seconds(0, 0.9, floor=600)
+    assert poll_seconds(60, 0.1) != poll_seconds(60, 0.9)
+
+
+@given(st.floats(-1e12, 1e12))
+def test_a_clock_that_jumps_delays_at_most_a_day_or_so(now: float) -> None:
+    backoff = Backoff().failed("away", now=1e6, chance=0.5, floor=3600)
+    assert 0 <= backoff.remaining(now) <= 1.25 * 86_400
+
+
+def test_progress_is_summed_up_when_much_happens() -> None:
+    lines: list[str] = []
+    now = [0.0]
+    progress = Progress(lines.append, lambda: now[0])
+    for reason in ("", "", "exit_nonzero", ""):
+        progress.ended(3, reason)
+    assert lines == ["BOT 3: 1 replica finished"]
+    now[0] = 5.0
+    progress.flush()
+    assert lines[1:] == ["BOT 3: 2 replicas finished, 1 failed (exit_nonzero)"]
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_refused_bot_is_explained_once(count: int) -> None:
+    lines: list[str] = []
+    progress = Progress(lines.append, lambda: 0.0)
+    for _ in range(count):
+        progress.refused(3, "it is not signed")
+    assert lines == ["refused to run BOT 3: it is not signed"]

@@ -1,0 +1,139 @@
+from pathlib import Path
+
+import pytest
+
+from gridbot.api.errors import BadInput
+from gridbot.api.items import (
+    CsvItems,
+    LineItems,
+    RangeItems,
+    carried,
+    items_of,
+    parse_range,
+    survey,
+)
+
+
+def write(tmp_path: Path, content: str | bytes, name: str = "items.csv") -> Path:
+    path = tmp_path / name
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+def rows(path: Path) -> list[dict[str, object]]:
+    return [dict(row) for _, row in CsvItems.at(path).rows()]
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [("0:3", [0, 1, 2]), ("1:10:4", [1, 5, 9]), ("3:0:-1", [3, 2, 1]), ("-2:0", [-2, -1])],
+)
+def test_a_range_counts_as_pythons_does(text: str, numbers: list[int]) -> None:
+    assert [row["i"] for _, row in parse_range(text).rows()] == numbers
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("5", "'5' is not a range; write A:B or A:B:STEP with whole numbers, such as 0:100"),
+        ("a:b", "'a:b' is not a range"),
+        ("0:1:2:3", "'0:1:2:3' is not a range"),
+        ("0:9:0", "'0:9:0' is not a range"),
+        ("5:5", "the range 5:5 holds no number; B itself is not in it"),
+        ("0:99999999999999999999", "leaves the 64-bit numbers"),
+    ],
+)
+def test_a_wrong_range_is_refused(text: str, message: str) -> None:
+    with pytest.raises(BadInput, match=message.replace("?", r"\?")):
+        parse_range(text)
+
+
+def test_a_byte_order_mark_crlf_and_quotes_do_not_reach_the_values(tmp_path: Path) -> None:
+    path = write(tmp_path, b'\xef\xbb\xbfname,note\r\na,"x, ""y"""\r\n\r\nb,"two\r\nlines"\r\n')
+    assert rows(path) == [
+        {"name": "a", "note": 'x, "y"'},
+        {"name": "b", "note": "two\r\nlines"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "is empty; its first line must name the columns"),
+        ("a,,c\n", "line 1: column 2 has no name"),
+        ("a,b,a\n1,2,3\n", "line 1: two columns are named 'a'"),
+        ("a,b\n1,2\n1\n", "line 3: 1 field, but the header names 2 columns"),
+        ("a\n1\n2,3\n", "line 3: 2 fields, but the header names 1 column"),
+        ("a,b\n", "holds no item, so there is no job"),
+        ('a\n"never closed\n', "line 2: unexpected end of data"),
+        (b"a\n\xff\xfe\n", "is not UTF-8 text"),
+        ("a\nx\0y\n", "line 2, column a: holds a NUL character"),
+    ],
+)
+def test_a_wrong_table_is_refused_with_its_line(
+    tmp_path: Path, content: str | bytes, message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        survey(CsvItems.at(write(tmp_path, content)))
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        (["1", "-2", "0"], "int"),
+        (["1", "2.50"], "real"),
+        (["007"], "real"),
+        (["1e-9", "+3", ".5", "5."], "real"),
+        (["9223372036854775808"], "real"),
+        (["1e999"], "text"),
+        (["nan"], "text"),
+        (["1", "x"], "text"),
+        (["1", ""], "text"),
+        (["1_000"], "text"),
+        (["\u0661"], "text"),
+    ],
+)
+def test_a_column_has_the_narrowest_type_that_keeps_it(
+    tmp_path: Path, values: list[str], kind: str
+) -> None:
+    path = write(tmp_path, "v,w\n" + "".join(f"{value},1\n" for value in values))
+    assert survey(CsvItems.at(path)).types == {"v": kind, "w": "int"}
+
+
+def test_a_real_travels_as_it_was_written() -> None:
+    assert carried({"v": "0.10", "n": "3"}, {"v": "real", "n": "int"}) == {"v": "0.10", "n": 3}
+
+
+def test_lines_keep_everything_but_their_end(tmp_path: Path) -> None:
+    path = write(tmp_path, b" a b\r\n\n  \nc\rd\nlast", "lines.txt")
+    items = LineItems(path)
+    assert list(items.rows()) == [(1, {"i": " a b"}), (4, {"i": "c\rd"}), (5, {"i": "last"})]
+    assert items.where(4) == f"{path}, line 4"
+
+
+def test_a_pipe_is_refused_because_it_is_read_twice() -> None:
+    with pytest.raises(BadInput, match="/dev/null: must be a file, because it is read twice"):
+        survey(LineItems(Path("/dev/null")))
+
+
+def test_python_values_become_items() -> None:
+    assert isinstance(items_of(range(3)), RangeItems)
+    assert survey(items_of([0.1, 2])).types == {"i": "real"}
+    assert survey(items_of({"a": n, "b": "x"} for n in range(3))).count == 3
+    assert survey(items_of(None)).count == 1
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([], "items: holds no item"),
+        ([{"a": 1}, {"b": 1}], r"items\[1\] has b, but the first has a"),
+        ([True], r"items\[0\], column i: True is neither a text nor a number"),
+        ([[1]], r"items\[0\], column i: \[1\] is neither"),
+        ([float("nan")], r"items\[0\], column i: nan is not a finite number"),
+        ("file.csv", r"write Path\(…\) for a file"),
+    ],
+)
+def test_wrong_python_values_are_refused(items: list[object], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        survey(items_of(items))

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from gridbot.api.state import BotState, bot_state
+from gridbot.show.explanation import idle_reason
+from gridbot.show.progress import IDLE_SECONDS, standing_still
+
+
+def state(running: int = 0, **changes: Any) -> BotState:
+    counts = {"jobs_total": 9, "jobs_done": 0, "jobs_failed": 0, "jobs_running": running}
+    return bot_state(
+        {"id": 7, "name": "scan", "owner": "alice", "state": "running", **counts, **changes}
+    )
+
+
+def told(states: list[tuple[float, BotState]]) -> list[float]:
+    """When somebody is told, for states that come at these seconds."""
+    now = [0.0]
+    heard: list[float] = []
+
+    def coming() -> Iterator[BotState]:
+        for now[0], item in states:
+            yield item
+
+    passed = list(standing_still(coming(), lambda _: heard.append(now[0]), lambda: now[0]))
+    assert passed == [item for _, item in states]
+    return heard
+
+
+def test_a_bot_that_stands_still_is_told_once() -> None:
+    late = IDLE_SECONDS
+    assert told([(0, state()), (late - 1, state()), (late, state()), (2 * late, state())]) == [late]
+
+
+def test_it_is_told_again_when_something_has_run_meanwhile() -> None:
+    late = IDLE_SECONDS
+    moments = [(late, state()), (late + 1, state(1)), (late + 2, state()), (3 * late, state())]
+    assert told(moments) == [late, 3 * late]
+
+
+@pytest.mark.parametrize("item", [state(1), state(state="done"), state(state="cancelled")])
+def test_nothing_is_told_of_a_bot_that_runs_or_has_ended(item: BotState) -> None:
+    assert told([(0, item), (5 * IDLE_SECONDS, item)]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"state": "open"}, "its submission has not been completed"),
+        (
+            {"match": {"hosts_known": 2, "hosts_matching": 0, "reason": "too small (2 hosts)"}},
+            "no known host can run it now: too small (2 hosts); see gridbot bot explain 7",
+        ),
+        (
+            {"match": {"hosts_known": 0, "hosts_matching": 0, "reason": "no client has asked"}},
+            "no known host can run it now: no client has asked",
+        ),
+        (
+            {"match": {"hosts_known": 3, "hosts_matching": 1, "reason": ""}},
+            "1 of 3 known hosts can run it, but none has asked; see gridbot bot explain 7",
+        ),
+        (
+            {"match": {"hosts_known": 3, "hosts_matching": 1}, "replicas": {"made": 2}},
+            "no job is done after 2 replicas, and hosts wait when replicas fail;"
+            " see why: gridbot bot logs 7",
+        ),
+        (
+            {
+                "match": {"hosts_known": 3, "hosts_matching": 1},
+                "replicas": {"made": 2},
+                "jobs_done": 1,
+            },
+            "1 of 3 known hosts can run it, but none has asked; see gridbot bot explain 7",
+        ),
+    ],
+)
+def test_the_reason_is_the_one_that_the_page_of_the_bot_gives(
+    changes: dict[str, Any], reason: str
+) -> None:
+    assert idle_reason(state(**changes)) == reason

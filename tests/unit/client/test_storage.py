@@ -1,0 +1,265 @@
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gridbot_client.net.backoff import Backoff
+from gridbot_client.protocol.messages import (
+    Assignment,
+    FileRef,
+    Manifest,
+    ReplicaId,
+    Report,
+    SignedManifest,
+    WorkRequest,
+    manifest_id,
+)
+from gridbot_client.storage import Folder, FolderBusy, Identity
+from gridbot_client.work import outputs
+from gridbot_client.work.cache import Cache
+from gridbot_client.work.outputs import OutputError
+from gridbot_client.work.slots import Moment, RunRecord, Slot, slot_of, slots_in
+
+IDENTITY = Identity("http://x", "secret", 7, "alice", "a2V5", ("bob",))
+MANIFEST = Manifest("alice", ("true",))
+ID = ReplicaId(1, 2, 3)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    made = Folder(tmp_path / "client")
+    made.make()
+    return made
+
+
+@pytest.fixture
+def slot(folder: Folder) -> Slot:
+    made = slot_of(folder.slots, ID)
+    text = MANIFEST.text()
+    made.save_assignment(
+        Assignment(ID, manifest_id(text), {"i": 1}, 60.0), SignedManifest(text, b"signature")
+    )
+    made.reset()
+    made.stdout.write_bytes(b"out")
+    made.stderr.write_bytes(b"")
+    return made
+
+
+def request(seqno: int) -> WorkRequest:
+    return WorkRequest("key", seqno, {}, 1)
+
+
+def test_two_clients_do_not_share_a_folder(folder: Folder) -> None:
+    with folder.lock():
+        assert folder.holder() == os.getpid()
+        with (
+            pytest.raises(FolderBusy, match=rf"process {os.getpid()}\) uses .*--data DIR"),
+            Folder(folder.path).lock(),
+        ):
+            pass
+    assert folder.holder() is None
+
+
+def test_the_token_is_for_the_owners_eyes(folder: Folder) -> None:
+    folder.save_identity(IDENTITY)
+    assert (folder.path / "client.json").stat().st_mode & 0o077 == 0
+    assert folder.identity() == IDENTITY
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
+@given(spoilt=st.binary(max_size=50))
+def test_a_spoilt_identity_falls_back_to_the_previous_one(folder: Folder, spoilt: bytes) -> None:
+    folder.save_identity(IDENTITY)
+    folder.save_identity(IDENTITY)
+    (folder.path / "client.json").write_bytes(spoilt)
+    assert folder.identity() == IDENTITY
+
+
+def test_a_spoilt_identity_does_not_replace_the_good_copy(folder: Folder) -> None:
+    folder.save_identity(IDENTITY)
+    folder.save_identity(IDENTITY)
+    (folder.path / "client.json").write_bytes(b"{")
+    folder.save_identity(IDENTITY)
+    (folder.path / "client.json").write_bytes(b"")
+    assert folder.identity() == IDENTITY
+
+
+def test_a_request_is_pending_until_it_is_answered(folder: Folder) -> None:
+    folder.save_request(request(5))
+    assert folder.pending_request() == request(5)
+    folder.request_answered()
+    assert folder.pending_request() is None
+
+
+def test_sequence_numbers_rise_whatever_was_lost(folder: Folder) -> None:
+    start = folder.next_seqno()
+    folder.save_request(request(start))
+    assert folder.next_seqno() == start + 1
+    folder.request_answered()
+    assert folder.next_seqno() == start + 1
+    (folder.path / "answered.json").write_bytes(b"garbage")
+    assert folder.next_seqno() >= start
+
+
+@pytest.mark.parametrize("spoilt", [b"", b"[]", b'{"failures": "x"}', b"\xff"])
+def test_a_spoilt_backoff_is_none(folder: Folder, spoilt: bytes) -> None:
+    folder.save_backoff(Backoff(3, 9.0, "away"))
+    assert folder.backoff() == Backoff(3, 9.0, "away")
+    (folder.path / "backoff.json").write_bytes(spoilt)
+    assert folder.backoff() == Backoff()
+
+
+def test_a_slot_comes_back_as_it_was(folder: Folder, slot: Slot) -> None:
+    report = Report(ID, "error", "signal", -9, 1.0, 2.0, stdout="a", stderr="b")
+    slot.save_run(RunRecord(2, 99, 5.0))
+    slot.save_report(report)
+    (again,) = slots_in(folder.slots)
+    found = again.assignment()
+    assert found and found[0].args == {"i": 1} and found[1].signature == b"signature"
+    assert again.report() == report
+    assert again.run_record() == RunRecord(2, 99, 5.0)
+    assert again.age_seconds() < 60
+
+
+@pytest.mark.parametrize("name", ["assignment.json", "report.json", "run.json", "received.json"])
+@pytest.mark.parametrize("spoilt", [b"", b"{}", b"[1]", b"\x00" * 9])
+def test_spoilt_slot_files_are_as_if_missing(slot: Slot, name: str, spoilt: bytes) -> None:
+    (slot.path / name).write_bytes(spoilt)
+    assert slot.report() is None
+    assert slot.run_record() == RunRecord()
+    assert (slot.assignment() is None) == (name == "assignment.json")
+    assert slot.age_seconds() < 60
+
+
+def test_a_slot_goes_even_when_its_program_closed_it(slot: Slot) -> None:
+    inner = slot.work / "inner"
+    inner.mkdir()
+    (inner / "file").touch()
+    inner.chmod(0)
+    slot.remove()
+    assert not slot.path.exists()
+
+
+def test_clock_changes_do_not_age_a_slot() -> None:
+    then = Moment("boot", 100.0, 1e9)
+    assert then.elapsed(Moment("boot", 130.0, 1e9 + 3e7)) == 30.0
+    assert then.elapsed(Moment("other", 5.0, 1e9 - 3e7)) == 0.0
+    assert then.elapsed(Moment("other", 5.0, 1e9 + 60)) == 60.0
+
+
+# --- outputs
+
+
+def collect(slot: Slot, *names: str, most: int = 1 << 30, inputs: tuple[str, ...] = ()) -> set[str]:
+    manifest = Manifest("a", ("true",), outputs=names, max_output_bytes=most)
+    return {output.name for output in outputs.collect(slot, manifest, inputs)}
+
+
+def test_patterns_match_within_one_directory_and_spare_inputs(slot: Slot) -> None:
+    for name in ("a.dat", "b.dat", "in.dat", "sub/c.dat", ".hidden.dat"):
+        (slot.work / name).parent.mkdir(exist_ok=True)
+        (slot.work / name).write_text(name)
+    assert collect(slot, "*.dat", inputs=("in.dat",)) == {"a.dat", "b.dat"}
+    assert collect(slot, "*/*.dat", "in.dat", inputs=("in.dat",)) == {"sub/c.dat", "in.dat"}
+    assert collect(slot, "nothing*", "stdout") == {"stdout"}
+
+
+@pytest.mark.parametrize("name", ["link", "folder", "fifo", "linked/passwd", "../run.json", "gone"])
+def test_only_regular_files_of_the_slot_are_outputs(slot: Slot, name: str) -> None:
+    (slot.work / "link").symlink_to("/etc/passwd")
+    (slot.work / "linked").symlink_to("/etc")
+    (slot.work / "folder").mkdir()
+    os.mkfifo(slot.work / "fifo")
+    with pytest.raises(OutputError, match="is not there as a file") as caught:
+        collect(slot, name)
+    assert caught.value.reason == "missing_output"
+    assert collect(slot, "*", "*/*") == set()
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe"])
+def test_a_stream_that_is_no_file_any_more_is_not_read(slot: Slot, kind: str) -> None:
+    slot.stdout.unlink()
+    if kind == "link":
+        slot.stdout.symlink_to("/etc/passwd")
+    else:
+        os.mkfifo(slot.stdout)
+    assert outputs.tail(slot.stdout) == ""
+    with pytest.raises(OSError, match=r"symbolic links|not a regular file"):
+        outputs.open_output(slot, "stdout")
+    with pytest.raises(OutputError, match="'stdout' is not there as a file"):
+        collect(slot, "stdout")
+
+
+def test_too_many_bytes_are_not_returned(slot: Slot) -> None:
+    (slot.work / "a").write_bytes(b"x" * 100)
+    with pytest.raises(OutputError, match="103 bytes, at most 102") as caught:
+        collect(slot, "a", "stdout", most=102)
+    assert caught.value.reason == "output_too_big"
+
+
+def test_a_name_that_the_protocol_cannot_carry_is_an_error_of_the_replica(slot: Slot) -> None:
+    (slot.work / "a b").touch()
+    with pytest.raises(OutputError, match="not a usable file name") as caught:
+        collect(slot, "a*")
+    assert caught.value.reason == "bad_output_name"
+
+
+def test_small_outputs_travel_in_the_report(slot: Slot) -> None:
+    (slot.work / "big").write_bytes(b"x" * 20_000)
+    manifest = Manifest("a", ("true",), outputs=("stdout", "big"))
+    big, small = outputs.collect(slot, manifest, ())
+    assert big.content is None and big.size == 20_000
+    assert small.content == b"out"
+
+
+def test_the_end_of_a_log_is_kept(slot: Slot) -> None:
+    slot.stderr.write_bytes(b"\xff" + b"x" * 70_000 + b"the error")
+    assert outputs.tail(slot.stderr).endswith("the error")
+    assert len(outputs.tail(slot.stderr)) == 64 * 1024
+
+
+# --- cache
+
+
+def ref(content: bytes) -> FileRef:
+    return FileRef("in", hashlib.sha256(content).hexdigest(), len(content))
+
+
+def test_content_is_fetched_once_and_a_program_cannot_spoil_it(folder: Folder) -> None:
+    fetched: list[str] = []
+
+    def fetch(sha256: str, size: int, part: Path) -> None:
+        fetched.append(sha256)
+        part.write_bytes(b"input")
+
+    cache, target = Cache(folder.cache, 1000), folder.path / "work" / "in"
+    cache.put(ref(b"input"), target, fetch)
+    target.write_bytes(b"spoilt by the program")
+    cache.put(ref(b"input"), target, fetch)
+    assert target.read_bytes() == b"input"
+    (folder.cache / ref(b"input").sha256).chmod(0o600)
+    (folder.cache / ref(b"input").sha256).write_bytes(b"spoilt on the disk")
+    cache.put(ref(b"input"), target, fetch)
+    assert target.read_bytes() == b"input"
+    assert len(fetched) == 2
+
+
+def test_the_cache_stays_within_its_bound_and_keeps_what_was_used_last(folder: Folder) -> None:
+    contents = [bytes([n]) * 100 for n in range(8)]
+    by_hash = {ref(content).sha256: content for content in contents}
+    cache = Cache(folder.cache, 500)
+
+    def fetch(sha256: str, size: int, part: Path) -> None:
+        part.write_bytes(by_hash[sha256])
+
+    for content in contents:
+        for used in (contents[0], content):
+            cache.put(ref(used), folder.path / "in", fetch)
+    left = {path.name for path in folder.cache.iterdir()}
+    assert len(left) <= 5
+    assert {ref(contents[0]).sha256, ref(contents[-1]).sha256} <= left

@@ -1,0 +1,145 @@
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gridbot.api.botfile import read_bot_file
+from gridbot.api.errors import BadInput, PolicyError
+from gridbot.api.submission import Submission, prepare
+from gridbot.commands.submit import submission_fields
+
+
+def prepared(tmp_path: Path, command: str, **fields: Any) -> Any:
+    return prepare(Submission(command=command, base=tmp_path, **fields))
+
+
+def names(found: Any) -> list[str]:
+    return [ref["name"] for ref in found.body["inputs"]]
+
+
+@pytest.mark.parametrize(
+    ("command", "fields", "message"),
+    [
+        ("p {thta}", {"items": [{"theta": 1}]}, "names {thta}, but the items have theta"),
+        ("p {}", {}, "names {i}, but the items have no column; give --items"),
+        ("p", {"inputs": ["{x}.dat"], "items": range(2)}, "input {x}.dat names {x}"),
+        ("p {", {}, "has a single '{'"),
+        ("", {}, "no command is given"),
+        ("p 'x", {}, "cannot be split: No closing quotation"),
+        ("p", {"inputs": ["none.dat"]}, "input none.dat: No such file or directory"),
+        ("p", {"outputs": ["{i}.dat"], "items": range(2)}, "takes no placeholder"),
+        ("p", {"policy": Path("none.ad")}, "none.ad: No such file or directory"),
+    ],
+)
+def test_what_is_wrong_is_said_before_anything_is_sent(
+    tmp_path: Path, command: str, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInput) as error:
+        prepared(tmp_path, command, **fields)
+    assert message in str(error.value)
+
+
+def test_a_wrong_policy_is_shown_with_a_caret(tmp_path: Path) -> None:
+    with pytest.raises(PolicyError, match="line 1, column 9") as error:
+        prepared(tmp_path, "p", policy="Rank = 1 +* 2;".replace("1 ", ""))
+    assert error.value.pretty.splitlines()[-1].strip() == "^"
+
+
+def test_a_local_program_may_also_be_named_as_an_input(tmp_path: Path) -> None:
+    (tmp_path / "prog").write_text("#!/bin/sh\n")
+    found = prepared(tmp_path, "./prog {}", items=range(3), inputs=["prog"])
+    assert names(found) == ["prog"]
+    assert found.body["inputs"][0]["executable"]
+    assert found.notes == []
+
+
+def test_a_local_program_is_sent_as_an_executable(tmp_path: Path) -> None:
+    (tmp_path / "prog").write_text("#!/bin/sh\n")
+    found = prepared(tmp_path, "./prog {}", items=range(3))
+    assert found.body["inputs"][0]["executable"]
+    assert names(found) == ["prog"]
+    assert found.notes == ["./prog is sent with the jobs, as an executable input"]
+
+
+def test_a_file_that_is_named_but_not_sent_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "point.py").write_text("")
+    assert "add --input point.py" in prepared(tmp_path, "python3 point.py").notes[0]
+    assert prepared(tmp_path, "python3 point.py", inputs=["point.py"]).notes == []
+
+
+def test_inputs_keep_their_relative_path_and_their_executable_bit(tmp_path: Path) -> None:
+    (tmp_path / "data" / "deep").mkdir(parents=True)
+    (tmp_path / "data" / "a.dat").write_text("a")
+    (tmp_path / "data" / "deep" / "run").write_text("b")
+    os.chmod(tmp_path / "data" / "deep" / "run", 0o755)
+    outside = tmp_path.parent / f"{tmp_path.name}-outside"
+    outside.write_text("c")
+    found = prepared(tmp_path, "p", inputs=["./data", str(outside), "data/a.dat=copy.dat"])
+    assert names(found) == ["data/a.dat", "data/deep/run", outside.name, "copy.dat"]
+    assert [ref["executable"] for ref in found.body["inputs"]] == [False, True, False, False]
+
+
+def test_two_inputs_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "x").write_text("")
+    with pytest.raises(BadInput, match="two inputs are named x; rename one with --input FILE=NAME"):
+        prepared(tmp_path, "p", inputs=["a/x=x", "b/x=x"])
+
+
+def test_each_row_may_have_its_own_file(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.dat").write_text(name)
+    (tmp_path / "runs.csv").write_text("name,n\na,1\nb,2\na,3\n")
+    found = prepared(
+        tmp_path, "p in.dat {n}", inputs=["{name}.dat=in.dat"], items=tmp_path / "runs.csv"
+    )
+    jobs = list(found.jobs())
+    assert [job["args"]["n"] for job in jobs] == [1, 2, 3]
+    assert {ref["name"] for job in jobs for ref in job["inputs"]} == {"in.dat"}
+    assert jobs[0]["inputs"] == jobs[2]["inputs"] != jobs[1]["inputs"]
+    assert len(found.files) == 2
+
+
+def test_a_rows_missing_file_is_said_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "runs.csv").write_text("name\na\n")
+    with pytest.raises(BadInput, match=r"runs.csv, line 2: input a.dat: No such file"):
+        prepared(tmp_path, "p", inputs=["{name}.dat"], items=tmp_path / "runs.csv")
+
+
+def test_a_bot_file_means_the_same_as_options(tmp_path: Path) -> None:
+    (tmp_path / "p.csv").write_text("x\n1\n")
+    (tmp_path / "BOT.toml").write_text(
+        'command = ["p", "{x}"]\nitems = "p.csv"\ntime = "10m"\nmemory = 100\noutput = ["*.o"]\n'
+    )
+    fields = submission_fields([str(tmp_path / "BOT.toml")], {"memory": 200})
+    submission = Submission(**fields)
+    assert submission.seconds == 600
+    assert submission.memory_mb == 200
+    assert submission.outputs == ["*.o"]
+    assert prepare(submission).survey.count == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('command = ["p"]\nmemmory = 1', "there is no key 'memmory'; did you mean memory?"),
+        ('command = ["p"]\nzzz = 1', "there is no key 'zzz'; the keys are command, name"),
+        ('command = ["p"]\ncpus = "2"', "cpus must be a whole number, not '2'"),
+        ('command = ["p", 1]', "command must be a list of texts or a text"),
+        ("cpus = 1", "has no command"),
+        ("= 1", "(at line 1, column 1)"),
+    ],
+)
+def test_a_wrong_bot_file_is_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "BOT.toml"
+    path.write_text(text)
+    with pytest.raises(BadInput) as error:
+        read_bot_file(path)
+    assert message in str(error.value)
+
+
+def test_jobs_come_from_one_source_only() -> None:
+    with pytest.raises(BadInput, match="items and range are given"):
+        submission_fields(["p"], {"range": "0:3", "items": "x.csv"})

@@ -1,0 +1,126 @@
+"""Claims about what the constructor remembers, and the ad that it makes of that."""
+
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.overlay_factories import NOW, grid, pilot
+
+from gridbot.api.errors import GridbotError
+from gridbot_overlay.grid_ad import GRID_ATTRIBUTES, grid_ad
+from gridbot_overlay.model import Pilot, State
+from gridbot_overlay.store import SQL, Store, Submission
+
+WEEK = 7 * 86_400.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    store = Store.open(tmp_path)
+    yield store
+    store.close()
+
+
+def put(store: Store, *pilots: Pilot, token: int = 1) -> None:
+    tag = pilots[0].tag
+    store.submitting(Submission(tag, pilots[0].grid, NOW, token, "why"), pilots)
+
+
+def ended(index: int, hours: float, **changes: object) -> Pilot:
+    values = {"started_at": NOW - 3600 * hours, "ended_at": NOW, "is_settled": True, **changes}
+    return pilot(index, State.ENDED, **values)
+
+
+def test_a_pilot_is_remembered_with_all_that_is_known_of_it(store: Store, tmp_path: Path) -> None:
+    known = ended(
+        3, 1, owners=("ann", "bob"), node="n", exit_code=-9, error="é", stderr="x\ny", jobs=7
+    )
+    known = replace(known, has_held=True, running_at=NOW - 9)
+    put(store, known)
+    again = Store.open(tmp_path)
+    assert again.pilots("g", 0) == [known]
+    assert again.prefix == store.prefix
+
+
+def test_the_file_is_for_the_operators_eyes_only(store: Store, tmp_path: Path) -> None:
+    assert (tmp_path / "overlay.db").stat().st_mode & 0o777 == 0o600
+
+
+def test_no_tag_is_given_twice_nor_to_another_constructor(store: Store, tmp_path: Path) -> None:
+    other = Store.open(tmp_path / "other")
+    tags = [store.new_tag(), store.new_tag(), Store.open(tmp_path).new_tag(), other.new_tag()]
+    assert len(set(tags)) == 4
+    assert all(tag.isalnum() and len(tag) <= 15 for tag in tags)
+    assert not other.new_tag().startswith(store.prefix)
+
+
+def test_live_pilots_and_those_of_whose_end_nobody_heard_are_listed_however_old(
+    store: Store,
+) -> None:
+    live = pilot(0, submitted_at=NOW - 10 * WEEK)
+    silent = ended(1, 1, is_settled=False, ended_at=NOW - WEEK)
+    put(store, live, silent, ended(2, 1, ended_at=NOW - WEEK), ended(3, 1))
+    assert [found.index for found in store.pilots("g", NOW - 60)] == [0, 1, 3]
+
+
+def test_hours_that_were_used_stay_known_when_the_pilots_are_forgotten(store: Store) -> None:
+    put(store, ended(0, 2.0), ended(1, 0.5))
+    put(store, replace(ended(0, 4.0), tag="u"), token=2)
+    store.revoked("t")
+    assert store.used_hours("g") == pytest.approx(6.5)
+    store.forget(NOW + WEEK - 1)
+    assert len(store.pilots("g", 0)) == 3
+    store.forget(NOW + WEEK + 1)
+    # What holds a key that is not revoked yet is not forgotten.
+    assert [found.tag for found in store.pilots("g", 0)] == ["u"]
+    assert store.used_hours("g") == pytest.approx(6.5)
+
+
+def test_a_key_is_idle_when_the_last_of_its_pilots_has_ended(store: Store) -> None:
+    put(store, pilot(0), ended(1, 1))
+    assert store.idle_tokens() == []
+    store.save([ended(0, 1)])
+    assert store.idle_tokens() == [("t", 1)]
+    store.revoked("t")
+    assert store.idle_tokens() == []
+
+
+def test_what_happens_to_a_copy_does_not_happen_to_the_store(store: Store) -> None:
+    store.copy().drain("g", "now")
+    assert store.grid("g").drained == ""
+
+
+def test_a_grids_ad_has_the_attributes_of_the_table() -> None:
+    found = grid_ad(grid(), [pilot(0), pilot(1, State.RUNNING)], 0.5, 2.0, [{"OpSys": "LINUX"}])
+    assert set(found) == set(GRID_ATTRIBUTES)
+    assert (found["Queued"], found["Running"], found["FreeSlots"]) == (1, 1, 998)
+    assert (found["QueueWait"], found["LastHost"]) == (50.0, {"OpSys": "LINUX"})
+    assert found["PilotHoursLeft"] is None
+    assert grid_ad(grid(budget_pilot_hours=3.0), [], 0.0, 2.0, [])["PilotHoursLeft"] == 1.0
+
+
+def test_a_file_of_the_first_release_is_brought_up_to_date(tmp_path: Path) -> None:
+    old = sqlite3.connect(tmp_path / "overlay.db")
+    old.executescript(SQL["migration 1"] + "INSERT INTO overlay VALUES ('abcdef', 7);")
+    old.execute(
+        "INSERT INTO pilot VALUES ('t', 0, 'g', 'running', 1, 't.0', 1, 2, NULL, '', '[\"ann\"]',"
+        " 'n1', NULL, 3600, NULL, 1, 0, 4, 0, '', '', '', 0, 0)"
+    )
+    old.commit()
+    old.close()
+    store = Store.open(tmp_path)
+    [found] = store.pilots("g", 0)
+    assert (found.jobs, found.has_held, found.running_at) == (4, False, None)
+    store.save([replace(found, has_held=True)])
+    assert Store.open(tmp_path).pilots("g", 0)[0].has_held
+    assert store.new_tag() == "gbabcdefn8"
+
+
+def test_a_file_of_a_newer_release_is_left_alone(store: Store, tmp_path: Path) -> None:
+    newer = sqlite3.connect(tmp_path / "overlay.db")
+    newer.execute("PRAGMA user_version = 99")
+    with pytest.raises(GridbotError, match=r"overlay\.db is of a newer release \(schema 99"):
+        Store.open(tmp_path)
+    assert newer.execute("PRAGMA user_version").fetchone() == (99,)

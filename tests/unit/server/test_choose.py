@@ -1,0 +1,255 @@
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from gridbot_client.protocol.messages import Resources
+from gridbot_policies import PolicySet
+from gridbot_policies.classad import record
+from gridbot_policies.policy.owner import OwnerPolicy
+from gridbot_server.dispatch.choose import (
+    Candidate,
+    Choice,
+    Copy,
+    Holder,
+    HostView,
+    TakeAny,
+    TakeSlot,
+    choose,
+)
+
+ALICE, BOB = 1, 2
+QUEUE = record({"BOTsInQueue": 1, "JobsInQueue": 10})
+
+
+def host(**changes: Any) -> HostView:
+    attributes = {"Name": "box", "NumCpus": 4, "Memory": 4096, "Disk": 10_000, "Running": 0}
+    attributes |= changes.pop("attributes", {})
+    made = HostView(7, ALICE, attributes, record(attributes), running=0, want=100)
+    return replace(made, **changes)
+
+
+def bot(number: int, policy: str = "", fresh: int = 100, **changes: Any) -> Candidate:
+    made = Candidate(
+        number, ALICE, PolicySet.parse(policy), record({"Tail": False}), Resources(), fresh, None
+    )
+    return replace(made, **changes)
+
+
+def waiting(*copies: Copy) -> Callable[[], Sequence[Copy]]:
+    return lambda: copies
+
+
+def copy(
+    name: str,
+    *holders: Holder,
+    pool: str | None = None,
+    seq: int = 0,
+    failed: Sequence[Holder] = (),
+    **job: Any,
+) -> Copy:
+    ad = record({"NumberOfReplicas": len(holders), **job})
+    return Copy(name, seq, holders, ad, pool, failed)
+
+
+def taken(choice: Choice) -> list[tuple[int, int]]:
+    return [(take.bot, take.count) for take in choice.takes if isinstance(take, TakeAny)]
+
+
+def slots(choice: Choice) -> list[Any]:
+    return [take.slot for take in choice.takes if isinstance(take, TakeSlot)]
+
+
+def test_the_best_ranks_concurrency_bounds_all_others() -> None:
+    candidates = [
+        bot(1, "Rank = 1; Concurrency = 50"),
+        bot(2, "Rank = 2; Concurrency = 3", fresh=1),
+    ]
+    assert taken(choose(host(), candidates, QUEUE)) == [(2, 1), (1, 2)]
+
+
+def test_replicas_that_the_host_holds_count_against_concurrency() -> None:
+    candidates = [bot(1, "Concurrency = 5")]
+    assert taken(choose(host(running=3), candidates, QUEUE)) == [(1, 2)]
+    assert taken(choose(host(running=5), candidates, QUEUE)) == []
+
+
+def test_no_more_is_sent_than_the_client_wants() -> None:
+    candidates = [bot(1, "Concurrency = 50", fresh=2), bot(2, "Concurrency = 50")]
+    assert taken(choose(host(want=3), candidates, QUEUE)) == [(1, 2), (2, 1)]
+
+
+def test_requirements_that_are_undefined_refuse_the_host() -> None:
+    choice = choose(host(), [bot(1, "JobRequirements = Host.Colour == 3")], QUEUE)
+    assert choice.takes == []
+    assert choice.refusals == {"JobRequirements": 1}
+
+
+def test_a_bot_without_anything_to_send_is_not_asked_for_its_reasons() -> None:
+    candidates = [bot(1, "JobRequirements = false", fresh=0), bot(2, "JobRequirements = false")]
+    assert choose(host(), candidates, QUEUE).refusals == {"JobRequirements": 1}
+
+
+def test_bots_with_the_same_needs_are_refused_alike() -> None:
+    large = replace(bot(1), resources=Resources(cpus=8), needs="8 CPUs")
+    candidates = [large, bot(2, needs="nothing"), replace(large, bot=3)]
+    choice = choose(host(want=1), candidates, QUEUE)
+    assert (taken(choice), choice.refusals) == ([(2, 1)], {"needs 8 CPUs": 2})
+
+
+def test_rank_may_depend_on_the_host() -> None:
+    candidates = [bot(1, "Rank = Host.Memory > 8000 ? 9 : 0; Concurrency = 2"), bot(2, "Rank = 5; Concurrency = 2")]  # fmt: skip  # noqa: E501
+    large = host(attributes={"Memory": 16_000})
+    assert taken(choose(host(), candidates, QUEUE)) == [(2, 2)]
+    assert taken(choose(large, candidates, QUEUE)) == [(1, 2)]
+
+
+def test_the_deadline_sees_the_concurrency() -> None:
+    choice = choose(host(), [bot(1, "Concurrency = 2; Deadline = Concurrency * 2000")], QUEUE)
+    assert choice.takes == [TakeAny(1, 2, 4000.0)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"resources": Resources(memory_mb=5000)}, "needs 5000 MB memory"),
+        ({"resources": Resources(cpus=8)}, "needs 8 CPUs"),
+        ({"platforms": ("windows-x86_64",)}, "needs platform windows-x86_64"),
+        ({"owner": BOB}, "unsigned, and the client does not accept its owner"),
+    ],
+)
+def test_a_host_that_cannot_run_the_bot_is_told_why(changes: dict[str, Any], reason: str) -> None:
+    choice = choose(host(), [bot(1, **changes)], QUEUE)
+    assert choice.takes == []
+    assert choice.refusals == {reason: 1}
+
+
+def test_the_hosts_owner_decides_which_bots_it_works_for() -> None:
+    eves, bobs = record({"Owner": "eve", "Tail": False}), record({"Owner": "bob", "Tail": False})
+    candidates = [
+        bot(1, "Concurrency = 1; Rank = 9", ad=eves, copies=waiting(copy("slot 5"))),
+        bot(2, "Concurrency = 1", ad=bobs),
+    ]
+    picky = host(policy=OwnerPolicy.parse('BOT.Owner != "eve" && NumCpus == 4'))
+    choice = choose(picky, candidates, QUEUE)
+    assert choice.takes == [TakeAny(2, 1, 86_400.0)]
+    assert choice.refusals == {"the host owner's Requirements": 1}
+
+
+def test_the_hosts_owner_sees_the_time_of_the_request() -> None:
+    policy = OwnerPolicy.parse("time() > 1000")
+    assert taken(choose(host(policy=policy), [bot(1)], QUEUE, now=900.0)) == []
+    assert taken(choose(host(policy=policy), [bot(1)], QUEUE, now=1100.0)) == [(1, 8)]
+
+
+def test_a_signed_bot_of_another_owner_may_run() -> None:
+    assert taken(choose(host(), [bot(1, "Concurrency = 1", owner=BOB, signed=True)], QUEUE)) == [
+        (1, 1)
+    ]
+
+
+def test_the_owner_with_less_of_its_share_in_use_goes_first() -> None:
+    candidates = [
+        bot(1, "Rank = 9; Concurrency = 2", owner=ALICE),
+        bot(2, "Rank = 1; Concurrency = 2", owner=BOB, signed=True),
+    ]
+    assert taken(choose(host(), candidates, QUEUE, {ALICE: 10.0, BOB: 3.0})) == [(2, 2)]
+
+
+def test_a_copy_goes_before_first_copies_of_its_bot() -> None:
+    candidate = bot(1, "Concurrency = 2", copies=waiting(copy("old", Holder(3, ALICE))))
+    choice = choose(host(), [candidate], QUEUE)
+    assert (slots(choice), taken(choice)) == (["old"], [(1, 1)])
+
+
+def test_a_copy_never_goes_to_a_host_that_holds_its_job() -> None:
+    copies = waiting(copy("mine", Holder(7, ALICE)), copy("other's", Holder(3, ALICE)))
+    assert slots(choose(host(), [bot(1, fresh=0, copies=copies)], QUEUE)) == ["other's"]
+
+
+def test_a_copy_never_goes_to_a_client_that_may_still_answer_late() -> None:
+    copies = waiting(copy("held", seq=3), copy("another job's", seq=4))
+    late = host(at_hand={(1, 3)})
+    assert slots(choose(late, [bot(1, fresh=0, copies=copies)], QUEUE)) == ["another job's"]
+
+
+def test_among_strangers_a_quorum_needs_different_owners() -> None:
+    copies = waiting(copy("same owner", Holder(3, ALICE)), copy("other owner", Holder(4, BOB)))
+    candidate = bot(1, fresh=0, copies=copies, among_strangers=True, quorum=2)
+    assert slots(choose(host(), [candidate], QUEUE)) == ["other owner"]
+
+
+def test_what_failed_here_alone_is_left_to_the_others_that_work_for_its_bot() -> None:
+    here, elsewhere = Holder(7, ALICE), Holder(3, ALICE)
+    copies = waiting(
+        copy("failed here", failed=[here]),
+        copy("failed elsewhere", failed=[elsewhere]),
+        copy("failed everywhere", failed=[here, elsewhere]),
+    )
+    two = bot(1, "Concurrency = 1000", fresh=0, copies=copies, running=2)
+    busy = host(running=101, of_bot={1: 1, 5: 100})
+    assert slots(choose(busy, [two], QUEUE)) == ["failed elsewhere", "failed everywhere"]
+    alone = host(running=102, of_bot={1: 2, 5: 100})
+    assert len(slots(choose(alone, [two], QUEUE))) == 3  # nobody else is there
+    strangers = replace(two, among_strangers=True)
+    assert slots(choose(host(), [strangers], QUEUE)) == ["failed elsewhere"]  # all are one owner's
+
+
+def test_copies_for_dedicated_hosts_go_nowhere_else() -> None:
+    candidate = bot(1, fresh=0, copies=waiting(copy("failed often", pool="dedicated")))
+    assert slots(choose(host(), [candidate], QUEUE)) == []
+    assert slots(choose(host(dedicated=True), [candidate], QUEUE)) == ["failed often"]
+
+
+def test_a_policy_about_replicas_is_asked_about_each_copy() -> None:
+    policy = "JobRequirements = Job.Replica1.Host.Grid =!= Host.Grid || NumberOfReplicas == 0"
+    copies = waiting(
+        copy("here", Holder(3, ALICE), Replica1={"Host": {"Grid": "osg"}}),
+        copy("elsewhere", Holder(4, ALICE), Replica1={"Host": {"Grid": "egee"}}),
+    )
+    in_osg = host(attributes={"Grid": "osg"}, accepts=[ALICE])
+    assert slots(choose(in_osg, [bot(1, policy, fresh=0, copies=copies)], QUEUE)) == ["elsewhere"]
+
+
+def test_a_dry_segment_that_lets_lower_ranks_pass_is_counted() -> None:
+    candidates = [
+        bot(1, "Rank = 2; Concurrency = 4", fresh=0, dry=True),
+        bot(2, "Rank = 1; Concurrency = 4"),
+    ]
+    choice = choose(host(), candidates, QUEUE)
+    assert (taken(choice), choice.inversions) == ([(2, 4)], 1)
+
+
+STOCK = {"IsBoinc": True, "Platform": "linux-x86_64", "Platforms": "linux-x86_64 linux-i686"}
+
+
+def test_a_stock_client_gets_only_what_is_signed_for_it_whoever_owns_it() -> None:
+    native_only, stock = bot(1, signed=True), bot(2, stock_platforms=("linux-x86_64",))
+    choice = choose(host(attributes=STOCK), [native_only, stock], QUEUE)
+    assert [number for number, _ in taken(choice)] == [2]
+    assert choice.refusals == {"not signed for BOINC clients": 1}
+
+
+def test_a_stock_client_runs_what_any_of_its_platforms_runs() -> None:
+    offered = [
+        bot(1, stock_platforms=("linux-i686",), platforms=("linux-i686",)),
+        bot(2, stock_platforms=("darwin-arm64", "linux-aarch64")),
+    ]
+    choice = choose(host(attributes=STOCK), offered, QUEUE)
+    assert [number for number, _ in taken(choice)] == [1]
+    assert choice.refusals == {"needs platform darwin-arm64 or linux-aarch64": 1}
+
+
+def test_a_stock_client_needs_the_resources_all_the_same() -> None:
+    large = bot(1, stock_platforms=("linux-x86_64",), resources=Resources(memory_mb=5000))
+    choice = choose(host(attributes=STOCK), [large], QUEUE)
+    assert choice.refusals == {"needs 5000 MB memory": 1}
+
+
+@pytest.mark.parametrize("concurrency", ["0", "0.5", "Host.Nothing", "-3"])
+def test_a_bot_that_a_host_may_not_hold_does_not_keep_others_away(concurrency: str) -> None:
+    candidates = [bot(1, f"Rank = 9; Concurrency = {concurrency}"), bot(2, "Concurrency = 2")]
+    choice = choose(host(), candidates, QUEUE)
+    assert [take.bot for take in choice.takes] == [2]
+    assert choice.refusals == {"Concurrency": 1}

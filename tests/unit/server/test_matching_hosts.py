@@ -1,0 +1,100 @@
+from typing import Any
+
+import pytest
+
+from gridbot_client.protocol.messages import Manifest, Resources
+from gridbot_policies import PolicySet
+from gridbot_policies.classad import record
+from gridbot_server.matching.hosts import Candidate, Demand
+from gridbot_server.matching.requirements import lacks, obstacle, trusts
+
+HOST = {"NumCpus": 4, "Memory": 8000, "Disk": 1000, "Platform": "linux-x86_64"}
+
+
+def client(host: dict[str, Any], owner: int = 1) -> Candidate:
+    return Candidate(1, host, owner, [])
+
+
+def demand(
+    platforms: tuple[str, ...], stock_platforms: tuple[str, ...] = (), **resources: int
+) -> Demand:
+    wanted = Resources(**{"disk_mb": 1000, **resources})
+    return Demand(
+        bot=7,
+        owner=1,
+        owner_name="alice",
+        signed=False,
+        manifest=Manifest("alice", ("p",), resources=wanted, platforms=platforms),
+        policies=PolicySet.parse(""),
+        ad=record({}),
+        queue=record({}),
+        now=0.0,
+        stock_platforms=stock_platforms,
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "platforms", "host", "expected"),
+    [
+        ({}, (), {}, None),
+        ({"cpus": 4, "memory_mb": 8000, "disk_mb": 1000}, ("linux-x86_64",), HOST, None),
+        ({"cpus": 5}, (), HOST, "needs 5 CPUs"),
+        ({"memory_mb": 8001}, (), HOST, "needs 8001 MB memory"),
+        ({"memory_mb": 1 << 30}, (), HOST, "needs 1073741824 MB memory"),
+        ({"disk_mb": 1001}, (), HOST, "needs 1001 MB disk"),
+        ({"disk_mb": 1}, (), {**HOST, "Disk": "much"}, None),
+        ({"gpus": 1}, (), HOST, "needs 1 GPU"),
+        ({"gpus": 2}, (), {**HOST, "NumGpus": 1}, "needs 2 GPUs"),
+        ({"gpus": 1}, (), {**HOST, "NumGpus": 2}, None),
+        ({}, ("a", "b"), HOST, "needs platform a or b"),
+    ],
+)
+def test_the_first_thing_that_a_host_lacks_is_named(
+    changes: dict[str, Any], platforms: tuple[str, ...], host: dict[str, Any], expected: str | None
+) -> None:
+    assert obstacle(client(host), demand(platforms, **changes)) == expected
+
+
+STOCK = {**HOST, "IsBoinc": True, "Platforms": "linux-x86_64 linux-i686"}
+
+
+@pytest.mark.parametrize(
+    ("host", "stock_platforms", "gpus", "expected"),
+    [
+        (STOCK, (), 0, [("boinc", "not signed for BOINC clients")]),
+        (STOCK, ("linux-i686",), 0, []),
+        (STOCK, ("a", "b"), 0, [("boinc platform", "needs platform a or b")]),
+        # A job runs on one maker's GPUs; of Apple's, BOINC clients are offered none.
+        ({**STOCK, "NumGpus": 2, "NumAmdGpus": 1, "NumNvidiaGpus": 1}, ("linux-x86_64",), 2,
+         [("gpus", "needs 2 GPUs")]),
+        ({**STOCK, "NumGpus": 1, "NumAppleGpus": 1}, ("linux-x86_64",), 1,
+         [("gpus", "needs 1 GPU")]),
+        ({**STOCK, "NumGpus": 3, "NumIntelGpus": 1, "NumAmdGpus": 2}, ("linux-x86_64",), 2, []),
+        # Whose BOT it is matters to native clients only.
+        ({**HOST, "Platform": "other", "Memory": 1}, (), 0,
+         [("trust", "unsigned, and the client does not accept its owner"),
+          ("memory", "needs 512 MB memory")]),
+    ],
+)  # fmt: skip
+def test_all_that_a_host_lacks_is_told(
+    host: dict[str, Any], stock_platforms: tuple[str, ...], gpus: int, expected: list[Any]
+) -> None:
+    wanted = demand((), stock_platforms, gpus=gpus)
+    found = lacks(client(host, owner=2), wanted)
+    assert [(lack.kind, lack.text) for lack in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("signed", "client_owner", "accepts", "expected"),
+    [
+        (False, 1, [], True),
+        (False, 2, [], False),
+        (False, 2, [3], False),
+        (False, 2, [3, 1], True),
+        (True, 2, [], True),
+    ],
+)
+def test_unsigned_commands_run_for_their_owner_and_where_accepted(
+    signed: bool, client_owner: int, accepts: list[int], expected: bool
+) -> None:
+    assert trusts(signed, 1, client_owner, accepts) == expected

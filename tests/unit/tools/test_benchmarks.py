@@ -1,0 +1,177 @@
+"""The benchmarks' own arithmetic: courses of BOTs, their order, tables, and what load reports."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from scripts.benchmarks import load, picture, table
+from scripts.benchmarks.measures import Memory, cpu_seconds, memory_of
+from scripts.benchmarks.ranking import Course, levels, order, spearman
+
+from gridbot_client.protocol.messages import Assignment, ReplicaId
+
+BURN = "import time\nwhile time.process_time() < 0.3: pass"
+
+
+def one_after_the_other(bots: int, jobs: int) -> list[Course]:
+    """The best run there can be: a job per second, each BOT after all that rank higher."""
+    return [
+        Course(rank, [float((bots - rank) * jobs + job) for job in range(jobs)])
+        for rank in range(1, bots + 1)
+    ]
+
+
+def test_the_levels_are_the_papers_scaled_to_the_size_of_the_bots() -> None:
+    assert levels(240) == [200, 100, 20, 0]
+    assert levels(1200) == [1000, 500, 100, 0]
+
+
+def test_a_course_says_when_so_many_jobs_were_left_and_how_many_were_left_when() -> None:
+    course = Course(1, [1.0, 2.0, 4.0, 8.0])
+
+    assert [course.when_left(left) for left in (3, 1, 0)] == [1.0, 4.0, 8.0]
+    assert [course.left_at(moment) for moment in (0.5, 2.0, 3.9, 9.0)] == [4, 2, 2, 0]
+
+
+@pytest.mark.parametrize("left", [200, 100, 20, 0])
+def test_bots_that_follow_each_other_by_rank_are_in_perfect_order(left: int) -> None:
+    judged = order(one_after_the_other(bots=5, jobs=240), left, in_flight=16)
+
+    assert judged.spearman == pytest.approx(-1.0)
+    assert (judged.swapped, judged.unexplained) == (0, 0)
+
+
+def test_a_straggler_that_was_in_flight_explains_a_swap() -> None:
+    lower, higher = one_after_the_other(bots=2, jobs=10)
+    late = Course(higher.rank, [*higher.ended[:-1], lower.ended[-1] + 1])
+
+    judged = order([lower, late], left=0, in_flight=1)
+
+    assert (judged.swapped, judged.unexplained) == (1, 0)
+
+
+def test_more_jobs_left_than_can_be_in_flight_show_that_a_bot_was_passed_over() -> None:
+    lower, higher = one_after_the_other(bots=2, jobs=10)
+    late = [*higher.ended[:-2], lower.ended[-1] + 1, lower.ended[-1] + 2]
+
+    judged = order([lower, Course(higher.rank, late)], left=0, in_flight=1)
+
+    assert (judged.swapped, judged.unexplained) == (1, 1)
+
+
+def test_order_does_not_depend_on_how_the_bots_are_listed() -> None:
+    courses = one_after_the_other(bots=4, jobs=12)
+
+    assert order(courses[::-1], 1, 2) == order(courses, 1, 2)
+
+
+def test_spearman_is_about_places_and_shares_those_of_equal_values() -> None:
+    assert spearman([1, 2, 3, 4], [1, 10, 100, 1e9]) == pytest.approx(1.0)
+    assert spearman([1, 2, 3, 4], [4, 4, 1, 1]) == pytest.approx(-2 / 5**0.5)
+
+
+def test_a_job_of_the_load_is_reported_with_an_output_of_its_own() -> None:
+    assignment = Assignment(ReplicaId(3, 7, 1), "0" * 64, {"i": 7}, 60.0)
+
+    reported = load.report(assignment)
+
+    assert reported.id == assignment.id
+    assert reported.outputs[0].content == load.output(7)
+    assert load.output(7) != load.output(8)
+
+
+def test_requests_are_summed_up_with_the_jobs_that_they_reported() -> None:
+    tally = load.Tally(jobs=2)
+    reports = [
+        load.report(Assignment(ReplicaId(1, seq, 1), "0" * 64, {}, 60.0)) for seq in range(2)
+    ]
+    tally.add(0.1, [], was_empty=False)
+    tally.add(0.3, reports, was_empty=True)
+
+    found = load.summary(tally, seconds=4.0)
+
+    assert (found["jobs"], found["requests"], found["empty_requests"]) == (2, 2, 1)
+    assert found["p50_ms"] == pytest.approx(200.0)
+
+
+def test_memory_adds_up_and_pss_is_the_sum_of_its_kinds() -> None:
+    both = Memory(own=1, shared=2, files=3, rss=10) + Memory(own=4, shared=5, files=6, rss=20)
+
+    assert both == Memory(own=5, shared=7, files=9, rss=30)
+    assert both.pss == 21
+
+
+def test_a_running_process_has_memory_and_cpu_time() -> None:
+    roots = {"tests": os.getpid()}
+
+    assert memory_of(roots).own > 1
+    assert cpu_seconds(roots)["tests"] > 0
+
+
+def test_cpu_time_of_processes_that_have_ended_counts_for_their_parent() -> None:
+    roots = {"tests": os.getpid()}
+    before = cpu_seconds(roots)["tests"]
+
+    subprocess.run([sys.executable, "-c", BURN], check=True)
+
+    # The kernel tells whole ticks of 10 ms, of user and system time each.
+    assert cpu_seconds(roots)["tests"] - before > 0.25
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (True, "yes"),
+        (1234567, "1,234,567"),
+        (1234.5, "1,234"),
+        (12.34, "12.3"),
+        (1.234, "1.23"),
+        (0.1234, "0.123"),
+        ("range", "range"),
+    ],
+)
+def test_figures_are_shown_as_people_read_them(value: object, shown: str) -> None:
+    assert table.text(value) == shown
+
+
+def test_rows_are_one_json_document_or_a_table_of_all_their_figures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows: list[dict[str, object]] = [{"kind": "a", "cpu": {"web": 1.5}}, {"kind": "b", "lag": 2}]
+
+    table.show("some", rows, as_json=True)
+    document = json.loads(capsys.readouterr().out)
+    table.show("some", rows, as_json=False)
+    printed = capsys.readouterr().out
+
+    assert (document["bench"], document["rows"]) == ("some", rows)
+    assert document["commit"]
+    assert all(word in printed for word in ("cpu: web", "1.50", "lag", "2"))
+
+
+def test_lines_have_the_columns_that_some_row_has_and_how_far_rounds_lie_apart(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rows: list[dict[str, object]] = [
+        {"rate": 100.0, "spread": {"rate": [90.0, 130.0]}, "busy_share": 0.125},
+        {"rate": 50.0, "ratio": {"median": 0.5, "least": 0.4, "most": 0.5}},
+    ]
+    columns = {"per s": ["rate"], "part": ["busy_share"], "ratio": ["ratio"], "none": ["nothing"]}
+
+    table.show_lines("some", rows, False, columns)
+    printed = capsys.readouterr().out
+
+    assert all(word in printed for word in ("100 ±20%", "12%", "0.500 ±10%"))
+    assert "none" not in printed
+
+
+def test_the_picture_is_a_png(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "figure.png"
+
+    picture.draw(path, one_after_the_other(bots=3, jobs=12), levels(12), "three BOTs")
+
+    assert path.read_bytes().startswith(b"\x89PNG")
