@@ -107,7 +107,10 @@ class Arrivals:
     def __init__(self, flood: Flood) -> None:
         manifests: set[bytes] = set()
         self._flood = flood
-        hosts = [native_hosts.host(number, manifests) for number in range(*flood.hosts)]
+        hosts = [
+            native_hosts.host(native_hosts.token(number), manifests)
+            for number in range(*flood.hosts)
+        ]
         # Those that have no request under way, the one that asked longest ago first.
         self._turns = deque(hosts)
         self._address = ("127.0.0.1", flood.port)

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from . import dispatch, layers, overload, policies, results, storm, submit, validate
+from . import compare, dispatch, layers, overload, policies, results, storm, submit, validate
 from .columns import COLUMNS
 from .dispatch import JOBS_PER_RPC, Size
-from .installation import BenchFailed
+from .installation import SCRIPTS, BenchFailed
 from .table import show, show_lines
 
 MILLION = 1_000_000
@@ -109,6 +109,37 @@ def dispatch_command(
         jobs_per_rpc, concurrency, jobs = (5,), (16,), 20_000
     measure = partial(dispatch.dispatch, size, jobs_per_rpc, concurrency, jobs)
     _report_lines("dispatch", measure, as_json)
+
+
+@bench.command("compare")
+@click.argument("base")
+@click.argument("measurement", type=click.Choice(["dispatch"]), default="dispatch")
+@click.option("--pairs", type=click.IntRange(1), default=10, show_default=True)
+@jobs_per_rpc_option
+@_several("--concurrency", (64,), "Requests under way at once")
+@click.option("--requests", type=click.IntRange(1), default=5000, show_default=True,
+              help="In each measurement.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(0.1), default=6.0, show_default=True,
+              help="Of each measurement, at most.")  # fmt: skip
+@click.option("--within", "limit", type=float, default=2.0, show_default=True,
+              help="Percent by which a request may cost more.")  # fmt: skip
+@json_option
+def compare_command(
+    base: str, measurement: str, pairs: int, jobs_per_rpc: Sequence[int],  # noqa: ARG001
+    concurrency: Sequence[int], requests: int, seconds: float, limit: float, as_json: bool,
+) -> None:  # fmt: skip
+    """CPU time of a host request beside that of the commit BASE, in interleaved pairs."""
+
+    def measure() -> list[dict[str, Any]]:
+        python = compare.base_python(SCRIPTS.parent, base)
+        for line in compare.other_packages(python):
+            click.echo(f"another version: {line}", err=True)
+        size = Size(pairs, seconds, requests)
+        return compare.compare(
+            python, size, jobs_per_rpc, concurrency, limit, partial(click.echo, err=True)
+        )
+
+    show_lines(f"compare with {base}", _rows(measure), as_json, compare.COLUMNS)
 
 
 @bench.command("boinc")

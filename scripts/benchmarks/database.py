@@ -44,10 +44,6 @@ INSERT INTO output (bot, seq, replica, name, sha256, size, content)
 SELECT %(bot)s, seq, 1, 'stdout', sha256(%(content)s), octet_length(%(content)s), NULL FROM seqs
 """
 
-_SENT = """
-SELECT coalesce(sum(value), 0)::bigint FROM bot_stat
- WHERE bot = %(bot)s AND name = 'sent_first'
-"""
 _BACKENDS = """
 SELECT pid, coalesce(application_name, '') FROM pg_stat_activity WHERE datname = current_database()
 """
@@ -80,10 +76,6 @@ class Database:
     def add_uploads(self, bot: int, jobs: int, content: bytes) -> None:
         """Keep an output of this content for every job of a BOT."""
         self._conn.execute(_ADD_UPLOADS, {"bot": bot, "jobs": jobs, "content": content})
-
-    def sent(self, bot: int) -> int:
-        """How many jobs of a BOT were sent."""
-        return int(self._one(_SENT, {"bot": bot})[0])
 
     def backends(self) -> dict[int, str]:
         """Whom each of PostgreSQL's processes serves, by its id."""

@@ -43,9 +43,14 @@ class Size:
         )
 
     @property
+    def requests_with_warm_up(self) -> int:
+        """Of one measurement, at most."""
+        return self.requests + _WARM_UP
+
+    @property
     def jobs(self) -> int:
         """What one measurement can take out of the queue, at the usual jobs per request."""
-        return (self.requests + _WARM_UP) * JOBS_PER_RPC
+        return self.requests_with_warm_up * JOBS_PER_RPC
 
 
 def dispatch(
@@ -77,7 +82,7 @@ def boinc(
     ):
         made = place.gridbot("token", "create", "volunteer1", "--scope", "join", "--json")
         key = json.loads(made)["token"]
-        stock = Stock(session, known, jobs, jobs // 2)
+        stock = Stock(session, jobs, jobs // 2)
 
         def fill() -> bool:
             is_new = stock.fill()
@@ -85,7 +90,7 @@ def boinc(
                 known.add_uploads(stock.bot, jobs, boinc_hosts.OUTPUT)
             return is_new
 
-        ours = Server(place, known, load, fill)
+        ours = Server(place, load, fill, known)
         with bare(ours.data) as web:
             cells = product(jobs_per_rpc, concurrency)
             asked = [
@@ -128,7 +133,7 @@ def bots(size: Size, counts: Sequence[int]) -> list[Row]:
             place, known, load = stack.enter_context(prepared())
             with place.session() as session:
                 _submit(session, count, size.jobs * size.rounds)
-            stage = Server(place, known, load)
+            stage = Server(place, load, known=known)
             stage.calm_down()
             subjects.append(Subject(stage, size.plan(stage.port), {"bots": count}))
         return _beside_first(measure(subjects, size.rounds))

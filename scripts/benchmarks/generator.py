@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ class Plan:
     hosts: int = 0  # that take turns at the connections; 0: as many as connections
     path: str = native_hosts.PATH
     warm_up: int = 0  # requests before, at least one for each host
+    tokens: Sequence[str] = ()  # of the hosts; () where the database was given theirs
     key: str = ""  # of the account to which the hosts belong, if they are BOINC clients
 
     def hosts_of(self, connection: int) -> range:
@@ -78,11 +79,12 @@ class Load:
             return BoincHosts(plan.jobs_per_rpc, clients)
         if plan.path != native_hosts.PATH:
             return Echo(plan)
-        return Hosts(plan.jobs_per_rpc, [self._host(number) for number in numbers])
+        return Hosts(plan.jobs_per_rpc, [self._host(plan, number) for number in numbers])
 
-    def _host(self, number: int) -> Host:
+    def _host(self, plan: Plan, number: int) -> Host:
         if number not in self._hosts:
-            self._hosts[number] = native_hosts.host(number, self._manifests)
+            token = plan.tokens[number] if plan.tokens else native_hosts.token(number)
+            self._hosts[number] = native_hosts.host(token, self._manifests)
         return self._hosts[number]
 
     def measure(self, plan: Plan) -> Iterator[dict[str, Any]]:

@@ -13,19 +13,18 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from gridbot import Session, connect
 from gridbot_server.settings import Settings
 
-COMMAND = [sys.executable, "-m", "gridbot"]
 SCRIPTS = Path(__file__).resolve().parent.parent
 
 _HOST_REQUESTS_PER_MINUTE = 1_000_000_000
 _COMMAND_SECONDS = 600.0
 _STOP_SECONDS = 60.0  # the server's last checkpoint may take long
 _LOOK_SECONDS = 0.1
+_PASSABLE = 0o711  # of folders: PostgreSQL is another user when we are root
 
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -35,10 +34,16 @@ class BenchFailed(Exception):
 
 
 class Installation:
-    """One server with its data below `folder`, and the clients that were started for it."""
+    """One server with its data below `folder`, and the clients that were started for it.
 
-    def __init__(self, folder: Path) -> None:
+    `python` is of the environment in which that GridBot is installed: ours, or an older one's.
+    Such a server is reached by its command, its files `settings.json`, `endpoint.json` and
+    `operator.key`, and HTTP; `settings` and `database` are for servers of this checkout.
+    """
+
+    def __init__(self, folder: Path, python: str = sys.executable) -> None:
         self.folder = folder
+        self._command = (python, "-m", "gridbot")
         self.data = folder / "server"
         self.url = f"http://127.0.0.1:{free_port()}"
         own = {name: value for name, value in os.environ.items() if name[:8] != "GRIDBOT_"}
@@ -53,16 +58,17 @@ class Installation:
         address = self.url.removeprefix("http://")
         self._server = self._spawn("server", "server", "start", "--foreground", "--bind", address,
                                    *options)  # fmt: skip
-        while not self.settings.endpoint_path.exists():
+        while not (self.data / "endpoint.json").exists():
             if self._server.poll() is not None:
                 raise BenchFailed(f"the server did not start: {self._said('server')}")
             time.sleep(_LOOK_SECONDS)
 
     def _configure(self) -> None:
         """Let few hosts stand for many: they ask more often than a client may."""
-        settings = replace(self.settings, client_requests_per_minute=_HOST_REQUESTS_PER_MINUTE)
-        settings.make_directories()
-        settings.save()
+        self.data.mkdir()
+        self.data.chmod(_PASSABLE)
+        settings = {"client_requests_per_minute": _HOST_REQUESTS_PER_MINUTE}
+        (self.data / "settings.json").write_text(json.dumps(settings))
 
     def stop(self) -> None:
         """End the clients, then the server."""
@@ -77,7 +83,7 @@ class Installation:
 
     def gridbot(self, *arguments: str) -> str:
         """Run a `gridbot` command and return what it printed; BenchFailed with what it said."""
-        return self.run(*COMMAND, *arguments)
+        return self.run(*self._command, *arguments)
 
     def run(self, *command: str, folder: Path | None = None) -> str:
         """Run any command as a user of this server would."""
@@ -135,7 +141,7 @@ class Installation:
         """Run a `gridbot` command as a child, beyond the reach of a ^C that is meant for us."""
         with (self.folder / f"{name}.log").open("wb") as log:
             return subprocess.Popen(
-                [*COMMAND, *arguments],
+                [*self._command, *arguments],
                 cwd=self.folder,
                 env={**self._environment, "GRIDBOT_HOST_ID": name},
                 stdin=subprocess.DEVNULL,
@@ -149,13 +155,13 @@ class Installation:
 
 
 @contextmanager
-def installation(*options: str) -> Iterator[Installation]:
+def installation(*options: str, python: str = sys.executable) -> Iterator[Installation]:
     """Start a server in a private directory; leave nothing running and nothing behind."""
     for number in _INTERRUPTS:
         signal.signal(number, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="gridbot-bench-", dir="/tmp"))
-    folder.chmod(0o711)  # PostgreSQL, another user when we are root, passes through it
-    made = Installation(folder)
+    folder.chmod(_PASSABLE)
+    made = Installation(folder, python)
     try:
         made.start(*options)
         yield made

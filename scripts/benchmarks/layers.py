@@ -34,7 +34,7 @@ def layers(jobs_per_rpc: int, batch: int, requests: int) -> list[Row]:
     """Measure without the profiler, then with it: it takes time itself, mostly for short calls."""
     jobs = (requests * 2 + 2 * _WARM_UP * batch) * jobs_per_rpc
     with prepared(max(HOSTS, batch)) as (place, known, _), place.session() as session:
-        Stock(session, known, 2 * jobs, jobs).fill()
+        Stock(session, 2 * jobs, jobs).fill()
         settings = place.settings
         roots = {name: pid for name, pid in place.servers().items() if name != "supervisor"}
         with closing(Engine(settings.dsn_or_embedded, settings.buffer_path)) as engine:

@@ -120,9 +120,9 @@ class Host:
         return len(self.reports)
 
 
-def host(number: int, manifests: set[bytes]) -> Host:
-    """The host of a number."""
-    return Host(head(PATH, token(number)), manifests)
+def host(token: str, manifests: set[bytes]) -> Host:
+    """The host that a token names."""
+    return Host(head(PATH, token), manifests)
 
 
 class Hosts:

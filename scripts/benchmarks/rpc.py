@@ -34,7 +34,7 @@ class Client:
         self._host = description.attributes(Room(1, 4096), Path("/tmp"))
         joining = {"host": self._host, "mac": name, "accepts": []}
         answer = self._post("/api/v1/clients", key, json.dumps(joining).encode())
-        self._token = str(json.loads(answer)["token"])
+        self.token = str(json.loads(answer)["token"])
         self._seqno = 0
         self._manifests: set[str] = set()
 
@@ -59,7 +59,7 @@ class Client:
             reports=tuple(reports),
             manifests=tuple(self._manifests),
         )
-        reply = decode_reply(self._post("/rpc", self._token, encode_request(request)))
+        reply = decode_reply(self._post("/rpc", self.token, encode_request(request)))
         self._manifests.update(reply.manifests)
         return reply
 

@@ -22,7 +22,7 @@ from .database import Database, database
 from .generator import Plan
 from .installation import SCRIPTS, BenchFailed, Installation, free_port, installation
 from .measures import wait_for_calm
-from .windows import Generator, Meter, Row, Window, generator
+from .windows import OF_A_REQUEST, Generator, Meter, Row, Window, generator
 
 HOSTS = 64  # as many as connections in the widest plan
 # Loose enough to give a host all that it asks for, as the policy of a BOT of short jobs is.
@@ -63,14 +63,13 @@ def measure(subjects: Sequence[Subject], rounds: int) -> list[list[Row]]:
 class Stock:
     """The jobs that the hosts are given: one BOT, replaced when too little of it is left."""
 
-    def __init__(self, session: Session, known: Database, jobs: int, least: int) -> None:
-        self._session, self._known = session, known
-        self._jobs, self._least = jobs, least
+    def __init__(self, session: Session, jobs: int, least: int) -> None:
+        self._session, self._jobs, self._least = session, jobs, least
         self.bot = 0
 
     def fill(self) -> bool:
         """Submit the BOT anew if need be; return whether it was."""
-        if self.bot and self._jobs - self._known.sent(self.bot) >= self._least:
+        if self.bot and self._session.bot(self.bot).show().jobs_unsent >= self._least:
             return False
         if self.bot:
             self._session.bot(self.bot).cancel()
@@ -83,13 +82,18 @@ def _keep() -> bool:
 
 
 class Server:
-    """A server of its own; `fill` brings it jobs where some are lacking and says whether it did."""
+    """A server of its own; `fill` brings it jobs where some are lacking and says whether it did.
+
+    With `known`, its database, measurements tell whom PostgreSQL served.
+    """
 
     def __init__(
-        self, place: Installation, known: Database, load: Generator,
-        fill: Callable[[], bool] = _keep,
+        self, place: Installation, load: Generator, fill: Callable[[], bool] = _keep,
+        known: Database | None = None,
     ) -> None:  # fmt: skip
         self.roots = {name: pid for name, pid in place.servers().items() if name != "supervisor"}
+        if missing := set(OF_A_REQUEST) - self.roots.keys():
+            raise BenchFailed(f"the server has no process named {', '.join(sorted(missing))}")
         self._load, self._fill = load, fill
         self.meter = Meter(self.roots, known)
         self.port, self.data = int(place.url.rpartition(":")[2]), place.data
@@ -121,7 +125,7 @@ class Bare:
 def server(jobs: int, least: int, hosts: int = HOSTS) -> Iterator[Server]:
     """Run a server that always has at least `least` jobs of one BOT queued."""
     with prepared(hosts) as (place, known, load), place.session() as session:
-        yield Server(place, known, load, Stock(session, known, jobs, least).fill)
+        yield Server(place, load, Stock(session, jobs, least).fill, known)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ def validate(size: Size, hosts: int, jobs: int) -> list[Row]:
     with prepared(hosts, "--sign-on-submit", owners=OWNERS) as (place, known, load):
         with place.session() as session:
             bot = session.submit(COMMAND, range(jobs), policy=POLICY, quorum=2).id
-        stage = Server(place, known, load)
+        stage = Server(place, load, known=known)
         stage.calm_down()
         rows = [_measure(stage, known, bot, size, hosts) for _ in range(size.rounds)]
     return [median_row(rows)]

@@ -31,6 +31,28 @@ def test_host_requests_are_measured_beside_the_floor(bench: str) -> None:
     assert row["to_floor"]["rpc_per_s"]["median"] < 1
 
 
+# One short pair: this checkout's server, beside itself.
+COMPARE = """
+import json, sys
+from scripts.benchmarks.compare import compare
+from scripts.benchmarks.dispatch import Size
+rows = compare(sys.executable, Size(1, 10.0, 300), [5], [16], 2.0, lambda line: None)
+print(json.dumps(rows))
+"""
+
+
+def test_two_servers_are_measured_in_pairs_by_one_generator() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", COMPARE], cwd=SCRIPTS.parent, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    (row,) = json.loads(ended.stdout)
+
+    assert (row["jobs_per_rpc"], row["concurrency"], row["pairs"]) == (5, 16, 1)
+    assert row["ratios"] == [row["new_us_per_rpc"] / row["base_us_per_rpc"]]
+    assert row["is_within"] == "undecided"
+
+
 def test_the_time_of_a_host_request_is_told_by_layer_and_by_function() -> None:
     ended = subprocess.run(
         [*BENCH, "layers", "--quick", "--json"], cwd=SCRIPTS, capture_output=True, text=True,

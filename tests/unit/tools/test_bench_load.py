@@ -65,6 +65,12 @@ def test_a_host_of_the_load_asks_as_a_client_does() -> None:
     assert request.host["NumCpus"] == 16
 
 
+def test_a_host_of_the_load_has_the_token_that_the_plan_gives_it() -> None:
+    plan = replace(PLAN, connections=2, tokens=("first", "second"))
+
+    assert b"\r\nAuthorization: Bearer second\r\n" in Load().talk(plan, 1).ask()
+
+
 def test_what_a_host_got_is_reported_as_a_success_in_its_next_request() -> None:
     talk = Load().talk(PLAN, 0)
     names = (ReplicaId(3, 7, 1), ReplicaId(3, 8, 2))

@@ -117,7 +117,7 @@ def test_cpu_time_of_processes_that_have_ended_counts_for_their_parent() -> None
 
     subprocess.run([sys.executable, "-c", BURN], check=True)
 
-    # The kernel tells whole ticks of 10 ms, of user and system time each.
+    # The kernel tells those of ended ones in ticks of 10 ms, of user and system time each.
     assert cpu_seconds(roots)["tests"] - before > 0.25
 
 

@@ -1,0 +1,232 @@
+"""Two commits beside each other: the CPU time of a host request in the servers of both.
+
+Both servers run from beginning to end and are measured in turn, so that whatever else the machine
+does meets both; which of them comes first alternates from pair to pair. The load generator is this
+checkout's for both: only the server differs. It speaks HTTP alone, and so meets servers with
+another database schema.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import statistics
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+from .dispatch import Size
+from .installation import BenchFailed, installation
+from .rpc import Client
+from .stages import Server, Stock
+from .windows import OF_A_REQUEST, Row, generator
+
+COLUMNS = {
+    "jobs": ["jobs_per_rpc"],
+    "conc.": ["concurrency"],
+    "pairs": ["pairs"],
+    "base µs": ["base_us_per_rpc"],
+    "new µs": ["new_us_per_rpc"],
+    "change %": ["change_percent", "median"],
+    "least": ["change_percent", "least"],
+    "most": ["change_percent", "most"],
+    "95 % from": ["change_percent", "from"],
+    "to": ["change_percent", "to"],
+    "higher in": ["pairs_higher"],
+    "within": ["is_within"],
+    "web %": ["part_change_percent", "gunicorn"],
+    "database %": ["part_change_percent", "postgresql"],
+    "feeder %": ["part_change_percent", "feeder"],
+    "others": ["others_share"],
+}
+
+_COST = "server_us_per_rpc"
+_CONFIDENCE = 0.95
+
+Cell = tuple[int, int]  # jobs per request, requests under way at once
+Pair = tuple[Row, Row]  # of the base, of this checkout
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two servers, and the tokens of the hosts that speak to it."""
+
+    server: Server
+    tokens: Sequence[str]
+
+    def measure(self, size: Size, cell: Cell) -> Row:
+        """Measure, then wait until the server has done what that left it to do."""
+        plan = replace(size.plan(self.server.port, *cell), tokens=self.tokens)
+        row = self.server.measure(plan).row()
+        self.server.calm_down()
+        return row
+
+
+def compare(
+    base: str, size: Size, jobs_per_rpc: Sequence[int], concurrency: Sequence[int], limit: float,
+    tell: Callable[[str], None],
+) -> list[Row]:  # fmt: skip
+    """Measure `size.rounds` pairs of each cell; a row per cell.
+
+    `base` is the Python of an environment in which the server to compare with is installed.
+    """
+    cells = list(product(jobs_per_rpc, concurrency))
+    least = max(jobs_per_rpc) * size.requests_with_warm_up
+    jobs = size.rounds * sum(jobs for jobs, _ in cells) * size.requests_with_warm_up + least
+    hosts = max(concurrency)
+    with _side(base, jobs, least, hosts) as old, _side(sys.executable, jobs, least, hosts) as new:
+        pairs: dict[Cell, list[Pair]] = {cell: [] for cell in cells}
+        for number in range(size.rounds):
+            for cell, found in pairs.items():
+                found.append(_measured(old, new, size, cell, is_old_first=number % 2 == 0))
+            tell(_told(number + 1, pairs))
+    return [_row(cell, found, limit) for cell, found in pairs.items()]
+
+
+def _measured(old: Side, new: Side, size: Size, cell: Cell, is_old_first: bool) -> Pair:
+    if is_old_first:
+        before = old.measure(size, cell)
+        return before, new.measure(size, cell)
+    after = new.measure(size, cell)
+    return old.measure(size, cell), after
+
+
+@contextmanager
+def _side(python: str, jobs: int, least: int, hosts: int) -> Iterator[Side]:
+    with (
+        installation(python=python) as place,
+        generator() as load,
+        place.session() as session,
+    ):
+        key = place.key_path.read_text().strip()
+        tokens = []
+        for number in range(hosts):
+            with Client(place.url, key, f"load-{number}") as client:
+                tokens.append(client.token)
+        yield Side(Server(place, load, Stock(session, jobs, least).fill), tokens)
+
+
+# ------------------------------------------------------------------------------- the figures
+
+
+def _row(cell: Cell, pairs: Sequence[Pair], limit: float) -> Row:
+    base, new = zip(*pairs, strict=True)
+    changes = [_change(pair) for pair in pairs]
+    interval = median_interval(changes)
+    return {
+        "jobs_per_rpc": cell[0],
+        "concurrency": cell[1],
+        "pairs": len(pairs),
+        "base_us_per_rpc": statistics.median(row[_COST] for row in base),
+        "new_us_per_rpc": statistics.median(row[_COST] for row in new),
+        "change_percent": {
+            "median": statistics.median(changes),
+            "least": min(changes),
+            "most": max(changes),
+            **(dict(zip(("from", "to"), interval, strict=True)) if interval else {}),
+        },
+        "pairs_higher": sum(change > 0 for change in changes),
+        "is_within": is_within(interval, limit),
+        "part_change_percent": {name: _part_change(pairs, name) for name in OF_A_REQUEST},
+        "others_share": statistics.median(row["others_share"] for row in (*base, *new)),
+        "ratios": [new[_COST] / base[_COST] for base, new in pairs],
+    }
+
+
+def _change(pair: Pair) -> float:
+    base, new = pair
+    change: float = 100 * (new[_COST] / base[_COST] - 1)
+    return change
+
+
+def _part_change(pairs: Sequence[Pair], process: str) -> float:
+    parts: list[list[float]] = [[row["cpu_us_per_rpc"][process] for row in pair] for pair in pairs]
+    return statistics.median(100 * (new / base - 1) for base, new in parts)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float] | None:
+    """The least and the greatest value that the true median may have with a confidence of 95 %.
+
+    The interval of the sign test, which assumes nothing of the values' distribution: it lies
+    between two of them. Fewer than six give none.
+    """
+    ordered, count = sorted(values), len(values)
+    below, outside = 0, 0.0  # how many values lie below the interval; the chance of a side of it
+    while (outside := outside + math.comb(count, below) / 2**count) <= (1 - _CONFIDENCE) / 2:
+        below += 1
+    return (ordered[below - 1], ordered[count - below]) if below else None
+
+
+def is_within(interval: tuple[float, float] | None, limit: float) -> str:
+    """Whether changes (%) with this interval are at most `limit`: `yes`, `no` or `undecided`."""
+    if interval is None or interval[0] <= limit < interval[1]:
+        return "undecided"
+    return "yes" if interval[1] <= limit else "no"
+
+
+def _told(number: int, pairs: dict[Cell, list[Pair]]) -> str:
+    changes = (
+        f"{jobs}/{wide}: {_change(found[-1]):+.1f} %" for (jobs, wide), found in pairs.items()
+    )
+    return f"pair {number}, jobs/concurrency: change: {', '.join(changes)}"
+
+
+# --------------------------------------------------------------------------- the other commit
+
+
+def base_python(checkout: Path, name: str) -> str:
+    """Return the Python of an environment with the commit of this name; it is made once and kept.
+
+    It lies in `demo-out/compare`, made by that commit's own `scripts/environment.py`. Raises
+    BenchFailed for a name that git does not know and an environment that cannot be made.
+    """
+    found = _git(checkout, "rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
+    if found is None:
+        raise BenchFailed(f"{name} names no commit")
+    commit = found.decode().strip()
+    folder = checkout / "demo-out" / "compare" / commit
+    if not folder.exists():
+        _extract(checkout, commit, folder)
+    made = subprocess.run(
+        [sys.executable, "scripts/environment.py", "demo"], cwd=folder, stdout=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    if made.returncode != 0:
+        raise BenchFailed(f"{name}: its environment could not be made in {folder}")
+    return made.stdout.strip()
+
+
+def _extract(checkout: Path, commit: str, folder: Path) -> None:
+    archive = _git(checkout, "archive", "--format=tar", commit)
+    assert archive is not None, "a commit has files"
+    part = folder.with_suffix(".part")
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+        tar.extractall(part, filter="data")
+    part.rename(folder)
+
+
+def _git(checkout: Path, *arguments: str) -> bytes | None:
+    ended = subprocess.run(["git", "-C", str(checkout), *arguments], capture_output=True)
+    return ended.stdout if ended.returncode == 0 else None
+
+
+def other_packages(python: str) -> list[str]:
+    """Packages that both environments have in another version: they differ beside the commits."""
+    base, ours = _packages(python), _packages(sys.executable)
+    return [
+        f"{name} {base[name]} / {version}"
+        for name, version in ours.items()
+        if name in base and base[name] != version
+    ]
+
+
+def _packages(python: str) -> dict[str, str]:
+    command = [python, "-m", "pip", "list", "--format=json", "--exclude-editable"]
+    listed = subprocess.run(command, capture_output=True, check=True)
+    return {item["name"]: item["version"] for item in json.loads(listed.stdout)}
