@@ -171,7 +171,7 @@ def _judged(run: Run, sent: Sequence[Pilot], most_burnt: float | None) -> Iterab
     if printed != Counter(f"{number**2}\n" for number in range(run.jobs)):
         yield f"{len(results)} results are not those of the {run.jobs} jobs: {_sample(printed)}"
     with run.server.database() as conn:
-        yield from map(str, invariants.check(conn, quiet=False))
+        yield from map(str, invariants.check(conn, idle=False))
     burnt = _endings(run)["error"]
     if most_burnt is not None and burnt >= most_burnt * run.jobs:
         yield f"{burnt} of {run.jobs} jobs were burnt"

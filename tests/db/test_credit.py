@@ -113,7 +113,7 @@ def test_a_late_answer_earns_once_what_the_others_earned(
         dispatch.settle()
     late, in_time = totals(conn, "host_credit")
     assert late == in_time > 0
-    assert invariants.check(conn, quiet=True) == []
+    assert invariants.check(conn, idle=True) == []
 
 
 def test_a_transitioner_that_dies_before_its_commit_has_granted_nothing(
@@ -133,7 +133,7 @@ def test_a_transitioner_that_dies_before_its_commit_has_granted_nothing(
         pass
     assert totals(conn, "host_credit") == [pytest.approx(3 * 600 * CREDIT_PER_SECOND, rel=0.01)]
     dispatch.feed()
-    assert invariants.check(conn, quiet=True) == []
+    assert invariants.check(conn, idle=True) == []
 
 
 def test_wrong_answers_and_errors_earn_nothing(

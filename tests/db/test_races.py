@@ -42,7 +42,7 @@ def rival(dsn: str) -> Iterator[Connection]:
 @pytest.fixture(autouse=True)
 def _in_order(dispatch: Dispatch, conn: Connection) -> Iterator[None]:
     yield
-    assert [str(item) for item in invariants.check(conn, quiet=False)] == []
+    assert [str(item) for item in invariants.check(conn, idle=False)] == []
 
 
 @contextmanager

@@ -69,11 +69,11 @@ def test_a_deleted_bot_goes_in_batches_and_what_must_be_true_is_true_after_each(
     bot, other = done(dispatch, client, alice, 25), done(dispatch, client, alice, 5)
     credit = conn.execute("SELECT total FROM host_credit").fetchall()
     mark_deleted(conn, bot)
-    assert invariants.check(conn, quiet=True) == []
+    assert invariants.check(conn, idle=True) == []
     sizes = []
     while retention.remove_rows(conn, AT_ONCE, jobs=10):
         sizes.append(count(conn, "job", bot))
-        assert invariants.check(conn, quiet=True) == []
+        assert invariants.check(conn, idle=True) == []
     assert sizes == [15, 5, 0]
     assert state(conn, bot) is None
     assert {table: count(conn, table, bot) for table in TABLES} == dict.fromkeys(TABLES, 0)
@@ -100,7 +100,7 @@ def test_a_batch_that_is_broken_off_changes_nothing(
             retention.remove_rows(victim, AT_ONCE)
         conn.execute(f"DROP TRIGGER dying ON {table}".encode())
         assert {table: count(conn, table, bot) for table in TABLES} == before
-        assert invariants.check(conn, quiet=True) == []
+        assert invariants.check(conn, idle=True) == []
     while retention.remove_rows(conn, AT_ONCE):
         pass
     assert state(conn, bot) is None
@@ -123,7 +123,7 @@ def test_a_bot_goes_only_when_nobody_speaks_of_it_as_it_was(
     client.ask(want=0, reports=(success(first),))
     dispatch.feed()
     assert state(conn, bot) is None
-    assert invariants.check(conn, quiet=True) == []
+    assert invariants.check(conn, idle=True) == []
 
 
 def test_a_late_answer_for_a_bot_that_goes_leaves_nothing_behind(

@@ -82,7 +82,7 @@ def test_what_a_banned_host_holds_goes_to_others_at_once(
     assert kept == [(2, other.id)]
     ended = site.conn.execute("SELECT seq, how, reason FROM ended ORDER BY seq").fetchall()
     assert ended == [(0, "expired", "host_banned"), (1, "expired", "host_banned")]
-    assert invariants.check(site.conn, quiet=False) == []
+    assert invariants.check(site.conn, idle=False) == []
     assert introduce(other) == 200
 
 
@@ -164,7 +164,7 @@ def test_a_key_is_revoked_with_its_clients_or_says_how_many_go_on(
     assert site.conn.execute("SELECT how, reason FROM ended").fetchall() == [
         ("expired", "client_revoked")
     ]
-    assert invariants.check(site.conn, quiet=False) == []
+    assert invariants.check(site.conn, idle=False) == []
 
 
 def test_a_banned_host_does_not_count_as_one_that_could_run_things(

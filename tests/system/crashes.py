@@ -248,13 +248,13 @@ def kill(server: Deployment, victim: str, chance: random.Random) -> Recovery:
     VICTIMS[victim](server, chance)
     finished = eventually(lambda: _finished(server), RECOVERY_SECONDS, "the database")
     eventually(lambda: _finished(server) > finished, RECOVERY_SECONDS, f"work after {victim}")
-    return Recovery(victim, time.monotonic() - began, violations(server, quiet=False))
+    return Recovery(victim, time.monotonic() - began, violations(server, idle=False))
 
 
-def violations(server: Deployment, *, quiet: bool) -> list[Violation]:
+def violations(server: Deployment, *, idle: bool) -> list[Violation]:
     """Which invariants do not hold."""
     with server.database() as conn:
-        return invariants.check(conn, quiet=quiet)
+        return invariants.check(conn, idle=idle)
 
 
 def pids(server: Deployment) -> dict[str, int]:

@@ -29,7 +29,7 @@ def test_whatever_is_killed_work_goes_on_and_no_acknowledged_report_is_lost(
     assert crashes.lost_reports(fresh, load) == []
     assert len(load.acknowledged) > len(load.submitted) * crashes.JOBS / 2
     assert answers_of(fresh, "real") > 20
-    eventually(lambda: not crashes.violations(fresh, quiet=True), 20, "the end of all cycles")
+    eventually(lambda: not crashes.violations(fresh, idle=True), 20, "the end of all cycles")
 
 
 def answers_of(server: Deployment, host: str) -> int:

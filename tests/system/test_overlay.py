@@ -128,4 +128,4 @@ def test_on_slurm_neither_lost_replies_nor_a_killed_constructor_cost_anything(
     assert len(found) == 4 and not any(map(is_broken, found))
     assert refused and all("something is wrong" in pilot.reason for pilot in refused)
     with running.database() as conn:
-        assert not invariants.check(conn, quiet=False)
+        assert not invariants.check(conn, idle=False)

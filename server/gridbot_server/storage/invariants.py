@@ -1,22 +1,26 @@
-"""What must be true of the database whatever was killed; `storage/sql/invariants.sql` says it."""
+"""What must be true of the database whatever was killed; `sql/invariants.sql` says it."""
 
 from __future__ import annotations
 
 import json
-import os
-import sys
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import click
+import psycopg
+from psycopg.rows import dict_row
 
-from gridbot_server.settings import Settings, default_data
-from gridbot_server.storage import db, sql
+from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 
-_QUIET = b"-- quiet\n"  # in a query: it holds only while nothing is left for the daemons to do
+EXAMPLES = 20
+
+_IDLE = b"-- idle\n"  # in a query: it holds only while nothing is left for the daemons to do
+_TOTAL = "violations"  # the column with the number of all rows
+
+
+class NotChecked(Exception):
+    """An invariant could not be checked; the message names it and says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,40 +28,47 @@ class Violation:
     """An invariant that does not hold, and some of the rows that break it."""
 
     name: str
-    rows: Sequence[Any]
+    count: int  # of all rows
+    examples: Sequence[Mapping[str, Any]]  # column -> value; EXAMPLES of the rows at most
 
     def __str__(self) -> str:
-        return "\n  ".join([f"{self.name}: broken by", *map(str, self.rows)])
+        # As JSON, because the values may be hosts' own texts, made for a terminal.
+        rows = (json.dumps(example, default=str) for example in self.examples)
+        return "\n  ".join([f"{self.name}: {self.count} broken by", *rows])
 
 
-def check(conn: Connection, *, quiet: bool) -> list[Violation]:
-    """Return what does not hold, all in one snapshot; `quiet` says that the daemons are idle."""
-    with conn.transaction():
-        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        found = [Violation(name, conn.execute(text).fetchall()) for name, text in queries(quiet)]
-    return [violation for violation in found if violation.rows]
+def check(conn: Connection, *, idle: bool, tell: Callable[[str], object] = str) -> list[Violation]:
+    """Return what does not hold, all in one read-only snapshot.
+
+    `idle` says that the daemons have nothing left to do. `tell` is given a line of text before
+    each query. Raises NotChecked.
+    """
+    found, listed = [], queries(idle)
+    with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
+        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        for place, (name, query) in enumerate(listed, 1):
+            tell(f"{place} of {len(listed)}: {name}")
+            try:
+                rows = cursor.execute(query).fetchall()
+            except psycopg.Error as error:
+                raise NotChecked(f"{name} could not be checked: {error}") from None
+            if rows:
+                count = int(rows[0][_TOTAL])
+                found.append(Violation(name, count, [_example(row) for row in rows]))
+    return found
 
 
-def queries(quiet: bool) -> list[tuple[str, bytes]]:
-    """Return the invariants' names and queries; with `quiet` those that need it too."""
+def queries(idle: bool) -> list[tuple[str, bytes]]:
+    """Return the invariants' names and queries; with `idle` those that need it too."""
     listed = sql.load("invariants.sql").items()
-    return [(name, text) for name, text in listed if quiet or not text.startswith(_QUIET)]
+    return [(name, _counted(text)) for name, text in listed if idle or not text.startswith(_IDLE)]
 
 
-@click.command()
-@click.option("--data", type=click.Path(path_type=Path), help="Data directory of the server.")
-@click.option("--dsn", help="The database itself, instead of a server's data directory.")
-@click.option("--quiet", is_flag=True, help="Nothing goes on: check what holds only then, too.")
-@click.option("--json", "as_json", is_flag=True, help="Print one document.")
-def command(data: Path | None, dsn: str | None, quiet: bool, as_json: bool) -> None:
-    """Say which invariants do not hold, also of a server at work; exit code 1 if any."""
-    settings = Settings.load(data or default_data(os.environ, os.getuid()))
-    with db.connect(dsn or settings.dsn_or_embedded, "invariants", autocommit=True) as conn:
-        found = check(conn, quiet=quiet)
-    checked = [name for name, _ in queries(quiet)]
-    if as_json:
-        document = {"checked": checked, "violations": [asdict(item) for item in found]}
-        click.echo(json.dumps(document, default=str))
-    else:
-        click.echo("\n".join(map(str, found)) or f"all {len(checked)} invariants hold")
-    sys.exit(1 if found else 0)
+def _counted(text: bytes) -> bytes:
+    """Some of the rows, each with the number of all."""
+    total = b"SELECT count(*) OVER () AS %b, found.* FROM (\n%b\n) AS found LIMIT %d"
+    return total % (_TOTAL.encode(), text.removesuffix(b";"), EXAMPLES)
+
+
+def _example(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if name != _TOTAL}

@@ -1,4 +1,4 @@
-"""The verbs of `gridbot server`: start, stop, status."""
+"""The verbs of `gridbot server`: start, stop, status, check."""
 
 import json
 import logging
@@ -6,16 +6,19 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import fields, replace
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
 import click
 import psutil
+from rich.console import Console
 
 from gridbot_server.settings import Settings, default_data
+from gridbot_server.storage import db, invariants
+from gridbot_server.storage.invariants import NotChecked, Violation
 from gridbot_server.supervision.lock_file import (
     StartError,
     child_records,
@@ -25,6 +28,7 @@ from gridbot_server.supervision.lock_file import (
     take_over,
 )
 from gridbot_server.supervision.log_rotation import open_log, rotate_long
+from gridbot_server.supervision.postgres import Postgres
 from gridbot_server.supervision.processes import Record, last_lines, wait_gone
 from gridbot_server.supervision.supervisor import EXPECTED, serve
 
@@ -116,11 +120,46 @@ def status(data: Path, as_json: bool) -> None:
         sys.exit(1)
 
 
+@server.command()
+@data_option
+@click.option("--dsn", help="Check this database instead of that of a data directory.")
+@click.option("--idle", is_flag=True, help="No job runs: check what holds only then, too.")
+@click.option(
+    "--timeout",
+    metavar="SECONDS",
+    type=click.IntRange(1),
+    default=600,
+    show_default=True,
+    help="Give up when one query takes longer.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def check(data: Path, dsn: str | None, idle: bool, timeout: int, as_json: bool) -> None:
+    """Check that the database keeps its invariants, and change nothing; exit 1 if one is broken.
+
+    The server may run, or be stopped: then its own PostgreSQL runs for as long as this takes.
+    """
+    names = [name for name, _ in invariants.queries(idle)]
+    with (
+        _expected_failures(),
+        nullcontext(dsn) if dsn else _database(Settings.load(data)) as found_dsn,
+        db.connect(found_dsn, "gridbot-check", autocommit=True) as conn,
+        Console(stderr=True).status("checking") as line,  # nothing where there is no terminal
+    ):
+        conn.execute("SELECT set_config('statement_timeout', %s, false)", [f"{timeout}s"])
+        found = invariants.check(conn, idle=idle, tell=line.update)
+    if as_json:
+        document = {"checked": names, "violations": [asdict(item) for item in found]}
+        click.echo(json.dumps(document, default=str))
+    else:
+        _show_violations(found, len(names))
+    sys.exit(1 if found else 0)
+
+
 @contextmanager
 def _expected_failures() -> Iterator[None]:
     try:
         yield
-    except (*EXPECTED, OSError) as error:
+    except (*EXPECTED, NotChecked, OSError) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -244,6 +283,36 @@ def _show(found: dict[str, Any]) -> None:
         click.echo(f"  {name}: {value}")
     if found["running"] and found["health"] is None:
         click.echo(f"  {found['url']}/health does not answer")
+
+
+@contextmanager
+def _database(settings: Settings) -> Iterator[str]:
+    """The database of a server; the PostgreSQL of one that is stopped runs meanwhile."""
+    if settings.dsn or supervisor_record(settings):
+        yield settings.dsn_or_embedded
+        return
+    postgres = Postgres(settings.data)
+    if not postgres.cluster.exists():
+        raise StartError(f"no server was ever started in {settings.data}")
+    if child_records(settings):
+        raise StartError(
+            f"a killed server left processes running: gridbot server stop --data {settings.data}"
+        )
+    lock = take_lock(settings)
+    try:
+        postgres.wait_ready(postgres.start(settings.log / "postgresql.log"))
+        yield postgres.dsn
+    finally:
+        postgres.stop()
+        os.close(lock)
+
+
+def _show_violations(found: Sequence[Violation], checked: int) -> None:
+    if found:
+        click.echo("\n".join(map(str, found)))
+        click.echo(f"{len(found)} of {checked} invariants broken")
+    else:
+        click.echo(f"all {checked} invariants hold")
 
 
 if __name__ == "__main__":

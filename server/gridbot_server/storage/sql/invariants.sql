@@ -1,7 +1,7 @@
 -- What must be true of the database whatever was killed: each query returns rows that break it.
 -- They hold at any instant of a busy server, as long as one snapshot sees them all; those marked
--- `quiet` hold once the daemons have caught up and no host is silent beyond its deadline.
--- Run by scripts/invariants, or by psql with this file.
+-- `idle` hold once the daemons have caught up and no host is silent beyond its deadline.
+-- Run by `gridbot server check`, or by psql with this file. A column's name is its own within a query.
 
 BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY;
 
@@ -10,7 +10,7 @@ SELECT bot, seq, replica, array_agg(place) AS places
   FROM (SELECT bot, seq, replica, 'lease' AS place FROM lease
          UNION ALL SELECT bot, seq, replica, 'ended' FROM ended
          UNION ALL SELECT bot, seq, replica, 'requeue' FROM requeue) AS replicas
- GROUP BY bot, seq, replica HAVING count(*) > 1 LIMIT 20;
+ GROUP BY bot, seq, replica HAVING count(*) > 1;
 
 -- name: a_replica_belongs_to_a_job_of_a_started_bot
 SELECT place, x.bot, x.seq
@@ -21,13 +21,13 @@ SELECT place, x.bot, x.seq
          UNION ALL SELECT 'outcome', bot, seq FROM outcome) AS x
   LEFT JOIN job ON job.bot = x.bot AND job.seq = x.seq
   LEFT JOIN bot ON bot.id = x.bot
- WHERE job.bot IS NULL OR bot.state = 'open' LIMIT 20;
+ WHERE job.bot IS NULL OR bot.state = 'open';
 
 -- name: a_bot_has_the_jobs_it_says
-SELECT bot.id, bot.size, count(job.seq), min(job.seq), max(job.seq)
+SELECT bot.id, bot.size, count(job.seq) AS jobs, min(job.seq) AS first, max(job.seq) AS last
   FROM bot LEFT JOIN job ON job.bot = bot.id
  GROUP BY bot.id
-HAVING count(job.seq) <> bot.size OR min(job.seq) < 0 OR max(job.seq) >= bot.size LIMIT 20;
+HAVING count(job.seq) <> bot.size OR min(job.seq) < 0 OR max(job.seq) >= bot.size;
 
 -- name: copies_follow_a_first_replica
 -- The first copy of a job is a row of lease or ended for ever once it was sent.
@@ -35,8 +35,7 @@ SELECT DISTINCT x.bot, x.seq
   FROM (SELECT bot, seq FROM lease UNION SELECT bot, seq FROM ended
          UNION SELECT bot, seq FROM requeue UNION SELECT bot, seq FROM outcome) AS x
  WHERE NOT EXISTS (SELECT FROM lease l WHERE (l.bot, l.seq, l.replica) = (x.bot, x.seq, 1))
-   AND NOT EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, 1))
- LIMIT 20;
+   AND NOT EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, 1));
 
 -- name: something_moves_every_unfinished_job
 -- A job is unsent (not fed yet, or in a feeder's range), running, queued, awaiting a decision,
@@ -50,37 +49,36 @@ SELECT job.bot, job.seq
    AND NOT EXISTS (SELECT FROM pending p WHERE (p.bot, p.seq) = (job.bot, job.seq))
    AND (EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq) = (job.bot, job.seq))
         OR NOT EXISTS (SELECT FROM feed_range r
-                        WHERE r.bot = job.bot AND job.seq >= r.lo AND job.seq < r.hi))
- LIMIT 20;
+                        WHERE r.bot = job.bot AND job.seq >= r.lo AND job.seq < r.hi));
 
 -- name: only_fed_jobs_were_sent
 SELECT x.bot, x.seq, bot.fed
   FROM (SELECT bot, seq FROM lease UNION ALL SELECT bot, seq FROM ended) AS x
   JOIN bot ON bot.id = x.bot
- WHERE x.seq >= bot.fed LIMIT 20;
+ WHERE x.seq >= bot.fed;
 
 -- name: feed_ranges_lie_within_what_was_fed
 SELECT r.bot, r.lo, r.hi, bot.fed, bot.size
   FROM feed_range r JOIN bot ON bot.id = r.bot
- WHERE r.lo < 0 OR r.hi > bot.fed OR bot.fed > bot.size LIMIT 20;
+ WHERE r.lo < 0 OR r.hi > bot.fed OR bot.fed > bot.size;
 
 -- name: feed_ranges_do_not_overlap
-SELECT one.bot, one.lo, one.hi, other.lo, other.hi
+SELECT one.bot, one.lo, one.hi, other.lo AS other_lo, other.hi AS other_hi
   FROM feed_range one JOIN feed_range other
-    ON other.bot = one.bot AND other.lo > one.lo AND other.lo < one.hi LIMIT 20;
+    ON other.bot = one.bot AND other.lo > one.lo AND other.lo < one.hi;
 
 -- name: a_finished_job_has_nothing_in_progress
 SELECT o.bot, o.seq, x.place, x.replica
   FROM outcome o
   JOIN (SELECT 'lease' AS place, bot, seq, replica FROM lease
          UNION ALL SELECT 'requeue', bot, seq, replica FROM requeue) AS x
-    ON (x.bot, x.seq) = (o.bot, o.seq) LIMIT 20;
+    ON (x.bot, x.seq) = (o.bot, o.seq);
 
 -- name: a_canonical_replica_is_a_valid_success
 SELECT o.bot, o.seq, o.canonical, e.how, e.valid
   FROM outcome o
   LEFT JOIN ended e ON (e.bot, e.seq, e.replica) = (o.bot, o.seq, o.canonical)
- WHERE o.canonical IS NOT NULL AND (e.how = 'success' AND e.valid) IS NOT TRUE LIMIT 20;
+ WHERE o.canonical IS NOT NULL AND (e.how = 'success' AND e.valid) IS NOT TRUE;
 
 -- name: a_canonical_replica_has_its_quorum
 -- Agreeing answers from different hosts, as many as the BOT asks for.
@@ -88,42 +86,41 @@ SELECT o.bot, o.seq, bot.quorum, count(DISTINCT e.host) AS hosts
   FROM outcome o JOIN bot ON bot.id = o.bot
   LEFT JOIN ended e ON (e.bot, e.seq) = (o.bot, o.seq) AND e.how = 'success' AND e.valid
  WHERE o.canonical IS NOT NULL
- GROUP BY o.bot, o.seq, bot.quorum HAVING count(DISTINCT e.host) < bot.quorum LIMIT 20;
+ GROUP BY o.bot, o.seq, bot.quorum HAVING count(DISTINCT e.host) < bot.quorum;
 
 -- name: a_valid_replica_has_an_outcome
 SELECT e.bot, e.seq, e.replica
   FROM ended e
  WHERE e.valid AND NOT EXISTS (
-       SELECT FROM outcome o WHERE (o.bot, o.seq) = (e.bot, e.seq) AND o.canonical IS NOT NULL)
- LIMIT 20;
+       SELECT FROM outcome o WHERE (o.bot, o.seq) = (e.bot, e.seq) AND o.canonical IS NOT NULL);
 
 -- name: outcomes_are_numbered_without_gaps
 -- A retry takes outcomes away for good, so after one there may be gaps.  What a deleted BOT counted
 -- is not counted down while it goes.
-SELECT bot.id, bot.outcomes, bot.round, count(o.n), min(o.n), max(o.n)
+SELECT bot.id, bot.outcomes, bot.round, count(o.n) AS rows, min(o.n) AS least, max(o.n) AS most
   FROM bot LEFT JOIN outcome o ON o.bot = bot.id
  WHERE bot.deleted_at IS NULL
  GROUP BY bot.id
 HAVING min(o.n) < 1 OR max(o.n) > bot.outcomes
-    OR (bot.round = 0 AND count(o.n) <> bot.outcomes) LIMIT 20;
+    OR (bot.round = 0 AND count(o.n) <> bot.outcomes);
 
 -- name: done_and_failed_count_the_outcomes
-SELECT bot.id, bot.done, bot.failed, count(o.canonical), count(o.reason)
+SELECT bot.id, bot.done, bot.failed, count(o.canonical) AS good, count(o.reason) AS bad
   FROM bot LEFT JOIN outcome o ON o.bot = bot.id
  WHERE bot.deleted_at IS NULL
- GROUP BY bot.id HAVING count(o.canonical) <> bot.done OR count(o.reason) <> bot.failed LIMIT 20;
+ GROUP BY bot.id HAVING count(o.canonical) <> bot.done OR count(o.reason) <> bot.failed;
 
 -- name: a_bot_is_done_when_all_its_jobs_are
 SELECT id, state, size, done, failed, ended_at FROM bot
  WHERE (state = 'running' AND done + failed >= size)
     OR (state = 'done' AND done + failed <> size)
-    OR (ended_at IS NOT NULL) <> (state IN ('done', 'cancelled')) LIMIT 20;
+    OR (ended_at IS NOT NULL) <> (state IN ('done', 'cancelled'));
 
 -- name: turnarounds_count_the_valid_replicas
-SELECT bot.id, bot.turnaround_n, count(e.valid)
+SELECT bot.id, bot.turnaround_n, count(e.valid) AS valid
   FROM bot LEFT JOIN ended e ON e.bot = bot.id AND e.valid
  WHERE bot.deleted_at IS NULL
- GROUP BY bot.id HAVING count(e.valid) <> bot.turnaround_n LIMIT 20;
+ GROUP BY bot.id HAVING count(e.valid) <> bot.turnaround_n;
 
 -- name: hosts_have_the_credit_of_their_valid_replicas
 -- Each replica once, also of BOTs that were deleted; sums of many small amounts, so not to the last
@@ -132,14 +129,14 @@ SELECT x.host, sum(x.earned) AS earned, sum(x.total) AS total
   FROM (SELECT e.host, o.credit AS earned, 0 AS total
           FROM ended e JOIN outcome o ON (o.bot, o.seq) = (e.bot, e.seq) WHERE e.valid
          UNION ALL SELECT host, of_deleted, total FROM host_credit) AS x
- GROUP BY x.host HAVING abs(sum(x.earned) - sum(x.total)) > 1e-6 * (1 + sum(x.total)) LIMIT 20;
+ GROUP BY x.host HAVING abs(sum(x.earned) - sum(x.total)) > 1e-6 * (1 + sum(x.total));
 
 -- name: owners_have_the_credit_of_their_hosts
 SELECT x.owner, sum(x.earned) AS earned, sum(x.total) AS total
   FROM (SELECT h.owner, c.total AS earned, 0 AS total
           FROM host_credit c JOIN host h ON h.id = c.host
          UNION ALL SELECT owner, 0, total FROM volunteer) AS x
- GROUP BY x.owner HAVING abs(sum(x.earned) - sum(x.total)) > 1e-6 * (1 + sum(x.total)) LIMIT 20;
+ GROUP BY x.owner HAVING abs(sum(x.earned) - sum(x.total)) > 1e-6 * (1 + sum(x.total));
 
 -- name: counters_tell_the_replicas
 SELECT bot.id, s.first, r.first AS firsts, s.sent, r.leases + r.ended AS replicas,
@@ -155,21 +152,21 @@ SELECT bot.id, s.first, r.first AS firsts, s.sent, r.leases + r.ended AS replica
        ) AS r
  WHERE bot.deleted_at IS NULL
    AND (s.first, s.sent, s.sent - s.back, s.queued)
-       <> (r.first, r.leases + r.ended, r.leases, r.queued) LIMIT 20;
+       <> (r.first, r.leases + r.ended, r.leases, r.queued);
 
 -- name: a_replica_names_its_client_and_host
 SELECT x.bot, x.seq, x.replica, x.client, x.host, x.owner
   FROM (SELECT bot, seq, replica, client, host, owner FROM lease
          UNION ALL SELECT bot, seq, replica, client, host, owner FROM ended) AS x
   LEFT JOIN client c ON c.id = x.client
- WHERE (c.host = x.host AND c.owner = x.owner) IS NOT TRUE LIMIT 20;
+ WHERE (c.host = x.host AND c.owner = x.owner) IS NOT TRUE;
 
 -- name: a_lease_has_a_time_to_run
-SELECT bot, seq, replica, sent_at, deadline FROM lease WHERE deadline < sent_at LIMIT 20;
+SELECT bot, seq, replica, sent_at, deadline FROM lease WHERE deadline < sent_at;
 
 -- name: a_host_holds_one_replica_of_a_job
 SELECT bot, seq, host, array_agg(replica) AS replicas
-  FROM lease GROUP BY bot, seq, host HAVING count(*) > 1 LIMIT 20;
+  FROM lease GROUP BY bot, seq, host HAVING count(*) > 1;
 
 -- name: attempts_are_bounded
 -- Errors beyond the last attempt come only from replicas that were in progress at that time.
@@ -178,7 +175,7 @@ SELECT e.bot, e.seq, e.round, count(*) AS errors, bot.max_attempts
   FROM ended e JOIN bot ON bot.id = e.bot
  WHERE e.how IN ('error', 'lost')
  GROUP BY e.bot, e.seq, e.round, bot.id
-HAVING count(*) >= bot.max_attempts + bot.max_replicas + bot.quorum LIMIT 20;
+HAVING count(*) >= bot.max_attempts + bot.max_replicas + bot.quorum;
 
 -- name: replicas_are_bounded
 -- Per round: errors, expiries (ten times as many are borne), answers, and those in progress.
@@ -188,14 +185,14 @@ SELECT x.bot, x.seq, count(*) AS replicas, bot.round
   JOIN bot ON bot.id = x.bot
  GROUP BY x.bot, x.seq, bot.id
 HAVING count(*) > (bot.round + 1)
-                * (12 * bot.max_attempts + 2 * (bot.max_replicas + bot.quorum)) LIMIT 20;
+                * (12 * bot.max_attempts + 2 * (bot.max_replicas + bot.quorum));
 
 -- name: replicas_in_progress_are_bounded
 SELECT x.bot, x.seq, count(*) AS replicas, bot.max_replicas
   FROM (SELECT bot, seq FROM lease UNION ALL SELECT bot, seq FROM requeue) AS x
   JOIN bot ON bot.id = x.bot
  GROUP BY x.bot, x.seq, bot.id
-HAVING count(*) > greatest(bot.max_replicas, bot.quorum) LIMIT 20;
+HAVING count(*) > greatest(bot.max_replicas, bot.quorum);
 
 -- name: an_output_belongs_to_a_sent_replica
 SELECT o.bot, o.seq, o.replica, o.name
@@ -203,7 +200,7 @@ SELECT o.bot, o.seq, o.replica, o.name
  WHERE NOT EXISTS (SELECT FROM lease l
                     WHERE (l.bot, l.seq, l.replica) = (o.bot, o.seq, o.replica))
    AND NOT EXISTS (SELECT FROM ended e
-                    WHERE (e.bot, e.seq, e.replica) = (o.bot, o.seq, o.replica)) LIMIT 20;
+                    WHERE (e.bot, e.seq, e.replica) = (o.bot, o.seq, o.replica));
 
 -- name: nothing_outlives_its_bot
 SELECT place, bot
@@ -212,50 +209,50 @@ SELECT place, bot
          UNION ALL SELECT 'bot_stat', bot FROM bot_stat
          UNION ALL SELECT 'boinc_upload', bot FROM boinc_upload
          UNION ALL SELECT 'boinc_trickle', bot FROM boinc_trickle) AS x
- WHERE NOT EXISTS (SELECT FROM bot WHERE bot.id = x.bot) LIMIT 20;
+ WHERE NOT EXISTS (SELECT FROM bot WHERE bot.id = x.bot);
 
 -- name: an_output_has_its_content
 SELECT o.bot, o.seq, o.replica, o.name, o.size
   FROM output o LEFT JOIN blob b ON b.sha256 = o.sha256
  WHERE CASE WHEN o.content IS NULL THEN (b.size = o.size) IS NOT TRUE
-            ELSE length(o.content) <> o.size OR sha256(o.content) <> o.sha256 END LIMIT 20;
+            ELSE length(o.content) <> o.size OR sha256(o.content) <> o.sha256 END;
 
 -- name: a_claimed_copy_has_a_claimant
 SELECT bot, seq, replica, machine, claimed_until FROM requeue
- WHERE (machine IS NULL) <> (claimed_until IS NULL) LIMIT 20;
+ WHERE (machine IS NULL) <> (claimed_until IS NULL);
 
 -- name: unfinished_jobs_are_within_the_quota
 -- A quota that was lowered since shows here too.
 SELECT owner.name, owner.max_jobs, sum(bot.size) AS jobs
   FROM bot JOIN owner ON owner.id = bot.owner
  WHERE bot.state IN ('open', 'running')
- GROUP BY owner.id HAVING sum(bot.size) > owner.max_jobs LIMIT 20;
+ GROUP BY owner.id HAVING sum(bot.size) > owner.max_jobs;
 
 -- name: no_decision_is_due
--- quiet
-SELECT DISTINCT pending.bot, pending.seq FROM pending LIMIT 20;
+-- idle
+SELECT DISTINCT pending.bot, pending.seq FROM pending;
 
 -- name: every_replica_of_a_finished_job_is_judged
--- quiet
+-- idle
 SELECT e.bot, e.seq, e.replica, e.how
   FROM ended e JOIN outcome o ON (o.bot, o.seq) = (e.bot, e.seq)
   JOIN bot ON bot.id = e.bot AND bot.state IN ('running', 'done')
- WHERE e.valid IS NULL AND e.how <> 'cancelled' LIMIT 20;
+ WHERE e.valid IS NULL AND e.how <> 'cancelled';
 
 -- name: a_cancelled_bot_has_nothing_in_progress
--- quiet
+-- idle
 SELECT bot.id, x.place, x.seq, x.replica
   FROM bot
   JOIN (SELECT 'lease' AS place, bot, seq, replica FROM lease
          UNION ALL SELECT 'requeue', bot, seq, replica FROM requeue) AS x ON x.bot = bot.id
- WHERE bot.state = 'cancelled' LIMIT 20;
+ WHERE bot.state = 'cancelled';
 
 -- name: an_ended_bot_has_no_feed_range
--- quiet
+-- idle
 SELECT r.bot, r.lo, r.hi FROM feed_range r JOIN bot ON bot.id = r.bot
- WHERE bot.state IN ('done', 'cancelled') LIMIT 20;
+ WHERE bot.state IN ('done', 'cancelled');
 
 -- name: no_lease_outlives_its_deadline
--- quiet
+-- idle
 SELECT bot, seq, replica, deadline FROM lease
- WHERE deadline < now() - interval '30 s' LIMIT 20;
+ WHERE deadline < now() - interval '30 s';
