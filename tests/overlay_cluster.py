@@ -84,6 +84,9 @@ class Api(ThreadingHTTPServer):
                 number = len(self.keys) + 1
                 self.keys[number] = body
                 return {"id": number, "token": f"key {number}"}
+            case "POST", ["overlay", "tags"]:
+                good = {key["tag"]: number for number, key in self._good_keys()}
+                return {"keys": {tag: good[tag] for tag in body["tags"] if tag in good}}
             case "DELETE", ["tokens", number]:
                 self.revoked.add(int(number))
                 return {}
@@ -92,6 +95,9 @@ class Api(ThreadingHTTPServer):
                 return {"replicas": 0}
             case _:
                 raise AssertionError(f"{method} {path} is not of this API")
+
+    def _good_keys(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        return ((number, key) for number, key in self.keys.items() if number not in self.revoked)
 
     def strike(self) -> None:
         """Kill the sender of the request that was chosen."""

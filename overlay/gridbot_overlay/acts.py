@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -15,6 +15,7 @@ from gridbot_overlay.means import Means, Say
 from gridbot_overlay.model import Grid, Order, Pilot, State
 from gridbot_overlay.pilot.artefact import Artefact
 from gridbot_overlay.pilot.script import render
+from gridbot_overlay.reconcile import Orphan
 from gridbot_overlay.store import Submission
 from gridbot_overlay.submitters import GridError
 
@@ -30,8 +31,8 @@ class Acts(Protocol):
         """Take pilots back, and remember why."""
         ...
 
-    def take_back(self, orphans: Mapping[str, Sequence[str]]) -> None:
-        """Take pilots back that nobody waits for: native ids by grid."""
+    def take_back(self, orphans: Mapping[str, Sequence[Orphan]]) -> None:
+        """Take pilots back that nobody waits for, by grid, and say so of each."""
         ...
 
     def revoke(self, tokens: Iterable[tuple[str, int]]) -> None:
@@ -59,10 +60,11 @@ class DryActs:
         for item in cancels:
             self._say(f"{item.grid}: would cancel {counted(len(item.pilots), 'pilot')}: {item.why}")
 
-    def take_back(self, orphans: Mapping[str, Sequence[str]]) -> None:
+    def take_back(self, orphans: Mapping[str, Sequence[Orphan]]) -> None:
         """Say which pilots would be taken back."""
-        for grid, native_ids in orphans.items():
-            self._say(f"{grid}: would cancel {', '.join(native_ids)}: nobody waits for them")
+        for grid, found in orphans.items():
+            for text in _orphans_texts(found):
+                self._say(f"{grid}: would cancel {text}")
 
     def revoke(self, tokens: Iterable[tuple[str, int]]) -> None:
         """Say whose keys would be revoked."""
@@ -111,14 +113,21 @@ class RealActs:
         by_grid: dict[str, list[str]] = {}
         for item in cancels:
             by_grid.setdefault(item.grid, []).extend(pilot.native_id for pilot in item.pilots)
-        self.take_back(by_grid)
+        self._cancel(by_grid)
 
-    def take_back(self, orphans: Mapping[str, Sequence[str]]) -> None:
+    def take_back(self, orphans: Mapping[str, Sequence[Orphan]]) -> None:
+        """Cancel them, and say which and why."""
+        for grid, found in orphans.items():
+            for text in _orphans_texts(found):
+                self._means.say(f"{grid}: cancels {text}")
+        self._cancel({grid: [item.native_id for item in found] for grid, found in orphans.items()})
+
+    def _cancel(self, by_grid: Mapping[str, Sequence[str]]) -> None:
         """Cancel by native id; what fails is found again at the next look."""
         submitters = self._means.submitters
         works = {
             grid: partial(submitters[grid].cancel, native_ids)
-            for grid, native_ids in orphans.items()
+            for grid, native_ids in by_grid.items()
             if native_ids
         }
         self._means.lanes.each(works, self._cancelled)
@@ -208,6 +217,15 @@ def _pilot(grid: Grid, tag: str, index: int, item: Submit, now: float) -> Pilot:
         owners=item.owners,
         walltime_seconds=grid.shape.walltime_seconds,
     )
+
+
+def _orphans_texts(orphans: Iterable[Orphan]) -> Iterator[str]:
+    """Name orphans by native id; those of one submission that go for one reason together."""
+    native_ids = defaultdict[tuple[str, str], list[str]](list)
+    for item in orphans:
+        native_ids[item.tag, item.why].append(item.native_id)
+    for (tag, why), some in native_ids.items():
+        yield f"{', '.join(some)} of {tag}: {why}"
 
 
 def _ended_text(pilots: Sequence[Pilot]) -> str:

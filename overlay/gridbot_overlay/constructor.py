@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -16,8 +17,16 @@ from gridbot_overlay.construct import Plan, View, plan, plan_without_server
 from gridbot_overlay.health import is_mute, judge
 from gridbot_overlay.means import Means
 from gridbot_overlay.model import Grid, Pilot, Sighting, State
-from gridbot_overlay.reconcile import NO_GRID, given_up, reconcile
-from gridbot_overlay.server import Wishes
+from gridbot_overlay.reconcile import (
+    NO_GRID,
+    UNKNOWN,
+    Orphan,
+    attribute,
+    given_up,
+    orphan,
+    reconcile,
+)
+from gridbot_overlay.server import MOST_TAGS, Wishes
 from gridbot_overlay.store import GridRecord, Store
 from gridbot_overlay.submitters import GridError, Submitter
 
@@ -43,11 +52,13 @@ class Constructor:
         self._means = means
         self._acts = acts
         self._seen: dict[str, Look] = {}  # what was seen and not yet used
+        self._spared: set[str] = set()  # tags that another constructor may know, and it was said
 
     def run_once(self, now: float) -> Plan:
         """Do one round and return what was planned.
 
-        1. Look at all grids; write down what became of our pilots, take orphans back.
+        1. Look at all grids; write down what became of our pilots, take those back that no
+           constructor knows.
         2. Ask the server what BOTs demand and how the pilots fare.  Without it nothing is
            submitted, and only those pilots are taken back that must go whatever the demand: a
            server that is away must neither start pilots nor cost any.
@@ -97,25 +108,74 @@ class Constructor:
             self._seen[name] = Look(asked_at, tuple(answer))
 
     def _reconcile(self, looks: Mapping[str, Look]) -> None:
-        orphans: dict[str, Sequence[str]] = {}
+        means = self._means
         for name, look in looks.items():
             if look.problem:
-                self._means.say(f"{name}: cannot be asked: {look.problem}")
-                continue
-            at = look.asked_at
-            found = reconcile(self._pilots(name, at), look.sightings, at)
-            self._means.store.save(found.changed)
-            if found.orphans:
-                orphans[name] = found.orphans
+                means.say(f"{name}: cannot be asked: {look.problem}")
+        listings = {name: look.sightings for name, look in looks.items() if not look.problem}
+        grid_of = means.store.grids_of(
+            {sighting.tag for sightings in listings.values() for sighting in sightings}
+        )
+        found = attribute(listings, grid_of, means.grids)
+        orphans = self._unknown(found.strays, grid_of)
+        for name, own in found.own.items():
+            at = looks[name].asked_at
+            reconciled = reconcile(self._pilots(name, at), own, at)
+            means.store.save(reconciled.changed)
+            orphans[name] += reconciled.orphans
         self._acts.take_back(orphans)
+
+    def _unknown(
+        self, strays: Mapping[str, Sequence[Sighting]], grid_of: Mapping[str, str]
+    ) -> defaultdict[str, list[Orphan]]:
+        """Return those that no constructor knows.
+
+        A copy of this folder, or this folder before it was restored, gives its tags the same
+        prefix.  So what the folder does not know is unknown only if the server knows no good key
+        of it; while the server cannot be asked, it is left alone.
+        """
+        orphans = defaultdict[str, list[Orphan]](list)
+        unheard = {item.tag for some in strays.values() for item in some} - grid_of.keys()
+        # First those that were not asked for yet: one request has room for a limited number.
+        asked = sorted(unheard, key=lambda tag: (tag in self._spared, tag))[:MOST_TAGS]
+        keys = self._keys_of(asked)
+        unknown = set[str]() if keys is None else set(asked) - keys.keys()
+        for name, some in strays.items():
+            for sighting in some:
+                if sighting.tag in grid_of:
+                    orphans[name].append(orphan(sighting, NO_GRID))
+                elif sighting.tag in unknown:
+                    orphans[name].append(orphan(sighting, UNKNOWN))
+            self._tell_spared(name, some, keys or {})
+        return orphans
+
+    def _keys_of(self, tags: Sequence[str]) -> Mapping[str, int] | None:
+        """Return the good keys that the server has of submissions, None if it cannot be asked."""
+        try:
+            return self._means.server.keys_of(tags) if tags else {}
+        except GridbotError as error:
+            many = counted(len(tags), "submission")
+            self._means.say(f"{many} that this folder does not know is left alone: {error}")
+            return None
+
+    def _tell_spared(self, name: str, strays: Sequence[Sighting], keys: Mapping[str, int]) -> None:
+        for tag in sorted({sighting.tag for sighting in strays} & keys.keys() - self._spared):
+            ids = ", ".join(sighting.native_id for sighting in strays if sighting.tag == tag)
+            self._means.say(
+                f"{name}: leaves {ids} of {tag} alone: this folder does not know it, but its key"
+                f" {keys[tag]} is good, so a constructor with a copy of this folder may."
+                f"  If none does: gridbot token revoke {keys[tag]}"
+            )
+            self._spared.add(tag)
 
     def _fare(self, name: str, now: float) -> list[Mapping[str, Any]]:
         """Write down how the server says that pilots fare; return their hosts' ads."""
         known = {pilot.id: pilot for pilot in self._pilots(name, now)}
         if not known:
             return []
-        rows = self._means.server.pilots(name)
-        fared = (_fared(known[row["pilot"]], row) for row in rows if row["pilot"] in known)
+        # Another constructor may have a grid of this name, too.
+        rows = [row for row in self._means.server.pilots(name) if row["pilot"] in known]
+        fared = (_fared(known[row["pilot"]], row) for row in rows)
         self._means.store.save(pilot for pilot in fared if pilot != known[pilot.id])
         return _hosts(rows)
 

@@ -1,12 +1,17 @@
-"""Brings what the constructor knows of a grid's pilots together with what the grid shows.  Pure.
+"""Brings what the constructor knows of its pilots together with what the grids show.  Pure.
 
 Pilots are found by our own tag, so a submission whose reply was lost is found again, and a pilot
 that nobody waits for is taken back.
+
+Several grids may be of one batch system (a partition, an account, a shape each; `slurm` beside
+`ssh`), and then each lists the pilots of all.  So `attribute` comes first: a submission belongs to
+the grid that made it, and only the listing of that grid says what became of its pilots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from gridbot_overlay.model import Pilot, Sighting, State
@@ -15,7 +20,28 @@ from gridbot_overlay.model import Pilot, Sighting, State
 GRACE_SECONDS = 120.0
 NEVER_MADE = "its submission was never confirmed"
 NO_GRID = "its grid is not configured any more"
+# Why an orphan is taken back.
+UNKNOWN = "no constructor knows it"
+COUNTS_AS_ENDED = "it counts as ended"
+NAMESAKE = "another pilot has its name"
 _WAITS = (State.SUBMITTING, State.QUEUED, State.HELD)
+
+
+@dataclass(frozen=True, slots=True)
+class Attributed:
+    """Sightings, by the grid that listed them."""
+
+    own: Mapping[str, Sequence[Sighting]]  # of submissions that the grid made
+    strays: Mapping[str, Sequence[Sighting]]  # alive, and no configured grid made them
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A pilot of ours that is in a grid and that nobody waits for."""
+
+    native_id: str
+    tag: str
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,31 +49,66 @@ class Reconciled:
     """Pilots whose record changes, and what the grid has that is not wanted there."""
 
     changed: tuple[Pilot, ...]
-    orphans: tuple[str, ...]  # native ids to be taken back
+    orphans: tuple[Orphan, ...]
+
+
+def attribute(
+    listings: Mapping[str, Sequence[Sighting]],
+    grid_of: Mapping[str, str],
+    configured: Collection[str],
+) -> Attributed:
+    """Give each sighting to the grid that made its submission, and find those that have none.
+
+    `listings` are by grid, of those that could be asked; `grid_of` names the grid of each known
+    submission by its tag.  A sighting of another configured grid is dropped: the listing of that
+    grid is what counts, also when it cannot be had now, or is newer.  Where several grids list
+    one stray, it is given to the first, so that it is cancelled once.
+    """
+    own = {
+        name: [sighting for sighting in sightings if grid_of.get(sighting.tag) == name]
+        for name, sightings in listings.items()
+    }
+    strays = defaultdict[str, list[Sighting]](list)
+    found = set[tuple[str, int, str]]()
+    for name, sightings in listings.items():
+        for sighting in sightings:
+            key = sighting.tag, sighting.index, sighting.native_id
+            is_alive = sighting.state is not State.ENDED
+            if is_alive and grid_of.get(sighting.tag) not in configured and key not in found:
+                found.add(key)
+                strays[name].append(sighting)
+    return Attributed(own, strays)
 
 
 def reconcile(known: Iterable[Pilot], sightings: Sequence[Sighting], now: float) -> Reconciled:
-    """Compare the pilots of one grid with its listing, which is complete.
+    """Compare the pilots of one grid with what its complete listing shows of its submissions.
 
     `known` are the live pilots and those that ended lately.
     """
     before = {(pilot.tag, pilot.index): pilot for pilot in known}
     after: dict[tuple[str, int], Pilot] = {}
-    orphans = list[str]()
+    orphans = list[Orphan]()
     for sighting in sightings:
         key = sighting.tag, sighting.index
         pilot = before.get(key)
         if pilot is not None and _is_it(pilot, sighting):
             after[key] = _seen(replace(pilot, native_id=sighting.native_id), sighting, now)
             if pilot.cancelled and sighting.state is not State.ENDED:
-                orphans.append(sighting.native_id)  # the first attempt did not reach it
+                # The first attempt did not reach it.
+                orphans.append(orphan(sighting, f"again: {pilot.cancelled}"))
         elif sighting.state is not State.ENDED:
-            orphans.append(sighting.native_id)
+            is_namesake = pilot is not None and bool(pilot.native_id)
+            orphans.append(orphan(sighting, NAMESAKE if is_namesake else COUNTS_AS_ENDED))
     for key, pilot in before.items():
         if pilot.is_live and key not in after:
             after[key] = _unseen(pilot, now)
     changed = tuple(pilot for key, pilot in after.items() if pilot != before[key])
     return Reconciled(changed, tuple(orphans))
+
+
+def orphan(sighting: Sighting, why: str) -> Orphan:
+    """Call a pilot that a grid shows an orphan."""
+    return Orphan(sighting.native_id, sighting.tag, why)
 
 
 def given_up(pilot: Pilot, now: float) -> Pilot:

@@ -15,6 +15,7 @@ from gridbot_overlay.pilot.artefact import Artefact
 
 _PILOTS_SECONDS = 3600  # older pilots' hosts tell nothing of the next one's
 _MOST_ENDED = 5000  # pilots that one request tells of
+MOST_TAGS = 1000  # submissions that one request asks for
 _FIELDS = tuple(field.name for field in fields(Demand))
 
 
@@ -66,6 +67,14 @@ class Server:
         }  # fmt: skip
         document = self._connection.send("POST", "/overlay/tokens", body)
         return PilotKey(document["id"], document["token"])
+
+    def keys_of(self, tags: Sequence[str]) -> dict[str, int]:
+        """Return, by tag, the number of a good key of each submission that has one.
+
+        `tags` are at most MOST_TAGS.
+        """
+        found = self._connection.send("POST", "/overlay/tags", {"tags": list(tags)})
+        return dict(found["keys"])
 
     def revoke(self, key: int) -> None:
         """Revoke a pilots' key and the clients that joined with it; safe to repeat."""

@@ -101,9 +101,13 @@ def _pilot(pilot: Pilot) -> dict[str, Any]:
 
 
 def _reason(pilot: Pilot) -> str:
-    said = [pilot.cancelled if pilot.cancelled == WHY_HELD else "", pilot.reason, pilot.error]
-    if pilot.exit_code is not None:
-        said.append(f"exit code {pilot.exit_code}")
+    if pilot.cancelled not in ("", WHY_HELD):
+        # How it ended then is not the site's doing.
+        said = [f"the constructor cancelled it: {pilot.cancelled}", pilot.error]
+    else:
+        said = [pilot.cancelled, pilot.reason, pilot.error]
+        if pilot.exit_code is not None:
+            said.append(f"exit code {pilot.exit_code}")
     if pilot.failures and not pilot.jobs:
         # It may be the node's fault or the command's, which the replicas' own words tell.
         said.append(f"{counted(pilot.failures, 'replica')} failed: gridbot bot logs BOT --failed")

@@ -10,7 +10,8 @@ import fcntl
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+import string
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields
 from importlib import resources
@@ -22,6 +23,9 @@ from gridbot_overlay.model import Pilot, State
 
 _KEPT_SECONDS = 7 * 86_400.0
 _BUSY_SECONDS = 20.0
+# With its prefix a tag has 15 characters, as many as the oldest PBS takes: 36**6 tags are left.
+_TAG_LENGTH = 6
+_TAG_CHARACTERS = string.ascii_lowercase + string.digits
 
 
 def _queries() -> dict[str, str]:
@@ -100,10 +104,13 @@ class Store:
         return _prefix(row["instance"])
 
     def new_tag(self) -> str:
-        """Return a tag that no submission ever had; short, and letters and digits only."""
-        with self._transaction() as db:
-            row = db.execute(SQL["next"]).fetchall()[0]
-        return f"{_prefix(row['instance'])}{row['sequence']}"
+        """Return a tag that no submission ever had; short, and letters and digits only.
+
+        It is random, so that neither a copy of this file nor one that was restored from a backup
+        gives a tag again.
+        """
+        characters = (secrets.choice(_TAG_CHARACTERS) for _ in range(_TAG_LENGTH))
+        return self.prefix + "".join(characters)
 
     def submitting(self, submission: Submission, pilots: Iterable[Pilot]) -> None:
         """Write a submission down before it is made."""
@@ -119,6 +126,11 @@ class Store:
     def pilots(self, grid: str, since: float) -> list[Pilot]:
         """Return a grid's live pilots and those that ended after `since`, the oldest first."""
         return [_pilot(row) for row in self._rows("pilots", grid=grid, since=since)]
+
+    def grids_of(self, tags: Collection[str]) -> dict[str, str]:
+        """Return, by tag, the grid of each of these submissions that is known."""
+        rows = self._rows("grids_of", tags=json.dumps(sorted(tags)))
+        return {row["tag"]: row["grid"] for row in rows}
 
     def grids_with_pilots(self) -> set[str]:
         """Return the grids with pilots that live, or of whose end the server has not heard."""

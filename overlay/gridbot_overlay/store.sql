@@ -58,14 +58,15 @@ CREATE INDEX IF NOT EXISTS pilot_grid ON pilot (grid, ended_at);
 ALTER TABLE pilot ADD COLUMN has_held INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE pilot ADD COLUMN running_at REAL;
 
+-- name: migration 3
+-- Tags are random.
+ALTER TABLE overlay DROP COLUMN sequence;
+
 -- name: instance
-SELECT instance, sequence FROM overlay
+SELECT instance FROM overlay
 
 -- name: begin
-INSERT INTO overlay VALUES (:instance, 0)
-
--- name: next
-UPDATE overlay SET sequence = sequence + 1 RETURNING instance, sequence
+INSERT INTO overlay VALUES (:instance)
 
 -- name: add_submission
 INSERT INTO submission (tag, grid, submitted_at, token, why)
@@ -76,6 +77,9 @@ VALUES (:tag, :grid, :submitted_at, :token, :why)
 SELECT * FROM pilot
  WHERE grid = :grid AND (ended_at IS NULL OR ended_at > :since OR NOT is_settled)
  ORDER BY submitted_at, tag, "index"
+
+-- name: grids_of
+SELECT tag, grid FROM submission WHERE tag IN (SELECT value FROM json_each(:tags))
 
 -- name: grids
 SELECT DISTINCT grid FROM pilot WHERE ended_at IS NULL OR NOT is_settled

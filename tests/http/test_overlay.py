@@ -165,3 +165,35 @@ def test_what_ended_pilots_ran_goes_back_at_once_and_once(
     assert site.conn.execute("SELECT seq FROM pending ORDER BY seq").fetchall() == [(0,), (1,)]
     other = {"grid": "fire", "pilots": ["gb1.7.1"]}
     assert operator("POST", "/api/v1/overlay/pilots/ended", json=other).json == {"replicas": 0}
+
+
+def test_a_submission_is_known_while_its_key_is_neither_revoked_nor_expired(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    tags = ["gb1.7", "gb1.8", "gb1.9", "gb1.10"]
+    keys = {tag: _token(operator, tag=tag)["id"] for tag in tags[:3]}
+    again = _token(operator)["id"]
+
+    def known() -> dict[str, int]:
+        answer = operator("POST", "/api/v1/overlay/tags", json={"tags": tags})
+        return dict(answer.json["keys"])
+
+    assert known() == {**keys, "gb1.7": again}
+    operator("DELETE", f"/api/v1/tokens/{keys['gb1.8']}")
+    operator("DELETE", f"/api/v1/tokens/{again}")
+    site.conn.execute(
+        "UPDATE token SET expires_at = now() - interval '1 s' WHERE id = %s", [keys["gb1.9"]]
+    )
+    assert known() == {"gb1.7": keys["gb1.7"]}
+
+
+@pytest.mark.parametrize("tags", [["t"] * 1001, ["a b"], ["t" * 101], [7], "t", None])
+def test_a_bad_list_of_tags_is_refused(site: Site, operator: Person, tags: Any) -> None:
+    answer = operator("POST", "/api/v1/overlay/tags", json={"tags": tags})
+    assert answer.status_code == 400
+    assert "tags" in answer.json["detail"]
+
+
+def test_only_operators_ask_for_tags(site: Site, alice: Person) -> None:
+    answer = alice("POST", "/api/v1/overlay/tags", json={"tags": ["gb1.7"]})
+    assert answer.status_code == 403

@@ -196,14 +196,13 @@ def ads(printed: str) -> list[Ad]:
 def sightings(jobs: Sequence[Ad], prefix: str) -> Iterator[Sighting]:
     """Read jobs' ads; those that are not ours are passed over."""
     for ad in jobs:
-        tag, cluster, process = (ad.get(name) for name in ("GridBotTag", "ClusterId", "ProcId"))
-        if not isinstance(tag, str) or not tag.startswith(prefix):
-            continue
-        if not isinstance(cluster, int) or not isinstance(process, int):
+        cluster, process = ad.get("ClusterId"), ad.get("ProcId")
+        named = rendering.read_name(_text(ad, "GridBotTag"), prefix)
+        if named is None or not isinstance(cluster, int) or not isinstance(process, int):
             continue
         state = _state(ad)
         yield Sighting(
-            tag=tag,
+            tag=named[0],
             native_id=f"{cluster}.{process}",
             index=process,
             state=state,

@@ -11,7 +11,7 @@ from gridbot_overlay.submitters.commands import Commands
 TAIL_BYTES = 4096
 _KEPT_DAYS = 7
 # How names begin that the store gives submissions: an operator's folder may hold other files.
-_TAGS = "gb" + "[0-9a-f]" * 6 + "n[0-9]*"
+_TAGS = "gb" + "[0-9a-f]" * 6 + "n[0-9a-z]*"
 
 
 @dataclass(frozen=True, slots=True)

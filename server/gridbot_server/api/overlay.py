@@ -24,7 +24,7 @@ from gridbot_server.dispatch.ads import bot_ad
 from gridbot_server.errors import RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
-from gridbot_server.models.requests import EndedPilots, PilotToken
+from gridbot_server.models.requests import EndedPilots, PilotToken, Tags
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql
 
@@ -95,6 +95,15 @@ def add_token(json: PilotToken) -> tuple[Document, int]:
         row = conn.execute(SQL["add_token"], values).fetchone()
     assert row is not None, "it inserts one"
     return {"id": row[0], "token": token}, 201
+
+
+@blueprint.post("/tags")
+@auth.rule("operator")
+@json_body
+def known_tags(json: Tags) -> Document:
+    """Tell which submissions somebody still counts on: by tag, the number of a good key."""
+    with connection() as conn:
+        return {"keys": dict(conn.execute(SQL["good_keys"], json.model_dump()).fetchall())}
 
 
 def _demand(row: Mapping[str, Any], now: float) -> Document:

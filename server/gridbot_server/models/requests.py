@@ -184,3 +184,9 @@ class EndedPilots(Body):
 
     grid: GridName
     pilots: Annotated[list[Line], Field(max_length=10_000)]
+
+
+class Tags(Body):
+    """`POST /overlay/tags`."""
+
+    tags: Annotated[list[PilotName], Field(max_length=1000)]

@@ -1,6 +1,7 @@
 """Claims about whole rounds, between a Slurm of files and a server of fixed answers."""
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -90,6 +91,148 @@ def test_pilots_of_ours_that_nobody_remembers_are_cancelled_and_strangers_are_no
     api.bots = []
     a_round(folder, api.url, NOW)
     assert cluster.live == ["8", "9"]
+
+
+LOW, HIGH = (replace(GRID, name=name, limits=Limits(max_queued=3)) for name in ("low", "high"))
+
+
+def stray(cluster: Cluster, tag: str) -> None:
+    """Let a pilot run that the folder does not know."""
+    cluster.put([*cluster.jobs, {"id": "77", "name": tag, "state": "RUNNING"}])
+
+
+def test_grids_of_one_batch_system_leave_each_others_pilots_alone(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    api.bots = [bot(unsent=6)]
+    first = a_round(folder, api.url, NOW, LOW, HIGH)
+    assert {pilot.grid for pilot in first.pilots} == {"low", "high"}
+    for number, state in enumerate(("PENDING", "RUNNING", "RUNNING"), 1):
+        cluster.set_all(state)
+        found = a_round(folder, api.url, NOW + 10 * number, LOW, HIGH)
+    assert len(cluster.live) == 6
+    assert sorted(pilot.native_id for pilot in found.pilots) == sorted(cluster.live)
+    assert all(pilot.state is State.RUNNING for pilot in found.pilots)
+    assert found.said == []
+
+
+def test_a_grid_that_cannot_be_asked_loses_no_pilot_to_another_of_its_batch_system(
+    cluster: Cluster, api: Api, folder: Path, tmp_path: Path
+) -> None:
+    api.bots = [bot(unsent=6)]
+    a_round(folder, api.url, NOW, LOW, HIGH)
+    away = replace(HIGH, options={"environment": {"PATH": str(tmp_path)}})
+    for number in (1, 2):
+        found = a_round(folder, api.url, NOW + 100 * number, LOW, away)
+    assert any(line.startswith("high: cannot be asked") for line in found.said)
+    assert len(cluster.live) == 6
+
+
+def test_a_listing_that_comes_late_costs_another_grid_of_its_batch_system_nothing(
+    cluster: Cluster, api: Api, folder: Path, tmp_path: Path
+) -> None:
+    stuck = Stuck(tmp_path / "stuck", "squeue")
+    late = replace(stuck.grid, limits=Limits(max_queued=0))
+    (cluster.bin / "jobs.json").symlink_to(stuck.cluster.bin / "jobs.json")
+    with rounds(folder, api.url, late, GRID, patience_seconds=0.5) as one:
+        one(NOW)
+        assert len(cluster.live) == 5
+        stuck.let_go()
+        numbers = count(1)
+        eventually(lambda: not one(NOW + next(numbers)).said, what="its answer")
+        assert len(cluster.live) == 5
+
+
+def test_an_orphan_that_several_grids_list_is_cancelled_once_and_named(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    tag = f"{Store.open(folder).prefix}lost"
+    stray(cluster, tag)
+    api.bots = []
+    dry = a_round(folder, api.url, NOW, LOW, HIGH, dry=True)
+    assert dry.said == [f"low: would cancel 77 of {tag}: no constructor knows it"]
+    assert cluster.live == ["77"]
+    found = a_round(folder, api.url, NOW, LOW, HIGH)
+    assert found.said == [f"low: cancels 77 of {tag}: no constructor knows it"]
+    assert cluster.live == []
+
+
+def test_a_pilot_whose_submission_was_forgotten_is_cancelled(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    a_round(folder, api.url, NOW, LOW)
+    [tag] = {pilot.tag for pilot in Store.open(folder).pilots("low", 0)}
+    cluster.put([])
+    api.bots = []
+    for number in (1, 2):
+        a_round(folder, api.url, LATER + number, LOW)
+    Store.open(folder).forget(LATER + 8 * 86_400)
+    stray(cluster, tag)
+    found = a_round(folder, api.url, LATER + 8 * 86_400, LOW, HIGH)
+    assert f"low: cancels 77 of {tag}: no constructor knows it" in found.said
+
+
+def test_a_pilot_whose_key_is_good_is_left_alone_and_that_is_said_once(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    tag = f"{Store.open(folder).prefix}copy"
+    stray(cluster, tag)
+    api.bots, api.keys = [], {41: {"tag": tag}}
+    with rounds(folder, api.url, LOW, HIGH) as one:
+        said = [line for number in range(3) for line in one(NOW + number).said]
+        assert cluster.live == ["77"]
+        assert len(said) == 1
+        assert f"leaves 77 of {tag} alone" in said[0]
+        assert said[0].endswith("gridbot token revoke 41")
+        api.revoked.add(41)
+        assert one(NOW + 10).said == [f"low: cancels 77 of {tag}: no constructor knows it"]
+    assert cluster.live == []
+
+
+def test_while_the_server_is_away_no_unknown_pilot_is_cancelled(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    stray(cluster, f"{Store.open(folder).prefix}lost")
+    found = a_round(folder, "http://127.0.0.1:1", NOW, LOW)
+    assert any("1 submission that this folder does not know" in line for line in found.said)
+    assert cluster.live == ["77"]
+
+
+def test_a_constructor_with_a_copy_of_the_folder_cancels_no_pilot_of_the_first(
+    cluster: Cluster, api: Api, folder: Path, tmp_path: Path
+) -> None:
+    Store.open(folder).close()
+    shutil.copytree(folder, tmp_path / "copy")
+    a_round(folder, api.url, NOW)
+    quiet = replace(GRID, limits=Limits(max_queued=0))
+    found = a_round(tmp_path / "copy", api.url, NOW + 10, quiet)
+    assert len(cluster.live) == 5
+    assert any("alone: this folder does not know it" in line for line in found.said)
+
+
+def test_what_waits_of_a_grid_that_was_removed_is_cancelled_by_another_of_its_batch_system(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    a_round(folder, api.url, NOW, LOW)
+    tag = Store.open(folder).pilots("low", 0)[0].tag
+    api.bots = []
+    found = a_round(folder, api.url, NOW + 10, HIGH)
+    assert (
+        f"high: cancels 1_0, 1_1, 1_2 of {tag}: its grid is not configured any more" in found.said
+    )
+    assert cluster.live == []
+
+
+def test_hosts_of_another_constructors_grid_of_the_same_name_say_nothing_of_ours(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    a_round(folder, api.url, NOW)
+    cluster.set_all("RUNNING")
+    row = {"pilot": "of.another", "client": 1, "host": 4, "host_name": "n1", "jobs": 3}
+    row |= {"failures": 0, "running": 0, "seen_seconds_ago": 1.0, "error": None}
+    api.pilots = [{**row, "ad": {"OpSys": "LINUX"}}]
+    api.bots = [bot(unsent=50, policy='JobRequirements = Host.OpSys == "PLAN9"')]
+    assert a_round(folder, api.url, NOW + 10).plan.unserved == {}
 
 
 def test_a_lost_reply_neither_loses_nor_doubles_pilots(

@@ -6,7 +6,15 @@ import pytest
 from tests.overlay_factories import NOW, pilot
 
 from gridbot_overlay.model import Pilot, Sighting, State
-from gridbot_overlay.reconcile import GRACE_SECONDS, NEVER_MADE, NO_GRID, given_up, reconcile
+from gridbot_overlay.reconcile import (
+    GRACE_SECONDS,
+    NEVER_MADE,
+    NO_GRID,
+    Reconciled,
+    attribute,
+    given_up,
+    reconcile,
+)
 
 
 def sighting(
@@ -24,6 +32,10 @@ def only(pilots: tuple[Pilot, ...]) -> Pilot:
     return pilots[0]
 
 
+def taken_back(found: Reconciled) -> list[str]:
+    return [orphan.native_id for orphan in found.orphans]
+
+
 def test_a_submission_whose_reply_was_lost_is_found_by_its_tag() -> None:
     found = reconcile([unconfirmed()], [sighting()], NOW)
     assert (only(found.changed).native_id, only(found.changed).state) == ("t.0", State.QUEUED)
@@ -39,17 +51,17 @@ def test_a_submission_that_never_shows_up_is_given_up_after_a_while() -> None:
 def test_one_that_shows_up_after_it_was_given_up_is_taken_back() -> None:
     given_up = replace(unconfirmed(), state=State.ENDED, ended_at=NOW - 5)
     found = reconcile([given_up], [sighting()], NOW)
-    assert (found.changed, found.orphans) == ((), ("t.0",))
+    assert (found.changed, taken_back(found)) == ((), ["t.0"])
 
 
 def test_pilots_of_ours_that_nobody_remembers_are_taken_back() -> None:
     sightings = [sighting(3, tag="old", native_id="77"), sighting(4, State.ENDED, tag="old")]
-    assert reconcile([], sightings, NOW).orphans == ("77",)
+    assert taken_back(reconcile([], sightings, NOW)) == ["77"]
 
 
 def test_of_two_with_one_name_the_second_is_taken_back() -> None:
     found = reconcile([pilot(0)], [sighting(0), sighting(0, native_id="t.0 again")], NOW)
-    assert found.orphans == ("t.0 again",)
+    assert taken_back(found) == ["t.0 again"]
 
 
 def test_what_the_system_does_not_know_any_more_has_ended() -> None:
@@ -79,7 +91,7 @@ def test_a_held_pilot_is_held_since_it_was_first_seen_so() -> None:
 
 def test_a_cancel_that_did_not_arrive_is_repeated() -> None:
     found = reconcile([pilot(0, cancelled="surplus")], [sighting(0)], NOW)
-    assert found.orphans == ("t.0",)
+    assert taken_back(found) == ["t.0"]
 
 
 def test_a_pilot_that_was_cancelled_while_it_waited_has_used_no_hours() -> None:
@@ -125,3 +137,26 @@ def test_a_pilot_whose_grid_is_gone_is_charged_all_that_it_could_run() -> None:
     running = given_up(pilot(0, State.RUNNING, started_at=NOW - 60), NOW)
     assert (running.state, running.hours, running.cancelled) == (State.ENDED, 1.0, NO_GRID)
     assert given_up(pilot(1), NOW).hours == 0.0
+
+
+def test_what_grids_of_one_batch_system_list_belongs_to_the_grid_that_submitted_it() -> None:
+    listing = [sighting(0), sighting(1, State.RUNNING, tag="u"), sighting(2, State.ENDED, tag="u")]
+    found = attribute({"a": listing, "b": listing}, {"t": "a", "u": "b"}, {"a", "b"})
+    assert found.own == {"a": listing[:1], "b": listing[1:]}
+    assert found.strays == {}
+
+
+def test_a_grid_that_could_not_be_asked_keeps_its_pilots() -> None:
+    found = attribute({"a": [sighting(0, tag="u")]}, {"u": "b"}, {"a", "b"})
+    assert (found.own, found.strays) == ({"a": []}, {})
+
+
+def test_what_several_grids_list_and_none_submitted_is_found_once() -> None:
+    listing = [sighting(0), sighting(1), sighting(1, native_id="again"), sighting(2, State.ENDED)]
+    found = attribute({"a": listing, "b": [*listing, sighting(3)]}, {}, {"a", "b"})
+    assert found.strays == {"a": listing[:3], "b": [sighting(3)]}
+
+
+def test_what_a_grid_submitted_that_is_configured_no_more_is_nobodys() -> None:
+    found = attribute({"a": [sighting(0)]}, {"t": "gone"}, {"a"})
+    assert found.strays == {"a": [sighting(0)]}

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 from tests.overlay_factories import NOW, grid, pilot
@@ -22,3 +23,12 @@ def test_where_all_replicas_fail_it_says_where_to_look(tmp_path: Path) -> None:
 
 def test_a_pilot_whose_replicas_mostly_end_well_is_not_shown(tmp_path: Path) -> None:
     assert "n1" not in shown(tmp_path, pilot(0, State.RUNNING, node="n1", failures=2, jobs=1))
+
+
+def test_what_the_constructor_cancelled_is_not_said_to_be_the_sites_doing(tmp_path: Path) -> None:
+    ended = pilot(0, State.ENDED, failures=2, exit_code=-15, reason="FAILED: NonZeroExitCode")
+    page = shown(tmp_path, replace(ended, cancelled="the grid is drained"))
+    assert "the constructor cancelled it: the grid is drained" in page
+    assert "FAILED" not in page
+    assert "exit code" not in page
+    assert "FAILED: NonZeroExitCode; exit code -15" in shown(tmp_path, ended)

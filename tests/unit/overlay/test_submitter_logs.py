@@ -22,7 +22,7 @@ def names(folder: Path) -> set[str]:
 
 
 def test_old_logs_of_pilots_are_dropped_and_nothing_else_is(tmp_path: Path) -> None:
-    aged(tmp_path, OURS, *NOT_OURS)
+    aged(tmp_path, OURS, "gb0a1b2cnk3x9z0.44_3.err", *NOT_OURS)
     aged(tmp_path, young := "gb0a1b2cn18.45.err", days=6.0)
     Logs(Commands(), str(tmp_path)).prepare()
     assert names(tmp_path) == {*NOT_OURS, young}

@@ -37,6 +37,13 @@ VALUES (%(hash)s, %(owner)s, 'pilot', %(grid)s, %(serves)s, %(tag)s, %(count)s,
         'pilots ' || %(tag)s, now() + %(lifetime)s)
 RETURNING id
 
+-- name: good_keys
+-- Which of these submissions have a key that is neither revoked nor expired.
+SELECT tag, max(id) FROM token
+ WHERE scope = 'pilot' AND tag = ANY(%(tags)s) AND revoked_at IS NULL
+   AND (expires_at IS NULL OR expires_at > now())
+ GROUP BY tag
+
 -- name: end_pilots
 -- The grid says that these pilots are gone: what they ran goes back now, not at its deadline.
 -- Should one of them answer all the same, that is a late answer.
