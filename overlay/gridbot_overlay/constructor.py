@@ -155,7 +155,7 @@ class Constructor:
             return self._means.server.keys_of(tags) if tags else {}
         except GridbotError as error:
             many = counted(len(tags), "submission")
-            self._means.say(f"{many} that this folder does not know is left alone: {error}")
+            self._means.say(f"left alone: {many} that this folder does not know: {error}")
             return None
 
     def _tell_spared(self, name: str, strays: Sequence[Sighting], keys: Mapping[str, int]) -> None:

@@ -17,6 +17,7 @@ import psutil
 from tests.overlay_wheels import lay_wheels
 from tests.system.batch_systems import Slurm
 from tests.system.deployment import GRIDBOT, Deployment, eventually
+from tests.system.ssh_daemon import LoginNode
 
 from gridbot_overlay.model import Pilot
 from gridbot_overlay.store import Store
@@ -46,10 +47,13 @@ class Overlay:
 
     def add_slurm(self, name: str, cluster: Slurm, *options: str) -> None:
         """Configure a cluster; each of its nodes is a host of its own."""
-        pairs = (f"{name} = {json.dumps(value)}" for name, value in cluster.env.items())
-        environment = f"environment={{{', '.join(pairs)}}}"
-        own = ("--option", environment, "--setup", _SETUP, "--memory", "900")
-        self.add("slurm", name, *own, *options)
+        self.add("slurm", name, *_on_slurm(cluster), *options)
+
+    def add_slurm_by_ssh(self, name: str, cluster: Slurm, login: LoginNode, *options: str) -> None:
+        """Configure a cluster as it is seen from a login node."""
+        own = [f"{key}={json.dumps(value)}" for key, value in login.options.items()]
+        given = [word for pair in own for word in ("--option", pair)]
+        self.add("ssh", name, *given, *_on_slurm(cluster), *options)
 
     def lose_replies(self, faults: Sequence[str]) -> None:
         """Lose the replies to the next submissions to Slurm; see tests/fakes/bin/lossy_sbatch."""
@@ -144,6 +148,12 @@ class Overlay:
         for process in self.processes():
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+
+
+def _on_slurm(cluster: Slurm) -> tuple[str, ...]:
+    pairs = (f"{name} = {json.dumps(value)}" for name, value in cluster.env.items())
+    environment = f"environment={{{', '.join(pairs)}}}"
+    return ("--option", environment, "--setup", _SETUP, "--memory", "900")
 
 
 def _is_pilots(process: psutil.Process, prefix: str) -> bool:

@@ -48,7 +48,9 @@ def finished(server: Deployment, bot: int) -> int:
 
 def of_submission(pilots: Overlay, number: int) -> list[Pilot]:
     """The pilots of the first submission to grid `s`, the second, ..."""
-    return [pilot for pilot in pilots.pilots("s") if pilot.tag == f"{pilots.prefix}{number}"]
+    known = pilots.pilots("s")
+    tag = list(dict.fromkeys(pilot.tag for pilot in known))[number - 1]
+    return [pilot for pilot in known if pilot.tag == tag]
 
 
 def test_pilots_come_for_a_bot_and_leave_when_it_has_ended(
