@@ -96,6 +96,7 @@ def test_others_jobs_are_passed_over_and_new_words_lose_no_pilot() -> None:
     ad: dict[str, object] = {"GridBotTag": "gb-1", "ClusterId": 1, "ProcId": 0, "JobStatus": 99}
     others: list[dict[str, object]] = [
         {**ad, "GridBotTag": "GB-1"},
+        {**ad, "GridBotTag": "gb-1; x"},
         {**ad, "ClusterId": "1"},
         {"JobStatus": 2},
     ]
