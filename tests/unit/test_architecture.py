@@ -83,17 +83,67 @@ def test_only_the_daemons_process_knows_the_scheduler() -> None:
 
 
 def test_every_query_that_code_names_exists_and_is_used() -> None:
-    folder = ROOT / "server/gridbot_server"
-    code = {file: file.read_text(encoding="utf-8") for file in sources("server/gridbot_server")}
-    loaded = re.compile(r'(\w+) = sql\.load\("([a-z]+\.sql)"\)')
-    named: set[tuple[str, str]] = set()
-    for text in code.values():
-        for variable, file in loaded.findall(text):
-            keys = re.findall(rf'\b{variable}\["(\w+)"\]', text)
-            named |= {(file, key) for key in keys}
+    code = {file: ast.parse(file.read_text("utf-8")) for file in sources("server/gridbot_server")}
+    loaded = {dotted(file): dict(loads(tree)) for file, tree in code.items()}
     there = {
         (file.name, name)
-        for file in (folder / "storage" / "sql").glob("*.sql")
-        for name in re.findall(r"^-- name: (\w+)$", file.read_text(encoding="utf-8"), re.M)
+        for file in (ROOT / "server/gridbot_server").rglob("*.sql")
+        if file.parent.name != "migrations"
+        for name in re.findall(r"^-- name: (\w+)$", file.read_text("utf-8"), re.M)
     }
-    assert named - there == set()
+    named = {
+        (sql, name)
+        for file, tree in code.items()
+        for variable, sql in (loaded[dotted(file)] | dict(imported(tree, loaded))).items()
+        for name in names(tree, variable, {name for other, name in there if other == sql})
+    }
+    # The invariants are the one file that runs as a whole.
+    assert named == {(sql, name) for sql, name in there if sql != "invariants.sql"}
+
+
+def dotted(file: Path) -> str:
+    """The module's name as importers write it."""
+    parts = file.relative_to(ROOT / "server").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def loads(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    """Each `SQL = sql.load("x.sql")`: the variable and the file."""
+    for node in tree.body:
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(variable)],
+                value=ast.Call(func=ast.Attribute(attr="load"), args=[ast.Constant(str(file))]),
+            ):
+                yield variable, file
+            case _:
+                pass
+
+
+def imported(tree: ast.Module, loaded: dict[str, dict[str, str]]) -> Iterator[tuple[str, str]]:
+    """Each variable that another module loaded, by its name here, and its file."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom):
+            there = loaded.get(node.module or "", {})
+            for alias in node.names:
+                if alias.name in there:
+                    yield alias.asname or alias.name, there[alias.name]
+
+
+def names(tree: ast.Module, variable: str, known: set[str]) -> Iterator[str]:
+    """Each `SQL["name"]`; where code says `SQL[query]`, known names among arguments and tuples."""
+    keys = [
+        node.slice
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == variable
+    ]
+    yield from (str(key.value) for key in keys if isinstance(key, ast.Constant))
+    if all(isinstance(key, ast.Constant) for key in keys):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call | ast.Tuple):
+            for item in node.args if isinstance(node, ast.Call) else node.elts:
+                if isinstance(item, ast.Constant) and item.value in known:
+                    yield str(item.value)

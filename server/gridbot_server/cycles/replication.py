@@ -16,7 +16,6 @@ from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 
 SQL = sql.load("cycles.sql")
-FEEDER_SQL = sql.load("feeder.sql")
 
 SAMPLE = 200  # jobs of one BOT that are looked at in one cycle
 
@@ -58,7 +57,7 @@ def _replicate(
     jobs = [(bot, seq) for seq, _ in sample.fetchall()]
     if not jobs:
         return 0
-    details = siblings.describe(conn, FEEDER_SQL, jobs)
+    details = siblings.describe(conn, jobs)
     chosen = [
         (_, seq)
         for _, seq in jobs

@@ -90,7 +90,7 @@ def _items(
     rows: Sequence[tuple[int, int, int, int, str, str | None]],
 ) -> list[Item]:
     jobs = sorted({(row[0], row[1]) for row in rows})
-    details = siblings.describe(conn, SQL, jobs)
+    details = siblings.describe(conn, jobs)
     listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
     texts = {
         (row[0], row[1]): (row[2], row[3])

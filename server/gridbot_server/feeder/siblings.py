@@ -9,15 +9,16 @@ import orjson
 
 from gridbot_server.cycles.transition import GIVEN_BACK
 from gridbot_server.dispatch.batch import encode
+from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+
+SQL = sql.load("feeder.sql")
 
 _MOST_FAILED = 8  # hosts that are named; more than one matter only if all belong to one owner
 
 
 def describe(
-    conn: Connection,
-    queries: Mapping[str, bytes],
-    jobs: Sequence[tuple[int, int]],
+    conn: Connection, jobs: Sequence[tuple[int, int]]
 ) -> dict[tuple[int, int], dict[str, Any]]:
     """Return what is known of each job's replicas, those in progress with their hosts' statistics.
 
@@ -25,8 +26,8 @@ def describe(
     """
     listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
     values = {"jobs": listed, "given_back": list(GIVEN_BACK)}
-    rows = conn.execute(queries["siblings"], values).fetchall()
-    hosts = _hosts(conn, queries, sorted({row[4] for row in rows}))
+    rows = conn.execute(SQL["siblings"], values).fetchall()
+    hosts = _hosts(conn, sorted({row[4] for row in rows}))
     details: dict[tuple[int, int], dict[str, Any]] = {
         job: {"holders": [], "failed": [], "replicas": []} for job in jobs
     }
@@ -55,13 +56,11 @@ def render(detail: Mapping[str, Any], pool: str | None, room: int) -> bytes:
         replicas.pop()
 
 
-def _hosts(
-    conn: Connection, queries: Mapping[str, bytes], hosts: Sequence[int]
-) -> dict[int, dict[str, Any]]:
+def _hosts(conn: Connection, hosts: Sequence[int]) -> dict[int, dict[str, Any]]:
     if not hosts:
         return {}
     names = (
         "Name", "Owner", "ErrorRate", "MeanTurnaround", "JobsToday", "Grid", "IsPilot",
     )  # fmt: skip
-    rows = conn.execute(queries["hosts"], {"hosts": list(hosts)})
+    rows = conn.execute(SQL["hosts"], {"hosts": list(hosts)})
     return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
