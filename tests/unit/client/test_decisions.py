@@ -6,12 +6,10 @@ from hypothesis import strategies as st
 
 from gridbot_client import agent
 from gridbot_client.agent import Item, Room, Stage
-from gridbot_client.net.backoff import MOST_SECONDS, Backoff, delay_seconds, poll_seconds
 from gridbot_client.progress import Progress
 from gridbot_client.protocol.messages import ReplicaId, Resources
 
 ROOM = Room(cpus=2, memory_mb=1000)
-chances = st.floats(0, 1, exclude_max=True)
 
 
 def items(*stages: Stage, cpus: int = 1, memory_mb: int = 10) -> list[Item]:
@@ -82,29 +80,6 @@ def test_a_client_leaves_only_with_nothing_in_hand() -> None:
     assert not agent.may_leave(items(Stage.REPORTED), 5.0, 5.0)
     assert not agent.may_leave([], 4.9, 5.0)
     assert not agent.may_leave([], 1e9, None)
-
-
-@given(st.integers(0, 5000), chances)
-def test_delays_double_up_to_a_bound(failures: int, chance: float) -> None:
-    full = min(MOST_SECONDS, 2.0 ** min(failures, 100))
-    assert full / 2 <= delay_seconds(failures, chance) <= full
-
-
-@given(st.integers(0, 100), chances, st.floats(0, 86_400))
-def test_what_the_server_asks_for_is_the_least_wait(f: int, chance: float, floor: float) -> None:
-    assert delay_seconds(f, chance, floor) >= floor
-
-
-def test_no_timer_is_in_step_with_others() -> None:
-    assert delay_seconds(20, 0.1) != delay_seconds(20, 0.9)
-    assert delay_seconds(0, 0.1, floor=600) != delay_seconds(0, 0.9, floor=600)
-    assert poll_seconds(60, 0.1) != poll_seconds(60, 0.9)
-
-
-@given(st.floats(-1e12, 1e12))
-def test_a_clock_that_jumps_delays_at_most_a_day_or_so(now: float) -> None:
-    backoff = Backoff().failed("away", now=1e6, chance=0.5, floor=3600)
-    assert 0 <= backoff.remaining(now) <= 1.25 * 86_400
 
 
 def test_progress_is_summed_up_when_much_happens() -> None:
