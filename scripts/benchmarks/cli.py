@@ -12,7 +12,7 @@ import click
 from . import compare, dispatch, layers, overload, policies, results, storm, submit, validate
 from .columns import COLUMNS
 from .dispatch import JOBS_PER_RPC, Size
-from .installation import SCRIPTS, BenchFailed
+from .installation import CHECKOUT, BenchFailed
 from .table import show, show_lines
 
 MILLION = 1_000_000
@@ -131,7 +131,7 @@ def compare_command(
     """CPU time of a host request beside that of the commit BASE, in interleaved pairs."""
 
     def measure() -> list[dict[str, Any]]:
-        python = compare.base_python(SCRIPTS.parent, base)
+        python = compare.base_python(CHECKOUT, base)
         for line in compare.other_packages(python):
             click.echo(f"another version: {line}", err=True)
         size = Size(pairs, seconds, requests)

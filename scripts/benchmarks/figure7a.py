@@ -22,7 +22,7 @@ from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.settings import Settings
 
 from . import picture
-from .installation import SCRIPTS, BenchFailed, Installation, installation
+from .installation import CHECKOUT, BenchFailed, Installation, installation
 from .measures import cpu_seconds
 from .ranking import Course, Order, levels, order
 from .table import commit, text
@@ -217,7 +217,7 @@ def _print(found: Run, files: Sequence[Path]) -> None:
 @click.option("--clients", type=click.IntRange(1, 64), default=8)
 @click.option("--job", default="sleep 0.05", help="What each job runs.")
 @click.option("--limit-seconds", type=click.FloatRange(1), default=1200.0)
-@click.option("--out", type=click.Path(path_type=Path), default=SCRIPTS.parent / "demo-out")
+@click.option("--out", type=click.Path(path_type=Path), default=CHECKOUT / "demo-out")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def main(
     bots: int, jobs: int, clients: int, job: str, limit_seconds: float, out: Path, as_json: bool

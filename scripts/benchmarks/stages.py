@@ -20,7 +20,7 @@ from gridbot_server.settings import DATA_VARIABLE
 from . import floor
 from .database import Database, database
 from .generator import Plan
-from .installation import SCRIPTS, BenchFailed, Installation, free_port, installation
+from .installation import CHECKOUT, BenchFailed, Installation, free_port, installation
 from .measures import wait_for_calm
 from .windows import OF_A_REQUEST, Generator, Meter, Row, Window, generator
 
@@ -145,7 +145,7 @@ def bare(data: Path) -> Iterator[Bare]:
     command = [sys.executable, "-m", "gunicorn", "-c", str(_CONFIGURATION)]
     command += ["--bind", f"127.0.0.1:{port}", f"{floor.__name__}:app"]
     process = subprocess.Popen(
-        command, cwd=SCRIPTS, env={**os.environ, DATA_VARIABLE: str(data)}, start_new_session=True,
+        command, cwd=CHECKOUT, env={**os.environ, DATA_VARIABLE: str(data)}, start_new_session=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:

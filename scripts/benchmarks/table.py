@@ -12,7 +12,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from .installation import SCRIPTS
+from .installation import CHECKOUT
 
 Row = Mapping[str, Any]
 
@@ -102,5 +102,5 @@ def text(value: object) -> str:
 def commit() -> str:
     """The commit that was measured, marked when files differ from it."""
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    ended = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True)
+    ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
     return ended.stdout.strip() or "unknown"

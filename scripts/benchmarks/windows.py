@@ -15,7 +15,7 @@ from typing import IO, Any
 
 from .database import Database
 from .generator import Plan
-from .installation import SCRIPTS, BenchFailed
+from .installation import CHECKOUT, BenchFailed
 from .measures import busy_seconds, cpu_by_process
 
 LOAD = "load"
@@ -176,9 +176,9 @@ class Generator:
 @contextmanager
 def generator(module: str = "generator") -> Iterator[Generator]:
     """Start a load generator; it ends with the block, whatever happens."""
-    command = [sys.executable, "-m", f"benchmarks.{module}"]
+    command = [sys.executable, "-m", f"{__package__}.{module}"]
     process = subprocess.Popen(
-        command, cwd=SCRIPTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip
     try:

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 import click
-from scripts.benchmarks.installation import BenchFailed, Installation, installation
 from tests.boinc_captures import captures
+
+from scripts.benchmarks.installation import BenchFailed, Installation, installation
 
 from . import captured, report
 from .hosts import Project

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from tests.system.batch_systems import call
+
 from scripts.grid_systems import gram, tree
 from scripts.grid_systems.cli import CACHE, SYSTEMS
 from scripts.grid_systems.inside import USER
-from tests.system.batch_systems import call
 
 from .networks import Door, opened
 from .place import RunFailed

@@ -13,15 +13,15 @@ import psutil
 import pytest
 from tests.system.deployment import eventually
 
-SCRIPTS = Path(__file__).parents[2] / "scripts"
-BENCH = [sys.executable, "-m", "benchmarks.cli"]
+CHECKOUT = Path(__file__).parents[2]
+BENCH = [sys.executable, "-m", "scripts.benchmarks.cli"]
 COMMAND = [*BENCH, "dispatch", "--json"]
 
 
 @pytest.mark.parametrize("bench", ["dispatch", "boinc"])
 def test_host_requests_are_measured_beside_the_floor(bench: str) -> None:
     command = [*BENCH, bench, "--quick", "--json"]
-    ended = subprocess.run(command, cwd=SCRIPTS, capture_output=True, text=True, check=True)
+    ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
     document = json.loads(ended.stdout)
     (row,) = document["rows"]
 
@@ -43,7 +43,7 @@ print(json.dumps(rows))
 
 def test_two_servers_are_measured_in_pairs_by_one_generator() -> None:
     ended = subprocess.run(
-        [sys.executable, "-c", COMPARE], cwd=SCRIPTS.parent, capture_output=True, text=True,
+        [sys.executable, "-c", COMPARE], cwd=CHECKOUT, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
     (row,) = json.loads(ended.stdout)
@@ -55,7 +55,7 @@ def test_two_servers_are_measured_in_pairs_by_one_generator() -> None:
 
 def test_the_time_of_a_host_request_is_told_by_layer_and_by_function() -> None:
     ended = subprocess.run(
-        [*BENCH, "layers", "--quick", "--json"], cwd=SCRIPTS, capture_output=True, text=True,
+        [*BENCH, "layers", "--quick", "--json"], cwd=CHECKOUT, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
     (row,) = json.loads(ended.stdout)["rows"]
@@ -68,7 +68,7 @@ def test_the_time_of_a_host_request_is_told_by_layer_and_by_function() -> None:
 
 def test_a_flood_is_measured_beside_the_plateau() -> None:
     ended = subprocess.run(
-        [*BENCH, "overload", "--quick", "--json"], cwd=SCRIPTS, capture_output=True, text=True,
+        [*BENCH, "overload", "--quick", "--json"], cwd=CHECKOUT, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
     (row,) = json.loads(ended.stdout)["rows"]
@@ -82,7 +82,7 @@ def test_a_flood_is_measured_beside_the_plateau() -> None:
 
 def test_an_interrupted_bench_leaves_nothing_behind() -> None:
     bench = subprocess.Popen(
-        COMMAND, cwd=SCRIPTS, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        COMMAND, cwd=CHECKOUT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
         started = eventually(lambda: _all_parts(bench), what="the load")
@@ -94,13 +94,15 @@ def test_an_interrupted_bench_leaves_nothing_behind() -> None:
         bench.wait()
 
     assert psutil.wait_procs(started, timeout=10)[1] == []
-    assert not any(folder.exists() for folder in folders - {SCRIPTS})
+    assert not any(folder.exists() for folder in folders - {CHECKOUT})
 
 
 def _all_parts(bench: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """All that a bench started, once its load generators are among them; none before that."""
     started = psutil.Process(bench.pid).children(recursive=True)
-    there = [item for item in started if "benchmarks.generator" in (_seen(item, "cmdline") or ())]
+    there = [
+        item for item in started if "scripts.benchmarks.generator" in (_seen(item, "cmdline") or ())
+    ]
     return started if len(there) == 2 else []
 
 
