@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gridbot_overlay.model import Order, PilotShape
+from gridbot_overlay.decide.model import Order, PilotShape
 
 SMALL = PilotShape(memory_mb=100, walltime_seconds=600)
 

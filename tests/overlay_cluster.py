@@ -19,15 +19,15 @@ from typing import Any
 
 from gridbot.api.connection import Connection
 from gridbot_client.net.discovery import Endpoint
-from gridbot_overlay.acts import DryActs, RealActs
-from gridbot_overlay.construct import Plan
-from gridbot_overlay.constructor import Constructor
-from gridbot_overlay.lanes import Lanes
-from gridbot_overlay.means import Means
-from gridbot_overlay.model import Grid, Limits, Pilot
+from gridbot_overlay.act.acts import DryActs, RealActs
+from gridbot_overlay.act.constructor import Constructor
+from gridbot_overlay.act.lanes import Lanes
+from gridbot_overlay.act.means import Means
+from gridbot_overlay.act.server import Server
+from gridbot_overlay.act.store import Store
+from gridbot_overlay.decide.construct import Plan
+from gridbot_overlay.decide.model import Grid, Limits, Pilot
 from gridbot_overlay.pilot.artefact import Artefact
-from gridbot_overlay.server import Server
-from gridbot_overlay.store import Store
 from gridbot_overlay.submitters import KINDS
 
 FAKE = Path(__file__).parent / "fakes/bin/slurm"

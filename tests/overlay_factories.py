@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gridbot_overlay.construct import Plan, View, plan
-from gridbot_overlay.model import Demand, Grid, Limits, Pilot, PilotShape, State
+from gridbot_overlay.decide.construct import Plan, View, plan
+from gridbot_overlay.decide.model import Demand, Grid, Limits, Pilot, PilotShape, State
 
 NOW = 1_000_000.0
 _WIDE = {"max_queued": 1000, "max_running": 1000, "submits_per_minute": 1000}

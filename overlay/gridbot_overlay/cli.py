@@ -16,13 +16,14 @@ from gridbot.api.errors import BadInput, GridbotError
 from gridbot.api.units import seconds
 from gridbot.commands.options import as_json, print_json, say
 from gridbot.show.printing import printable, table
-from gridbot_overlay import runner, status
-from gridbot_overlay.construct import Plan
-from gridbot_overlay.constructor import views_of
-from gridbot_overlay.model import Finding, Grid
+from gridbot_overlay import status
+from gridbot_overlay.act import runner
+from gridbot_overlay.act.constructor import views_of
+from gridbot_overlay.act.store import is_held, only_one
+from gridbot_overlay.decide.construct import Plan
+from gridbot_overlay.decide.model import Finding, Grid
 from gridbot_overlay.settings import Settings
 from gridbot_overlay.site import Site
-from gridbot_overlay.store import is_held, only_one
 from gridbot_overlay.submitters import KINDS, GridError
 
 R = TypeVar("R")

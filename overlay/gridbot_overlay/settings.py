@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gridbot.api.errors import BadInput
-from gridbot_overlay.model import Grid, Limits, PilotShape
+from gridbot_overlay.decide.model import Grid, Limits, PilotShape
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, GridbotError
 from gridbot_client.net.discovery import NoServer, data_directory, find_server
 from gridbot_client.storage import write_atomically
-from gridbot_overlay.model import Grid
+from gridbot_overlay.act.server import Server
+from gridbot_overlay.act.store import Store
+from gridbot_overlay.decide.model import Grid
 from gridbot_overlay.pilot.artefact import Artefact, build
 from gridbot_overlay.pilot.wheels import WheelsMissing
-from gridbot_overlay.server import Server
 from gridbot_overlay.settings import FILE_NAME, Settings, grid_of, grid_text, read_settings
-from gridbot_overlay.store import Store
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 

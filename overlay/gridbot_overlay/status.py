@@ -9,11 +9,11 @@ from typing import Any
 
 from gridbot.api.units import duration
 from gridbot.show.printing import counted, cut, printable, table
-from gridbot_overlay.construct import View
-from gridbot_overlay.grid_ad import queue_wait
-from gridbot_overlay.health import WHY_HELD, is_mute
-from gridbot_overlay.model import Pilot, State
-from gridbot_overlay.store import Store
+from gridbot_overlay.act.store import Store
+from gridbot_overlay.decide.construct import View
+from gridbot_overlay.decide.grid_ad import queue_wait
+from gridbot_overlay.decide.health import WHY_HELD, is_mute
+from gridbot_overlay.decide.model import Pilot, State
 
 _LIVE = (State.SUBMITTING, State.QUEUED, State.HELD, State.RUNNING)
 _MOST_SHOWN = 3  # failing pilots of a grid

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from gridbot_overlay.model import Grid, PilotShape, State
+from gridbot_overlay.decide.model import Grid, PilotShape, State
 from gridbot_overlay.submitters import KINDS, Submitter
 
 from .story import SMALL, WAITS, Story, eventually, found, order, refused

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.model import Grid, Order, Sighting, State
+from gridbot_overlay.decide.model import Grid, Order, Sighting, State
 from gridbot_overlay.submitters import gram_rsl
 from gridbot_overlay.submitters.gram import Gram
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from gridbot_overlay.model import Order, PilotShape, Sighting, State
+from gridbot_overlay.decide.model import Order, PilotShape, Sighting, State
 from gridbot_overlay.submitters import GridError, Submitter
 
 T = TypeVar("T")

@@ -12,7 +12,7 @@ from tests.system.batch_systems import open_folder
 from tests.system.grid_engine_cell import grid_engine
 from tests.system.overlays import PYTHON, Overlay, overlay
 
-from gridbot_overlay.model import Pilot
+from gridbot_overlay.decide.model import Pilot
 
 from . import trees
 from .measure import Outcome, follow, outcome, seen_lives, submit

@@ -13,7 +13,7 @@ from itertools import accumulate
 from tests.system.deployment import Deployment, eventually
 from tests.system.overlays import overlay
 
-from gridbot_overlay.model import Pilot
+from gridbot_overlay.decide.model import Pilot
 from gridbot_server.storage import invariants
 
 from .place import CPUS, GRID, NODES, Place, Run

@@ -19,8 +19,8 @@ from tests.system.batch_systems import Slurm
 from tests.system.deployment import GRIDBOT, Deployment, eventually
 from tests.system.ssh_daemon import LoginNode
 
-from gridbot_overlay.model import Pilot
-from gridbot_overlay.store import Store
+from gridbot_overlay.act.store import Store
+from gridbot_overlay.decide.model import Pilot
 
 FAKES = Path(__file__).parent.parent / "fakes" / "bin"
 # What nodes have: a Python without anything of ours.

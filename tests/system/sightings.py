@@ -2,7 +2,7 @@
 
 from tests.system.deployment import eventually
 
-from gridbot_overlay.model import Sighting, State
+from gridbot_overlay.decide.model import Sighting, State
 from gridbot_overlay.submitters import Submitter
 
 WAITS = "exec sleep 600"  # a pilot's script that a test cancels

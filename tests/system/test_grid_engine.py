@@ -10,7 +10,7 @@ from tests.system.deployment import eventually
 from tests.system.grid_engine_cell import GridEngine, grid_engine
 from tests.system.sightings import WAITS, found
 
-from gridbot_overlay.model import Grid, Limits, PilotShape, Sighting, State
+from gridbot_overlay.decide.model import Grid, Limits, PilotShape, Sighting, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 

@@ -13,7 +13,7 @@ from tests.orders import make_order
 from tests.system.deployment import eventually
 from tests.system.sightings import found
 
-from gridbot_overlay.model import Grid, Limits, PilotShape, State
+from gridbot_overlay.decide.model import Grid, Limits, PilotShape, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter, local
 
 WAITS = "echo $$ >&2; exec sleep 600"
@@ -74,7 +74,8 @@ def test_a_pilot_that_will_not_go_is_killed(
 def test_pilots_outlive_the_constructor_and_are_found_again(tmp_path: Path) -> None:
     starts = (
         "import os, signal, sys; from pathlib import Path; from tests.orders import make_order;"
-        "from gridbot_overlay.model import Grid; from gridbot_overlay.submitters import KINDS;"
+        "from gridbot_overlay.decide.model import Grid;"
+        "from gridbot_overlay.submitters import KINDS;"
         "made = KINDS['local'](Grid(name='here', kind='local'), Path(sys.argv[1]));"
         f"made.submit(make_order('left', {WAITS!r}, count=2));"
         "os.kill(os.getpid(), signal.SIGKILL)"

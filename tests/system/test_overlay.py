@@ -10,8 +10,8 @@ from tests.system.batch_systems import Slurm, open_folder, slurm
 from tests.system.deployment import Deployment, eventually
 from tests.system.overlays import Overlay, overlay
 
-from gridbot_overlay.health import is_broken
-from gridbot_overlay.model import Pilot
+from gridbot_overlay.decide.health import is_broken
+from gridbot_overlay.decide.model import Pilot
 from gridbot_server.storage import invariants
 
 SQUARES = ("--", "sh", "-c", "echo $(($1 * $1))", "job", "{}")

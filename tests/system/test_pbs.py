@@ -13,7 +13,7 @@ from tests.orders import make_order
 from tests.system.batch_systems import Slurm, open_folder, slurm, torque_wrappers
 from tests.system.sightings import WAITS, found
 
-from gridbot_overlay.model import Grid, State
+from gridbot_overlay.decide.model import Grid, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 

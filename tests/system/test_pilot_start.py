@@ -17,11 +17,11 @@ from tests.system.deployment import Deployment, eventually
 
 from gridbot.api.connection import Connection
 from gridbot_client.net.discovery import Endpoint
-from gridbot_overlay.model import Grid, PilotShape
+from gridbot_overlay.act.server import Server
+from gridbot_overlay.decide.model import Grid, PilotShape
 from gridbot_overlay.pilot.artefact import Artefact, build
 from gridbot_overlay.pilot.script import render
 from gridbot_overlay.pilot.wheels import OWN_PYTHON, PYTHONS
-from gridbot_overlay.server import Server
 
 GRID = Grid(
     name="ice", kind="local", python=getattr(sys, "_base_executable", sys.executable),

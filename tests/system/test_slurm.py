@@ -13,7 +13,7 @@ from tests.system.batch_systems import Slurm, open_folder, slurm
 from tests.system.deployment import eventually
 from tests.system.sightings import WAITS, found
 
-from gridbot_overlay.model import Grid, Limits, PilotShape, State
+from gridbot_overlay.decide.model import Grid, Limits, PilotShape, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 

@@ -11,7 +11,7 @@ from tests.system.deployment import eventually
 from tests.system.sightings import WAITS, found
 from tests.system.ssh_daemon import LoginNode, login_node
 
-from gridbot_overlay.model import Grid, State
+from gridbot_overlay.decide.model import Grid, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 

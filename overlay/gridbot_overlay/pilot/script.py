@@ -6,7 +6,7 @@ import json
 import shlex
 from importlib import resources
 
-from gridbot_overlay.model import Grid
+from gridbot_overlay.decide.model import Grid
 from gridbot_overlay.pilot.artefact import Artefact
 
 _START = resources.files(__package__).joinpath("start.py").read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-from gridbot_overlay.model import Finding, Grid, Order, Sighting
+from gridbot_overlay.decide.model import Finding, Grid, Order, Sighting
 
 
 class GridError(Exception):

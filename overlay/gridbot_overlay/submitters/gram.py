@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gridbot_overlay.model import Finding, Grid, Order, Sighting, State
+from gridbot_overlay.decide.model import Finding, Grid, Order, Sighting, State
 from gridbot_overlay.submitters import GridError, gram_client, gram_rsl, rendering
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.gram_jobs import Job, Journal, Phase

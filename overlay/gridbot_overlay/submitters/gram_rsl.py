@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from gridbot_overlay.model import Order
+from gridbot_overlay.decide.model import Order
 from gridbot_overlay.submitters import GridError, rendering
 
 # A gatekeeper forgets a request that is not committed within so long.

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.model import Finding, Grid, Order, PilotShape, Sighting, State
+from gridbot_overlay.decide.model import Finding, Grid, Order, PilotShape, Sighting, State
 from gridbot_overlay.submitters import (
     GridError,
     grid_engine_check,

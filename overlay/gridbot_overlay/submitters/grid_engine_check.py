@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from gridbot_overlay.model import Finding, Grid
+from gridbot_overlay.decide.model import Finding, Grid
 from gridbot_overlay.submitters import GridError
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.site import Site

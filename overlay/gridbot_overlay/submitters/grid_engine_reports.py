@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from xml.etree import ElementTree
 
-from gridbot_overlay.model import Sighting, State
+from gridbot_overlay.decide.model import Sighting, State
 from gridbot_overlay.submitters import GridError, rendering
 
 ERROR = "in error state"

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.model import Finding, Grid, Order, Sighting, State
+from gridbot_overlay.decide.model import Finding, Grid, Order, Sighting, State
 from gridbot_overlay.submitters import GridError, htcondor_check, rendering
 from gridbot_overlay.submitters.logs import TAIL_BYTES, Logs
 from gridbot_overlay.submitters.site import OnSite, site

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gridbot_overlay.model import Finding, PilotShape
+from gridbot_overlay.decide.model import Finding, PilotShape
 from gridbot_overlay.submitters import GridError
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.logs import Logs

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridbot_overlay.model import Finding, Grid, Order, Sighting, State
+from gridbot_overlay.decide.model import Finding, Grid, Order, Sighting, State
 from gridbot_overlay.submitters import GridError, rendering
 from gridbot_overlay.submitters.commands import Commands, inherited_environment
 from gridbot_overlay.submitters.logs import TAIL_BYTES

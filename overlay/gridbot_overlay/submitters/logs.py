@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gridbot_overlay.model import Finding
+from gridbot_overlay.decide.model import Finding
 from gridbot_overlay.submitters import GridError
 from gridbot_overlay.submitters.commands import Commands
 

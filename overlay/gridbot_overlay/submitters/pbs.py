@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.model import Finding, Grid, Order, PilotShape, Sighting
+from gridbot_overlay.decide.model import Finding, Grid, Order, PilotShape, Sighting
 from gridbot_overlay.submitters import GridError, pbs_check, pbs_reports, rendering
 from gridbot_overlay.submitters.logs import Logs
 from gridbot_overlay.submitters.site import OnSite, site

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from gridbot_overlay.model import Finding, Grid
+from gridbot_overlay.decide.model import Finding, Grid
 from gridbot_overlay.submitters import GridError, pbs_reports, rendering
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.site import Site

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from gridbot_overlay.model import Sighting, State
+from gridbot_overlay.decide.model import Sighting, State
 from gridbot_overlay.submitters import rendering
 
 NO_JOBS = 153  # Unknown Job Id: what qstat ends with when there are none, in some releases

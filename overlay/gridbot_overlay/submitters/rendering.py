@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gridbot_overlay.model import Grid, Order
+from gridbot_overlay.decide.model import Grid, Order
 from gridbot_overlay.submitters import GridError
 
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")

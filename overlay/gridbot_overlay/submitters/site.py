@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.model import Grid
+from gridbot_overlay.decide.model import Grid
 from gridbot_overlay.submitters import rendering
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.logs import Logs

@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from gridbot_overlay.model import Finding, Grid, Order, Sighting, State
+from gridbot_overlay.decide.model import Finding, Grid, Order, Sighting, State
 from gridbot_overlay.submitters import GridError, rendering, slurm_check
 from gridbot_overlay.submitters.logs import Logs
 from gridbot_overlay.submitters.site import OnSite, site

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gridbot_overlay.model import Finding, Grid, PilotShape
+from gridbot_overlay.decide.model import Finding, Grid, PilotShape
 from gridbot_overlay.submitters import GridError, rendering
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.site import Site

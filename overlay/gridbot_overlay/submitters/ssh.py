@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.model import Finding, Grid, Order, Sighting
+from gridbot_overlay.decide.model import Finding, Grid, Order, Sighting
 from gridbot_overlay.submitters import KINDS, GridError, Submitter, rendering
 from gridbot_overlay.submitters.commands import Commands
 

@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 from tests.cpu_time import cpu_time
 
-from gridbot_overlay.assign import Claim, Pool, assign
+from gridbot_overlay.decide.assign import Claim, Pool, assign
 
 AClaim = Claim[int, str]
 APool = Pool[str]

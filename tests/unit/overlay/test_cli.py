@@ -11,8 +11,8 @@ from tests.overlay_cluster import Api, Cluster, serving
 from tests.overlay_wheels import lay_wheels
 
 from gridbot.api.errors import GridbotError
+from gridbot_overlay.act.store import Store, only_one
 from gridbot_overlay.cli import overlay
-from gridbot_overlay.store import Store, only_one
 
 Type = Callable[..., Result]
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.cpu_time import cpu_time
 from tests.overlay_factories import NOW, QUEUE, World, demand, grid, pilot, submits
 
-from gridbot_overlay.construct import (
+from gridbot_overlay.decide.construct import (
     HELD_SECONDS,
     OUTLIVED,
     OVERDUE_SECONDS,
@@ -19,8 +19,8 @@ from gridbot_overlay.construct import (
     plan,
     plan_without_server,
 )
-from gridbot_overlay.health import WHY_HELD, Health
-from gridbot_overlay.model import Demand, Grid, State
+from gridbot_overlay.decide.health import WHY_HELD, Health
+from gridbot_overlay.decide.model import Demand, Grid, State
 
 LINUX = {"OpSys": "LINUX", "NumCpus": 4, "Memory": 8000, "Name": "n1"}
 

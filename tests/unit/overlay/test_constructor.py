@@ -13,9 +13,9 @@ import pytest
 from tests.overlay_cluster import FAKE, GRID, Api, Cluster, Round, a_round, bot, rounds, serving
 from tests.system.deployment import eventually
 
-from gridbot_overlay.model import Grid, Limits, State
-from gridbot_overlay.reconcile import GRACE_SECONDS
-from gridbot_overlay.store import Store
+from gridbot_overlay.act.store import Store
+from gridbot_overlay.decide.model import Grid, Limits, State
+from gridbot_overlay.decide.reconcile import GRACE_SECONDS
 
 NOW = 1_000_000.0
 LATER = NOW + GRACE_SECONDS + 1

@@ -3,14 +3,14 @@
 import pytest
 from tests.overlay_factories import NOW, pilot
 
-from gridbot_overlay.health import (
+from gridbot_overlay.decide.health import (
     EVERYWHERE,
     LONGEST_PAUSE_SECONDS,
     SERVER_AWAY,
     WHY_HELD,
     judge,
 )
-from gridbot_overlay.model import Pilot, State
+from gridbot_overlay.decide.model import Pilot, State
 
 
 def broken(index: int, ago: float = 5.0, **changes: object) -> Pilot:

@@ -5,7 +5,7 @@ from threading import Event, current_thread
 
 from tests.system.deployment import eventually
 
-from gridbot_overlay.lanes import Busy, Lanes
+from gridbot_overlay.act.lanes import Busy, Lanes
 from gridbot_overlay.submitters import GridError
 
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from tests.overlay_factories import NOW, pilot
 
-from gridbot_overlay.model import Pilot, Sighting, State
-from gridbot_overlay.reconcile import (
+from gridbot_overlay.decide.model import Pilot, Sighting, State
+from gridbot_overlay.decide.reconcile import (
     GRACE_SECONDS,
     NEVER_MADE,
     NO_GRID,

@@ -4,9 +4,9 @@ from pathlib import Path
 from tests.overlay_factories import NOW, grid, pilot
 
 from gridbot_overlay import status
-from gridbot_overlay.construct import View
-from gridbot_overlay.model import Pilot, State
-from gridbot_overlay.store import Store
+from gridbot_overlay.act.store import Store
+from gridbot_overlay.decide.construct import View
+from gridbot_overlay.decide.model import Pilot, State
 
 
 def shown(folder: Path, *pilots: Pilot) -> str:

@@ -9,9 +9,9 @@ import pytest
 from tests.overlay_factories import NOW, grid, pilot
 
 from gridbot.api.errors import GridbotError
-from gridbot_overlay.grid_ad import GRID_ATTRIBUTES, grid_ad
-from gridbot_overlay.model import Pilot, State
-from gridbot_overlay.store import SQL, Store, Submission
+from gridbot_overlay.act.store import SQL, Store, Submission
+from gridbot_overlay.decide.grid_ad import GRID_ATTRIBUTES, grid_ad
+from gridbot_overlay.decide.model import Pilot, State
 
 WEEK = 7 * 86_400.0
 

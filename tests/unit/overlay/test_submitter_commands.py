@@ -11,7 +11,7 @@ from tests.orders import make_order
 from tests.system.batch_systems import lives
 from tests.system.deployment import eventually
 
-from gridbot_overlay.model import Grid
+from gridbot_overlay.decide.model import Grid
 from gridbot_overlay.submitters import KINDS, GridError, commands, rendering
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.logs import Logs

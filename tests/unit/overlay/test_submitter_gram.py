@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.model import Grid, State
+from gridbot_overlay.decide.model import Grid, State
 from gridbot_overlay.submitters import (
     KINDS,
     GridError,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.model import Grid, Limits, PilotShape, State
+from gridbot_overlay.decide.model import Grid, Limits, PilotShape, State
 from gridbot_overlay.submitters import (
     GridError,
     grid_engine,

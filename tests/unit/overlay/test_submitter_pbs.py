@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.model import Grid, PilotShape, State
+from gridbot_overlay.decide.model import Grid, PilotShape, State
 from gridbot_overlay.submitters import KINDS, GridError, pbs, pbs_check, pbs_reports
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "overlay"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.model import Grid, Limits, PilotShape, Sighting, State
+from gridbot_overlay.decide.model import Grid, Limits, PilotShape, Sighting, State
 from gridbot_overlay.submitters import GridError, slurm, slurm_check
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.logs import Logs

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gridbot_overlay.model import Grid
+from gridbot_overlay.decide.model import Grid
 from gridbot_overlay.submitters import KINDS, GridError, ssh
 
 

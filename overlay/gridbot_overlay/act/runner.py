@@ -9,15 +9,15 @@ import threading
 import time
 
 from gridbot.api.errors import GridbotError
-from gridbot_overlay.acts import DryActs, RealActs
-from gridbot_overlay.construct import Plan
-from gridbot_overlay.constructor import Constructor
-from gridbot_overlay.lanes import Lanes
-from gridbot_overlay.means import Means, Say
+from gridbot_overlay.act.acts import DryActs, RealActs
+from gridbot_overlay.act.constructor import Constructor
+from gridbot_overlay.act.lanes import Lanes
+from gridbot_overlay.act.means import Means, Say
+from gridbot_overlay.act.store import Store
+from gridbot_overlay.decide.construct import Plan
 from gridbot_overlay.pilot.artefact import Artefact
 from gridbot_overlay.settings import Settings
 from gridbot_overlay.site import Site
-from gridbot_overlay.store import Store
 
 _WRITING_SECONDS = 1.0  # an editor writes a file within
 _NO_HURRY_SECONDS = 600.0  # longer than any question to a grid takes

@@ -10,7 +10,7 @@ from gridbot.api.connection import Connection
 from gridbot.api.errors import GridbotError, NotFound
 from gridbot.api.inputs import LocalFile, upload
 from gridbot_client.protocol.messages import FileRef
-from gridbot_overlay.model import Demand
+from gridbot_overlay.decide.model import Demand
 from gridbot_overlay.pilot.artefact import Artefact
 
 _PILOTS_SECONDS = 3600  # older pilots' hosts tell nothing of the next one's

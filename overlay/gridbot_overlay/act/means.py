@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from gridbot_overlay.lanes import Lanes
-from gridbot_overlay.model import Grid
-from gridbot_overlay.server import Server
-from gridbot_overlay.store import Store
+from gridbot_overlay.act.lanes import Lanes
+from gridbot_overlay.act.server import Server
+from gridbot_overlay.act.store import Store
+from gridbot_overlay.decide.model import Grid
 from gridbot_overlay.submitters import Submitter
 
 Say = Callable[[str], None]

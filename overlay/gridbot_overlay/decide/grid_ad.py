@@ -10,7 +10,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any
 
-from gridbot_overlay.model import Grid, Pilot, State
+from gridbot_overlay.decide.model import Grid, Pilot, State
 
 GRID_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
     {

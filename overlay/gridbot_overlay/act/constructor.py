@@ -12,12 +12,14 @@ from typing import Any
 
 from gridbot.api.errors import GridbotError
 from gridbot.show.printing import counted
-from gridbot_overlay.acts import Acts
-from gridbot_overlay.construct import Plan, View, plan, plan_without_server
-from gridbot_overlay.health import is_mute, judge
-from gridbot_overlay.means import Means
-from gridbot_overlay.model import Grid, Pilot, Sighting, State
-from gridbot_overlay.reconcile import (
+from gridbot_overlay.act.acts import Acts
+from gridbot_overlay.act.means import Means
+from gridbot_overlay.act.server import MOST_TAGS, Wishes
+from gridbot_overlay.act.store import GridRecord, Store
+from gridbot_overlay.decide.construct import Plan, View, plan, plan_without_server
+from gridbot_overlay.decide.health import is_mute, judge
+from gridbot_overlay.decide.model import Grid, Pilot, Sighting, State
+from gridbot_overlay.decide.reconcile import (
     NO_GRID,
     UNKNOWN,
     Orphan,
@@ -26,8 +28,6 @@ from gridbot_overlay.reconcile import (
     orphan,
     reconcile,
 )
-from gridbot_overlay.server import MOST_TAGS, Wishes
-from gridbot_overlay.store import GridRecord, Store
 from gridbot_overlay.submitters import GridError, Submitter
 
 HISTORY_SECONDS = 6 * 3600.0  # pilots that ended before say nothing of a grid any more

@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gridbot_overlay.health import Health
-from gridbot_overlay.model import Grid, Pilot
+from gridbot_overlay.decide.health import Health
+from gridbot_overlay.decide.model import Grid, Pilot
 
 _RATE_SECONDS = 60.0
 

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gridbot_overlay.assign import Claim, Pool, assign
-from gridbot_overlay.eligibility import slots_per_pilot
-from gridbot_overlay.model import Demand, Grid, Pilot, State
+from gridbot_overlay.decide.assign import Claim, Pool, assign
+from gridbot_overlay.decide.eligibility import slots_per_pilot
+from gridbot_overlay.decide.model import Demand, Grid, Pilot, State
 
 # Starting a pilot costs its grid and us about a minute: work that is shorter waits for a core.
 AMORTISATION_SECONDS = 60.0

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gridbot.show.printing import counted
-from gridbot_overlay.assign import EXACT_OWNERS
-from gridbot_overlay.eligibility import Suitor, new_pilots_host
-from gridbot_overlay.grid_ad import grid_ad, queue_wait
-from gridbot_overlay.health import WHY_HELD, Health
-from gridbot_overlay.limits import Room, room
-from gridbot_overlay.model import Demand, Grid, Pilot, State
-from gridbot_overlay.slots import Lot, Matched, Need, Offer, match
+from gridbot_overlay.decide.assign import EXACT_OWNERS
+from gridbot_overlay.decide.eligibility import Suitor, new_pilots_host
+from gridbot_overlay.decide.grid_ad import grid_ad, queue_wait
+from gridbot_overlay.decide.health import WHY_HELD, Health
+from gridbot_overlay.decide.limits import Room, room
+from gridbot_overlay.decide.model import Demand, Grid, Pilot, State
+from gridbot_overlay.decide.slots import Lot, Matched, Need, Offer, match
 from gridbot_policies.classad import Record, record
 
 SURPLUS_CYCLES = 3  # looks in a row at which a waiting pilot was not needed, before it goes

@@ -10,13 +10,13 @@ from typing import Protocol
 
 from gridbot.api.errors import GridbotError
 from gridbot.show.printing import counted
-from gridbot_overlay.construct import Cancel, Submit
-from gridbot_overlay.means import Means, Say
-from gridbot_overlay.model import Grid, Order, Pilot, State
+from gridbot_overlay.act.means import Means, Say
+from gridbot_overlay.act.store import Submission
+from gridbot_overlay.decide.construct import Cancel, Submit
+from gridbot_overlay.decide.model import Grid, Order, Pilot, State
+from gridbot_overlay.decide.reconcile import Orphan
 from gridbot_overlay.pilot.artefact import Artefact
 from gridbot_overlay.pilot.script import render
-from gridbot_overlay.reconcile import Orphan
-from gridbot_overlay.store import Submission
 from gridbot_overlay.submitters import GridError
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gridbot.api.errors import GridbotError
-from gridbot_overlay.model import Pilot, State
+from gridbot_overlay.decide.model import Pilot, State
 
 _KEPT_SECONDS = 7 * 86_400.0
 _BUSY_SECONDS = 20.0

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gridbot_overlay.model import Pilot, Sighting, State
+from gridbot_overlay.decide.model import Pilot, Sighting, State
 
 # A submission whose reply was lost shows up within so long, or never does.
 GRACE_SECONDS = 120.0

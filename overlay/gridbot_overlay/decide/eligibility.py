@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from gridbot_overlay.model import Demand, Grid
+from gridbot_overlay.decide.model import Demand, Grid
 from gridbot_policies.classad import ParseError, Record, record
 from gridbot_policies.policy.ads import Ads
 from gridbot_policies.policy.policy_set import PolicyError, PolicySet

@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from gridbot_overlay.model import Pilot
+from gridbot_overlay.decide.model import Pilot
 
 FEWEST = 3  # bad pilots, or failed replicas, before anything is concluded
 MOST_FAILED = 0.5  # share of failed replicas that makes a pilot faulty

@@ -1,0 +1,1 @@
+"""The constructor's loop and its effects: asks grids and server, submits, cancels, remembers."""

@@ -1,0 +1,1 @@
+"""The constructor's decisions: demand, grids and pilots in, a plan out.  Pure, no I/O."""
