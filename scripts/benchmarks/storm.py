@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gridbot_client.net.backoff import delay_seconds, poll_seconds
-from gridbot_server.overload.admission import Admission, Bounds
+from gridbot_server.overload.admission import Admission, QueueLimits
 
 from .course import percentile
 
@@ -28,7 +28,7 @@ class Storm:
     outage_seconds: float
     per_second: float  # requests that the server answers
     poll_seconds: float  # between two requests of a host that all goes well for
-    queue: int = Bounds().asking  # requests that may wait
+    queue: int = QueueLimits().asking  # requests that may wait
     seed: int = 1
 
 
@@ -44,7 +44,7 @@ class _Server:
 
     def __init__(self, storm: Storm, draw: random.Random) -> None:
         self._seconds = 1 / storm.per_second
-        self._admission = Admission(0.0, Bounds(storm.queue, storm.queue), draw.random)
+        self._admission = Admission(0.0, QueueLimits(storm.queue, storm.queue), draw.random)
         self._answers: deque[float] = deque()  # when those are that wait
         self.arrivals: Counter[int] = Counter()  # by second
         self.refused = 0

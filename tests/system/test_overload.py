@@ -16,7 +16,7 @@ from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.test_rpc_wire import PATIENCE_SECONDS, answer, connected, message
 
 from gridbot_client.protocol.messages import Report, encode_request
-from gridbot_server.overload.admission import LEAST_SECONDS, Bounds
+from gridbot_server.overload.admission import LEAST_SECONDS, QueueLimits
 
 OFTEN = 50  # requests that a client of the shared server may make at once
 BEYOND = 30  # requests that come although the server is full
@@ -83,7 +83,7 @@ def test_a_flooded_server_refuses_with_a_time_and_still_takes_reports(server: De
     (job,) = eventually(lambda: client.ask(1).assignments, what="a replica")
     report = Report(job.id, "error", "exit_nonzero", exit_code=1)
     work = encode_request(client.request(1))
-    most = Bounds().asking
+    most = QueueLimits().asking
 
     with ExitStack() as stack:
         wires = [stack.enter_context(connected(server))[0] for _ in range(most + BEYOND)]
@@ -108,7 +108,9 @@ def test_a_flooded_server_refuses_with_a_time_and_still_takes_reports(server: De
 def test_a_server_is_its_old_self_after_a_flood(server: Deployment) -> None:
     work = encode_request(BareClient(server.url, "").request())
     with ExitStack() as stack:
-        wires = [stack.enter_context(connected(server))[0] for _ in range(Bounds().asking + BEYOND)]
+        wires = [
+            stack.enter_context(connected(server))[0] for _ in range(QueueLimits().asking + BEYOND)
+        ]
         with stuck(server):
             for number, wire in enumerate(wires):
                 wire.sendall(message(work, f"gb_other{number}"))

@@ -28,8 +28,9 @@ from gridbot_server.boinc.session.project import Project
 from gridbot_server.boinc.session.session import DOWN_SECONDS, UNCHECKED_BYTES, Desk, authenticator
 from gridbot_server.errors import NotFound
 from gridbot_server.http import auth
+from gridbot_server.http.addresses import source
 from gridbot_server.http.services import connection, current
-from gridbot_server.overload import login_limits
+from gridbot_server.overload.login_limits import TooManyAttempts
 from gridbot_server.overload.transfer_slots import Party
 from gridbot_server.storage.db import Connection
 from gridbot_server.web import refusals
@@ -43,7 +44,6 @@ blueprint = Blueprint("boinc", __name__, url_prefix=project.PATH)
 
 DESK = "gridbot_boinc"  # of the application, once a client has come
 _making_desk = threading.Lock()
-_UNNAMED = "gridbot_boinc_unnamed"  # of the application, once a proxy did not say who asks
 
 
 @blueprint.get("/")
@@ -154,24 +154,12 @@ def account_key(
             return find(conn, secret, given)
 
     try:
-        return current().bounds.attempt(source(), given.email, look, is_creation)
+        return current().login_limits.attempt(source(), given.email, look, is_creation)
+    except TooManyAttempts:
+        return AccountError.PROJECT_DOWN
     except psycopg.OperationalError as error:
         log.warning("database: %r", str(error))
         return AccountError.PROJECT_DOWN
-
-
-def source() -> str:
-    """Who asks, by address; empty if the proxy does not say, of which the log tells once."""
-    forwarded = request.headers.get("X-Forwarded-For", "")
-    behind_proxy = current().settings.behind_proxy
-    found = login_limits.source(request.remote_addr or "", forwarded, behind_proxy)
-    if not found and _UNNAMED not in current_app.extensions:
-        current_app.extensions[_UNNAMED] = True
-        log.warning(
-            "the proxy sends no address in X-Forwarded-For: guesses at passwords are bound by"
-            " account only, and new accounts all together; server/README.md says what to set"
-        )
-    return found
 
 
 def _serve(desk: Desk) -> str:
@@ -211,7 +199,7 @@ def _desk() -> Desk:
                 loaded,
                 lambda: services.pool.connection(),
                 lambda token, work, tell: services.engine.take(token, work, tell),
-                services.bounds.hosts,
+                services.login_limits.attachments,
             )
             services.before_close.append(lambda: extensions.pop(DESK, desk).close())
         return cast(Desk, extensions[DESK])

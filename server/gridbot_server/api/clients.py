@@ -86,7 +86,7 @@ def _check_newcomer(conn: Connection, key: auth.Key) -> None:
     """Bound the clients of an account that anybody could make, as those in BOINC's protocol."""
     owner = {"owner": key.owner}
     is_bound = key.scope == "join" and conn.execute(BOINC["is_self_made"], owner).fetchone()
-    if is_bound and not current().bounds.hosts.take(str(key.owner), time.monotonic()):
+    if is_bound and not current().login_limits.attachments.take(str(key.owner), time.monotonic()):
         raise ServerBusy("many new hosts of this account came just now: this one has to wait")
 
 

@@ -9,7 +9,7 @@ from psycopg.rows import dict_row
 from pydantic import AfterValidator, Field, ValidationError
 
 from gridbot_server.api.access import number_argument
-from gridbot_server.api.boinc import account_key, source
+from gridbot_server.api.boinc import account_key
 from gridbot_server.api.schema import body_limit, json_body, plain_errors
 from gridbot_server.boinc.protocol import pages
 from gridbot_server.boinc.protocol.pages import AccountError, password_hash
@@ -20,6 +20,7 @@ from gridbot_server.boinc.session.hosts import find_account
 from gridbot_server.credit.export import FILES
 from gridbot_server.errors import Conflict, Forbidden, NotFound, RequestError, ServerBusy
 from gridbot_server.http import auth
+from gridbot_server.http.addresses import source
 from gridbot_server.http.services import connection, current
 from gridbot_server.http.slow_readers import bounded
 from gridbot_server.models.requests import Body

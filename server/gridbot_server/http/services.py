@@ -1,4 +1,4 @@
-"""What the views of one web process share: settings, database pool, file store, engine, bounds."""
+"""What the views of one web process share: settings, database pool, file store, engine, limits."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from psycopg_pool import ConnectionPool
 
 from gridbot_client.protocol.messages import WorkRequest
 from gridbot_server.dispatch.render import ReplyParts
-from gridbot_server.overload.login_limits import Bounds
-from gridbot_server.overload.shared_counters import CountFile
+from gridbot_server.overload.buckets import BucketFile
+from gridbot_server.overload.login_limits import LoginLimits
 from gridbot_server.overload.transfer_slots import Slots
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db
@@ -82,8 +82,8 @@ class Services:
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pool: ConnectionPool[db.Connection] | None = None
     _engine: Engine | None = None
-    _counts: CountFile | None = None
-    _bounds: Bounds | None = None
+    _buckets: BucketFile | None = None
+    _login_limits: LoginLimits | None = None
     _pid: int = 0
 
     def __post_init__(self) -> None:
@@ -111,13 +111,13 @@ class Services:
         return self._engine
 
     @property
-    def bounds(self) -> Bounds:
-        """Return how often people may try and make what, opening the counts on first use."""
+    def login_limits(self) -> LoginLimits:
+        """Return the limits on passwords, accounts and new hosts, opened on first use."""
         with self._lock:
-            if self._bounds is None:
-                self._counts = CountFile(self.settings.run / "counts")
-                self._bounds = Bounds.of(self._counts)
-            return self._bounds
+            if self._login_limits is None:
+                self._buckets = BucketFile(self.settings.run / "counts")
+                self._login_limits = LoginLimits.of(self._buckets)
+            return self._login_limits
 
     def close(self) -> None:
         """Stop the engine, give the connections back; the next request opens them again."""
@@ -127,9 +127,9 @@ class Services:
             if self._engine is not None:
                 self._engine.close()
                 self._engine = None
-            if self._counts is not None:
-                self._counts.close()
-                self._counts = self._bounds = None
+            if self._buckets is not None:
+                self._buckets.close()
+                self._buckets = self._login_limits = None
         if self._pool is not None:
             self._pool.close()
             self._pool = None

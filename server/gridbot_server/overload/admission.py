@@ -25,7 +25,7 @@ _ROW_SHARE = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class QueueLimits:
     """How many requests may wait when one more comes, without and with reports."""
 
     asking: int = 2 * BATCH_REQUESTS
@@ -40,9 +40,12 @@ class Admission:
     """
 
     def __init__(
-        self, now: float, bounds: Bounds = Bounds(), chance: Callable[[], float] = random.random
+        self,
+        now: float,
+        limits: QueueLimits = QueueLimits(),
+        chance: Callable[[], float] = random.random,
     ) -> None:
-        self._bounds, self._chance = bounds, chance
+        self._limits, self._chance = limits, chance
         self._waiting = 0
         self._served, self._busy_since = 0, now
         self._per_second = _ASSUMED_PER_SECOND
@@ -50,8 +53,8 @@ class Admission:
 
     def admits(self, has_reports: bool) -> bool:
         """Whether one more request may wait."""
-        bounds = self._bounds
-        return self._waiting < (bounds.reporting if has_reports else bounds.asking)
+        limits = self._limits
+        return self._waiting < (limits.reporting if has_reports else limits.asking)
 
     def begin(self) -> None:
         """A request was taken."""
@@ -61,7 +64,7 @@ class Admission:
         """A request was answered."""
         self._waiting -= 1
         self._served += 1
-        passed, transaction = now - self._busy_since, self._bounds.asking // 2
+        passed, transaction = now - self._busy_since, self._limits.asking // 2
         if self._waiting < transaction:
             # What is served while little is asked says nothing of what could be.
             self._served, self._busy_since = 0, now

@@ -7,7 +7,7 @@ import secrets
 import time
 
 from gridbot_server.overload.admission import Admission
-from gridbot_server.overload.login_limits import Throttle
+from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.web import refusals
 from gridbot_server.web.refusals import Refusal
 
@@ -28,8 +28,8 @@ class Door:
 
     def __init__(self, per_minute: int, processes: int) -> None:
         self.admission = Admission(time.monotonic())
-        seconds = 60.0 / per_minute * processes
-        self._clients = Throttle(secrets.token_bytes(32), per_minute, seconds)
+        interval = 60.0 / per_minute * processes
+        self._clients = RateLimiter(secrets.token_bytes(32), per_minute, interval)
 
     def refusal(self, client: str, has_reports: bool) -> Refusal | None:
         """Why a request must wait, if it must; `client` is what the functions below tell."""

@@ -7,9 +7,9 @@ from itertools import cycle
 import pytest
 
 from gridbot_server.dispatch.engine import BATCH_REQUESTS
-from gridbot_server.overload.admission import LEAST_SECONDS, MOST_SECONDS, Admission, Bounds
+from gridbot_server.overload.admission import LEAST_SECONDS, MOST_SECONDS, Admission, QueueLimits
 
-BOUNDS = Bounds(asking=4, reporting=8)  # two requests fill a transaction
+BOUNDS = QueueLimits(asking=4, reporting=8)  # two requests fill a transaction
 
 
 def full(waiting: int, now: float = 0.0) -> Admission:

@@ -33,7 +33,7 @@ from gridbot_server.boinc.session.reports import Exchanged
 from gridbot_server.dispatch.bans import Banned
 from gridbot_server.dispatch.batch import encode
 from gridbot_server.dispatch.render import ReplyParts
-from gridbot_server.overload.login_limits import Throttle
+from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 
@@ -80,7 +80,7 @@ def begin(
     said: Exchanged,
     found: Known,
     uploads: Uploads,
-    newcomers: Throttle,
+    attachments: RateLimiter,
 ) -> Caller | None:
     """Who asks, once all that a request says beside its reports is taken; None: not welcome.
 
@@ -89,7 +89,7 @@ def begin(
     account, known = found
     if account is None:
         return None
-    client = meet(connect, account, known, request, newcomers)
+    client = meet(connect, account, known, request, attachments)
     if client.banned is not None:
         raise Banned(client.banned)
     if not client.is_welcome:

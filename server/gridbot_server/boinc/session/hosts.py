@@ -19,7 +19,7 @@ from gridbot_server.boinc.protocol.machine import Machine
 from gridbot_server.boinc.protocol.request import SchedulerRequest
 from gridbot_server.dispatch.batch import encode
 from gridbot_server.errors import ServerBusy
-from gridbot_server.overload.login_limits import Throttle
+from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
@@ -127,7 +127,7 @@ def meet(
     account: Account,
     found: KnownClient | None,
     request: SchedulerRequest,
-    newcomers: Throttle,
+    attachments: RateLimiter,
 ) -> KnownClient:
     """The client that a request comes from, `found` by its number or not.
 
@@ -143,9 +143,9 @@ def meet(
     with connect() as conn:
         if found is None:
             others = request.client.allows_others
-            client = _first_contact(conn, account, identity, others, newcomers)
+            client = _first_contact(conn, account, identity, others, attachments)
         elif is_copy:
-            client = _add(conn, account, identity, newcomers)
+            client = _add(conn, account, identity, attachments)
         else:
             client = _change(conn, account, identity, found.id)
         met = find(conn, [(request.authenticator, client)])[0].client
@@ -158,14 +158,14 @@ def _first_contact(
     account: Account,
     identity: Identity,
     allows_others: bool,
-    newcomers: Throttle,
+    attachments: RateLimiter,
 ) -> int:
     values = {**_values(account, identity), "allows_others": allows_others}
     with conn.transaction():
         conn.execute(SQL["lock_cpid"], values)
         row = conn.execute(SQL["known_before"], values).fetchone()
         if row is None:
-            return _add(conn, account, identity, newcomers)
+            return _add(conn, account, identity, attachments)
         # Its requests are counted from the beginning again.
         conn.execute(SQL["count_anew"], {"client": row[0]})
         return _change(conn, account, identity, row[0])
@@ -176,8 +176,8 @@ def _change(conn: Connection, account: Account, identity: Identity, client: int)
     return client
 
 
-def _add(conn: Connection, account: Account, identity: Identity, newcomers: Throttle) -> int:
-    if account.is_self_made and not newcomers.take(str(account.owner), time.monotonic()):
+def _add(conn: Connection, account: Account, identity: Identity, attachments: RateLimiter) -> int:
+    if account.is_self_made and not attachments.take(str(account.owner), time.monotonic()):
         raise ServerBusy("many new hosts of this account came just now: this one has to wait")
     values = {
         **_values(account, identity),

@@ -32,7 +32,7 @@ from gridbot_server.boinc.session.reports import Exchanged, read_reports
 from gridbot_server.dispatch.bans import Banned
 from gridbot_server.errors import GridbotError
 from gridbot_server.http.services import Dispatched
-from gridbot_server.overload.login_limits import Throttle
+from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.storage.db import Connection
 
 log = logging.getLogger(__name__)
@@ -87,10 +87,10 @@ class Desk:
     """One per web process, made after fork; `project` is as it was at the last request."""
 
     def __init__(
-        self, project: Project, connect: Connect, dispatch: Dispatch, newcomers: Throttle
+        self, project: Project, connect: Connect, dispatch: Dispatch, attachments: RateLimiter
     ) -> None:
         self.project = project
-        self._newcomers = newcomers
+        self._attachments = attachments
         self._connect, self._dispatch = connect, dispatch
         self._queue: SimpleQueue[Visit | None] = SimpleQueue()
         self._familiar: set[str] = set()  # keys that were good when they came last
@@ -215,7 +215,7 @@ class Desk:
         assert visit.asked is not None, "only what could be read begins"
         request, said = visit.asked
         visit.caller = caller = exchange.begin(
-            found.project, self._connect, request, said, known, found.uploads, self._newcomers
+            found.project, self._connect, request, said, known, found.uploads, self._attachments
         )
         if caller is None:
             visit.text = reply.render(reply.bad_key(found.project.title))

@@ -1,6 +1,7 @@
-"""Where throttles count: in one process, or in a file for all processes of a machine.
+"""Where rate limiters keep their buckets: in one process, or in a file for all of a machine.
 
-A line of a table says when all that was counted there is paid for, in seconds of a monotonic clock.
+A bucket holds one number, the theoretical arrival time of its next event, in seconds of the
+monotonic clock, which all processes of a boot share.
 """
 
 from __future__ import annotations
@@ -16,30 +17,30 @@ from typing import Protocol, Self
 
 from gridbot_server.supervision.processes import boot_id
 
-# Two keys that share a line share its bound: rare among so many lines.
-LINES = 1 << 15
+# Keys that share a bucket share its limit: rare among this many.
+BUCKETS = 1 << 15
 _NUMBER = struct.Struct("d")
 _HEAD_BYTES = 4096
 _SECRET_BYTES = 32
 
 
-class Lines(Protocol):
-    """A table, to be used while it is entered."""
+class Buckets(Protocol):
+    """A table of buckets, to be used while it is entered."""
 
     def __enter__(self) -> object: ...
 
     def __exit__(self, *_: object) -> None: ...
 
-    def __getitem__(self, line: int, /) -> float: ...
+    def __getitem__(self, bucket: int, /) -> float: ...
 
-    def __setitem__(self, line: int, seconds: float, /) -> None: ...
+    def __setitem__(self, bucket: int, seconds: float, /) -> None: ...
 
 
-class OwnLines:
-    """A table that is one process's own."""
+class PrivateBuckets:
+    """A table in the memory of one process."""
 
     def __init__(self) -> None:
-        self._seconds = array("d", bytes(LINES * _NUMBER.size))
+        self._seconds = array("d", bytes(BUCKETS * _NUMBER.size))
         self._lock = Lock()
 
     def __enter__(self) -> Self:
@@ -49,17 +50,17 @@ class OwnLines:
     def __exit__(self, *_: object) -> None:
         self._lock.release()
 
-    def __getitem__(self, line: int) -> float:
-        return self._seconds[line]
+    def __getitem__(self, bucket: int) -> float:
+        return self._seconds[bucket]
 
-    def __setitem__(self, line: int, seconds: float) -> None:
-        self._seconds[line] = seconds
+    def __setitem__(self, bucket: int, seconds: float) -> None:
+        self._seconds[bucket] = seconds
 
 
-class CountFile:
-    """Tables in a file that outlive their processes, and the secret by which keys find a line.
+class BucketFile:
+    """Tables in a file that outlive their processes, and the secret of the hash that picks buckets.
 
-    They are read and written, not mapped: rare events shall not end a process whose disk is full.
+    Read and written, not mapped: a full disk would end a process that writes to mapped memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,9 +70,9 @@ class CountFile:
         with self:
             self.secret = self._prepare()
 
-    def table(self, number: int) -> SharedLines:
-        """One of the tables, which are as many as are asked for."""
-        return SharedLines(self, number)
+    def table(self, number: int) -> SharedBuckets:
+        """The table of this number; each rate limiter uses another one."""
+        return SharedBuckets(self, number)
 
     def close(self) -> None:
         """Close the file; its tables are of no more use."""
@@ -108,11 +109,11 @@ class CountFile:
         return secret
 
 
-class SharedLines:
-    """A table of a file."""
+class SharedBuckets:
+    """One table of a file."""
 
-    def __init__(self, file: CountFile, number: int) -> None:
-        self._file, self._at = file, _HEAD_BYTES + number * LINES * _NUMBER.size
+    def __init__(self, file: BucketFile, number: int) -> None:
+        self._file, self._at = file, _HEAD_BYTES + number * BUCKETS * _NUMBER.size
 
     def __enter__(self) -> Self:
         self._file.__enter__()
@@ -121,8 +122,8 @@ class SharedLines:
     def __exit__(self, *_: object) -> None:
         self._file.__exit__()
 
-    def __getitem__(self, line: int) -> float:
-        return self._file.read(self._at + line * _NUMBER.size)
+    def __getitem__(self, bucket: int) -> float:
+        return self._file.read(self._at + bucket * _NUMBER.size)
 
-    def __setitem__(self, line: int, seconds: float) -> None:
-        self._file.write(self._at + line * _NUMBER.size, seconds)
+    def __setitem__(self, bucket: int, seconds: float) -> None:
+        self._file.write(self._at + bucket * _NUMBER.size, seconds)
