@@ -13,7 +13,6 @@ from flask import Blueprint, Response, current_app, request
 
 from gridbot_server.api.content import send_content
 from gridbot_server.api.rpc import door_of
-from gridbot_server.boinc.application.description import SHELL_PLATFORMS
 from gridbot_server.boinc.protocol import pages, reply
 from gridbot_server.boinc.protocol.names import boinc_platform
 from gridbot_server.boinc.protocol.pages import AccountError, ProjectConfig
@@ -30,6 +29,7 @@ from gridbot_server.errors import NotFound
 from gridbot_server.http import auth
 from gridbot_server.http.addresses import source
 from gridbot_server.http.services import connection, current
+from gridbot_server.matching.stock_platforms import SHELL_PLATFORMS
 from gridbot_server.overload.login_limits import TooManyAttempts
 from gridbot_server.overload.transfer_slots import Party
 from gridbot_server.storage.db import Connection

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from gridbot_client.protocol.messages import Manifest, manifest_id
 from gridbot_policies import PolicyError, PolicySet
 from gridbot_policies.classad import ParseError
-from gridbot_server.boinc.application.description import stock_platforms
 from gridbot_server.buffer.layout import BotState
+from gridbot_server.matching.stock_platforms import stock_platforms
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 

@@ -24,6 +24,7 @@ from gridbot_server.boinc.application import shim
 from gridbot_server.boinc.application.shim import Unsuitable
 from gridbot_server.boinc.application.signed import AppFile
 from gridbot_server.boinc.protocol.names import boinc_platform
+from gridbot_server.matching.stock_platforms import SHELL_PLATFORMS, stock_platforms
 
 NameOf = Callable[[str], str]  # the name of a file with this SHA-256, for ever
 
@@ -43,17 +44,6 @@ _BUNDLE_BYTES = 64 + MAX_OUTPUTS * (MAX_NAME_BYTES + 24)
 # Arguments whose JSON is no longer fit any client's command line, even if each byte takes five.
 SURELY_FITS_BYTES = 1000
 
-# Ours that have a POSIX shell at /bin/sh.
-SHELL_PLATFORMS = (
-    "linux-x86_64",
-    "linux-i686",
-    "linux-aarch64",
-    "linux-armv7l",
-    "linux-riscv64",
-    "linux-ppc64le",
-    "darwin-x86_64",
-    "darwin-arm64",
-)
 # Names that hold none of the words by which clients look for a vendor's library.
 PLAN_CLASSES: Mapping[str, str] = {
     "gpu_nvidia": "NVIDIA",
@@ -215,12 +205,6 @@ def platforms(manifest: Manifest) -> tuple[str, ...]:
             f" only on {', '.join(SHELL_PLATFORMS)}"
         )
     return tuple(map(boinc_platform, found))
-
-
-def stock_platforms(manifest: Manifest) -> tuple[str, ...]:
-    """Our names of the platforms on which stock clients can run a manifest."""
-    wanted = manifest.platforms or SHELL_PLATFORMS
-    return tuple(name for name in wanted if name in SHELL_PLATFORMS)
 
 
 def check_manifest(manifest: Manifest) -> None:
