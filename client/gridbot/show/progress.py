@@ -1,4 +1,4 @@
-"""Shows how far something is: a bar on a terminal, a line now and then elsewhere."""
+"""Progress of a BOT or of a transfer: a bar on a terminal, elsewhere a line per change."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from gridbot.api.state import BotState
 from gridbot.api.units import duration
 from gridbot.show.printing import counted
 
-PLAIN_SECONDS = 5.0
-IDLE_SECONDS = 10.0  # hosts ask every few seconds: until then nothing need be wrong
+PLAIN_SECONDS = 5.0  # least time between two lines without a terminal
+IDLE_SECONDS = 10.0  # hosts ask every few seconds; a shorter idle time is normal
 
 
 def status_line(state: BotState) -> str:
-    """Everything that matters while one waits, in one line."""
+    """Job counts of a BOT; while jobs run also rate and remaining time."""
     parts = [f"{state.jobs_finished} of {counted(state.jobs_total, 'job')}"]
     if state.jobs_failed:
         parts.append(f"{state.jobs_failed} failed")
     if state.is_final:
         return ", ".join([*parts, state.state])
     parts += [f"{state.jobs_running} running", f"{state.jobs_unsent} unsent"]
-    # While nothing runs, the rate only falls and the time left only grows: both say nothing.
+    # While no job runs, the rate only falls and the remaining time only grows.
     if state.jobs_running and state.jobs_per_second:
         parts.append(f"{state.jobs_per_second:.3g}/s")
     if state.jobs_running and state.eta is not None:
@@ -41,14 +41,14 @@ def status_line(state: BotState) -> str:
 
 def follow(states: Iterable[BotState], silent: bool = False) -> BotState:
     """Show each state as it comes; return the last one."""
-    show = iter if silent else _bar if sys.stderr.isatty() else _plain
+    show = iter if silent else _bar if sys.stderr.isatty() else _lines
     return deque(show(states), maxlen=1)[0]
 
 
 def standing_still(
     states: Iterable[BotState], told: Callable[[BotState], None], clock: Callable[[], float]
 ) -> Iterator[BotState]:
-    """Pass the states on; tell once, each time that no replica has run for a while."""
+    """Pass the states on; call `told` once per period of IDLE_SECONDS without running replicas."""
     since, is_told = clock(), False
     for state in states:
         if state.is_final or state.jobs_running:
@@ -59,13 +59,27 @@ def standing_still(
         yield state
 
 
-def _plain(states: Iterable[BotState]) -> Iterator[BotState]:
-    shown_at = -PLAIN_SECONDS
+def changes(
+    states: Iterable[BotState], show: Callable[[BotState], None], clock: Callable[[], float]
+) -> Iterator[BotState]:
+    """Pass the states on; show the first, the last, and each change at most every PLAIN_SECONDS.
+
+    A new rate or remaining time alone is no change.
+    """
+    shown, shown_at = None, -PLAIN_SECONDS
     for state in states:
-        if state.is_final or time.monotonic() - shown_at >= PLAIN_SECONDS:
-            shown_at = time.monotonic()
-            print(f"bot {state.id}: {status_line(state)}", file=sys.stderr, flush=True)
+        now = (state.state, state.jobs_finished, state.jobs_failed, state.jobs_running, state.tail)
+        if now != shown and (state.is_final or clock() - shown_at >= PLAIN_SECONDS):
+            shown, shown_at = now, clock()
+            show(state)
         yield state
+
+
+def _lines(states: Iterable[BotState]) -> Iterator[BotState]:
+    def show(state: BotState) -> None:
+        print(f"bot {state.id}: {status_line(state)}", file=sys.stderr, flush=True)
+
+    return changes(states, show, time.monotonic)
 
 
 def _bar(states: Iterable[BotState]) -> Iterator[BotState]:
@@ -81,7 +95,7 @@ def _bar(states: Iterable[BotState]) -> Iterator[BotState]:
 
 @contextmanager
 def transfer(silent: bool = False) -> Iterator[Told]:
-    """A callback that shows what is being sent, on a terminal only."""
+    """Context with a callback (label, done, total) that draws bars; silent without a terminal."""
     if silent or not sys.stderr.isatty():
         yield quiet
         return

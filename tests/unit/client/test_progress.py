@@ -7,7 +7,7 @@ import pytest
 
 from gridbot.api.state import BotState, bot_state
 from gridbot.show.explanation import idle_reason
-from gridbot.show.progress import IDLE_SECONDS, standing_still
+from gridbot.show.progress import IDLE_SECONDS, PLAIN_SECONDS, changes, standing_still
 
 
 def state(running: int = 0, **changes: Any) -> BotState:
@@ -47,13 +47,47 @@ def test_nothing_is_told_of_a_bot_that_runs_or_has_ended(item: BotState) -> None
     assert told([(0, item), (5 * IDLE_SECONDS, item)]) == []
 
 
+def shown(states: list[tuple[float, BotState]]) -> list[float]:
+    """Seconds at which a line is printed without a terminal, for states at these seconds."""
+    now = [0.0]
+    heard: list[float] = []
+
+    def coming() -> Iterator[BotState]:
+        for now[0], item in states:
+            yield item
+
+    passed = list(changes(coming(), lambda _: heard.append(now[0]), lambda: now[0]))
+    assert passed == [item for _, item in states]
+    return heard
+
+
+def test_an_unchanged_state_is_printed_once() -> None:
+    moments = [0, 10 * PLAIN_SECONDS, 20 * PLAIN_SECONDS]
+    assert shown([(moment, state(1)) for moment in moments]) == [0]
+
+
+def test_a_new_rate_alone_is_not_printed() -> None:
+    slower = state(1, jobs_per_second=0.1, eta_seconds=60)
+    assert shown([(0, state(1, jobs_per_second=0.2)), (2 * PLAIN_SECONDS, slower)]) == [0]
+
+
+def test_a_change_is_printed_once_the_line_before_is_old_enough() -> None:
+    early, late = PLAIN_SECONDS / 2, PLAIN_SECONDS
+    assert shown([(0, state()), (early, state(1)), (late, state(1))]) == [0, late]
+
+
+def test_the_end_is_printed_at_once() -> None:
+    assert shown([(0, state()), (1, state(state="done"))]) == [0, 1]
+
+
 @pytest.mark.parametrize(
-    ("changes", "reason"),
+    ("changed", "reason"),
     [
-        ({"state": "open"}, "its submission has not been completed"),
+        ({"state": "open"}, "its submission is not complete"),
         (
             {"match": {"hosts_known": 2, "hosts_matching": 0, "reason": "too small (2 hosts)"}},
-            "no known host can run it now: too small (2 hosts); see gridbot bot explain 7",
+            "no known host can run it now: too small (2 hosts);"
+            " for the reasons: gridbot bot explain 7",
         ),
         (
             {"match": {"hosts_known": 0, "hosts_matching": 0, "reason": "no client has asked"}},
@@ -61,12 +95,13 @@ def test_nothing_is_told_of_a_bot_that_runs_or_has_ended(item: BotState) -> None
         ),
         (
             {"match": {"hosts_known": 3, "hosts_matching": 1, "reason": ""}},
-            "1 of 3 known hosts can run it, but none has asked; see gridbot bot explain 7",
+            "1 of 3 known hosts can run it; waiting for one of them to ask for work;"
+            " for details: gridbot bot explain 7",
         ),
         (
             {"match": {"hosts_known": 3, "hosts_matching": 1}, "replicas": {"made": 2}},
-            "no job is done after 2 replicas, and hosts wait when replicas fail;"
-            " see why: gridbot bot logs 7",
+            "no job is done after 2 replicas, and hosts back off when replicas fail;"
+            " for the reasons: gridbot bot logs 7",
         ),
         (
             {
@@ -74,11 +109,12 @@ def test_nothing_is_told_of_a_bot_that_runs_or_has_ended(item: BotState) -> None
                 "replicas": {"made": 2},
                 "jobs_done": 1,
             },
-            "1 of 3 known hosts can run it, but none has asked; see gridbot bot explain 7",
+            "1 of 3 known hosts can run it; waiting for one of them to ask for work;"
+            " for details: gridbot bot explain 7",
         ),
     ],
 )
 def test_the_reason_is_the_one_that_the_page_of_the_bot_gives(
-    changes: dict[str, Any], reason: str
+    changed: dict[str, Any], reason: str
 ) -> None:
-    assert idle_reason(state(**changes)) == reason
+    assert idle_reason(state(**changed)) == reason
