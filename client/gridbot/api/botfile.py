@@ -1,4 +1,4 @@
-"""Reads BOT.toml: the options of `gridbot submit` as a file."""
+"""Reads BOT.toml: the options of `gridbot submit` in a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gridbot.api.errors import BadInput
 
 _TEXT, _NUMBER, _TEXTS = (str,), (int,), (list,)
 
-# What each key may hold; keys are the options' own names.
+# Types of each key; keys are the options' own names.
 KEYS: Mapping[str, tuple[type, ...]] = {
     "command": (list, str),
     "name": _TEXT,
@@ -35,13 +35,14 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "max_replicas": _NUMBER,
     "failover_after": _NUMBER,
     "tail_threshold": _NUMBER,
-    "key": _TEXT,
+    "idempotency_key": _TEXT,
+    "key": _TEXT,  # deprecated name of idempotency_key
 }
-_WORDS = {str: "a text", int: "a whole number", float: "a number", list: "a list of texts"}
+_WORDS = {str: "a string", int: "a whole number", float: "a number", list: "a list of strings"}
 
 
 def read_bot_file(path: Path) -> dict[str, Any]:
-    """The options in the file.  Raises BadInput naming the key that is wrong."""
+    """Options in the file.  Raises BadInput that names the wrong key."""
     try:
         options = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -51,15 +52,15 @@ def read_bot_file(path: Path) -> dict[str, Any]:
     for key, value in options.items():
         _check(path, key, value)
     if "command" not in options:
-        raise BadInput(f'{path}: has no command; write command = ["./prog", "{{}}"]')
+        raise BadInput(f'{path}: command is missing; write command = ["./prog", "{{}}"]')
     return options
 
 
 def _check(path: Path, key: str, value: object) -> None:
     if key not in KEYS:
         meant = difflib.get_close_matches(key, KEYS, n=1)
-        hint = f"; did you mean {meant[0]}?" if meant else f"; the keys are {', '.join(KEYS)}"
-        raise BadInput(f"{path}: there is no key {key!r}{hint}")
+        hint = f"; did you mean {meant[0]}?" if meant else f"; known keys: {', '.join(KEYS)}"
+        raise BadInput(f"{path}: unknown key {key!r}{hint}")
     texts = not isinstance(value, list) or all(isinstance(item, str) for item in value)
     if isinstance(value, bool) or not isinstance(value, KEYS[key]) or not texts:
         allowed = " or ".join(_WORDS[kind] for kind in KEYS[key])

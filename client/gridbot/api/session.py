@@ -20,14 +20,14 @@ from gridbot.show.printing import counted
 from gridbot_client.net.discovery import NoServer, find_server
 from gridbot_client.protocol.messages import Manifest
 
-# Between two looks at a BOT: soon at first, because many are short, then seldom.
+# Seconds between two polls of a BOT: short at first, because many BOTs are short.
 _FIRST_LOOK, _LAST_LOOK = 0.2, 3.0
 
 
 def connect(server: str | None = None, key_file: str | Path | None = None) -> Session:
-    """Return a session with a server; nothing is sent yet.
+    """Return a session with a server; sends nothing yet.
 
-    Without arguments: GRIDBOT_SERVER and GRIDBOT_KEY, what `gridbot login` wrote, or a server
+    Without arguments: GRIDBOT_SERVER and GRIDBOT_KEY, the server of `gridbot login`, or a server
     of this user on this machine.  Raises GridbotError when none is known.
     """
     try:
@@ -37,7 +37,7 @@ def connect(server: str | None = None, key_file: str | Path | None = None) -> Se
 
 
 class Session:
-    """One server under one key.  Usable as a context manager."""
+    """One server with one key.  A context manager that closes the connection."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -55,9 +55,11 @@ class Session:
         progress: Progress = quiet,
         **options: Any,
     ) -> Bot:
-        """Create a BOT; `options` are the further fields of `Submission`.
+        """Create a BOT; `options` are further fields of `Submission`.
 
-        Everything is checked before anything is sent.  Raises BadInput, PolicyError or Refused.
+        All input is checked before anything is sent.  Repeating the call with the same
+        `idempotency_key` continues the submission or returns the same BOT.  Raises BadInput,
+        PolicyError, Refused or ServerAway.
         """
         prepared = prepare(Submission(command=command, items=items, **options))
         document = send(self.connection, prepared, progress)
@@ -65,17 +67,17 @@ class Session:
         return Bot(self.connection, document["id"], document)
 
     def bot(self, number: int) -> Bot:
-        """The BOT of that number; whether it exists shows at the first call on it."""
+        """BOT with this number; its first method call raises NotFound if it does not exist."""
         return Bot(self.connection, number)
 
     def bots(self, state: str | None = None, limit: int | None = None) -> list[BotState]:
-        """The BOTs that this key may see, newest first."""
+        """BOTs that this key may see, newest first."""
         found = self.connection.get("/bots", state=state, limit=limit)
         return [bot_state(document) for document in found["bots"]]
 
 
 class Bot:
-    """A BOT on the server.  `submitted` is what the server said at submission, else empty."""
+    """A BOT on the server.  `submitted` is the response to its submission, else empty."""
 
     def __init__(
         self, connection: Connection, number: int, submitted: Mapping[str, Any] | None = None
@@ -90,17 +92,17 @@ class Bot:
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What the submission gave reason to say."""
+        """Warnings about the submission."""
         return tuple(self.submitted.get("warnings", ()))
 
     def show(self) -> BotState:
-        """Its state now.  Raises NotFound."""
+        """Current state.  Raises NotFound."""
         return bot_state(self.connection.get(self._path))
 
     def wait(self, timeout: float | None = None) -> BotState:
-        """Return its state when it has ended, through restarts of the server.
+        """Wait until the BOT has ended and return its state; survives restarts of the server.
 
-        Raises TimeoutError after `timeout` seconds; the BOT goes on all the same.
+        Raises TimeoutError after `timeout` seconds; the BOT keeps running.
         """
         return deque(self.watch(timeout), maxlen=1)[0]
 
@@ -109,7 +111,7 @@ class Bot:
         timeout: float | None = None,
         told: Callable[[ServerAway], None] = quiet,
     ) -> Iterator[BotState]:
-        """Yield its state again and again until it has ended; see `wait`."""
+        """Poll the BOT and yield each state until it has ended; errors as in `wait`."""
         ends_at = None if timeout is None else time.monotonic() + timeout
         look = _FIRST_LOOK
         while True:
@@ -121,7 +123,7 @@ class Bot:
             if left == 0:
                 raise TimeoutError(
                     f"bot {self.id} has {state.jobs_finished} of {counted(state.jobs_total, 'job')}"
-                    f" after {timeout:g} s; it goes on"
+                    f" finished after {timeout:g} s; it keeps running"
                 )
             time.sleep(look if left is None else min(look, left))
             look = min(look * 1.5, _LAST_LOOK)
@@ -132,10 +134,10 @@ class Bot:
         after: int = 0,
         told: Callable[[ServerAway], None] = quiet,
     ) -> Iterator[Result]:
-        """Yield finished jobs in the order in which they ended.
+        """Yield finished jobs in the order of their end.
 
-        `after` is the `n` of the last result that is known already.  With `follow` it goes on
-        until the BOT has ended, through restarts of the server; `told` hears of these.
+        `after` is the `n` of the last result already received.  With `follow`, wait for further
+        results until the BOT has ended; `told` gets errors while the server is away.
         """
         types = patiently(self._types, _after(None if follow else 30.0), told)
         look = _FIRST_LOOK
@@ -147,7 +149,7 @@ class Bot:
                     after = row["n"]
                     yield result_of(row, self.id, types, self.connection)
             except ServerAway as error:
-                # Once something came, the next request resumes behind it.
+                # If some results arrived, the next request resumes after them.
                 if not follow and after == last:
                     raise
                 told(error)
@@ -160,29 +162,29 @@ class Bot:
             look = _FIRST_LOOK if after != last else min(look * 1.5, _LAST_LOOK)
 
     def columns(self) -> Sequence[str]:
-        """The names of its jobs' arguments."""
+        """Names of the placeholders of its jobs."""
         return tuple(self._types())
 
     def logs(self, seq: int | None = None, failed: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield ended replicas with the end of what they printed, as the server tells them."""
+        """Yield ended replicas with the last part of their stdout and stderr, as documents."""
         how = "error" if failed else None
         return json_lines(self.connection, f"{self._path}/logs", seq=seq, how=how)
 
     def explain(self, host: str | int | None = None) -> dict[str, Any]:
-        """What keeps known hosts, or one of them, from it, and what to relax."""
+        """Conditions that reject hosts, or one host, and suggested changes, as a document."""
         document: dict[str, Any] = self.connection.get(f"{self._path}/explanation", host=host)
         return document
 
     def cancel(self) -> BotState:
-        """Stop it; what has ended stays.  Safe to repeat."""
+        """Cancel it; results of finished jobs are kept.  Idempotent."""
         return bot_state(self.connection.send("POST", f"{self._path}/cancel", {}))
 
     def delete(self) -> None:
-        """Delete it, once it has ended, with its jobs and results.  Raises Refused or NotFound."""
+        """Delete an ended BOT with its jobs and results.  Raises Refused or NotFound."""
         self.connection.send("DELETE", self._path)
 
     def retry(self) -> int:
-        """Give the failed jobs new attempts; return how many there are."""
+        """Retry the failed jobs; return their number."""
         retried: int = self.connection.send("POST", f"{self._path}/retry", {})["retried"]
         return retried
 

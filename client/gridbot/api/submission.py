@@ -1,4 +1,4 @@
-"""From what a scientist writes to what the server is sent; all that can be checked here is."""
+"""Checks a submission on this machine and sends it to the server."""
 
 from __future__ import annotations
 
@@ -34,19 +34,20 @@ T = TypeVar("T")
 
 CHUNK_JOBS = 20_000
 CHUNK_BYTES = 16 * 1024 * 1024
-PATIENCE_SECONDS = 120.0  # for a server that restarts while jobs are being sent
+PATIENCE_SECONDS = 120.0  # retries while a server restarts during a submission
 
 
 @dataclass(frozen=True, kw_only=True)
 class Submission:
     """A BOT as its owner describes it.
 
-    `command` is an argv (a string is split as a shell would), with placeholders: `{}` or `{i}` is
-    the item of a range or of a line, `{name}` a CSV column or a key of an item.  `items` is a
+    `command` is an argv (a string is split by shell rules) with placeholders: `{}` or `{i}` is the
+    item of a range or the line of a file, `{name}` a CSV column or a key of an item.  `items` is a
     range, a Path of a .csv or a text file, a list of values or of mappings, or None for one job.
     `inputs` are `FILE`, `FILE=NAME` or directories, relative to `base`; a path with placeholders
     is one file per job.  `outputs` are names or patterns in the job's directory.  `policy` is a
-    text or the Path of an .ad file.  Two submissions with one `key` are one BOT.
+    text or the Path of an .ad file.  `seconds` is the time limit of a job, wall clock.
+    Submissions with the same `idempotency_key` are one BOT.
     """
 
     command: Sequence[str] | str
@@ -69,13 +70,13 @@ class Submission:
     failover_after: int | None = None
     tail_threshold: int | None = None
     tail_sticky: bool = True
-    key: str = field(default_factory=lambda: str(uuid.uuid4()))
+    idempotency_key: str = field(default_factory=lambda: str(uuid.uuid4()))
     base: Path = field(default_factory=Path)
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """A submission that was checked: every file exists and every placeholder has a column."""
+    """A checked submission: every file exists and every placeholder has a column."""
 
     body: Mapping[str, Any]  # the request, without its jobs
     items: Items
@@ -85,19 +86,19 @@ class Prepared:
     notes: Sequence[str]
 
     def jobs(self) -> Iterator[Mapping[str, Any]]:
-        """Each job as it travels."""
+        """Yield each job as a JSON object of the request.  Raises BadInput."""
         for number, row in self.items.rows():
             try:
                 job: dict[str, Any] = {"args": carried(row, self.survey.types)}
             except (KeyError, ValueError):
-                raise BadInput(f"{self.items.where(number)}: changed while it was read") from None
+                raise BadInput(f"{self.items.where(number)}: changed during submission") from None
             if self.job_inputs:
                 job["inputs"] = [asdict(ref) for ref in self.job_inputs.of(row)]
             yield job
 
 
 def prepare(submission: Submission) -> Prepared:
-    """Read and check everything that is here, before anything is sent.  Raises BadInput."""
+    """Read and check a submission without the server.  Raises BadInput or PolicyError."""
     command = _command(submission)
     items = items_of(submission.items)
     specs = specs_of(submission.inputs, submission.base)
@@ -125,8 +126,8 @@ def prepare(submission: Submission) -> Prepared:
 def send(connection: Connection, prepared: Prepared, progress: Progress) -> dict[str, Any]:
     """Create the BOT and return the server's document.
 
-    Whatever reply is lost may be asked for again: the key finds the BOT, and jobs are sent from
-    where the server stands.  So a submission that was broken off continues with the same key.
+    Idempotent: the idempotency key identifies the BOT, and jobs are sent from the first one that
+    the server lacks.  So an interrupted submission continues with the same key.
     """
     upload(connection, prepared.files, progress)
     if isinstance(prepared.items, RangeItems) and not prepared.job_inputs:
@@ -147,24 +148,24 @@ def send(connection: Connection, prepared: Prepared, progress: Progress) -> dict
     for chunk in chain([first], chunks):
         there = _send_chunk(connection, bot, chunk, offset, there)
         offset += len(chunk)
-        progress("sending jobs", offset, prepared.survey.count)
+        progress("uploading jobs", offset, prepared.survey.count)
     return {**document, **_send(connection, f"{bot}/start", {})}
 
 
 def _send_chunk(
     connection: Connection, bot: str, chunk: Sequence[bytes], offset: int, there: int
 ) -> int:
-    """Send what the server lacks of a chunk; return how many jobs it holds then."""
+    """Send the jobs of a chunk that the server lacks; return the number of jobs it holds."""
     end = offset + len(chunk)
     while there < end:
         if there < offset:
-            raise GridbotError(f"the server forgot jobs: it holds {there} of {offset} sent")
+            raise GridbotError(f"the server lost jobs: it holds {there} of {offset} sent")
         path, body = f"{bot}/jobs?offset={there}", b"".join(chunk[there - offset :])
         request = partial(connection.request, "POST", path, data=body, accept=(409,))
         answer = _patiently(request).json()
-        # 409 either says where to go on, or that the BOT takes no more jobs.
+        # 409: either the offset to continue from, or the BOT takes no more jobs.
         if answer.get("jobs_total", there) == there:
-            raise Refused(answer.get("detail", "the server takes no more jobs"))
+            raise Refused(answer.get("detail", "the server accepts no more jobs for this BOT"))
         there = answer["jobs_total"]
     return there
 
@@ -184,7 +185,7 @@ def _lines(jobs: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
 
 
 def _ahead(source: Iterator[T]) -> Iterator[T]:
-    """Give what a source gives; the next one is made while the caller works on this one."""
+    """Yield the items of a source; a thread makes the next one while the caller uses this one."""
     with ThreadPoolExecutor(1) as maker:
         coming = maker.submit(next, source, None)
         while (item := coming.result()) is not None:
@@ -193,7 +194,7 @@ def _ahead(source: Iterator[T]) -> Iterator[T]:
 
 
 def _chunks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Group lines so that neither their number nor their bytes exceed what one request may hold."""
+    """Group lines into requests of at most CHUNK_JOBS lines and CHUNK_BYTES."""
     chunk: list[bytes] = []
     size = 0
     for line in lines:
@@ -216,7 +217,7 @@ def _command(submission: Submission) -> list[str]:
     except ValueError as error:
         raise BadInput(f"the command {submission.command!r} cannot be split: {error}") from None
     if not command or not command[0]:
-        raise BadInput("no command is given; write it after -- as in: gridbot submit -- ./prog {}")
+        raise BadInput("no command given; write it after --, as in: gridbot submit -- ./prog {}")
     return command
 
 
@@ -229,19 +230,19 @@ def _check_placeholders(command: Sequence[str], specs: Iterable[InputSpec], item
     ]:
         unknown = sorted(names - known)
         if unknown:
-            raise BadInput(f"{what} names {{{unknown[0]}}}, but the items have {_columns(items)}")
+            raise BadInput(f"{what} names {{{unknown[0]}}}, but {_columns(items)}")
 
 
 def _columns(items: Items) -> str:
     if not items.columns:
-        return "no column; give --items, --each-line or --range"
-    return ", ".join(items.columns)
+        return "there are no items; add --items, --each-line or --range"
+    return f"the items have only {', '.join(f'{{{name}}}' for name in items.columns)}"
 
 
 def _shared_files(
     submission: Submission, command: Sequence[str], specs: Sequence[InputSpec]
 ) -> tuple[list[LocalFile], list[str]]:
-    """The files of all jobs, the command's own program among them, and what to say about them."""
+    """Files common to all jobs, with the command's own program, and notes for the user."""
     base = submission.base
     shared = [spec for spec in specs if not spec.placeholders]
     program = program_spec(command, base)
@@ -250,15 +251,15 @@ def _shared_files(
     notes = []
     if program and own not in {spec.name for spec in shared}:
         files.append(local_file(program, base, executable=True))
-        notes.append(f"{program.source} is sent with the jobs, as an executable input")
+        notes.append(f"{program.source} is uploaded as an executable input of all jobs")
     names = [file.ref.name for file in files]
     for name in names:
         if names.count(name) > 1:
-            raise BadInput(f"two inputs are named {name}; rename one with --input FILE=NAME")
+            raise BadInput(f"two inputs are named {name}; rename one: --input FILE=NAME")
     for part in command[1:]:
         if part not in names and not placeholders_in((part,)) and (base / part).is_file():
             notes.append(
-                f"{part} is a file here, but is not sent; add --input {part} if jobs need it"
+                f"{part} is a file here but not an input; if jobs need it, add --input {part}"
             )
     return files, notes
 
@@ -266,7 +267,7 @@ def _shared_files(
 def _job_inputs(
     submission: Submission, specs: Iterable[InputSpec], items: Items
 ) -> JobInputs | None:
-    """Find every job's own files now, so that a missing one stops the submission whole."""
+    """Find every job's own files, so that a missing one stops the whole submission."""
     own = [spec for spec in specs if spec.placeholders]
     if not own:
         return None
@@ -284,10 +285,10 @@ def _body(submission: Submission, command: Sequence[str]) -> dict[str, Any]:
     for pattern in submission.outputs:
         if placeholders_in((pattern,)):
             raise BadInput(
-                f"output {pattern!r}: takes no placeholder; write a pattern such as *.dat"
+                f"output {pattern!r}: placeholders are not allowed; write a pattern such as *.dat"
             )
     return {
-        "submit_key": submission.key,
+        "submit_key": submission.idempotency_key,
         "name": submission.name or Path(command[0]).name,
         "command": command,
         "outputs": list(submission.outputs),

@@ -1,4 +1,4 @@
-"""`gridbot submit`: a bag of tasks from the command line or from a BOT.toml."""
+"""`gridbot submit`: submit a bag of tasks from the command line or from a BOT.toml."""
 
 from __future__ import annotations
 
@@ -20,10 +20,12 @@ from gridbot.show.page import boinc_line, match_line
 from gridbot.show.printing import counted, printable
 from gridbot.show.progress import transfer
 
-HELP = """Upload a bag of tasks: one job for each item, COMMAND with its placeholders filled.
+HELP = """Submit a bag of tasks (BOT): one job per item, each running COMMAND with its values.
 
-{} or {i} is the item of a range or a line, {name} a column of a CSV table; {{ is a brace.
-No shell is involved.  Without items it is one job.  A program named ./like-this is sent along.
+COMMAND may hold placeholders.  {} or {i} is the item of a range or the line of a file, {name} is
+a column of a CSV table.  {{ and }} are literal braces.  No shell interprets COMMAND.  Without
+--items, --each-line or --range the BOT has one job.  A program with a relative path, such as
+./prog, is uploaded with the BOT.
 
 \b
   gridbot submit --range 0:100 -- ./prog {}
@@ -31,8 +33,8 @@ No shell is involved.  Without items it is one job.  A program named ./like-this
   gridbot submit --items runs.csv --input data/{name}.dat --output '*.out' \\
                  -- ./prog data/{name}.dat
 
-The same as a file, gridbot submit BOT.toml; options on the command line win over it, its
-paths are relative to it.  Its keys are the options' names:
+A BOT.toml file holds the same options; its keys are the options' names.  Paths in it are relative
+to the file.  Options on the command line override it.
 
 \b
   name = "scan"
@@ -58,47 +60,106 @@ _FIELDS = {
 
 @click.command(help=HELP)
 @click.argument("command", nargs=-1, metavar="BOT.toml | -- COMMAND…")
-@click.option("--name", help="What to call it [the program's name].")
-@click.option("--policy", metavar="FILE.ad", help="Which hosts, in which order, how many copies.")
-@click.option("--items", metavar="FILE.csv", help="One job per row; columns are placeholders.")
-@click.option("--each-line", metavar="FILE", help="One job per line that is not blank.")
-@click.option("--range", metavar="A:B[:STEP]", help="One job per whole number; B is not in it.")
+@click.option("--name", metavar="TEXT", help="Name of the BOT.  [default: the program's name]")
+@click.option(
+    "--policy",
+    metavar="FILE.ad",
+    help="Policy of the BOT: which hosts may run it, in which order, with how many replicas.",
+)
+@click.option(
+    "--items", metavar="FILE.csv", help="CSV table: one job per row, one placeholder per column."
+)
+@click.option("--each-line", metavar="FILE", help="Text file: one job per line that is not blank.")
+@click.option(
+    "--range", metavar="A:B[:STEP]", help="One job per whole number from A up to, not including, B."
+)
 @click.option(
     "--input",
     multiple=True,
     metavar="FILE[=NAME]",
-    help="A file or a directory that jobs find under the same relative path, or as NAME;"
-    " with a placeholder: one file per job.",
+    help="File or directory to upload; jobs find it under the same relative path, or as NAME."
+    "  A path with a placeholder names one file per job.  Repeatable.",
 )
-@click.option("--output", multiple=True, metavar="PATTERN", help="What to bring back [stdout].")
-@click.option("--cpus", type=click.IntRange(1), metavar="N", help="Cores of one job [1].")
-@click.option("--memory", type=click.IntRange(1), metavar="MB", help="Memory of one job [512].")
-@click.option("--disk", type=click.IntRange(1), metavar="MB", help="Disk of one job [1024].")
-@click.option("--time", metavar="TIME", help="Longest run: 90s, 10m, 2h [1d].")
-@click.option("--gpus", type=click.IntRange(0), metavar="N", help="GPUs of one job [0].")
-@click.option("--platform", multiple=True, metavar="NAME", help="As linux-x86_64 [any].")
-@click.option("--max-output", type=click.IntRange(1), metavar="MB", help="All its outputs [64].")
-@click.option("--quorum", type=click.IntRange(1), metavar="N", help="Equal answers needed [1].")
-@click.option("--validator", metavar="NAME", help="How answers are compared [exact].")
-@click.option("--attempts", type=click.IntRange(1), metavar="N", help="Tries of one job [3].")
-@click.option("--max-replicas", type=click.IntRange(1), metavar="N", help="Copies of a job [5].")
 @click.option(
-    "--failover-after", type=click.IntRange(1), metavar="N",
-    help="Jobs that failed N times go to dedicated hosts only [never].",
-)  # fmt: skip
-@click.option("--tail-threshold", type=click.IntRange(0), metavar="N", help="Unsent jobs [auto].")
-@click.option("--key", metavar="TEXT", help="Submissions with one key are one BOT.")
-@click.option("--wait", is_flag=True, help="Wait until it has ended; exit 1 if jobs failed.")
+    "--output",
+    multiple=True,
+    metavar="PATTERN",
+    help="Files to return, by name or pattern.  Repeatable.  [default: stdout]",
+)
+@click.option(
+    "--cpus", type=click.IntRange(1), metavar="N", help="CPU cores per job.  [default: 1]"
+)
+@click.option(
+    "--memory", type=click.IntRange(1), metavar="MB", help="Memory per job.  [default: 512]"
+)
+@click.option(
+    "--disk", type=click.IntRange(1), metavar="MB", help="Disk space per job.  [default: 1024]"
+)
+@click.option(
+    "--time", metavar="TIME", help="Time limit per job, such as 90s, 10m or 2h.  [default: 1d]"
+)
+@click.option("--gpus", type=click.IntRange(0), metavar="N", help="GPUs per job.  [default: 0]")
+@click.option(
+    "--platform",
+    multiple=True,
+    metavar="NAME",
+    help="Platform of the hosts, such as linux-x86_64.  Repeatable.  [default: any]",
+)
+@click.option(
+    "--max-output",
+    type=click.IntRange(1),
+    metavar="MB",
+    help="Total output size per job.  [default: 64]",
+)
+@click.option(
+    "--quorum",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Equal answers that a job needs, each from another host.  [default: 1]",
+)
+@click.option("--validator", metavar="NAME", help="Method of comparing answers.  [default: exact]")
+@click.option(
+    "--attempts",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Failed replicas after which a job fails.  [default: 3]",
+)
+@click.option(
+    "--max-replicas",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Replicas of one job at the same time.  [default: 5]",
+)
+@click.option(
+    "--failover-after",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Send a job to dedicated hosts only, after N failed replicas.  [default: never]",
+)
+@click.option(
+    "--tail-threshold",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Enter the tail phase when fewer than N jobs are unsent.  [default: automatic]",
+)
+@click.option(
+    "--idempotency-key",
+    metavar="TEXT",
+    help="Repeating a submission with the same key continues it instead of making a second BOT."
+    "  [default: random]",
+)
+@click.option("--key", hidden=True, help="Deprecated name of --idempotency-key.")
+@click.option("--wait", is_flag=True, help="Wait for the end of the BOT; exit 1 if jobs failed.")
 @as_json
 @with_session
 def submit(
     session: Session, command: Sequence[str], wait: bool, as_json: bool, **options: Any
 ) -> None:
-    """Upload a bag of tasks."""
+    """Submit a bag of tasks."""
     given = {name: value for name, value in options.items() if value not in (None, ())}
-    fields = submission_fields(command, given)
+    fields = {"idempotency_key": str(uuid.uuid4()), **submission_fields(command, given)}
     with transfer(silent=as_json) as progress:
-        bot = _submit(session, {"key": str(uuid.uuid4()), "progress": progress, **fields})
+        bot = _submit(session, {"progress": progress, **fields})
     if as_json and not wait:
         print_json(bot.submitted)
     if not as_json:
@@ -108,28 +169,31 @@ def submit(
 
 
 def _submit(session: Session, fields: dict[str, Any]) -> Bot:
-    """Submit; when that is broken off, say how to go on with the same BOT."""
-    again = f"go on with the same command and --key {fields['key']}"
+    """Submit; if that is interrupted, the error says how to continue the same BOT."""
+    again = (
+        "to continue this submission, repeat the command with"
+        f" --idempotency-key {fields['idempotency_key']}"
+    )
     try:
         return session.submit(**fields)
     except KeyboardInterrupt:
-        raise GridbotError(f"stopped; {again}") from None
+        raise GridbotError(f"interrupted; {again}") from None
     except ServerAway as error:
         raise GridbotError(f"{error}; {again}") from error
 
 
 def submission_fields(command: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of the Submission that a command line means.  Raises BadInput or UsageError."""
+    """Fields of `Submission` from a command line.  Raises BadInput or UsageError."""
     base = Path()
     if len(command) == 1 and command[0].endswith(".toml"):
         path = Path(command[0])
         in_file, base = read_bot_file(path), path.parent
-        # A path on the command line is relative to where one stands, not to the file.
-        options = {**in_file, **_absolute(options)}
+        # A path on the command line is relative to the current directory, not to the file.
+        options = {**_renamed(in_file), **_absolute(_renamed(options))}
     elif command:
-        options = {**options, "command": command}
+        options = {**_renamed(options), "command": command}
     else:
-        raise click.UsageError("no command is given; write it last: gridbot submit -- ./prog {}")
+        raise click.UsageError("missing COMMAND; write it last: gridbot submit -- ./prog {}")
     fields = {_FIELDS.get(name, name): value for name, value in options.items()}
     items = _items(fields, base)
     if "time" in fields:
@@ -139,13 +203,23 @@ def submission_fields(command: Sequence[str], options: Mapping[str, Any]) -> dic
     return {**fields, "items": items, "base": base}
 
 
+def _renamed(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options, with the deprecated `key` under its new name."""
+    renamed = dict(options)
+    if "key" in renamed:
+        say("note: key is deprecated; write idempotency_key (--idempotency-key)")
+        renamed.setdefault("idempotency_key", renamed.pop("key"))
+        renamed.pop("key", None)
+    return renamed
+
+
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
     paths = {"policy", "items", "each_line"} & options.keys()
     return {**options, **{name: str(Path(options[name]).absolute()) for name in paths}}
 
 
 def _items(fields: dict[str, Any], base: Path) -> Items | None:
-    """Take the source of the items out of `fields`."""
+    """Source of the items, removed from `fields`; None if there is none."""
     kinds: dict[str, Callable[[str], Items]] = {
         "items": lambda text: CsvItems.at(base / text),
         "each_line": lambda text: LineItems(base / text),
@@ -153,7 +227,7 @@ def _items(fields: dict[str, Any], base: Path) -> Items | None:
     }
     given = [name for name in kinds if name in fields]
     if len(given) > 1:
-        raise BadInput(f"{' and '.join(given)} are given, but jobs come from one of them only")
+        raise BadInput(f"{' and '.join(given)} exclude each other; give only one of them")
     return kinds[given[0]](fields.pop(given[0])) if given else None
 
 
@@ -165,12 +239,12 @@ def _tell(bot: Bot, wait: bool) -> None:
     if document.get("boinc_url") and _is_told_of_boinc(document):
         say(boinc_line(document))
     match = document["match"]
-    waits = "" if match["hosts_matching"] else "; it waits for one that can"
-    say(f"{match_line(match)}{waits}")
+    queued = "" if match["hosts_matching"] else "; the BOT stays queued until a host matches"
+    say(f"{match_line(match)}{queued}")
     if not wait:
-        say(f"follow it with: gridbot bot wait {bot.id}")
+        say(f"to follow its progress: gridbot bot wait {bot.id}")
 
 
 def _is_told_of_boinc(document: Mapping[str, Any]) -> bool:
-    """Whether the server tried to sign it for BOINC; where nobody does, that is no news."""
+    """True if the server tried to sign the BOT for BOINC clients."""
     return bool(document.get("signed_for_boinc") or document.get("boinc_unsuitable"))

@@ -21,14 +21,14 @@ def names(found: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("command", "fields", "message"),
     [
-        ("p {thta}", {"items": [{"theta": 1}]}, "names {thta}, but the items have theta"),
-        ("p {}", {}, "names {i}, but the items have no column; give --items"),
+        ("p {thta}", {"items": [{"theta": 1}]}, "names {thta}, but the items have only {theta}"),
+        ("p {}", {}, "names {i}, but there are no items; add --items"),
         ("p", {"inputs": ["{x}.dat"], "items": range(2)}, "input {x}.dat names {x}"),
         ("p {", {}, "has a single '{'"),
-        ("", {}, "no command is given"),
+        ("", {}, "no command given"),
         ("p 'x", {}, "cannot be split: No closing quotation"),
         ("p", {"inputs": ["none.dat"]}, "input none.dat: No such file or directory"),
-        ("p", {"outputs": ["{i}.dat"], "items": range(2)}, "takes no placeholder"),
+        ("p", {"outputs": ["{i}.dat"], "items": range(2)}, "placeholders are not allowed"),
         ("p", {"policy": Path("none.ad")}, "none.ad: No such file or directory"),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_local_program_is_sent_as_an_executable(tmp_path: Path) -> None:
     found = prepared(tmp_path, "./prog {}", items=range(3))
     assert found.body["inputs"][0]["executable"]
     assert names(found) == ["prog"]
-    assert found.notes == ["./prog is sent with the jobs, as an executable input"]
+    assert found.notes == ["./prog is uploaded as an executable input of all jobs"]
 
 
 def test_a_file_that_is_named_but_not_sent_is_noted(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_two_inputs_of_one_name_are_refused(tmp_path: Path) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "x").write_text("")
-    with pytest.raises(BadInput, match="two inputs are named x; rename one with --input FILE=NAME"):
+    with pytest.raises(BadInput, match="two inputs are named x; rename one: --input FILE=NAME"):
         prepared(tmp_path, "p", inputs=["a/x=x", "b/x=x"])
 
 
@@ -121,14 +121,29 @@ def test_a_bot_file_means_the_same_as_options(tmp_path: Path) -> None:
     assert prepare(submission).survey.count == 1
 
 
+def test_the_deprecated_key_is_the_idempotency_key(tmp_path: Path) -> None:
+    path = tmp_path / "BOT.toml"
+    path.write_text('command = ["p"]\nkey = "old"\n')
+    from_file = Submission(**submission_fields([str(path)], {}))
+    from_options = Submission(**submission_fields(["p"], {"key": "mine"}))
+    assert (from_file.idempotency_key, from_options.idempotency_key) == ("old", "mine")
+
+
+def test_an_option_overrides_the_deprecated_key_of_a_bot_file(tmp_path: Path) -> None:
+    path = tmp_path / "BOT.toml"
+    path.write_text('command = ["p"]\nkey = "old"\n')
+    fields = submission_fields([str(path)], {"idempotency_key": "new"})
+    assert Submission(**fields).idempotency_key == "new"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('command = ["p"]\nmemmory = 1', "there is no key 'memmory'; did you mean memory?"),
-        ('command = ["p"]\nzzz = 1', "there is no key 'zzz'; the keys are command, name"),
+        ('command = ["p"]\nmemmory = 1', "unknown key 'memmory'; did you mean memory?"),
+        ('command = ["p"]\nzzz = 1', "unknown key 'zzz'; known keys: command, name"),
         ('command = ["p"]\ncpus = "2"', "cpus must be a whole number, not '2'"),
-        ('command = ["p", 1]', "command must be a list of texts or a text"),
-        ("cpus = 1", "has no command"),
+        ('command = ["p", 1]', "command must be a list of strings or a string"),
+        ("cpus = 1", "command is missing"),
         ("= 1", "(at line 1, column 1)"),
     ],
 )
@@ -141,5 +156,5 @@ def test_a_wrong_bot_file_is_refused(tmp_path: Path, text: str, message: str) ->
 
 
 def test_jobs_come_from_one_source_only() -> None:
-    with pytest.raises(BadInput, match="items and range are given"):
+    with pytest.raises(BadInput, match="items and range exclude each other"):
         submission_fields(["p"], {"range": "0:3", "items": "x.csv"})
