@@ -1,4 +1,4 @@
-"""The scientist's API, and the one command `gridbot`.
+"""The Python API for scientists, and the command `gridbot`.
 
 >>> import gridbot                                              # doctest: +SKIP
 >>> session = gridbot.connect()
@@ -45,7 +45,7 @@ _MODULES = ("errors", "results", "session", "state", "submission")
 
 
 def __getattr__(name: str) -> object:
-    """Load the API at its first use, so that `gridbot --help` does not wait for it."""
+    """Import the API at its first use, so that `gridbot --help` stays fast."""
     if name in __all__:
         for module in _MODULES:
             found = vars(importlib.import_module(f"gridbot.api.{module}"))

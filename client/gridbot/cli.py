@@ -1,4 +1,4 @@
-"""The one command `gridbot`: each package contributes its verbs, loaded only when they are used."""
+"""The command `gridbot`: each package contributes subcommands, imported when they are used."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ _AUDIENCES = (
         "For scientists",
         "gridbot submit --range 0:100 --wait -- ./prog {}",
         {
-            "submit": "Upload a bag of tasks: a command over a table, lines or a range.",
+            "submit": "Submit a bag of tasks: a command over a table, lines or a range.",
             "bots": "List your BOTs.",
-            "bot": "Show, explain, wait for, cancel, retry or change one; its results and logs.",
-            "login": "Remember a server and a key.",
-            "policy": "Check a policy, or try it on a host.",
+            "bot": "Show, explain, wait for, change, cancel, retry or delete a BOT; get results.",
+            "login": "Save a server's URL and your key.",
+            "policy": "Check a policy, or evaluate it on a host.",
         },
     ),
     (
         "For volunteers",
         "gridbot client join https://grid.example.org --key KEY",
         {
-            "client": "Let this machine work for a server.",
-            "team": "Found, join, leave and list teams of volunteers.",
+            "client": "Run jobs of a server on this machine.",
+            "team": "Create, join, leave and list teams of volunteers.",
         },
     ),
     (
         "For operators",
         "gridbot server start",
         {
-            "server": "Run the server.",
-            "overlay": "Submit pilots to clusters as BOTs demand them.",
-            "hosts": "List the machines that are known.",
-            "host": "Change what is known of a machine.",
-            "user": "Add and list people, show their credit.",
-            "token": "Create, revoke and list keys.",
-            "app": "Sign what BOTs run, away from the server; make and change keys.",
+            "server": "Start, stop, inspect and check a server.",
+            "overlay": "Submit pilots to clusters, as many as the BOTs need.",
+            "hosts": "List the hosts.",
+            "host": "Set a host's venue; ban and unban a host.",
+            "user": "Add and list users; show their credit.",
+            "token": "Create, revoke and list access keys.",
+            "app": "Sign BOTs for volunteers' clients; create and rotate signing keys.",
         },
     ),
 )
-# Verbs whose packages need more than the light client brings.
+# Subcommands whose packages need more than the client's dependencies.
 _EXTRAS = {"server": "server", "overlay": "overlay", "app": "server"}
 
 
@@ -55,24 +55,24 @@ class Failure(click.ClickException):
     """An expected failure: one line on stderr, exit code 1."""
 
     def show(self, file: object = None) -> None:  # noqa: ARG002  # click's signature
-        """Print the line; a policy's error is as `gridbot policy check` shows it."""
+        """Print the message; a policy's error has the form of `gridbot policy check`."""
         click.echo(self.message, err=True)
 
 
 class Verbs(click.Group):
-    """The verbs that installed packages contribute as entry points."""
+    """Subcommands that installed packages contribute as entry points."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        """Every verb, by name."""
+        """Names of all subcommands, sorted."""
         return sorted(_verbs())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import the package behind a verb, or say how to install what it lacks."""
+        """Import a subcommand's package.  Raises Failure with the pip command that it needs."""
         verb = _verbs().get(cmd_name)
         return _load(verb) if verb else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the verbs by the people who use them."""
+        """Write the subcommands grouped by audience."""
         there = self.list_commands(ctx)
         for audience, example, verbs in _AUDIENCES:
             rows = [(verb, line) for verb, line in verbs.items() if verb in there]
@@ -87,7 +87,7 @@ class Verbs(click.Group):
                 formatter.write_text(", ".join(others))
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a verb; what was expected to fail fails in one line."""
+        """Run a subcommand; expected errors become a Failure of one line."""
         try:
             return super().invoke(ctx)
         except PolicyError as error:
@@ -123,12 +123,12 @@ def _load(verb: EntryPoint) -> click.Command:
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(version("gridbot"), message="gridbot %(version)s")
 def gridbot() -> None:
-    """Bags of tasks on volunteers' machines and clusters, by pull.
+    """Run bags of tasks (BOTs) on volunteers' machines and clusters.
 
-    Every verb explains itself: gridbot VERB --help
+    For details of a command: gridbot COMMAND --help
     """
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run `gridbot`; exits 0 when done, 1 on an expected failure, 2 on wrong usage."""
+    """Run `gridbot`; exits with 0 on success, 1 on an expected failure, 2 on wrong usage."""
     gridbot(args=argv, prog_name="gridbot")

@@ -212,7 +212,7 @@ def test_an_operator_bans_and_unbans_by_two_verbs(run: Run, site: Site, alice: P
     host = make_host(site.conn, alice.id)
     site.client_of(alice, host=host)
     banned = run("host", "ban", host, "--why", "mines coins")
-    assert banned.stdout == f"host {host} is banned; 0 replicas taken back\n"
+    assert banned.stdout == f"host {host} is banned; 0 replicas rescheduled\n"
     (row,) = json.loads(run("hosts", "--json").stdout)["hosts"]
     assert (row["banned_why"], row["clients"]) == ("mines coins", 0)
     header, line = run("hosts").stdout.splitlines()
@@ -230,8 +230,8 @@ def test_the_verb_that_revokes_a_key_says_which_clients_go_on(
     plain = run("token", "revoke", token)
     assert plain.stdout == f"key {token} is revoked\n"
     assert plain.stderr == (
-        "note: 1 client that joined with it goes on working;"
-        f" to end them: gridbot token revoke {token} --with-clients\n"
+        "note: 1 client that joined with it keeps working;"
+        f" to revoke them: gridbot token revoke {token} --with-clients\n"
     )
     thorough = run("token", "revoke", token, "--with-clients")
     assert thorough.stdout == f"key {token} is revoked, and 1 client with it\n"

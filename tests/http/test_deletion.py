@@ -83,10 +83,10 @@ def test_the_verb_asks_before_it_deletes(run: Run, site: Site, alice: Person) ->
     first, second, third = (ended(site, alice) for _ in range(3))
     no = run("bot", "delete", first, second, given="n\n")
     assert (no.exit_code, no.stdout) == (1, "")
-    assert "delete 2 BOTs with 2 jobs for good?" in no.stderr
-    assert no.stderr.endswith("gridbot: nothing is deleted, as you said\n")
+    assert "delete 2 BOTs with 2 jobs permanently?" in no.stderr
+    assert no.stderr.endswith("gridbot: nothing deleted: not confirmed\n")
     nobody = run("bot", "delete", first, given="")
-    assert nobody.stderr.endswith("nothing is deleted: answer at a terminal, or add --yes\n")
+    assert nobody.stderr.endswith("nothing deleted: confirm at a terminal, or add --yes\n")
     assert bots(run) == [third, second, first]
     yes = run("bot", "delete", first, given="y\n")
     assert yes.stdout == f"bot {first}: deleted\n"
@@ -100,6 +100,6 @@ def test_the_verb_deletes_nothing_unless_all_have_ended(
 ) -> None:
     done, running = ended(site, alice), make_bot(site.conn, alice.id)
     why = refused(run("bot", "delete", "--yes", done, running))
-    assert why == f"bot {running} is running: cancel it first: gridbot bot cancel {running}"
+    assert why == f"bot {running} is running; cancel it first: gridbot bot cancel {running}"
     assert refused(run("bot", "delete", "--yes", done, 999)) == "there is no BOT 999"
     assert bots(run) == [running, done]

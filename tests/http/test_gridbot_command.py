@@ -76,7 +76,7 @@ def test_submit_says_the_number_the_match_and_the_next_step(run: Run) -> None:
     found = run("submit", "--range", "0:240", "--", "echo", "{}")
     assert found.stdout == "bot 1: 240 jobs\n"
     assert "no known host can run it now: " in found.stderr
-    assert "follow it with: gridbot bot wait 1" in found.stderr
+    assert "to follow its progress: gridbot bot wait 1" in found.stderr
 
 
 def test_json_is_one_document_and_nothing_else(run: Run) -> None:
@@ -101,7 +101,7 @@ def test_a_bot_file_is_submitted_with_its_options(run: Run, site: Site, tmp_path
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("submit --range 0:2 -- p {thta}", "the command names {thta}, but the items have i"),
+        ("submit --range 0:2 -- p {thta}", "the command names {thta}, but the items have only {i}"),
         ("submit --items none.csv -- p", "none.csv: No such file or directory"),
         ("submit --input none.dat -- p", "input none.dat: No such file or directory"),
         ("submit --time soon -- p", "'soon' is not a duration; write 90s, 10m, 2h or 1d"),
@@ -138,7 +138,7 @@ def test_a_wrong_policy_is_shown_with_a_caret(run: Run, site: Site, tmp_path: Pa
 def test_a_policy_that_is_no_text_is_refused_in_a_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "p.ad").write_bytes(b"Rank = \xff;")
     for verb in ("bot set 1 --policy p.ad", "submit --policy p.ad -- p"):
-        assert refused(run(*verb.split())) == "policy p.ad: is not UTF-8 text"
+        assert refused(run(*verb.split())) == "policy p.ad: not UTF-8 text"
 
 
 def test_a_misspelt_attribute_is_noted(run: Run, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_waiting_for_failed_jobs_exits_with_1_and_says_where_to_look(
     site.conn.execute("UPDATE bot SET state = 'done'")
     found = run("bot", "wait", bot)
     assert found.exit_code == 1
-    assert f"1 of 2 jobs failed; see why: gridbot bot logs {bot} --failed" in found.stderr
+    assert f"1 of 2 jobs failed; for the reasons: gridbot bot logs {bot} --failed" in found.stderr
     assert run("bot", "wait", bot, "--json").exit_code == 1
 
 
@@ -217,7 +217,7 @@ def test_a_retry_begins_the_table_anew(run: Run, site: Site, alice: Person, tmp_
     client = site.client_of(alice).id
     make_failure(site.conn, ReplicaId(bot, 0, 0), client, "time_limit")
     run("bot", "results", bot, "--to", "out")
-    assert run("bot", "retry", bot, "--failed").stdout == f"bot {bot}: 1 failed job again\n"
+    assert run("bot", "retry", bot, "--failed").stdout == f"bot {bot}: retrying 1 failed job\n"
     make_outcome(site.conn, ReplicaId(bot, 0, 1), client, {"stdout": b"a"})
     run("bot", "results", bot, "--to", "out")
     rows = table_in(tmp_path / "out/results.csv")
@@ -228,7 +228,7 @@ def test_a_directory_holds_one_bot(run: Run, site: Site, alice: Person) -> None:
     first, second = (bot_with_results(site, alice, "x") for _ in range(2))
     run("bot", "results", first, "--to", "out")
     message = refused(run("bot", "results", second, "--to", "out"))
-    assert f"out holds the results of bot {first} at http://127.0.0.1:" in message
+    assert f"out holds results of bot {first} at http://127.0.0.1:" in message
 
 
 @pytest.mark.parametrize("name", ["../../evil", "/tmp/evil", "a/../../evil", ".bashrc"])
@@ -268,7 +268,7 @@ def test_a_bot_is_cancelled(run: Run, site: Site, alice: Person) -> None:
     assert run("bot", "cancel", bot).stdout == f"bot {bot}: cancelled, 3 of 3 jobs were not run\n"
     assert f"bot {bot} was cancelled" in run("bot", "wait", bot).stderr
     done = make_bot(site.conn, alice.id, jobs=2, state="done")
-    assert run("bot", "cancel", done).stdout == f"bot {done}: had ended already, done\n"
+    assert run("bot", "cancel", done).stdout == f"bot {done}: already ended, done\n"
 
 
 def test_logs_that_are_not_there_say_of_what_there_are_none(
@@ -294,7 +294,7 @@ def test_an_operator_adds_people_and_keys(
     assert "carol" in listed
     assert made["token"] not in listed
     carol = runner(url, Person(site.app, made["token"], 0, ""), tmp_path)
-    assert "does not accept the key" in refused(carol("bots"))
+    assert "rejects the key" in refused(carol("bots"))
 
 
 def test_hosts_are_listed(run: Run, site: Site, alice: Person) -> None:
@@ -314,7 +314,7 @@ def test_login_keeps_the_key_for_its_owner_only(
     environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
     nothing = {"GRIDBOT_SERVER": None, "GRIDBOT_KEY": None}
     assert CliRunner(env={**environment, **nothing}).invoke(gridbot, ["bots"]).exit_code == 0
-    assert "does not accept the key" in refused(run("login", url, "--key", "wrong"))
+    assert "rejects the key" in refused(run("login", url, "--key", "wrong"))
     assert json.loads(path.read_text())["key"] == alice.token
 
 
@@ -345,5 +345,5 @@ def test_an_interrupted_wait_says_that_the_bot_goes_on(url: str, site: Site, ali
     assert waiting.stderr.readline().startswith(f"bot {bot}: 0 of 1 job,")
     waiting.send_signal(2)
     _, message = waiting.communicate(timeout=20)
-    assert message.strip() == f"gridbot: stopped waiting; the BOT goes on: gridbot bot wait {bot}"
+    assert message.strip() == f"gridbot: interrupted; the BOT keeps running: gridbot bot wait {bot}"
     assert waiting.returncode == 1

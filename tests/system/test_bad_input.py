@@ -148,7 +148,7 @@ def test_an_input_that_stays_corrupt_never_reaches_a_program(running: Deployment
         options = ("--input", str(data), "--attempts", "1")
         bot = running.submit(*options, "--", "sha256sum", "data")
         said = running.run("bot", "wait", str(bot), code=1)
-    assert said.endswith(f"1 of 1 job failed; see why: gridbot bot logs {bot} --failed\n")
+    assert said.endswith(f"1 of 1 job failed; for the reasons: gridbot bot logs {bot} --failed\n")
     (log,) = json.loads(running.run("bot", "logs", str(bot), "--json"))["logs"]
     assert (log["reason"], log["stdout"]) == ("input_corrupt", "")
     assert "is another file" in log["stderr"]
@@ -157,7 +157,7 @@ def test_an_input_that_stays_corrupt_never_reaches_a_program(running: Deployment
 
 @pytest.mark.parametrize(
     ("change", "complaint"),
-    [(truncated, "the connection broke while it came"), (corrupted, "arrived damaged")],
+    [(truncated, "the connection broke during download"), (corrupted, "does not match its hash")],
 )
 def test_a_result_that_arrives_spoilt_is_not_kept(
     running: Deployment, tmp_path: Path, change: Callable[[bytes], bytes], complaint: str
@@ -187,7 +187,7 @@ def test_outputs_over_their_limit_fail_the_job(running: Deployment) -> None:
     options = ("--output", "big", "--max-output", "1", "--attempts", "1")
     bot = running.submit(*options, "--", *command)
     said = running.run("bot", "wait", str(bot), code=1)
-    assert said.endswith(f"1 of 1 job failed; see why: gridbot bot logs {bot} --failed\n")
+    assert said.endswith(f"1 of 1 job failed; for the reasons: gridbot bot logs {bot} --failed\n")
     (log,) = json.loads(running.run("bot", "logs", str(bot), "--json"))["logs"]
     assert log["reason"] == "output_too_big"
     assert "outputs of 1100000 bytes, at most 1048576" in log["stderr"]
@@ -221,7 +221,7 @@ def test_an_upload_over_the_limit_is_refused(
 
 
 def test_a_wrong_key_is_refused_everywhere(running: Deployment) -> None:
-    refusal = f"{running.url} does not accept the key: "
+    refusal = f"{running.url} rejects the key: "
     with nothing_made(running):
         for command in (["bots"], ["submit", "--range", "0:3", "--", "true"]):
             assert refusal in one_line(running.run(*command, code=1, key="wrong"))

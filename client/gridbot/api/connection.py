@@ -1,4 +1,4 @@
-"""Speaks HTTP with one server: retries what a lost packet broke, turns refusals into errors."""
+"""HTTP connection to one server: retries transient failures, turns refusals into errors."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 TIMEOUT = (10.0, 120.0)  # seconds: to connect, and between two bytes of an answer
 API = "/api/v1"
-# Only these make a second thing when repeated; everything else carries a key or a state.
+# Requests that are not idempotent; all others carry an idempotency key or name a state.
 NOT_REPEATABLE = (f"{API}/tokens", f"{API}/owners", f"{API}/overlay/tokens")
 
 
 class _Bearer(AuthBase):
-    """Sets the key itself, because requests would prefer a password from ~/.netrc."""
+    """Sets the Authorization header; requests alone would prefer a password from ~/.netrc."""
 
     def __init__(self, key: str) -> None:
         self._key = key
@@ -36,32 +36,32 @@ class _Bearer(AuthBase):
 
 
 class Connection:
-    """The API of one server under one key.  Every call may raise Refused or ServerAway."""
+    """API of one server with one key.  Every call may raise Refused or ServerAway."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.url = endpoint.url.rstrip("/")  # for people, and for other machines
+        self.url = endpoint.url.rstrip("/")  # public URL, for messages
         self._address = endpoint.address.rstrip("/")
         self._http = requests.Session()
         if endpoint.key:
             self._http.auth = _Bearer(endpoint.key)
-        # A proxy of the site cannot reach a server on this machine.
+        # The site's HTTP proxy cannot reach a server on this machine.
         self._http.trust_env = not _is_loopback(self._address)
         self._http.mount(self._address, HTTPAdapter(max_retries=_retries()))
         for path in NOT_REPEATABLE:
             self._http.mount(self._address + path, HTTPAdapter())
 
     def get(self, path: str, **params: Any) -> Any:
-        """The JSON document at `path`."""
+        """JSON document at `path`."""
         return _json(self.request("GET", path, params=params))
 
     def send(self, method: str, path: str, body: object = None) -> Any:
-        """Send a JSON document and return the one that is answered."""
+        """Send a JSON document and return the JSON document of the response."""
         return _json(self.request(method, path, json=body))
 
     def request(
         self, method: str, path: str, accept: tuple[int, ...] = (), **options: Any
     ) -> requests.Response:
-        """The answer, when it is a success or its status is in `accept`."""
+        """Response, if it is a success or its status is in `accept`; otherwise raises."""
         try:
             answer = self._http.request(
                 method,
@@ -71,18 +71,18 @@ class Connection:
                 **options,
             )
         except requests.RequestException as error:
-            raise ServerAway(f"{self.url} does not answer: {_cause(error)}") from error
+            raise ServerAway(f"cannot reach {self.url}: {_cause(error)}") from error
         if not 200 <= answer.status_code < 300 and answer.status_code not in accept:
             raise refusal(answer, self.url)
         return answer
 
     def close(self) -> None:
-        """Give back the sockets."""
+        """Close the sockets."""
         self._http.close()
 
 
 def quiet(*_: object) -> None:
-    """Says nothing, where somebody could be told of progress or of trouble."""
+    """Callback that does nothing."""
 
 
 def patiently(
@@ -91,9 +91,9 @@ def patiently(
     told: Callable[[ServerAway], None] = quiet,
     pause: Callable[[float], None] = time.sleep,
 ) -> T:
-    """Repeat `call` while the server is away, until `give_up(seconds waited)`.
+    """Repeat `call` with exponential back-off while the server is away.
 
-    `told` hears of the first failure, so that somebody who watches knows why nothing moves.
+    `give_up` gets the seconds waited so far and ends the repetition.  `told` gets the first error.
     """
     waited, delay = 0.0, 0.5
     while True:
@@ -110,19 +110,19 @@ def patiently(
 
 
 def refusal(answer: requests.Response, url: str) -> GridbotError:
-    """The error that an answer other than a success stands for."""
+    """Error for a response with a status other than 2xx."""
     body = _error_body(answer)
-    detail = str(body.get("detail") or f"{url} answered {answer.status_code} {answer.reason}")
+    detail = str(body.get("detail") or f"{url}: HTTP {answer.status_code} {answer.reason}")
     if body.get("error") == "PolicyError":
         return PolicyError(detail, str(body.get("pretty") or ""))
     if answer.status_code == 404:
         return NotFound(detail)
     if answer.status_code == 401:
-        return Refused(f"{url} does not accept the key: {detail}")
+        return Refused(f"{url} rejects the key: {detail}; log in with another: gridbot login {url}")
     if body.get("retry") or answer.status_code >= 500 or answer.status_code == 429:
         return ServerAway(detail)
     if answer.status_code < 400:
-        return Refused(f"{url} is not the server's own address: it answered with a redirection")
+        return Refused(f"{url} answers with a redirection; give the server's own URL")
     return Refused(detail)
 
 
@@ -139,14 +139,14 @@ def _json(answer: requests.Response) -> Any:
         return answer.json()
     except requests.RequestException:
         raise ServerAway(
-            f"{answer.url} did not answer with JSON; is it a GridBot server?"
+            f"{answer.url}: the response is not JSON; is this the URL of a GridBot server?"
         ) from None
 
 
 def _retries() -> Retry:
     return Retry(
         total=5,
-        connect=2,  # a server that is not there should be said to be so within seconds
+        connect=2,  # a missing server is reported within seconds
         allowed_methods=None,
         status_forcelist=(429, 502, 503, 504),
         backoff_factor=0.2,
@@ -157,7 +157,7 @@ def _retries() -> Retry:
 
 
 def _cause(error: BaseException) -> str:
-    """The innermost reason, which is the only part of the chain that means something to people."""
+    """Text of the innermost exception, the only one in the chain that names the reason."""
     while (inner := getattr(error, "reason", None) or _first_exception(error)) is not None:
         if not isinstance(inner, BaseException):
             break

@@ -1,30 +1,30 @@
-"""Every error that `gridbot` raises on purpose: one sentence, fit to be shown as it is."""
+"""Errors of the Python API.  The message is one sentence that can be shown to a user."""
 
 from __future__ import annotations
 
 
 class GridbotError(Exception):
-    """Base of the errors below; catching it catches all that can be expected."""
+    """Base class of all errors of the API."""
 
 
 class BadInput(GridbotError):
-    """What was given here cannot be sent: a file, a row, a template or an option is wrong."""
+    """A file, row, template or option is invalid; nothing was sent."""
 
 
 class NotFound(GridbotError):
-    """The server has no such BOT, job, output or key, or it belongs to somebody else."""
+    """The server has no such BOT, job, output or key, or it belongs to another user."""
 
 
 class Refused(GridbotError):
-    """The server understood and said no; repeating the call will not help."""
+    """The server refused the request; repeating it will not help."""
 
 
 class ServerAway(GridbotError):
-    """The server does not answer, or not sensibly; the same call may work later."""
+    """The server is unreachable, overloaded or failing; the same call may work later."""
 
 
 class PolicyError(Refused):
-    """The policy is not a policy; `pretty` shows the place with a caret under it."""
+    """The policy has an error; `pretty` shows the place with a caret under it."""
 
     def __init__(self, detail: str, pretty: str = "") -> None:
         super().__init__(detail)

@@ -1,4 +1,4 @@
-"""The files that travel to the hosts: which they are, their hashes, and sending those that lack."""
+"""Input files: finding and hashing them, and uploading those that the server lacks."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from gridbot.api.errors import BadInput, Refused
 from gridbot_client.protocol import template
 from gridbot_client.protocol.messages import FileRef, ProtocolError, Scalar, file_name
 
-CHUNK_BYTES = 8 * 1024 * 1024  # one request; what a lost connection costs at most
+CHUNK_BYTES = 8 * 1024 * 1024  # of one request; lost when a connection breaks
 
-Progress = Callable[[str, int, int], None]  # what is going on, done, total
+Progress = Callable[[str, int, int], None]  # label, done, total
 
 
 @dataclass(frozen=True)
 class InputSpec:
-    """One `FILE` or `FILE=NAME`; both parts may hold placeholders, then it is one file per job."""
+    """One `FILE` or `FILE=NAME`; with placeholders it stands for one file per job."""
 
     source: str
     name: str
 
     @property
     def placeholders(self) -> frozenset[str]:
-        """The columns that choose the file."""
+        """Names of the placeholders in both parts."""
         return placeholders_in((self.source, self.name))
 
 
 @dataclass(frozen=True)
 class LocalFile:
-    """A file here and what it is to be there."""
+    """A file on this machine, and its name and hash as a job's input."""
 
     path: Path
     ref: FileRef
 
 
 def placeholders_in(texts: Sequence[str]) -> frozenset[str]:
-    """The columns that some texts name.  Raises BadInput on an unpaired brace."""
+    """Names of the placeholders in some texts.  Raises BadInput on an unpaired brace."""
     try:
         return frozenset(template.placeholders_in(texts))
     except template.TemplateError as error:
@@ -48,12 +48,12 @@ def placeholders_in(texts: Sequence[str]) -> frozenset[str]:
 
 
 def specs_of(inputs: Sequence[str | Path], base: Path) -> list[InputSpec]:
-    """Read what was given as inputs; a directory becomes the files in it.  Raises BadInput."""
+    """Parse inputs; a directory becomes the files in it.  Raises BadInput."""
     return [spec for text in inputs for spec in _specs(str(text), base)]
 
 
 def program_spec(command: Sequence[str], base: Path) -> InputSpec | None:
-    """The command's own program, when it is a file here that hosts cannot have (`./prog`)."""
+    """The command's program if it is a file with a relative path such as `./prog`, else None."""
     program = command[0]
     if "/" not in program or program.startswith("/") or not (base / program).is_file():
         return None
@@ -75,7 +75,7 @@ def local_file(spec: InputSpec, base: Path, executable: bool = False) -> LocalFi
 
 
 class JobInputs:
-    """Finds the files that belong to single jobs; each distinct one is hashed once."""
+    """Finds the files of single jobs; each distinct file is hashed once."""
 
     def __init__(self, specs: Sequence[InputSpec], base: Path) -> None:
         self._specs = specs
@@ -83,7 +83,7 @@ class JobInputs:
         self.files: dict[InputSpec, LocalFile] = {}
 
     def of(self, row: Mapping[str, Scalar]) -> Iterator[FileRef]:
-        """The files of the job that `row` describes.  Raises BadInput."""
+        """Files of the job with the values `row`.  Raises BadInput."""
         for spec in self._specs:
             texts = dict.fromkeys(row, "text")
             source, name = template.fill((spec.source, spec.name), texts, row)
@@ -94,18 +94,18 @@ class JobInputs:
 
 
 def upload(connection: Connection, files: Sequence[LocalFile], progress: Progress) -> None:
-    """Send the contents that the server lacks, each from where it stopped last time."""
+    """Upload the files that the server lacks; interrupted uploads continue."""
     contents = {file.ref.sha256: file for file in files}
     total = sum(file.ref.size for file in contents.values())
     sent = 0
     for file in contents.values():
         for offset in _upload(connection, file):
-            progress("sending files", sent + offset, total)
+            progress("uploading files", sent + offset, total)
         sent += file.ref.size
 
 
 def _upload(connection: Connection, file: LocalFile) -> Iterator[int]:
-    """Yield how many bytes the server has, until it has all."""
+    """Upload one file in chunks; yield the number of bytes that the server has."""
     url = f"/blobs/{file.ref.sha256}?size={file.ref.size}"
     head = connection.request("HEAD", url)
     offset = int(head.headers.get("Upload-Offset", 0))
@@ -116,10 +116,10 @@ def _upload(connection: Connection, file: LocalFile) -> Iterator[int]:
             "PUT", f"{url}&offset={offset}", data=_part(file, offset), accept=(409, 422)
         )
         if answer.status_code == 422:
-            raise BadInput(f"input {file.path}: changed while it was being sent; submit again")
+            raise BadInput(f"input {file.path}: changed during the upload; submit again")
         body = answer.json()
         if "offset" not in body:
-            raise Refused(f"input {file.path}: {body.get('detail', 'the server refuses it')}")
+            raise Refused(f"input {file.path}: {body.get('detail', 'refused by the server')}")
         offset, complete = body["offset"], body.get("complete", False)
         yield offset
 
@@ -146,9 +146,10 @@ def _specs(text: str, base: Path) -> Iterator[InputSpec]:
 
 
 def _name_there(source: str) -> str:
-    """The same relative path there as here, so that a command that works here works there.
+    """Name of an input in a job's directory: the same relative path.
 
-    A path that leads elsewhere keeps only its last part.
+    So a command that works here works there.  Of an absolute path, or one through `..`, only the
+    last part is kept.
     """
     path = PurePosixPath(os.path.normpath(source))
     return path.name if path.is_absolute() or ".." in path.parts else str(path)

@@ -1,6 +1,6 @@
-"""Where the jobs of a BOT come from: a range, the lines of a file, a CSV table, or Python values.
+"""Sources of jobs: a range, the lines of a file, a CSV table, or Python values.
 
-A file is read twice, to learn its columns' types and to send it, and never held in memory.
+A file is read twice, for its columns' types and for the jobs, and never held in memory.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ _REAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Items(Protocol):
-    """A table of jobs.  `rows` starts anew at each call and counts as its source does."""
+    """A table of jobs.  Each call of `rows` starts at the first row."""
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The placeholders that each row fills."""
+        """Names of the placeholders that each row has values for."""
 
     def rows(self) -> Iterator[tuple[int, Mapping[str, Scalar]]]:
-        """Each row with the number that `where` understands.  May raise BadInput."""
+        """Yield (number, row); `number` is the argument of `where`.  May raise BadInput."""
 
     def where(self, number: int) -> str:
-        """How to name a row to the person who wrote it."""
+        """Place of a row for error messages, such as file and line."""
 
 
 @dataclass(frozen=True)
@@ -44,49 +44,50 @@ class RangeItems:
     columns: tuple[str, ...] = (ITEM,)
 
     def rows(self) -> Iterator[tuple[int, Mapping[str, Scalar]]]:
-        """Each number, counted from 1."""
+        """Yield each number of the range, counted from 1."""
         return ((number, {ITEM: value}) for number, value in enumerate(self.range, 1))
 
     def where(self, number: int) -> str:
-        """Its value."""
+        """Value of the row."""
         return f"item {self.range[number - 1]} of the range"
 
 
 @dataclass(frozen=True)
 class ValueItems:
-    """Values that Python holds already: mappings, or scalars that fill `{i}`."""
+    """Python values: mappings, or scalars for the placeholder `{i}`."""
 
     values: tuple[Mapping[str, Scalar], ...]
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """The names of the first item; the others must have the same."""
+        """Names in the first item; all items must have the same names."""
         return tuple(self.values[0]) if self.values else ()
 
     def rows(self) -> Iterator[tuple[int, Mapping[str, Scalar]]]:
-        """Each item, counted from 0 as Python does."""
+        """Yield each item, counted from 0 like Python indexes."""
         names = set(self.columns)
         for number, value in enumerate(self.values):
             if set(value) != names:
                 raise BadInput(
-                    f"{self.where(number)} has {_listed(value)}, but the first has {_listed(names)}"
+                    f"{self.where(number)} has the names {_listed(value)},"
+                    f" items[0] has {_listed(names)}; all items need the same names"
                 )
             yield number, value
 
     def where(self, number: int) -> str:
-        """Its index."""
+        """Index of the item."""
         return f"items[{number}]"
 
 
 @dataclass(frozen=True)
 class LineItems:
-    """The lines of a text file; blank ones are skipped, nothing else is changed."""
+    """Lines of a text file; blank lines are skipped, others are unchanged."""
 
     path: Path
     columns: tuple[str, ...] = (ITEM,)
 
     def rows(self) -> Iterator[tuple[int, Mapping[str, Scalar]]]:
-        """Each line that is not blank, with its number in the file."""
+        """Yield each line that is not blank, with its line number."""
         with _opened(self.path, newline="\n") as file:
             for number, line in enumerate(_decoded(file, self.path), 1):
                 text = line.removesuffix("\n").removesuffix("\r")
@@ -112,16 +113,16 @@ class CsvItems:
             header = next(cls(path, ())._records(file), (1, []))[1]
         columns = tuple(name.strip() for name in header)
         if not columns:
-            raise BadInput(f"{path}: is empty; its first line must name the columns")
+            raise BadInput(f"{path}: empty file; its first line must name the columns")
         for place, name in enumerate(columns):
             if not name:
                 raise BadInput(f"{path}, line 1: column {place + 1} has no name")
             if name in columns[:place]:
-                raise BadInput(f"{path}, line 1: two columns are named {name!r}")
+                raise BadInput(f"{path}, line 1: two columns are named {name!r}; rename one")
         return cls(path, columns)
 
     def rows(self) -> Iterator[tuple[int, Mapping[str, Scalar]]]:
-        """Each record with the line it ends on."""
+        """Yield each record, with the number of its last line."""
         with _opened(self.path, newline="") as file:
             records = self._records(file)
             next(records, None)
@@ -148,7 +149,7 @@ class CsvItems:
 
 
 def parse_range(text: str) -> RangeItems:
-    """Read A:B or A:B:STEP, which counts as Python's range does: A is in, B is not."""
+    """Parse A:B or A:B:STEP; as in Python's range, A is included and B is not."""
     try:
         bounds = [int(part) for part in text.split(":")]
         if len(bounds) not in (2, 3):
@@ -159,14 +160,14 @@ def parse_range(text: str) -> RangeItems:
             f"{text!r} is not a range; write A:B or A:B:STEP with whole numbers, such as 0:100"
         ) from None
     if not numbers:
-        raise BadInput(f"the range {text} holds no number; B itself is not in it")
+        raise BadInput(f"the range {text} is empty; A:B does not include B")
     if max(abs(numbers[0]), abs(numbers[-1])) > MAX_BIGINT:
-        raise BadInput(f"the range {text} leaves the 64-bit numbers")
+        raise BadInput(f"the range {text} exceeds 64-bit integers")
     return RangeItems(numbers)
 
 
 def items_of(source: Items | range | Path | Iterable[object] | None) -> Items:
-    """The table that a Python value means; None is one job without arguments."""
+    """Table of jobs for a Python value; None is one job without values.  Raises BadInput."""
     if source is None:
         return ValueItems(({},))
     if isinstance(source, RangeItems | ValueItems | LineItems | CsvItems):
@@ -182,15 +183,15 @@ def items_of(source: Items | range | Path | Iterable[object] | None) -> Items:
 
 @dataclass(frozen=True)
 class Survey:
-    """What one pass over the items learned."""
+    """Number of items and types of their columns."""
 
     count: int
     types: Mapping[str, str]  # column -> int, real or text
 
 
 def survey(items: Items) -> Survey:
-    """Count the rows and find the narrowest type that holds each column."""
-    if isinstance(items, RangeItems):  # nothing to look at, and perhaps millions of them
+    """Count the rows and find the narrowest type of each column.  Raises BadInput."""
+    if isinstance(items, RangeItems):  # known without reading millions of rows
         return Survey(len(items.range), {ITEM: "int"})
     widest = dict.fromkeys(items.columns, 0)
     count = 0
@@ -202,14 +203,14 @@ def survey(items: Items) -> Survey:
             except BadInput as error:
                 raise BadInput(f"{items.where(number)}, column {column}: {error}") from None
     if not count:
-        raise BadInput(f"{getattr(items, 'path', 'items')}: holds no item, so there is no job")
+        raise BadInput(f"{getattr(items, 'path', 'items')}: no items, so the BOT would have no job")
     return Survey(count, {name: PLACEHOLDER_TYPES[width] for name, width in widest.items()})
 
 
 def carried(row: Mapping[str, Scalar], types: Mapping[str, str]) -> dict[str, Scalar]:
-    """The values as they travel: an int as a number, anything else as its exact text.
+    """Values as they are sent: an int as a number, anything else as its exact text.
 
-    A real stays text, because 0.10 or 1e400 would not survive a float.
+    A real is sent as text, because a float would change 0.10 or 1e400.
     """
     return {
         name: int(value) if types[name] == "int" else _text(value) for name, value in row.items()
@@ -217,20 +218,20 @@ def carried(row: Mapping[str, Scalar], types: Mapping[str, str]) -> dict[str, Sc
 
 
 def is_number(text: str) -> bool:
-    """Whether the text is a decimal number, whole or not."""
+    """True if the text is a decimal number, integer or real."""
     return _REAL.fullmatch(text) is not None
 
 
 def _width(value: object) -> int:
-    """The place in PLACEHOLDER_TYPES of the narrowest type that holds `value` unchanged."""
+    """Index in PLACEHOLDER_TYPES of the narrowest type that holds `value` unchanged."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise BadInput(f"{value!r} is neither a text nor a number")
+        raise BadInput(f"{value!r} is neither a string nor a number")
     text = _text(value)
     if "\0" in text:
-        raise BadInput("holds a NUL character, which no argument can carry")
+        raise BadInput("NUL character; a program's argument cannot hold one")
     if _INT.fullmatch(text) and abs(int(text)) <= MAX_BIGINT:
         return 0
-    # A number too large for a double may be a valid argument, but it is not a real.
+    # A number beyond a double's range is a valid argument, but no real.
     if _REAL.fullmatch(text) and math.isfinite(float(text)):
         return 1
     if isinstance(value, float):
@@ -245,12 +246,12 @@ def _text(value: Scalar) -> str:
 def _mapping(value: object) -> Mapping[str, Scalar]:
     if isinstance(value, Mapping):
         return {str(name): item for name, item in value.items()}
-    return {ITEM: value}  # type: ignore[dict-item]  # `survey` refuses what is no scalar
+    return {ITEM: value}  # type: ignore[dict-item]  # `survey` refuses values that are no scalars
 
 
 def _opened(path: Path, newline: str) -> IO[str]:
     if path.exists() and not path.is_file():
-        raise BadInput(f"{path}: must be a file, because it is read twice")
+        raise BadInput(f"{path}: not a regular file; pipes and directories cannot be read twice")
     try:
         return path.open(encoding="utf-8-sig", newline=newline)
     except OSError as error:
@@ -261,7 +262,7 @@ def _decoded(file: IO[str], path: Path) -> Iterator[str]:
     try:
         yield from file
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is not UTF-8 text ({error.reason})") from None
+        raise BadInput(f"{path}: not UTF-8 text ({error.reason})") from None
 
 
 def _listed(names: Iterable[str]) -> str:

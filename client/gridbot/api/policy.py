@@ -1,4 +1,4 @@
-"""Reads a policy and checks it here, before anything is sent, as the server will check it there."""
+"""Reads a policy and checks it before it is sent, by the server's own rules."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from gridbot_policies.lint.check import refusal
 
 
 def read_policy(policy: str | Path) -> str:
-    """The text of a policy or of a file with one.
+    """Text of a policy, or of the file that holds it.
 
-    Raises BadInput, and PolicyError for what the server would refuse.
+    Raises BadInput if the file cannot be read, PolicyError if the server would refuse the text.
     """
     if isinstance(policy, str):
         text, name = policy, "policy"
@@ -33,7 +33,7 @@ def read_policy(policy: str | Path) -> str:
 def policy_error(
     error: ParseError | gridbot_policies.PolicyError, text: str, name: str
 ) -> PolicyError:
-    """The error that shows the place as `gridbot policy check` does; `name` is the text's."""
+    """Error in the form of `gridbot policy check`; `name` stands for the text in the message."""
     page = finding_page(name, refusal(text, error), shutil.get_terminal_size().columns)
     return PolicyError(str(error), click.unstyle(page))
 
@@ -44,4 +44,4 @@ def _content(path: Path) -> str:
     except OSError as error:
         raise BadInput(f"policy {path}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise BadInput(f"policy {path}: is not UTF-8 text") from None
+        raise BadInput(f"policy {path}: not UTF-8 text") from None

@@ -1,4 +1,4 @@
-"""What comes back: finished jobs as they end, and the files they returned."""
+"""Results: finished jobs as they end, and their output files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCK_BYTES = 1024 * 1024
 
 
 class Real(float):
-    """A number that remembers how it was written: `str()` gives exactly what the job was given."""
+    """A float whose `str()` is exactly the text that the job was given."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -32,7 +32,7 @@ class Real(float):
 
 @dataclass(frozen=True)
 class OutputFile:
-    """One file that a job returned; it is fetched when it is asked for."""
+    """One output file of a job; its content is downloaded when it is read."""
 
     name: str
     sha256: str
@@ -43,15 +43,15 @@ class OutputFile:
 
     @property
     def is_here(self) -> bool:
-        """Whether it came with the result, as small files do."""
+        """True if the content came with the result, as small files do."""
         return self._content is not None
 
     def read(self) -> bytes:
-        """The whole content, checked against its hash.  May raise ServerAway."""
+        """Whole content, checked against its hash.  May raise ServerAway."""
         return b"".join(self._blocks())
 
     def save(self, path: str | Path) -> Path:
-        """Write the content to `path`, which appears only when it is complete and right."""
+        """Write the content to `path`; the file appears only when complete and verified."""
         path = Path(path)
         partial = path.with_name(f"{path.name}.part")
         try:
@@ -68,7 +68,7 @@ class OutputFile:
             digest.update(block)
             yield block
         if digest.hexdigest() != self.sha256:
-            raise ServerAway(f"{self.name}: arrived damaged; fetch it again")
+            raise ServerAway(f"{self.name}: the content does not match its hash; download it again")
 
     def _raw_blocks(self) -> Iterator[bytes]:
         if self._content is not None:
@@ -78,14 +78,14 @@ class OutputFile:
             try:
                 yield from answer.iter_content(BLOCK_BYTES)
             except requests.RequestException as error:
-                raise ServerAway(f"{self.name}: the connection broke while it came") from error
+                raise ServerAway(f"{self.name}: the connection broke during download") from error
 
 
 @dataclass(frozen=True)
 class Result:
-    """One finished job.  `state` is "done" or "failed"; then `reason` says why."""
+    """One finished job.  `state` is "done" or "failed"; `reason` is why it failed."""
 
-    n: int  # the place in the order of finishing, which is the cursor
+    n: int  # place in the order of finishing, used as cursor
     seq: int
     args: Mapping[str, Scalar]
     state: str
@@ -99,7 +99,7 @@ class Result:
 
     @property
     def stdout(self) -> str:
-        """What the job printed, when "stdout" is one of the BOT's outputs, else nothing."""
+        """Standard output of the job; empty unless "stdout" is among the BOT's outputs."""
         output = self.outputs.get("stdout")
         return output.read().decode("utf-8", "replace") if output else ""
 
@@ -107,7 +107,7 @@ class Result:
 def result_of(
     row: Mapping[str, Any], bot: int, types: Mapping[str, str], connection: Connection
 ) -> Result:
-    """One line of the results stream as an object."""
+    """Result from one line of the results stream."""
     return Result(
         n=row["n"],
         seq=row["seq"],
@@ -134,15 +134,15 @@ def result_of(
 
 
 def json_lines(connection: Connection, path: str, **params: Any) -> Iterator[dict[str, Any]]:
-    """Each document of a JSON lines stream; ServerAway when it breaks off."""
+    """Yield each document of a JSON lines stream.  Raises ServerAway if the connection breaks."""
     with connection.request("GET", path, params=params, stream=True) as answer:
         try:
             for line in answer.iter_lines(BLOCK_BYTES):
                 if line:
                     yield json.loads(line)
         except (requests.RequestException, ValueError) as error:
-            # A document that was cut is not JSON any more, so half of one is never taken for one.
-            raise ServerAway(f"{connection.url}: the connection broke in mid-answer") from error
+            # A truncated document is not valid JSON, so it is never taken for a whole one.
+            raise ServerAway(f"{connection.url}: the connection broke during download") from error
 
 
 def _typed(value: Scalar, kind: str | None) -> Scalar:

@@ -1,4 +1,4 @@
-"""What the server says about a BOT, as an object."""
+"""State of a BOT as the server reports it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ FINAL = ("done", "cancelled")
 
 @dataclass(frozen=True)
 class BotState:
-    """A BOT at one moment; `document` holds all the server said, for what has no field here."""
+    """A BOT at one moment; `document` is the server's whole response."""
 
     id: int
     name: str
@@ -33,17 +33,17 @@ class BotState:
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will happen unless somebody retries."""
+        """True if the BOT has ended; only a retry changes it again."""
         return self.state in FINAL
 
     @property
     def jobs_finished(self) -> int:
-        """Jobs that have an outcome, good or bad."""
+        """Jobs that are done or failed."""
         return self.jobs_done + self.jobs_failed
 
 
 def bot_state(document: Mapping[str, Any]) -> BotState:
-    """Read the server's summary or details of a BOT."""
+    """State from the server's summary or details of a BOT."""
     rate, eta = document.get("jobs_per_second"), document.get("eta_seconds")
     return BotState(
         id=document["id"],

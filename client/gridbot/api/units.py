@@ -1,4 +1,4 @@
-"""Reads and writes quantities as people do: 90s, 10m, 2h; 1.5 MB."""
+"""Parses and formats quantities for people: 90s, 10m, 2h; 1.5 MB."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 
 
 def seconds(text: str | float) -> float:
-    """Seconds in a duration such as `90`, `90s`, `10m`, `1.5h` or `2d`."""
+    """Seconds in a duration such as `90`, `90s`, `10m`, `1.5h` or `2d`.  Raises BadInput."""
     match = _DURATION.fullmatch(str(text).strip().lower())
     if not match or not float(match[1]):
         raise BadInput(f"{text!r} is not a duration; write 90s, 10m, 2h or 1d")
@@ -20,7 +20,7 @@ def seconds(text: str | float) -> float:
 
 
 def duration(value: timedelta | None) -> str:
-    """A duration in its two largest units; `-` when unknown."""
+    """Duration in its two largest units; `-` when unknown."""
     if value is None:
         return "-"
     exact = value.total_seconds()
@@ -35,7 +35,7 @@ def duration(value: timedelta | None) -> str:
 
 
 def size(count: int) -> str:
-    """A number of bytes with a unit of three digits at most."""
+    """Number of bytes with a decimal unit, in three digits."""
     value = float(count)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 999.5:

@@ -1,4 +1,4 @@
-"""`gridbot bots` and `gridbot bot …`: follow BOTs, change them, take their results."""
+"""`gridbot bots` and `gridbot bot …`: follow and change BOTs, get their results."""
 
 from __future__ import annotations
 
@@ -24,8 +24,14 @@ BOT = click.argument("number", metavar="BOT", type=click.IntRange(1))
 
 
 @click.command()
-@click.option("--state", type=click.Choice(["open", "running", "done", "cancelled"]))
-@click.option("--limit", type=click.IntRange(1), metavar="N", help="The newest N.")
+@click.option(
+    "--state",
+    type=click.Choice(["open", "running", "done", "cancelled"]),
+    help="List only BOTs in this state.  [default: all]",
+)
+@click.option(
+    "--limit", type=click.IntRange(1), metavar="N", help="List the newest N.  [default: all]"
+)
 @as_json
 @with_session
 def bots(session: Session, state: str | None, limit: int | None, as_json: bool) -> None:
@@ -39,7 +45,10 @@ def bots(session: Session, state: str | None, limit: int | None, as_json: bool) 
 
 @click.group()
 def bot() -> None:
-    """Show, wait for or change a BOT; collect its results and logs."""
+    """Show, explain, wait for, change, cancel, retry or delete a BOT; get its results and logs.
+
+    BOT is the number that `gridbot submit` and `gridbot bots` print.
+    """
 
 
 @bot.command()
@@ -47,7 +56,7 @@ def bot() -> None:
 @as_json
 @with_session
 def show(session: Session, number: int, as_json: bool) -> None:
-    """Everything about a BOT on one page."""
+    """Show a BOT's state, job counts, replicas, resources, policy and matching hosts."""
     state = session.bot(number).show()
     if as_json:
         print_json(state.document)
@@ -57,14 +66,19 @@ def show(session: Session, number: int, as_json: bool) -> None:
 
 @bot.command()
 @BOT
-@click.option("--change", type=click.IntRange(1), metavar="N", help="Print policy change N whole.")
-@click.option("--host", metavar="ID|NAME", help="Why this host gets nothing of it.")
+@click.option(
+    "--change",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Print the whole policy with suggested change N applied.",
+)
+@click.option("--host", metavar="ID|NAME", help="Explain why this host gets no job of the BOT.")
 @as_json
 @with_session
 def explain(
     session: Session, number: int, change: int | None, host: str | None, as_json: bool
 ) -> None:
-    """Which hosts a BOT's policy and needs reject, and what to relax."""
+    """Show which conditions of a BOT reject which hosts, and suggest changes."""
     document = session.bot(number).explain(host)
     if change is not None:
         chosen = chosen_change(document, change)
@@ -77,11 +91,19 @@ def explain(
 
 @bot.command()
 @BOT
-@click.option("--timeout", type=float, metavar="SECONDS", help="Give up waiting; exit 1.")
+@click.option(
+    "--timeout",
+    type=float,
+    metavar="SECONDS",
+    help="Stop waiting after this time and exit with 1.  [default: no limit]",
+)
 @as_json
 @with_session
 def wait(session: Session, number: int, timeout: float | None, as_json: bool) -> None:
-    """Wait until a BOT has ended; exit 1 if jobs failed."""
+    """Wait until a BOT has ended, and show its progress.
+
+    Exits with 1 if jobs failed or the BOT was cancelled.
+    """
     wait_for(session.bot(number), as_json=as_json, timeout=timeout)
 
 
@@ -90,12 +112,12 @@ def wait(session: Session, number: int, timeout: float | None, as_json: bool) ->
 @as_json
 @with_session
 def cancel(session: Session, number: int, as_json: bool) -> None:
-    """Stop a BOT; the results that are there stay."""
+    """Cancel a BOT; results of finished jobs are kept."""
     state = session.bot(number).cancel()
     if as_json:
         print_json(state.document)
     elif state.state != "cancelled":
-        click.echo(f"bot {number}: had ended already, {state.state}")
+        click.echo(f"bot {number}: already ended, {state.state}")
     else:
         left = state.jobs_total - state.jobs_finished
         jobs = f"{left} of {counted(state.jobs_total, 'job')} {'was' if left == 1 else 'were'}"
@@ -104,16 +126,16 @@ def cancel(session: Session, number: int, as_json: bool) -> None:
 
 @bot.command()
 @click.argument("numbers", metavar="BOT...", nargs=-1, required=True, type=click.IntRange(1))
-@click.option("--yes", is_flag=True, help="Delete without asking.")
+@click.option("--yes", is_flag=True, help="Delete without confirmation.")
 @as_json
 @with_session
 def delete(session: Session, numbers: tuple[int, ...], yes: bool, as_json: bool) -> None:
-    """Delete BOTs that have ended, with their jobs, results and logs, for good."""
+    """Delete ended BOTs permanently, with their jobs, results and logs."""
     states = [session.bot(number).show() for number in dict.fromkeys(numbers)]
     for state in states:
         if not state.is_final:
             raise GridbotError(
-                f"bot {state.id} is {state.state}: cancel it first: gridbot bot cancel {state.id}"
+                f"bot {state.id} is {state.state}; cancel it first: gridbot bot cancel {state.id}"
             )
     if not yes:
         _approve_deletion(states)
@@ -126,52 +148,73 @@ def delete(session: Session, numbers: tuple[int, ...], yes: bool, as_json: bool)
 
 
 def _approve_deletion(states: Sequence[BotState]) -> None:
-    """Show what would be gone, and ask."""
+    """Show the BOTs and ask for confirmation.  Raises GridbotError unless it is given."""
     say(bots_table(states))
     jobs = counted(sum(state.jobs_total for state in states), "job")
+    question = f"delete {counted(len(states), 'BOT')} with {jobs} permanently?"
     try:
-        if click.confirm(f"delete {counted(len(states), 'BOT')} with {jobs} for good?", err=True):
+        if click.confirm(question, err=True):
             return
-    except click.Abort:  # nobody is there to answer
-        raise GridbotError("nothing is deleted: answer at a terminal, or add --yes") from None
-    raise GridbotError("nothing is deleted, as you said")
+    except click.Abort:  # no terminal, or end of input
+        raise GridbotError("nothing deleted: confirm at a terminal, or add --yes") from None
+    raise GridbotError("nothing deleted: not confirmed")
 
 
 @bot.command()
 @BOT
-@click.option("--failed", is_flag=True, help="The failed jobs, which is what is retried anyway.")
+@click.option("--failed", is_flag=True, help="Retry the failed jobs.  This is the default.")
 @as_json
 @with_session
 def retry(session: Session, number: int, failed: bool, as_json: bool) -> None:  # noqa: ARG001
-    """Give the failed jobs of a BOT new attempts.
+    """Retry the failed jobs of a BOT.
 
-    They run the files that were submitted: after changing one, submit again.
+    They run with the files that were submitted.  After a change of a file, submit a new BOT.
     """
     retried = session.bot(number).retry()
     if as_json:
         print_json({"id": number, "retried": retried})
     else:
-        click.echo(f"bot {number}: {counted(retried, 'failed job')} again")
+        click.echo(f"bot {number}: retrying {counted(retried, 'failed job')}")
 
 
 @bot.command(name="set")
 @BOT
-@click.option("--policy", type=FILE, metavar="FILE.ad", help="Replaces the policy from now on.")
-@click.option("--name")
-@click.option("--max-attempts", type=click.IntRange(1), metavar="N")
-@click.option("--max-replicas", type=click.IntRange(1), metavar="N")
+@click.option("--policy", type=FILE, metavar="FILE.ad", help="Replace the policy.")
+@click.option("--name", metavar="TEXT", help="Rename the BOT.")
 @click.option(
-    "--failover-after", metavar="N|never", help="Failures after which only dedicated hosts serve."
+    "--max-attempts",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Failed replicas after which a job fails.",
 )
-@click.option("--tail-threshold", metavar="N|auto", help="Unsent jobs below which the tail begins.")
-@click.option("--tail-sticky/--no-tail-sticky", default=None, help="Once in the tail, stay there.")
+@click.option(
+    "--max-replicas",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Replicas of one job at the same time.",
+)
+@click.option(
+    "--failover-after",
+    metavar="N|never",
+    help="Send a job to dedicated hosts only, after N failed replicas.",
+)
+@click.option(
+    "--tail-threshold",
+    metavar="N|auto",
+    help="Enter the tail phase when fewer than N jobs are unsent.",
+)
+@click.option(
+    "--tail-sticky/--no-tail-sticky",
+    default=None,
+    help="Stay in the tail phase once it is entered.",
+)
 @as_json
 @with_session
 def set_(session: Session, number: int, as_json: bool, **options: Any) -> None:
-    """Change a BOT while it runs."""
+    """Change a BOT while it runs.  Options that are not given keep their value."""
     changes = {name: value for name, value in options.items() if value is not None}
     if not changes:
-        raise click.UsageError("nothing to change is given; see gridbot bot set --help")
+        raise click.UsageError("no change given; for the options: gridbot bot set --help")
     for name, nothing in {"tail_threshold": "auto", "failover_after": "never"}.items():
         if name in changes:
             changes[name] = _number_or(nothing, changes[name], f"--{name.replace('_', '-')}")
@@ -188,17 +231,28 @@ def set_(session: Session, number: int, as_json: bool, **options: Any) -> None:
 
 @bot.command()
 @BOT
-@click.option("--to", type=click.Path(file_okay=False, path_type=Path), metavar="DIR")
-@click.option("--csv", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE")
-@click.option("--follow", is_flag=True, help="Go on until the BOT has ended.")
+@click.option(
+    "--to",
+    type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
+    help="Save each output as DIR/SEQ/NAME, and the table of jobs as DIR/results.csv.",
+)
+@click.option(
+    "--csv",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Save the table of jobs in FILE.",
+)
+@click.option("--follow", is_flag=True, help="Wait for further results until the BOT has ended.")
 @as_json
 @with_session
 def results(
     session: Session, number: int, to: Path | None, csv: Path | None, follow: bool, as_json: bool
 ) -> None:
-    """Print results, or collect them: outputs as DIR/SEQ/NAME, and DIR/results.csv.
+    """Print a BOT's results, or save them as files.
 
-    Collecting may be broken off and repeated: it goes on where it stopped.
+    SEQ is the job's number, counted from 0.  An interrupted download with --to continues where it
+    stopped when the command is repeated.
     """
     bot = session.bot(number)
     try:
@@ -214,17 +268,21 @@ def results(
         else:
             print_results(bot, follow=follow, told=_away)
     except KeyboardInterrupt:
-        raise GridbotError(f"stopped; the BOT goes on: gridbot bot wait {number}") from None
+        raise GridbotError(
+            f"interrupted; the BOT keeps running: gridbot bot wait {number}"
+        ) from None
 
 
 @bot.command()
 @BOT
-@click.option("--failed", is_flag=True, help="Only replicas that failed.")
-@click.option("--seq", type=click.IntRange(0), metavar="N", help="Only those of one job.")
+@click.option("--failed", is_flag=True, help="Show only failed replicas.")
+@click.option(
+    "--seq", type=click.IntRange(0), metavar="N", help="Show only replicas of job N, from 0."
+)
 @as_json
 @with_session
 def logs(session: Session, number: int, failed: bool, seq: int | None, as_json: bool) -> None:
-    """What replicas printed, and why they ended."""
+    """Show the output and the reason of the end of each replica."""
     entries = session.bot(number).logs(seq=seq, failed=failed)
     if as_json:
         for part in json_document(number, "logs", entries):
@@ -245,13 +303,15 @@ def wait_for(
     timeout: float | None = None,
     also: Mapping[str, Any] | None = None,
 ) -> None:
-    """Follow a BOT to its end; exit 1 unless all jobs are done."""
-    bot.show()  # a BOT that does not exist is said at once, whatever the terminal
+    """Follow a BOT to its end.  Raises GridbotError if jobs failed or it was cancelled."""
+    bot.show()  # an unknown BOT is reported before the progress bar starts
     try:
         states = standing_still(bot.watch(timeout, _away), _idle, time.monotonic)
         state = follow(states, silent=as_json)
     except KeyboardInterrupt:
-        raise GridbotError(f"stopped waiting; the BOT goes on: gridbot bot wait {bot.id}") from None
+        raise GridbotError(
+            f"interrupted; the BOT keeps running: gridbot bot wait {bot.id}"
+        ) from None
     if as_json:
         print_json({**(also or {}), **state.document})
     if problem := _problem(state):
@@ -265,17 +325,17 @@ def _problem(state: BotState) -> str:
     if state.jobs_failed:
         return (
             f"{state.jobs_failed} of {counted(state.jobs_total, 'job')} failed;"
-            f" see why: gridbot bot logs {state.id} --failed"
+            f" for the reasons: gridbot bot logs {state.id} --failed"
         )
     return ""
 
 
 def _away(error: ServerAway) -> None:
-    say(f"{error}; waiting for it")
+    say(f"{error}; waiting for the server")
 
 
 def _idle(state: BotState) -> None:
-    say(f"bot {state.id}: nothing runs: {idle_reason(state)}")
+    say(f"bot {state.id}: no job is running: {idle_reason(state)}")
 
 
 def _number_or(nothing: str, text: str, option: str) -> int | None:

@@ -16,9 +16,9 @@ from gridbot_client.net.discovery import Endpoint, login_path
 
 @click.command()
 @click.argument("url")
-@click.option("--key", help="Your key; without it, it is read from the standard input.")
+@click.option("--key", metavar="KEY", help="Your key.  [default: read from standard input]")
 def login(url: str, key: str | None) -> None:
-    """Remember a server and your key, in a file that only you can read.
+    """Save a server's URL and your key in a file that only you can read.
 
     \b
       gridbot login https://grid.example.org < key.txt
@@ -27,7 +27,7 @@ def login(url: str, key: str | None) -> None:
         raise BadInput(f"{url!r} is not a URL; write https://…")
     endpoint = Endpoint(url.rstrip("/"), (key or _typed_key()).strip())
     if not endpoint.key:
-        raise BadInput("no key is given; the server's operator makes one: gridbot token create")
+        raise BadInput("no key given; an operator of the server creates one: gridbot token create")
     Connection(endpoint).get("/bots", limit=1)  # a wrong key is said now, not at the first use
     _write_private(login_path(), json.dumps({"url": endpoint.url, "key": endpoint.key}))
     click.echo(f"logged in at {endpoint.url}")

@@ -1,4 +1,4 @@
-"""The operator's small verbs: hosts, people, keys."""
+"""The operator's commands: hosts, users and keys."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HOST_COLUMNS = (
 @as_json
 @with_session
 def hosts(session: Session, as_json: bool) -> None:
-    """List the machines that are known: all for an operator, else your own."""
+    """List hosts: all of them for an operator, otherwise your own."""
     document = session.connection.get("/hosts")
     if as_json:
         print_json(document)
@@ -45,7 +45,7 @@ def hosts(session: Session, as_json: bool) -> None:
 
 @click.group()
 def host() -> None:
-    """Change what is known of a machine, or shut it out."""
+    """Set a host's venue; ban and unban a host."""
 
 
 HOST = click.argument("number", metavar="ID", type=click.IntRange(1))
@@ -55,12 +55,12 @@ HOST = click.argument("number", metavar="ID", type=click.IntRange(1))
 @HOST
 @click.option(
     "--venue", type=click.Choice(["home", "work", "school", "none"]), required=True,
-    help="Where it stands: Host.Venue in policies; BOINC clients choose preferences by it.",
+    help="Location of the machine: Host.Venue in policies, the preference set of BOINC clients.",
 )  # fmt: skip
 @as_json
 @with_session
 def set_host(session: Session, number: int, venue: str, as_json: bool) -> None:
-    """Change one of your machines; `gridbot hosts` shows their IDs."""
+    """Set the venue of one of your hosts; `gridbot hosts` shows their IDs."""
     body = {"venue": "" if venue == "none" else venue}
     document = session.connection.send("PATCH", f"/hosts/{number}", body)
     print_json(document) if as_json else click.echo(f"host {number}: venue {venue}")
@@ -68,13 +68,14 @@ def set_host(session: Session, number: int, venue: str, as_json: bool) -> None:
 
 @host.command()
 @HOST
-@click.option("--why", metavar="TEXT", help="Told to whoever runs the machine.")
+@click.option("--why", metavar="TEXT", help="Reason, shown to the owner of the host.")
 @as_json
 @with_session
 def ban(session: Session, number: int, why: str | None, as_json: bool) -> None:
-    """Shut a machine out: nothing of it is served, what it holds goes to others at once.
+    """Ban a host: the server refuses all its requests.
 
-    For operators.  Its clients say why in their log and ask again a few times a day.
+    For operators.  Its replicas are sent to other hosts at once.  Its clients log the reason and
+    retry a few times a day.
     """
     body = {"why": why} if why else {}
     document = session.connection.send("PUT", f"/hosts/{number}/ban", body)
@@ -82,7 +83,7 @@ def ban(session: Session, number: int, why: str | None, as_json: bool) -> None:
         print_json(document)
     else:
         given_back = counted(document["replicas"], "replica")
-        click.echo(f"host {number} is banned; {given_back} taken back")
+        click.echo(f"host {number} is banned; {given_back} rescheduled")
 
 
 @host.command()
@@ -90,38 +91,48 @@ def ban(session: Session, number: int, why: str | None, as_json: bool) -> None:
 @as_json
 @with_session
 def unban(session: Session, number: int, as_json: bool) -> None:
-    """Let a banned machine in again, with the clients that it had."""
+    """Lift the ban of a host; its clients may work again."""
     document = session.connection.send("DELETE", f"/hosts/{number}/ban")
     print_json(document) if as_json else click.echo(f"host {number} is not banned")
 
 
 @click.group()
 def user() -> None:
-    """Add and list people, show their credit."""
+    """Add and list users; show their credit."""
 
 
 @user.command(name="add")
 @click.argument("name")
-@click.option("--operator", is_flag=True, help="May see and change everything.")
-@click.option("--share", type=click.FloatRange(0, min_open=True), help="Of the hosts [1].")
-@click.option("--max-jobs", type=click.IntRange(1), help="Quota: jobs in unfinished BOTs.")
+@click.option("--operator", is_flag=True, help="Make the user an operator, who may do everything.")
+@click.option(
+    "--share",
+    type=click.FloatRange(0, min_open=True),
+    metavar="NUMBER",
+    help="Share of the hosts, relative to other users' shares.  [default: 1]",
+)
+@click.option(
+    "--max-jobs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Quota: jobs in the user's unfinished BOTs.  [default: no limit]",
+)
 @as_json
 @with_session
 def add_user(session: Session, name: str, as_json: bool, **options: Any) -> None:
-    """Add a person; a key is made with: gridbot token create NAME."""
+    """Add a user.  To create a key for the user: gridbot token create NAME."""
     given = {key: value for key, value in options.items() if value}
     document = session.connection.send("POST", "/owners", {"name": name, **given})
     if as_json:
         print_json(document)
     else:
-        click.echo(f"added {name}; make a key: gridbot token create {name}")
+        click.echo(f"added {name}; to create a key: gridbot token create {name}")
 
 
 @user.command(name="list")
 @as_json
 @with_session
 def list_users(session: Session, as_json: bool) -> None:
-    """List the people who may submit."""
+    """List the users with their shares, quotas and credit."""
     document = session.connection.get("/owners")
     names = ("name", "operator", "share", "max_jobs", "credit")
     if as_json:
@@ -135,7 +146,7 @@ def list_users(session: Session, as_json: bool) -> None:
 @as_json
 @with_session
 def show_user(session: Session, name: str | None, as_json: bool) -> None:
-    """Show your own credit and team; operators may name anybody."""
+    """Show your credit and team; operators may name any user."""
     tell_volunteer(session.connection.get("/volunteer", name=name), as_json)
 
 
@@ -143,18 +154,18 @@ def show_user(session: Session, name: str | None, as_json: bool) -> None:
 @click.option(
     "--public/--private",
     required=True,
-    help="Whether the statistics that this server publishes may name you and your hosts.",
+    help="Allow or forbid the published statistics to name you and your hosts.",
 )
 @as_json
 @with_session
 def set_user(session: Session, public: bool, as_json: bool) -> None:
-    """Say what may be published of you; nothing is before you agree."""
+    """Set your consent to be named in published statistics; new users are private."""
     tell_volunteer(session.connection.send("PATCH", "/volunteer", {"public": public}), as_json)
 
 
 @click.group()
 def token() -> None:
-    """Create, revoke and list keys."""
+    """Create, revoke and list access keys."""
 
 
 @token.command()
@@ -164,14 +175,14 @@ def token() -> None:
     type=click.Choice(["user", "operator", "join"]),
     default="user",
     show_default=True,
-    help="join: may only join clients.",
+    help="user: submit and manage own BOTs; operator: everything; join: only join clients.",
 )
-@click.option("--label", default="", help="What it is for.")
-@click.option("--expires", metavar="TIME", help="As 12h or 30d [never].")
+@click.option("--label", default="", metavar="TEXT", help="Note on its purpose.")
+@click.option("--expires", metavar="TIME", help="Lifetime, such as 12h or 30d.  [default: none]")
 @as_json
 @with_session
 def create(session: Session, owner: str, expires: str | None, as_json: bool, **rest: Any) -> None:
-    """Make a key for OWNER and print it; it is shown only once."""
+    """Create a key for the user OWNER and print it.  It cannot be shown again."""
     body = {"owner": owner, **rest}
     if expires:
         body["expires_seconds"] = seconds(expires)
@@ -180,18 +191,19 @@ def create(session: Session, owner: str, expires: str | None, as_json: bool, **r
         print_json(document)
     else:
         click.echo(document["token"])
-        click.echo(f"key {document['id']}; it is not shown again", err=True)
+        click.echo(f"key {document['id']}; save it now, it cannot be shown again", err=True)
 
 
 @token.command()
 @click.argument("number", metavar="ID", type=click.IntRange(1))
-@click.option("--with-clients", is_flag=True, help="End the clients that joined with it, too.")
+@click.option("--with-clients", is_flag=True, help="Also revoke clients that joined with the key.")
 @as_json
 @with_session
 def revoke(session: Session, number: int, with_clients: bool, as_json: bool) -> None:
-    """Revoke the key with this ID from now on.
+    """Revoke the key ID; `gridbot token list` shows IDs.
 
-    Clients that joined with it have keys of their own, and go on.
+    Clients that joined with the key have tokens of their own and keep working, unless
+    --with-clients is given.
     """
     path = f"/tokens/{number}" + ("?with_clients=1" if with_clients else "")
     document = session.connection.send("DELETE", path)
@@ -202,10 +214,10 @@ def revoke(session: Session, number: int, with_clients: bool, as_json: bool) -> 
     also = f", and {counted(ended, 'client')} with it" if with_clients else ""
     click.echo(f"key {number} is revoked{also}")
     if left:
-        goes = "goes" if left == 1 else "go"
+        keep = "keeps" if left == 1 else "keep"
         say(
-            f"note: {counted(left, 'client')} that joined with it {goes} on working;"
-            f" to end them: gridbot token revoke {number} --with-clients"
+            f"note: {counted(left, 'client')} that joined with it {keep} working;"
+            f" to revoke them: gridbot token revoke {number} --with-clients"
         )
 
 
@@ -213,7 +225,7 @@ def revoke(session: Session, number: int, with_clients: bool, as_json: bool) -> 
 @as_json
 @with_session
 def list_tokens(session: Session, as_json: bool) -> None:
-    """List keys, without their secrets."""
+    """List keys; the secrets themselves are not shown."""
     document = session.connection.get("/tokens")
     names = ("id", "owner", "scope", "label", "created_at", "expires_at", "revoked_at")
     if as_json:
@@ -230,7 +242,7 @@ def _flat(host: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tell_volunteer(document: Mapping[str, Any], as_json: bool) -> None:
-    """Print a user as one who gives computing time."""
+    """Print a user's credit, team and consent to be named."""
     if as_json:
         print_json(document)
     else:
@@ -239,7 +251,7 @@ def tell_volunteer(document: Mapping[str, Any], as_json: bool) -> None:
 
 
 def columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    """A table of these fields of the rows."""
+    """Table of the fields `names` of each row."""
     header = [name.removesuffix("_at").replace("_", " ") for name in names]
     return table(header, [[_cell(name, row.get(name)) for name in names] for row in rows])
 

@@ -16,18 +16,26 @@ R = TypeVar("R")
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
-as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document only.")
+as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 def server_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a verb --server and --key-file, for `connect`."""
-    key_file = click.option("--key-file", type=FILE, help="A file with your key [GRIDBOT_KEY].")
-    server = click.option("--server", metavar="URL", help="The server [GRIDBOT_SERVER].")
+    """Add --server and --key-file, the arguments of `connect`, to a command."""
+    key_file = click.option(
+        "--key-file",
+        type=FILE,
+        help="File that holds your key.  [default: the key in GRIDBOT_KEY, or of gridbot login]",
+    )
+    server = click.option(
+        "--server",
+        metavar="URL",
+        help="URL of the server.  [default: GRIDBOT_SERVER, or that of gridbot login]",
+    )
     return server(key_file(command))
 
 
 def with_session(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a verb --server and --key-file, and the session that they mean."""
+    """Add --server and --key-file to a command, and pass it the session that they select."""
 
     @server_options
     @functools.wraps(command)
@@ -39,10 +47,10 @@ def with_session(command: Callable[..., R]) -> Callable[..., R]:
 
 
 def print_json(document: Any) -> None:
-    """The one document of a verb that was asked for JSON."""
+    """Print a document to stdout, indented."""
     click.echo(json.dumps(document, indent=2))
 
 
 def say(line: str) -> None:
-    """Tell the person, not the pipe."""
+    """Print a line for people to stderr, so that stdout stays parseable."""
     click.echo(line, err=True)

@@ -1,4 +1,4 @@
-"""`gridbot policy`: what can be said about a policy without submitting it."""
+"""`gridbot policy`: check and evaluate a policy without submitting it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import click
 
 from gridbot.api.errors import BadInput
 from gridbot.api.session import connect
-from gridbot.commands.options import FILE, as_json, print_json, say
+from gridbot.commands.options import FILE, as_json, print_json, say, server_options
 from gridbot.show.ads import changed, is_file, scene
 from gridbot.show.findings import finding_page
 from gridbot.show.printing import printable
@@ -25,17 +25,17 @@ _TEXT = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 @click.group()
 def policy() -> None:
-    """Check a policy file, or try it on a host."""
+    """Check a policy file, or evaluate it on a host."""
 
 
 @policy.command()
 @click.argument("files", type=_TEXT, nargs=-1, required=True, metavar="FILE...")
-@click.option("--strict", is_flag=True, help="Warnings fail too.")
+@click.option("--strict", is_flag=True, help="Exit with 1 for warnings, too.")
 @as_json
 def check(files: Sequence[Path], strict: bool, as_json: bool) -> None:
-    """Show where FILEs are wrong, and what in them is legal but hardly meant.
+    """Print the errors in policy FILEs, and warnings about likely mistakes.
 
-    - is the standard input. Exits with 1 if a file would be refused.
+    FILE may be -, the standard input.  Exits with 1 if the server would refuse a file.
     """
     found = {_name(file): check_text(_read(file)) for file in files}
     if as_json:
@@ -56,20 +56,40 @@ def check(files: Sequence[Path], strict: bool, as_json: bool) -> None:
 
 @policy.command(name="eval")
 @click.argument("text", metavar="[FILE|EXPRESSION]", required=False)
-@click.option("--host", metavar="NAME|FILE", help="A known host, or an ad [this machine].")
-@click.option("--bot", metavar="ID|FILE", help="A BOT of the server, or an ad [a new one].")
-@click.option("--job", type=FILE, metavar="FILE", help="The ad of a job [one not yet sent].")
-@click.option("--set", "settings", multiple=True, metavar="AD.NAME=VALUE", help="Repeatable.")
-@click.option("--server", metavar="URL", help="The server [GRIDBOT_SERVER].")
-@click.option("--key-file", type=FILE, help="A file that holds your key [GRIDBOT_KEY].")
+@click.option(
+    "--host",
+    metavar="NAME|ID|FILE",
+    help="Host to evaluate for: one that the server knows, or a file with its ad."
+    "  [default: this machine]",
+)
+@click.option(
+    "--bot",
+    metavar="ID|FILE",
+    help="BOT to evaluate for: one of the server, or a file with its ad.  [default: a new BOT]",
+)
+@click.option(
+    "--job",
+    type=FILE,
+    metavar="FILE",
+    help="File with the ad of the job.  [default: a job not yet sent]",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="AD.NAME=VALUE",
+    help="Add or replace one attribute of an ad, such as Host.Memory=2048.  Repeatable.",
+)
+@server_options
 @as_json
 def eval_(
     text: str | None, host: str | None, bot: str | None, job: Path | None,
     settings: Sequence[str], server: str | None, key_file: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Evaluate a policy or an expression, and show the value of every part.
+    """Evaluate a policy or an expression, and print the value of every part.
 
-    Ads in files are JSON or ClassAds. Without a text it is the policy of --bot ID.
+    Without FILE or EXPRESSION the policy of --bot ID is evaluated.  Files with ads hold JSON or
+    ClassAds.
 
     e.g.  gridbot policy eval 'Host.Memory > 4096' --set Host.Memory=2048
     """
@@ -78,7 +98,7 @@ def eval_(
     for setting in settings:
         seen = changed(seen, setting)
     if text is None and not (bot and bot.isdecimal()):
-        raise click.UsageError("a file, an expression or --bot ID is needed")
+        raise click.UsageError("missing FILE or EXPRESSION; or name a BOT with --bot ID")
     is_whole = text is None or text == "-" or text.endswith(".ad") or is_file(text)
     file = f"bot {bot}" if text is None else _name(Path(text)) if is_whole else None
     content = seen.policy if text is None else _read(Path(text)) if is_whole else text
@@ -89,7 +109,7 @@ def eval_(
         return
     click.echo(trial_page(trials, shutil.get_terminal_size().columns))
     for reason in seen.refused:
-        say(f"note: whatever the policy says, the host gets nothing: {printable(reason)}")
+        say(f"note: the host gets no job of this BOT, whatever the policy: {printable(reason)}")
 
 
 def _show(found: dict[str, list[Finding]]) -> None:
@@ -98,7 +118,7 @@ def _show(found: dict[str, list[Finding]]) -> None:
         for item in findings:
             say(finding_page(name, item, width))
         if not findings:
-            click.echo(f"{name}: good")
+            click.echo(f"{name}: no problems found")
 
 
 def _name(file: Path) -> str:
@@ -112,4 +132,4 @@ def _read(file: Path) -> str:
     except OSError as error:
         raise BadInput(f"{file}: {error.strerror}") from None
     except UnicodeDecodeError:
-        raise BadInput(f"{_name(file)}: is not UTF-8 text") from None
+        raise BadInput(f"{_name(file)}: not UTF-8 text") from None

@@ -1,4 +1,4 @@
-"""Teams: volunteers whose credit counts together."""
+"""`gridbot team`: teams of volunteers, whose credit is added up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gridbot.commands.options import as_json, print_json, with_session
 
 @click.group()
 def team() -> None:
-    """Found, join, leave and list teams of volunteers."""
+    """Create, join, leave and list teams of volunteers."""
 
 
 @team.command()
@@ -19,7 +19,7 @@ def team() -> None:
 @as_json
 @with_session
 def create(session: Session, name: str, as_json: bool) -> None:
-    """Found the team NAME and be in it."""
+    """Create the team NAME and join it."""
     tell_volunteer(session.connection.send("POST", "/teams", {"name": name}), as_json)
 
 
@@ -28,7 +28,7 @@ def create(session: Session, name: str, as_json: bool) -> None:
 @as_json
 @with_session
 def join(session: Session, name: str, as_json: bool) -> None:
-    """Be in the team NAME, which gets what you earn from now on."""
+    """Join the team NAME; credit that you earn from now on counts for it."""
     tell_volunteer(session.connection.send("PATCH", "/volunteer", {"team": name}), as_json)
 
 
@@ -36,7 +36,7 @@ def join(session: Session, name: str, as_json: bool) -> None:
 @as_json
 @with_session
 def leave(session: Session, as_json: bool) -> None:
-    """Be in no team; what you earned for yours stays there."""
+    """Leave your team; credit that you earned for it stays with it."""
     tell_volunteer(session.connection.send("PATCH", "/volunteer", {"team": None}), as_json)
 
 
@@ -44,7 +44,7 @@ def leave(session: Session, as_json: bool) -> None:
 @as_json
 @with_session
 def list_teams(session: Session, as_json: bool) -> None:
-    """List the teams, those with the most credit first."""
+    """List teams in descending order of credit."""
     document = session.connection.get("/teams")
     if as_json:
         print_json(document)

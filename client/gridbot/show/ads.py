@@ -1,4 +1,4 @@
-"""The ads that a policy is tried on: of this machine, a known host, a file, and what one sets."""
+"""Ads to evaluate a policy on: of this machine, a known host, a BOT or a file, with --set."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gridbot_policies.classad.nodes import Attribute, RecordNode
 from gridbot_policies.classad.values import Value, fold
 from gridbot_policies.policy.ads import BOT_ATTRIBUTES, HOST_ATTRIBUTES
 
-# What the server has of a host that it has never sent anything.
+# Statistics of a host to which the server has not sent any job.
 _NEW_HOST = {"ErrorRate": 0.1, "JobsToday": 0, "RecentCpuTime": 0.0, "Running": 0}
 # A BOT that has just been submitted.
 _NEW_BOT = {
@@ -40,15 +40,16 @@ _NEW_BOT = {
 
 Connect = Callable[[], Session]
 
-# Kinds of conditions, as the server explains them, of which a trial shows the values.
+# Kinds of conditions in the server's explanation that are parts of the policy.
 _IN_THE_POLICY = ("JobRequirements", "Concurrency")
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What a policy is evaluated against; `policy` is that of the BOT, if the server has it.
+    """Ads to evaluate a policy on.
 
-    `refused` is why the host gets nothing of the BOT whatever its policy says, if it knows both.
+    `policy` is the policy of a BOT of the server, else empty.  `refused` holds the conditions
+    outside the policy that keep the BOT from the host, if the server knows both.
     """
 
     host: Record
@@ -59,16 +60,16 @@ class Scene:
     refused: Sequence[str] = ()
 
     def ads(self, now: float) -> Ads:
-        """The ads of an evaluation at `now`, seconds since 1970."""
+        """Ads of an evaluation at `now`, in seconds since 1970."""
         return Ads(self.host, self.bot, self.queue, self.job, now)
 
     def without_host(self) -> Scene:
-        """The scene of a policy that is evaluated when no host asks."""
+        """The same without a host, as for ReplicationRequirements."""
         return replace(self, host=record({}))
 
 
 def scene(connect: Connect, host: str | None, bot: str | None, job: Path | None) -> Scene:
-    """Read the ads that were named; the server is asked only for what is on it."""
+    """Read the named ads; connects to the server only for hosts and BOTs of the server."""
     known = connect().bot(int(bot)).show() if bot and bot.isdecimal() else None
     said = known.document if known else None
     return Scene(
@@ -91,7 +92,7 @@ def changed(scene: Scene, setting: str) -> Scene:
     path, equals, text = setting.partition("=")
     names = [name.strip() for name in path.split(".")]
     if not equals or not all(names):
-        raise BadInput(f"{setting!r} is no setting; write it as Host.Memory=2048")
+        raise BadInput(f"--set {setting!r}: write AD.NAME=VALUE, such as Host.Memory=2048")
     if len(names) == 1:
         names.insert(0, _ad_with(names[0]))
     value = _setting(text)
@@ -105,14 +106,14 @@ def changed(scene: Scene, setting: str) -> Scene:
         case "job":
             return replace(scene, job=_with(scene.job or record({}), names[1:], value))
         case _:
-            raise BadInput(f"{setting!r}: {names[0]} is none of Host, BOT, Queue and Job")
+            raise BadInput(f"--set {setting!r}: {names[0]} is not one of Host, BOT, Queue, Job")
 
 
 def _ad_with(name: str) -> str:
     for ad, names in (("BOT", BOT_ATTRIBUTES), ("Host", HOST_ATTRIBUTES)):
         if fold(name) in map(fold, names):
             return ad
-    raise BadInput(f"{name} is in no ad; write Host.{name}=… or BOT.{name}=…")
+    raise BadInput(f"--set {name}: unknown attribute; write Host.{name}=… or BOT.{name}=…")
 
 
 def _with(ad: Record, names: list[str], value: Value) -> Record:
@@ -124,7 +125,7 @@ def _with(ad: Record, names: list[str], value: Value) -> Record:
 
 
 def _setting(text: str) -> Value:
-    """Return the value that was meant; a bare word is a string, as the shell takes quotes away."""
+    """Value of a setting; a bare word is a string, because the shell removes quotes."""
     try:
         node = parse(text)
     except ParseError:
@@ -145,15 +146,15 @@ def _host(connect: Connect, name: str | None) -> Record:
     found = [host for host in known if name in (host["name"], str(host["id"]))]
     if not found:
         names = ", ".join(sorted({str(host["name"]) for host in known})[:10]) or "none"
-        raise NotFound(f"there is no file and no host {name}; known: {names}")
+        raise NotFound(f"--host {name}: no such file and no such host; known hosts: {names}")
     if len(found) > 1:
         numbers = ", ".join(str(host["id"]) for host in found)
-        raise BadInput(f"several hosts are called {name}; give one of their numbers: {numbers}")
+        raise BadInput(f"--host {name}: several hosts have this name; give an ID: {numbers}")
     return record(_host_ad(found[0]))
 
 
 def _host_ad(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The ad of a host as the server lists it."""
+    """Ad of a host from the server's list of hosts."""
     return {
         **said["attributes"],
         "Owner": said["owner"],
@@ -166,7 +167,7 @@ def _host_ad(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _bot_ad(state: BotState) -> Record:
-    """The ad of a BOT as the server shows it."""
+    """Ad of a BOT from the server's document."""
     said = state.document
     return record(
         {
@@ -191,12 +192,12 @@ def _file_or(name: str | None, what: str, default: Mapping[str, Any]) -> Record:
     if name is None:
         return record({**default, "Owner": getpass.getuser()})
     if not is_file(name):
-        raise BadInput(f"{name!r} is neither a file nor the number of a {what}")
+        raise BadInput(f"--{what} {name!r}: neither a file nor a number")
     return _from_file(Path(name))
 
 
 def is_file(text: str) -> bool:
-    """Tell whether a text names a file; what is too long for a name does not."""
+    """True if the text is the path of a file; texts too long for a path are not."""
     try:
         return Path(text).is_file()
     except OSError:
@@ -214,8 +215,8 @@ def _from_file(path: Path) -> Record:
     except ParseError as error:
         raise BadInput(f"{path}: {error}") from None
     except KeyError as error:
-        raise BadInput(f"{path}: {error} is missing") from None
+        raise BadInput(f"{path}: attribute {error} is missing") from None
     except RecursionError:
-        raise BadInput(f"{path}: is no ad: it is nested too deep") from None
+        raise BadInput(f"{path}: not an ad: nested too deep") from None
     except (ValueError, TypeError) as error:
-        raise BadInput(f"{path}: is no ad: {error}") from None
+        raise BadInput(f"{path}: not an ad: {error}") from None

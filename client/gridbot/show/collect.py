@@ -1,4 +1,4 @@
-"""Takes results to where they are wanted: a directory and a table, JSON, or the terminal."""
+"""Writes results to a directory and a CSV table, as JSON, or to the terminal."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _AFTER = ("state", "reason", "exit_code", "host", "cpu_seconds", "wall_seconds",
 
 @dataclass(frozen=True)
 class Cursor:
-    """How far a directory is filled.  A retry begins a new round, whose results begin anew."""
+    """Position in the results of a BOT.  A retry begins a new round and a new sequence."""
 
     server: str
     bot: int
@@ -50,14 +50,14 @@ def collect(
     follow: bool = False,
     told: Callable[[ServerAway], None] = quiet,
 ) -> int:
-    """Save outputs as `to`/SEQ/NAME and a row per job in a CSV table; return how many are new.
+    """Save outputs as `to`/SEQ/NAME and one CSV row per job; return the number of new jobs.
 
-    With `to` it goes on where it stopped, whether it was broken off or the BOT had not ended.
-    Raises BadInput when the directory holds another BOT.
+    With `to` it continues where the last call stopped.  Raises BadInput when the directory holds
+    another BOT's results, GridbotError when a file cannot be written.
     """
     try:
         path = table or (to or Path()) / "results.csv"
-        cursor = _cursor(bot, to, path)  # a BOT that is not there leaves no directory
+        cursor = _cursor(bot, to, path)  # for an unknown BOT no directory is made
         if to:
             to.mkdir(parents=True, exist_ok=True)
         with path.open("r+" if cursor.table_bytes else "w", encoding="utf-8", newline="") as file:
@@ -92,7 +92,7 @@ def _collect(
 def save_outputs(result: Result, to: Path) -> str:
     """Write the outputs of one job under `to`/SEQ; return the first line of its stdout.
 
-    A name that would leave the directory is refused, whoever sent it.
+    Raises GridbotError for a name that would leave the directory.
     """
     line = ""
     for output in result.outputs.values():
@@ -148,7 +148,7 @@ def _cells(result: Result, columns: Sequence[str], stdout: str) -> list[str]:
 
 
 def _preview(result: Result) -> str:
-    """The first line of a job's stdout if it came along; no request is made per job."""
+    """First line of a job's stdout if it came with the result; makes no request."""
     output = result.outputs.get("stdout")
     if output is None:
         return ""
@@ -167,7 +167,7 @@ def _is_there(output: OutputFile, path: Path) -> bool:
 
 
 def _cursor(bot: Bot, to: Path | None, table: Path) -> Cursor:
-    """Where to go on: a fresh start unless the directory holds this BOT in this round."""
+    """Saved position if the directory holds this BOT in this round, else the beginning."""
     fresh = Cursor(bot.connection.url, bot.id, bot.show().round, str(table.absolute()))
     if to is None or not (to / CURSOR).exists():
         return fresh
@@ -177,7 +177,7 @@ def _cursor(bot: Bot, to: Path | None, table: Path) -> Cursor:
         return fresh
     if (saved.server, saved.bot) != (fresh.server, fresh.bot):
         raise BadInput(
-            f"{to} holds the results of bot {saved.bot} at {saved.server}; choose another directory"
+            f"{to} holds results of bot {saved.bot} at {saved.server}; choose another directory"
         )
     # A table that is shorter than it was has been edited or deleted.
     with suppress(FileNotFoundError):

@@ -1,4 +1,4 @@
-"""The page that says why a BOT does not run, or where nothing is wrong."""
+"""Text output of `gridbot bot explain`: why a BOT does or does not run."""
 
 from __future__ import annotations
 
@@ -11,48 +11,55 @@ from gridbot.api.state import BotState
 from gridbot.show.page import boinc_line, client_name, match_line
 from gridbot.show.printing import counted, cut, printable, table
 
-_COUNTS = 20  # columns of the table that the numbers take
+_COUNTS = 20  # characters that the columns of numbers and the gaps take
 _NARROWEST = 30
 
 
 def explanation_page(said: Mapping[str, Any], width: int) -> str:
-    """The verdict, what rejects hosts, the nearest misses, and what to relax."""
+    """Verdict, table of rejecting conditions, nearest misses and suggested changes."""
     return "\n".join(_page(said, width))
 
 
 def chosen_change(said: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """One of the changes, with its number and the BOT's `id`.  Raises BadInput."""
+    """Suggested change `number`, with its number and the BOT's `id`.  Raises BadInput."""
     changes = said["changes"]
     if number > len(changes):
-        raise BadInput(f"bot {said['id']}: there is no change {number}, only {len(changes)}")
+        raise BadInput(
+            f"bot {said['id']}: no change {number};"
+            f" {counted(len(changes), 'change')} suggested: gridbot bot explain {said['id']}"
+        )
     return {"id": said["id"], "change": number, **changes[number - 1]}
 
 
 def changed_policy(change: Mapping[str, Any]) -> str:
-    """The whole policy with a change made.  Raises BadInput."""
+    """Whole policy with a change applied.  Raises BadInput."""
     policy = change["policy"]
     if policy is None:
         number = change["change"]
-        raise BadInput(f"change {number} is no change of the policy: it takes a new submission")
+        raise BadInput(f"change {number} is not a change of the policy; it needs a new submission")
     return str(policy) if policy.endswith("\n") else f"{policy}\n"
 
 
 def idle_reason(state: BotState) -> str:
-    """Why nothing runs, as far as the BOT's own state tells."""
+    """Reason why no job runs, from the BOT's own state."""
     if state.state == "open":
-        return "its submission has not been completed"
+        return "its submission is not complete"
     match = state.document.get("match") or {}
     if not match.get("hosts_matching"):
         line = match_line(match)
-        return f"{line}; see gridbot bot explain {state.id}" if match.get("hosts_known") else line
+        explain = f"; for the reasons: gridbot bot explain {state.id}"
+        return f"{line}{explain}" if match.get("hosts_known") else line
     replicas = state.document.get("replicas") or {}
     if replicas.get("made") and not state.jobs_finished:
-        # Pilots wait for minutes then: whether command or node is at fault, they cannot know.
+        # A pilot waits for minutes after a failure: command or node may be at fault.
         return (
-            f"no job is done after {counted(replicas['made'], 'replica')}, and hosts wait when"
-            f" replicas fail; see why: gridbot bot logs {state.id}"
+            f"no job is done after {counted(replicas['made'], 'replica')}, and hosts back off when"
+            f" replicas fail; for the reasons: gridbot bot logs {state.id}"
         )
-    return f"{match_line(match)}, but none has asked; see gridbot bot explain {state.id}"
+    return (
+        f"{match_line(match)}; waiting for one of them to ask for work;"
+        f" for details: gridbot bot explain {state.id}"
+    )
 
 
 def _page(said: Mapping[str, Any], width: int) -> Iterator[str]:
@@ -61,12 +68,12 @@ def _page(said: Mapping[str, Any], width: int) -> Iterator[str]:
     yield from _one(host) if host else _all(said)
     if said["conditions"] and not host:
         yield ""
-        yield table(
-            ("rejects", "only it", "condition", "hosts have"), _rows(said["conditions"], width)
-        )
+        yield "hosts rejected by each condition, and by that condition alone"
+        header = ("rejected", "alone", "condition", "hosts have")
+        yield table(header, _rows(said["conditions"], width))
     if said["nearest"]:
         yield ""
-        yield "what it fails" if host else "nearest misses"
+        yield "failed conditions" if host else "nearest misses"
         yield from _misses(said["nearest"])
     if said["changes"]:
         yield ""
@@ -88,7 +95,7 @@ def _all(said: Mapping[str, Any]) -> Iterator[str]:
         clients = "client" if stock == 1 else "clients"
         yield f"{are} stock BOINC {clients}{can}; the BOT is {boinc_line(said)}"
     if said["hosts_left_out"]:
-        yield "this policy takes long: hosts that asked earlier were not looked at"
+        yield "evaluating this policy takes long: hosts that asked earlier were left out"
 
 
 def _rows(conditions: Sequence[Mapping[str, Any]], width: int) -> Iterator[tuple[object, ...]]:
@@ -109,10 +116,11 @@ def _misses(nearest: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _changes(bot: int, changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     numbered = list(enumerate(changes, start=1))
     for is_one, items in groupby(numbered, lambda found: bool(found[1]["conditions"] == 1)):
-        yield "to relax one condition" if is_one else "to relax several together"
+        conditions = "one condition" if is_one else "several conditions together"
+        yield f"suggested changes of {conditions}"
         for number, item in items:
             how = f"{printable(item['text'])} instead of {printable(item['instead_of'])}"
-            submit = f"  (submit again with {item['submit']})" if item["submit"] else ""
+            submit = f"  (needs a new submission with {item['submit']})" if item["submit"] else ""
             yield f"  {number}. {how}: {counted(item['hosts'], 'host')} more{submit}"
     policy = [number for number, item in numbered if item["policy"] and not item["submit"]]
     if policy:

@@ -1,4 +1,4 @@
-"""Shows what is wrong in a text: the place, the line with a caret, within the terminal."""
+"""Text output of one finding in a policy: message, source line and a caret under the place."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def finding_page(name: str, finding: Finding, width: int) -> str:
 
 
 def _place(finding: Finding, room: int) -> Iterator[str]:
-    """The line, wrapped, with the caret below its place; of a long one what is around that."""
+    """Wrapped source line with a caret below the place; a long line is cut around it."""
     line = "".join(char if char.isprintable() else " " for char in finding.source)
     column = finding.column - 1
     pieces = list(_pieces(line, room))
@@ -43,7 +43,7 @@ def _place(finding: Finding, room: int) -> Iterator[str]:
 
 
 def _pieces(line: str, room: int) -> Iterator[tuple[int, str]]:
-    """Cut a line at its blanks where it is longer than the room; yield where each piece begins."""
+    """Split a line at blanks into pieces of at most `room`; yield (start, piece)."""
     start = 0
     while len(line) - start > room:
         blank = line.rfind(" ", start + 1, start + room + 1)

@@ -1,4 +1,4 @@
-"""Pages for people: the table of BOTs, one BOT, the log of a replica."""
+"""Text output: the table of BOTs, one BOT, the log of a replica."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gridbot.show.progress import status_line
 def bots_table(bots: Sequence[BotState]) -> str:
     """One line per BOT."""
     if not bots:
-        return "no BOTs; make one: gridbot submit --range 0:10 -- echo {}"
+        return "no BOTs; to submit one: gridbot submit --range 0:10 -- echo {}"
     header = ("bot", "name", "owner", "state", "jobs", "done", "failed", "running", "created")
     return table(
         header,
@@ -37,7 +37,7 @@ def bots_table(bots: Sequence[BotState]) -> str:
 
 
 def bot_page(bot: BotState) -> str:
-    """State, counts, replicas and why they were made, who can run it, and what to do next."""
+    """State, job counts, replicas by reason, policy, matching hosts and the next command."""
     return "\n".join(f"{name:<11}{value}".rstrip() for name, value in _page(bot))
 
 
@@ -51,7 +51,7 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     yield "command", printable(shlex.join(said.get("command") or ()))
     yield "jobs", f"{status_line(bot)}"
     if turnaround := said.get("mean_turnaround_seconds"):
-        yield "", f"{turnaround:.3g} s from sending to a valid answer, on average"
+        yield "", f"mean turnaround {turnaround:.3g} s, from sending to a valid answer"
     yield "replicas", _replicas(said.get("replicas") or {})
     if resources := said.get("resources"):
         yield "resources", _resources(resources)
@@ -62,7 +62,7 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     if not bot.is_final and (match := said.get("match")):
         yield "hosts", match_line(match)
         if match["hosts_known"] > match["hosts_matching"]:
-            yield "", f"see why: gridbot bot explain {bot.id}"
+            yield "", f"for the reasons: gridbot bot explain {bot.id}"
     yield "next", _next_step(bot)
 
 
@@ -87,31 +87,34 @@ def _policy(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def match_line(match: Mapping[str, Any]) -> str:
-    """Whether anybody can run it, in a line."""
+    """Number of hosts that can run the BOT, or the reason why none can, in one line."""
     if matching := match.get("hosts_matching"):
         stock = match.get("hosts_stock")
         some = f", {match['hosts_stock_matching']} of {stock} stock BOINC clients" if stock else ""
         return f"{matching} of {counted(match['hosts_known'], 'known host')} can run it{some}"
-    return f"no known host can run it now: {printable(match.get('reason') or 'none is known')}"
+    return f"no known host can run it now: {printable(match.get('reason') or 'no host is known')}"
 
 
 def boinc_line(said: Mapping[str, Any]) -> str:
-    """Whether stock BOINC clients can run it, in a line."""
+    """Availability of the BOT to stock BOINC clients, in one line."""
     if said.get("signed_for_boinc"):
         return "signed for stock BOINC clients"
     if why := said.get("boinc_unsuitable"):
-        return f"not for stock BOINC clients: {printable(why)}"
+        return f"unsuitable for stock BOINC clients: {printable(why)}"
     return f"not signed for stock BOINC clients: gridbot app sign {said['id']} --boinc-key FILE"
 
 
 def client_name(is_boinc: object, version: object) -> str:
-    """What a host runs, as BOINC 7.20.5."""
+    """Client software and version of a host, such as BOINC 7.20.5."""
     return f"{'BOINC' if is_boinc is True else 'GridBot'} {version or ''}".rstrip()
 
 
 def _next_step(bot: BotState) -> str:
     if bot.state == "open":
-        return "the submission was broken off; submit again with the same --key, or cancel it"
+        return (
+            "the submission was interrupted; repeat it with the same --idempotency-key,"
+            f" or cancel it: gridbot bot cancel {bot.id}"
+        )
     if not bot.is_final:
         return f"gridbot bot wait {bot.id}"
     if bot.jobs_failed:
@@ -120,7 +123,7 @@ def _next_step(bot: BotState) -> str:
 
 
 def log_page(entry: Mapping[str, Any]) -> str:
-    """One replica: who ran it, how it ended, and the end of what it printed."""
+    """One ended replica: host, result, exit code, wall time, and the end of its output."""
     ended = entry["how"] + (f" ({entry['reason']})" if entry.get("reason") else "")
     replica = f"job {entry['seq']} replica {entry['replica']} ({entry['why']})"
     parts = [f"{replica} on {entry['host']}: {ended}"]

@@ -1,4 +1,4 @@
-"""Text from strangers made safe to show: on a terminal and in a table."""
+"""Escapes untrusted text for terminals and spreadsheets; formats tables."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ _UNSAFE = re.compile(r"[^\x20-\x7e]")
 
 
 def printable(text: str, keep: str = "") -> str:
-    """The text with control characters written as escapes, except those in `keep`.
+    """Text with control characters escaped, except those in `keep`.
 
-    What a job printed may hold sequences that would move the cursor or rename the window, or
-    turn the direction of writing.
+    A job's output may hold sequences that move the cursor, rename the window or reverse the
+    direction of writing.
     """
     return _UNSAFE.sub(lambda match: _shown(match[0], keep), text)
 
 
 def first_line(text: str, most: int = 60) -> str:
-    """The first line that says something, cut to fit."""
+    """First line that is not blank, cut to `most` characters."""
     line = next((line for line in text.splitlines() if line.strip()), "")
     return cut(printable(line.strip()), most)
 
 
 def cut(text: str, most: int) -> str:
-    """The text, or its beginning if it is longer than `most`."""
+    """Text, cut to `most` characters with an ellipsis."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def counted(number: int, noun: str) -> str:
-    """The number with its noun, whose plural ends in s."""
+    """Number and noun, such as `1 job` or `2 jobs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def csv_cell(text: str) -> str:
-    """The text such that no spreadsheet takes it for a formula; numbers stay numbers."""
+    """Text escaped so that no spreadsheet reads it as a formula; numbers are unchanged."""
     return f"'{text}" if text.startswith(_FORMULA) and not is_number(text) else text
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Columns as wide as they need; numbers to the right."""
+    """Table with columns as wide as their content; columns of numbers are right-aligned."""
     cells = [[*header], *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [all(is_number(cell) for cell in column[1:]) for column in zip(*cells, strict=True)]
@@ -59,7 +59,7 @@ def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def json_document(number: int, name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """One JSON document about a BOT, in parts, so that a million rows need no memory."""
+    """Yield one JSON document about a BOT in parts; memory does not grow with the rows."""
     yield f'{{"id": {number}, "{name}": ['
     separator = "\n"
     for row in rows:

@@ -1,4 +1,4 @@
-"""Tries a policy or an expression on given ads, and shows every sub-expression's value."""
+"""Evaluates a policy or an expression on given ads, with the value of every sub-expression."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gridbot_policies.classad.source import Source
 from gridbot_policies.explain.trace import Traced, trace, value_text
 from gridbot_policies.policy.policy_set import DEFAULTS
 
-# GridPolicy is about grids, which have ads of their own.
+# GridPolicy is evaluated on a grid's ad, not on a host's.
 _TRIED = tuple(name for name in DEFAULTS if name != "GridPolicy")
-_NARROWEST = 24  # columns of text, whatever the terminal
+_NARROWEST = 24  # characters of text on any terminal
 
 
 @dataclass(frozen=True)
@@ -33,15 +33,15 @@ class Trial:
     is_default: bool = False
 
     def document(self) -> dict[str, Any]:
-        """The trial as JSON has it."""
+        """Trial as a JSON document."""
         whole = self.traced.document(self.shown)
         return {"name": self.name, "default": self.is_default, **whole}
 
 
 def try_text(text: str, scene: Scene, now: float, file: str | None) -> list[Trial]:
-    """Evaluate all policies of a text, or the one expression that it is. Raises PolicyError.
+    """Evaluate all policies of a text, or the text as one expression.  Raises PolicyError.
 
-    What is in a `file` is a policy, even if it could be read as an expression.
+    Text from a `file` is always read as a policy.
     """
     try:
         if file is None and (expression := _as_expression(text)):
@@ -60,7 +60,7 @@ def _as_expression(text: str) -> Source | None:
 
 
 def _defines(text: str) -> bool:
-    """Tell whether a text that is no expression looks like `Name = …`."""
+    """True if a text looks like a definition, `Name = …`."""
     name, equals, rest = text.partition("=")
     return bool(equals) and name.strip(" [\n\t").isidentifier() and rest[:1] not in ("=", "?", "!")
 
@@ -85,7 +85,7 @@ def _try_policies(text: str, scene: Scene, now: float) -> Iterator[Trial]:
 
 
 def trial_page(trials: Sequence[Trial], width: int) -> str:
-    """The values as a tree, each beside its source."""
+    """Tree of sub-expressions, each with its value."""
     rows = [row for trial in trials for row in _rows(trial)]
     widest = min(max(len(value) for _, value, _ in rows), max(8, width // 3))
     room = max(_NARROWEST, width - widest - 2)
