@@ -284,6 +284,43 @@ def test_unsigned_commands_of_others_are_refused_aloud(
     assert not canary.exists()
 
 
+@pytest.mark.parametrize("name", ["echo", "./echo", "x/../echo"])
+def test_a_jobs_own_file_does_not_replace_the_signed_command(
+    server: ProjectServer, clients: Clients, name: str
+) -> None:
+    canary = clients.folder.parent / "ran"
+    evil = server.file("echo", f"#!/bin/sh\ntouch {canary}\n".encode(), executable=True)
+    (id,) = server.add(Manifest("bob", (name, "hello")), [{}], inputs=(evil,))
+    clients.once()
+    report = only_report(server, id)
+    assert (report.how, report.reason) == ("error", "input_shadows")
+    assert "would replace the signed command" in report.stderr
+    assert not canary.exists()
+
+
+def test_a_jobs_own_file_does_not_replace_a_shared_one(
+    server: ProjectServer, clients: Clients
+) -> None:
+    good = server.file("data", b"good")
+    bad = server.file("data", b"bad")
+    (id,) = server.add(shell(inputs=(good,)), script("cat data"), inputs=(bad,))
+    clients.once()
+    report = only_report(server, id)
+    assert (report.how, report.reason, report.stdout) == ("error", "input_shadows", "")
+    assert "input data of this job would replace the BOT's input" in report.stderr
+
+
+@pytest.mark.parametrize(("signed", "can_execute"), [(True, "no"), (False, "yes")])
+def test_a_jobs_own_file_is_a_program_only_for_those_whose_unsigned_work_runs(
+    server: ProjectServer, clients: Clients, signed: bool, can_execute: str
+) -> None:
+    tool = server.file("tool", b"#!/bin/sh\ntrue\n", executable=True)
+    asked = script("test -x tool && echo yes || echo no")
+    (id,) = server.add(shell(), asked, inputs=(tool,), signed=signed)
+    clients.once()
+    assert only_report(server, id).stdout == f"{can_execute}\n"
+
+
 @pytest.mark.parametrize(("owner", "args"), [("alice", ()), ("bob", ("--accept", "bob"))])
 def test_unsigned_commands_of_a_trusted_owner_run(
     server: ProjectServer, clients: Clients, owner: str, args: tuple[str, ...]

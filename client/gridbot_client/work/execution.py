@@ -26,6 +26,7 @@ from gridbot_client.protocol.messages import (
 from gridbot_client.protocol.template import TemplateError, fill
 from gridbot_client.work import outputs
 from gridbot_client.work.cache import Cache
+from gridbot_client.work.manifests import Judged, ShadowingInput, admitted_inputs
 from gridbot_client.work.outputs import OutputError
 from gridbot_client.work.runner import Ended, Runner, Stop, created_at
 from gridbot_client.work.slots import RunRecord, Slot
@@ -55,8 +56,9 @@ class Executor:
     cache: Cache
     connect: Callable[[], Transport]  # a connection for the thread that calls
 
-    def execute(self, slot: Slot, assignment: Assignment, manifest: Manifest, stop: Stop) -> Report:
+    def execute(self, slot: Slot, assignment: Assignment, judged: Judged, stop: Stop) -> Report:
         """Run a replica and say how it ended; Stopped when it was not allowed to."""
+        manifest = judged.manifest
         starts = slot.run_record().starts
         if starts >= MOST_STARTS:
             detail = f"the client ended {starts} times while this replica ran\n"
@@ -64,8 +66,9 @@ class Executor:
         ended = Ended("")
         try:
             argv = fill(manifest.command, manifest.placeholders, assignment.args)
+            own = admitted_inputs(judged, argv[0], assignment.inputs)
             slot.reset()
-            self._fetch((*manifest.inputs, *assignment.inputs), slot, stop)
+            self._fetch((*manifest.inputs, *own), slot, stop)
             ended = self._run(argv, slot, manifest, starts, stop)
             if ended.reason:
                 raise _Failed(ended.reason, ended.detail)
@@ -73,6 +76,8 @@ class Executor:
             found = outputs.collect(slot, manifest, names)
         except TemplateError as error:
             return failure(slot.id, "bad_arguments", f"{error}\n")
+        except ShadowingInput as error:
+            return failure(slot.id, "input_shadows", f"{error}\n")
         except (_Failed, OutputError) as error:
             return _finished(slot, ended, error.reason, str(error))
         return replace(_finished(slot, ended, "", ""), how="success", outputs=found)

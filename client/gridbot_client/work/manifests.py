@@ -1,11 +1,18 @@
-"""Judges manifests once each: what they say, and whether their commands may run here."""
+"""Judges what a server sends: manifests, once each, and the inputs that single jobs bring."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+import posixpath
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from gridbot_client.protocol.messages import Manifest, ProtocolError, SignedManifest, manifest_id
+from gridbot_client.protocol.messages import (
+    FileRef,
+    Manifest,
+    ProtocolError,
+    SignedManifest,
+    manifest_id,
+)
 from gridbot_client.protocol.signatures import refusal
 
 _MOST_KEPT = 200
@@ -19,6 +26,34 @@ class Judged:
     manifest: Manifest
     reason: str = ""
     detail: str = ""
+
+    @property
+    def is_signed(self) -> bool:
+        """Whether it runs for its signature, not for its owner's name."""
+        return self.signed.signature is not None
+
+
+class ShadowingInput(Exception):
+    """A job's own input would take the place of something that the signature covers."""
+
+
+def admitted_inputs(judged: Judged, program: str, inputs: Sequence[FileRef]) -> tuple[FileRef, ...]:
+    """Return a job's own inputs as they may be laid into its slot; raise ShadowingInput.
+
+    A signature covers the manifest and says nothing of single jobs' files.  So none of these may
+    take the place of a shared input, whoever sent the BOT.  For signed BOTs, none may be the
+    `program` that the command names either, since a file of the slot goes before one on the
+    search path, and none is executable.
+    """
+    shared = {ref.name for ref in judged.manifest.inputs}
+    for ref in inputs:
+        if ref.name in shared:
+            raise ShadowingInput(f"input {ref.name} of this job would replace the BOT's input")
+        if judged.is_signed and posixpath.normpath(program) == posixpath.normpath(ref.name):
+            raise ShadowingInput(f"input {ref.name} of this job would replace the signed command")
+    if judged.is_signed:
+        return tuple(replace(ref, executable=False) for ref in inputs)
+    return tuple(inputs)
 
 
 class Manifests:

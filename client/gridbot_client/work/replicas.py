@@ -229,9 +229,7 @@ class Replicas:
         if since_boot() >= held.expires_at:
             return failure(held.id, "deadline_passed", "the deadline passed before it started\n")
         try:
-            return self._executor.execute(
-                held.slot, held.assignment, held.judged.manifest, held.stop
-            )
+            return self._executor.execute(held.slot, held.assignment, held.judged, held.stop)
         except OSError as error:  # a full disk, above all: the replica may go elsewhere
             log.exception("replica %s", held.id)
             return failure(held.id, "client_error", f"the client failed: {error}\n")
