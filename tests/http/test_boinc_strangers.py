@@ -8,8 +8,9 @@ from queue import SimpleQueue
 import pytest
 from tests.http.boinc_site import FIRST, Site, opened
 
-from gridbot_server.api.boinc import DESK
-from gridbot_server.boinc.session.session import UNCHECKED_BYTES, Desk, Visit
+from gridbot_server.api.boinc.session import SESSION
+from gridbot_server.boinc.protocol.peek import UNCHECKED_BYTES
+from gridbot_server.boinc.session.session import PendingRequest, SchedulerSession
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db
 
@@ -26,15 +27,15 @@ def unreadable(key: str, size: int) -> bytes:
     return f"<scheduler_request>\n<authenticator>{key}</authenticator>\n".ljust(size, "x").encode()
 
 
-def at_the_desk(site: Site, *bodies: bytes) -> list[str]:
-    """What is answered to requests that come there together, as a web process brings them."""
-    site.ask()  # the first one makes the desk
-    desk = site.app.extensions[DESK]
-    assert isinstance(desk, Desk)
-    told: SimpleQueue[Visit] = SimpleQueue()
+def in_the_session(site: Site, *bodies: bytes) -> list[str]:
+    """What is answered to requests that a web process hands to its session together."""
+    site.ask()  # the first one makes the session
+    session = site.app.extensions[SESSION]
+    assert isinstance(session, SchedulerSession)
+    told: SimpleQueue[PendingRequest] = SimpleQueue()
     for body in bodies:
-        desk.begin(body, told.put)
-    answers = {visit.body: visit.text for visit in (told.get(timeout=60) for _ in bodies)}
+        session.begin(body, told.put)
+    answers = {item.body: item.text for item in (told.get(timeout=60) for _ in bodies)}
     return [answers[body] for body in bodies]
 
 
@@ -45,7 +46,7 @@ def in_a_thread(site: Site, *bodies: bytes) -> list[str]:
 Asked = Callable[..., list[str]]
 
 
-@pytest.mark.parametrize("asked", [at_the_desk, in_a_thread])
+@pytest.mark.parametrize("asked", [in_the_session, in_a_thread])
 @pytest.mark.parametrize("key", ["unknown", "", "\xff", "x" * 300, " " * UNCHECKED_BYTES])
 def test_a_long_request_of_a_stranger_is_not_read(site: Site, asked: Asked, key: str) -> None:
     long, short = unreadable(key, 2 * UNCHECKED_BYTES), unreadable(key[:300], 500)
@@ -54,7 +55,7 @@ def test_a_long_request_of_a_stranger_is_not_read(site: Site, asked: Asked, key:
     assert (NO_KEY in read, NO_END in read) == (False, True)
 
 
-@pytest.mark.parametrize("asked", [at_the_desk, in_a_thread])
+@pytest.mark.parametrize("asked", [in_the_session, in_a_thread])
 def test_a_long_request_of_somebody_known_is_read(site: Site, asked: Asked) -> None:
     stranger, known = (unreadable(key, 2 * UNCHECKED_BYTES) for key in ("unknown", site.key))
     answers = asked(site, stranger, known, stranger + b"y")
@@ -67,7 +68,7 @@ def test_a_long_request_of_somebody_known_is_read(site: Site, asked: Asked) -> N
     assert all("<hostid>" in answer for answer in asked(site, usual, padded))
 
 
-@pytest.mark.parametrize("asked", [at_the_desk, in_a_thread])
+@pytest.mark.parametrize("asked", [in_the_session, in_a_thread])
 def test_a_key_far_into_a_long_request_is_not_looked_for(site: Site, asked: Asked) -> None:
     body = b"x" * UNCHECKED_BYTES + unreadable(site.key, 500)
     (answer,) = asked(site, body)

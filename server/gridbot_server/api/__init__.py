@@ -20,7 +20,7 @@ from gridbot_server.api import (
 
 BLUEPRINTS = (
     bans.blueprint,
-    boinc.blueprint,
+    *boinc.BLUEPRINTS,
     bots.blueprint,
     clients.blueprint,
     content.blueprint,

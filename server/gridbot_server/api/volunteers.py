@@ -1,30 +1,19 @@
-"""Volunteers: who has how much credit, teams, consent, and the statistics files."""
+"""Volunteers: who has how much credit, teams, and consent."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, cast
 
-from flask import Blueprint, Response, request, send_file
+from flask import Blueprint, request
 from psycopg.rows import dict_row
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from gridbot_server.api.access import number_argument
-from gridbot_server.api.boinc import account_key
-from gridbot_server.api.schema import body_limit, json_body, plain_errors
-from gridbot_server.boinc.protocol import pages
-from gridbot_server.boinc.protocol.pages import AccountError, password_hash
-from gridbot_server.boinc.session import project
-from gridbot_server.boinc.session.account_page import account_page
-from gridbot_server.boinc.session.accounts import Credentials
-from gridbot_server.boinc.session.hosts import find_account
-from gridbot_server.credit.export import FILES
-from gridbot_server.errors import Conflict, Forbidden, NotFound, RequestError, ServerBusy
+from gridbot_server.api.schema import json_body
+from gridbot_server.errors import Conflict, NotFound
 from gridbot_server.http import auth
-from gridbot_server.http.addresses import source
-from gridbot_server.http.services import connection, current
-from gridbot_server.http.slow_readers import bounded
+from gridbot_server.http.services import connection
 from gridbot_server.models.requests import Body
-from gridbot_server.overload.transfer_slots import Party
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 
@@ -33,8 +22,6 @@ SQL = sql.load("credit.sql")
 blueprint = Blueprint("volunteers", __name__)
 
 Document = dict[str, Any]
-
-_FORM_BYTES = 4096
 
 
 def _shown(name: str) -> str:
@@ -78,18 +65,7 @@ def change_volunteer(json: VolunteerChange) -> Document:
     """Join or leave a team, agree or disagree to be named in the statistics files."""
     key = auth.key()
     with connection() as conn, conn.transaction():
-        _change(conn, key.owner, json)
-        return _volunteer(conn, key.owner_name)
-
-
-@blueprint.route(f"{project.PATH}/account", methods=["GET", "POST"])
-@auth.rule("boinc")
-@body_limit(lambda _: _FORM_BYTES)
-def account() -> Response:
-    """The same for whoever made an account from a BOINC client, who has a password and no key."""
-    found = _changed_account() if request.method == "POST" else None
-    text = account_page(current().settings.project_name, found)
-    return Response(text, mimetype="text/html")
+        return change(conn, key.owner, json)
 
 
 @blueprint.get("/api/v1/teams")
@@ -116,66 +92,16 @@ def add_team(json: NewTeam) -> tuple[Document, int]:
         return _volunteer(conn, key.owner_name), 201
 
 
-@blueprint.get(f"{project.PATH}/stats/")
-@auth.rule("public")
-def statistics() -> Response:
-    """List the statistics files, for people."""
-    return Response(pages.statistics(current().settings.project_name, FILES), mimetype="text/html")
-
-
-@blueprint.get(f"{project.PATH}/stats/<name>")
-@auth.rule("public")
-def statistics_file(name: str) -> Response:
-    """Send one of the files that BOINC's statistics sites read."""
-    path = current().settings.statistics / name
-    if name not in FILES or not path.exists():
-        raise NotFound(f"there are no statistics {name[:100]!r}")
-    # A type of its own, or a client would be told to unpack the file on its way.
-    file = send_file(path, mimetype=FILES[name], conditional=True, max_age=3600)
-    return bounded(file, Party(owner=source()))
-
-
-def _changed_account() -> Document:
-    """Do what the form says; raise Forbidden for a wrong password."""
-    form = request.form
-    email, password = form.get("email", ""), form.get("password", "")
-    change = _decided(form.get("decision", ""), form.get("team", ""))
-    given = Credentials(email, password_hash(email, password))
-    key = given.fault() or account_key(given)
-    if key is AccountError.PROJECT_DOWN:
-        raise ServerBusy("the password is not looked at now, try again in a few minutes")
-    with connection() as conn, conn.transaction():
-        account = None if isinstance(key, AccountError) else find_account(conn, key)
-        if account is None:
-            raise Forbidden("there is no account with this e-mail address and password")
-        _change(conn, account.owner, change)
-        row = conn.execute(SQL["owner_name"], {"owner": account.owner}).fetchone()
-        assert row is not None, "an account has an owner"
-        return _volunteer(conn, row[0])
-
-
-def _decided(decision: str, team: str) -> VolunteerChange:
-    changes: dict[str, Document] = {
-        "nothing": {},
-        "public": {"public": True},
-        "private": {"public": False},
-        "join": {"team": team},
-        "leave": {"team": None},
-    }
-    if decision not in changes:
-        raise RequestError(f"decision: one of {', '.join(changes)} is expected")
-    try:
-        return VolunteerChange.model_validate(changes[decision])
-    except ValidationError as error:
-        raise RequestError(plain_errors(error)) from None
-
-
-def _change(conn: Connection, owner: int, change: VolunteerChange) -> None:
+def change(conn: Connection, owner: int, change: VolunteerChange) -> Document:
+    """Change what is given, within the caller's transaction; return the volunteer as it is then."""
     if "public" in change.model_fields_set:
         conn.execute(SQL["set_public"], {"owner": owner, "public": change.public})
     if "team" in change.model_fields_set:
         team = None if change.team is None else _team(conn, change.team)
         conn.execute(SQL["set_team"], {"owner": owner, "team": team})
+    row = conn.execute(SQL["owner_name"], {"owner": owner}).fetchone()
+    assert row is not None, "owners are never deleted"
+    return _volunteer(conn, row[0])
 
 
 def _team(conn: Connection, name: str) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
@@ -13,6 +15,7 @@ from gridbot_server.storage import sql
 log = logging.getLogger(__name__)
 
 Connection = psycopg.Connection[TupleRow]
+Connect = Callable[[], AbstractContextManager[Connection]]  # borrows one
 
 # Any constant will do, as long as nothing else locks it: two servers may start at once.
 _MIGRATION_LOCK = 7_216_004_883

@@ -13,14 +13,9 @@ from gridbot_server.web.refusals import Refusal
 
 # What a client that asks too often is told to wait.
 _PAUSE_SECONDS = 60
-# Where a BOINC client says who it is; all that comes before is short.
-_NAMED_BYTES = 2048
 
-# No text in a request can hold these: the quotes and brackets of texts are escaped.
+# No text in a request can hold it: the quotes of texts are escaped.
 _REPORTS = re.compile(rb'"reports"\s*:\s*\[\s*[^\s\]]')
-_RESULT = b"<result>"
-_KEY = re.compile(rb"<authenticator>\s*([^<\s]{1,255})")
-_HOST = re.compile(rb"<hostid>\s*(\d{1,20})")
 
 
 class Door:
@@ -32,7 +27,7 @@ class Door:
         self._clients = RateLimiter(secrets.token_bytes(32), per_minute, interval)
 
     def refusal(self, client: str, has_reports: bool) -> Refusal | None:
-        """Why a request must wait, if it must; `client` is what the functions below tell."""
+        """Why a request must wait, if it must; `client` names who sends it."""
         now = time.monotonic()
         if not self._clients.take(client, now):
             return refusals.too_often(_PAUSE_SECONDS)
@@ -50,18 +45,6 @@ def brings_reports(body: bytes) -> bool:
     return _REPORTS.search(body) is not None
 
 
-def brings_results(body: bytes) -> bool:
-    """Whether a BOINC client's request carries reports, as far as a look tells."""
-    return _RESULT in body
-
-
 def native_client(authorization: str) -> str:
     """What all requests of a native client have in common: its token, however it is sent."""
     return authorization.partition(" ")[2].strip()
-
-
-def boinc_client(body: bytes) -> str:
-    """What all requests of a BOINC client's host have in common: its account and number."""
-    key, host = _KEY.search(body, 0, _NAMED_BYTES), _HOST.search(body, 0, _NAMED_BYTES)
-    account = key[1].decode("ascii", "replace") if key else ""
-    return f"{account}/{int(host[1]) if host else 0}"

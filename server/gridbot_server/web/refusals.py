@@ -9,8 +9,6 @@ from http import HTTPStatus
 
 import orjson
 
-from gridbot_server.boinc.protocol import reply
-from gridbot_server.boinc.protocol.reply import Message, SchedulerReply
 from gridbot_server.http import answers
 from gridbot_server.web import fast_http
 
@@ -61,18 +59,7 @@ def to_native(refusal: Refusal, keep: bool, second: int) -> bytes:
 
 
 @_kept
-def to_boinc(refusal: Refusal, title: str, keep: bool, second: int) -> bytes:
-    """The whole answer to a BOINC client, as of a second of the clock."""
-    body, headers = in_reply(refusal, title).encode(), answers.HARDENING
-    return fast_http.answer(HTTPStatus.OK, body, headers, keep, "text/xml", second=second)
-
-
-def in_reply(refusal: Refusal, title: str) -> str:
-    """A scheduler reply that refuses: BOINC clients look nowhere else for the time to wait."""
-    away = SchedulerReply(
-        title,
-        messages=(Message(refusal.detail),),
-        request_delay_seconds=refusal.seconds,
-        is_down=True,
-    )
-    return reply.render(away)
+def in_body(text: str, mimetype: str, keep: bool, second: int) -> bytes:
+    """The whole answer in a protocol whose clients read a refusal in the body, not the status."""
+    body, headers = text.encode(), answers.HARDENING
+    return fast_http.answer(HTTPStatus.OK, body, headers, keep, mimetype, second=second)

@@ -19,9 +19,10 @@ from typing import Any
 
 import orjson
 
-from gridbot_server.api.boinc import DESK
+from gridbot_server.api.boinc.session import SESSION
 from gridbot_server.api.rpc import UNCHECKED_BYTES, door_of
-from gridbot_server.boinc.session.session import Desk
+from gridbot_server.boinc.protocol import peek
+from gridbot_server.boinc.session.session import PendingRequest, SchedulerSession
 from gridbot_server.errors import GridbotError
 from gridbot_server.http import answers, auth
 from gridbot_server.http.services import Answered, Services
@@ -30,13 +31,7 @@ from gridbot_server.web import fast_http, refusals
 from gridbot_server.web.app import STALL_SECONDS
 from gridbot_server.web.connections import DONE, ConnectionWorker
 from gridbot_server.web.fast_http import PlainRequest
-from gridbot_server.web.gate import (
-    Door,
-    boinc_client,
-    brings_reports,
-    brings_results,
-    native_client,
-)
+from gridbot_server.web.gate import Door, brings_reports, native_client
 
 log = logging.getLogger(__name__)
 
@@ -141,7 +136,7 @@ class WebWorker(ConnectionWorker):
         plain = fast_http.read(data, self._most_bytes)
         if plain is None or (waited and len(data) < plain.size):
             return False
-        if plain.path != RPC_PATH and self._desk is None:
+        if plain.path != RPC_PATH and self._boinc is None:
             return False
         if len(data) < plain.size:
             self._await(conn, plain.size)
@@ -182,10 +177,10 @@ class WebWorker(ConnectionWorker):
     # ---------------------------------------------------------------------- the short way
 
     @property
-    def _desk(self) -> Desk | None:
+    def _boinc(self) -> SchedulerSession | None:
         """What serves BOINC clients; Flask makes it at the first request of one."""
-        desk: Desk | None = self.wsgi.extensions.get(DESK)
-        return desk
+        session: SchedulerSession | None = self.wsgi.extensions.get(SESSION)
+        return session
 
     @cached_property
     def _door(self) -> Door:
@@ -194,8 +189,8 @@ class WebWorker(ConnectionWorker):
     def _let_in(self, conn: Any, plain: PlainRequest, data: bytes) -> None:
         """Hand a request on, or tell its client when to come again."""
         body = data[plain.start : plain.size]
-        if desk := self._desk if plain.path != RPC_PATH else None:
-            refusal = self._door.refusal(boinc_client(body), brings_results(body))
+        if session := self._boinc if plain.path != RPC_PATH else None:
+            refusal = self._door.refusal(peek.client_of(body), peek.brings_results(body))
         else:
             refusal = self._door.refusal(native_client(plain.authorization), brings_reports(body))
         if refusal is None:
@@ -203,22 +198,23 @@ class WebWorker(ConnectionWorker):
             return
         # A connection that was of use, as a proxy's, may be again; others would only take room.
         keep, second = conn.initialized and self._keeps, int(time.time())
-        if desk:
-            answer = refusals.to_boinc(refusal, desk.project.title, keep, second)
+        if session:
+            text = session.refusal(refusal.detail, refusal.seconds)
+            answer = refusals.in_body(text, PendingRequest.mimetype, keep, second)
         else:
             answer = refusals.to_native(refusal, keep, second)
         self.send_away(conn, answer, keep, is_read=len(data) == plain.size)
 
     def _begin(self, conn: Any, plain: PlainRequest, body: bytes) -> None:
-        """Hand a request to the engine, or to the desk that translates for it."""
+        """Hand a request to the engine, or to the session that translates for it."""
         if not conn.initialized:
             conn.init()
             conn.sock.setblocking(False)
         self._door.admission.begin()
         services: Services = self.wsgi.extensions["gridbot"]
         try:
-            if plain.path != RPC_PATH and (desk := self._desk):
-                desk.begin(body, partial(self._tell, conn))
+            if plain.path != RPC_PATH and (session := self._boinc):
+                session.begin(body, partial(self._tell, conn))
                 return
             token = auth.token_hash(plain.authorization)
             services.engine.begin(token, body, partial(self._tell, conn))

@@ -6,7 +6,13 @@ from tests.boinc_captures import FACTS, NAMES, captures, our_lease, our_name, ou
 from gridbot_client.protocol.messages import LOG_TAIL_BYTES, Output, ReplicaId, Report
 from gridbot_server.boinc.protocol.names import Lease, OutputName
 from gridbot_server.boinc.protocol.request import parse
-from gridbot_server.boinc.session.reports import End, Exchanged, Stored, read_reports, split_stderr
+from gridbot_server.boinc.session.reports import (
+    End,
+    ReplicaStates,
+    Stored,
+    read_reports,
+    split_stderr,
+)
 
 LEASE = Lease(ReplicaId(1, 2, 0), 3)
 NAME = NAMES.replica(LEASE)
@@ -16,7 +22,7 @@ OUTPUT = Output("stdout", hashlib.sha256(CONTENT).hexdigest(), len(CONTENT))
 STORED = {0: Stored(MD5, len(CONTENT), [OUTPUT])}
 
 
-def exchanged(text: str) -> Exchanged:
+def states(text: str) -> ReplicaStates:
     request = parse(f"<scheduler_request>\n{text}\n</scheduler_request>".encode())
     return read_reports(request, NAMES)
 
@@ -43,7 +49,7 @@ def uploaded(size: int = len(CONTENT), md5: str = MD5, error: str = "") -> str:
 
 
 def end(*args: int | str, **more: str) -> End:
-    [found] = exchanged(result(*args, **more)).ends  # type: ignore[arg-type]
+    [found] = states(result(*args, **more)).ends  # type: ignore[arg-type]
     return found
 
 
@@ -244,13 +250,13 @@ def test_point_17_every_reported_name_is_acknowledged(name: str) -> None:
 
 
 def test_point_16_unknown_names_are_acknowledged_and_not_believed() -> None:
-    found = exchanged("<result><name>another projects r_1</name><state>5</state></result>")
+    found = states("<result><name>another projects r_1</name><state>5</state></result>")
     assert found.acks == ("another projects r_1",)
     assert found.ends == ()
 
 
 def test_point_16_a_name_reported_twice_is_acknowledged_once_and_counts_once() -> None:
-    found = exchanged(result(3, 1) + result(5, 0))
+    found = states(result(3, 1) + result(5, 0))
     assert found.acks == (NAME,)
     assert [item.reason for item in found.ends] == ["exit_nonzero"]
 
@@ -271,9 +277,9 @@ def test_what_a_client_holds_are_leases() -> None:
 
 def test_a_held_name_that_is_not_ours_is_to_be_aborted() -> None:
     text = "<other_results><other_result><name>stray_1</name></other_result></other_results>"
-    assert exchanged(text).unknown == ("stray_1",)
+    assert states(text).unknown == ("stray_1",)
 
 
 def test_what_is_reported_is_not_held_any_more() -> None:
     held = f"<other_results><other_result><name>{NAME}</name></other_result></other_results>"
-    assert exchanged(result() + held).holding == ()
+    assert states(result() + held).holding == ()

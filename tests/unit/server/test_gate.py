@@ -7,13 +7,7 @@ import json
 import pytest
 
 from gridbot_client.protocol.messages import Output, ReplicaId, Report, WorkRequest, encode_request
-from gridbot_server.web.gate import (
-    Door,
-    boinc_client,
-    brings_reports,
-    brings_results,
-    native_client,
-)
+from gridbot_server.web.gate import Door, brings_reports, native_client
 
 REPORT = Report(ReplicaId(1, 2, 3), "success", exit_code=0)
 
@@ -42,21 +36,6 @@ def test_what_a_program_printed_hides_no_report() -> None:
     output = Output("stdout", "0" * 64, 3, b"abc")
     printed = Report(ReplicaId(1, 2, 3), "success", outputs=(output,), stdout='"reports":[]')
     assert brings_reports(body(printed))
-
-
-def test_a_boinc_request_with_results_is_known_by_them() -> None:
-    held = b"<other_results><other_result><name>x</name></other_result></other_results>"
-    head = b"<scheduler_request>\n<hostid>7</hostid>\n"
-    assert not brings_results(head + held)
-    assert brings_results(head + b"<result>\n<name>x</name>\n</result>" + held)
-
-
-def test_a_boinc_client_is_its_account_and_host() -> None:
-    request = "<scheduler_request>\n<authenticator>{}</authenticator>\n<hostid>{}</hostid>\n"
-    named = {boinc_client(request.format(*who).encode()) for who in ("a7", "a2", "b7", "a7")}
-    assert len(named) == 3
-    assert boinc_client(b"") == boinc_client(b"<hostid>no number</hostid>")
-    assert boinc_client(request.format("a", "07").encode()) in named
 
 
 def test_a_native_client_is_its_token_however_it_is_sent() -> None:

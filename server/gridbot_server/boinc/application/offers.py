@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
-from collections.abc import Callable, Collection, Iterable
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from gridbot_client.protocol.messages import FileRef, Manifest
@@ -18,14 +17,12 @@ from gridbot_server.settings import Settings
 from gridbot_server.signing import boinc_keys
 from gridbot_server.signing.boinc_keys import Chain
 from gridbot_server.storage import sql
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import Connect, Connection
 from gridbot_server.storage.files import Store
 
 log = logging.getLogger(__name__)
 
 SQL = sql.load("boinc.sql")
-
-Connect = Callable[[], AbstractContextManager[Connection]]
 
 _MOST_OFFERS = 1000  # kept in memory
 

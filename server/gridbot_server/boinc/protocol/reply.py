@@ -109,9 +109,11 @@ def render(reply: SchedulerReply, places: Places | None = None) -> str:
 # ------------------------------------------------------------------------- whole replies
 
 
-def project_is_down(project: str, why: str, delay_seconds: float) -> SchedulerReply:
+def project_is_down(
+    project: str, why: str, delay_seconds: float, is_notice: bool = True
+) -> SchedulerReply:
     """Come again later: the client looks at nothing else, and keeps what it has to report."""
-    message = Message(why, is_notice=True)
+    message = Message(why, is_notice)
     return SchedulerReply(
         project, messages=(message,), request_delay_seconds=delay_seconds, is_down=True
     )

@@ -5,8 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -21,11 +20,9 @@ from gridbot_server.boinc.protocol.names import Lease, Names, output_name
 from gridbot_server.boinc.protocol.request import SchedulerRequest
 from gridbot_server.boinc.session.hosts import KnownClient
 from gridbot_server.boinc.session.project import Project
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import Connect
 
 log = logging.getLogger(__name__)
-
-Connect = Callable[[], AbstractContextManager[Connection]]
 
 
 def assignments(

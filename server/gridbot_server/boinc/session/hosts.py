@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -22,11 +21,9 @@ from gridbot_server.errors import ServerBusy
 from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import Connect, Connection
 
 SQL = sql.load("boinc.sql")
-
-Connect = Callable[[], AbstractContextManager[Connection]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +65,7 @@ class KnownClient:
     banned: str | None  # why; None for a host that is not
 
 
-class Known(NamedTuple):
+class KnownCaller(NamedTuple):
     """Who asks: no account for a key that is unknown, expired, revoked or not for clients.
 
     No client for a number that is none, or another owner's.
@@ -78,15 +75,15 @@ class Known(NamedTuple):
     client: KnownClient | None = None
 
 
-def find(conn: Connection, asked: Sequence[tuple[str, int]]) -> list[Known]:
+def find(conn: Connection, asked: Sequence[tuple[str, int]]) -> list[KnownCaller]:
     """Who uses these keys, and the numbers of clients that they name."""
     rows = [
         {"place": place, "hash": keys.token_hash(authenticator).hex(), "client": client}
         for place, (authenticator, client) in enumerate(asked)
     ]
-    found = [Known()] * len(asked)
+    found = [KnownCaller()] * len(asked)
     for place, *row in conn.execute(SQL["callers"], {"callers": encode(rows)}):
-        found[place] = Known(Account(*row[:7]), _client(row[7:]))
+        found[place] = KnownCaller(Account(*row[:7]), _client(row[7:]))
     return found
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from gridbot_client.protocol.messages import Output, ReplicaId
 from gridbot_server.boinc.session import hosts, project
-from gridbot_server.boinc.session.hosts import Known
+from gridbot_server.boinc.session.hosts import KnownCaller
 from gridbot_server.boinc.session.project import Project
 from gridbot_server.boinc.session.reports import Stored
 from gridbot_server.dispatch.batch import encode
@@ -33,7 +33,7 @@ class Findings:
     """The project as it is now, the callers in the order of their inquiries, and their files."""
 
     project: Project
-    callers: Sequence[Known]
+    callers: Sequence[KnownCaller]
     uploads: Uploads
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
@@ -21,7 +20,7 @@ from gridbot_server.boinc.session.project import Project
 from gridbot_server.errors import HashMismatch, ServerBusy, WrongOffset
 from gridbot_server.overload.transfer_slots import Party, Slots
 from gridbot_server.storage import files, sql
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import Connect, Connection
 from gridbot_server.storage.files import Content, Store
 
 SQL = sql.load("boinc.sql")
@@ -38,7 +37,7 @@ class Intake:
 
     project: Project
     store: Store
-    connect: Callable[[], AbstractContextManager[Connection]]
+    connect: Connect
     slots: Slots
 
     def answer(self, read: Read, length: int) -> str:

@@ -107,7 +107,7 @@ class End(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Exchanged:
+class ReplicaStates:
     """What a request says of replicas.
 
     Every name in `acks` must be acknowledged, or the client repeats it for ever; `unknown` are
@@ -120,7 +120,7 @@ class Exchanged:
     unknown: tuple[str, ...]
 
 
-def read_reports(request: SchedulerRequest, names: Names) -> Exchanged:
+def read_reports(request: SchedulerRequest, names: Names) -> ReplicaStates:
     """Sort what a client reports and holds; of a name reported twice, the first counts.
 
     A running replica that was aborted is reported again in a later request: its lease is gone by
@@ -130,7 +130,7 @@ def read_reports(request: SchedulerRequest, names: Names) -> Exchanged:
     acks = tuple(dict.fromkeys(item.name for item in request.reported))
     leases = {name: lease for name in acks if (lease := names.read_replica(name))}
     held = {name: names.read_replica(name) for name in request.held}
-    return Exchanged(
+    return ReplicaStates(
         acks=acks,
         ends=tuple(read_end(reported[name], lease) for name, lease in leases.items()),
         holding=tuple(lease for name, lease in held.items() if lease and name not in leases),

@@ -5,8 +5,7 @@ All decisions are dispatch's: this module only says the same things in other wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gridbot_client.protocol.messages import ReplicaId, Report, WorkRequest
@@ -26,20 +25,24 @@ from gridbot_server.boinc.protocol.reply import (
 from gridbot_server.boinc.protocol.request import SchedulerRequest
 from gridbot_server.boinc.session.assigning import assignments
 from gridbot_server.boinc.session.host_ad import host_ad
-from gridbot_server.boinc.session.hosts import Account, Known, KnownClient, meet, request_number
+from gridbot_server.boinc.session.hosts import (
+    Account,
+    KnownCaller,
+    KnownClient,
+    meet,
+    request_number,
+)
 from gridbot_server.boinc.session.inquiries import Uploads
 from gridbot_server.boinc.session.project import Project
-from gridbot_server.boinc.session.reports import Exchanged
+from gridbot_server.boinc.session.reports import ReplicaStates
 from gridbot_server.dispatch.bans import Banned
 from gridbot_server.dispatch.batch import encode
 from gridbot_server.dispatch.render import ReplyParts
 from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.storage import sql
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import Connect
 
 SQL = sql.load("boinc.sql")
-
-Connect = Callable[[], AbstractContextManager[Connection]]
 
 # Clients ask no sooner than five seconds after the last request anyway.
 MIN_DELAY_SECONDS = 6.0
@@ -51,8 +54,8 @@ _MOST_HEARD_CHARACTERS = 4000
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
-    """Who asks of which project, and what it says of replicas.
+class SchedulerRpc:
+    """One request of a client that is known and welcome, and what it says of replicas.
 
     `connect` is for what few requests need; all others are answered without a connection of
     their own.
@@ -63,7 +66,7 @@ class Caller:
     request: SchedulerRequest
     account: Account
     client: KnownClient
-    said: Exchanged
+    said: ReplicaStates
     uploads: Uploads
     turn: KeyTurn  # to the next code signing key
 
@@ -77,11 +80,11 @@ def begin(
     project: Project,
     connect: Connect,
     request: SchedulerRequest,
-    said: Exchanged,
-    found: Known,
+    said: ReplicaStates,
+    found: KnownCaller,
     uploads: Uploads,
     attachments: RateLimiter,
-) -> Caller | None:
+) -> SchedulerRpc | None:
     """Who asks, once all that a request says beside its reports is taken; None: not welcome.
 
     Raises Banned for a host that an operator shut out.
@@ -95,34 +98,34 @@ def begin(
     if not client.is_welcome:
         return None
     turn = _key_turn(connect, project, request.code_sign_key or None, client, said)
-    caller = Caller(project, connect, request, account, client, said, uploads, turn)
-    _hear(caller)
-    return caller
+    rpc = SchedulerRpc(project, connect, request, account, client, said, uploads, turn)
+    _hear(rpc)
+    return rpc
 
 
-def finish(caller: Caller, given: ReplyParts) -> str:
+def finish(rpc: SchedulerRpc, given: ReplyParts) -> str:
     """The reply's text, from what dispatch answered."""
-    project, parts = caller.project, given.assignments
-    made = assignments(project, caller.connect, caller.request, caller.client, parts)
-    return reply.render(_reply(caller, given, made), project.places)
+    project, parts = rpc.project, given.assignments
+    made = assignments(project, rpc.connect, rpc.request, rpc.client, parts)
+    return reply.render(_reply(rpc, given, made), project.places)
 
 
-def _hear(caller: Caller) -> None:
+def _hear(rpc: SchedulerRpc) -> None:
     """Keep the last that each program said, as only those made for BOINC can."""
-    heard, names = {}, caller.project.names
-    for trickle in sorted(caller.request.trickles, key=lambda trickle: trickle.sent_at):
+    heard, names = {}, rpc.project.names
+    for trickle in sorted(rpc.request.trickles, key=lambda trickle: trickle.sent_at):
         lease = names.read_replica(trickle.name)
-        if lease is not None and lease.client == caller.client.id:
+        if lease is not None and lease.client == rpc.client.id:
             said = trickle.text[:_MOST_HEARD_CHARACTERS]
             heard[lease.replica] = {"said_at": trickle.sent_at, "said": said}
     if heard:
         rows = [{**id._asdict(), **heard[id]} for id in sorted(heard)]
-        with caller.connect() as conn:
+        with rpc.connect() as conn:
             conn.execute(SQL["hear"], {"trickles": encode(rows)})
 
 
 def _key_turn(
-    connect: Connect, project: Project, key: str | None, client: KnownClient, said: Exchanged
+    connect: Connect, project: Project, key: str | None, client: KnownClient, said: ReplicaStates
 ) -> KeyTurn:
     """What becomes of the key that a client holds; its jobs matter only at a change of keys."""
     if not project.chain.is_behind(key):
@@ -136,20 +139,20 @@ def _key_turn(
 # ------------------------------------------------------------------------------ the request
 
 
-def work_request(caller: Caller) -> WorkRequest:
-    """What dispatch is asked for this caller."""
-    request, client = caller.request, caller.client
+def work_request(rpc: SchedulerRpc) -> WorkRequest:
+    """What dispatch is asked on behalf of this RPC."""
+    request, client = rpc.request, rpc.client
     number = request_number(request, client.id)
-    held = {lease.replica for lease in caller.said.holding if lease.client == client.id}
+    held = {lease.replica for lease in rpc.said.holding if lease.client == client.id}
     # Only what it should hold and certainly does not can be lost, and sent again.
-    if not (request.knows_held and caller.takes_work):
-        held |= _leases(caller.connect, client.id)
-    reports = _reports(caller)
+    if not (request.knows_held and rpc.takes_work):
+        held |= _leases(rpc.connect, client.id)
+    reports = _reports(rpc)
     return WorkRequest(
         key=f"rpc {number}",
         seqno=number,
         host=host_ad(request),
-        want=_want(caller),
+        want=_want(rpc),
         holding=tuple(sorted(held - {report.id for report in reports})),
         reports=tuple(reports),
     )
@@ -160,25 +163,25 @@ def _leases(connect: Connect, client: int) -> set[ReplicaId]:
         return {ReplicaId(*row) for row in conn.execute(SQL["leases"], {"client": client})}
 
 
-def _want(caller: Caller) -> int:
+def _want(rpc: SchedulerRpc) -> int:
     """How many replicas fill the client's queue; one for each core while nobody knows."""
-    request, mean = caller.request, caller.client.mean_turnaround
+    request, mean = rpc.request, rpc.client.mean_turnaround
     gpus = [kind for kind in request.gpus if kind.wanted.is_any]
-    if not caller.takes_work or not (request.cpu.is_any or gpus):
+    if not rpc.takes_work or not (request.cpu.is_any or gpus):
         return 0
     if mean is None:
         return request.machine.cpus if request.cpu.is_any else sum(kind.count for kind in gpus)
     return max(kind.replicas(mean) for kind in (request.cpu, *(kind.wanted for kind in gpus)))
 
 
-def _reports(caller: Caller) -> list[Report]:
+def _reports(rpc: SchedulerRpc) -> list[Report]:
     """The reports of this client's own replicas, with the outputs that it uploaded."""
-    ends = [end for end in caller.said.ends if end.lease.client == caller.client.id]
+    ends = [end for end in rpc.said.ends if end.lease.client == rpc.client.id]
     bots = {end.lease.replica.bot for end in ends}
-    offers = caller.project.offers.read(caller.connect, bots)
+    offers = rpc.project.offers.read(rpc.connect, bots)
     optional = {bot: _optional(offer) for bot, offer in offers.items()}
     return [
-        end.report(optional[id.bot], caller.uploads.get(id, {}))
+        end.report(optional[id.bot], rpc.uploads.get(id, {}))
         for end in ends
         if (id := end.lease.replica).bot in offers
     ]
@@ -193,18 +196,18 @@ def _optional(offer: Offer) -> Sequence[bool]:
 
 
 def _reply(
-    caller: Caller, given: ReplyParts, assignments: tuple[Assignment, ...]
+    rpc: SchedulerRpc, given: ReplyParts, assignments: tuple[Assignment, ...]
 ) -> SchedulerReply:
-    project, request, client = caller.project, caller.request, caller.client
-    is_idle = not (assignments or caller.said.holding)
+    project, request, client = rpc.project, rpc.request, rpc.client
+    is_idle = not (assignments or rpc.said.holding)
     delay = max(MIN_DELAY_SECONDS, given.next_request_seconds)
     return SchedulerReply(
         project.title,
         master_url=project.master_url,
-        messages=_messages(caller, given),
+        messages=_messages(rpc, given),
         request_delay_seconds=delay,
         next_rpc_seconds=max(IDLE_SECONDS, delay) if is_idle else HEARTBEAT_SECONDS,
-        volunteer=_volunteer(project, caller.account),
+        volunteer=_volunteer(project, rpc.account),
         host=Host(
             client.id,
             client.created_at,
@@ -213,36 +216,36 @@ def _reply(
             recent_credit=client.recent_credit,
             venue=client.venue,
         ),
-        acks=_acks(caller, given),
-        aborts=_aborts(caller, given),
+        acks=_acks(rpc, given),
+        aborts=_aborts(rpc, given),
         has_messages_acked=bool(request.trickles),
-        key=SigningKey(*caller.turn.offer) if caller.turn.offer else None,
-        signed_anew=caller.turn.files,
+        key=SigningKey(*rpc.turn.offer) if rpc.turn.offer else None,
+        signed_anew=rpc.turn.files,
         assignments=assignments,
     )
 
 
-def _messages(caller: Caller, given: ReplyParts) -> tuple[Message, ...]:
+def _messages(rpc: SchedulerRpc, given: ReplyParts) -> tuple[Message, ...]:
     said = [Message(given.message)] if given.message else []
-    if caller.project.chain.is_foreign(caller.request.code_sign_key):
+    if rpc.project.chain.is_foreign(rpc.request.code_sign_key):
         text = "This client trusts another project's key. To fix, remove and add this project."
         said.append(Message(text, is_notice=True))
     return tuple(said)
 
 
-def _acks(caller: Caller, given: ReplyParts) -> tuple[str, ...]:
+def _acks(rpc: SchedulerRpc, given: ReplyParts) -> tuple[str, ...]:
     """Every name that was reported, save those that must be reported again."""
-    names = caller.project.names
-    again = {names.replica(Lease(id, caller.client.id)) for id in given.reupload}
-    return tuple(name for name in caller.said.acks if name not in again)
+    names = rpc.project.names
+    again = {names.replica(Lease(id, rpc.client.id)) for id in given.reupload}
+    return tuple(name for name in rpc.said.acks if name not in again)
 
 
-def _aborts(caller: Caller, given: ReplyParts) -> tuple[str, ...]:
+def _aborts(rpc: SchedulerRpc, given: ReplyParts) -> tuple[str, ...]:
     """What is not wanted any more, what we never gave, and what belongs to another client."""
-    client, names = caller.client.id, caller.project.names
+    client, names = rpc.client.id, rpc.project.names
     unwanted = [Lease(id, client) for id in given.abort]
-    foreign = [lease for lease in caller.said.holding if lease.client != client]
-    return (*map(names.replica, [*unwanted, *foreign]), *caller.said.unknown)
+    foreign = [lease for lease in rpc.said.holding if lease.client != client]
+    return (*map(names.replica, [*unwanted, *foreign]), *rpc.said.unknown)
 
 
 def _volunteer(project: Project, account: Account) -> Volunteer:
