@@ -1,4 +1,11 @@
-"""Input files by content: fetched once, checked, bounded in size, never handed out themselves."""
+"""Input files by content: fetched once, checked, bounded in size, never handed out themselves.
+
+A job that runs under the client's own account can write into the cache and set a file's size and
+modification time back.  It cannot set the change time back.  So a file counts as unchanged only
+while inode, size, modification and change time are those of the moment after it was hashed.  A
+change within the clock's resolution of that moment would go unseen, so a file that was changed
+just before it was hashed is hashed again at its next use.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +16,48 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from gridbot_client.net.transport import hash_of
 from gridbot_client.protocol.messages import FileRef
 from gridbot_client.storage import sync_directory
 
+_RACY_NS = 2_000_000_000  # coarser than any clock of a file system
+
 Fetch = Callable[[str, int, Path], None]  # completes a partial file, as Transport.download
+
+
+class _Mark(NamedTuple):
+    """What a file has that no change of its content leaves alone, together."""
+
+    inode: int
+    size: int
+    modified_ns: int
+    changed_ns: int
 
 
 class Cache:
     """The cache folder.  Programs get copies, so that none can spoil another's inputs."""
 
-    def __init__(self, path: Path, most_bytes: int) -> None:
+    def __init__(
+        self, path: Path, most_bytes: int, clock_ns: Callable[[], int] = time.time_ns
+    ) -> None:
         self._path = path
+        self._clock_ns = clock_ns  # the file system's
         self._most_bytes = most_bytes
         self._used_bytes = sum(entry.stat().st_size for entry in os.scandir(path))
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
-        self._checked: dict[str, tuple[int, int, int]] = {}
+        self._checked: dict[str, _Mark] = {}
+        self._used_ns: dict[str, int] = {}
 
     def put(self, ref: FileRef, target: Path, fetch: Fetch) -> None:
         """Place a copy of the file at `target`, fetching it first if needed; raises as `fetch`."""
         with self._locks[ref.sha256]:
             source = self._path / ref.sha256
-            if not self._is_good(ref.sha256, source):
-                self._fetch(ref, source, fetch)
-            os.utime(source, ns=(time.time_ns(), source.stat().st_mtime_ns))
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(source, target)
+            while not self._copied(ref, source, target):
+                self._fetch(ref, source, fetch)
+            self._used_ns[ref.sha256] = self._clock_ns()
         target.chmod(0o755 if ref.executable else 0o644)
         if self._used_bytes > self._most_bytes:
             self._shrink()
@@ -46,26 +68,35 @@ class Cache:
         part.chmod(0o400)
         part.rename(source)
         sync_directory(self._path)
-        self._checked[ref.sha256] = _mark(source)
         self._used_bytes += ref.size
 
-    def _is_good(self, sha256: str, path: Path) -> bool:
-        """Whether the file is there and right; hashed once, then known by its stat."""
-        if not path.exists():
+    def _copied(self, ref: FileRef, source: Path, target: Path) -> bool:
+        """Copy the file if it is there and right, and was so until the copy was made."""
+        if not source.exists():
             return False
-        if self._checked.get(sha256) == _mark(path):
-            return True
-        if hash_of(path) != sha256:
-            path.unlink()
+        before = _mark(source)
+        if self._checked.get(ref.sha256) != before:
+            if hash_of(source) != ref.sha256:
+                self._drop(source, before.size)
+                return False
+            if self._clock_ns() - before.changed_ns > _RACY_NS:
+                self._checked[ref.sha256] = before
+        shutil.copyfile(source, target)
+        if _mark(source) != before:  # the copy may hold some of either content
+            self._drop(source, before.size)
             return False
-        self._checked[sha256] = _mark(path)
         return True
+
+    def _drop(self, source: Path, size: int) -> None:
+        source.unlink()
+        self._used_bytes -= size
 
     def _shrink(self) -> None:
         """Remove what was not used for longest, down to nine tenths, sparing what is in use."""
         files = sorted(
             ((entry.stat(), entry) for entry in os.scandir(self._path)),
-            key=lambda found: found[0].st_atime_ns,
+            # What was used before this client started is known by its access time, if at all.
+            key=lambda found: self._used_ns.get(found[1].name, found[0].st_atime_ns),
         )
         self._used_bytes = sum(stat.st_size for stat, _ in files)
         for stat, entry in files:
@@ -78,6 +109,6 @@ class Cache:
                 lock.release()
 
 
-def _mark(path: Path) -> tuple[int, int, int]:
+def _mark(path: Path) -> _Mark:
     stat = path.stat()
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
+    return _Mark(stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -247,6 +248,23 @@ def test_content_is_fetched_once_and_a_program_cannot_spoil_it(folder: Folder) -
     cache.put(ref(b"input"), target, fetch)
     assert target.read_bytes() == b"input"
     assert len(fetched) == 2
+
+
+def test_a_change_that_forges_size_and_modification_time_is_seen(folder: Folder) -> None:
+    def fetch(sha256: str, size: int, part: Path) -> None:
+        part.write_bytes(b"honest")
+
+    # The file is old enough to be known by its marks.
+    cache = Cache(folder.cache, 1000, clock_ns=lambda: time.time_ns() + 60_000_000_000)
+    target = folder.path / "in"
+    source = folder.cache / ref(b"honest").sha256
+    cache.put(ref(b"honest"), target, fetch)
+    before = source.stat()
+    source.chmod(0o600)
+    source.write_bytes(b"FORGED")
+    os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
+    cache.put(ref(b"honest"), target, fetch)
+    assert target.read_bytes() == b"honest"
 
 
 def test_the_cache_stays_within_its_bound_and_keeps_what_was_used_last(folder: Folder) -> None:
