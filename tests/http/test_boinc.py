@@ -25,10 +25,10 @@ from tests.http.boinc_site import (
 from werkzeug.test import TestResponse
 
 from gridbot_client.protocol.messages import ReplicaId
+from gridbot_server.boinc.application import code_keys, code_signatures
 from gridbot_server.boinc.protocol.names import Lease, OutputName
 from gridbot_server.boinc.protocol.tags import Grammar, Section, read
 from gridbot_server.settings import Settings
-from gridbot_server.signing import boinc_keys, boinc_signatures
 from gridbot_server.storage import db
 from gridbot_server.web.app import create_app
 
@@ -239,8 +239,8 @@ def test_a_lost_replica_is_sent_again_with_all_that_it_needs(site: Site) -> None
     fetched = site.get("download/" + script.text("name"))
     assert hashlib.md5(fetched.data).hexdigest() == script.text("md5_cksum")
     assert len(fetched.data) == script.integer("nbytes")
-    key = boinc_keys.parse_public(reply.raw("code_sign_key"))
-    assert boinc_signatures.is_signed(key, script.text("md5_cksum"), script.raw("file_signature"))
+    key = code_keys.parse_public(reply.raw("code_sign_key"))
+    assert code_signatures.is_signed(key, script.text("md5_cksum"), script.raw("file_signature"))
     rest = site.get("download/" + script.text("name"), Range="bytes=100-")
     assert (rest.status_code, rest.data) == (206, fetched.data[100:])
     assert output.text("name") == NAMES.output(OutputName(lease, 0))

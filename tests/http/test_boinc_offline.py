@@ -23,20 +23,19 @@ from tests.http.loopback import serve
 
 from gridbot.cli import gridbot
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId, manifest_id
-from gridbot_server.boinc.application import signed
+from gridbot_server.boinc.application import code_keys, code_signatures, signed
+from gridbot_server.boinc.application.code_keys import Chain
 from gridbot_server.boinc.application.signed import SignedApplication
 from gridbot_server.boinc.protocol.names import Lease
 from gridbot_server.boinc.protocol.tags import Section
 from gridbot_server.settings import Settings
-from gridbot_server.signing import boinc_keys, boinc_signatures
 from gridbot_server.signing import keys as native_keys
-from gridbot_server.signing.boinc_keys import Chain
 from gridbot_server.signing.keys import KeyFileError
 from gridbot_server.storage import db
 from gridbot_server.supervision import first_start
 from gridbot_server.web.app import create_app
 
-OLD, NEW = boinc_keys.generate(), boinc_keys.generate()
+OLD, NEW = code_keys.generate(), code_keys.generate()
 DATA = FileRef("data", hashlib.sha256(b"data").hexdigest(), 4)
 MANIFEST = Manifest("ann", ("wc", "{i}", "data"), {"i": "int"}, inputs=(DATA,))
 
@@ -44,7 +43,7 @@ MANIFEST = Manifest("ann", ("wc", "{i}", "data"), {"i": "int"}, inputs=(DATA,))
 @pytest.fixture
 def site(settings: Settings, conn: db.Connection) -> Iterator[Site]:
     """A server that was given public keys only."""
-    write(settings.boinc_public_path, boinc_keys.public_text(OLD.public_key()))
+    write(settings.boinc_public_path, code_keys.public_text(OLD.public_key()))
     native = settings.data / "elsewhere"
     native_keys.create(native)
     write(settings.project_public_path, native_keys.public_text(native_keys.load_private(native)))
@@ -107,7 +106,7 @@ def key_in(reply: Section) -> str:
 
 
 def all_signed(private: RSAPrivateKey, reply: Section) -> bool:
-    return all(boinc_signatures.is_signed(private.public_key(), *file) for file in files(reply))
+    return all(code_signatures.is_signed(private.public_key(), *file) for file in files(reply))
 
 
 # ------------------------------------------------------------------------------------- applications
@@ -116,7 +115,7 @@ def all_signed(private: RSAPrivateKey, reply: Section) -> bool:
 def test_a_server_needs_no_private_key(site: Site) -> None:
     assert not site.settings.boinc_key_path.exists()
     assert not site.settings.project_key_path.exists()
-    assert key_in(site.ask()) == boinc_keys.public_text(OLD.public_key())
+    assert key_in(site.ask()) == code_keys.public_text(OLD.public_key())
     first_start.prepare(site.settings)
 
 
@@ -183,7 +182,7 @@ def test_what_the_key_did_not_sign_changes_nothing(site: Site, ann: Person, kind
 def test_a_data_files_signature_makes_it_nobodys_script(site: Site, ann: Person) -> None:
     other = Manifest("ann", ("true",))
     script = f"#!/bin/sh\n# Manifest {manifest_id(other.text())}\ntouch evil\n"
-    signature = boinc_signatures.sign_md5(OLD, boinc_signatures.md5_hex(script.encode()))
+    signature = code_signatures.sign_md5(OLD, code_signatures.md5_hex(script.encode()))
     bot = make_bot(site.conn, ann.id, manifest=other.text())
     signatures = {hashlib.sha256(script.encode()).hexdigest(): signature}
     body = {"script": script, "signatures": signatures}
@@ -267,7 +266,7 @@ def test_a_bot_is_signed_when_its_jobs_are_all_there(site: Site, ann: Person) ->
 
 
 def change_key(person: Person, old: RSAPrivateKey, new: RSAPrivateKey) -> Any:
-    link = boinc_signatures.introduce(old, new.public_key())
+    link = code_signatures.introduce(old, new.public_key())
     return person("PUT", "/api/v1/boinc/key", json=link._asdict())
 
 
@@ -280,7 +279,7 @@ def test_a_client_with_jobs_takes_the_next_key_once_these_are_signed_with_it(
     assert all_signed(OLD, site.ask())
     assert change_key(olga, OLD, NEW).json == {"unsigned": [lease.replica.bot]}
 
-    old = boinc_keys.public_text(OLD.public_key())
+    old = code_keys.public_text(OLD.public_key())
     holding = site.request(SECOND, hostid=lease.client, code_sign_key=f"\n{old}\n")
     held = site.ask(SECOND, holding, rpc_seqno=100)
     assert key_in(held) == ""
@@ -289,10 +288,10 @@ def test_a_client_with_jobs_takes_the_next_key_once_these_are_signed_with_it(
     assert ann("PUT", path, json=signed_by(NEW)).status_code == 200
     led = site.ask(SECOND, holding, rpc_seqno=101)
     link = Chain.from_text(site.rows("SELECT value FROM setting WHERE name = 'boinc_chain'")[0][0])
-    assert key_in(led) == link.newest == boinc_keys.public_text(NEW.public_key())
+    assert key_in(led) == link.newest == code_keys.public_text(NEW.public_key())
     signature = led.raw("code_sign_key_signature")
-    assert boinc_signatures.is_signed(
-        OLD.public_key(), boinc_signatures.md5_hex(link.newest.encode()), signature
+    assert code_signatures.is_signed(
+        OLD.public_key(), code_signatures.md5_hex(link.newest.encode()), signature
     )
     assert len(files(led)) == 2
     assert all_signed(NEW, led)
@@ -310,7 +309,7 @@ def test_a_new_client_gets_the_new_key_and_only_what_it_signed(
     assert ann("PUT", f"{path}/boinc", json=signed_by(OLD)).status_code == 400
     ann("PUT", f"{path}/boinc", json=signed_by(NEW))
     reply = site.ask()
-    assert key_in(reply) == boinc_keys.public_text(NEW.public_key())
+    assert key_in(reply) == code_keys.public_text(NEW.public_key())
     assert len(reply.all("result")) == 1
     assert all_signed(NEW, reply)
 
@@ -335,17 +334,17 @@ def test_a_key_that_clients_would_not_follow_is_refused(
 ) -> None:
     if kind == "back":
         assert change_key(olga, OLD, NEW).status_code == 200
-    link = boinc_signatures.introduce(OLD, NEW.public_key())
+    link = code_signatures.introduce(OLD, NEW.public_key())
     weak = RSAPublicNumbers(3, NEW.public_key().public_numbers().n).public_key()
     bodies = {
         "stranger": (
-            boinc_signatures.introduce(NEW, NEW.public_key()),
+            code_signatures.introduce(NEW, NEW.public_key()),
             "is not signed by the key in use",
         ),
         "tampered": (link._replace(signature=link.signature[::-1]), "is not signed by the key"),
-        "weak": (boinc_signatures.introduce(OLD, weak), "has the exponent 3"),
+        "weak": (code_signatures.introduce(OLD, weak), "has the exponent 3"),
         "garbage": (link._replace(key="00"), "is not a key in BOINC's form"),
-        "back": (boinc_signatures.introduce(NEW, OLD.public_key()), "has been in use before"),
+        "back": (code_signatures.introduce(NEW, OLD.public_key()), "has been in use before"),
     }
     body, why = bodies[kind]
     before = state(site)
@@ -366,7 +365,7 @@ def test_a_private_key_that_was_replaced_signs_nothing_at_submission(
     app = create_app(replace(settings, sign_on_submit=True))
     owner = make_owner(conn, "olga", operator=True)
     olga = Person(app, make_key(conn, owner, "operator"), owner, "olga")
-    mine = boinc_keys.load_private(settings.boinc_key_path)
+    mine = code_keys.load_private(settings.boinc_key_path)
     assert change_key(olga, mine, NEW).status_code == 200
 
     def unsuitable() -> str | None:
@@ -375,7 +374,7 @@ def test_a_private_key_that_was_replaced_signs_nothing_at_submission(
         return shown
 
     assert "boinc.key on this server is not the code signing key in use" in str(unsuitable())
-    write(settings.boinc_key_path, boinc_keys.private_text(NEW))
+    write(settings.boinc_key_path, code_keys.private_text(NEW))
     assert unsuitable() is None
     app.extensions["gridbot"].close()
 
@@ -387,7 +386,7 @@ def test_a_public_key_that_is_not_the_projects_stops_the_start(
     settings: Settings, conn: db.Connection
 ) -> None:
     first_start.prepare(settings)
-    write(settings.boinc_public_path, boinc_keys.public_text(OLD.public_key()))
+    write(settings.boinc_public_path, code_keys.public_text(OLD.public_key()))
     with pytest.raises(KeyFileError, match=r"boinc\.pub is no key that BOINC clients were led to"):
         first_start.prepare(settings)
     settings.boinc_public_path.unlink()
@@ -436,9 +435,9 @@ def vault(tmp_path: Path) -> Path:
     """The private keys, as files of a machine that the server never sees."""
     folder = tmp_path / "vault"
     folder.mkdir()
-    write(folder / "old.key", boinc_keys.private_text(OLD))
-    write(folder / "new.key", boinc_keys.private_text(NEW))
-    write(folder / "new.pub", boinc_keys.public_text(NEW.public_key()))
+    write(folder / "old.key", code_keys.private_text(OLD))
+    write(folder / "new.key", code_keys.private_text(NEW))
+    write(folder / "new.pub", code_keys.public_text(NEW.public_key()))
     return folder
 
 
@@ -557,7 +556,7 @@ def test_a_change_of_keys_is_signed_off_the_network(
     away("app", "sign", folder, "--yes", "--boinc-key", vault / "new.key")
     told = desk("app", "send", folder).stdout
     assert told == f"BOINC clients are led to the new key\nbot {bot}: signed\n"
-    assert key_in(site.ask()) == boinc_keys.public_text(NEW.public_key())
+    assert key_in(site.ask()) == code_keys.public_text(NEW.public_key())
     text = site.rows("SELECT boinc FROM bot WHERE id = %s", bot)[0][0]
     signed.check(MANIFEST, SignedApplication.from_text(text), md5, NEW.public_key())
 
@@ -585,10 +584,10 @@ def test_keys_are_made_once_and_their_public_halves_make_a_server(
     desk("app", "keys", folder)
     assert {path.name for path in folder.glob("*.key") if path.stat().st_mode & 0o77} == set()
     assert "is there already" in desk("app", "keys", folder, code=1).stderr
-    boinc, secret = boinc_keys.load_pair(folder / "boinc.pub")
-    private = boinc_keys.load_private(folder / "boinc.key")
-    assert (boinc_keys.public_text(boinc), secret) == (
-        boinc_keys.public_text(private.public_key()),
+    boinc, secret = code_keys.load_pair(folder / "boinc.pub")
+    private = code_keys.load_private(folder / "boinc.key")
+    assert (code_keys.public_text(boinc), secret) == (
+        code_keys.public_text(private.public_key()),
         None,
     )
     native = native_keys.load_public(folder / "project.pub")

@@ -11,7 +11,7 @@ from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.relay import relay
 from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
-from gridbot_server.signing import boinc_keys
+from gridbot_server.boinc.application import code_keys
 
 pytestmark = needs_boinc
 
@@ -68,7 +68,7 @@ def trusted(client: StockClient) -> str:
 
 
 def public(private: Path) -> str:
-    return boinc_keys.public_text(boinc_keys.load_private(private).public_key())
+    return code_keys.public_text(code_keys.load_private(private).public_key())
 
 
 @pytest.mark.timeout(400)

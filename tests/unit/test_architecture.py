@@ -26,6 +26,10 @@ ALLOWED = {
         "networkx",
     },
 }
+# Rooms of the server that few enter: who beside the room itself may import it, and does.
+MAY_ENTER = {
+    "boinc": {"api.boinc", "composition", "web.worker"},
+}
 # The server shares the client's wire format and nothing of its machinery.
 SHARED_WITH_SERVER = ("gridbot_client.protocol.", "gridbot_client.net.discovery.")
 
@@ -62,6 +66,58 @@ def test_the_server_shares_only_the_wire_format_with_the_client() -> None:
         if name.startswith("gridbot_client") and not name.startswith(SHARED_WITH_SERVER)
     }
     assert found == set()
+
+
+def entering(room: str, server: Path) -> set[str]:
+    """The modules outside a room of the server that import something from it."""
+    inside = f"gridbot_server.{room}"
+    modules = {
+        ".".join(file.relative_to(server).with_suffix("").parts): file
+        for file in server.rglob("*.py")
+    }
+    return {
+        module
+        for module, file in modules.items()
+        if not f"{module}.".startswith(f"{room}.")
+        and any(f"{name}.".startswith(f"{inside}.") for name in imports(file))
+    }
+
+
+def allowance(module: str, allowed: set[str]) -> str | None:
+    """The entry by which a module may enter: its own name, or that of a package around it."""
+    return next((name for name in allowed if f"{module}.".startswith(f"{name}.")), None)
+
+
+@pytest.mark.parametrize("room", MAY_ENTER)
+def test_a_room_is_entered_only_by_those_who_may_and_do(room: str) -> None:
+    modules = entering(room, ROOT / "server/gridbot_server")
+    strangers = {module for module in modules if allowance(module, MAY_ENTER[room]) is None}
+    assert strangers == set()
+    assert {allowance(module, MAY_ENTER[room]) for module in modules} == MAY_ENTER[room]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import gridbot_server.boinc",
+        "from gridbot_server import boinc",
+        "from gridbot_server.boinc import adapter",
+        "def late():\n    from gridbot_server.boinc.protocol.tags import read",
+    ],
+)
+def test_whoever_enters_a_room_is_found_however_that_is_written(tmp_path: Path, line: str) -> None:
+    texts = {
+        "boinc/own.py": line,
+        "dispatch/catalog.py": line,
+        "boincs.py": "import gridbot_server",
+    }
+    for name, text in texts.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    assert entering("boinc", tmp_path) == {"dispatch.catalog"}
+    assert allowance("dispatch.catalog", MAY_ENTER["boinc"]) is None
+    assert allowance("api.boincs", MAY_ENTER["boinc"]) is None
+    assert allowance("api.boinc.accounts", MAY_ENTER["boinc"]) == "api.boinc"
 
 
 def test_of_the_server_only_the_verbs_that_sign_speak_to_one_as_people_do() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from functools import partial
 from typing import Any
 
 from flask import Blueprint, request
@@ -14,10 +15,7 @@ from gridbot_client.protocol.signatures import verify_manifest
 from gridbot_server.api.access import bot_owner, mine, number_argument
 from gridbot_server.api.matching import explanation_of, match_of
 from gridbot_server.api.schema import body_limit, json_body
-from gridbot_server.boinc.application import offers
-from gridbot_server.boinc.protocol.tags import BoincError
-from gridbot_server.boinc.session import project
-from gridbot_server.bots.submission import Signer, start, submit
+from gridbot_server.bots.submission import Sign, start, submit
 from gridbot_server.bots.validation import parse_policy, policy_warnings
 from gridbot_server.errors import Conflict, RequestError
 from gridbot_server.http import auth
@@ -43,7 +41,7 @@ _STATES = ("open", "running", "done", "cancelled")
 def submit_bot(json: Submission) -> tuple[Document, int]:
     """Submit a BOT; the same submit key always answers with the same BOT."""
     with connection() as conn:
-        submitted = submit(conn, auth.key(), json, _signer())
+        submitted = submit(conn, auth.key(), json, current().stock_clients, _signer())
     return _submitted(submitted.bot), 201 if submitted.is_new else 200
 
 
@@ -77,7 +75,7 @@ def show_bot(bot: int) -> Document:
         bot_owner(conn, bot)
         summary = _summary(conn, bot)
         details = _details(conn, bot, summary)
-    return {**summary, **details, "boinc_url": _boinc_url(), "match": match_of(bot)}
+    return {**summary, **details, "boinc_url": current().stock_clients.url, "match": match_of(bot)}
 
 
 @blueprint.get("/<int:bot>/explanation")
@@ -169,16 +167,12 @@ _CHANGEABLE = (
 )  # fmt: skip
 
 
-def _signer() -> Signer | None:
-    """Return what signs this submission: the project's keys, for an operator if so configured."""
-    settings, store = current().settings, current().store
+def _signer() -> Sign | None:
+    """Return what signs this submission: the project's key, for an operator if so configured."""
+    settings = current().settings
     if not (settings.sign_on_submit and auth.key().is_operator):
         return None
-    private = keys.load_private(settings.project_key_path)
-    return Signer(
-        native=lambda text: keys.sign_manifest(private, text),
-        boinc=lambda conn, manifest: offers.sign(conn, settings, store, manifest),
-    )
+    return partial(keys.sign_manifest, keys.load_private(settings.project_key_path))
 
 
 def _submitted(bot: int) -> Document:
@@ -192,18 +186,10 @@ def _submitted(bot: int) -> Document:
         "jobs_total": found["jobs_total"],
         "signed_for_boinc": details["signed_for_boinc"],
         "boinc_unsuitable": details["boinc_unsuitable"],
-        "boinc_url": _boinc_url(),
+        "boinc_url": current().stock_clients.url,
         "warnings": policy_warnings(parse_policy(details["policy"])),
         "match": match_of(bot),
     }
-
-
-def _boinc_url() -> str | None:
-    """Tell where stock BOINC clients attach; None where they cannot, for they refuse its URL."""
-    try:
-        return project.master_url(current().settings)
-    except BoincError:
-        return None
 
 
 def _summaries(conn: Connection, **wanted: Any) -> list[Document]:

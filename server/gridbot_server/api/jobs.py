@@ -11,7 +11,7 @@ from gridbot_server.bots.submission import add_jobs
 from gridbot_server.bots.validation import Job, read_job
 from gridbot_server.errors import RequestError, TooLarge
 from gridbot_server.http import auth
-from gridbot_server.http.services import connection
+from gridbot_server.http.services import connection, current
 from gridbot_server.models.requests import MAX_JOBS_AT_ONCE
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1/bots/<int:bot>")
@@ -26,7 +26,7 @@ def append_jobs(bot: int) -> dict[str, int]:
     with connection() as conn:
         owner = bot_owner(conn, bot)
         jobs = _read_lines(request.get_data(cache=False), first=offset)
-        return {"jobs_total": add_jobs(conn, owner, bot, offset, jobs)}
+        return {"jobs_total": add_jobs(conn, owner, bot, offset, jobs, current().stock_clients)}
 
 
 def _read_lines(body: bytes, first: int) -> list[Job]:

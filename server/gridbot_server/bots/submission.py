@@ -8,9 +8,6 @@ from dataclasses import asdict, dataclass
 import orjson
 
 from gridbot_client.protocol.messages import FileRef, Manifest
-from gridbot_server.boinc.application.description import check_job
-from gridbot_server.boinc.application.shim import Unsuitable
-from gridbot_server.boinc.application.signed import SignedApplication
 from gridbot_server.bots.validation import Draft, Job, Range, check_jobs, make_draft
 from gridbot_server.errors import (
     Conflict,
@@ -22,18 +19,14 @@ from gridbot_server.errors import (
 )
 from gridbot_server.http.auth import Key
 from gridbot_server.models.requests import Submission
+from gridbot_server.stock_clients import StockClients, Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 
 SQL = sql.load("submission.sql")
 
 
-@dataclass(frozen=True, slots=True)
-class Signer:
-    """Signs what runs: for native clients, and for stock BOINC clients, or raises Unsuitable."""
-
-    native: Callable[[str], bytes]
-    boinc: Callable[[Connection, Manifest], SignedApplication]
+Sign = Callable[[str], bytes]  # makes the project's signature over the text of a manifest
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +37,12 @@ class Submitted:
     is_new: bool
 
 
-def submit(conn: Connection, key: Key, body: Submission, signer: Signer | None) -> Submitted:
+def submit(
+    conn: Connection, key: Key, body: Submission, stock: StockClients, sign: Sign | None
+) -> Submitted:
     """Insert a BOT with its jobs in one transaction, or find the one this key already made.
 
+    With `sign` it is signed for native clients, and for stock clients if it suits them.
     The owner's row is locked meanwhile: equal submissions that race make one BOT, and
     the quota holds however many submissions run.
     """
@@ -57,21 +53,23 @@ def submit(conn: Connection, key: Key, body: Submission, signer: Signer | None) 
             return Submitted(found, is_new=False)
         _check_quota(conn, key.owner, max_jobs, draft.size)
         _check_files(conn, _files(draft))
-        bot = _insert(conn, key.owner, body, draft, signer)
+        bot = _insert(conn, key.owner, body, draft, sign)
         _insert_jobs(conn, bot, draft)
-        if signer is not None:
-            _sign_for_boinc(conn, bot, draft, signer)
+        if sign is not None:
+            _sign_for_stock(conn, bot, draft, stock)
     return Submitted(bot, is_new=True)
 
 
-def add_jobs(conn: Connection, owner: int, bot: int, offset: int, jobs: list[Job]) -> int:
+def add_jobs(
+    conn: Connection, owner: int, bot: int, offset: int, jobs: list[Job], stock: StockClients
+) -> int:
     """Append jobs to an open BOT that has `offset` jobs now; return how many it has then.
 
     Raises WrongOffset with the jobs there, so that a sender whose reply was lost goes on.
     """
     with conn.transaction():
         max_jobs = _lock_owner(conn, owner)
-        state, size, manifest, is_for_boinc = _lock_bot(conn, bot)
+        state, size, manifest, is_for_stock = _lock_bot(conn, bot)
         if state != "open":
             raise Conflict(f"BOT {bot} takes no more jobs, it is {state}", jobs_total=size)
         if offset != size:
@@ -81,7 +79,7 @@ def add_jobs(conn: Connection, owner: int, bot: int, offset: int, jobs: list[Job
         _check_files(conn, [ref for job in jobs for ref in job.inputs])
         _copy(conn, _rows(bot, jobs, first=offset))
         conn.execute(SQL["grow"], {"bot": bot, "size": len(jobs)})
-        if is_for_boinc and (why := _unsuitable(manifest, jobs)):
+        if is_for_stock and (why := _unsuitable(stock, manifest, jobs)):
             conn.execute(SQL["refuse_boinc"], {"bot": bot, "why": why})
     return size + len(jobs)
 
@@ -148,9 +146,7 @@ def _check_files(conn: Connection, files: Iterable[FileRef]) -> None:
             raise RequestError(f"inputs: {ref.name} has {sizes[sha256]} bytes, not {ref.size}")
 
 
-def _insert(
-    conn: Connection, owner: int, body: Submission, draft: Draft, signer: Signer | None
-) -> int:
+def _insert(conn: Connection, owner: int, body: Submission, draft: Draft, sign: Sign | None) -> int:
     text = draft.manifest.text()
     chosen = body.model_dump(
         include={
@@ -165,7 +161,7 @@ def _insert(
             "owner": owner,
             "state": "open" if draft.jobs is None else "running",
             "manifest": text,
-            "signature": signer.native(text) if signer else None,
+            "signature": sign(text) if sign else None,
             "size": draft.size,
         },
     ).fetchone()
@@ -184,12 +180,13 @@ def _insert_jobs(conn: Connection, bot: int, draft: Draft) -> None:
             pass
 
 
-def _sign_for_boinc(conn: Connection, bot: int, draft: Draft, signer: Signer) -> None:
+def _sign_for_stock(conn: Connection, bot: int, draft: Draft, stock: StockClients) -> None:
     """Let stock clients run the BOT, or note why they cannot: it is for native clients, then."""
-    why = _unsuitable(draft.manifest, draft.jobs if isinstance(draft.jobs, list) else [])
+    jobs = draft.jobs if isinstance(draft.jobs, list) else []
+    why = _unsuitable(stock, draft.manifest, jobs)
     if not why:
         try:
-            signed = signer.boinc(conn, draft.manifest).text()
+            signed = stock.sign(conn, draft.manifest)
             conn.execute(SQL["offer_to_boinc"], {"bot": bot, "signed": signed})
         except Unsuitable as error:
             why = str(error)
@@ -197,11 +194,11 @@ def _sign_for_boinc(conn: Connection, bot: int, draft: Draft, signer: Signer) ->
         conn.execute(SQL["refuse_boinc"], {"bot": bot, "why": why})
 
 
-def _unsuitable(manifest: Manifest, jobs: Iterable[Job]) -> str:
+def _unsuitable(stock: StockClients, manifest: Manifest, jobs: Iterable[Job]) -> str:
     """Return what keeps stock clients from running the jobs, nothing if they can."""
     try:
         for job in jobs:
-            check_job(manifest, job.args, job.inputs)
+            stock.check_job(manifest, job.args, job.inputs)
     except Unsuitable as error:
         return str(error)
     return ""

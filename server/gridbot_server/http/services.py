@@ -18,6 +18,7 @@ from gridbot_server.overload.buckets import BucketFile
 from gridbot_server.overload.login_limits import LoginLimits
 from gridbot_server.overload.transfer_slots import Slots
 from gridbot_server.settings import Settings
+from gridbot_server.stock_clients import StockClients
 from gridbot_server.storage import db
 from gridbot_server.storage.files import Store
 
@@ -74,8 +75,9 @@ class Services:
     """Made with the application, opened on first use: after gunicorn has forked."""
 
     settings: Settings
+    store: Store
+    stock_clients: StockClients
     make_engine: Callable[[], Engine]
-    store: Store = field(init=False)
     uploads: Slots = field(init=False)
     downloads: Slots = field(init=False)
     before_close: list[Callable[[], None]] = field(default_factory=list)  # what uses the engine
@@ -87,7 +89,6 @@ class Services:
     _pid: int = 0
 
     def __post_init__(self) -> None:
-        self.store = Store(self.settings.files, self.settings.uploads)
         # Slow transfers, even of both kinds, must leave threads to all other requests.
         threads = self.settings.web_threads
         self.uploads = Slots(max(1, threads // 2))

@@ -9,22 +9,20 @@ anything is signed, and somebody has to look at it.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from gridbot_client.protocol.messages import FileRef, Manifest, manifest_id
-from gridbot_server.boinc.application import description, signed
-from gridbot_server.boinc.application.shim import Unsuitable
-from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
 from gridbot_server.signing import keys
-from gridbot_server.signing.boinc_keys import Link
+from gridbot_server.stock_clients import StockSigner, Unsuitable
 from gridbot_server.storage.disk import write_atomically
 
 _NUMBER = r"[1-9][0-9]{0,18}"
@@ -34,20 +32,20 @@ _CHUNK_BYTES = 1 << 20
 Document = dict[str, Any]
 
 
-class ParcelError(ValueError):
+class BundleError(ValueError):
     """The folder does not hold what it should; the message names the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class SigningKeys:
-    """The private keys at hand: for native clients, for stock BOINC clients, or both."""
+    """The private keys at hand: for native clients, for stock clients, or both."""
 
     project: Ed25519PrivateKey | None = None
-    boinc: RSAPrivateKey | None = None
+    stock: StockSigner | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Parcel:
+class SigningBundle:
     """The folder; made when something is put into it."""
 
     folder: Path
@@ -73,12 +71,12 @@ class Parcel:
         partial.replace(path)
 
     def bots(self) -> list[int]:
-        """The BOTs that were fetched; ParcelError names the files that nobody fetched."""
+        """The BOTs that were fetched; BundleError names the files that nobody fetched."""
         listed = self._list()
         found = (_NAME.fullmatch(path.name) for path in self.folder.iterdir())
         if strange := sorted(name[0] for name in found if name and name[1] not in listed):
             names = ", ".join(strange)
-            raise ParcelError(
+            raise BundleError(
                 f"{self.folder}: not fetched with it: {names}: fetch those BOTs or remove the files"
             )
         return sorted(map(int, listed))
@@ -90,18 +88,19 @@ class Parcel:
     # ------------------------------------------------------------------------------ signed
 
     def sign(self, bot: int, at_hand: SigningKeys) -> str:
-        """Sign a BOT with the keys at hand; return why that for BOINC clients cannot be, or "".
+        """Sign a BOT with the keys at hand; return why that for stock clients cannot be, or "".
 
-        Raises BadApplication for a file that is not the one which the manifest names.
+        Raises BundleError for a file that is not the one which the manifest names.
         """
         text, why = self._text(bot), ""
         made = self.signed(bot)
         if at_hand.project:
             signature = keys.sign_manifest(at_hand.project, text)
             made["native"] = base64.b64encode(signature).decode()
-        if at_hand.boinc:
+        if at_hand.stock:
+            md5_of = partial(self._md5, at_hand.stock)
             try:
-                made["boinc"] = asdict(self._for_boinc(Manifest.from_text(text), at_hand.boinc))
+                made["boinc"] = at_hand.stock.sign(Manifest.from_text(text), md5_of)
             except Unsuitable as error:
                 why = str(error)
         if made != self.signed(bot):
@@ -113,10 +112,10 @@ class Parcel:
         path = self._path(bot, ".signed")
         return _read(path) if path.exists() else {}
 
-    def put_key(self, link: Link) -> None:
-        """Add the next code signing key for BOINC clients."""
+    def put_key(self, key: Mapping[str, Any]) -> None:
+        """Add the next code signing key for stock clients, with its signature."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        _write(self._key_path, link._asdict())
+        _write(self._key_path, key)
 
     def key(self) -> Document | None:
         """The next code signing key and its signature, if one is here."""
@@ -134,28 +133,25 @@ class Parcel:
         """What was fetched: BOTs, and the hashes of what they run."""
         listed = _read(self._list_path) if self._list_path.exists() else {}
         if not all(re.fullmatch(_NUMBER, bot) for bot in listed):
-            raise ParcelError(f"{self._list_path}: is no list of BOTs")
+            raise BundleError(f"{self._list_path}: is no list of BOTs")
         return listed
 
-    def _for_boinc(self, manifest: Manifest, private: RSAPrivateKey) -> SignedApplication:
-        description.check_manifest(manifest)
-        return signed.sign(manifest, self._md5, private)
-
-    def _md5(self, ref: FileRef) -> str:
+    def _md5(self, signer: StockSigner, ref: FileRef) -> str:
+        """The MD5 of a file that may be signed."""
         path = self._file(ref)
         if not path.exists():
-            raise ParcelError(f"{path} is not here: fetch the BOT again")
+            raise BundleError(f"{path} is not here: fetch the BOT again")
         with path.open("rb") as file:
-            signed.check_input(ref, file)
-        return signed.content_md5(ref, _chunks(path))
+            signer.check_input(ref, file)
+        return _content_md5(ref, path)
 
     def _text(self, bot: int) -> str:
         path = self._path(bot)
         text = _read(path).get("manifest")
         if not isinstance(text, str):
-            raise ParcelError(f"{path}: holds no manifest")
+            raise BundleError(f"{path}: holds no manifest")
         if manifest_id(text) != self._list().get(str(bot)):
-            raise ParcelError(f"{path}: is not what was fetched")
+            raise BundleError(f"{path}: is not what was fetched")
         return text
 
     def _path(self, bot: int, kind: str = "") -> Path:
@@ -166,17 +162,20 @@ class Parcel:
 
 
 def _is_whole(ref: FileRef, path: Path) -> bool:
-    try:
-        signed.content_md5(ref, _chunks(path))
-    except BadApplication:
-        return False
-    return True
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == ref.sha256
 
 
-def _chunks(path: Path) -> Iterator[bytes]:
+def _content_md5(ref: FileRef, path: Path) -> str:
+    """The MD5 of a file; BundleError when it is another one, found in the same pass."""
+    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
-            yield chunk
+            sha256.update(chunk)
+            md5.update(chunk)
+    if sha256.hexdigest() != ref.sha256:
+        raise BundleError(f"{ref.name}: what came does not hash to {ref.sha256}")
+    return md5.hexdigest()
 
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
@@ -187,7 +186,7 @@ def _read(path: Path) -> Document:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise ParcelError(f"{path}: cannot be read: {error}") from None
+        raise BundleError(f"{path}: cannot be read: {error}") from None
     if not isinstance(found, dict):
-        raise ParcelError(f"{path}: holds no JSON object")
+        raise BundleError(f"{path}: holds no JSON object")
     return found

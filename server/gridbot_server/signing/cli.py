@@ -15,25 +15,24 @@ from typing import TypeVar
 
 import click
 import requests
-from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from gridbot.api.errors import GridbotError, ServerAway
 from gridbot.api.session import Session, connect
 from gridbot.commands.options import FILE, say, server_options, with_session
 from gridbot.show.printing import printable
 from gridbot_client.protocol.messages import FileRef, Manifest, ProtocolError, manifest_id
-from gridbot_server.boinc.application.signed import BadApplication
-from gridbot_server.signing import boinc_keys as boinc_keys
-from gridbot_server.signing import boinc_signatures, keys
-from gridbot_server.signing.bundle import Parcel, ParcelError, SigningKeys
+from gridbot_server.composition import STOCK_KEYS
+from gridbot_server.signing import keys
+from gridbot_server.signing.bundle import BundleError, SigningBundle, SigningKeys
 from gridbot_server.signing.keys import KeyFileError
+from gridbot_server.stock_clients import StockSigner
 from gridbot_server.storage.disk import write_atomically
 
 R = TypeVar("R")
 
 _CHUNK_BYTES = 1 << 20
 FOLDER = click.Path(file_okay=False, path_type=Path)
-PARCEL = click.Path(exists=True, file_okay=False, path_type=Path)
+BUNDLE = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 def _make_project_key(path: Path) -> str:
@@ -41,15 +40,10 @@ def _make_project_key(path: Path) -> str:
     return keys.public_text(keys.load_private(path))
 
 
-def _make_boinc_key(path: Path) -> str:
-    boinc_keys.create(path)
-    return boinc_keys.public_text(boinc_keys.load_private(path).public_key())
-
-
 # What a signature lets the owner put into the command afterwards, by the placeholder's type.
 _FILLINGS = {"int": "a whole number", "real": "a number", "text": "any text"}
 # What makes a private key in a file, and gives its public half.
-_KINDS = {"project": _make_project_key, "boinc": _make_boinc_key}
+_KINDS = {"project": _make_project_key, "boinc": STOCK_KEYS.create}
 
 
 @click.group()
@@ -97,7 +91,7 @@ def fetch(session: Session, bots: tuple[int, ...], folder: Path) -> None:
     """Fetch what BOTs run, to be signed on a machine off the network."""
     with _expected():
         for bot in bots:
-            _fetch(session, bot, Parcel(folder), with_files=True)
+            _fetch(session, bot, SigningBundle(folder), with_files=True)
     click.echo(f"carry {folder} to the keys, and there: gridbot app sign {folder} …")
 
 
@@ -124,20 +118,20 @@ def sign(
             with connect(server, key_file) as session:
                 _sign_there(session, int(target), at_hand, yes)
         else:
-            _sign_here(Parcel(Path(target)), at_hand, yes)
+            _sign_here(SigningBundle(Path(target)), at_hand, yes)
 
 
 @app.command()
-@click.argument("folder", type=PARCEL)
+@click.argument("folder", type=BUNDLE)
 @with_session
 def send(session: Session, folder: Path) -> None:
     """Send what was signed in FOLDER to the server, which checks it."""
     with _expected():
-        parcel = Parcel(folder)
-        if key := parcel.key():
+        bundle = SigningBundle(folder)
+        if key := bundle.key():
             session.connection.send("PUT", "/boinc/key", key)
             click.echo("BOINC clients are led to the new key")
-        _each(parcel.bots(), lambda bot: _send(session, bot, parcel))
+        _each(bundle.bots(), lambda bot: _send(session, bot, bundle))
 
 
 @app.command()
@@ -159,17 +153,15 @@ def rotate(
     If only the public half of the new key is here, it says which BOTs wait to be signed.
     """
     with _expected():
-        old = boinc_keys.load_private(boinc_key)
-        public, private = boinc_keys.load_pair(new_key)
-        link = boinc_signatures.introduce(old, public)
+        link, signer = STOCK_KEYS.introduce(boinc_key, new_key)
         if folder:
-            Parcel(folder).put_key(link)
+            SigningBundle(folder).put_key(link)
             click.echo(f"signed; where the server is in reach: gridbot app send {folder}")
             return
         with connect(server, key_file) as session:
-            answer = session.connection.send("PUT", "/boinc/key", link._asdict())
+            answer = session.connection.send("PUT", "/boinc/key", link)
             click.echo("BOINC clients are led to the new key")
-            _each(answer["unsigned"], lambda bot: _sign_anew(session, bot, private, yes))
+            _each(answer["unsigned"], lambda bot: _sign_anew(session, bot, signer, yes))
 
 
 # ----------------------------------------------------------------------------------- steps
@@ -180,18 +172,18 @@ def _load(project_key: Path | None, boinc_key: Path | None) -> SigningKeys:
         raise click.UsageError("give a key to sign with: --project-key, --boinc-key or both")
     return SigningKeys(
         keys.load_private(project_key) if project_key else None,
-        boinc_keys.load_private(boinc_key) if boinc_key else None,
+        STOCK_KEYS.load_signer(boinc_key) if boinc_key else None,
     )
 
 
-def _fetch(session: Session, bot: int, parcel: Parcel, with_files: bool) -> None:
+def _fetch(session: Session, bot: int, bundle: SigningBundle, with_files: bool) -> None:
     document = session.connection.get(f"/bots/{bot}/manifest")
     text = document["text"]
     if manifest_id(text) != document["id"]:
         raise GridbotError(f"bot {bot}: the manifest came damaged; nothing is signed")
-    manifest = parcel.put(bot, text)
+    manifest = bundle.put(bot, text)
     for ref in manifest.inputs if with_files else ():
-        parcel.put_file(ref, _download(session, bot, ref))
+        bundle.put_file(ref, _download(session, bot, ref))
 
 
 def _download(session: Session, bot: int, ref: FileRef) -> Iterator[bytes]:
@@ -203,32 +195,32 @@ def _download(session: Session, bot: int, ref: FileRef) -> Iterator[bytes]:
             raise ServerAway(f"{ref.name}: the connection broke while it came") from error
 
 
-def _sign_here(parcel: Parcel, at_hand: SigningKeys, yes: bool) -> None:
-    if not (bots := parcel.bots()):
-        raise ParcelError(f"{parcel.folder} holds no BOT: gridbot app fetch BOT --to FOLDER")
+def _sign_here(bundle: SigningBundle, at_hand: SigningKeys, yes: bool) -> None:
+    if not (bots := bundle.bots()):
+        raise BundleError(f"{bundle.folder} holds no BOT: gridbot app fetch BOT --to FOLDER")
 
     def step(bot: int) -> None:
-        _approve(bot, parcel, yes)
-        _sign(bot, parcel, at_hand)
+        _approve(bot, bundle, yes)
+        _sign(bot, bundle, at_hand)
 
     _each(bots, step)
-    click.echo(f"signed; where the server is in reach: gridbot app send {parcel.folder}")
+    click.echo(f"signed; where the server is in reach: gridbot app send {bundle.folder}")
 
 
 def _sign_there(session: Session, bot: int, at_hand: SigningKeys, yes: bool) -> None:
     with TemporaryDirectory(prefix="gridbot-sign-") as folder:
-        parcel = Parcel(Path(folder))
-        _fetch(session, bot, parcel, with_files=at_hand.boinc is not None)
-        _approve(bot, parcel, yes)
-        _sign(bot, parcel, at_hand)
-        _send(session, bot, parcel)
+        bundle = SigningBundle(Path(folder))
+        _fetch(session, bot, bundle, with_files=at_hand.stock is not None)
+        _approve(bot, bundle, yes)
+        _sign(bot, bundle, at_hand)
+        _send(session, bot, bundle)
 
 
-def _sign_anew(session: Session, bot: int, private: RSAPrivateKey | None, yes: bool) -> None:
-    if private is None:
+def _sign_anew(session: Session, bot: int, signer: StockSigner | None, yes: bool) -> None:
+    if signer is None:
         click.echo(f"bot {bot}: waits for: gridbot app sign {bot} --boinc-key NEW")
     else:
-        _sign_there(session, bot, SigningKeys(boinc=private), yes)
+        _sign_there(session, bot, SigningKeys(stock=signer), yes)
 
 
 def _each(bots: Sequence[int], step: Callable[[int], None]) -> None:
@@ -237,23 +229,23 @@ def _each(bots: Sequence[int], step: Callable[[int], None]) -> None:
     for bot in bots:
         try:
             step(bot)
-        except (GridbotError, ParcelError, BadApplication, ProtocolError) as error:
+        except (GridbotError, BundleError, ProtocolError) as error:
             failed += 1
             say(f"bot {bot}: {error}")
     if failed:
         raise GridbotError(f"{failed} of {len(bots)} BOTs are not signed")
 
 
-def _sign(bot: int, parcel: Parcel, at_hand: SigningKeys) -> None:
-    why = parcel.sign(bot, at_hand)
+def _sign(bot: int, bundle: SigningBundle, at_hand: SigningKeys) -> None:
+    why = bundle.sign(bot, at_hand)
     if why and at_hand.project is None:
         raise GridbotError(f"not for BOINC clients: {why}")
     if why:
         say(f"bot {bot}: not for BOINC clients: {why}")
 
 
-def _send(session: Session, bot: int, parcel: Parcel) -> None:
-    signed = parcel.signed(bot)
+def _send(session: Session, bot: int, bundle: SigningBundle) -> None:
+    signed = bundle.signed(bot)
     if "native" in signed:
         body = {"signature": signed["native"]}
         session.connection.send("PUT", f"/bots/{bot}/signature", body)
@@ -263,9 +255,9 @@ def _send(session: Session, bot: int, parcel: Parcel) -> None:
         click.echo(f"bot {bot}: signed")
 
 
-def _approve(bot: int, parcel: Parcel, yes: bool) -> None:
+def _approve(bot: int, bundle: SigningBundle, yes: bool) -> None:
     """Show what a BOT runs and ask, unless `yes`; raise GridbotError when the answer is no."""
-    _show(bot, parcel.manifest(bot))
+    _show(bot, bundle.manifest(bot))
     try:
         if yes or click.confirm(f"sign BOT {bot}?", err=True):
             return
@@ -292,7 +284,7 @@ def _expected() -> Iterator[None]:
     """Failures that one line explains."""
     try:
         yield
-    except (KeyFileError, ParcelError, BadApplication, ProtocolError) as error:
+    except (KeyFileError, BundleError, ProtocolError) as error:
         raise GridbotError(str(error)) from None
     except OSError as error:
         raise GridbotError(f"{error.filename or 'the disk'}: {error.strerror}") from None

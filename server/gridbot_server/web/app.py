@@ -17,7 +17,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
 from gridbot_client.protocol.messages import MAX_BIGINT, ProtocolError
-from gridbot_server import api
+from gridbot_server import api, composition
 from gridbot_server.dispatch.engine import Engine
 from gridbot_server.errors import (
     DatabaseAway,
@@ -28,6 +28,7 @@ from gridbot_server.errors import (
 from gridbot_server.http import answers, auth, services
 from gridbot_server.http.services import Services
 from gridbot_server.settings import DATA_VARIABLE, Settings
+from gridbot_server.storage.files import Store
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +50,7 @@ def create_app(
     # A doubled slash is a wrong name, not another spelling of a right one.
     app.url_map.merge_slashes = False
     app.config["MAX_CONTENT_LENGTH"] = settings.max_body_bytes
-    app.extensions["gridbot"] = Services(settings, engine or _engine_of(settings))
+    app.extensions["gridbot"] = _services(settings, engine or _engine_of(settings))
     app.before_request(_bound_body)
     app.before_request(auth.authenticate)
     app.after_request(_harden)
@@ -57,6 +58,11 @@ def create_app(
         app.register_blueprint(blueprint)
     _handle_errors(app)
     return app
+
+
+def _services(settings: Settings, engine: Callable[[], services.Engine]) -> Services:
+    store = Store(settings.files, settings.uploads)
+    return Services(settings, store, composition.stock_clients(settings, store), engine)
 
 
 def _engine_of(settings: Settings) -> Callable[[], Engine]:

@@ -6,13 +6,12 @@ import pytest
 
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId, Resources, manifest_id
 from gridbot_client.protocol.template import TemplateError
-from gridbot_server.boinc.application import description, signed
+from gridbot_server.boinc.application import code_keys, code_signatures, description, signed
 from gridbot_server.boinc.application.description import Application, FileUse, Order, Terms, Work
-from gridbot_server.boinc.application.shim import Unsuitable
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
-from gridbot_server.signing import boinc_keys, boinc_signatures
+from gridbot_server.stock_clients import Unsuitable
 
-PRIVATE = boinc_keys.generate()
+PRIVATE = code_keys.generate()
 PUBLIC = PRIVATE.public_key()
 CONTENTS = {name: f"the {name}".encode() for name in ("prog", "data", "own")}
 MD5S = {
@@ -63,7 +62,7 @@ def test_point_9_every_file_of_an_application_is_signed() -> None:
     found = described()
     assert [file.size for file in found.files[1:]] == [8, 8]
     for file in found.files:
-        assert boinc_signatures.is_signed(PUBLIC, file.md5, file.signature)
+        assert code_signatures.is_signed(PUBLIC, file.md5, file.signature)
     (version,) = found.versions
     assert {use.file_name for use in version.files} == {
         name_of(file.sha256) for file in found.files
@@ -227,7 +226,7 @@ def test_what_another_version_signed_before_stays_signed() -> None:
     made = signed.sign(MANIFEST, md5_of, PRIVATE)
     script = made.script + "# another version\n"
     content = script.encode()
-    signature = boinc_signatures.sign_md5(PRIVATE, hashlib.md5(content).hexdigest())
+    signature = code_signatures.sign_md5(PRIVATE, hashlib.md5(content).hexdigest())
     signatures = {**made.signatures, hashlib.sha256(content).hexdigest(): signature}
     files = signed.check(MANIFEST, SignedApplication(script, signatures), md5_of, PUBLIC)
     assert files[0].sha256 == hashlib.sha256(content).hexdigest()
@@ -241,7 +240,7 @@ def test_what_the_key_did_not_sign_is_refused_by_its_hash() -> None:
         replace(made, script=made.script + "\n"),
         replace(made, signatures={}),
         replace(made, signatures=lacking),
-        signed.sign(MANIFEST, md5_of, boinc_keys.generate()),
+        signed.sign(MANIFEST, md5_of, code_keys.generate()),
     ):
         with pytest.raises(BadApplication, match=r"file [0-9a-f]{64}: not signed by the code"):
             signed.check(MANIFEST, wrong, md5_of, PUBLIC)
@@ -260,7 +259,7 @@ def test_only_what_this_server_writes_is_a_bots_script() -> None:
             signed.check_script(MANIFEST, script)
 
 
-KEY = boinc_keys.public_text(PUBLIC)
+KEY = code_keys.public_text(PUBLIC)
 
 
 @pytest.mark.parametrize(
@@ -281,10 +280,3 @@ def test_data_whose_signature_would_be_good_for_more_is_not_signed(content: str,
 @pytest.mark.parametrize("content", ["", "data", f"{KEY}\n", "5\n1.5\n", "5\nx", "# Manifest 1\n"])
 def test_data_that_is_data_is_signed(content: str) -> None:
     signed.check_input(FileRef("notes", "0" * 64, 1), io.BytesIO(content.encode()))
-
-
-def test_a_file_is_hashed_for_its_signature_only_if_it_is_the_manifests() -> None:
-    file = ref("in/data", "data")
-    assert signed.content_md5(file, [b"the ", b"data"]) == md5_of(file)
-    with pytest.raises(BadApplication, match="in/data: what came does not hash to"):
-        signed.content_md5(file, [b"other"])

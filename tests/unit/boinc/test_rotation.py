@@ -7,21 +7,20 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
 
 from gridbot_client.protocol.messages import FileRef, Manifest
-from gridbot_server.boinc.application import description, signed
+from gridbot_server.boinc.application import code_keys, code_signatures, description, signed
+from gridbot_server.boinc.application.code_keys import Chain, Link
 from gridbot_server.boinc.application.description import Application
 from gridbot_server.boinc.application.rotation import KeyTurn, key_turn
-from gridbot_server.signing import boinc_keys, boinc_signatures
-from gridbot_server.signing.boinc_keys import Chain, Link
 
-PAIRS = [boinc_keys.generate() for _ in range(3)]
-KEYS = [boinc_keys.public_text(pair.public_key()) for pair in PAIRS]
+PAIRS = [code_keys.generate() for _ in range(3)]
+KEYS = [code_keys.public_text(pair.public_key()) for pair in PAIRS]
 DATA = FileRef("data", hashlib.sha256(b"data").hexdigest(), 4)
 
 
 def chain_of(count: int) -> Chain:
     chain = Chain((Link(KEYS[0]),))
     for old, new in pairwise(PAIRS[:count]):
-        chain = boinc_signatures.append(chain, boinc_signatures.introduce(old, new.public_key()))
+        chain = code_signatures.append(chain, code_signatures.introduce(old, new.public_key()))
     return chain
 
 
@@ -29,7 +28,7 @@ def signed_by(private: RSAPrivateKey, *command: str) -> Application:
     manifest = Manifest("ann", command, inputs=(DATA,))
 
     def md5(_: FileRef) -> str:
-        return boinc_signatures.md5_hex(b"data")
+        return code_signatures.md5_hex(b"data")
 
     made = signed.sign(manifest, md5, private)
     files = signed.check(manifest, made, md5, private.public_key())
@@ -63,7 +62,7 @@ def test_with_the_next_key_come_the_new_signatures_of_the_files_that_a_client_ha
     assert {file.sha256 for file in turn.files} == {file.sha256 for file in (shared, *scripts)}
     assert len(turn.files) == 3
     public = PAIRS[1].public_key()
-    assert all(boinc_signatures.is_signed(public, file.md5, file.signature) for file in turn.files)
+    assert all(code_signatures.is_signed(public, file.md5, file.signature) for file in turn.files)
 
 
 def test_a_client_keeps_its_key_while_it_has_jobs_that_the_next_did_not_sign() -> None:
@@ -78,5 +77,5 @@ def test_a_client_with_jobs_that_slept_through_two_changes_finishes_them_first()
 
 
 def test_a_client_of_another_project_gets_neither_a_key_nor_work() -> None:
-    foreign = boinc_keys.public_text(boinc_keys.generate().public_key())
+    foreign = code_keys.public_text(code_keys.generate().public_key())
     assert key_turn(chain_of(2), foreign, (ONE,)) == KeyTurn(None, takes_work=False)

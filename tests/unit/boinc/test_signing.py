@@ -14,13 +14,13 @@ from cryptography.hazmat.primitives.serialization import (
     PublicFormat,
 )
 
-from gridbot_server.signing import boinc_keys, boinc_signatures
-from gridbot_server.signing.boinc_keys import Chain, Link
+from gridbot_server.boinc.application import code_keys, code_signatures
+from gridbot_server.boinc.application.code_keys import Chain, Link
 from gridbot_server.signing.keys import KeyFileError
 
-PRIVATE = boinc_keys.generate()
+PRIVATE = code_keys.generate()
 PUBLIC = PRIVATE.public_key()
-OTHER = boinc_keys.generate()
+OTHER = code_keys.generate()
 MD5 = hashlib.md5(b"the program").hexdigest()
 
 needs_openssl = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl here")
@@ -88,17 +88,17 @@ def boinc_verifies(md5: str, signature: str, key: str) -> bool:
 
 @pytest.mark.usefixtures("needs_boinc")
 def test_point_10_boincs_own_code_verifies_what_we_sign() -> None:
-    signature, key = boinc_signatures.sign_md5(PRIVATE, MD5), boinc_keys.public_text(PUBLIC)
+    signature, key = code_signatures.sign_md5(PRIVATE, MD5), code_keys.public_text(PUBLIC)
     assert boinc_verifies(MD5, signature, key)
     assert not boinc_verifies(RECORDED_MD5, signature, key)
-    assert not boinc_verifies(MD5, boinc_signatures.sign_md5(OTHER, MD5), key)
+    assert not boinc_verifies(MD5, code_signatures.sign_md5(OTHER, MD5), key)
 
 
 @pytest.mark.usefixtures("needs_boinc")
 def test_point_10_boincs_own_code_signs_as_we_do_with_a_key_of_ours() -> None:
     text = "<name>out</name><max_nbytes>5</max_nbytes>"
-    made = boinc("sign", boinc_keys.private_text(PRIVATE), text)
-    assert made == boinc_signatures.sign_md5(PRIVATE, boinc_signatures.md5_hex(text.encode()))
+    made = boinc("sign", code_keys.private_text(PRIVATE), text)
+    assert made == code_signatures.sign_md5(PRIVATE, code_signatures.md5_hex(text.encode()))
 
 
 def openssl(*arguments: str, content: bytes = b"") -> bytes:
@@ -114,7 +114,7 @@ def raw(signature: str) -> bytes:
 def test_point_10_the_payload_is_the_md5s_hex_digits_alone(tmp_path: Path) -> None:
     public = tmp_path / "public.pem"
     public.write_bytes(PUBLIC.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    (tmp_path / "signature").write_bytes(raw(boinc_signatures.sign_md5(PRIVATE, MD5)))
+    (tmp_path / "signature").write_bytes(raw(code_signatures.sign_md5(PRIVATE, MD5)))
     block = openssl(
         *("pkeyutl", "-verifyrecover", "-pubin", "-inkey", str(public)),
         *("-pkeyopt", "rsa_padding_mode:none", "-in", str(tmp_path / "signature")),
@@ -128,8 +128,8 @@ def test_point_10_what_openssl_signs_without_digest_info_is_verified(tmp_path: P
     form = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     private.write_bytes(PRIVATE.private_bytes(*form))
     made = openssl("pkeyutl", "-sign", "-inkey", str(private), content=MD5.encode())
-    assert boinc_signatures.is_signed(PUBLIC, MD5, boinc_keys.hex_text(made))
-    assert boinc_keys.hex_text(made) == boinc_signatures.sign_md5(PRIVATE, MD5)
+    assert code_signatures.is_signed(PUBLIC, MD5, code_keys.hex_text(made))
+    assert code_keys.hex_text(made) == code_signatures.sign_md5(PRIVATE, MD5)
 
 
 @needs_openssl
@@ -138,26 +138,26 @@ def test_point_10_an_ordinary_rsa_md5_signature_is_refused(tmp_path: Path) -> No
     form = Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()
     private.write_bytes(PRIVATE.private_bytes(*form))
     made = openssl("dgst", "-md5", "-sign", str(private), content=b"the program")
-    assert not boinc_signatures.is_signed(PUBLIC, MD5, boinc_keys.hex_text(made))
+    assert not code_signatures.is_signed(PUBLIC, MD5, code_keys.hex_text(made))
 
 
 def test_point_10_a_signature_that_the_stock_client_took_is_verified() -> None:
-    public = boinc_keys.parse_public(RECORDED_KEY)
-    assert boinc_signatures.is_signed(public, RECORDED_MD5, RECORDED_SIGNATURE)
-    assert not boinc_signatures.is_signed(public, MD5, RECORDED_SIGNATURE)
-    assert not boinc_signatures.is_signed(PUBLIC, RECORDED_MD5, RECORDED_SIGNATURE)
+    public = code_keys.parse_public(RECORDED_KEY)
+    assert code_signatures.is_signed(public, RECORDED_MD5, RECORDED_SIGNATURE)
+    assert not code_signatures.is_signed(public, MD5, RECORDED_SIGNATURE)
+    assert not code_signatures.is_signed(PUBLIC, RECORDED_MD5, RECORDED_SIGNATURE)
 
 
 def test_point_9_a_signature_is_four_lines_of_hex_and_a_dot() -> None:
-    lines = boinc_signatures.sign_md5(PRIVATE, MD5).split("\n")
+    lines = code_signatures.sign_md5(PRIVATE, MD5).split("\n")
     assert [len(line) for line in lines] == [64, 64, 64, 64, 1, 0]
     assert lines[4] == "."
 
 
 def test_white_space_and_the_dot_do_not_matter_to_a_signature() -> None:
-    signature = boinc_signatures.sign_md5(PRIVATE, MD5)
+    signature = code_signatures.sign_md5(PRIVATE, MD5)
     for text in (f"\n{signature}\n", signature.strip(".\n"), signature.replace("\n", "\r\n ")):
-        assert boinc_signatures.is_signed(PUBLIC, MD5, text)
+        assert code_signatures.is_signed(PUBLIC, MD5, text)
 
 
 @pytest.mark.parametrize(
@@ -165,15 +165,15 @@ def test_white_space_and_the_dot_do_not_matter_to_a_signature() -> None:
     ["", ".", "zz", "00" * 127, "00" * 128, "00" * 129, "ff" * 128, "é" * 256, "0" * 1_000_000],
 )
 def test_what_is_no_signature_verifies_nothing(signature: str) -> None:
-    assert not boinc_signatures.is_signed(PUBLIC, MD5, signature)
+    assert not code_signatures.is_signed(PUBLIC, MD5, signature)
 
 
 def test_any_changed_digit_breaks_a_signature() -> None:
-    signature = boinc_signatures.sign_md5(PRIVATE, MD5)
+    signature = code_signatures.sign_md5(PRIVATE, MD5)
     for place in range(0, 256, 17):
         at = place + place // 64
         changed = "0" if signature[at] != "0" else "1"
-        assert not boinc_signatures.is_signed(
+        assert not code_signatures.is_signed(
             PUBLIC, MD5, signature[:at] + changed + signature[at + 1 :]
         )
 
@@ -181,63 +181,63 @@ def test_any_changed_digit_breaks_a_signature() -> None:
 @pytest.mark.parametrize("md5", ["", MD5.upper(), MD5[:-1], MD5 + "0", "g" * 32])
 def test_only_an_md5_in_lower_case_hex_is_signed(md5: str) -> None:
     with pytest.raises(ValueError, match="is not an MD5 in lower-case hex"):
-        boinc_signatures.sign_md5(PRIVATE, md5)
+        code_signatures.sign_md5(PRIVATE, md5)
 
 
 def first_link() -> Chain:
-    return Chain((Link(boinc_keys.public_text(PUBLIC)),))
+    return Chain((Link(code_keys.public_text(PUBLIC)),))
 
 
 def rotated() -> Chain:
-    return boinc_signatures.append(
-        first_link(), boinc_signatures.introduce(PRIVATE, OTHER.public_key())
+    return code_signatures.append(
+        first_link(), code_signatures.introduce(PRIVATE, OTHER.public_key())
     )
 
 
 def test_at_a_rotation_the_old_key_signs_the_new_ones_text() -> None:
     chain = rotated()
-    new = boinc_keys.public_text(OTHER.public_key())
+    new = code_keys.public_text(OTHER.public_key())
     assert chain.links[-1].key == chain.newest == new
     md5 = hashlib.md5(new.encode()).hexdigest()
-    assert boinc_signatures.is_signed(PUBLIC, md5, chain.links[-1].signature)
-    boinc_signatures.check_chain(chain)
+    assert code_signatures.is_signed(PUBLIC, md5, chain.links[-1].signature)
+    code_signatures.check_chain(chain)
 
 
 def test_only_the_key_in_use_introduces_the_next() -> None:
     with pytest.raises(KeyFileError, match="is not signed by the key in use"):
-        boinc_signatures.append(first_link(), boinc_signatures.introduce(OTHER, OTHER.public_key()))
+        code_signatures.append(first_link(), code_signatures.introduce(OTHER, OTHER.public_key()))
 
 
 def test_a_weak_key_does_not_follow_even_if_it_is_signed() -> None:
     weak = RSAPublicNumbers(3, PUBLIC.public_numbers().n).public_key()
     with pytest.raises(KeyFileError, match="has the exponent 3: an odd one from 65537 on"):
-        boinc_signatures.append(first_link(), boinc_signatures.introduce(PRIVATE, weak))
+        code_signatures.append(first_link(), code_signatures.introduce(PRIVATE, weak))
 
 
 def test_a_key_is_kept_as_clients_compare_it() -> None:
-    link = boinc_signatures.introduce(PRIVATE, OTHER.public_key())
+    link = code_signatures.introduce(PRIVATE, OTHER.public_key())
     spaced = link._replace(key=f"\n{link.key}\n".replace("\n", "\r\n"))
-    assert boinc_signatures.append(first_link(), spaced) == rotated()
+    assert code_signatures.append(first_link(), spaced) == rotated()
 
 
 def test_a_key_does_not_come_back() -> None:
     chain = rotated()
     with pytest.raises(KeyFileError, match="has been in use before"):
-        boinc_signatures.append(chain, boinc_signatures.introduce(OTHER, PUBLIC))
+        code_signatures.append(chain, code_signatures.introduce(OTHER, PUBLIC))
 
 
 def test_a_chain_with_a_wrong_signature_is_refused() -> None:
     chain = rotated()
-    third = boinc_keys.public_text(boinc_keys.generate().public_key())
+    third = code_keys.public_text(code_keys.generate().public_key())
     for links in (
         (*chain.links, Link(third, chain.links[1].signature)),
         (*chain.links, Link(third)),
         (chain.links[1], chain.links[0]),
     ):
         with pytest.raises(KeyFileError, match="is not signed by the one before it"):
-            boinc_signatures.check_chain(Chain(links))
+            code_signatures.check_chain(Chain(links))
 
 
 def test_a_chain_of_what_are_no_keys_is_refused() -> None:
     with pytest.raises(KeyFileError, match="is not a key in BOINC's form"):
-        boinc_signatures.check_chain(Chain((Link("key"),)))
+        code_signatures.check_chain(Chain((Link("key"),)))

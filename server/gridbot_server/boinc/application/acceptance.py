@@ -13,14 +13,13 @@ from typing import Any
 
 from gridbot_client.protocol import messages
 from gridbot_client.protocol.messages import Manifest
-from gridbot_server.boinc.application import description, signed
+from gridbot_server.boinc.application import code_keys, code_signatures, description, signed
+from gridbot_server.boinc.application.code_keys import Chain, Link
 from gridbot_server.boinc.application.offers import content_md5s
-from gridbot_server.boinc.application.shim import Unsuitable
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
 from gridbot_server.errors import Conflict, Gone, RequestError, ServerBusy
-from gridbot_server.signing import boinc_keys, boinc_signatures
-from gridbot_server.signing.boinc_keys import Chain, Link
 from gridbot_server.signing.keys import KeyFileError
+from gridbot_server.stock_clients import Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.files import Store
@@ -89,7 +88,7 @@ def _checked(conn: Connection, manifest: Manifest, given: SignedApplication) -> 
     """What was given, without anything that the key in use did not sign."""
     with _suitable():
         description.check_manifest(manifest)
-    public = boinc_keys.parse_public(_chain(conn, "share_chain").newest)
+    public = code_keys.parse_public(_chain(conn, "share_chain").newest)
     md5s = content_md5s(conn, manifest.inputs)
     for ref in manifest.inputs:
         if ref.sha256 not in md5s:
@@ -142,6 +141,6 @@ def _longer(chain: Chain, link: Link) -> Chain:
     if link.key == chain.newest:
         return chain
     try:
-        return boinc_signatures.append(chain, link)
+        return code_signatures.append(chain, link)
     except KeyFileError as error:
         raise RequestError(f"key: {error}") from None

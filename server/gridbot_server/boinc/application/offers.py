@@ -8,14 +8,13 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from gridbot_client.protocol.messages import FileRef, Manifest
-from gridbot_server.boinc.application import description, signed
+from gridbot_server.boinc.application import code_keys, description, signed
+from gridbot_server.boinc.application.code_keys import Chain
 from gridbot_server.boinc.application.description import Application
-from gridbot_server.boinc.application.shim import Unsuitable
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
 from gridbot_server.boinc.protocol.names import Names
 from gridbot_server.settings import Settings
-from gridbot_server.signing import boinc_keys
-from gridbot_server.signing.boinc_keys import Chain
+from gridbot_server.stock_clients import Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connect, Connection
 from gridbot_server.storage.files import Store
@@ -64,7 +63,7 @@ class Offers:
         if text is None:
             return Offer(manifest, None)
         md5s = content_md5s(conn, manifest.inputs)
-        public = boinc_keys.parse_public(self.chain.newest)
+        public = code_keys.parse_public(self.chain.newest)
         try:
             files = signed.check(
                 manifest, SignedApplication.from_text(text), lambda ref: md5s[ref.sha256], public
@@ -82,12 +81,9 @@ def sign(
     path = settings.boinc_key_path
     if not path.exists():
         raise Unsuitable("the code signing key for BOINC clients is not on this server")
-    private = boinc_keys.load_private(path)
+    private = code_keys.load_private(path)
     row = conn.execute(SQL["share_chain"]).fetchone()
-    if (
-        row is None
-        or boinc_keys.public_text(private.public_key()) != Chain.from_text(row[0]).newest
-    ):
+    if row is None or code_keys.public_text(private.public_key()) != Chain.from_text(row[0]).newest:
         raise Unsuitable(f"{path.name} on this server is not the code signing key in use any more")
     description.platforms(manifest)
     md5s = content_md5s(conn, manifest.inputs)

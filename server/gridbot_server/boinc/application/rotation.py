@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from gridbot_server.boinc.application.code_keys import Chain, Link
 from gridbot_server.boinc.application.description import Application
 from gridbot_server.boinc.application.signed import AppFile
-from gridbot_server.signing.boinc_keys import Chain, Link
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,15 +9,16 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
 from gridbot_client.protocol.messages import FileRef, Manifest
-from gridbot_server.boinc.application.shim import Unsuitable, render
-from gridbot_server.signing import boinc_signatures
+from gridbot_server.boinc.application import code_signatures
+from gridbot_server.boinc.application.shim import render
+from gridbot_server.stock_clients import Unsuitable
 
 _MANIFEST_LINE = re.compile(rb"^# Manifest [0-9a-f]{64}\r?$", re.MULTILINE)
 _MOST_SCRIPT_BYTES = 1 << 20  # a manifest has at most half of that
@@ -81,7 +82,7 @@ def sign(manifest: Manifest, md5_of: Md5Of, private: RSAPrivateKey) -> SignedApp
     script = render(manifest)
     files = _files(manifest, script, md5_of, {})
     return SignedApplication(
-        script, {file.sha256: boinc_signatures.sign_md5(private, file.md5) for file in files}
+        script, {file.sha256: code_signatures.sign_md5(private, file.md5) for file in files}
     )
 
 
@@ -94,7 +95,7 @@ def check(
     """
     files = _files(manifest, signed.script, md5_of, signed.signatures)
     for file in files:
-        if not boinc_signatures.is_signed(public, file.md5, file.signature):
+        if not code_signatures.is_signed(public, file.md5, file.signature):
             raise BadApplication(f"file {file.sha256}: not signed by the code signing key")
     return files
 
@@ -124,23 +125,12 @@ def check_input(ref: FileRef, file: BinaryIO) -> None:
         raise Unsuitable(f"input {ref.name} reads like a key: let it end in a newline")
 
 
-def content_md5(ref: FileRef, chunks: Iterable[bytes]) -> str:
-    """The MD5 of a file that was fetched to be signed; BadApplication when it is another file."""
-    sha256, md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
-    for chunk in chunks:
-        sha256.update(chunk)
-        md5.update(chunk)
-    if sha256.hexdigest() != ref.sha256:
-        raise BadApplication(f"{ref.name}: what came does not hash to {ref.sha256}")
-    return md5.hexdigest()
-
-
 def _files(
     manifest: Manifest, script: str, md5_of: Md5Of, signatures: Mapping[str, str]
 ) -> tuple[AppFile, ...]:
     content = script.encode()
     main = FileRef("", hashlib.sha256(content).hexdigest(), len(content), executable=True)
-    md5s = [boinc_signatures.md5_hex(content), *(md5_of(ref) for ref in manifest.inputs)]
+    md5s = [code_signatures.md5_hex(content), *(md5_of(ref) for ref in manifest.inputs)]
     return tuple(
         AppFile(ref.sha256, md5, ref.size, ref.executable, signatures.get(ref.sha256, ""))
         for ref, md5 in zip((main, *manifest.inputs), md5s, strict=True)

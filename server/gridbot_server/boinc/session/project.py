@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from gridbot_server.boinc.application.code_keys import Chain
 from gridbot_server.boinc.application.offers import Offers
 from gridbot_server.boinc.protocol.delivery import Places
 from gridbot_server.boinc.protocol.names import Names, canonical_url
 from gridbot_server.settings import Settings
-from gridbot_server.signing.boinc_keys import Chain
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 

@@ -23,6 +23,7 @@ from gridbot_client.protocol.messages import (
     manifest_id,
 )
 from gridbot_client.protocol.template import TemplateError, fill, placeholders_in
+from gridbot_server.stock_clients import Unsuitable
 
 # Where the script finds what the client puts into the slot, and where it leaves the outputs.
 SIGNED_INPUT = "gb_{}"
@@ -42,10 +43,6 @@ _PLAIN = re.compile(r"[A-Za-z0-9_./:=,+@%-]*")
 _ODD = re.compile(rb"[^A-Za-z0-9_./:=,+@%-]")
 _MARK = "\x01"  # around a placeholder's name, while a command is taken apart
 _BLOCKS_PER_MB = 2048  # of 512 bytes, as `ulimit -f` counts
-
-
-class Unsuitable(ValueError):
-    """A stock client cannot run this; native clients can.  The message says why."""
 
 
 def render(manifest: Manifest) -> str:

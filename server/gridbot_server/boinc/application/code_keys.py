@@ -45,9 +45,14 @@ def generate() -> RSAPrivateKey:
     return generate_private_key(_EXPONENT, BITS)
 
 
-def create(path: Path) -> None:
-    """Make a new private key at `path`, readable by its owner only; never overwrites one."""
-    write_new(path, private_text(generate()).encode())
+def create(path: Path) -> str:
+    """Make a new private key at `path`, readable by its owner only; return its public half.
+
+    Never overwrites a key.
+    """
+    key = generate()
+    write_new(path, private_text(key).encode())
+    return public_text(key.public_key())
 
 
 def load_private(path: Path) -> RSAPrivateKey:
@@ -162,7 +167,7 @@ class Chain:
 
     @classmethod
     def from_text(cls, text: str) -> Chain:
-        """Read what `text` gave; signatures are checked by `signing.check_chain`."""
+        """Read what `text` gave; signatures are checked by `code_signatures.check_chain`."""
         try:
             links = tuple(Link(raw["key"].strip(), raw["signature"]) for raw in json.loads(text))
         except (ValueError, TypeError, KeyError, AttributeError):

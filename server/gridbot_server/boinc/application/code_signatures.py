@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.padding import PKCS1v15
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 from cryptography.hazmat.primitives.asymmetric.utils import NoDigestInfo
 
-from gridbot_server.signing import boinc_keys
-from gridbot_server.signing.boinc_keys import Chain, Link
+from gridbot_server.boinc.application import code_keys
+from gridbot_server.boinc.application.code_keys import Chain, Link
 from gridbot_server.signing.keys import KeyFileError
 
-SIGNATURE_BYTES = boinc_keys.BITS // 8
+SIGNATURE_BYTES = code_keys.BITS // 8
 
 
 def md5_hex(data: bytes) -> str:
@@ -27,7 +27,7 @@ def sign_md5(private: RSAPrivateKey, md5: str) -> str:
     """The `file_signature` of a file with this MD5 (lower-case hex)."""
     if len(md5) != 32 or not set(md5) <= set("0123456789abcdef"):
         raise ValueError(f"{md5!r} is not an MD5 in lower-case hex")
-    return boinc_keys.hex_text(private.sign(md5.encode(), PKCS1v15(), NoDigestInfo()))
+    return code_keys.hex_text(private.sign(md5.encode(), PKCS1v15(), NoDigestInfo()))
 
 
 def is_signed(public: RSAPublicKey, md5: str, signature: str) -> bool:
@@ -47,26 +47,26 @@ def is_signed(public: RSAPublicKey, md5: str, signature: str) -> bool:
 
 def introduce(old: RSAPrivateKey, new: RSAPublicKey) -> Link:
     """The next link of a chain whose newest key is the public half of `old`."""
-    text = boinc_keys.public_text(new)
+    text = code_keys.public_text(new)
     return Link(text, sign_md5(old, md5_hex(text.encode())))
 
 
 def append(chain: Chain, link: Link) -> Chain:
     """The chain after a rotation; raise KeyFileError for a link that does not belong there."""
-    text = boinc_keys.public_text(boinc_keys.parse_public(link.key))
+    text = code_keys.public_text(code_keys.parse_public(link.key))
     if text in (known.key for known in chain.links):
         raise KeyFileError("has been in use before: clients would be led in a circle")
-    if not is_signed(boinc_keys.parse_public(chain.newest), md5_hex(text.encode()), link.signature):
+    if not is_signed(code_keys.parse_public(chain.newest), md5_hex(text.encode()), link.signature):
         raise KeyFileError("is not signed by the key in use, the only one that clients follow")
     return Chain((*chain.links, Link(text, link.signature)))
 
 
 def check_chain(chain: Chain) -> None:
     """Raise KeyFileError unless each key but the first is signed by the one before it."""
-    boinc_keys.parse_public(chain.links[0].key)
+    code_keys.parse_public(chain.links[0].key)
     for number, (before, link) in enumerate(pairwise(chain.links), 2):
-        boinc_keys.parse_public(link.key)
-        signer = boinc_keys.parse_public(before.key)
+        code_keys.parse_public(link.key)
+        signer = code_keys.parse_public(before.key)
         if not is_signed(signer, md5_hex(link.key.encode()), link.signature):
             raise KeyFileError(f"key {number} of the chain is not signed by the one before it")
 
