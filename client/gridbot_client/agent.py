@@ -1,4 +1,4 @@
-"""What the client does next: start, ask, wait or leave; pure, state and time come in."""
+"""Decisions of the client: start, ask for work, wait, exit.  Pure: state and time are arguments."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from enum import StrEnum
 
 from gridbot_client.protocol.messages import ReplicaId, Resources
 
-# What is asked for at once; the server bounds it by the policy's Concurrency.
+# Most replicas in one request; the server bounds them by the policy's Concurrency, too.
 WANT_PER_CPU = 32
-# Beyond this the client takes nothing new: its uploads or reports do not get through.
+# With more unreported replicas the client asks for none: its uploads or reports do not get through.
 MOST_HELD = 2000
-# How often a client looks whether its owner lets it ask for work again.
+# Interval at which the owner's policy is evaluated again.
 LOOK_AGAIN_SECONDS = 60.0
 
 
 class Stage(StrEnum):
-    """Where a replica is on this client."""
+    """Stage of a replica on this client."""
 
     WAITING = "waiting"
     RUNNING = "running"  # its inputs are fetched or its process runs: it takes room
@@ -31,7 +31,7 @@ UNFINISHED = (Stage.WAITING, Stage.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """What replicas may use together."""
+    """CPUs and memory for all replicas together."""
 
     cpus: int
     memory_mb: int
@@ -39,7 +39,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One replica as far as decisions go."""
+    """One replica, with the fields that decisions need."""
 
     id: ReplicaId
     resources: Resources
@@ -47,10 +47,10 @@ class Item:
 
 
 def to_start(items: Sequence[Item], room: Room) -> list[ReplicaId]:
-    """List the waiting replicas that there is room for, oldest first.
+    """List the waiting replicas that fit into the room, oldest first.
 
-    None overtakes an older one, so a wide replica is not starved by narrow ones; one that is
-    larger than the room runs alone, because waiting would not help it.
+    FIFO without overtaking, so that small replicas do not starve a large one.  A replica larger
+    than the room runs alone.
     """
     running = _of(items, Stage.RUNNING)
     cpus = sum(item.resources.cpus for item in running)
@@ -67,7 +67,7 @@ def to_start(items: Sequence[Item], room: Room) -> list[ReplicaId]:
 
 
 def wanted(items: Sequence[Item], room: Room) -> int:
-    """How many replicas to ask for: none while what waits can fill the machine."""
+    """Number of replicas to ask for; 0 while waiting replicas can fill the machine."""
     if len(items) >= MOST_HELD:
         return 0
     if sum(item.resources.cpus for item in _of(items, Stage.WAITING)) >= room.cpus:
@@ -76,25 +76,25 @@ def wanted(items: Sequence[Item], room: Room) -> int:
 
 
 def next_request_seconds(asked_seconds: float, *, may_ask: bool) -> float:
-    """Seconds until the next request: what the server asked for, unless that is in vain.
+    """Seconds until the next request: those that the server asked for.
 
-    It expects one that asked for nothing to be about to want more; a client whose owner
-    refuses work is not.
+    For a client whose owner's policy forbids work they are at least the interval of evaluating
+    that policy.
     """
     return asked_seconds if may_ask else max(asked_seconds, LOOK_AGAIN_SECONDS)
 
 
 def request_in(items: Sequence[Item], ask_at: float, blocked_until: float, now: float) -> float:
-    """Seconds until a request is due; not positive when it is due now.
+    """Seconds until a request is due; zero or negative when it is due now.
 
-    A report goes at once, all else when the server expects it (`ask_at`); backoff bounds both.
+    A report is due at once, other requests at `ask_at`; neither before `blocked_until`.
     """
     due = now if _of(items, Stage.FINISHED) else ask_at
     return max(due, blocked_until) - now
 
 
 def may_leave(items: Sequence[Item], idle_seconds: float, limit: float | None) -> bool:
-    """Whether a client that exits when idle for `limit` seconds may do so: it holds nothing."""
+    """True if the client holds no replica and was idle for `limit` seconds; None: never."""
     return not items and limit is not None and idle_seconds >= limit
 
 

@@ -1,4 +1,4 @@
-"""The verbs of `gridbot client`: join, run, status, pause, resume."""
+"""The commands of `gridbot client`: join, run, status, pause, resume."""
 
 from __future__ import annotations
 
@@ -32,47 +32,57 @@ from gridbot_client.work.runner import forbid_core_dumps
 from gridbot_policies.policy.owner import OwnerPolicy
 
 _LOG_BYTES = 4 << 20
-_GOOD_WORDS = "the client goes on where it was when it is started again"
+_RESUMES = "the next run continues its replicas"
 
 data_option = click.option(
-    "--data", type=click.Path(path_type=Path), help="The client's folder; one per running client."
+    "--data",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Folder of the client; each running client needs its own."
+    "  [default: client in GRIDBOT_DATA; /var/lib/gridbot if root; else ~/.local/share/gridbot]",
 )
 accept_option = click.option(
     "--accept", "accepts", multiple=True, metavar="OWNER",
-    help="Also run this owner's unsigned commands; needs an operator's key.",
+    help="Also run this owner's unsigned commands.  Needs an operator's key.  Repeatable.",
 )  # fmt: skip
 key_option = click.option(
-    "--key-file", type=click.Path(path_type=Path), help="A file with a key of the server."
+    "--key-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="File that holds a key of the server.  [default: GRIDBOT_KEY, or that of gridbot login]",
 )
 
 
 class NodeFault(click.ClickException):
-    """A pilot's node cannot work, which is nobody's wrong usage."""
+    """A pilot's node failed its check."""
 
     exit_code = 3
 
 
 class ServerFault(click.ClickException):
-    """The server is away, which is neither the user's nor the machine's fault."""
+    """The server is unreachable or is not a GridBot server."""
 
     exit_code = 75  # sysexits' EX_TEMPFAIL
 
 
 @click.group()
 def client() -> None:
-    """Give this machine's time to a GridBot server."""
+    """Run jobs of a GridBot server on this machine."""
 
 
 @client.command()
 @click.argument("url")
-@click.option("--key", help="A key of the server, such as a join key.")
+@click.option("--key", metavar="KEY", help="Key of the server, such as a join key.")
 @key_option
 @accept_option
 @data_option
 def join(
     url: str, key: str | None, key_file: Path | None, accepts: tuple[str, ...], data: Path | None
 ) -> None:
-    """Join the server at URL; done once the server knows this client."""
+    """Register this client with the server at URL.
+
+    An operator creates the key: gridbot token create NAME --scope join
+    """
     folder = _folder(data)
     try:
         endpoint = Endpoint(url.rstrip("/"), key) if key else find_server(url, key_file)
@@ -85,51 +95,64 @@ def join(
 
 @client.command()
 @data_option
-@click.option("--server", metavar="URL", help="The server to join, if not joined yet.")
+@click.option(
+    "--server",
+    metavar="URL",
+    help="Server to join, if the client has not joined one."
+    "  [default: GRIDBOT_SERVER, that of gridbot login, or the server on this machine]",
+)
 @key_option
-@click.option("--cpus", type=click.IntRange(1), help="Use that many CPUs; default all.")
-@click.option("--memory", type=click.IntRange(1), metavar="MB", help="Use that much memory.")
+@click.option(
+    "--cpus", type=click.IntRange(1), metavar="N", help="CPU cores to use.  [default: all]"
+)
+@click.option(
+    "--memory", type=click.IntRange(1), metavar="MB", help="Memory to use.  [default: all]"
+)
 @accept_option
 @click.option(
     "--requirements",
     metavar="EXPR",
-    help="Ask for work only where this ClassAd expression holds; kept, '' removes it. What"
-    " is here already runs to its end.",
+    help="Ask for work only while this ClassAd expression is true.  Kept for later runs; ''"
+    " removes it.  Replicas already here run to their end.",
 )
 @click.option(
     "--policy", type=click.Path(path_type=Path), metavar="FILE",
-    help="The same from a file that defines Requirements and what it uses.",
+    help="Like --requirements, from a file that defines Requirements and attributes it uses.",
 )  # fmt: skip
-@click.option("--once", is_flag=True, help="One round: ask, run what came, report, exit.")
+@click.option("--once", is_flag=True, help="Ask for work once, run it, report, and exit.")
 @click.option(
     "--exit-when-idle", type=click.FloatRange(0), metavar="SECONDS",
-    help="Exit when nothing was held for so long.",
+    help="Exit after this time without any replica.  [default: never]",
 )  # fmt: skip
 @click.option(
-    "--dedicated", is_flag=True, help="Say that nobody else's work preempts this machine's."
+    "--dedicated",
+    is_flag=True,
+    help="Declare the machine dedicated: no other work preempts GridBot's.  Needs an operator's"
+    " key.",
 )
 @click.option(
     "--pilot", metavar="NAME", is_flag=False, flag_value="pilot",
-    help="Run as a job of a cluster: give back what is unfinished when ended.",
+    help="Run as a pilot, a job of a cluster: return unfinished replicas at the end.",
 )  # fmt: skip
 @click.option(
     "--walltime",
     type=click.FloatRange(0),
     metavar="SECONDS",
-    help="A pilot's time from now on; it leaves before.",
+    help="Time until the cluster ends the pilot; the pilot exits before.  [default: no limit]",
 )
 @click.option(
     "--low-cpu-after", type=click.FloatRange(1), default=IDLE_WINDOW_SECONDS, metavar="SECONDS",
-    show_default=True, help="A pilot ends a job that used no CPU for so long, and leaves.",
+    show_default=True,
+    help="A pilot ends a job that used almost no CPU for this time, and exits.",
 )  # fmt: skip
-@click.option("--quiet", is_flag=True, help="Print errors only.")
+@click.option("--quiet", is_flag=True, help="Print errors only; the log has everything.")
 def run(
     data: Path | None, server: str | None, key_file: Path | None, cpus: int | None,
     memory: int | None, accepts: tuple[str, ...], requirements: str | None, policy: Path | None,
     once: bool, exit_when_idle: float | None, dedicated: bool, pilot: str | None,
     walltime: float | None, low_cpu_after: float, quiet: bool,
 ) -> None:  # fmt: skip
-    """Run work until interrupted; joins first if need be."""
+    """Ask for work and run it until interrupted.  Joins the server first if necessary."""
     folder = _folder(data)
     try:
         owner_policy = _owner_policy(folder, requirements, policy)
@@ -142,7 +165,7 @@ def run(
         signal.signal(signal.SIGTERM, _interrupt)
         with folder.lock():
             folder.save_policy(owner_policy.text if owner_policy else "")
-            if sys.stdin.isatty():  # somebody started this by hand, and not in step with others
+            if sys.stdin.isatty():  # started by hand, so not in step with other clients
                 folder.save_backoff(Backoff())
             progress = Progress(_writer(folder, quiet), time.monotonic)
             _run(folder, server, key_file, accepts, options, progress)
@@ -154,14 +177,14 @@ def run(
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
         if not quiet:
-            click.echo(f"stopped; {_GOOD_WORDS}")
+            click.echo(f"stopped; {_RESUMES}")
 
 
 @client.command()
 @data_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def status(data: Path | None, as_json: bool) -> None:
-    """Say what the client does now."""
+    """Show the client's state, its server, its replicas and its owner's policy."""
     found = status_of(_folder(data))
     click.echo(json.dumps(found.json()) if as_json else "\n".join(found.lines()))
 
@@ -169,17 +192,17 @@ def status(data: Path | None, as_json: bool) -> None:
 @client.command()
 @data_option
 def pause(data: Path | None) -> None:
-    """Start nothing new until `resume`; what runs now is finished and reported."""
+    """Start no further replicas until `resume`; running replicas finish and are reported."""
     folder = _folder(data)
     folder.make()
     folder.paused_flag.touch()
-    click.echo("paused; gridbot client resume goes on")
+    click.echo("paused; to continue: gridbot client resume")
 
 
 @client.command()
 @data_option
 def resume(data: Path | None) -> None:
-    """Go on after `pause`, and ask the server now rather than after the current wait."""
+    """Continue after `pause`; end the current back-off and ask the server at once."""
     folder = _folder(data)
     folder.make()
     folder.paused_flag.unlink(missing_ok=True)
@@ -201,8 +224,8 @@ def _run(
         progress.say(_joined(identity))
     elif server and server.rstrip("/") != identity.url:
         raise joining.JoinError(
-            f"{folder.path} belongs to {identity.url}: use another folder with --data DIR,"
-            f" or say gridbot client join {server}"
+            f"{folder.path} belongs to a client of {identity.url}; name another folder with"
+            f" --data DIR, or change the server: gridbot client join {server}"
         )
     else:
         identity = joining.accepting(folder, identity, accepts)
@@ -214,14 +237,14 @@ def _run(
 def _pilot(
     name: str | None, walltime: float | None, low_cpu_after: float, folder: Folder
 ) -> Pilot | None:
-    """What --pilot and --walltime mean; a node that cannot work is refused here."""
+    """Pilot settings from the options, or None.  Raises NodeFault if the node fails its check."""
     if name is None:
         if walltime is not None:
-            raise click.UsageError("--walltime is a pilot's: give --pilot, too")
+            raise click.UsageError("--walltime needs --pilot")
         return None
     folder.make()
     if trouble := node_check.trouble(folder.path):
-        raise NodeFault(f"this node cannot work: {trouble}")
+        raise NodeFault(f"node check failed: {trouble}")
     ends_at = None if walltime is None else time.time() + walltime
     return Pilot(name=name, ends_at=ends_at, idle_window_seconds=low_cpu_after)
 
@@ -229,9 +252,9 @@ def _pilot(
 def _owner_policy(
     folder: Folder, requirements: str | None, file: Path | None
 ) -> OwnerPolicy | None:
-    """The policy that was given now, else the one that is kept."""
+    """Policy from the options, else the one kept from an earlier run."""
     if requirements is not None and file is not None:
-        raise click.UsageError("give --requirements or --policy, not both")
+        raise click.UsageError("--requirements and --policy exclude each other; give one")
     if file is not None:
         found = read_policy_file(file)
     elif requirements is None:
@@ -253,7 +276,7 @@ def _kept_policy(folder: Folder) -> OwnerPolicy | None:
 def _rejoiner(
     folder: Folder, identity: Identity, key_file: Path | None, host: dict[str, Any], pilot: str
 ) -> Callable[[], Identity | None]:
-    """How a client that the server forgot joins again: with a key that is known here, or not."""
+    """Function that joins again if the server forgot this client; None without a known key."""
 
     def rejoin() -> Identity | None:
         try:
@@ -278,7 +301,7 @@ def _joined(identity: Identity) -> str:
 
 
 def _writer(folder: Folder, quiet: bool) -> Callable[[str], None]:
-    """Where progress goes: the log always, the terminal unless quiet."""
+    """Function that writes a line to the log, and to the terminal unless quiet."""
     handler = logging.handlers.RotatingFileHandler(folder.log, maxBytes=_LOG_BYTES, backupCount=1)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
     logger = logging.getLogger("gridbot_client")
@@ -295,6 +318,6 @@ def _writer(folder: Folder, quiet: bool) -> Callable[[str], None]:
 
 
 def _interrupt(*_: object) -> NoReturn:
-    # A second signal, such as one to the whole process group, must not break off the goodbye.
+    # A second signal, such as one to the whole process group, must not interrupt the shutdown.
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     raise KeyboardInterrupt

@@ -18,7 +18,7 @@ from gridbot_client.net.backoff import REVOKED_SECONDS, Backoff, poll_seconds
 from gridbot_client.net.transport import Refused, Transport, TransportError
 from gridbot_client.options import Options
 from gridbot_client.pilot.behaviour import Record
-from gridbot_client.progress import Progress
+from gridbot_client.progress import Progress, count_of
 from gridbot_client.protocol.messages import (
     MAX_HOLDING,
     ProtocolError,
@@ -41,13 +41,14 @@ _HOST_SECONDS = 60.0  # how often the host's attributes are measured
 
 
 class Revoked(Exception):
-    """The server does not serve this client any more."""
+    """The server no longer accepts this client: revoked or banned."""
 
 
 class Client:
     """One running client.  The caller holds the folder's lock.
 
-    `rejoin` gives a new identity when the server forgot the old one at the start, or None.
+    `rejoin` is called when the server does not know the client at the start; it returns a new
+    identity, or None.
     """
 
     def __init__(
@@ -71,16 +72,16 @@ class Client:
         self._ask_at = self._busy_at = since_boot()
         self._host: dict[str, Scalar] = {}
         self._host_at = -_HOST_SECONDS
-        self._free_at = 0.0  # no request before, however much there is to report
+        self._free_at = 0.0  # earliest time of the next request, seconds since boot
         self._is_introduced = False
         self._is_revoked = False
-        self._is_draining = False  # nothing more is asked for
-        self._record = Record()  # how a pilot's node fares
+        self._is_draining = False  # asks for no further work
+        self._record = Record()  # successes and failures on a pilot's node
 
     def run(self) -> None:
-        """Work until told to leave; what is unfinished then goes on at the next run."""
+        """Work until interrupted or done; the next run continues unfinished replicas."""
         if count := self._replicas.recover(self._census, self._manifests):
-            self._progress.say(f"took up {count} replicas of an earlier run")
+            self._progress.say(f"resumed {count_of(count)} of an earlier run")
         try:
             while not self._is_done():
                 if not self._wait():
@@ -93,7 +94,7 @@ class Client:
             self._transport.close()
 
     def _wait(self) -> bool:
-        """Wait a while if no request is due; whether there was reason to."""
+        """Wait for a moment if no request is due; False if one is due now."""
         self._progress.flush()
         if self._folder.hurry_flag.exists():
             self._hurry()
@@ -108,7 +109,7 @@ class Client:
         return seconds > 0
 
     def _hurry(self) -> None:
-        """Make the next request now: a person asked for it, who is not in step with others."""
+        """Make the next request now, as `gridbot client resume` asks for."""
         self._folder.hurry_flag.unlink(missing_ok=True)
         self._backoff = Backoff()
         self._folder.save_backoff(self._backoff)
@@ -116,7 +117,7 @@ class Client:
 
     def _is_done(self) -> bool:
         items, now = self._replicas.items(), since_boot()
-        if items or now < self._record.ask_at:  # a bad node is kept from those who would be next
+        if items or now < self._record.ask_at:  # keeps a bad node from the pilots after this one
             self._busy_at = now
         if self._time_left() == 0 or self._record.is_leaving:
             return True
@@ -130,10 +131,10 @@ class Client:
     # --- requests
 
     def _exchange(self) -> None:
-        """Make one request and take in its answer, or note the failure and wait longer.
+        """Make one request and apply its reply, or note the failure and back off.
 
-        The request counts as answered once all that the reply says is on the disk; killed
-        before that, the client repeats it and gets the same answer.
+        The request counts as answered once its reply is applied on disk.  A client killed before
+        that repeats the request with the same idempotency key and gets the same leases.
         """
         try:
             if not self._is_introduced:
@@ -163,7 +164,7 @@ class Client:
             self._forget_request()
 
     def _introduce(self) -> None:
-        """Tell the server about this run; a client it forgot joins again if there is a key."""
+        """Send the host's attributes; if the server does not know the client, join again."""
         try:
             joining.introduce(self._transport, self._identity, self._attributes())
         except Refused as error:
@@ -174,11 +175,11 @@ class Client:
         self._is_introduced = True
 
     def _next_request(self) -> WorkRequest:
-        """The request that was not answered, or a new one.
+        """The unanswered request, or a new one.
 
-        One that asked for work is made anew where the owner's policy does not hold any more or
-        is another one, and when there is something to report: a busy server takes reports before
-        requests for work.  What it had granted the old one comes with the answer all the same.
+        An unanswered request for work is replaced when the owner's policy has changed or no longer
+        holds, and when there is something to report, because a busy server prefers reports.
+        Replicas granted to the old request come with the new reply all the same.
         """
         now = time.time()
         host = {**self._attributes(), **description.live_attributes(now), **self._end()}
@@ -224,7 +225,7 @@ class Client:
         self._pending = None
         self._folder.request_answered()
 
-    # --- the server's moods
+    # --- success and failure of requests
 
     def _succeeded(self) -> None:
         self._is_revoked = False
@@ -239,19 +240,19 @@ class Client:
         self._backoff = self._backoff.failed(str(error), time.time(), chance, floor)
         self._folder.save_backoff(self._backoff)
         wait = self._backoff.remaining(time.time())
-        self._progress.say(f"waiting for the server ({error}), next try in {wait:.0f} s")
+        self._progress.say(f"waiting for the server ({error}); next try in {wait:.0f} s")
 
     def _refused(self, error: Refused) -> None:
-        """Asking the same again would not help: the next request is a new one.
+        """Drop the refused request, because repeating it would not help.
 
-        A client that the server knows no more, or whose host is banned, stops, keeps what is
-        unreported, and asks again in hours, in case it was a mistake.
+        A revoked or banned client ends its processes, keeps unreported results, and asks again
+        after hours, in case that was a mistake.
         """
         if not error.shuts_out:
             self._forget_request()
             self._failed(error)
             return
-        text = f"{self._identity.url} does not accept this client any more: {error}"
+        text = f"{self._identity.url} no longer accepts this client: {error}"
         if self._options.is_temporary:
             raise Revoked(text)
         self._is_revoked = True
@@ -260,20 +261,20 @@ class Client:
         self._failed(error, REVOKED_SECONDS)
 
     def _how_to_join(self) -> str:
-        return f"to join again say gridbot client join {self._identity.url}"
+        return f"to join again: gridbot client join {self._identity.url}"
 
     # --- the rest
 
     def _end(self) -> dict[str, Scalar]:
-        """What a policy may ask of a pilot's end; rounded, for it changes with each request."""
+        """Host attribute TimeLeft of a pilot, in whole seconds; empty for other clients."""
         left = self._time_left()
         return {} if left is None else {"TimeLeft": round(left)}
 
     def _say_goodbye(self) -> None:
-        """Give back what a pilot leaves unfinished: its scratch directory goes with it.
+        """Report ended replicas and return unfinished ones, whose scratch directory goes away.
 
-        What has ended is reported before, by a new request: the one that waits for its answer,
-        should it still arrive, is then too old to be granted anything, which nobody would run.
+        The report is a new request: if the unanswered one still reaches the server, it is then too
+        old to be granted replicas that nobody would run.
         """
         self._is_draining = True
         request = self._new_request(self._attributes())
@@ -285,9 +286,12 @@ class Client:
                 self._transport.rpc(self._folder.save_request(request))
             given = self._transport.post_json("/api/v1/clients/self/leave", {})["replicas"]
         except TransportError as error:
-            self._progress.say(f"{unfinished} unfinished replicas wait for their deadline: {error}")
+            self._progress.say(
+                f"could not return {count_of(unfinished)}, which the server sends elsewhere after"
+                f" the deadline: {error}"
+            )
         else:
-            self._progress.say(f"gave back {given} unfinished replicas")
+            self._progress.say(f"returned {count_of(given)} unfinished")
 
     def _use(self, identity: Identity) -> None:
         self._identity = identity
@@ -295,14 +299,14 @@ class Client:
         try:
             key = base64.b64decode(identity.project_key, validate=True)
         except binascii.Error:
-            key = b""  # signs nothing
+            key = b""  # no signature verifies with it
         self._manifests = Manifests(key, identity.trusted)
 
     def _connect(self) -> Transport:
         return Transport(self._identity.url, self._identity.token)
 
     def _attributes(self) -> dict[str, Scalar]:
-        """The host's lasting attributes, measured now and then."""
+        """Host attributes that change rarely, measured every _HOST_SECONDS."""
         if since_boot() - self._host_at >= _HOST_SECONDS:
             options = self._options
             self._host = options.describe(self._folder)

@@ -1,4 +1,4 @@
-"""How one run of the client behaves: what the command line and the machine say."""
+"""Options of one run of the client."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gridbot_policies.policy.owner import OwnerPolicy
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How one run of the client behaves."""
+    """Options of one run of the client."""
 
     room: Room
     pilot: Pilot | None = None
@@ -28,19 +28,19 @@ class Options:
     policy: OwnerPolicy | None = None
 
     def describe(self, folder: Folder) -> dict[str, Scalar]:
-        """The host's lasting attributes."""
+        """Attributes of the host ad that change rarely."""
         return description.attributes(
             self.room, folder.path, is_pilot=self.pilot is not None,
             is_dedicated=self.is_dedicated, policy=self.policy,
         )  # fmt: skip
 
     def idleness(self) -> Callable[[], Idleness] | None:
-        """What watches each replica of a pilot; nothing on a volunteer's machine."""
+        """Factory of the CPU watch of a pilot's replicas; None on a volunteer's machine."""
         if self.pilot is None:
             return None
         return partial(Idleness, self.pilot.idle_window_seconds, IDLE_SHARE)
 
     @property
     def is_temporary(self) -> bool:
-        """Whether nobody waits for this run to come right again hours later."""
+        """True if the run is short, so that waiting hours for the server makes no sense."""
         return self.once or self.pilot is not None or self.exit_when_idle is not None

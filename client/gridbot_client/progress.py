@@ -1,4 +1,4 @@
-"""Tells a person what the client does: a line at a time, summed up when much happens."""
+"""Lines about the client's work, for terminal and log; frequent events are summed up."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 
-QUIET_SECONDS = 2.0  # at most one summary in this time
+QUIET_SECONDS = 2.0  # least time between two summaries
 
 
 class Progress:
@@ -28,37 +28,37 @@ class Progress:
             self._write(line)
 
     def refused(self, bot: int, why: str) -> None:
-        """Tell why replicas of a BOT do not run here, once per BOT."""
+        """Print why replicas of a BOT do not run here, once per BOT."""
         if bot not in self._refused:
             self._refused.add(bot)
             self.say(f"refused to run BOT {bot}: {why}")
 
     def got(self, bot: int, count: int) -> None:
-        """Note that replicas of a BOT came."""
+        """Count received replicas of a BOT."""
         with self._lock:
             self._got[bot] += count
         self.flush()
 
     def ended(self, bot: int, reason: str) -> None:
-        """Note that a replica ended; `reason` is empty on success."""
+        """Count an ended replica; `reason` is a reason code, empty on success."""
         with self._lock:
             self._ended.setdefault(bot, Counter())[reason] += 1
         self.flush()
 
     def flush(self) -> None:
-        """Print what happened, unless something was printed just now."""
+        """Print counted events, unless a summary was printed within QUIET_SECONDS."""
         with self._lock:
             if self._clock() - self._printed_at >= QUIET_SECONDS:
                 self._print_events()
 
     def close(self) -> None:
-        """Print what is left."""
+        """Print events that were not printed yet."""
         with self._lock:
             self._print_events()
 
     def _print_events(self) -> None:
         for bot, count in self._got.items():
-            self._write(f"got {_replicas(count)} of BOT {bot}")
+            self._write(f"received {count_of(count)} of BOT {bot}")
         for bot, reasons in self._ended.items():
             self._write(f"BOT {bot}: {_summary(reasons)}")
         if self._got or self._ended:
@@ -67,11 +67,12 @@ class Progress:
         self._ended.clear()
 
 
-def _replicas(count: int) -> str:
+def count_of(count: int) -> str:
+    """Count of replicas in words, such as `1 replica` or `2 replicas`."""
     return "1 replica" if count == 1 else f"{count} replicas"
 
 
 def _summary(reasons: Counter[str]) -> str:
-    good = [f"{_replicas(reasons[''])} finished"] if reasons[""] else []
+    good = [f"{count_of(reasons[''])} finished"] if reasons[""] else []
     bad = [f"{count} failed ({reason})" for reason, count in reasons.items() if reason]
     return ", ".join(good + bad)

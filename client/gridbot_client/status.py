@@ -1,4 +1,4 @@
-"""What a client does now, read from its folder by another process."""
+"""State of a client, read from its folder by another process."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from gridbot_client.work.slots import slots_in
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One of five plain states, in words, with the numbers behind it."""
+    """State of a client: one of five words, with counts and errors."""
 
     state: str  # not joined, paused, waiting for the server, running, idle
     server: str | None
     owner: str | None
     client: int | None
-    process: int | None  # None: no client runs on this folder
+    process: int | None  # process id; None if no client uses the folder
     running: int
     waiting: int
-    finished: int  # reports that the server has not acknowledged
+    finished: int  # replicas whose report is not acknowledged
     error: str
     next_try_seconds: float
     folder: str
     requirements: str  # the owner's policy, "" without one
-    obstacle: str  # the part of it for which the client asks for no work now
+    obstacle: str  # condition of it that does not hold now, "" if all hold
 
     def json(self) -> dict[str, Any]:
-        """The document of `--json`."""
+        """Document for --json."""
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """For a person: the state first."""
+        """Lines for people, the state first."""
         first = self.state
         if self.state == "running":
             first = f"running {self.running}"
@@ -44,11 +44,11 @@ class Status:
             found.append(f"server {self.server}, owner {self.owner}, client {self.client}")
             found.append(f"replicas: {self.waiting} waiting, {self.finished} to report")
         if self.requirements:
-            found += ["the owner's policy:", *_indented(self.requirements)]
+            found += ["owner's policy:", *_indented(self.requirements)]
         if self.obstacle:
-            found += ["asks for no work, because this does not hold:", *_indented(self.obstacle)]
+            found += ["not asking for work, because not satisfied:", *_indented(self.obstacle)]
         if self.process is None:
-            found.append("the client is not running: start it with gridbot client run")
+            found.append("the client is not running; to start it: gridbot client run")
         return found
 
 
@@ -57,7 +57,7 @@ def _indented(text: str) -> list[str]:
 
 
 def status_of(folder: Folder) -> Status:
-    """The status of the client with that folder, running or not."""
+    """State of the client of a folder, running or not."""
     identity, backoff, process = folder.identity(), folder.backoff(), folder.holder()
     slots = list(slots_in(folder.slots)) if folder.slots.is_dir() else []
     finished = sum(slot.is_finished for slot in slots)

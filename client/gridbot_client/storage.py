@@ -1,4 +1,4 @@
-"""The client's folder: everything it must remember, written so that kill -9 cannot spoil it."""
+"""The client's folder: its persistent state, written crash-safely."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from gridbot_client.protocol.messages import (
 
 
 class FolderBusy(Exception):
-    """Another client uses the folder; names it and says how to run a second client."""
+    """Another client uses the folder; the message says how to run a second one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What joining gave: whom this client talks to, as whom, and whose signatures it believes."""
+    """Result of joining: server, token, client number, owner and pinned project key."""
 
     url: str
     token: str
@@ -44,10 +44,10 @@ class Identity:
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Replace a file so that a reader or a crash sees the old content or the new one.
+    """Replace a file atomically: a reader or a crash sees the old or the new content.
 
-    Without `durable` a power failure may lose it, which is right for what the server sends
-    again.  Private, because it may hold the client's token.
+    Without `durable` (no fsync) a power failure may lose it, which suits data that the server
+    sends again.  Mode 0600, because the content may hold the client's token.
     """
     fresh = path.with_name(path.name + ".new")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -62,7 +62,7 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
 
 
 def sync_directory(path: Path) -> None:
-    """Make what was renamed into a directory survive a power failure."""
+    """Sync a directory, so that renames in it survive a power failure."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -71,7 +71,7 @@ def sync_directory(path: Path) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Read an object, or None when the file is missing or spoilt."""
+    """Read a JSON object; None if the file is missing or corrupt."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -80,7 +80,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 class Folder:
-    """One client's folder.  Only the holder of its lock writes to it."""
+    """One client's folder.  Only the holder of its lock may write to it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -98,21 +98,21 @@ class Folder:
         self._lock = path / "lock"
 
     def make(self) -> None:
-        """Make the folder and what lies in it; private, for it holds a token."""
+        """Create the folder and its subfolders, private to the user because of the token."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.slots.mkdir(mode=0o700, exist_ok=True)
         self.cache.mkdir(mode=0o700, exist_ok=True)
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the folder; FolderBusy when another client has it."""
+        """Context that holds the folder's lock.  Raises FolderBusy."""
         self.make()
         with self._lock.open("a+") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise FolderBusy(
-                    f"another client (process {self.holder()}) uses {self.path};"
+                    f"another client (pid {self.holder()}) uses {self.path};"
                     " run a second one with --data DIR"
                 ) from None
             file.truncate(0)
@@ -121,7 +121,7 @@ class Folder:
             yield
 
     def holder(self) -> int | None:
-        """The process that holds the folder now, if any."""
+        """Id of the process that holds the lock, or None."""
         try:
             with self._lock.open() as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -131,10 +131,10 @@ class Folder:
             return int(self._lock.read_text() or 0)
         return None
 
-    # --- who we are
+    # --- identity
 
     def identity(self) -> Identity | None:
-        """Whom the client joined; the previous version when the file is spoilt."""
+        """Saved identity; the previous version if the file is corrupt, None before joining."""
         for path in (self._identity, self._previous):
             raw = read_json(path)
             if raw is not None:
@@ -143,7 +143,7 @@ class Folder:
         return None
 
     def save_identity(self, identity: Identity) -> None:
-        """Remember whom the client joined."""
+        """Save the identity."""
         if read_json(self._identity) is not None:
             write_atomically(self._previous, self._identity.read_bytes())
         write_atomically(self._identity, json.dumps(asdict(identity), indent=1).encode())
@@ -153,37 +153,37 @@ class Folder:
         return self._identity.with_suffix(".old")
 
     def forget_work(self) -> None:
-        """Drop all that belongs to the server joined before: its ids mean other jobs elsewhere."""
+        """Delete all replicas of the former server; their ids mean other jobs on another server."""
         shutil.rmtree(self.slots, ignore_errors=True)
         for path in (self._request, self._answered, self._backoff):
             path.unlink(missing_ok=True)
         self.make()
 
-    # --- what the machine's owner allows
+    # --- the owner's policy
 
     def policy(self) -> str:
-        """The owner's policy, or ""."""
+        """Owner's policy, or ""."""
         try:
             return self.policy_path.read_text(encoding="utf-8", errors="replace")
         except FileNotFoundError:
             return ""
 
     def save_policy(self, text: str) -> None:
-        """Remember the owner's policy; "" removes it."""
+        """Save the owner's policy; "" removes it."""
         if not text:
             self.policy_path.unlink(missing_ok=True)
         elif text != self.policy():
             write_atomically(self.policy_path, text.encode())
 
     def obstacle(self) -> str:
-        """The part of the policy for which the client asks for no work now, or ""."""
+        """Condition of the policy that is not satisfied now, or ""."""
         try:
             return self._obstacle.read_text(encoding="utf-8")
         except FileNotFoundError:
             return ""
 
     def save_obstacle(self, text: str) -> None:
-        """Tell other processes why the client asks for no work; "" when it does ask."""
+        """Save the condition for other processes to read; "" if the policy is satisfied."""
         if text:
             write_atomically(self._obstacle, text.encode(), durable=False)
         else:
@@ -192,7 +192,7 @@ class Folder:
     # --- backoff
 
     def backoff(self) -> Backoff:
-        """Failures so far; none when the file is missing or spoilt."""
+        """Saved failures; none if the file is missing or corrupt."""
         raw = read_json(self._backoff) or {}
         try:
             return Backoff(int(raw["failures"]), float(raw["until"]), str(raw["error"]))
@@ -200,7 +200,7 @@ class Folder:
             return Backoff()
 
     def save_backoff(self, backoff: Backoff) -> None:
-        """Remember the failures, so that a restart does not hammer a sick server."""
+        """Save the failures, so that restarts do not bypass the back-off."""
         if backoff.failures:
             write_atomically(self._backoff, json.dumps(asdict(backoff)).encode(), durable=False)
         else:
@@ -209,25 +209,25 @@ class Folder:
     # --- the request under way
 
     def pending_request(self) -> WorkRequest | None:
-        """The request that was written but not answered: it goes out again as it is."""
+        """Request that was written but not answered; it is repeated unchanged."""
         return _read_request(self._request)
 
     def save_request(self, request: WorkRequest) -> bytes:
-        """Write a request before it is sent; gives its body."""
+        """Write a request before it is sent; return its body."""
         body = encode_request(request)
         write_atomically(self._request, body)
         return body
 
     def request_answered(self) -> None:
-        """Note that the pending request need not be sent again."""
+        """Delete the saved request, which is answered."""
         with suppress(FileNotFoundError):
             self._request.rename(self._answered)
 
     def next_seqno(self) -> int:
-        """A number above all sent before.
+        """Sequence number above all sent before.
 
-        Seconds since 1970 serve when the files are lost: nobody sends a request per second
-        for longer than that.
+        If the files are lost it starts at the seconds since 1970, which exceed any number of
+        requests sent so far.
         """
         sent = [r.seqno for p in (self._request, self._answered) if (r := _read_request(p))]
         return max(sent) + 1 if sent else int(time.time())

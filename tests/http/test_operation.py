@@ -75,7 +75,7 @@ def test_a_client_describes_its_machine_anew_and_accepts_no_more_than_it_did(
 @pytest.mark.parametrize(
     ("change", "detail"),
     [
-        ({"host": {"a": {}}}, "host.a: a string of at most 1000 bytes is expected"),
+        ({"host": {"a": {}}}, "host.a: expected a string of at most 1000 bytes"),
         ({"host": {str(k): k for k in range(101)}}, "host: 101 attributes, at most 100"),
         ({"mac": ""}, "mac: is empty"),
         ({"mac": "a\nb"}, "mac: a control character is not allowed"),

@@ -156,7 +156,7 @@ POINT = {"theta1": 0.1, "theta2": 0.2}
         ),
         (
             {"command": ["p", "{theta1}"], "jobs": {"items": [{"theta1": "a b"}]}, **REAL},
-            "job 0: placeholder {theta1} takes real, not 'a b'",
+            "job 0: placeholder {theta1} is of type real, got 'a b'",
         ),
         ({"command": ["p", "{"]}, "command: argument '{' has a single '{' at character 1"),
         ({"command": []}, "command: is empty"),
@@ -168,7 +168,7 @@ POINT = {"theta1": 0.1, "theta2": 0.2}
         ({"jobs": {"range": [-(2**62), 2**62, 2**62]}}, "is too wide"),
         ({"jobs": {"items": []}}, "jobs.items: is empty, at least one job is needed"),
         ({"jobs": {}}, "jobs: exactly one of range, items and stream is expected"),
-        ({"jobs": {"items": [{"a": []}]}}, "job 0: args.a: a string"),
+        ({"jobs": {"items": [{"a": []}]}}, "job 0: args.a: expected a string"),
         ({"jobs": {"items": [{"args": {"i": 1}, "input": []}]}}, "job 0: input is not known here"),
         ({"inputs": [{**_file(b""), "name": "../x"}]}, "'../x' is not a usable file name"),
         ({"inputs": [_file(b"1"), _file(b"2")]}, "inputs: the name data.txt is given twice"),
@@ -283,7 +283,7 @@ def test_a_wrong_chunk_leaves_nothing(site: Site, alice: Person) -> None:
     good = json_lines([{"args": {"i": 1}}])
     for line, detail in (
         (b"{", "job 1: no JSON document: "),
-        (b'{"args": {"i": "x"}}', "job 1: placeholder {i} takes int, not 'x'"),
+        (b'{"args": {"i": "x"}}', "job 1: placeholder {i} is of type int, got 'x'"),
         (b'{"args": {}}', "job 1: placeholder {i} has no value in this job's arguments"),
         (b'{"args": {"i": 1}, "inputs": 7}', "job 1: inputs: a list is expected"),
     ):

@@ -151,7 +151,7 @@ def test_an_input_that_stays_corrupt_never_reaches_a_program(running: Deployment
     assert said.endswith(f"1 of 1 job failed; for the reasons: gridbot bot logs {bot} --failed\n")
     (log,) = json.loads(running.run("bot", "logs", str(bot), "--json"))["logs"]
     assert (log["reason"], log["stdout"]) == ("input_corrupt", "")
-    assert "is another file" in log["stderr"]
+    assert "does not match this hash" in log["stderr"]
     assert list((client / "cache").iterdir()) == []
 
 
@@ -190,7 +190,7 @@ def test_outputs_over_their_limit_fail_the_job(running: Deployment) -> None:
     assert said.endswith(f"1 of 1 job failed; for the reasons: gridbot bot logs {bot} --failed\n")
     (log,) = json.loads(running.run("bot", "logs", str(bot), "--json"))["logs"]
     assert log["reason"] == "output_too_big"
-    assert "outputs of 1100000 bytes, at most 1048576" in log["stderr"]
+    assert "outputs of 1100000 bytes in all, at most 1048576" in log["stderr"]
     assert running.rows("SELECT * FROM output WHERE bot = %s", bot) == []
 
 

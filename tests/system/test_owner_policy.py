@@ -76,11 +76,11 @@ def test_a_host_whose_owner_withdrew_leave_reports_and_gets_nothing(running: Dep
         ((0, 1), "success")
     ]
     assert running.leases(bot) == []
-    assert log(running, "tired").count("asking for no work") == 1
+    assert log(running, "tired").count("not asking for work") == 1
     assert status(running, "tired")["obstacle"] == "LoadAvg < 0"
     running.kill_client("tired")
     running.client("tired", "--cpus", "1")
-    eventually(lambda: log(running, "tired").count("asking for no work") == 2, what="the policy")
+    eventually(lambda: log(running, "tired").count("not asking for work") == 2, what="the policy")
     running.kill_client("tired")
     running.client("tired", "--cpus", "1", "--requirements", "")
     running.wait(bot)
@@ -94,5 +94,7 @@ def test_a_bad_policy_is_refused_before_anything_starts(running: Deployment) -> 
     assert said.splitlines()[-1] == " " * 23 + "^"
     file = running.file("owner.ad", "Requirement = LoadAvg < 1;")
     assert "did you mean Requirements?" in running.run(*where, "--policy", str(file), code=1)
-    assert "not both" in running.run(*where, "--policy", "x", "--requirements", "1", code=2)
+    assert "exclude each other" in running.run(
+        *where, "--policy", "x", "--requirements", "1", code=2
+    )
     assert not folder.exists()

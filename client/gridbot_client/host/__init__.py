@@ -1,1 +1,1 @@
-"""This machine: the host ad's attributes, and whether its owner lets the client work now."""
+"""This machine: the attributes of its host ad, and its owner's policy."""

@@ -1,4 +1,4 @@
-"""What this machine says of itself: the host ad's attributes and a stable machine id."""
+"""Measures this machine: the attributes of its host ad, and a stable machine id."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from gridbot_client.agent import Room
 from gridbot_client.protocol.messages import Scalar
 from gridbot_policies.policy.owner import OwnerPolicy
 
-# uuid.getnode marks an address that it made up, as RFC 4122 tells it to.
+# uuid.getnode sets this bit in a random address, as RFC 4122 demands.
 _MADE_UP = 1 << 40
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def machine_id() -> str:
-    """GRIDBOT_HOST_ID, the MAC address, or the system's own id where there is no network card.
+    """Id of the machine: GRIDBOT_HOST_ID, a MAC address, or the system's machine-id.
 
     The variable is for machines that share one MAC address, such as cloned containers.
     """
@@ -41,7 +41,7 @@ def machine_id() -> str:
 
 
 def room(cpus: int | None = None, memory_mb: int | None = None) -> Room:
-    """What replicas may use: what the owner allows, else all that this process may use."""
+    """CPUs and memory for replicas: the owner's limits, else all that this process may use."""
     return Room(cpus or _cpus(), memory_mb or _memory_mb())
 
 
@@ -53,7 +53,7 @@ def attributes(
     is_dedicated: bool = False,
     policy: OwnerPolicy | None = None,
 ) -> dict[str, Scalar]:
-    """The host ad's lasting attributes; sizes in MB."""
+    """Attributes of the host ad that change rarely; sizes in MB."""
     system, machine = platform.system().lower(), platform.machine().lower()
     return {
         "Name": socket.gethostname(),
@@ -74,7 +74,7 @@ def attributes(
 
 
 def live_attributes(now: float) -> dict[str, Scalar]:
-    """The attributes that change by the minute, `now` in seconds since 1970."""
+    """Attributes of the host ad that change by the minute; `now` in seconds since 1970."""
     clock = time.localtime(now)
     found: dict[str, Scalar] = {
         "LoadAvg": round(psutil.getloadavg()[0], 2),
@@ -82,7 +82,7 @@ def live_attributes(now: float) -> dict[str, Scalar]:
         "ClockDay": (clock.tm_wday + 1) % 7,  # Python's weeks begin on Monday
     }
     battery = None
-    with suppress(AttributeError, OSError):  # psutil leaves out on some systems what they lack
+    with suppress(AttributeError, OSError):  # not on every system
         battery = psutil.sensors_battery()
     if battery is not None and battery.power_plugged is not None:
         found["OnBattery"] = not battery.power_plugged
@@ -96,7 +96,7 @@ def _cpus() -> int:
 
 
 def _memory_mb() -> int:
-    """The machine's memory, or the container's share of it."""
+    """Memory of the machine or the container, in MB."""
     sizes = [psutil.virtual_memory().total]
     for path in map(Path, _CGROUP_LIMITS):
         if path.exists() and (text := path.read_text().strip()).isdigit():

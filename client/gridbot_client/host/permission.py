@@ -1,4 +1,4 @@
-"""Whether the owner of this machine lets the client ask for work now."""
+"""Evaluates the owner's policy: may the client ask for work now?"""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from gridbot_policies.policy.owner import OwnerPolicy
 
 
 class UnreadablePolicy(Exception):
-    """The owner's policy cannot be read; says where it is wrong."""
+    """The owner's policy cannot be read; the message has the place of the error."""
 
 
 def read_policy(text: str, where: str) -> OwnerPolicy:
-    """Read the owner's policy, which came from `where`. Raises UnreadablePolicy."""
+    """Parse the owner's policy; `where` names its source.  Raises UnreadablePolicy."""
     try:
         return OwnerPolicy.parse(text)
     except ParseError as error:
@@ -29,18 +29,18 @@ def read_policy(text: str, where: str) -> OwnerPolicy:
 
 
 def read_policy_file(path: Path) -> OwnerPolicy:
-    """Read the owner's policy from a file. Raises UnreadablePolicy."""
+    """Read the owner's policy from a file.  Raises UnreadablePolicy."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UnreadablePolicy(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise UnreadablePolicy(f"{path} is not UTF-8: {error}") from None
+        raise UnreadablePolicy(f"{path}: not UTF-8 text: {error}") from None
     return read_policy(text, str(path))
 
 
 class Permission:
-    """The owner's leave to ask for work; tells when it is withdrawn or given again."""
+    """The owner's permission to ask for work; prints when it changes."""
 
     def __init__(self, policy: OwnerPolicy | None, folder: Folder, progress: Progress) -> None:
         self._policy = policy
@@ -51,11 +51,11 @@ class Permission:
 
     @property
     def is_given(self) -> bool:
-        """Whether it was given when last judged."""
+        """Result of the last `judge`."""
         return not self._obstacle
 
     def judge(self, host: Mapping[str, Scalar], now: float) -> None:
-        """Judge anew, with the host's attributes; before the BOTs are known, any may suit."""
+        """Evaluate the policy for the host's attributes; unknown BOT attributes do not forbid."""
         if self._policy is None:
             return
         found = self._policy.obstacle(record(host), now, SERVER_SIDE_ATTRIBUTES) or ""
@@ -64,6 +64,6 @@ class Permission:
         self._obstacle = found
         self._folder.save_obstacle(found)
         if found:
-            self._progress.say(f"asking for no work: the owner's policy does not hold: {found}")
+            self._progress.say(f"not asking for work: the owner's policy is not satisfied: {found}")
         else:
-            self._progress.say("asking for work again: the owner's policy holds")
+            self._progress.say("asking for work again: the owner's policy is satisfied")

@@ -1,4 +1,4 @@
-"""Finds the server and the key that commands use when nothing is typed."""
+"""Finds the server and the key for commands without --server and --key-file."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 
 
 class NoServer(Exception):
-    """No server or key is known; says what to type."""
+    """No server or key is known; the message names the commands that set one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A server's URL, a key that it knows, and how this machine reaches it, if in another way.
+    """A server's public URL, a key, and `local_url` if this machine reaches it by another URL.
 
-    On the server's own machine its URL may name a proxy that cannot be reached from there.
+    On the server's own machine the public URL may name a proxy that is not reachable from there.
     """
 
     url: str
@@ -26,14 +26,14 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """The URL to send requests to."""
+        """URL for requests."""
         return self.local_url or self.url
 
 
 def find_server(server: str | None, key_file: Path | None) -> Endpoint:
-    """The server to talk to: arguments, environment, login file, then a server of this user here.
+    """Server from arguments, environment, login file, or this user's server on this machine.
 
-    A key that was found with one URL is never sent to another.
+    A key that belongs to one URL is never sent to another.  Raises NoServer.
     """
     url = server or os.environ.get("GRIDBOT_SERVER")
     key = _read_key(key_file) if key_file else os.environ.get("GRIDBOT_KEY")
@@ -45,21 +45,21 @@ def find_server(server: str | None, key_file: Path | None) -> Endpoint:
         if _plain(url) == known.local_url:
             return Endpoint(known.local_url, (key or known.key).strip())
     if url:
-        raise NoServer(f"no key for {url} is known: add --key-file FILE or run gridbot login {url}")
+        raise NoServer(f"no key for {url}; add --key-file FILE, or save one: gridbot login {url}")
     raise NoServer(
-        "no server is known: start one here with gridbot server start,"
-        " or name one with --server URL and --key-file FILE or gridbot login URL"
+        "no server is known; name one with --server URL and --key-file FILE, save one with"
+        " gridbot login URL, or start one here with gridbot server start"
     )
 
 
 def login_path() -> Path:
-    """The file that `gridbot login` writes: url and key, for the user's eyes only."""
+    """File that `gridbot login` writes: URL and key, readable by the user only."""
     config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(config) / "gridbot" / "login.json"
 
 
 def data_directory(part: str) -> Path:
-    """Where this user's `client` or `server` keeps its data when nobody says otherwise."""
+    """Default data directory of this user's `client`, `server` or `overlay`."""
     if chosen := os.environ.get("GRIDBOT_DATA"):
         return Path(chosen).absolute() / part
     if os.getuid() == 0:
@@ -90,13 +90,15 @@ def _local_server(data: Path) -> Endpoint | None:
 
 
 def _own_json(path: Path) -> dict[str, str] | None:
-    """Read a file of ours; another user's file could send our work to a stranger."""
+    """Read a JSON object from this user's file; another user's file is not trusted."""
     if not _is_own(path):
         return None
     try:
         found = json.loads(path.read_text())
     except ValueError:
-        raise NoServer(f"{path} is not JSON: delete it or write it again") from None
+        raise NoServer(
+            f"{path}: not valid JSON; delete it and log in again: gridbot login URL"
+        ) from None
     return found if isinstance(found, dict) else None
 
 

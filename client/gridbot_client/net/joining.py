@@ -1,4 +1,4 @@
-"""Makes a client known to a server, and introduces it again at each start."""
+"""Registers a client with a server, and sends its attributes at each start."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gridbot_client.host import description
 from gridbot_client.net.backoff import Backoff
 from gridbot_client.net.discovery import Endpoint
 from gridbot_client.net.transport import NotOurServer, ServerAway, Transport
-from gridbot_client.progress import Progress
+from gridbot_client.progress import Progress, count_of
 from gridbot_client.protocol.messages import Scalar
 from gridbot_client.storage import Folder, Identity
 from gridbot_client.work.slots import slots_in
 
 
 class JoinError(Exception):
-    """The client cannot join like this; says what to do instead."""
+    """The client cannot join this server; the message says what to do."""
 
 
 def join(
@@ -29,10 +29,10 @@ def join(
     pinned: str | None = None,
     pilot: str = "",
 ) -> Identity:
-    """Join a server and remember it once it knows us; transport errors pass through.
+    """Join a server and save the identity that it gives.
 
-    With a `pinned` project key no other is believed.  Otherwise joining again keeps work that
-    waits, unless the key shows that this is another project.
+    With a `pinned` project key the server must show that key.  Joining again keeps waiting work,
+    unless the project key shows that this is another project.  Raises JoinError, TransportError.
     """
     before = folder.identity()
     _check_free(folder, before, endpoint)
@@ -51,16 +51,16 @@ def join(
             client=int(answer["client"]),
             owner=str(answer["owner"]),
             project_key=str(answer["project_key"]),
-            # Whom a pilot serves, its key says.
+            # A pilot's key determines the owners that it serves.
             accepts=tuple(map(str, answer["accepts"])) if pilot else accepts,
         )
     except (KeyError, TypeError, ValueError):
-        raise NotOurServer(f"{endpoint.url} does not answer as a GridBot server does") from None
+        raise NotOurServer(f"{endpoint.url} is not a GridBot server: unexpected response") from None
     with Transport(identity.url, identity.token) as transport:
         introduce(transport, replace(identity, project_key=pinned or identity.project_key), host)
     if before and before.project_key != identity.project_key:
         folder.forget_work()
-    # A pilot joins anew each time, and its jobs, which may read its files, shall find no token.
+    # A pilot joins anew each time, and its jobs can read its files: no token is saved.
     if not pilot:
         folder.save_identity(identity)
     return identity
@@ -69,7 +69,7 @@ def join(
 def patiently(
     join: Callable[[], Identity], patience_seconds: float | None, progress: Progress
 ) -> Identity:
-    """Join; a server that is still starting or away is waited for, but not longer than told."""
+    """Join; retry while the server is away, for at most `patience_seconds`, None: for ever."""
     backoff, begun = Backoff(), time.monotonic()
     while True:
         try:
@@ -80,23 +80,23 @@ def patiently(
             wait = backoff.remaining(time.time())
             if patience_seconds is not None and time.monotonic() - begun + wait > patience_seconds:
                 raise
-            progress.say(f"cannot join yet ({error}), next try in {wait:.0f} s")
+            progress.say(f"cannot join yet ({error}); next try in {wait:.0f} s")
             time.sleep(wait)
 
 
 def introduce(transport: Transport, identity: Identity, host: Mapping[str, Scalar]) -> None:
-    """Tell the server what this client is and accepts; NotOurServer when its key changed."""
+    """Send host attributes and accepted owners.  Raises NotOurServer if the project key changed."""
     body = {"accepts": list(identity.accepts), "host": dict(host)}
     answer = transport.post_json("/api/v1/clients/self", body, "PUT")
     if answer.get("project_key") != identity.project_key:
         raise NotOurServer(
-            f"{identity.url} shows another project key than the one pinned when this client"
-            f" joined; if that is meant, say gridbot client join {identity.url}"
+            f"the project key of {identity.url} is not the one pinned when this client joined;"
+            f" if the change is intended, join again: gridbot client join {identity.url}"
         )
 
 
 def accepting(folder: Folder, identity: Identity, accepts: tuple[str, ...]) -> Identity:
-    """The identity with other accepted owners, remembered."""
+    """Identity with other accepted owners, saved."""
     if not accepts or set(accepts) == set(identity.accepts):
         return identity
     changed = replace(identity, accepts=accepts)
@@ -110,6 +110,6 @@ def _check_free(folder: Folder, before: Identity | None, endpoint: Endpoint) -> 
     held = len(list(slots_in(folder.slots)))
     if held:
         raise JoinError(
-            f"{folder.path} holds {held} replicas of {before.url}: let them finish with"
-            " gridbot client run --once, or use another folder with --data DIR"
+            f"{folder.path} holds {count_of(held)} of {before.url}; finish them first with"
+            " gridbot client run --once, or name another folder with --data DIR"
         )

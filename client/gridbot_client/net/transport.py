@@ -1,4 +1,4 @@
-"""Talks HTTP with one server: requests, downloads that resume, uploads that resume."""
+"""HTTP with one server: requests, resumable downloads and resumable uploads."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from gridbot_client.protocol.messages import Output, ReplicaId
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 MOST_REPLY_BYTES = 64 << 20
-PIECE_BYTES = 4 << 20  # of an upload: what a cut connection costs at most
-_CHUNK_BYTES = 16 << 10  # what a cut download loses at most
+PIECE_BYTES = 4 << 20  # of one request of an upload
+_CHUNK_BYTES = 16 << 10  # lost at most when a download is interrupted
 
 
 class TransportError(Exception):
-    """Something between here and there failed; base of the errors below."""
+    """Base class of the errors below."""
 
 
 class ServerAway(TransportError):
-    """Nobody answers, or the server is busy; try again, not before `retry_after` seconds."""
+    """The server is unreachable or overloaded; retry after at least `retry_after` seconds."""
 
     def __init__(self, detail: str, retry_after: float = 0.0) -> None:
         super().__init__(detail)
@@ -39,31 +39,31 @@ class ServerAway(TransportError):
 
 
 class NotOurServer(TransportError):
-    """Something else answers under that address: a login page, a proxy's error page."""
+    """The response is not a GridBot server's, but for example a captive portal's."""
 
 
 class Refused(TransportError):
-    """The server understood and said no."""
+    """The server refused the request; `code` is the HTTP status."""
 
     def __init__(self, code: int, detail: str, error: str = "") -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
-        self.error = error  # the server's name for it, where the answer has one
+        self.error = error  # name of the error in the response, "" without one
 
     @property
     def shuts_out(self) -> bool:
-        """Whether the server serves this client no more: revoked, or its machine is banned."""
-        # What answers HEAD has no name; a client that may ask at all is only refused by a ban.
+        """True if the client is revoked or its host is banned."""
+        # A response to HEAD has no body, so no name; a known client gets 403 there only if banned.
         return self.code == 401 or (self.code == 403 and self.error in ("", "Banned"))
 
 
 class CorruptDownload(TransportError):
-    """A whole file came, but not the one that was asked for."""
+    """A download is complete but does not match its hash."""
 
 
 class _Bearer(AuthBase):
-    """Sends the token; as `auth`, because requests lets a netrc file replace a plain header."""
+    """Sets the Authorization header; requests would let a netrc file replace a plain header."""
 
     def __init__(self, token: str) -> None:
         self._value = f"Bearer {token}"
@@ -74,7 +74,7 @@ class _Bearer(AuthBase):
 
 
 class Transport:
-    """One server as seen by one client or one key.  Not for several threads at once."""
+    """Connection to one server with one token or key.  Not thread-safe."""
 
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
@@ -89,31 +89,32 @@ class Transport:
         self.close()
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the connections."""
         self._session.close()
 
     def rpc(self, body: bytes) -> bytes:
-        """Send one request for work; the body of the answer."""
+        """Send one request for work; return the body of the response."""
         with self._call("POST", "/rpc", data=body, headers=_JSON) as response:
             return _body(response)
 
     def post_json(self, path: str, document: Mapping[str, Any], method: str = "POST") -> Any:
-        """Send a JSON document; the document that came back."""
+        """Send a JSON document; return the document of the response."""
         body = json.dumps(document).encode()
         with self._call(method, path, data=body, headers=_JSON) as response:
             return _document(_body(response))
 
     def download(self, sha256: str, size: int, part: Path) -> None:
-        """Complete `part`, which may hold a beginning, until it is the file of that hash.
+        """Download a file into `part`, continuing what it holds.
 
-        A cut leaves the part for the next try; a wrong hash removes it.
+        An interrupted download leaves `part` for the next call.  Raises CorruptDownload and
+        removes `part` if the hash is wrong.
         """
         done = part.stat().st_size if part.exists() else 0
         if done < size or not part.exists():
             self._fetch(sha256, size, part, done)
         if part.stat().st_size != size or hash_of(part) != sha256:
             part.unlink()
-            raise CorruptDownload(f"what came as {sha256} is another file")
+            raise CorruptDownload(f"the download of {sha256} does not match this hash")
 
     def _fetch(self, sha256: str, size: int, part: Path, done: int) -> None:
         headers = {"Range": f"bytes={done}-"} if done else {}
@@ -125,10 +126,10 @@ class Transport:
                 file.flush()
                 os.fsync(file.fileno())
         if part.stat().st_size < size:
-            raise ServerAway(f"the download of {sha256} ended early")
+            raise ServerAway(f"the download of {sha256} was interrupted")
 
     def upload(self, id: ReplicaId, output: Output, source: BinaryIO) -> None:
-        """Bring an output to the server, from the byte on that it lacks; safe to repeat."""
+        """Upload an output, from the first byte that the server lacks.  Idempotent."""
         address = f"/uploads/{id.bot}/{id.seq}/{id.replica}/{quote(output.name)}"
         query = {"sha256": output.sha256, "size": str(output.size)}
         with self._call("HEAD", address, params=query) as response:
@@ -141,11 +142,11 @@ class Transport:
                 answer = _document(_body(response))
             before, (offset, complete) = offset, _progress(answer)
             if not complete and offset <= before:
-                raise ServerAway(f"the upload of {output.name} does not move on")
+                raise ServerAway(f"the upload of {output.name} makes no progress")
 
     @contextmanager
     def _call(self, method: str, path: str, **options: Any) -> Iterator[requests.Response]:
-        """Send a request and check the answer's status; redirects are a portal's work."""
+        """Send a request; a status other than 2xx, redirects included, raises an error."""
         try:
             with self._session.request(
                 method,
@@ -159,7 +160,7 @@ class Transport:
                     raise _failure(response, self.url)
                 yield response
         except requests.exceptions.SSLError as error:
-            raise ServerAway(f"the certificate of {self.url} is not accepted: {error}") from None
+            raise ServerAway(f"the TLS certificate of {self.url} is not valid: {error}") from None
         except _BAD_URLS:
             raise Refused(400, f"{self.url!r} is not a URL such as https://host:port") from None
         except requests.RequestException as error:
@@ -175,29 +176,29 @@ _JSON = {"Content-Type": "application/json"}
 
 
 def _failure(response: requests.Response, url: str) -> TransportError:
-    """The error that a status other than 2xx stands for."""
+    """Error for a response with a status other than 2xx."""
     code = response.status_code
     if code >= 500 or code == 429:
-        return ServerAway(f"{url} answers {code} {response.reason}", _retry_after(response))
+        return ServerAway(f"{url}: HTTP {code} {response.reason}", _retry_after(response))
     if response.request.method == "HEAD":
-        return Refused(code, f"{code} {response.reason}")
+        return Refused(code, f"HTTP {code} {response.reason}")
     try:
         document = _document(_body(response))
     except (NotOurServer, requests.RequestException):
-        return NotOurServer(f"{url} answers {code} without a reason that a GridBot server gives")
+        return NotOurServer(f"{url} is not a GridBot server: HTTP {code} without an error document")
     error, detail = str(document.get("error") or ""), str(document.get("detail") or document)
     return Refused(code, detail[:1000], error[:100])
 
 
 def _body(response: requests.Response) -> bytes:
-    """The whole body, unless it is longer than any reply may be."""
+    """Body of a response, cut beyond MOST_REPLY_BYTES."""
     found = io.BytesIO()
     _copy(response, found, MOST_REPLY_BYTES)
     return found.getvalue()
 
 
 def _copy(response: requests.Response, file: Any, most: int) -> None:
-    """Write a body to a file; stops once there is more than `most` bytes in it."""
+    """Write a body to a file; stop once the file holds more than `most` bytes."""
     for chunk in response.iter_content(_CHUNK_BYTES):
         file.write(chunk)
         if file.tell() > most:
@@ -210,26 +211,26 @@ def _document(body: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
-        raise NotOurServer(f"the answer is not a GridBot server's: {body[:60]!r}")
+        raise NotOurServer(f"not a GridBot server: unexpected response {body[:60]!r}")
     return document
 
 
 def _upload_state(headers: Mapping[str, str]) -> tuple[int, bool]:
     offset = headers.get("Upload-Offset", "")
     if not offset.isdigit():
-        raise NotOurServer("the answer to an upload names no offset")
+        raise NotOurServer("not a GridBot server: the response to an upload has no offset")
     return int(offset), headers.get("Upload-Complete") == "?1"
 
 
 def _progress(answer: Mapping[str, Any]) -> tuple[int, bool]:
     offset = answer.get("offset")
     if not isinstance(offset, int):
-        raise NotOurServer("the answer to an upload names no offset")
+        raise NotOurServer("not a GridBot server: the response to an upload has no offset")
     return offset, answer.get("complete") is True
 
 
 def _retry_after(response: requests.Response) -> float:
-    """Seconds that the server asks to wait: a number or an HTTP date."""
+    """Seconds in the Retry-After header, which holds a number or an HTTP date; 0 without one."""
     text = response.headers.get("Retry-After", "")
     if text.isdigit():
         return float(text)
@@ -240,13 +241,13 @@ def _retry_after(response: requests.Response) -> float:
 
 
 def hash_of(path: Path) -> str:
-    """The SHA-256 of a file, in hex."""
+    """SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _plain(error: BaseException) -> str:
-    """The system's own words for a failed connection, from inside the library's."""
+    """Operating system's message for a failed connection, from the chain of exceptions."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:

@@ -1,7 +1,7 @@
-"""What a client does differently when it runs as a job of a grid (paper sections 5 and 6.5).
+"""Behaviour of a pilot, a client that runs as a job of a grid (paper sections 5 and 6.5).  Pure.
 
-It takes little until its node has proved itself, waits after failures instead of eating the
-queue, and asks for nothing that it could not end before the grid ends it.  Pure.
+It takes one replica at a time until one has succeeded on its node.  It backs off after failures,
+so that a black hole does not drain the queue.  It asks for no work that would outlive its walltime.
 """
 
 from __future__ import annotations
@@ -11,43 +11,43 @@ from dataclasses import dataclass
 
 from gridbot_client.protocol.messages import Report
 
-# What leaving takes: to end the processes, tell the server, clear the scratch directory.
+# Time to end the processes, report, and clear the scratch directory.
 LEAVING_SECONDS = 20.0
-# After a failure on a node where nothing ever ended well, and after the second in a row where
-# something did: one failure there is rather the job's fault.  Doubled by each further one.
+# First delay after a failure on a node without any success, and after the second failure in a row
+# on a node with one: a single failure there is rather the job's fault.  Doubles with each further.
 _UNPROVEN_PENALTY_SECONDS, _PENALTY_SECONDS = 120.0, 60.0
 _MOST_PENALTY_SECONDS = 1800.0
-LOW_CPU = "low_cpu"  # why a replica failed that kept its CPU idle; its pilot leaves
-# By default: less than a hundredth of a CPU over ten minutes.
+LOW_CPU = "low_cpu"  # reason code of a replica that kept its CPU idle; its pilot exits
+# Default: less than a hundredth of a CPU over ten minutes.
 IDLE_SHARE = 0.01
 IDLE_WINDOW_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pilot:
-    """What the overlay says to the client that it starts."""
+    """Settings of a pilot, from the overlay."""
 
-    name: str = ""  # the tag of its submission and its index in it
-    ends_at: float | None = None  # when the grid ends it, seconds since 1970
+    name: str = ""  # tag of its submission, and its index in it
+    ends_at: float | None = None  # end of its walltime, seconds since 1970
     idle_window_seconds: float = IDLE_WINDOW_SECONDS
 
     def time_left(self, now: float) -> float | None:
-        """Seconds in which work may still run; None where the grid sets no end."""
+        """Seconds left for work; None without a walltime."""
         return None if self.ends_at is None else max(0.0, self.ends_at - LEAVING_SECONDS - now)
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What this pilot's node did so far."""
+    """Successes and failures of the replicas on a pilot's node."""
 
     successes: int = 0
     failures_in_row: int = 0
-    longest_seconds: float = 0.0  # of the replicas that ended well
-    ask_at: float = 0.0  # not before, seconds on the caller's clock
+    longest_seconds: float = 0.0  # wall time of the longest success
+    ask_at: float = 0.0  # earliest next request for work, seconds on the caller's clock
     is_leaving: bool = False
 
     def after(self, reports: Iterable[Report], now: float) -> Record:
-        """The record when these replicas have ended."""
+        """Record with these ended replicas added."""
         record = self
         for report in reports:
             record = record._after_one(report, now)
@@ -63,7 +63,7 @@ class Record:
         return Record(self.successes, failures, self.longest_seconds, ask_at, leaving)
 
     def wanted(self, want: int, held: int, now: float) -> int:
-        """How many of `want` replicas to ask for: one by one while the node is not trusted."""
+        """Number of replicas to ask for, at most `want`; one by one until the first success."""
         if now < self.ask_at:
             return 0
         if self.failures_in_row or not self.successes:
@@ -71,12 +71,12 @@ class Record:
         return want
 
     def is_over(self, time_left: float | None) -> bool:
-        """Whether nothing more should be asked for: what comes would not end in time."""
+        """True if no more work should be asked for, because it would outlive `time_left`."""
         return self.is_leaving or (time_left is not None and time_left <= self.longest_seconds)
 
 
 def _penalty(failures: int, *, has_succeeded: bool) -> float:
-    """Return the seconds to wait after so many failures in a row."""
+    """Seconds to wait after `failures` in a row."""
     if has_succeeded:
         first, doublings = _PENALTY_SECONDS, failures - 2
     else:

@@ -1,4 +1,4 @@
-"""Looks whether a node can work at all, before it is given jobs that it would only burn."""
+"""Checks a node before it asks for jobs: disk, memory, and a job with a known answer."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _PROGRAM = (
 
 
 def trouble(folder: Path) -> str:
-    """Return what is wrong with this node, in words, or "" when it can work in `folder`."""
+    """Return the first failed check in words, or "" if the node can work in `folder`."""
     return _disk(folder) or _memory() or _known_answer(folder)
 
 
 def _disk(folder: Path) -> str:
     free = shutil.disk_usage(folder).free >> 20
     if free < LEAST_DISK_MB:
-        return f"{folder} has {free} MB left; {LEAST_DISK_MB} MB are needed"
+        return f"{folder} has {free} MB free disk space; {LEAST_DISK_MB} MB needed"
     return ""
 
 
 def _memory() -> str:
     free = psutil.virtual_memory().available >> 20
     if free < LEAST_MEMORY_MB:
-        return f"{free} MB of memory are free; {LEAST_MEMORY_MB} MB are needed"
+        return f"{free} MB free memory; {LEAST_MEMORY_MB} MB needed"
     return ""
 
 
@@ -49,7 +49,7 @@ def _known_answer(folder: Path) -> str:
             place = Path(name)
             (place / "question").write_bytes(_QUESTION)
             argv = [sys.executable, "-c", _PROGRAM]
-            # In the environment of the client: this very Python may need what a module set there.
+            # With the client's environment, which this Python may need (environment modules).
             ended = subprocess.run(
                 argv, cwd=place, timeout=_SECONDS, capture_output=True, check=False
             )

@@ -1,4 +1,4 @@
-"""Hides what a process knows from the other processes of its user."""
+"""Hides a process's memory and environment from other processes of its user."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _PR_SET_DUMPABLE = 4
 
 
 def hide() -> None:
-    """Let no process without root's rights read this one's memory, environment or open files.
+    """Make this process non-dumpable, so that only root reads its memory, environment and files.
 
-    So a job without walls does not find the key of the client that runs it.  It ends with the
-    next program that is executed, and so holds for no job.
+    So an unsandboxed job cannot read the key of its client.  The flag does not survive exec, so it
+    does not affect jobs.
     """
-    # Some builds of Python lack ctypes, other systems than Linux the call.
+    # Some builds of Python lack ctypes; systems other than Linux lack prctl.
     with suppress(ImportError, OSError, AttributeError):
         import ctypes
 

@@ -1,4 +1,4 @@
-"""Readers of fields that come from outside: each gives a bounded value, or a ProtocolError."""
+"""Validators of untrusted fields: each returns a bounded value or raises ProtocolError."""
 
 from __future__ import annotations
 
@@ -19,84 +19,84 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=@%-]*(/[A-Za-z0-9_][A-Za-z0-
 
 
 class ProtocolError(Exception):
-    """The message is malformed; says which field, and will stay wrong when repeated."""
+    """The message is malformed; names the field.  Repeating it does not help."""
 
 
 def parse(text: bytes | str, loads: Callable[[bytes], Any] = json.loads) -> object:
-    """Read JSON; what is none, or nests too deep, is a ProtocolError."""
+    """Parse JSON.  Raises ProtocolError, also for JSON that is nested too deep."""
     try:
         return loads(text.encode() if isinstance(text, str) else text)
     except (ValueError, RecursionError) as error:
-        raise ProtocolError(f"not a JSON document: {str(error)[:100]}") from None
+        raise ProtocolError(f"not valid JSON: {str(error)[:100]}") from None
 
 
 def mapping(raw: object, where: str) -> Mapping[str, Any]:
-    """The value, if it is an object."""
+    """Validate an object."""
     if not isinstance(raw, dict):
-        raise ProtocolError(f"{where}: an object is expected, not {kind(raw)}")
+        raise ProtocolError(f"{where}: expected an object, got {kind(raw)}")
     return raw
 
 
 def listing(raw: Mapping[str, Any], name: str, most: int) -> Sequence[Any]:
-    """The list under a name, empty if it is missing; of at most `most` entries."""
+    """List in field `name`, empty if it is missing; of at most `most` entries."""
     value = raw.get(name, [])
     if not isinstance(value, list):
-        raise ProtocolError(f"{name}: a list is expected, not {kind(value)}")
+        raise ProtocolError(f"{name}: expected a list, got {kind(value)}")
     if len(value) > most:
         raise ProtocolError(f"{name}: {len(value)} entries, at most {most}")
     return value
 
 
 def text(raw: object, where: str, most: int) -> str:
-    """The value, if it is a clean string of at most `most` bytes."""
+    """Validate a string of at most `most` bytes without NUL and lone surrogates."""
     if is_short_ascii(raw, most):
         return raw
     try:
         if not isinstance(raw, str) or len(raw.encode()) > most:
-            raise ProtocolError(f"{where}: a string of at most {most} bytes is expected")
+            raise ProtocolError(f"{where}: expected a string of at most {most} bytes")
     except UnicodeEncodeError:  # half of a surrogate pair
-        raise ProtocolError(f"{where}: holds a character that no text may hold") from None
+        raise ProtocolError(f"{where}: not valid Unicode (lone surrogate)") from None
     if "\x00" in raw:
-        raise ProtocolError(f"{where}: holds a character that no text may hold")
+        raise ProtocolError(f"{where}: NUL characters are not allowed")
     return raw
 
 
 def is_short_ascii(raw: object, most: int) -> TypeGuard[str]:
-    """Whether the value is a clean string in which bytes are characters: nearly all are."""
+    """True for an ASCII string of at most `most` bytes without NUL: the fast path of `text`."""
     return isinstance(raw, str) and raw.isascii() and len(raw) <= most and "\x00" not in raw
 
 
 def string(raw: Mapping[str, Any], name: str, most: int, default: str | None = None) -> str:
-    """The string under a name."""
+    """String in field `name`, of at most `most` bytes."""
     return text(raw.get(name, default), name, most)
 
 
 def integer(
     raw: Mapping[str, Any], name: str, least: int, most: int, default: int | None = None
 ) -> int:
-    """The whole number under a name, within its bounds."""
+    """Whole number in field `name`, from `least` to `most`."""
     value = raw.get(name, default)
     if not isinstance(value, int) or isinstance(value, bool):
-        raise ProtocolError(f"{name}: a whole number is expected, not {kind(value)}")
+        raise ProtocolError(f"{name}: expected a whole number, got {kind(value)}")
     if not least <= value <= most:
-        raise ProtocolError(f"{name}: {value} is outside {least}..{most}")
+        raise ProtocolError(f"{name}: {value} is not in {least}..{most}")
     return value
 
 
 def number(
     raw: Mapping[str, Any], name: str, least: float, most: float, default: float | None = None
 ) -> float:
-    """A number, clamped: a client with a broken clock still reports."""
+    """Number in field `name`, clamped, so that a client with a broken clock can report."""
     value = raw.get(name, least if default is None else default)
     if type(value) is float and least <= value <= most:
         return value
     if not isinstance(value, int | float) or isinstance(value, bool) or value != value:
-        raise ProtocolError(f"{name}: a number is expected, not {kind(value)}")
+        raise ProtocolError(f"{name}: expected a number, got {kind(value)}")
     return float(min(max(value, least), most))
 
 
 def scalar(raw: object, where: str, most: int) -> Scalar:
-    """The value, if an ad can hold it: a string, a finite number or a truth value."""
+    """Validate a value of an ad: a string, a finite number or a Boolean."""
     if isinstance(raw, bool):
         return raw
     if isinstance(raw, int) and abs(raw) <= MAX_BIGINT:
@@ -107,36 +107,36 @@ def scalar(raw: object, where: str, most: int) -> Scalar:
 
 
 def sha256(raw: object, where: str) -> str:
-    """The value, if it is a SHA-256 in lower-case hex."""
+    """Validate a SHA-256 in lower-case hex."""
     if not isinstance(raw, str) or not _SHA256.fullmatch(raw):
-        raise ProtocolError(f"{where}: a SHA-256 in hex is expected")
+        raise ProtocolError(f"{where}: expected a SHA-256 of 64 lower-case hex digits")
     return raw
 
 
 def content(raw: object, where: str) -> bytes | None:
-    """The bytes that a base64 text stands for; None stays None."""
+    """Decode base64; None stays None."""
     if raw is None:
         return None
     try:
         return binascii.a2b_base64(raw if isinstance(raw, str) else b"*", strict_mode=True)
     except ValueError:
-        raise ProtocolError(f"{where}: base64 is expected") from None
+        raise ProtocolError(f"{where}: expected base64") from None
 
 
 def one_of(raw: object, where: str, allowed: Sequence[str]) -> str:
-    """The value, if it is one of the allowed words."""
+    """Validate one of the `allowed` words."""
     if not isinstance(raw, str) or raw not in allowed:
-        raise ProtocolError(f"{where}: {raw!r} is none of {', '.join(allowed)}")
+        raise ProtocolError(f"{where}: expected one of {', '.join(allowed)}, got {kind(raw)}")
     return raw
 
 
 def kind(value: object) -> str:
-    """How an error names a value that is not what was expected."""
+    """Type and beginning of a value, for an error message."""
     return "nothing" if value is None else f"{type(value).__name__} {str(value)[:40]!r}"
 
 
 def file_name(raw: object, where: str) -> str:
-    """A relative path of plain characters that cannot leave its directory."""
+    """Validate a relative path of plain characters that cannot leave its directory."""
     name = text(raw, where, MAX_NAME_BYTES)
     if not _FILE_NAME.fullmatch(name):
         raise ProtocolError(

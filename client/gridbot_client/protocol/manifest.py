@@ -1,4 +1,4 @@
-"""What a BOT's replicas run and may use: the manifest that is hashed, signed and sent."""
+"""The manifest of a BOT, which is hashed, signed and sent: command, inputs, resource limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PLACEHOLDER_TYPES = ("int", "real", "text")
 
 @dataclass(frozen=True, slots=True)
 class FileRef:
-    """A file by its content: where it appears in the slot directory and what it must hash to."""
+    """A content-addressed file: its name in the slot directory, hash and size."""
 
     name: str
     sha256: str
@@ -26,7 +26,7 @@ class FileRef:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What one replica may use; the client enforces it and the server matches it."""
+    """Resource limits of one replica; clients enforce them, the server matches hosts by them."""
 
     cpus: int = 1
     memory_mb: int = 512
@@ -37,10 +37,10 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a BOT's replicas run: argv template, typed placeholders, inputs, limits.
+    """Command of a BOT's replicas: argv template, typed placeholders, inputs, limits.
 
-    The project key signs exactly `text()`; `id` is its SHA-256.  No shell is involved:
-    a placeholder fills a part of one argument, and its type bounds what it may hold.
+    The project key signs exactly `text()`; the manifest's id is its SHA-256.  No shell is
+    involved: a placeholder is replaced inside one argument, by a value of its type.
     """
 
     owner: str
@@ -53,12 +53,12 @@ class Manifest:
     platforms: tuple[str, ...] = ()  # e.g. "linux-x86_64"; empty = any
 
     def text(self) -> str:
-        """The canonical JSON that is hashed, signed and sent."""
+        """Canonical JSON that is hashed, signed and sent."""
         return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
 
     @classmethod
     def from_text(cls, text: str) -> Manifest:
-        """Read a manifest; raise ProtocolError naming the field that is wrong."""
+        """Parse a manifest.  Raises ProtocolError that names the wrong field."""
         raw = fields.mapping(fields.parse(text), "manifest")
         return cls(
             owner=fields.string(raw, "owner", 200),
@@ -86,12 +86,12 @@ class Manifest:
 
 
 def manifest_id(text: str) -> str:
-    """The name of a manifest: the SHA-256 of its text, in hex."""
+    """Id of a manifest: the SHA-256 of its text, in hex."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def file_ref(raw: object) -> FileRef:
-    """A file reference with a safe relative name."""
+    """Validate a file reference with a safe relative name."""
     item = fields.mapping(raw, "file")
     return FileRef(
         name=file_name(item.get("name"), "file.name"),
@@ -102,7 +102,7 @@ def file_ref(raw: object) -> FileRef:
 
 
 def resources(raw: Mapping[str, Any]) -> Resources:
-    """Resource limits, each within what a machine can have."""
+    """Validate resource limits."""
     default = Resources()
     return Resources(
         cpus=fields.integer(raw, "cpus", 1, 4096, default.cpus),

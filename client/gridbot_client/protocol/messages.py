@@ -1,7 +1,7 @@
 """The native protocol's message model: dataclasses and their JSON form, version 1.
 
-One model serves every kind of client: the BOINC codec translates into it too.
-Decoding is bounded and total: whatever arrives becomes a message or a `ProtocolError`.
+One model serves every kind of client; the BOINC adapter translates into it, too.
+Decoding is bounded and total: any input becomes a message or a `ProtocolError`.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ VERSION = 1
 
 # Outputs up to this size travel inside the report; larger ones are uploaded first.
 INLINE_OUTPUT_BYTES = 16 * 1024
-# What is kept of a replica's stdout and stderr for the logs: the end, where errors are.
+# Bytes kept of the end of a replica's stdout and stderr, where errors are.
 LOG_TAIL_BYTES = 64 * 1024
 MAX_REPORTS = 256  # per request; a client with more sends them in several requests
 MAX_HOLDING = 4096
 MAX_OUTPUTS = 256  # per replica
 MAX_HOST_ATTRIBUTES = 100
 MAX_ATTRIBUTE_BYTES = 1000  # of a host's text
-# Of its owner's policy: twice what may be in one, so that a longer one is refused as a policy,
-# and the request is answered all the same.
+# Of its owner's policy: twice the limit of a policy, so that a policy over its limit is refused
+# as a policy and does not make the whole request malformed.
 MAX_REQUIREMENTS_BYTES = 8192
 
 How = Literal["success", "error"]
 
-# Why a replica was made; the same words in the database, JSON and `bot show`.
+# Reasons for making a replica; the same words in the database, JSON and `bot show`.
 WHY = ("first", "quorum", "expired", "error", "tail", "retry")
 
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
 class ReplicaId(NamedTuple):
-    """Names one replica of one job everywhere."""
+    """Id of one replica of one job, unique on its server."""
 
     bot: int
     seq: int
@@ -66,7 +66,7 @@ class ReplicaId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """One file a replica returned; `content` is there when it travels in the report."""
+    """One output file of a replica; `content` is set if it is sent inside the report."""
 
     name: str
     sha256: str
@@ -76,7 +76,7 @@ class Output:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How one replica ended on the client."""
+    """Report of one ended replica."""
 
     id: ReplicaId
     how: How
@@ -91,10 +91,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class WorkRequest:
-    """One pull: reports what ended, lists what is held, asks for up to `want` replicas.
+    """One request for work: reports, replicas held, and up to `want` replicas asked for.
 
-    A request sent again with the same `key` is answered with the same leases.
-    `seqno` rises by one per new request, so that copies of one client are noticed.
+    `key` is its idempotency key: a repeated request gets the same leases.  `seqno` rises by one
+    per new request, so that the server notices copies of a client.
     """
 
     key: str
@@ -108,7 +108,7 @@ class WorkRequest:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One replica to run: its arguments and the seconds it has until its deadline."""
+    """One replica to run: its arguments, and the seconds until its deadline."""
 
     id: ReplicaId
     manifest: str
@@ -127,7 +127,7 @@ class SignedManifest:
 
 @dataclass(frozen=True, slots=True)
 class WorkReply:
-    """The server's answer.  `acks` may be forgotten by the client; `abort` must be stopped."""
+    """Reply to a request for work.  The client drops `acks` and ends `abort`."""
 
     epoch: int
     next_request_seconds: float
@@ -143,7 +143,7 @@ class WorkReply:
 
 
 def encode_request(request: WorkRequest) -> bytes:
-    """The JSON body of `POST /rpc`."""
+    """JSON body of `POST /rpc`."""
     return _dump(
         {
             "protocol": VERSION,
@@ -159,7 +159,7 @@ def encode_request(request: WorkRequest) -> bytes:
 
 
 def encode_reply(reply: WorkReply) -> bytes:
-    """The JSON body of the answer."""
+    """JSON body of the reply to `POST /rpc`."""
     return _dump(
         {
             "protocol": VERSION,
@@ -179,7 +179,7 @@ def encode_reply(reply: WorkReply) -> bytes:
 
 
 def assignment_json(item: Assignment) -> dict[str, Any]:
-    """The JSON form of one assignment."""
+    """JSON form of one assignment."""
     return {
         "id": item.id,
         "manifest": item.manifest,
@@ -223,7 +223,7 @@ def _base64(content: bytes | None) -> str | None:
 
 
 def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> WorkRequest:
-    """Read `POST /rpc`; numbers are clamped, sizes bounded, anything else is a ProtocolError."""
+    """Decode the body of `POST /rpc`; times are clamped, sizes bounded.  Raises ProtocolError."""
     raw = _versioned(body, loads)
     return WorkRequest(
         key=fields.string(raw, "key", 100),
@@ -239,7 +239,7 @@ def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> W
 
 
 def decode_reply(body: bytes) -> WorkReply:
-    """Read the server's answer; a captive portal's HTML page is a ProtocolError."""
+    """Decode the reply to `POST /rpc`.  Raises ProtocolError."""
     raw = _versioned(body, json.loads)
     return WorkReply(
         epoch=fields.integer(raw, "epoch", 0, MAX_BIGINT),
@@ -281,7 +281,7 @@ def _report(raw: object) -> Report:
 def _outputs(raw: Sequence[object]) -> tuple[Output, ...]:
     outputs = tuple([_output(output) for output in raw])
     if len(outputs) > 1 and len({output.name for output in outputs}) < len(outputs):
-        raise ProtocolError("report.outputs: two of one name")
+        raise ProtocolError("report.outputs: two outputs have the same name")
     return outputs
 
 
@@ -292,9 +292,11 @@ def _output(raw: object) -> Output:
     content = fields.content(item.get("content"), "output.content")
     if content is not None:
         if len(content) > INLINE_OUTPUT_BYTES:
-            raise ProtocolError(f"output.content: {len(content)} bytes do not travel in a report")
+            raise ProtocolError(
+                f"output.content: {len(content)} bytes, at most {INLINE_OUTPUT_BYTES}"
+            )
         if len(content) != size or hashlib.sha256(content).hexdigest() != sha256:
-            raise ProtocolError(f"output.content: does not hash to {sha256}")
+            raise ProtocolError(f"output.content: does not match the hash {sha256}")
     return Output(file_name(item.get("name"), "output.name"), sha256, size, content)
 
 
@@ -318,7 +320,7 @@ def _signed_manifest(raw: object) -> SignedManifest:
 
 
 def job_args(raw: object) -> dict[str, Scalar]:
-    """The arguments of one job: placeholder name to a string or a finite number."""
+    """Validate the arguments of one job: placeholder name to a string or a finite number."""
     return {
         fields.text(name, "args", 100): fields.scalar(value, f"args.{name}", 100_000)
         for name, value in fields.mapping(raw, "args").items()
@@ -326,7 +328,7 @@ def job_args(raw: object) -> dict[str, Scalar]:
 
 
 def host_attributes(raw: object) -> dict[str, Scalar]:
-    """What a host says of itself: scalars only, strings bounded, numbers finite."""
+    """Validate a host's attributes: scalars only, strings bounded, numbers finite."""
     attributes = fields.mapping(raw, "host")
     if len(attributes) > MAX_HOST_ATTRIBUTES:
         raise ProtocolError(f"host: {len(attributes)} attributes, at most {MAX_HOST_ATTRIBUTES}")
@@ -343,7 +345,8 @@ def _most_bytes(name: str) -> int:
 def _versioned(body: bytes, loads: Callable[[bytes], Any]) -> Mapping[str, Any]:
     raw = fields.mapping(fields.parse(body, loads), "message")
     if raw.get("protocol") != VERSION:
-        raise ProtocolError(f"protocol: {raw.get('protocol')!r} is not spoken here, only {VERSION}")
+        found = raw.get("protocol")
+        raise ProtocolError(f"unsupported protocol version {found!r}; supported: {VERSION}")
     return raw
 
 
@@ -357,7 +360,7 @@ def _replica_id(raw: object, where: str) -> ReplicaId:
         ):
             return ReplicaId(bot, seq, replica)
         case _:
-            raise ProtocolError(f"{where}: [bot, seq, replica] is expected, not {fields.kind(raw)}")
+            raise ProtocolError(f"{where}: expected [bot, seq, replica], got {fields.kind(raw)}")
 
 
 def _replica_ids(raw: Mapping[str, Any], name: str, most: int) -> tuple[ReplicaId, ...]:
@@ -365,11 +368,11 @@ def _replica_ids(raw: Mapping[str, Any], name: str, most: int) -> tuple[ReplicaI
 
 
 def _log_text(raw: Mapping[str, Any], name: str) -> str:
-    """A log's end: cut, never refused, since what a program prints is not the client's fault."""
+    """End of a log; truncated, not refused, because a program may print anything."""
     value = raw.get(name, "")
     if fields.is_short_ascii(value, LOG_TAIL_BYTES):
         return value
     if not isinstance(value, str):
-        raise ProtocolError(f"{name}: a string is expected, not {fields.kind(value)}")
+        raise ProtocolError(f"{name}: expected a string, got {fields.kind(value)}")
     clean = value.encode("utf-8", "replace")[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
     return clean.replace("\x00", "\N{REPLACEMENT CHARACTER}")

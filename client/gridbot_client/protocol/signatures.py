@@ -1,4 +1,4 @@
-"""Which commands this client may run: signed by the pinned project key, or of a trusted owner."""
+"""Authorization of commands: signed by the pinned project key, or of a trusted owner."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ CONTEXT = b"gridbot-manifest-v1\n"
 
 
 def verify_manifest(public_key: bytes, text: str, signature: bytes) -> bool:
-    """Whether the project key signed this manifest (Ed25519; a key of a wrong size signs nothing).
+    """True if the project key signed this manifest (Ed25519); False for a key of a wrong size.
 
-    The library is compiled and cannot be imported from a zip, so it is imported here: a client
-    packed that way fails on signed work, aloud, instead of skipping the check.
+    The library is compiled and cannot be imported from a zip file, so it is imported here: a
+    client packed that way fails on signed work instead of skipping the check.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -28,17 +28,17 @@ def verify_manifest(public_key: bytes, text: str, signature: bytes) -> bool:
 def refusal(
     signed: SignedManifest, owner: str, public_key: bytes, trusted: Collection[str]
 ) -> str | None:
-    """Why the commands of `owner` may not run here, or None when they may.
+    """Reason why the commands of `owner` may not run here, or None if they may.
 
-    A signature that is there must hold, whoever the owner is.
+    A signature must verify if there is one, also for trusted owners.
     """
     if signed.signature is not None:
         if verify_manifest(public_key, signed.text, signed.signature):
             return None
-        return f"the signature of owner {owner}'s BOT is not by this project's key"
+        return f"the signature on the BOT of owner {owner} is not by this project's key"
     if owner in trusted:
         return None
     return (
         f"BOT of owner {owner} is not signed by this project's key;"
-        f" this client runs unsigned commands of {' and '.join(sorted(trusted))} only"
+        f" this client runs unsigned commands only of {' and '.join(sorted(trusted))}"
     )

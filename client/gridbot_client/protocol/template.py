@@ -1,4 +1,4 @@
-"""Fills the placeholders of a manifest's command; no shell ever sees the outcome."""
+"""Replaces the placeholders of a manifest's command; no shell interprets the result."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _NUMBERS = {
 
 
 class TemplateError(ValueError):
-    """The command and the arguments do not fit; names the placeholder and the value."""
+    """Command and arguments do not match; names the placeholder and the value."""
 
 
 def placeholders_in(command: Sequence[str]) -> set[str]:
-    """The names of all placeholders of a command; TemplateError on an unpaired brace."""
+    """Names of all placeholders of a command.  Raises TemplateError on an unpaired brace."""
     found = set()
     for argument in command:
         for piece in _PIECE.finditer(argument):
@@ -32,7 +32,7 @@ def placeholders_in(command: Sequence[str]) -> set[str]:
 
 
 def fill(command: Sequence[str], types: Mapping[str, str], args: Mapping[str, Scalar]) -> list[str]:
-    """The argv of one job; a placeholder may stand anywhere inside an argument."""
+    """Argv of one job; a placeholder may be any part of an argument.  Raises TemplateError."""
 
     def replacement(piece: re.Match[str], argument: str) -> str:
         _check_brace(piece, argument)
@@ -49,8 +49,8 @@ def fill(command: Sequence[str], types: Mapping[str, str], args: Mapping[str, Sc
 def _check_brace(piece: re.Match[str], argument: str) -> None:
     if piece[0] in ("{", "}"):
         raise TemplateError(
-            f"argument {argument!r} has a single {piece[0]!r} at character {piece.start() + 1}:"
-            f" write {piece[0] * 2} for a brace, {{name}} for a placeholder"
+            f"argument {argument!r} has a single {piece[0]!r} at character {piece.start() + 1};"
+            f" write {piece[0] * 2} for a literal brace, {{name}} for a placeholder"
         )
 
 
@@ -62,12 +62,12 @@ def _value(name: str, types: Mapping[str, str], args: Mapping[str, Scalar]) -> s
     value = args[name]
     text = str(value).lower() if isinstance(value, bool) else str(value)
     if not _fits(types[name], value, text):
-        raise TemplateError(f"placeholder {{{name}}} takes {types[name]}, not {value!r}")
+        raise TemplateError(f"placeholder {{{name}}} is of type {types[name]}, got {value!r}")
     return text
 
 
 def _fits(kind: str, value: Scalar, text: str) -> bool:
-    """Whether the value is of that type; numbers may come as texts and keep their digits then."""
+    """True if the value is of type `kind`; a number may be given as text, which is kept exactly."""
     if kind == "text":
         return "\x00" not in text
     return not isinstance(value, bool) and bool(_NUMBERS[kind].fullmatch(text))

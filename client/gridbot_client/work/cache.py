@@ -1,4 +1,4 @@
-"""Input files by content: fetched once, checked, bounded in size, never handed out themselves.
+"""Content-addressed cache of input files: verified, bounded in size; replicas get copies.
 
 A job that runs under the client's own account can write into the cache and set a file's size and
 modification time back.  It cannot set the change time back.  So a file counts as unchanged only
@@ -28,7 +28,7 @@ Fetch = Callable[[str, int, Path], None]  # completes a partial file, as Transpo
 
 
 class _Mark(NamedTuple):
-    """What a file has that no change of its content leaves alone, together."""
+    """Metadata of a file, some of which differs after any change of its content."""
 
     inode: int
     size: int
@@ -37,7 +37,7 @@ class _Mark(NamedTuple):
 
 
 class Cache:
-    """The cache folder.  Programs get copies, so that none can spoil another's inputs."""
+    """The cache folder.  Replicas get copies, so that none can change another's inputs."""
 
     def __init__(
         self, path: Path, most_bytes: int, clock_ns: Callable[[], int] = time.time_ns
@@ -51,7 +51,7 @@ class Cache:
         self._used_ns: dict[str, int] = {}
 
     def put(self, ref: FileRef, target: Path, fetch: Fetch) -> None:
-        """Place a copy of the file at `target`, fetching it first if needed; raises as `fetch`."""
+        """Copy a file to `target`; download it first if needed.  Raises the errors of `fetch`."""
         with self._locks[ref.sha256]:
             source = self._path / ref.sha256
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ class Cache:
         self._used_bytes += ref.size
 
     def _copied(self, ref: FileRef, source: Path, target: Path) -> bool:
-        """Copy the file if it is there and right, and was so until the copy was made."""
+        """Copy the file; False if it is missing, does not match its hash, or changed meanwhile."""
         if not source.exists():
             return False
         before = _mark(source)
@@ -92,7 +92,7 @@ class Cache:
         self._used_bytes -= size
 
     def _shrink(self) -> None:
-        """Remove what was not used for longest, down to nine tenths, sparing what is in use."""
+        """Evict least recently used files, not those in use, down to nine tenths of the limit."""
         files = sorted(
             ((entry.stat(), entry) for entry in os.scandir(self._path)),
             # What was used before this client started is known by its access time, if at all.

@@ -1,4 +1,4 @@
-"""Takes one replica from its assignment to its report, and its outputs to the server."""
+"""Executes one replica, from assignment to report, and uploads its outputs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _MOST_REFUSALS = 5
 
 
 class Stopped(Exception):
-    """The client was told to end this replica; it has no report."""
+    """The replica was stopped on request; it has no report."""
 
 
 class _Failed(Exception):
@@ -57,11 +57,11 @@ class Executor:
     connect: Callable[[], Transport]  # a connection for the thread that calls
 
     def execute(self, slot: Slot, assignment: Assignment, judged: Judged, stop: Stop) -> Report:
-        """Run a replica and say how it ended; Stopped when it was not allowed to."""
+        """Run a replica and return its report.  Raises Stopped."""
         manifest = judged.manifest
         starts = slot.run_record().starts
         if starts >= MOST_STARTS:
-            detail = f"the client ended {starts} times while this replica ran\n"
+            detail = f"the client ended {starts} times while this replica was running\n"
             return failure(slot.id, "client_restarted_too_often", detail)
         ended = Ended("")
         try:
@@ -105,7 +105,7 @@ class Executor:
                 self._fetch_one(ref, slot, transport, stop)
 
     def _fetch_one(self, ref: FileRef, slot: Slot, transport: Transport, stop: Stop) -> None:
-        """Fetch an input; an absent server is waited for, a wrong file is not tried for ever."""
+        """Download an input; retry while the server is away, a few times if the hash is wrong."""
         corrupt = 0
 
         def attempt() -> None:
@@ -126,9 +126,9 @@ class Executor:
         _persist(attempt, stop)
 
     def upload(self, slot: Slot, report: Report, stop: Stop) -> Report:
-        """Bring the larger outputs to the server, however long it is away; the report to send.
+        """Upload outputs too large for the report; return the report to send.
 
-        A server that does not take an output makes the replica a failed one.
+        Retries while the server is away.  If the server refuses an output, the replica fails.
         """
         wanted = [output for output in report.outputs if output.content is None]
         if not wanted:
@@ -147,7 +147,7 @@ class Executor:
 
 
 def failure(id: ReplicaId, reason: str, detail: str) -> Report:
-    """The report of a replica that never ran."""
+    """Report of a replica that never ran."""
     return Report(id, "error", reason, stderr=detail)
 
 
@@ -174,14 +174,14 @@ def _upload_one(transport: Transport, slot: Slot, output: Output) -> None:
 
 
 def _persist(attempt: Callable[[], None], stop: Stop) -> None:
-    """Repeat a transfer until it succeeds or is refused, waiting longer after each failure."""
+    """Repeat a transfer with exponential back-off until it succeeds or is refused."""
     failures = 0
     while not stop.is_asked:
         floor = 0.0
         try:
             return attempt()
         except Refused as error:
-            # Shut out: whether for good, the next request for work finds out.
+            # Revoked or banned: the next request for work deals with it.
             is_passing = error.code in _PASSING and failures < _MOST_REFUSALS
             if not (error.shuts_out or is_passing):
                 raise

@@ -1,4 +1,4 @@
-"""Tells a replica that computes from one that hangs: by the CPU time of its processes.  Pure."""
+"""Detects hanging replicas by the CPU time of their processes.  Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Idleness:
-    """Watches one replica: low when a whole window passed with less than the least share of a CPU.
+    """CPU watch of one replica: low if its CPU share over a whole window is below `share`.
 
-    A pilot ends such a replica and leaves: a grid's slot must not stay idle (paper section 5).
+    A pilot ends such a replica and exits, because a grid's slot must not stay idle (paper
+    section 5).
     """
 
     window_seconds: float
@@ -19,10 +20,10 @@ class Idleness:
     _last: float = 0.0
 
     def is_low(self, now: float, cpu_seconds: float) -> bool:
-        """Take in a measurement: CPU seconds used so far.  Time is any clock's.
+        """Add a measurement, the CPU seconds used so far; True if the last window was low.
 
-        A sum that fell begins a new window: processes that nobody waited for took with them what
-        they had used, and nobody knows how many others came and went unseen.
+        `now` is of any monotonic clock.  A sum that falls begins a new window, because processes
+        that ended without being waited for take their CPU time out of the sum.
         """
         has_fallen, self._last = cpu_seconds < self._last, cpu_seconds
         if self._begun is None or has_fallen:

@@ -1,4 +1,4 @@
-"""Judges what a server sends: manifests, once each, and the inputs that single jobs bring."""
+"""Judges manifests, once each, and the inputs that single jobs bring."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_KEPT = 200
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """A manifest with the reason code and text of its refusal, both empty when it may run."""
+    """A manifest with reason code and text of its refusal, both empty if it may run."""
 
     signed: SignedManifest
     manifest: Manifest
@@ -29,21 +29,20 @@ class Judged:
 
     @property
     def is_signed(self) -> bool:
-        """Whether it runs for its signature, not for its owner's name."""
+        """True if it runs because of its signature, not of its owner."""
         return self.signed.signature is not None
 
 
 class ShadowingInput(Exception):
-    """A job's own input would take the place of something that the signature covers."""
+    """A job's own input would replace a shared input or the signed command."""
 
 
 def admitted_inputs(judged: Judged, program: str, inputs: Sequence[FileRef]) -> tuple[FileRef, ...]:
-    """Return a job's own inputs as they may be laid into its slot; raise ShadowingInput.
+    """Return a job's own inputs as they may be placed in its slot.  Raises ShadowingInput.
 
-    A signature covers the manifest and says nothing of single jobs' files.  So none of these may
-    take the place of a shared input, whoever sent the BOT.  For signed BOTs, none may be the
-    `program` that the command names either, since a file of the slot goes before one on the
-    search path, and none is executable.
+    A signature covers the manifest, not the files of single jobs.  So a job's input must not
+    replace a shared input.  In a signed BOT it must not be the command's `program` either, because
+    a file in the slot has priority over one on the search path, and it is never executable.
     """
     shared = {ref.name for ref in judged.manifest.inputs}
     for ref in inputs:
@@ -57,7 +56,7 @@ def admitted_inputs(judged: Judged, program: str, inputs: Sequence[FileRef]) -> 
 
 
 class Manifests:
-    """The manifests that this client has; it needs each from the server only once."""
+    """Manifests that this client has received; the server sends each only once."""
 
     def __init__(self, public_key: bytes, trusted: Collection[str]) -> None:
         self._public_key = public_key
@@ -65,10 +64,10 @@ class Manifests:
         self._judged: dict[str, Judged] = {}
 
     def take_in(self, found: Mapping[str, SignedManifest]) -> None:
-        """Judge manifests that came; ProtocolError when one is not what its id says."""
+        """Add received manifests.  Raises ProtocolError if one does not match its id."""
         for id, signed in found.items():
             if manifest_id(signed.text) != id:
-                raise ProtocolError(f"manifests: the text of {id} hashes to another id")
+                raise ProtocolError(f"manifests: the text of {id} does not match this id")
         for id, signed in found.items():
             if id not in self._judged:
                 self._judged[id] = self._judge(signed)
@@ -76,11 +75,11 @@ class Manifests:
             del self._judged[next(iter(self._judged))]
 
     def get(self, id: str) -> Judged | None:
-        """What is known of a manifest."""
+        """Manifest with its judgement, or None if it was not received."""
         return self._judged.get(id)
 
     def ids(self) -> tuple[str, ...]:
-        """The manifests that the server need not send again."""
+        """Ids of the received manifests."""
         return tuple(self._judged)
 
     def _judge(self, signed: SignedManifest) -> Judged:
@@ -88,7 +87,7 @@ class Manifests:
             manifest = Manifest.from_text(signed.text)
         except ProtocolError as error:
             nobody = Manifest(owner="", command=())
-            return Judged(signed, nobody, "bad_arguments", f"the manifest is wrong: {error}\n")
+            return Judged(signed, nobody, "bad_arguments", f"invalid manifest: {error}\n")
         why = refusal(signed, manifest.owner, self._public_key, self._trusted)
         if why:
             return Judged(signed, manifest, "unsigned", f"{why}\n")

@@ -1,4 +1,4 @@
-"""Collects what a replica leaves: regular files by name or pattern, and the ends of its logs."""
+"""Collects a replica's outputs, regular files by name or pattern, and the ends of its logs."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from gridbot_client.protocol.messages import (
 )
 from gridbot_client.work.slots import Slot
 
-# More small files than this together are uploaded, so that a request stays small.
+# Small outputs beyond this sum are uploaded, so that the request stays small.
 MOST_INLINE_BYTES = 256 * 1024
 _STREAMS = ("stdout", "stderr")
 _WILD = re.compile(r"[*?\[]")
 
 
 class OutputError(Exception):
-    """The outputs are not as the manifest wants them; `reason` is the replica's reason code."""
+    """The outputs violate the manifest; `reason` is the replica's reason code."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -38,10 +38,10 @@ class OutputError(Exception):
 
 
 def collect(slot: Slot, manifest: Manifest, inputs: Collection[str]) -> tuple[Output, ...]:
-    """The outputs that the manifest asks for; small ones with their content.
+    """Outputs that the manifest names; small ones with their content.  Raises OutputError.
 
-    Links are never followed, wherever in a path they are, so a program cannot return files
-    that are not its own.  A pattern may match nothing and does not match input files.
+    Links are never followed, in no part of a path, so a program cannot return files outside its
+    directory.  A pattern may match nothing, and it does not match input files.
     """
     found = sorted(set(_found(slot, manifest.outputs, inputs)))
     if len(found) > MAX_OUTPUTS:
@@ -49,24 +49,25 @@ def collect(slot: Slot, manifest: Manifest, inputs: Collection[str]) -> tuple[Ou
     total = sum(path_of(slot, name).lstat().st_size for name in found)
     if total > manifest.max_output_bytes:
         raise OutputError(
-            "output_too_big", f"outputs of {total} bytes, at most {manifest.max_output_bytes}\n"
+            "output_too_big",
+            f"outputs of {total} bytes in all, at most {manifest.max_output_bytes}\n",
         )
     inline = total <= MOST_INLINE_BYTES
     return tuple(_output(slot, name, inline) for name in found)
 
 
 def path_of(slot: Slot, name: str) -> Path:
-    """Where an output lies; `stdout` and `stderr` are the streams."""
+    """Path of an output; `stdout` and `stderr` are the captured streams."""
     return {"stdout": slot.stdout, "stderr": slot.stderr}.get(name, slot.work / name)
 
 
 def open_output(slot: Slot, name: str) -> io.BufferedReader:
-    """Open an output to read; OSError when a link, pipe or device took its place."""
+    """Open an output for reading.  Raises OSError if it is not a regular file."""
     return _open_regular(path_of(slot, name))
 
 
 def tail(path: Path, most: int = LOG_TAIL_BYTES) -> str:
-    """The end of a log; empty when there is none."""
+    """Last `most` bytes of a log; empty if there is none."""
     try:
         with _open_regular(path) as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - most))
@@ -76,7 +77,7 @@ def tail(path: Path, most: int = LOG_TAIL_BYTES) -> str:
 
 
 def _open_regular(path: Path) -> io.BufferedReader:
-    # Without O_NONBLOCK a pipe in the place of a file would hold us for ever.
+    # Without O_NONBLOCK, opening a pipe in the place of a file would block for ever.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -94,11 +95,13 @@ def _found(slot: Slot, wanted: Sequence[str], inputs: Collection[str]) -> Iterat
         elif pattern not in _STREAMS and list(_matches(slot.work, pattern.split("/"))):
             yield _usable(pattern)
         else:
-            raise OutputError("missing_output", f"output {pattern!r} is not there as a file\n")
+            raise OutputError(
+                "missing_output", f"output {pattern!r} is missing or not a regular file\n"
+            )
 
 
 def _matches(directory: Path, pattern: Sequence[str]) -> Iterator[str]:
-    """Names of regular files below a directory that match, part by part; no link is followed."""
+    """Yield names of regular files that match a pattern, part by part; follows no link."""
     first, rest = pattern[0], pattern[1:]
     for name in _entries(directory, first):
         mode = _mode(directory / name)

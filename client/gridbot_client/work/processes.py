@@ -1,4 +1,4 @@
-"""Finds and ends the processes of a slot, also those that left its process group."""
+"""Finds and kills the processes of a slot, also those that left its process group."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SLOT_VARIABLE = "GRIDBOT_SLOT"
 
 
 class Census:
-    """Knows processes by the slot in their environment, which descendants inherit.
+    """Finds processes by the slot that their environment names, which descendants inherit.
 
-    A process whose environment names no slot never comes to belong to one, except a leader
-    between fork and exec, which its starter knows anyway.  So each foreign process is looked
-    at once, and a count of a busy machine costs little more than a list of its process ids.
+    A process without a slot in its environment never gets one, except a group leader between fork
+    and exec, which its starter knows anyway.  So each foreign process is inspected only once, and
+    a census of a busy machine costs little more than a list of process ids.
     """
 
     def __init__(self) -> None:
@@ -28,11 +28,11 @@ class Census:
         self._lock = threading.Lock()
 
     def of_slot(self, slot: str) -> list[psutil.Process]:
-        """The living processes of one slot."""
+        """Living processes of one slot."""
         return self._matching(lambda found: found == slot)
 
     def under(self, folder: str) -> list[psutil.Process]:
-        """The living processes of all slots below a folder."""
+        """Living processes of all slots below a folder."""
         return self._matching(lambda found: found.startswith(folder + os.sep))
 
     def _matching(self, is_ours: Callable[[str], bool]) -> list[psutil.Process]:
@@ -43,7 +43,7 @@ class Census:
         return [found for pid in candidates if (found := self._inspect(pid, is_ours))]
 
     def _inspect(self, pid: int, is_ours: Callable[[str], bool]) -> psutil.Process | None:
-        """Give a living process that is ours; what is dead or not to be read never will be."""
+        """Process `pid` if it lives and is ours, else None; dead or unreadable ones never are."""
         try:
             process = psutil.Process(pid)
             slot = process.environ().get(SLOT_VARIABLE)
@@ -57,9 +57,9 @@ class Census:
 
 
 def kill_all(find: Callable[[], list[psutil.Process]], patience_seconds: float = 5.0) -> bool:
-    """Kill what `find` gives until it gives nothing; whether that was reached in time.
+    """Kill the processes of `find` until it finds none; False if patience ends before.
 
-    One pass is not enough: a process may fork while the others are being killed.
+    One pass is not enough, because a process may fork while the others are being killed.
     """
     end = time.monotonic() + patience_seconds
     while found := find():
@@ -79,7 +79,7 @@ def kill_group(leader: int, number: int = signal.SIGKILL) -> None:
 
 
 def kill_recorded(pid: int, created: float) -> None:
-    """Kill the group of a leader that an earlier run of this client recorded, if it still lives."""
+    """Kill a process group that an earlier run recorded, if its leader still lives."""
     with suppress(psutil.Error):
         if pid and abs(psutil.Process(pid).create_time() - created) < 0.5:
             kill_group(pid)
@@ -89,10 +89,10 @@ N = TypeVar("N", int, float)
 
 
 def memory_bytes(pids: Collection[int], limit: int) -> int:
-    """Memory that processes use together.
+    """Memory of some processes in bytes.
 
-    Resident sizes count shared pages once per process, which wrongs programs that fork; so
-    what is over `limit` by that measure is measured again by shares, which is exact but slow.
+    Resident sizes count shared pages once per process, which is unfair to programs that fork.
+    So a sum above `limit` is measured again by proportional set size, which is exact but slow.
     """
     resident = sum(_measure(pid, lambda process: process.memory_info().rss) for pid in pids)
     if resident <= limit:
@@ -101,7 +101,7 @@ def memory_bytes(pids: Collection[int], limit: int) -> int:
 
 
 def cpu_seconds(pids: Collection[int]) -> float:
-    """CPU time that processes and the children they have reaped used so far."""
+    """CPU seconds that processes and their reaped children have used."""
     return sum(_measure(pid, lambda process: sum(process.cpu_times()[:4])) for pid in pids)
 
 

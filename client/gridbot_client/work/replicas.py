@@ -1,4 +1,4 @@
-"""All replicas that this client holds, their slots and the threads that execute them."""
+"""Replicas that this client holds, their slots and the threads that execute them."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class Held:
 
     @property
     def id(self) -> ReplicaId:
-        """The replica's id."""
+        """Id of the replica."""
         return self.slot.id
 
 
 class Replicas:
-    """What this client holds.  `changed` guards it and tells when something ended."""
+    """Replicas of this client.  The condition `changed` guards them and signals their ends."""
 
     def __init__(self, slots: Path, room: Room, executor: Executor, progress: Progress) -> None:
         self.changed = threading.Condition()
@@ -64,7 +64,7 @@ class Replicas:
         self._threads: set[threading.Thread] = set()
 
     def items(self) -> list[Item]:
-        """What is held, in order of arrival, as far as decisions go."""
+        """Replicas in order of arrival, with the fields that decisions need."""
         with self.changed:
             return [
                 Item(held.id, held.judged.manifest.resources, held.stage)
@@ -72,7 +72,7 @@ class Replicas:
             ]
 
     def to_tell(self) -> tuple[tuple[Report, ...], tuple[ReplicaId, ...]]:
-        """What the next request reports, and what else is held."""
+        """Reports for the next request, and ids of all other replicas held."""
         with self.changed:
             reports = tuple(_as_many_as_fit(self._held.values()))
             told = {report.id for report in reports}
@@ -80,7 +80,7 @@ class Replicas:
             return reports, tuple(held.id for held in kept if held.id not in told)
 
     def take_in(self, reported: Iterable[Report], reply: WorkReply, manifests: Manifests) -> None:
-        """Do what a reply says, which may be a repetition of what was done already."""
+        """Apply a reply.  Idempotent, because a reply may be repeated."""
         fresh = [held for item in reply.assignments if (held := self._accept(item, manifests))]
         with self.changed:
             self._held.update((held.id, held) for held in fresh)
@@ -97,7 +97,7 @@ class Replicas:
             self._progress.got(bot, sum(held.id.bot == bot for held in fresh))
 
     def start_ready(self) -> None:
-        """Start what there is room for."""
+        """Start the replicas that fit."""
         with self.changed:
             if self.is_halted:
                 return
@@ -107,7 +107,7 @@ class Replicas:
                 self._spawn(held, Stage.FINISHED)
 
     def stop_running(self) -> None:
-        """End the processes; their replicas wait to be started anew."""
+        """Stop all processes; their replicas wait to be started again."""
         with self.changed:
             self.is_halted = True
             for held in self._held.values():
@@ -115,7 +115,7 @@ class Replicas:
                     held.stop.ask()
 
     def leave(self) -> None:
-        """End all processes and threads; the slots stay for the next run."""
+        """Stop all processes and threads; the slots stay for the next run."""
         with self.changed:
             self.is_halted = True
             for held in self._held.values():
@@ -125,7 +125,7 @@ class Replicas:
             thread.join()
 
     def recover(self, census: Census, manifests: Manifests) -> int:
-        """Clear what an earlier run left running and take up its replicas; how many."""
+        """Kill processes of an earlier run and resume its replicas; return their number."""
         slots = list(slots_in(self._slots))
         for slot in slots:
             record = slot.run_record()
@@ -136,12 +136,12 @@ class Replicas:
                 self._take_up(slot, manifests)
         return len(self._held)
 
-    # --- what a reply says
+    # --- applying a reply
 
     def _accept(self, assignment: Assignment, manifests: Manifests) -> Held | None:
-        """Keep a new assignment, or its refusal; None when there is nothing to keep.
+        """Save a new assignment, or its refusal; None if its manifest is missing.
 
-        One without a manifest is left out: the next request names neither, so both come.
+        The next request then names neither, so that the server sends both again.
         """
         judged = manifests.get(assignment.manifest)
         if assignment.id in self._held or judged is None:
@@ -157,9 +157,10 @@ class Replicas:
         return held
 
     def _drop(self, id: ReplicaId) -> Held | None:
-        """Give up what the server is done with; gives it when no thread of its own will remove it.
+        """Drop a replica; return it if the caller must remove it, for lack of a thread of its own.
 
-        One whose report the server has may run again: a crash spoilt the client's own copy.
+        A replica that the server has already acknowledged may run: a crash had corrupted the
+        client's copy of its report.
         """
         held = self._held.get(id)
         if held is None:
@@ -171,7 +172,7 @@ class Replicas:
         return self._held.pop(id)
 
     def _upload_again(self, id: ReplicaId) -> None:
-        """Upload and report again with the next regular request, not at once, lest it loops."""
+        """Upload and report again, with the next regular request so that it cannot loop."""
         if self._move(id, Stage.REPORTED, Stage.UPLOADING):
             self._spawn(self._held[id], Stage.REPORTED)
 
@@ -212,7 +213,7 @@ class Replicas:
         thread.start()
 
     def _work(self, held: Held, last: Stage) -> None:
-        """Execute unless there is a report, upload, notify."""
+        """Body of the thread: execute unless there is a report, upload, notify."""
         try:
             if held.report is None:
                 self._end(held, self._execute(held), Stage.UPLOADING)
@@ -232,10 +233,10 @@ class Replicas:
             return self._executor.execute(held.slot, held.assignment, held.judged, held.stop)
         except OSError as error:  # a full disk, above all: the replica may go elsewhere
             log.exception("replica %s", held.id)
-            return failure(held.id, "client_error", f"the client failed: {error}\n")
+            return failure(held.id, "client_error", f"error in the client: {error}\n")
 
     def _end(self, held: Held, report: Report, stage: Stage) -> None:
-        """Keep a report on the disk before anything else depends on it, then free the room."""
+        """Save a report before anything depends on it, then free the room."""
         if report is not held.report:
             held.slot.save_report(report)
             log.info("replica %s: %s %s", held.id, report.how, report.reason)
@@ -247,7 +248,7 @@ class Replicas:
             self.start_ready()
 
     def _stopped(self, held: Held) -> None:
-        """Remove a dropped replica; any other one is left for later, as if never started."""
+        """Remove a dropped replica; any other one waits again, as if never started."""
         if held.is_dropped:
             held.slot.remove()
         else:
@@ -261,7 +262,7 @@ class Replicas:
 
 
 def _as_many_as_fit(held: Iterable[Held]) -> Iterator[Report]:
-    """The reports for one request: at least one if there is any, bounded in number and bytes."""
+    """Yield the reports for one request: at least one if any, bounded in number and bytes."""
     used, count = 0, 0
     for one in held:
         if one.report is None or one.stage not in (Stage.FINISHED, Stage.REPORTED):

@@ -1,4 +1,4 @@
-"""Runs one replica's process in its slot, within its limits, and leaves nothing behind."""
+"""Runs one replica's process in its slot within its limits, and kills all its descendants."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _KEPT_VARIABLES = ("PATH", "LANG", "TZ")
 
 
 class Confinement(Protocol):
-    """Starts a program in a slot.
+    """Interface: starts a program in a slot.
 
-    The process leads a session of its own, runs in `slot.work`, reads nothing and writes to
-    `slot.stdout` and `slot.stderr`.  Raises OSError when the program cannot be executed.
+    The process leads a session of its own, runs in `slot.work`, has no stdin and writes to
+    `slot.stdout` and `slot.stderr`.  Raises OSError if the program cannot be executed.
     """
 
     def __call__(
@@ -46,7 +46,7 @@ class Confinement(Protocol):
 
 
 def plain(argv: Sequence[str], env: Mapping[str, str], slot: Slot) -> subprocess.Popen[bytes]:
-    """The confinement of trusted programs: a session, clean environment and limits, no walls."""
+    """Confinement of trusted programs: own session, clean environment and limits, no sandbox."""
     with slot.stdout.open("wb") as stdout, slot.stderr.open("wb") as stderr:
         return subprocess.Popen(
             list(argv),
@@ -61,7 +61,7 @@ def plain(argv: Sequence[str], env: Mapping[str, str], slot: Slot) -> subprocess
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended: `reason` is empty when it exited with 0 within its limits."""
+    """End of a process: `reason` is a reason code, empty if it exited with 0 within its limits."""
 
     reason: str
     exit_code: int | None = None
@@ -71,7 +71,7 @@ class Ended:
 
 
 class Stop:
-    """Asks the thread of one replica to end early, and its process with it."""
+    """Request to stop one replica: its thread and its process."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -80,22 +80,22 @@ class Stop:
 
     @property
     def is_asked(self) -> bool:
-        """Whether someone asked."""
+        """True once `ask` was called."""
         return self._event.is_set()
 
     def ask(self) -> None:
-        """Ask once; the process hears of it politely, its thread sees to the rest."""
+        """Request the stop; the process gets SIGTERM, and its thread does the rest.  Idempotent."""
         with self._lock:
             if not self._event.is_set() and self._leader is not None:
                 processes.kill_group(self._leader, signal.SIGTERM)
             self._event.set()
 
     def wait(self, seconds: float) -> bool:
-        """Sleep, unless asked; whether someone asked."""
+        """Sleep until the stop is requested, at most `seconds`; True if it is requested."""
         return self._event.wait(seconds)
 
     def leads(self, pid: int | None) -> None:
-        """Tell which process group to end; None once it may be another's number."""
+        """Set the process group to signal; None once its number may be reused."""
         with self._lock:
             self._leader = pid
             if pid is not None and self._event.is_set():
@@ -103,7 +103,7 @@ class Stop:
 
 
 def environment(slot: Slot, own: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a replica: nothing of the client's but what is listed here."""
+    """Environment of a replica: only the variables listed here."""
     kept = {name: own[name] for name in _KEPT_VARIABLES if name in own}
     return {
         "PATH": _USUAL_PATH,
@@ -129,7 +129,7 @@ class Runner:
         self, argv: Sequence[str], slot: Slot, limits: Resources, stop: Stop,
         started: Callable[[int], None],
     ) -> Ended:  # fmt: skip
-        """Run a program to its end; `started` gets the pid of its group's leader."""
+        """Run a program to its end; `started` gets the pid of its process group's leader."""
         begun = time.monotonic()
         try:
             process = _start(self.confine, argv, slot)
@@ -149,7 +149,7 @@ class Runner:
         return Ended(reason, exit_code, cpu_seconds, time.monotonic() - begun)
 
     def _watch(self, pid: int, slot: Slot, limits: Resources, stop: Stop, begun: float) -> str:
-        """Wait until the leader ends (gives "") or breaks a limit (gives its name)."""
+        """Wait until the leader ends (returns "") or exceeds a limit (returns its reason code)."""
         disk_at, cpu_at = begun + WATCH_SECONDS, begun
         idleness = self.idleness() if self.idleness else None
         with _Waiter(pid) as waiter:
@@ -184,9 +184,10 @@ class Runner:
     def _finish(
         self, process: subprocess.Popen[bytes], slot: Slot, stop: Stop
     ) -> tuple[int, float]:
-        """End whatever is left, take the leader's exit code and the CPU time of its family.
+        """Kill remaining processes; return the leader's exit code and the CPU time of all.
 
-        The group is killed before its leader is reaped: until then the number is its own.
+        The group is killed before its leader is reaped, because until then its number is not
+        reused.
         """
         processes.kill_group(process.pid)
         stop.leads(None)
@@ -197,7 +198,7 @@ class Runner:
 
 
 class _Waiter:
-    """Waits for a child's end without reaping it."""
+    """Waits for the end of a child without reaping it."""
 
     def __init__(self, pid: int) -> None:
         self._descriptor = os.pidfd_open(pid)
@@ -215,7 +216,7 @@ class _Waiter:
 
 
 def _start(confine: Confinement, argv: Sequence[str], slot: Slot) -> subprocess.Popen[bytes]:
-    """Start the program; a file of the slot goes before one of the same name on PATH."""
+    """Start the program; a file in the slot has priority over one of the same name on PATH."""
     first = argv[0]
     if "/" not in first and (slot.work / first).is_file():
         argv = [f"./{first}", *argv[1:]]
@@ -223,7 +224,7 @@ def _start(confine: Confinement, argv: Sequence[str], slot: Slot) -> subprocess.
         try:
             return confine(argv, environment(slot, os.environ), slot)
         except OSError as error:
-            # A child that another thread forked still holds the file as we wrote it.
+            # ETXTBSY: a child that another thread forked still has the file open for writing.
             if error.errno != errno.ETXTBSY or attempt == 49:
                 raise
             time.sleep(0.01)
@@ -231,7 +232,7 @@ def _start(confine: Confinement, argv: Sequence[str], slot: Slot) -> subprocess.
 
 
 def _limit(pid: int, limits: Resources) -> None:
-    """Bound the size of each file; the slot as a whole is measured."""
+    """Set the limit on the size of one file; the slot's total is measured by `_watch`."""
     with suppress(ProcessLookupError, PermissionError):
         size = limits.disk_mb << 20
         resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, size))
@@ -244,10 +245,10 @@ def _end_politely(pid: int) -> None:
 
 
 def _why(exit_code: int, slot: Slot, limits: Resources) -> str:
-    """The reason code of an end that no watch brought about; empty for a good one.
+    """Reason code of an end that `_watch` did not cause; empty for success.
 
-    The disk is measured once more, for what was written between two looks and by children
-    that were there before the limit on file sizes was.
+    The disk is measured once more, for files written between two measurements, and by children
+    started before the limit on file sizes was set.
     """
     if exit_code == -signal.SIGXFSZ or _used_bytes(slot.path) > limits.disk_mb << 20:
         return "disk_limit"
@@ -257,7 +258,7 @@ def _why(exit_code: int, slot: Slot, limits: Resources) -> str:
 
 
 def _used_bytes(path: Path) -> int:
-    """Disk that a tree takes, holes not counted."""
+    """Disk space of a tree in bytes, without holes of sparse files."""
     total = 0
     for directory, _, names in os.walk(path):
         for name in names:
@@ -267,12 +268,12 @@ def _used_bytes(path: Path) -> int:
 
 
 def forbid_core_dumps() -> None:
-    """Let neither this process, which knows a token, nor its children dump core."""
+    """Disable core dumps of this process, which holds a token, and of its children."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
 def created_at(pid: int) -> float:
-    """The start time of a process, 0 when it is gone already."""
+    """Start time of a process; 0 if it has ended."""
     try:
         return psutil.Process(pid).create_time()
     except psutil.Error:

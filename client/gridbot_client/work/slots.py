@@ -1,4 +1,4 @@
-"""One replica's directory: its assignment, the record of its runs, its report."""
+"""Slot: the directory of one replica with its assignment, run record and report."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When something happened, so that a later process can tell how long ago."""
+    """A point in time that a later process can compare with its own."""
 
     boot: str
     clock: float  # seconds since boot, sleep included
@@ -39,24 +39,24 @@ class Moment:
 
     @classmethod
     def now(cls) -> Moment:
-        """This moment."""
+        """Current moment."""
         return cls(_boot(), since_boot(), time.time())
 
     def elapsed(self, now: Moment) -> float:
-        """Seconds from this moment to `now`; within one boot no change of the clock matters."""
+        """Seconds from this moment to `now`; within one boot independent of clock changes."""
         if self.boot == now.boot:
             return now.clock - self.clock
         return max(0.0, now.wall - self.wall)
 
 
 def since_boot() -> float:
-    """Seconds on a clock that nobody sets and that runs on while the machine sleeps."""
+    """Seconds since boot, on a monotonic clock that includes sleep."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """How often a replica was started, and the leader of its process group."""
+    """Number of starts of a replica, and the leader of its process group."""
 
     starts: int = 0
     pid: int = 0
@@ -78,7 +78,7 @@ class Slot:
         self._report = path / "report.json"
 
     def save_assignment(self, assignment: Assignment, manifest: SignedManifest) -> None:
-        """Keep what to run.  Not forced to the disk: the server sends what got lost again."""
+        """Save the assignment.  Not synced to disk, because the server sends lost ones again."""
         self.path.mkdir(mode=0o700, exist_ok=True)
         received = json.dumps(asdict(Moment.now())).encode()
         write_atomically(self._received, received, durable=False)
@@ -86,7 +86,7 @@ class Slot:
         write_atomically(self._assignment, encode_reply(reply), durable=False)
 
     def assignment(self) -> tuple[Assignment, SignedManifest] | None:
-        """What to run, or None when the files are spoilt: then the server sends it again."""
+        """Saved assignment; None if the files are corrupt, then the server sends it again."""
         try:
             reply = decode_reply(self._assignment.read_bytes())
             (assignment,) = reply.assignments
@@ -95,7 +95,7 @@ class Slot:
             return None
 
     def age_seconds(self) -> float:
-        """How long ago the assignment came."""
+        """Seconds since the assignment was received."""
         raw = read_json(self._received) or {}
         try:
             return Moment(**raw).elapsed(Moment.now())
@@ -103,36 +103,36 @@ class Slot:
             return 0.0
 
     def run_record(self) -> RunRecord:
-        """How often the replica was started."""
+        """Saved run record."""
         try:
             return RunRecord(**(read_json(self._run) or {}))
         except TypeError:
             return RunRecord()
 
     def save_run(self, record: RunRecord) -> None:
-        """Note a start; before the process exists, lest one that kills us starts for ever."""
+        """Save a start before the process exists, so that a start that kills the client counts."""
         write_atomically(self._run, json.dumps(asdict(record)).encode(), durable=False)
 
     def forget_runs(self) -> None:
-        """An orderly stop is not the replica's fault, so its starts do not count."""
+        """Delete the run record after an orderly stop, which is not the replica's fault."""
         self._run.unlink(missing_ok=True)
 
     @property
     def is_finished(self) -> bool:
-        """Whether there is a report."""
+        """True if there is a report."""
         return self._report.exists()
 
     @property
     def was_started(self) -> bool:
-        """Whether a process of it was started and not stopped in order."""
+        """True if a process was started and not stopped orderly."""
         return self._run.exists()
 
     def save_report(self, report: Report) -> None:
-        """Keep how it ended, on the disk, until the server acknowledges it."""
+        """Save the report durably, until the server acknowledges it."""
         write_atomically(self._report, encode_request(WorkRequest("", 0, {}, 0, (), (report,))))
 
     def report(self) -> Report | None:
-        """How it ended; None when it has not, or when the file is spoilt: then it runs again."""
+        """Saved report; None if there is none or it is corrupt, then the replica runs again."""
         try:
             (report,) = decode_request(self._report.read_bytes()).reports
         except (OSError, ProtocolError, ValueError):
@@ -140,7 +140,7 @@ class Slot:
         return report
 
     def reset(self) -> None:
-        """Clear what an earlier run left, so that the next one sees a clean slot."""
+        """Remove files of an earlier start, so that the next one has a clean slot."""
         _remove_tree(self.work)
         self.stdout.unlink(missing_ok=True)
         self.stderr.unlink(missing_ok=True)
@@ -148,25 +148,25 @@ class Slot:
         (self.work / "tmp").mkdir()
 
     def remove(self) -> None:
-        """Drop the replica.  The assignment goes first: half a slot must not be taken for one."""
+        """Remove the slot, its assignment first, so that half a slot is not taken for a whole."""
         self._assignment.unlink(missing_ok=True)
         _remove_tree(self.path)
 
 
 def slot_of(slots: Path, id: ReplicaId) -> Slot:
-    """The slot of a replica, there or not."""
+    """Slot of a replica; it need not exist."""
     return Slot(slots / str(id), id)
 
 
 def slots_in(slots: Path) -> Iterator[Slot]:
-    """All slots, oldest assignment first."""
+    """Yield all slots, oldest assignment first."""
     for path in sorted(slots.iterdir(), key=lambda path: path.stat().st_mtime):
         with suppress(ValueError, TypeError):
             yield Slot(path, ReplicaId(*(int(part) for part in path.name.split("-"))))
 
 
 def _remove_tree(path: Path) -> None:
-    """Remove a tree, also where a program took the rights to its own directories away."""
+    """Remove a tree, also if a program removed permissions of its own directories."""
     shutil.rmtree(path, ignore_errors=True)
     if path.exists():
         for directory, _, _ in os.walk(path):

@@ -38,8 +38,8 @@ def test_the_owner_is_told_once_when_leave_is_withdrawn_and_given(folder: Folder
         assert permission.is_given == (load < 0.5)
         assert folder.obstacle() == ("" if load < 0.5 else "LoadAvg < 0.5")
     assert lines == [
-        "asking for no work: the owner's policy does not hold: LoadAvg < 0.5",
-        "asking for work again: the owner's policy holds",
+        "not asking for work: the owner's policy is not satisfied: LoadAvg < 0.5",
+        "asking for work again: the owner's policy is satisfied",
     ]
 
 
@@ -76,10 +76,10 @@ def test_the_status_shows_the_policy_and_what_does_not_hold_of_it(folder: Folder
         shown = status_of(folder)
     assert (shown.requirements, shown.obstacle) == (folder.policy(), "LoadAvg < 0.5")
     assert shown.lines()[1:] == [
-        "the owner's policy:",
+        "owner's policy:",
         "  Requirements = Idle;",
         "  Idle = LoadAvg < 0.5;",
-        "asks for no work, because this does not hold:",
+        "not asking for work, because not satisfied:",
         "  LoadAvg < 0.5",
     ]
     assert status_of(folder).obstacle == ""
@@ -90,7 +90,7 @@ def test_a_policy_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_policy_file(tmp_path / "none.ad")
     spoilt = tmp_path / "spoilt.ad"
     spoilt.write_bytes(b"\xff\xfe")
-    with pytest.raises(UnreadablePolicy, match=r"spoilt\.ad is not UTF-8"):
+    with pytest.raises(UnreadablePolicy, match=r"spoilt\.ad: not UTF-8"):
         read_policy_file(spoilt)
     spoilt.write_bytes(b"")
     with pytest.raises(UnreadablePolicy, match=r"spoilt\.ad: line 1, column 1: expected"):
@@ -120,7 +120,9 @@ def test_the_host_publishes_its_owners_policy(tmp_path: Path) -> None:
 def test_only_a_policy_may_be_long() -> None:
     policy = {"requirements": "x" * MAX_REQUIREMENTS_BYTES}
     assert host_attributes(policy) == policy
-    with pytest.raises(ProtocolError, match=r"host\.Name: a string of at most 1000 bytes"):
+    with pytest.raises(ProtocolError, match=r"host\.Name: expected a string of at most 1000 bytes"):
         host_attributes({"Name": "x" * 1001})
-    with pytest.raises(ProtocolError, match=r"host\.Requirements: a string of at most 8192 bytes"):
+    with pytest.raises(
+        ProtocolError, match=r"host\.Requirements: expected a string of at most 8192 bytes"
+    ):
         host_attributes({"Requirements": "x" * (MAX_REQUIREMENTS_BYTES + 1)})

@@ -59,7 +59,7 @@ def test_two_clients_do_not_share_a_folder(folder: Folder) -> None:
     with folder.lock():
         assert folder.holder() == os.getpid()
         with (
-            pytest.raises(FolderBusy, match=rf"process {os.getpid()}\) uses .*--data DIR"),
+            pytest.raises(FolderBusy, match=rf"pid {os.getpid()}\) uses .*--data DIR"),
             Folder(folder.path).lock(),
         ):
             pass
@@ -176,7 +176,7 @@ def test_only_regular_files_of_the_slot_are_outputs(slot: Slot, name: str) -> No
     (slot.work / "linked").symlink_to("/etc")
     (slot.work / "folder").mkdir()
     os.mkfifo(slot.work / "fifo")
-    with pytest.raises(OutputError, match="is not there as a file") as caught:
+    with pytest.raises(OutputError, match="is missing or not a regular file") as caught:
         collect(slot, name)
     assert caught.value.reason == "missing_output"
     assert collect(slot, "*", "*/*") == set()
@@ -192,13 +192,13 @@ def test_a_stream_that_is_no_file_any_more_is_not_read(slot: Slot, kind: str) ->
     assert outputs.tail(slot.stdout) == ""
     with pytest.raises(OSError, match=r"symbolic links|not a regular file"):
         outputs.open_output(slot, "stdout")
-    with pytest.raises(OutputError, match="'stdout' is not there as a file"):
+    with pytest.raises(OutputError, match="'stdout' is missing or not a regular file"):
         collect(slot, "stdout")
 
 
 def test_too_many_bytes_are_not_returned(slot: Slot) -> None:
     (slot.work / "a").write_bytes(b"x" * 100)
-    with pytest.raises(OutputError, match="103 bytes, at most 102") as caught:
+    with pytest.raises(OutputError, match="103 bytes in all, at most 102") as caught:
         collect(slot, "a", "stdout", most=102)
     assert caught.value.reason == "output_too_big"
 

@@ -32,14 +32,14 @@ def test_placeholders_fill_a_part_of_one_argument(
 @pytest.mark.parametrize(
     ("argument", "args", "message"),
     [
-        ("{i}", {"i": 1.5}, "placeholder {i} takes int, not 1.5"),
-        ("{i}", {"i": True}, "placeholder {i} takes int, not True"),
-        ("{theta}", {"theta": "nan"}, "placeholder {theta} takes real, not 'nan'"),
-        ("{theta}", {"theta": "1; ls"}, "placeholder {theta} takes real, not '1; ls'"),
+        ("{i}", {"i": 1.5}, "placeholder {i} is of type int, got 1.5"),
+        ("{i}", {"i": True}, "placeholder {i} is of type int, got True"),
+        ("{theta}", {"theta": "nan"}, "placeholder {theta} is of type real, got 'nan'"),
+        ("{theta}", {"theta": "1; ls"}, "placeholder {theta} is of type real, got '1; ls'"),
         ("{name}", {"i": 1}, "placeholder {name} has no value"),
         ("{other}", {"other": 1}, "placeholder {other} has no type"),
         ("a{b", {}, "single '{' at character 2"),
-        ("print $1}", {}, "write }} for a brace"),
+        ("print $1}", {}, "write }} for a literal brace"),
     ],
 )
 def test_what_does_not_fit_names_placeholder_and_value(

@@ -41,7 +41,7 @@ def test_unsigned_commands_run_for_trusted_owners_only() -> None:
     unsigned = SignedManifest(TEXT, None)
     assert refusal(unsigned, "bob", PUBLIC, {"bob", "alice"}) is None
     why = refusal(unsigned, "bob", PUBLIC, {"alice"})
-    assert why and "owner bob is not signed" in why and "of alice only" in why
+    assert why and "owner bob is not signed" in why and "only of alice" in why
 
 
 def test_a_wrong_signature_is_refused_even_for_a_trusted_owner() -> None:
@@ -50,7 +50,7 @@ def test_a_wrong_signature_is_refused_even_for_a_trusted_owner() -> None:
 
 def test_a_manifest_under_another_name_is_the_servers_fault() -> None:
     manifests = Manifests(PUBLIC, {"bob"})
-    with pytest.raises(ProtocolError, match="hashes to another id"):
+    with pytest.raises(ProtocolError, match="does not match this id"):
         manifests.take_in({"0" * 64: SignedManifest(TEXT, GOOD)})
     assert manifests.ids() == ()
 
@@ -128,7 +128,7 @@ def test_login_goes_before_a_local_server_and_arguments_before_login(
 
 def test_a_key_is_never_sent_to_another_server() -> None:
     write_login("https://far", "mine")
-    with pytest.raises(NoServer, match="no key for https://elsewhere is known"):
+    with pytest.raises(NoServer, match="no key for https://elsewhere;"):
         find_server("https://elsewhere", None)
 
 

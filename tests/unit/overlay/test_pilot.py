@@ -96,4 +96,4 @@ def test_a_node_that_fails_the_test_job_is_named(
 
 def test_a_full_disk_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_check, "LEAST_DISK_MB", 1 << 40)
-    assert "MB are needed" in node_check.trouble(tmp_path)
+    assert "MB needed" in node_check.trouble(tmp_path)
