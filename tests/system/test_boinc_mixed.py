@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 from tests.fakes.failing_gateway import FailingGateway
-from tests.system.deployment import Deployment, Gate, deployment, eventually
+from tests.system.deployment import NO_COPIES, Deployment, Gate, deployment, eventually
 from tests.system.relay import serving
 from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
-pytestmark = [needs_boinc, pytest.mark.timeout(400)]
+pytestmark = [needs_boinc, pytest.mark.timeout(600)]
 
 JOBS = 20
 # $2 is a gate; jobs 18 and 19 end when it opens.
@@ -61,7 +61,7 @@ ENDS = {
     16: ("error", "output_too_big", 0),
 }
 GOOD = {seq for seq, (how, *_) in ENDS.items() if how == "success"}
-STOCK_ONLY = "JobRequirements = Host.IsBoinc;"
+STOCK_ONLY = f"JobRequirements = Host.IsBoinc; {NO_COPIES}"
 STARTS = 2 * JOBS + 1  # of jobs
 WAITING = 5  # of them: two of each BOT, and one that never ends
 STOCKS = 3
@@ -110,8 +110,8 @@ def story() -> Iterator[Story]:
         server.run("user", "add", "volunteer")
         made = server.run("token", "create", "volunteer", "--scope", "join", "--json")
         key, gate, endless = json.loads(made)["token"], server.gate(), server.gate().command()
-        mixed = submit(server, gate, "--attempts", "1", policy=STOCK_ONLY)
-        pair = submit(server, gate, "--attempts", "2", "--quorum", "2")
+        mixed = submit(server, gate, STOCK_ONLY, "--attempts", "1")
+        pair = submit(server, gate, NO_COPIES, "--attempts", "2", "--quorum", "2")
         doomed = server.submit("--range", "0:1", "--time", "10m", "--", *endless, policy=STOCK_ONLY)
         # A stock client takes a second for the end of each job, so the jobs go to several.
         with ExitStack() as clients:
@@ -124,7 +124,7 @@ def story() -> Iterator[Story]:
             yield told
 
 
-def submit(server: Deployment, gate: Gate, *options: str, policy: str = "") -> int:
+def submit(server: Deployment, gate: Gate, policy: str, *options: str) -> int:
     script = server.file("job.sh", SCRIPT)
     outputs = ("--output", "result", "--output", "extra*", "--max-output", "1")
     jobs = ("--range", f"0:{JOBS}", "--input", f"{script}=job.sh", "--time", "10m")

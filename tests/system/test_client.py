@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 import pytest
 from tests.fakes.project_server import ProjectServer
+from tests.system.deployment import eventually
 
 from gridbot_client.net.backoff import Backoff
 from gridbot_client.protocol.messages import Manifest, ReplicaId, Report, Resources
@@ -31,13 +32,6 @@ def shell(**changes: object) -> Manifest:
 
 def script(text: str) -> list[dict[str, str]]:
     return [{"script": text}]
-
-
-def eventually(fact: Callable[[], object], seconds: float = 20.0) -> None:
-    end = time.monotonic() + seconds
-    while not fact():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.02)
 
 
 class Clients:

@@ -5,7 +5,7 @@ import os
 import signal
 from functools import partial
 
-from tests.system.deployment import Deployment, eventually
+from tests.system.deployment import NO_COPIES, Deployment, eventually
 
 
 def test_three_commands_lead_to_a_first_result(fresh: Deployment) -> None:
@@ -57,7 +57,7 @@ def test_a_policy_that_is_replaced_counts_from_the_next_request_on(running: Depl
 
 
 def set_policy(server: Deployment, bot: int, policy: str) -> None:
-    path = server.file("replacement.ad", f"{policy} ReplicationRequirements = false;")
+    path = server.file("replacement.ad", f"{policy} {NO_COPIES}")
     server.run("bot", "set", str(bot), "--policy", str(path))
 
 
@@ -93,9 +93,7 @@ def has_outcomes(server: Deployment, bot: int, least: int) -> bool:
 
 def test_work_goes_on_while_the_feeder_is_killed_again_and_again(running: Deployment) -> None:
     running.client("client", "--cpus", "2")
-    bot = running.submit(
-        *("--range", "0:400", "--", "echo", "{}"), policy="ReplicationRequirements = false;"
-    )
+    bot = running.submit(*("--range", "0:400", "--", "echo", "{}"), policy=NO_COPIES)
     killed = set()
     for done in (40, 160):
         eventually(partial(has_outcomes, running, bot, done))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.system.batch_systems import Slurm, open_folder, slurm
-from tests.system.deployment import Deployment, eventually
+from tests.system.deployment import NO_COPIES, Deployment, eventually
 from tests.system.overlays import Overlay, overlay
 
 from gridbot_overlay.decide.health import is_broken
@@ -58,7 +58,7 @@ def test_pilots_come_for_a_bot_and_leave_when_it_has_ended(
 ) -> None:
     pilots.add("local", "here", "--max-running", "2")
     pilots.start()
-    bot = running.submit("--range", "0:40", *SQUARES)
+    bot = running.submit("--range", "0:40", *SQUARES, policy=NO_COPIES)
     running.wait(bot)
     pilots.wait_left()
     assert squares(running, bot) == [number**2 for number in range(40)]
@@ -114,7 +114,7 @@ def test_on_slurm_neither_lost_replies_nor_a_killed_constructor_cost_anything(
     pilots.start()
     gate = running.gate()
     script = "echo $(($1 * $1))"
-    bot = running.submit("--range", "0:60", "--", *gate.command(script))
+    bot = running.submit("--range", "0:60", "--", *gate.command(script), policy=NO_COPIES)
     eventually(lambda: running.leases(bot), what="a lease")
     pilots.end(signal.SIGKILL)
     pilots.start()

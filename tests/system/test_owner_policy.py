@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.system.deployment import Deployment, deployment, eventually
+from tests.system.deployment import NO_COPIES, Deployment, deployment, eventually
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +64,7 @@ def test_a_host_whose_owner_withdrew_leave_reports_and_gets_nothing(running: Dep
     gate = running.gate()
     bot = running.submit(
         *("--range", "0:2", "--", *gate.command()),
-        policy="Concurrency = 1; ReplicationRequirements = false;",
+        policy=f"Concurrency = 1; {NO_COPIES}",
     )
     running.client("tired", "--cpus", "1")
     eventually(lambda: running.leases(bot), what="a lease")

@@ -5,12 +5,11 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.db.dispatching import success
-from tests.system.deployment import Deployment, eventually
+from tests.system.deployment import NO_COPIES, Deployment, eventually
 from tests.system.relay import Spoil, relay
 
 from gridbot_client.protocol.messages import WorkReply, WorkRequest, decode_reply
 
-NO_COPIES = "ReplicationRequirements = false;"
 # What differs between two replicas of one job.
 SAYS_WHICH = 'echo "replica $GRIDBOT_REPLICA"'
 

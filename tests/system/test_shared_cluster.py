@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from tests.system.batch_systems import Slurm, open_folder, slurm
-from tests.system.deployment import Deployment, eventually
+from tests.system.deployment import NO_COPIES, Deployment, eventually
 from tests.system.overlays import Overlay, overlay
 from tests.system.ssh_daemon import login_node
 
@@ -63,7 +63,7 @@ def assert_none_disturbed(made: Overlay, *grids: str) -> None:
 def run_held(server: Deployment, *overlays: Overlay, pilots: int) -> int:
     """Run a BOT whose jobs wait until so many pilots hold one; return it when it is done."""
     gate = server.gate()
-    bot = server.submit("--range", f"0:{JOBS}", "--", *gate.command(SQUARE))
+    bot = server.submit("--range", f"0:{JOBS}", "--", *gate.command(SQUARE), policy=NO_COPIES)
     for made in overlays:
         made.start()
 

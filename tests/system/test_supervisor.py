@@ -6,8 +6,7 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +15,7 @@ import psutil
 import psycopg
 import pytest
 from click.testing import CliRunner, Result
-from tests.system.deployment import free_port
+from tests.system.deployment import eventually, free_port
 
 from gridbot_server.settings import Settings
 from gridbot_server.supervision.cli import server as command
@@ -59,7 +58,7 @@ class Server:
 
     def start(self, *children: str, database: bool = False) -> subprocess.Popen[str]:
         process = self.launch(*children, database=database)
-        wait_for(lambda: process.poll() is not None or self.endpoint_pid() == process.pid)
+        eventually(lambda: process.poll() is not None or self.endpoint_pid() == process.pid)
         assert process.poll() is None
         return process
 
@@ -86,28 +85,21 @@ def server(private_directory: Path) -> Iterator[Server]:
     made.close()
 
 
-def wait_for(fact: Callable[[], object], seconds: float = 30) -> None:
-    deadline = time.monotonic() + seconds
-    while not fact():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
-
-
 def test_a_killed_child_is_replaced(server: Server) -> None:
     server.start("web", "family")
     first = server.record("web")
     os.kill(first.pid, signal.SIGKILL)
-    wait_for(lambda: server.record("web").pid != first.pid)
+    eventually(lambda: server.record("web").pid != first.pid)
     assert server.record("web").restarts == 1
-    wait_for(lambda: health(server.settings) == {"jobs": 7})
+    eventually(lambda: health(server.settings) == {"jobs": 7})
 
 
 def test_what_a_killed_child_left_of_its_group_is_killed_too(server: Server) -> None:
     server.start("web", "family")
     first = server.record("family")
-    wait_for(lambda: len(members(first.pid)) == 3)
+    eventually(lambda: len(members(first.pid)) == 3)
     os.kill(first.pid, signal.SIGKILL)
-    wait_for(lambda: server.record("family").pid != first.pid)
+    eventually(lambda: server.record("family").pid != first.pid)
     assert members(first.pid) == []
 
 
@@ -161,7 +153,7 @@ def test_the_next_start_takes_over_what_a_killed_supervisor_left(server: Server)
 def test_take_over_finds_the_group_of_a_leader_that_died_meanwhile(server: Server) -> None:
     supervisor = server.start("web", "family")
     group = server.record("family").pid
-    wait_for(lambda: len(members(group)) == 3)
+    eventually(lambda: len(members(group)) == 3)
     supervisor.kill()
     supervisor.wait()
     os.kill(group, signal.SIGKILL)
@@ -260,8 +252,8 @@ def test_a_killed_database_comes_back_with_its_rows(server: Server) -> None:
         conn.execute("CREATE TABLE kept AS SELECT 42 AS answer")
     first = server.record("postgresql")
     os.kill(first.pid, signal.SIGKILL)
-    wait_for(lambda: server.record("postgresql").pid != first.pid)
-    wait_for(lambda: answers(dsn))
+    eventually(lambda: server.record("postgresql").pid != first.pid)
+    eventually(lambda: answers(dsn))
     with psycopg.connect(dsn) as conn:
         assert conn.execute("SELECT answer FROM kept").fetchone() == (42,)
 
@@ -322,7 +314,7 @@ def test_a_zombie_is_dead() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         record = Record.of(sleeper(Path("/")), process.pid, datetime.now(UTC), 0)
         process.kill()
-        wait_for(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
+        eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
         assert not record.is_alive()
 
 
@@ -337,7 +329,7 @@ def test_a_child_whose_start_could_not_be_recorded_never_runs(tmp_path: Path) ->
     child = replace(sleeper(tmp_path), argv=["/bin/touch", str(witness)])
     with pytest.raises(OSError, match="disk full"):
         spawn(child, subprocess.DEVNULL, fail)
-    wait_for(lambda: not psutil.pid_exists(pids[0]))
+    eventually(lambda: not psutil.pid_exists(pids[0]))
     assert not witness.exists()
 
 

@@ -3,9 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.system.deployment import Deployment, deployment, eventually
-
-NO_COPIES = "ReplicationRequirements = false;"
+from tests.system.deployment import NO_COPIES, Deployment, deployment, eventually
 
 
 @pytest.fixture
