@@ -9,6 +9,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 import click
 
 from gridbot.api.errors import GridbotError, PolicyError
+from gridbot.installation import install_command
 
 GROUP = "gridbot.commands"
 
@@ -114,7 +115,7 @@ def _load(verb: EntryPoint) -> click.Command:
             raise
         raise Failure(
             f"gridbot {verb.name}: needs the {extra}'s packages;"
-            f" install them with: pip install 'gridbot[{extra}]'"
+            f" install them with: {install_command(extra)}"
         ) from None
     assert isinstance(command, click.Command)
     return command

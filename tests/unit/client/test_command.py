@@ -3,7 +3,9 @@ import sys
 
 import pytest
 
-# Stands in the way of imports, as on a machine where only `pip install gridbot` was run.
+from gridbot.installation import command_for, install_command
+
+# Stands in the way of imports, as on a machine where only `pip install .` was run.
 LIGHT = """
 import sys
 
@@ -53,7 +55,7 @@ def test_a_verb_without_its_packages_says_how_to_get_them() -> None:
     assert found.returncode == 1
     assert found.stderr == (
         "gridbot server: needs the server's packages;"
-        " install them with: pip install 'gridbot[server]'\n"
+        f" install them with: {install_command('server')}\n"
     )
 
 
@@ -63,8 +65,37 @@ def test_a_verb_whose_packages_are_too_old_says_the_same() -> None:
     assert (found.returncode, found.stderr) == (
         1,
         "gridbot app: needs the server's packages;"
-        " install them with: pip install 'gridbot[server]'\n",
+        f" install them with: {install_command('server')}\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        (None, "pip install '.[server]' in a checkout of GridBot"),
+        ('{"url": "file:///a%20b", "dir_info": {}}', "pip install '/a b[server]'"),
+        (
+            '{"url": "file:///a", "dir_info": {"editable": true}}',
+            "pip install -e '/a[server]'",
+        ),
+        (
+            '{"url": "file:///a/gridbot-1-py3-none-any.whl", "archive_info": {}}',
+            "pip install '/a/gridbot-1-py3-none-any.whl[server]'",
+        ),
+        (
+            '{"url": "https://grid.example.org/gridbot-1.tar.gz", "archive_info": {}}',
+            "pip install 'gridbot[server] @ https://grid.example.org/gridbot-1.tar.gz'",
+        ),
+        (
+            '{"url": "https://git.example.org/g", "vcs_info": {"vcs": "git", "commit_id": "ab"}}',
+            "pip install 'gridbot[server] @ git+https://git.example.org/g@ab'",
+        ),
+    ],
+)
+def test_an_extra_is_installed_from_where_gridbot_came_from(
+    origin: str | None, command: str
+) -> None:
+    assert command_for("server", origin) == command
 
 
 def test_an_unknown_verb_is_wrong_usage() -> None:
