@@ -23,7 +23,7 @@ _AUDIENCES = (
             "bots": "List your BOTs.",
             "bot": "Show, explain, wait for, change, cancel, retry or delete a BOT; get results.",
             "login": "Save a server's URL and your key.",
-            "policy": "Check a policy, or evaluate it on a host.",
+            "policy": "Check a policy, evaluate it on a host, or print an example.",
         },
     ),
     (

@@ -17,6 +17,7 @@ from gridbot.show.ads import changed, is_file, scene
 from gridbot.show.findings import finding_page
 from gridbot.show.printing import printable
 from gridbot.show.trial import trial_page, try_text
+from gridbot_policies import examples
 from gridbot_policies.lint.check import Finding
 from gridbot_policies.lint.check import check as check_text
 
@@ -25,7 +26,7 @@ _TEXT = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 @click.group()
 def policy() -> None:
-    """Check a policy file, or evaluate it on a host."""
+    """Check a policy file, evaluate it on a host, or print an example."""
 
 
 @policy.command()
@@ -110,6 +111,25 @@ def eval_(
     click.echo(trial_page(trials, shutil.get_terminal_size().columns))
     for reason in seen.refused:
         say(f"note: the host gets no job of this BOT, whatever the policy: {printable(reason)}")
+
+
+@policy.command(name="examples")
+@click.argument("name", required=False)
+def examples_(name: str | None) -> None:
+    """List policies to copy from, or print the one called NAME.
+
+    e.g.  gridbot policy examples reliable-tail > tail.ad
+    """
+    if name is None:
+        listed = click.HelpFormatter(max_width=shutil.get_terminal_size().columns)
+        listed.write_dl([(name, examples.summary(name)) for name in examples.names()])
+        click.echo(listed.getvalue(), nl=False)
+        return
+    try:
+        click.echo(examples.text(name), nl=False)
+    except KeyError:
+        known = ", ".join(examples.names())
+        raise BadInput(f"there is no example {printable(name)}, only {known}") from None
 
 
 def _show(found: dict[str, list[Finding]]) -> None:

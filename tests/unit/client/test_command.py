@@ -4,6 +4,7 @@ import sys
 import pytest
 
 from gridbot.installation import command_for, install_command
+from gridbot_policies import examples
 
 # Stands in the way of imports, as on a machine where only `pip install .` was run.
 LIGHT = """
@@ -96,6 +97,15 @@ def test_an_extra_is_installed_from_where_gridbot_came_from(
     origin: str | None, command: str
 ) -> None:
     assert command_for("server", origin) == command
+
+
+def test_example_policies_are_listed_and_printed() -> None:
+    listed = gridbot("policy", "examples")
+    assert listed.stdout.splitlines()[-2].startswith("throughput     Throughput: every host is")
+    assert gridbot("policy", "examples", "throughput").stdout == examples.text("throughput")
+    missing = gridbot("policy", "examples", "thruput")
+    assert missing.returncode == 1
+    assert missing.stderr.startswith("gridbot: there is no example thruput, only b1, b2, ")
 
 
 def test_an_unknown_verb_is_wrong_usage() -> None:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 import pytest
 from hypothesis import given, settings
@@ -9,12 +7,12 @@ from hypothesis import strategies as st
 from tests.cpu_time import cpu_time
 
 from gridbot.show.findings import finding_page
-from gridbot_policies import PolicySet
+from gridbot_policies import PolicySet, examples
 from gridbot_policies.classad.nodes import walk
 from gridbot_policies.classad.source import Source
 from gridbot_policies.lint.check import Finding, check, warnings
 
-EXAMPLES = sorted((Path(__file__).parents[3] / "policies" / "examples").glob("*.ad"))
+EXAMPLES = [examples.text(name) for name in examples.names()]
 
 
 def only(text: str) -> Finding:
@@ -23,9 +21,9 @@ def only(text: str) -> Finding:
     return found[0]
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_the_examples_give_no_reason_for_doubt(path: Path) -> None:
-    assert check(path.read_text()) == []
+@pytest.mark.parametrize("text", EXAMPLES, ids=examples.names())
+def test_the_examples_give_no_reason_for_doubt(text: str) -> None:
+    assert check(text) == []
 
 
 @pytest.mark.parametrize(
@@ -127,8 +125,8 @@ def test_several_warnings_come_in_the_order_of_the_text() -> None:
 
 
 def test_every_node_of_the_examples_is_found_in_its_text() -> None:
-    for path in EXAMPLES:
-        source = Source.of_definitions(path.read_text())
+    for text in EXAMPLES:
+        source = Source.of_definitions(text)
         for definition in source.definitions:
             assert all(id(node) in source.spans for node in walk(definition.expression))
 

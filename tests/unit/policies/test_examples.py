@@ -1,23 +1,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 
 import pytest
 
-from gridbot_policies import Ads, PolicySet
+from gridbot_policies import Ads, PolicySet, examples
 from gridbot_policies.classad import record
 from gridbot_policies.lint.check import warnings
 
-EXAMPLES = Path(__file__).parents[3] / "policies" / "examples"
-NAMES = sorted(path.stem for path in EXAMPLES.glob("*.ad"))
+NAMES = examples.names()
 
 GOOD: Mapping[str, object] = {"ErrorRate": 0.005, "JobsToday": 9, "RecentCpuTime": 5000.0}
 POOR: Mapping[str, object] = {"ErrorRate": 0.3, "JobsToday": 0, "RecentCpuTime": 0.0}
 
 
 def example(name: str) -> PolicySet:
-    return PolicySet.parse((EXAMPLES / f"{name}.ad").read_text())
+    return PolicySet.parse(examples.text(name))
 
 
 def asked(by: Mapping[str, object], *, tail: bool = True, left: int = 100) -> Ads:
