@@ -15,8 +15,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from gridbot_server.storage import db
+from gridbot_server.storage.embedded import PostgresError
 from gridbot_server.supervision.postgres import Postgres
-from gridbot_server.supervision.postgres_binaries import PostgresError
 
 # A runner in the background ignores ^C, and so would all programs that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Self, cast
 
+from gridbot_server.storage import embedded
 from gridbot_server.storage.disk import make_directory, write_atomically
-from gridbot_server.supervision.postgres import Postgres
 
 # Names the data directory in the environment of every process of a server.
 DATA_VARIABLE = "GRIDBOT_SERVER_DATA"
@@ -65,7 +65,7 @@ class Settings:
     @property
     def dsn_or_embedded(self) -> str:
         """The connection string of the database in use."""
-        return self.dsn or Postgres(self.data).dsn
+        return self.dsn or embedded.dsn(self.data)
 
     @property
     def buffer_path(self) -> Path:

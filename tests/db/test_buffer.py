@@ -20,12 +20,12 @@ from tests.db.dispatching import Dispatch, caller, dispatching
 from tests.factories import make_bot, make_client, make_lease, make_owner
 
 from gridbot_client.protocol.messages import WHY, ReplicaId
+from gridbot_server.buffer import liveness
 from gridbot_server.buffer import memory as memory_module
 from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.buffer.layout import SLOT_BYTES, BotState, Item, Slot, SlotState
-from gridbot_server.dispatch.engine import application_name, liveness_path
 from gridbot_server.storage import db
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import Connection, web_process
 
 MINE, OTHER = 7, 8  # generations of web processes
 SLOT_SIZE = 256
@@ -429,13 +429,13 @@ def test_slots_of_a_living_web_process_stay_with_it(
     bot = make_bot(conn, alice, jobs=4)
     dispatch.feed()
     dispatch.buffer.take_fresh(bot, 2, MINE)
-    with liveness_path(path, MINE).open("w") as alive:
+    with liveness.path_of(path, MINE).open("w") as alive:
         fcntl.flock(alive, fcntl.LOCK_EX)
         dispatch.feed()
         assert taken_of(dispatch, MINE) == [0, 1]
     dispatch.feed()
     assert taken_of(dispatch, MINE) == []
-    assert not liveness_path(path, MINE).exists()
+    assert not liveness.path_of(path, MINE).exists()
 
 
 def test_slots_of_a_dead_process_wait_for_the_end_of_its_transaction(
@@ -444,7 +444,7 @@ def test_slots_of_a_dead_process_wait_for_the_end_of_its_transaction(
     bot = make_bot(conn, alice, jobs=4)
     dispatch.feed()
     dispatch.buffer.take_fresh(bot, 2, MINE)
-    with db.connect(dsn, application_name(MINE)) as last:
+    with db.connect(dsn, web_process(MINE)) as last:
         make_lease(last, ReplicaId(bot, 0, 1), make_client(last, alice)[0])
         dispatch.feed()
         assert taken_of(dispatch, MINE) == [0, 1]

@@ -15,8 +15,9 @@ import psutil
 import psycopg
 import pytest
 
+from gridbot_server.storage.embedded import PostgresError
 from gridbot_server.supervision.postgres import Postgres, service_account, shared_buffers_mb
-from gridbot_server.supervision.postgres_binaries import PostgresError, find_binaries, run_program
+from gridbot_server.supervision.postgres_binaries import find_binaries, run_program
 from gridbot_server.supervision.processes import as_account
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

@@ -13,10 +13,10 @@ from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_host, make_owner
 
 from gridbot_client.protocol.messages import WHY, Output, ReplicaId, Report, WorkRequest
+from gridbot_server.buffer.assignment import prepared
 from gridbot_server.buffer.layout import Item
 from gridbot_server.cycles import deadline, replication, transitioner
-from gridbot_server.dispatch import render
-from gridbot_server.dispatch.batch import Counters, Exchange, find_clients
+from gridbot_server.dispatch.batch import Exchange, find_clients
 from gridbot_server.dispatch.engine import BATCH_REQUESTS
 from gridbot_server.dispatch.engine import Item as Answered
 from gridbot_server.dispatch.leases import NewLease, add_leases
@@ -24,6 +24,7 @@ from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.errors import InternalError
 from gridbot_server.signing import keys
 from gridbot_server.storage import db, invariants
+from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
 
 T = TypeVar("T")
@@ -72,7 +73,7 @@ def leases(conn: Connection, bot: int) -> list[tuple[int, int]]:
 
 
 def put_slot(dispatch: Dispatch, name: ReplicaId, why: str = "first", detail: bytes = b"") -> None:
-    body = render.body(name, "0" * 64, '{"i":0}', "[]")
+    body = prepared(name, "0" * 64, '{"i":0}', "[]")
     item = Item(name.bot, name.seq, name.replica, 0, WHY.index(why), body, detail)
     assert dispatch.buffer.put([item], 0.0) == 1
 

@@ -13,11 +13,11 @@ from psycopg.types.json import Jsonb
 from gridbot_client.protocol.messages import host_attributes
 from gridbot_server.api.schema import json_body
 from gridbot_server.cycles.deadline import give_back
-from gridbot_server.dispatch.ads import lasting
 from gridbot_server.dispatch.bans import Banned
 from gridbot_server.errors import Forbidden, RequestError, ServerBusy, Unauthorized
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
+from gridbot_server.matching.ads import lasting
 from gridbot_server.models.requests import ClientChange, Join
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql

@@ -14,9 +14,9 @@ from gridbot_policies import PolicyError, PolicySet
 from gridbot_policies.classad import ParseError, Record, record
 from gridbot_server.api.access import mine
 from gridbot_server.buffer.layout import BotState
-from gridbot_server.dispatch.ads import bot_ad, host_attributes
 from gridbot_server.errors import NotFound, RequestError
 from gridbot_server.http.services import connection
+from gridbot_server.matching.ads import bot_ad, host_attributes
 from gridbot_server.matching.explanation import Standing, explanation, host_explanation
 from gridbot_server.matching.hosts import Candidate, Demand, survey
 from gridbot_server.matching.stock_platforms import stock_platforms

@@ -20,10 +20,10 @@ from gridbot_server.api.access import number_argument
 from gridbot_server.api.matching import queue_ad, state_of
 from gridbot_server.api.schema import json_body
 from gridbot_server.cycles.deadline import give_back
-from gridbot_server.dispatch.ads import bot_ad
 from gridbot_server.errors import RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
+from gridbot_server.matching.ads import bot_ad
 from gridbot_server.models.requests import EndedPilots, PilotToken, Tags
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from gridbot_server.credit.rule import TYPICAL_PACE, Worth, vote
-from gridbot_server.dispatch.batch import encode
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import encode
 
 SQL = sql.load("credit.sql")
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gridbot_server.cycles.transitioner import WRITER
-from gridbot_server.dispatch.batch import Counters
 from gridbot_server.storage import sql
+from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
 
 SQL = sql.load("cycles.sql")

@@ -8,12 +8,12 @@ from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record, record
 from gridbot_server.buffer.layout import BotState
 from gridbot_server.cycles.transitioner import WRITER
-from gridbot_server.dispatch import ads
-from gridbot_server.dispatch.batch import Counters, encode
-from gridbot_server.dispatch.catalog import accepted_policies
-from gridbot_server.feeder import siblings
-from gridbot_server.storage import sql
+from gridbot_server.matching import ads
+from gridbot_server.matching.policies import bot_policies
+from gridbot_server.storage import siblings, sql
+from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import encode
 
 SQL = sql.load("cycles.sql")
 
@@ -33,9 +33,7 @@ def run_once(conn: Connection, now: float) -> int:
         if state.unsent < max(1, state.running):
             with conn.transaction():
                 bot_ad = ads.bot_ad(state, name, owner, signed, now)
-                count += _replicate(
-                    conn, bot, accepted_policies(name, policy), most, bot_ad, queue, now
-                )
+                count += _replicate(conn, bot, bot_policies(name, policy), most, bot_ad, queue, now)
     return count
 
 

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from gridbot_server.cycles.quorum import groups
+from gridbot_server.storage.states import GIVEN_BACK
 from gridbot_server.validators import Validator
 
 # queued (requeue), leased (lease), and what `ended.how` may say.
@@ -33,8 +34,6 @@ MOVES: Mapping[str, frozenset[str]] = MappingProxyType(
 # Hosts that vanish are not the job's fault, so expiries are borne longer than errors; yet every
 # job must end.
 EXPIRIES_PER_ATTEMPT = 10
-# Why a replica has expired before its deadline.
-GIVEN_BACK = ("pilot_ended", "client_left", "host_banned", "client_revoked")
 
 
 class Ended(NamedTuple):

@@ -14,7 +14,6 @@ from typing import Any
 from gridbot_server.credit import ledger
 from gridbot_server.credit.ledger import Valid
 from gridbot_server.cycles.transition import (
-    GIVEN_BACK,
     Decision,
     Ended,
     Job,
@@ -22,9 +21,11 @@ from gridbot_server.cycles.transition import (
     decide,
     lone_voters,
 )
-from gridbot_server.dispatch.batch import Counters, encode
 from gridbot_server.storage import sql
+from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import encode
+from gridbot_server.storage.states import GIVEN_BACK
 from gridbot_server.validators import VALIDATORS
 
 log = logging.getLogger(__name__)

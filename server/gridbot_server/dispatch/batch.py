@@ -12,11 +12,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import orjson
-
 from gridbot_client.protocol.messages import ReplicaId, WorkRequest
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import array, encode
 
 SQL = sql.load("dispatch.sql")
 
@@ -72,36 +71,6 @@ class Exchange:
     def is_new(self) -> bool:
         """Whether work may be given: not a repeat, nor the voice of a copied client."""
         return self.request.seqno > self.client.seqno
-
-
-@dataclass(slots=True)
-class Counters:
-    """Changes of `bot_stat` in this transaction."""
-
-    values: Counter[tuple[int, str]] = field(default_factory=Counter)
-
-    def add(self, bot: int, name: str, value: int = 1) -> None:
-        """Count something of a BOT."""
-        self.values[bot, name] += value
-
-    def write(self, conn: Connection, writer: str) -> None:
-        """Add them to the database, in one order for all writers."""
-        rows = [
-            {"bot": bot, "name": name, "value": value}
-            for (bot, name), value in sorted(self.values.items())
-        ]
-        if rows:
-            conn.execute(SQL["count"], {"writer": writer, "counters": encode(rows)})
-
-
-def encode(rows: object) -> str:
-    """Rows as the JSON that `json_to_recordset` reads: the cheapest way into PostgreSQL."""
-    return orjson.dumps(rows).decode()
-
-
-def array(numbers: Iterable[int]) -> str:
-    """Numbers as PostgreSQL writes an array; psycopg's own way takes ten times as long."""
-    return "{" + ",".join(map(str, numbers)) + "}"
 
 
 def find_clients(conn: Connection, requests: Mapping[bytes, WorkRequest]) -> dict[bytes, Client]:

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from gridbot_client.protocol.messages import Manifest, manifest_id
-from gridbot_policies import PolicyError, PolicySet
-from gridbot_policies.classad import ParseError
+from gridbot_policies import PolicySet
 from gridbot_server.buffer.layout import BotState
+from gridbot_server.matching.policies import bot_policies
 from gridbot_server.matching.stock_platforms import stock_platforms
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-
-log = logging.getLogger(__name__)
 
 SQL = sql.load("dispatch.sql")
 
@@ -90,15 +87,6 @@ def _entry(
     stock = stock_platforms(manifest) if is_for_stock else ()
     needs = repr((owner, signature is not None, manifest.resources, manifest.platforms, stock))
     return Entry(
-        version, name, owner, share, accepted_policies(name, policy), manifest, identity,
+        version, name, owner, share, bot_policies(name, policy), manifest, identity,
         member.encode(), signature is not None, quorum, stock, sys.intern(needs),
     )  # fmt: skip
-
-
-def accepted_policies(name: str, policy: str) -> PolicySet:
-    """Parse a policy that an earlier release accepted; what no longer parses gives the defaults."""
-    try:
-        return PolicySet.parse(policy)
-    except (ParseError, PolicyError) as error:
-        log.error("policy of BOT %s does not parse any more, the defaults apply: %s", name, error)
-        return PolicySet.parse("")

@@ -11,10 +11,11 @@ import orjson
 
 from gridbot_client.protocol.messages import WHY, WorkRequest
 from gridbot_policies.classad import record
+from gridbot_server.buffer.assignment import completed, prepared
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import Slot
-from gridbot_server.dispatch import ads, batch, render
-from gridbot_server.dispatch.batch import Client, Counters, Exchange
+from gridbot_server.dispatch import batch
+from gridbot_server.dispatch.batch import Client, Exchange
 from gridbot_server.dispatch.catalog import Catalog, Entry
 from gridbot_server.dispatch.choose import (
     COPIES_PER_REQUEST,
@@ -24,11 +25,19 @@ from gridbot_server.dispatch.choose import (
     choose,
 )
 from gridbot_server.dispatch.leases import NewLease, add_leases
-from gridbot_server.dispatch.render import ReplyParts
-from gridbot_server.dispatch.replies import begin_reply, explain, idle_delay, let_busy_wait
+from gridbot_server.dispatch.replies import (
+    ReplyParts,
+    begin_reply,
+    explain,
+    idle_delay,
+    let_busy_wait,
+)
 from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.dispatch.reservation import Reservation
 from gridbot_server.dispatch.view import View, view
+from gridbot_server.matching import ads
+from gridbot_server.matching.policies import owner_policy
+from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
 
 MAX_WANT = 200  # replicas in one reply
@@ -164,10 +173,10 @@ class Dispatcher:
         jobs = batch.read_jobs(conn, unheld)
         for lease in leases:
             entry = entries[lease.id.bot]
-            prepared = lease.body or render.body(lease.id, entry.manifest_id, *jobs[lease.id[:2]])
+            assignment = lease.body or prepared(lease.id, entry.manifest_id, *jobs[lease.id[:2]])
             _add_assignment(
                 replies[lease.exchange.client.id], lease.exchange.request, entry,
-                render.assignment(prepared, lease.deadline_seconds),
+                completed(assignment, lease.deadline_seconds),
             )  # fmt: skip
 
     # ------------------------------------------------------------------------ lost replies
@@ -184,10 +193,10 @@ class Dispatcher:
         for exchange in exchanges:
             for name, seconds in exchange.resend.items():
                 entry = entries[name.bot]
-                prepared = render.body(name, entry.manifest_id, *jobs[name.bot, name.seq])
+                assignment = prepared(name, entry.manifest_id, *jobs[name.bot, name.seq])
                 _add_assignment(
                     replies[exchange.client.id], exchange.request, entry,
-                    render.assignment(prepared, seconds),
+                    completed(assignment, seconds),
                 )  # fmt: skip
 
     def _changed_ads(self, exchanges: Sequence[Exchange]) -> dict[int, dict[str, Any]]:
@@ -221,7 +230,7 @@ def _host_view(exchange: Exchange) -> HostView:
         want=min(request.want, MAX_WANT),
         accepts=client.accepts,
         dedicated=attributes.get("IsDedicated") is True,
-        policy=ads.owner_policy(ad.get("Requirements")),
+        policy=owner_policy(ad.get("Requirements")),
         at_hand={
             (name.bot, name.seq)
             for name in (*request.holding, *(report.id for report in request.reports))

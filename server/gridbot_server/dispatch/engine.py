@@ -7,7 +7,6 @@ as one batch; nothing waits on purpose.  A reply leaves only after the commit.
 
 from __future__ import annotations
 
-import fcntl
 import itertools
 import logging
 import math
@@ -23,12 +22,12 @@ import orjson
 import psycopg
 
 from gridbot_client.protocol.messages import ProtocolError, WorkRequest, decode_request
-from gridbot_server.buffer import wake
+from gridbot_server.buffer import liveness, wake
 from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.dispatch import bans, batch
 from gridbot_server.dispatch.batch import SQL, Exchange
 from gridbot_server.dispatch.dispatcher import Dispatcher
-from gridbot_server.dispatch.render import ReplyParts
+from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.dispatch.reservation import Reservation
 from gridbot_server.errors import (
     DatabaseAway,
@@ -78,7 +77,7 @@ class Engine:
     def __init__(self, dsn: str, buffer_path: Path) -> None:
         self._dsn, self._buffer_path = dsn, buffer_path
         self.generation = random.SystemRandom().randrange(1, 2**31)
-        self._alive = _hold_liveness(buffer_path, self.generation)
+        self._alive = liveness.hold(buffer_path, self.generation)
         # By place and number of arrival; None, at the end, stops the writer.
         self._queue = queue.PriorityQueue[tuple[float, int, Item | None]](QUEUE_REQUESTS)
         self._arrivals = itertools.count(1)
@@ -96,7 +95,7 @@ class Engine:
         if self._conn is not None:
             self._conn.close()
         os.close(self._alive)
-        liveness_path(self._buffer_path, self.generation).unlink(missing_ok=True)
+        liveness.path_of(self._buffer_path, self.generation).unlink(missing_ok=True)
 
     def handle(self, token_hash: bytes, body: bytes) -> bytes:
         """Answer one host request; raise an error of `errors` when it cannot be served."""
@@ -219,7 +218,7 @@ class Engine:
 
     def _connection(self) -> db.Connection:
         if self._conn is None or self._conn.closed:
-            name = application_name(self.generation)
+            name = db.web_process(self.generation)
             conn = db.connect(self._dsn, name, autocommit=True)
             conn.execute(SQL["planner"])
             row = conn.execute(SQL["epoch"]).fetchone()
@@ -249,36 +248,3 @@ def _read(body: bytes) -> WorkRequest:
 
 def _unknown() -> Unauthorized:
     return Unauthorized("this client's token is unknown, expired or revoked")
-
-
-def application_name(generation: int) -> str:
-    """The name under which PostgreSQL lists a web process."""
-    return f"gridbot-web-{generation}"
-
-
-def liveness_path(buffer_path: Path, generation: int) -> Path:
-    """The file that a web process keeps locked while it lives."""
-    return buffer_path.with_suffix(f".{generation}.alive")
-
-
-def _hold_liveness(buffer_path: Path, generation: int) -> int:
-    # A lock, not a process id: those are reused, and a zombie looks alive.
-    path = liveness_path(buffer_path, generation)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
-    return descriptor
-
-
-def is_dead(buffer_path: Path, generation: int) -> bool:
-    """Whether the web process of that generation has ended."""
-    try:
-        descriptor = os.open(liveness_path(buffer_path, generation), os.O_RDWR | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return True
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True

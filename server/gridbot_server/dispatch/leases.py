@@ -7,8 +7,10 @@ from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 from gridbot_client.protocol.messages import ReplicaId
-from gridbot_server.dispatch.batch import SQL, Counters, Exchange, array, encode
+from gridbot_server.dispatch.batch import SQL, Exchange
+from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import array, encode
 
 
 class NewLease(NamedTuple):

@@ -3,15 +3,54 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
 
+import orjson
+
+from gridbot_client.protocol.messages import VERSION, ReplicaId
 from gridbot_server.dispatch.batch import Exchange
 from gridbot_server.dispatch.choose import Choice
-from gridbot_server.dispatch.render import ReplyParts
 
 # Requests that clients without work may make together, per second: it sets how often they ask.
 IDLE_REQUESTS_PER_SECOND = 50.0
 MIN_IDLE_SECONDS, MAX_IDLE_SECONDS = 1.0, 3600.0
+
+
+@dataclass(slots=True)
+class ReplyParts:
+    """A reply in the making."""
+
+    mimetype: ClassVar[str] = "application/json"
+
+    acks: Sequence[ReplicaId] = ()
+    reupload: Sequence[ReplicaId] = ()
+    abort: Sequence[ReplicaId] = ()
+    assignments: list[bytes] = field(default_factory=list)
+    manifests: dict[str, bytes] = field(default_factory=dict)  # id -> rendered member
+    next_request_seconds: float = 1.0
+    message: str = ""
+    epoch: int = 0
+
+    def render(self) -> bytes:
+        """The bytes of the reply, equal in meaning to `protocol.encode_reply`."""
+        head = orjson.dumps(
+            {
+                "protocol": VERSION,
+                "epoch": self.epoch,
+                "next_request_seconds": self.next_request_seconds,
+                "acks": _plain(self.acks),
+                "reupload": _plain(self.reupload),
+                "abort": _plain(self.abort),
+                "message": self.message,
+            }
+        )
+        return b'%b,"assignments":[%b],"manifests":{%b}}' % (
+            head[:-1],
+            b",".join(self.assignments),
+            b",".join(self.manifests.values()),
+        )
 
 
 def let_busy_wait(
@@ -51,3 +90,7 @@ def begin_reply(exchange: Exchange) -> ReplyParts:
         reply.next_request_seconds = MAX_IDLE_SECONDS
         reply.message = "another copy of this client asked after this one: join again"
     return reply
+
+
+def _plain(names: Iterable[ReplicaId]) -> list[list[int]]:
+    return [list(name) for name in names]

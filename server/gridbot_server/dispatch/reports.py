@@ -9,8 +9,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from gridbot_client.protocol.messages import Output, ReplicaId, Report
-from gridbot_server.dispatch.batch import SQL, Counters, Exchange, encode
+from gridbot_server.dispatch.batch import SQL, Exchange
+from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import encode
 
 # Whose report of which replica: a stranger's report of the same replica is another one.
 ReportKey = tuple[ReplicaId, int]

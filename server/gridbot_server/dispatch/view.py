@@ -10,9 +10,9 @@ import orjson
 from gridbot_policies.classad import Record
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import Segment, Slot
-from gridbot_server.dispatch import ads
 from gridbot_server.dispatch.catalog import Entry
 from gridbot_server.dispatch.choose import COPIES_PER_REQUEST, Candidate, Copy, Holder
+from gridbot_server.matching import ads
 
 # The feeder is woken when a segment is filled to less than this part.
 _LOW_WATER = 0.5

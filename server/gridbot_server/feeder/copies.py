@@ -4,20 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
+
+import orjson
 
 from gridbot_client.protocol.messages import WHY, ReplicaId
+from gridbot_server.buffer.assignment import prepared
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import SLOT_BYTES, Item, Slot, SlotState
-from gridbot_server.dispatch import render
-from gridbot_server.dispatch.batch import encode
-from gridbot_server.feeder import siblings
 from gridbot_server.feeder.running import RunningBot
-from gridbot_server.storage import sql
+from gridbot_server.storage import siblings, sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import encode
 
 SQL = sql.load("feeder.sql")
 
 LIFETIME = timedelta(seconds=10)  # of a copy's slot: its siblings' ads grow stale
+_MOST_FAILED = 8  # hosts that are named; more than one matter only if all belong to one owner
 PER_BOT = 128  # that a BOT may have in the buffer, however few are taken
 
 
@@ -104,8 +107,24 @@ def _items(
             replica,
             round_,
             WHY.index(why),
-            render.body(ReplicaId(bot, seq, replica), bots[bot].manifest_id, *texts[bot, seq]),
-            siblings.render(details[bot, seq], pool, room),
+            prepared(ReplicaId(bot, seq, replica), bots[bot].manifest_id, *texts[bot, seq]),
+            _detail(details[bot, seq], pool, room),
         )
         for bot, seq, replica, round_, why, pool in rows
     ]
+
+
+def _detail(detail: Mapping[str, Any], pool: str | None, room: int) -> bytes:
+    """Return the detail of a slot as JSON, as `dispatch.view` reads it.
+
+    The latest replicas are left out if it is too long.
+    """
+    replicas = list(detail["replicas"])
+    failed = detail["failed"][:_MOST_FAILED]
+    while True:
+        text = orjson.dumps(
+            {"holders": detail["holders"], "failed": failed, "replicas": replicas, "pool": pool}
+        )
+        if len(text) <= room or not replicas:
+            return text
+        replicas.pop()

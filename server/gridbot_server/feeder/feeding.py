@@ -15,11 +15,10 @@ from dataclasses import replace
 from datetime import timedelta
 
 from gridbot_client.protocol.messages import WHY, ReplicaId
+from gridbot_server.buffer import liveness
+from gridbot_server.buffer.assignment import prepared
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import Item, Slot, SlotState
-from gridbot_server.dispatch import render
-from gridbot_server.dispatch.batch import encode
-from gridbot_server.dispatch.engine import application_name, is_dead, liveness_path
 from gridbot_server.feeder import copies
 from gridbot_server.feeder.running import SQL, RunningBot, read_bots
 from gridbot_server.feeder.shares import (
@@ -30,6 +29,7 @@ from gridbot_server.feeder.shares import (
     worth_filling,
 )
 from gridbot_server.storage import db
+from gridbot_server.storage.rows import encode
 
 log = logging.getLogger(__name__)
 
@@ -136,9 +136,9 @@ class Feeder:
             if slot.state is SlotState.TAKEN:
                 by_generation.setdefault(slot.generation, []).append(slot)
         for generation, slots in by_generation.items():
-            if not is_dead(self._buffer.path, generation):
+            if not liveness.is_dead(self._buffer.path, generation):
                 continue
-            name = application_name(generation)
+            name = db.web_process(generation)
             if self._conn.execute(SQL["backend_lives"], {"name": name}).fetchone():
                 continue
             names = _names(slots)
@@ -148,7 +148,7 @@ class Feeder:
             ]
             self._buffer.free([number for number, is_sent in numbered if is_sent])
             self._buffer.give_back([number for number, is_sent in numbered if not is_sent])
-            liveness_path(self._buffer.path, generation).unlink(missing_ok=True)
+            liveness.path_of(self._buffer.path, generation).unlink(missing_ok=True)
             log.info("took back %d slots of web process %d", len(slots), generation)
 
     def _sent(self, names: Sequence[ReplicaId]) -> set[ReplicaId]:
@@ -236,7 +236,7 @@ class Feeder:
                 1,
                 0,
                 first,
-                render.body(ReplicaId(bot.state.bot, seq, 1), bot.manifest_id, args, inputs),
+                prepared(ReplicaId(bot.state.bot, seq, 1), bot.manifest_id, args, inputs),
             )
             for seq, args, inputs in rows
         ]

@@ -13,7 +13,7 @@ from flask import current_app
 from psycopg_pool import ConnectionPool
 
 from gridbot_client.protocol.messages import WorkRequest
-from gridbot_server.dispatch.render import ReplyParts
+from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.overload.buckets import BucketFile
 from gridbot_server.overload.login_limits import LoginLimits
 from gridbot_server.overload.transfer_slots import Slots

@@ -34,6 +34,11 @@ def connect(dsn: str, name: str = "gridbot", **options: Any) -> Connection:
     )
 
 
+def web_process(generation: int) -> str:
+    """The name under which PostgreSQL lists the writer's connection of a web process."""
+    return f"gridbot-web-{generation}"
+
+
 def migrate(conn: Connection) -> list[str]:
     """Apply the migrations that are missing, each in its own transaction; return their names.
 

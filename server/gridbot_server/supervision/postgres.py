@@ -17,14 +17,14 @@ from pathlib import Path
 
 import psutil
 from psycopg import pq
-from psycopg.conninfo import make_conninfo
 
+from gridbot_server.storage import embedded
 from gridbot_server.storage.disk import make_directory, write_atomically
+from gridbot_server.storage.embedded import DATABASE, PORT, SOCKET_NAME, USER, PostgresError
 from gridbot_server.supervision.log_rotation import open_log
 from gridbot_server.supervision.postgres_binaries import (
     ENVIRONMENT,
     Binaries,
-    PostgresError,
     can_execute,
     find_binaries,
     reachable_binaries,
@@ -32,15 +32,11 @@ from gridbot_server.supervision.postgres_binaries import (
 )
 from gridbot_server.supervision.processes import Account, Child, spawn, stop_group, wait_gone
 
-USER = DATABASE = "gridbot"
-PORT = 5432  # only a part of the socket's name
-SOCKET_NAME = f".s.PGSQL.{PORT}"
 CREATE_DATABASE = f"CREATE DATABASE {DATABASE}\n"
 INITDB_OPTIONS = (
     *("--username", USER, "--encoding", "UTF8", "--locale", "C"),
     *("--auth", "peer", "--data-checksums"),
 )
-SOCKET_PATH_BYTES = 107  # sun_path without its final zero
 # A fast shutdown writes a checkpoint; an immediate one leaves that to the next start.
 STOP_SIGNALS = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 10.0))
 
@@ -92,8 +88,7 @@ class Postgres:
     @property
     def dsn(self) -> str:
         """The connection string; valid until the server is stopped."""
-        host = str(self._socket_directory())
-        return make_conninfo("", host=host, port=PORT, user=USER, dbname=DATABASE)
+        return embedded.dsn(self.data)
 
     def prepare(self) -> Child:
         """Make what is missing; return what to run, which first stops what a killed parent left."""
@@ -142,7 +137,7 @@ class Postgres:
 
     def release(self) -> None:
         """Remove the socket's directory if it had to be outside the data directory."""
-        record = self._socket_record
+        record = embedded.socket_record(self.data)
         if record.exists():
             shutil.rmtree(record.read_text(), ignore_errors=True)
             record.unlink()
@@ -159,7 +154,7 @@ class Postgres:
         pid = self._recorded_pid()
         if pid and psutil.pid_exists(pid):
             (self.cluster / "postmaster.pid").unlink()
-            (self._socket_directory() / f"{SOCKET_NAME}.lock").unlink(missing_ok=True)
+            (embedded.socket_directory(self.data) / f"{SOCKET_NAME}.lock").unlink(missing_ok=True)
 
     def _leftovers(self) -> list[psutil.Process]:
         # Every process of PostgreSQL stays in its cluster's directory.
@@ -221,25 +216,14 @@ class Postgres:
             before=self.stop_leftovers,
         )
 
-    @property
-    def _socket_record(self) -> Path:
-        return self._run / "socket-directory"
-
-    def _socket_directory(self) -> Path:
-        inside = self._run / "postgresql"
-        if _fits_socket(inside):
-            return inside
-        if not self._socket_record.exists():
-            raise PostgresError(f"no PostgreSQL was started for {self.data}")
-        return Path(self._socket_record.read_text())
-
     def _make_socket_directory(self, account: Account | None) -> Path:
-        if not _fits_socket(self._run / "postgresql"):
+        if not embedded.fits_socket(self._run / "postgresql"):
             self.release()  # never trust what lies under that name in /tmp by now
             elsewhere = tempfile.mkdtemp(prefix="gridbot-", dir="/tmp")
-            write_atomically(self._socket_record, elsewhere)
-        _make_private(self._socket_directory(), account)
-        return self._socket_directory()
+            write_atomically(embedded.socket_record(self.data), elsewhere)
+        directory = embedded.socket_directory(self.data)
+        _make_private(directory, account)
+        return directory
 
 
 def service_account(cluster: Path) -> Account | None:
@@ -307,13 +291,6 @@ def _user_name(uid: int) -> str:
             f"uid {uid} has no name in /etc/passwd, so PostgreSQL cannot tell who connects:"
             " give it one, or use a server by --dsn"
         ) from None
-
-
-def _fits_socket(directory: Path) -> bool:
-    # libpq takes a comma for the end of one host's name, the server for that of a directory's.
-    return len(os.fsencode(directory / SOCKET_NAME)) <= SOCKET_PATH_BYTES and not (
-        {",", '"'} & set(str(directory))
-    )
 
 
 def _quoted(path: Path) -> str:

@@ -10,14 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridbot_server.storage.disk import make_directory
+from gridbot_server.storage.embedded import PostgresError
 from gridbot_server.supervision.processes import Account, as_account
 
 # Not ours, in which PGPORT or PGDATA may be set.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
-
-
-class PostgresError(Exception):
-    """The embedded PostgreSQL cannot run; the message says why and what to do."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ import psycopg
 from gridbot_server.settings import DATA_VARIABLE, Settings, SettingsError
 from gridbot_server.signing.keys import KeyFileError
 from gridbot_server.storage.disk import write_atomically
+from gridbot_server.storage.embedded import PostgresError
 from gridbot_server.supervision import first_start
 from gridbot_server.supervision.lock_file import (
     StartError,
@@ -35,7 +36,6 @@ from gridbot_server.supervision.lock_file import (
 from gridbot_server.supervision.log_rotation import rotate_own
 from gridbot_server.supervision.log_writer import LogKeeper
 from gridbot_server.supervision.postgres import Postgres
-from gridbot_server.supervision.postgres_binaries import PostgresError
 from gridbot_server.supervision.processes import (
     Child,
     Record,

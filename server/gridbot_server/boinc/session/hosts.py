@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 
 from gridbot_server.boinc.protocol.machine import Machine
 from gridbot_server.boinc.protocol.request import SchedulerRequest
-from gridbot_server.dispatch.batch import encode
 from gridbot_server.errors import ServerBusy
 from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connect, Connection
+from gridbot_server.storage.rows import encode
 
 SQL = sql.load("boinc.sql")
 

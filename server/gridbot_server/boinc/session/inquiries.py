@@ -10,9 +10,9 @@ from gridbot_server.boinc.session import hosts, project
 from gridbot_server.boinc.session.hosts import KnownCaller
 from gridbot_server.boinc.session.project import Project
 from gridbot_server.boinc.session.reports import Stored
-from gridbot_server.dispatch.batch import encode
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import encode
 
 SQL = sql.load("boinc.sql")
 

@@ -36,11 +36,11 @@ from gridbot_server.boinc.session.inquiries import Uploads
 from gridbot_server.boinc.session.project import Project
 from gridbot_server.boinc.session.reports import ReplicaStates
 from gridbot_server.dispatch.bans import Banned
-from gridbot_server.dispatch.batch import encode
-from gridbot_server.dispatch.render import ReplyParts
+from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connect
+from gridbot_server.storage.rows import encode
 
 SQL = sql.load("boinc.sql")
 

@@ -172,12 +172,6 @@ SELECT x.bot, x.seq, copy, x.round, 'quorum'
 ON CONFLICT DO NOTHING
 RETURNING bot
 
--- name: count
-INSERT INTO bot_stat (bot, writer, name, value)
-SELECT bot, %(writer)s, name, value
-  FROM json_to_recordset(%(counters)s) AS x (bot bigint, name text, value bigint)
-ON CONFLICT (bot, writer, name) DO UPDATE SET value = bot_stat.value + excluded.value
-
 -- name: describe_hosts
 UPDATE host h SET ad = x.ad
   FROM json_to_recordset(%(hosts)s) AS x (id bigint, ad jsonb)

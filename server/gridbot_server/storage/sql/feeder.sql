@@ -110,29 +110,6 @@ UPDATE requeue q SET machine = NULL, claimed_until = NULL
 -- name: unclaim_all
 UPDATE requeue SET machine = NULL, claimed_until = NULL WHERE machine = %(machine)s
 
--- name: siblings
--- The other replicas of jobs that matter to a further copy: those in progress, successes, and what
--- failed in the copy's round lately: whoever let it fail before may try again, lest it waits for ever.
-SELECT l.bot, l.seq, l.replica, 'leased', l.host, l.owner, extract(epoch FROM l.sent_at)::float8
-  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
-  JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq)
- UNION ALL
-SELECT e.bot, e.seq, e.replica, CASE WHEN e.how = 'success' THEN 'success' ELSE 'failed' END,
-       e.host, e.owner, extract(epoch FROM e.sent_at)::float8
-  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
-  JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
- WHERE e.how = 'success'
-    OR (e.how IN ('error', 'lost', 'expired')
-        AND e.reason <> ALL(%(given_back)s)
-        AND e.ended_at > now() - interval '5 minutes'
-        AND e.round = (SELECT max(q.round) FROM requeue q WHERE (q.bot, q.seq) = (x.bot, x.seq)))
-
--- name: hosts
-SELECT h.id, h.ad->>'Name', o.name, h.error_rate, h.mean_turnaround,
-       CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END,
-       h.grid, h.grid IS NOT NULL
-  FROM host h JOIN owner o ON o.id = h.owner WHERE h.id = ANY(%(hosts)s)
-
 -- name: jobs
 SELECT j.bot, j.seq, j.args::text, coalesce(j.inputs, '[]')::text
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)

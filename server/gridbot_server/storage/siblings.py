@@ -1,20 +1,16 @@
-"""What dispatch must know of a job's other replicas before it sends a further copy."""
+"""What must be known of a job's other replicas before a further copy is made, or sent."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import orjson
-
-from gridbot_server.cycles.transition import GIVEN_BACK
-from gridbot_server.dispatch.batch import encode
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import encode
+from gridbot_server.storage.states import GIVEN_BACK
 
-SQL = sql.load("feeder.sql")
-
-_MOST_FAILED = 8  # hosts that are named; more than one matter only if all belong to one owner
+SQL = sql.load("siblings.sql")
 
 
 def describe(
@@ -41,19 +37,6 @@ def describe(
                 {"replica": replica, "sent_at": sent_at, "host": hosts.get(host, {})}
             )
     return details
-
-
-def render(detail: Mapping[str, Any], pool: str | None, room: int) -> bytes:
-    """Return the detail of a slot as JSON; the latest replicas are left out if it is too long."""
-    replicas = list(detail["replicas"])
-    failed = detail["failed"][:_MOST_FAILED]
-    while True:
-        text = orjson.dumps(
-            {"holders": detail["holders"], "failed": failed, "replicas": replicas, "pool": pool}
-        )
-        if len(text) <= room or not replicas:
-            return text
-        replicas.pop()
 
 
 def _hosts(conn: Connection, hosts: Sequence[int]) -> dict[int, dict[str, Any]]:

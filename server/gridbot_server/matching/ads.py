@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import Any
 
-from gridbot_policies import PolicyError
-from gridbot_policies.classad import UNDEFINED, Node, ParseError, Record, Value, record
+from gridbot_policies.classad import Record, record
 from gridbot_policies.policy.ads import LIVE_ATTRIBUTES, SERVER_SIDE_ATTRIBUTES
-from gridbot_policies.policy.owner import OwnerPolicy
 from gridbot_server.buffer.layout import BotState
 
 # What a host says of these is dropped.
 _SERVER_SIDE = frozenset(name.lower() for name in SERVER_SIDE_ATTRIBUTES)
 _LIVE = frozenset(name.lower() for name in LIVE_ATTRIBUTES)
-_NO_BOT = OwnerPolicy.parse("false")
 
 
 def host_attributes(
@@ -33,20 +29,6 @@ def host_attributes(
 def lasting(said: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is worth keeping of what a host says of itself."""
     return {name: value for name, value in said.items() if name.lower() not in _LIVE}
-
-
-@lru_cache(maxsize=256)
-def owner_policy(said: Node | Value) -> OwnerPolicy | None:
-    """Read a host's Requirements, which may be a constant; None without any.
-
-    A host whose owner's policy cannot be read gets no work.
-    """
-    if said in (UNDEFINED, ""):
-        return None
-    try:
-        return OwnerPolicy.parse(str(said))
-    except (ParseError, PolicyError):
-        return _NO_BOT
 
 
 def bot_ad(state: BotState, name: str, owner: str, signed: bool, now: float) -> Record:
