@@ -33,6 +33,57 @@ MAY_ENTER = {
 # The server shares the client's wire format and nothing of its machinery.
 SHARED_WITH_SERVER = ("gridbot_client.protocol.", "gridbot_client.net.discovery.")
 
+# Which of the server's other rooms, and of the modules beside them, each one may import.
+ROOMS: dict[str, set[str]] = {
+    "errors": set(),
+    "markup": set(),
+    "buffer": set(),
+    "validators": set(),
+    "models": set(),
+    "matching": {"buffer"},
+    "storage": {"errors"},
+    "settings": {"storage"},
+    "credit": {"markup", "storage"},
+    "dispatch": {"buffer", "errors", "matching", "storage"},
+    "feeder": {"buffer", "settings", "storage", "supervision"},
+    "cycles": {"buffer", "credit", "matching", "settings", "storage", "supervision", "validators"},
+    "overload": {"dispatch", "errors", "supervision"},
+    "stock_clients": {"storage"},
+    "composition": {"boinc", "settings", "stock_clients", "storage"},
+    "signing": {"composition", "stock_clients", "storage"},
+    "supervision": {"composition", "settings", "signing", "storage"},
+    "http": {"dispatch", "errors", "overload", "settings", "signing", "stock_clients", "storage"},
+    "bots": {"errors", "http", "models", "stock_clients", "storage", "validators"},
+    "boinc": {"bots", "dispatch", "errors", "http", "markup", "matching", "overload", "settings"}
+    | {"signing", "stock_clients", "storage"},
+    "api": {"boinc", "bots", "buffer", "credit", "cycles", "dispatch", "errors", "http"}
+    | {"matching", "models", "overload", "settings", "signing", "storage", "web"},
+    "web": {"api", "boinc", "composition", "dispatch", "errors", "http", "overload", "settings"}
+    | {"storage", "supervision"},
+}
+MOST_ROOMS = 22
+# Rooms whose circles are still to be cut.
+CIRCULAR = {"api", "bots", "boinc", "composition", "http", "overload", "signing"}
+CIRCULAR |= {"supervision", "web"}
+
+DATABASE = {"psycopg", "psycopg_pool"}
+WEB = {"flask", "gunicorn", "werkzeug"}
+CHANCE = {"time", "random", "secrets"}
+EVERYTHING = {*DATABASE, *WEB, *CHANCE, "socket", "ssl", "requests", "urllib", "subprocess"}
+# What these modules and rooms never come to import, not even through others of the server.
+NEVER = {
+    "buffer": DATABASE | WEB,
+    "settings": DATABASE | WEB,
+    "matching": EVERYTHING,
+    "validators": EVERYTHING,
+    "credit.rule": EVERYTHING,
+    "cycles.quorum": EVERYTHING,
+    "cycles.transition": EVERYTHING,
+    "dispatch.choose": EVERYTHING,
+    "feeder.shares": EVERYTHING,
+    "storage.states": EVERYTHING,
+}
+
 
 def imports(file: Path) -> Iterator[str]:
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
@@ -138,6 +189,46 @@ def test_only_the_daemons_process_knows_the_scheduler() -> None:
     assert users == {"cycles/process.py"}
 
 
+def test_the_server_has_few_rooms_and_the_table_names_each() -> None:
+    assert {room(dotted(file)) for file in sources("server/gridbot_server")} - {""} == set(ROOMS)
+    assert len(ROOMS) <= MOST_ROOMS
+
+
+@pytest.mark.parametrize("name", ROOMS)
+def test_a_room_of_the_server_imports_only_the_rooms_that_it_may(name: str) -> None:
+    assert neighbours(name) - ROOMS[name] == set()
+
+
+def test_no_rooms_of_the_server_import_each_other_in_a_circle() -> None:
+    reached = {name: neighbours(name) for name in ROOMS}
+    for name in ROOMS:  # Warshall
+        for other in ROOMS:
+            if name in reached[other]:
+                reached[other] = reached[other] | reached[name]
+    assert {name for name in ROOMS if name in reached[name]} <= CIRCULAR
+
+
+@pytest.mark.parametrize("name", NEVER)
+def test_what_is_pure_or_knows_no_database_comes_to_import_neither(name: str) -> None:
+    inside = {module for module in MODULES if f"{module}.".startswith(f"gridbot_server.{name}.")}
+    assert inside, f"there is no {name}"
+    found = {
+        f"{module}: {imported}"
+        for module in closure(inside)
+        for imported in imports(MODULES[module])
+        if imported.partition(".")[0] in NEVER[name]
+    }
+    assert found == set()
+
+
+@pytest.mark.parametrize("folder", ALLOWED)
+def test_every_room_says_first_what_it_is(folder: str) -> None:
+    for package in {file.parent for file in sources(folder)}:
+        said = ast.get_docstring(ast.parse((package / "__init__.py").read_text("utf-8")))
+        first = (said or "").partition("\n\n")[0]
+        assert re.fullmatch(r"[A-Z].{20,}[.:]", first, re.DOTALL), f"{package}: {first!r}"
+
+
 def test_every_query_that_code_names_exists_and_is_used() -> None:
     code = {file: ast.parse(file.read_text("utf-8")) for file in sources("server/gridbot_server")}
     loaded = {dotted(file): dict(loads(tree)) for file, tree in code.items()}
@@ -161,6 +252,37 @@ def dotted(file: Path) -> str:
     """The module's name as importers write it."""
     parts = file.relative_to(ROOT / "server").with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {dotted(file): file for file in sources("server/gridbot_server")}
+
+
+def room(module: str) -> str:
+    """The room of a module of the server; "" for what is outside it."""
+    package, _, rest = module.partition(".")
+    return rest.partition(".")[0] if package == "gridbot_server" else ""
+
+
+def neighbours(name: str) -> set[str]:
+    """The other rooms that a room imports."""
+    return {
+        room(imported)
+        for module, file in MODULES.items()
+        if room(module) == name
+        for imported in imports(file)
+    } - {name, ""}
+
+
+def closure(modules: set[str]) -> set[str]:
+    """These modules of the server and all others of it that they come to import."""
+    found, left = set(modules), list(modules)
+    while left:
+        for imported in imports(MODULES[left.pop()]):
+            # `from package import name`: the name is a module or something in the package's own.
+            for module in {imported, imported.rpartition(".")[0]} & MODULES.keys() - found:
+                found.add(module)
+                left.append(module)
+    return found
 
 
 def loads(tree: ast.Module) -> Iterator[tuple[str, str]]:
