@@ -18,16 +18,19 @@ import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 
-from .dispatch import Size
-from .installation import BenchFailed, installation
-from .rpc import Client
-from .stages import Server, Stock
-from .windows import OF_A_REQUEST, Row, generator
+import click
+
+from .harness.command import measurement
+from .harness.host_requests import Cell, Size, celled
+from .harness.installation import CHECKOUT, BenchFailed, installation
+from .harness.load.clients import Client
+from .harness.stages import Server, Stock
+from .harness.windows import OF_A_REQUEST, Row, generator
 
 COLUMNS = {
+    "base": ["base"],
     "jobs": ["jobs_per_rpc"],
     "conc.": ["concurrency"],
     "pairs": ["pairs"],
@@ -49,7 +52,6 @@ COLUMNS = {
 _COST = "server_us_per_rpc"
 _CONFIDENCE = 0.95
 
-Cell = tuple[int, int]  # jobs per request, requests under way at once
 Pair = tuple[Row, Row]  # of the base, of this checkout
 
 
@@ -68,25 +70,48 @@ class Side:
         return row
 
 
+@measurement(COLUMNS)
+@click.argument("base")
+@click.argument("measurement", type=click.Choice(["dispatch"]), default="dispatch")
+@click.option("--pairs", type=click.IntRange(1), default=10, show_default=True)
+@celled(concurrency=(64,))
+@click.option("--requests", type=click.IntRange(1), default=5000, show_default=True,
+              help="In each measurement.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(0.1), default=6.0, show_default=True,
+              help="Of each measurement, at most.")  # fmt: skip
+@click.option("--within", "limit", type=float, default=2.0, show_default=True,
+              help="Percent by which a request may cost more.")  # fmt: skip
 def compare(
-    base: str, size: Size, jobs_per_rpc: Sequence[int], concurrency: Sequence[int], limit: float,
-    tell: Callable[[str], None],
+    base: str, measurement: str, pairs: int, cells: Sequence[Cell],  # noqa: ARG001
+    requests: int, seconds: float, limit: float,
 ) -> list[Row]:  # fmt: skip
-    """Measure `size.rounds` pairs of each cell; a row per cell.
+    """CPU time of a host request beside that of the commit BASE, in interleaved pairs."""
+    python = base_python(CHECKOUT, base)
+    for line in other_packages(python):
+        click.echo(f"another version: {line}", err=True)
+    size = Size(pairs, seconds, requests)
+    found = measure(python, size, cells, lambda line: click.echo(line, err=True))
+    return [{"base": base, **row(cell, of_cell, limit)} for cell, of_cell in found.items()]
 
-    `base` is the Python of an environment in which the server to compare with is installed.
+
+def measure(
+    base: str, size: Size, cells: Sequence[Cell], tell: Callable[[str], None]
+) -> dict[Cell, list[Pair]]:
+    """Measure `size.rounds` pairs of each cell.
+
+    `base` is the Python of an environment in which the server to compare with is installed; `tell`
+    is given a line after each round.
     """
-    cells = list(product(jobs_per_rpc, concurrency))
-    least = max(jobs_per_rpc) * size.requests_with_warm_up
-    jobs = size.rounds * sum(jobs for jobs, _ in cells) * size.requests_with_warm_up + least
-    hosts = max(concurrency)
+    least = max(size.jobs(jobs_per_rpc) for jobs_per_rpc, _ in cells)
+    jobs = least + size.rounds * sum(size.jobs(jobs_per_rpc) for jobs_per_rpc, _ in cells)
+    hosts = max(concurrency for _, concurrency in cells)
     with _side(base, jobs, least, hosts) as old, _side(sys.executable, jobs, least, hosts) as new:
         pairs: dict[Cell, list[Pair]] = {cell: [] for cell in cells}
         for number in range(size.rounds):
             for cell, found in pairs.items():
                 found.append(_measured(old, new, size, cell, is_old_first=number % 2 == 0))
             tell(_told(number + 1, pairs))
-    return [_row(cell, found, limit) for cell, found in pairs.items()]
+    return pairs
 
 
 def _measured(old: Side, new: Side, size: Size, cell: Cell, is_old_first: bool) -> Pair:
@@ -115,7 +140,8 @@ def _side(python: str, jobs: int, least: int, hosts: int) -> Iterator[Side]:
 # ------------------------------------------------------------------------------- the figures
 
 
-def _row(cell: Cell, pairs: Sequence[Pair], limit: float) -> Row:
+def row(cell: Cell, pairs: Sequence[Pair], limit: float) -> Row:
+    """What the pairs of a cell say; `limit` is in percent."""
     base, new = zip(*pairs, strict=True)
     changes = [_change(pair) for pair in pairs]
     interval = median_interval(changes)

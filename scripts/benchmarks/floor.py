@@ -1,16 +1,21 @@
-"""The least that a request can cost under our gunicorn: a view that answers with what it got."""
+"""The floor alone: the least that a request can cost under our gunicorn."""
 
-from contextlib import ExitStack
+from __future__ import annotations
 
-from flask import Flask, Response, request
+from collections.abc import Sequence
 
-PATH = "/floor"
+from .harness.command import measurement
+from .harness.host_requests import COLUMNS, Cell, Size, bare_plan, celled, sized
+from .harness.stages import Subject, bare, measure, server
+from .harness.windows import Row, median_row
 
-app = Flask("floor", static_folder=None)
-app.extensions["gridbot"] = ExitStack()  # nothing to close, when gunicorn's settings close it
 
-
-@app.post(PATH)
-def floor() -> Response:
-    """Read the body, send it back."""
-    return Response(request.get_data(cache=False), mimetype="application/json")
+@measurement(COLUMNS)
+@celled()
+@sized(rounds=5, seconds=3.0, requests=20_000)
+def floor(cells: Sequence[Cell], size: Size, quick: bool) -> list[Row]:  # noqa: ARG001
+    """A view that answers with what it got, under the same gunicorn settings."""
+    with server(jobs=1, least=0) as ours, bare(ours.data) as web:
+        plans = (bare_plan(size.plan(0, *cell), web.port) for cell in cells)
+        found = measure([Subject(web, plan) for plan in plans], size.rounds)
+    return list(map(median_row, found))

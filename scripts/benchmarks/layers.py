@@ -16,22 +16,35 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import click
+
 from gridbot_server.api.rpc import UNCHECKED_BYTES
 from gridbot_server.dispatch.engine import Engine, Item
 from gridbot_server.http import auth
 from gridbot_server.web import fast_http
 
-from .course import Talk
-from .generator import Load, Plan
-from .stages import HOSTS, Stock, prepared
-from .windows import Meter, Row
+from .harness.command import measurement, quick_option
+from .harness.host_requests import JOBS_PER_RPC
+from .harness.load.closed_loop import Talk
+from .harness.load.generator import Load, Plan
+from .harness.stages import HOSTS, Stock, prepared
+from .harness.usage import Meter
+from .harness.windows import Row
 
+_QUICK_REQUESTS = 500
 _WARM_UP = 20  # batches
 _SHOWN = 30  # functions
 
 
-def layers(jobs_per_rpc: int, batch: int, requests: int) -> list[Row]:
-    """Measure without the profiler, then with it: it takes time itself, mostly for short calls."""
+@measurement()
+@click.option("--jobs-per-rpc", type=click.IntRange(1), default=JOBS_PER_RPC, show_default=True)
+@click.option("--batch", type=click.IntRange(1), default=24, show_default=True,
+              help="Requests in one transaction.")  # fmt: skip
+@click.option("--requests", type=click.IntRange(100), default=6000, show_default=True)
+@quick_option()
+def layers(jobs_per_rpc: int, batch: int, requests: int, quick: bool) -> list[Row]:
+    """Where the CPU time of a host request goes, by layer and by function."""
+    requests = _QUICK_REQUESTS if quick else requests
     jobs = (requests * 2 + 2 * _WARM_UP * batch) * jobs_per_rpc
     with prepared(max(HOSTS, batch)) as (place, known, _), place.session() as session:
         Stock(session, 2 * jobs, jobs).fill()
@@ -41,6 +54,7 @@ def layers(jobs_per_rpc: int, batch: int, requests: int) -> list[Row]:
             plan = Plan(0, batch, jobs_per_rpc, 0.0, requests)
             bench = _Bench(engine, [Load().talk(plan, number) for number in range(batch)])
             bench.run(_WARM_UP)
+            # First without the profiler, which takes time itself, mostly for short calls.
             row = _measured(bench, Meter(roots, known), requests // batch)
             row["profile_us"] = _profiled(bench, requests // batch)
     return [{"jobs_per_rpc": jobs_per_rpc, "batch": batch, **row}]

@@ -11,18 +11,25 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .arrivals import Flood
-from .course import percentile
-from .generator import Plan
-from .stages import Server, server
-from .vigil import Sight, Vigil
-from .windows import LOAD, OF_A_REQUEST, Generator, Row, Usage, Window, generator
+import click
 
-JOBS_PER_RPC, CONCURRENCY = 5, 64
+from .harness.command import MILLION, jobs_option, measurement, quick_option
+from .harness.host_requests import JOBS_PER_RPC
+from .harness.load import open_loop
+from .harness.load.closed_loop import percentile
+from .harness.load.generator import Plan
+from .harness.load.open_loop import Flood
+from .harness.stages import Server, server
+from .harness.usage import Usage
+from .harness.watch import Sight, Watch
+from .harness.windows import LOAD, OF_A_REQUEST, Generator, Row, Window, generator
+
+CONCURRENCY = 64
 PLATEAU_HOSTS = 2000  # that take turns at the connections
+_WEIGH_SECONDS = 1.0  # reading the memory of all processes costs some
 _PLATEAU_REQUESTS = 1_000_000  # more than time allows
 
 
@@ -65,15 +72,35 @@ class Came:
         return max(float(part["seconds"]) for part in self.parts)
 
 
-def overload(size: Size, jobs: int) -> list[Row]:
-    """Measure the plateau, the flood, and the plateau again."""
+@measurement()
+@click.option("--seconds", type=click.FloatRange(1, 600), default=60.0, show_default=True,
+              help="Of the flood.")  # fmt: skip
+@click.option("--plateau-seconds", type=click.FloatRange(1, 60), default=5.0, show_default=True,
+              help="Of the plateau, before and after it.")  # fmt: skip
+@click.option("--times", type=click.FloatRange(0.1, 100), default=10.0, show_default=True,
+              help="Arrivals, as a multiple of the plateau.")  # fmt: skip
+@click.option("--hosts", type=click.IntRange(100), default=10_000, show_default=True)
+@click.option("--processes", type=click.IntRange(1, 16), default=2, show_default=True,
+              help="That send the flood.")  # fmt: skip
+@click.option("--sockets", type=click.IntRange(16, 16_000), default=4000, show_default=True,
+              help="Open at once, in all of them.")  # fmt: skip
+@click.option("--keep", "keeps", is_flag=True, help="Keep connections, as a proxy in front does.")
+@jobs_option(2 * MILLION)
+@quick_option()
+def overload(jobs: int, quick: bool, **chosen: Any) -> list[Row]:
+    """Arrivals at ten times what the server can answer: what it does then, and afterwards."""
+    size = Size(**chosen)
+    if quick:
+        size, jobs = replace(size, seconds=3.0, plateau_seconds=1.0, hosts=2000), 100_000
     hosts = PLATEAU_HOSTS + size.hosts
     with server(jobs, least=jobs // 2, hosts=hosts) as ours, ExitStack() as stack:
         plan = Plan(ours.port, CONCURRENCY, JOBS_PER_RPC, size.plateau_seconds, _PLATEAU_REQUESTS,
                     PLATEAU_HOSTS)  # fmt: skip
         before = ours.measure(plan)
         rate = size.times * before.requests / before.seconds
-        senders = [stack.enter_context(generator("arrivals")) for _ in range(size.processes)]
+        senders = [
+            stack.enter_context(generator(open_loop.__name__)) for _ in range(size.processes)
+        ]
         came = _flood(ours, senders, _floods(size, ours.port, rate))
         ours.calm_down()
         after = ours.measure(plan)
@@ -97,15 +124,15 @@ def _flood(ours: Server, senders: Sequence[Generator], floods: Sequence[Flood]) 
     for sender in senders:
         sender.hear()
     ours.calm_down()
-    with Vigil(ours.port, ours.roots) as vigil:
+    with Watch(ours.roots, ours.port, _WEIGH_SECONDS) as watch:
         before = ours.meter.read()
         for sender in senders:
             sender.tell("go")
         parts = [sender.hear() for sender in senders]
         used, ended = ours.meter.read().since(before), time.monotonic()
-        normal = vigil.wait_until_normal()
-    sights = [sight for sight in vigil.sights if sight.at < ended]
-    return Came(parts, used, sights, vigil.memory_growth_mb, normal)
+        normal = watch.wait_until_normal()
+    sights = [sight for sight in watch.sights if sight.at < ended]
+    return Came(parts, used, sights, watch.most_growth_mb, normal)
 
 
 def _row(size: Size, before: Window, came: Came, after: Window) -> Row:

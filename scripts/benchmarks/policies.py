@@ -16,11 +16,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import click
+
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import record
 from gridbot_policies.classad.values import Missing
 
-from .installation import BenchFailed
+from .harness.command import measurement
+from .harness.installation import BenchFailed
+from .harness.windows import Row
 
 BOTS = 50
 REQUESTS = 100  # per round and side
@@ -59,8 +63,10 @@ class Side:
     serve: Callable[[Mapping[str, Any]], list[Any]]
 
 
-def run(rounds: int) -> list[dict[str, Any]]:
-    """Return a row per case: microseconds of CPU per request, ours and theirs, and the ratio."""
+@measurement()
+@click.option("--rounds", type=click.IntRange(1), default=9, help="Timings of each side, in turn.")
+def policies(rounds: int) -> list[Row]:
+    """Policies per host request, 50 BOTs, beside HTCondor's ClassAd library."""
     library = _library()
     figure = [
         FIGURE_3.format(share=10 + n % 40, number=n + 1, seconds=2000 + n) for n in range(BOTS)
@@ -256,7 +262,7 @@ def _case(
     rounds: int,
     target: float,
     equal_to: Side | None = None,
-) -> dict[str, Any]:
+) -> Row:
     """Time both sides in turn; the ratio is to their fastest way, round by round."""
     _check_equal(name, ours, equal_to or theirs[0])
     timed = [

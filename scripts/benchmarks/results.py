@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import json
+import sys
 import time
 from pathlib import Path
-from typing import Any
 
-from .installation import BenchFailed, Installation, installation
-from .measures import MemoryWatch, cpu_seconds
+import click
+
+from .harness.command import measurement
+from .harness.installation import CHECKOUT, BenchFailed, Installation, installation
+from .harness.load import clients as load_clients
+from .harness.load import fetch
+from .harness.usage import cpu_seconds
+from .harness.watch import Watch
+from .harness.windows import Row
 
 _LAG_SECONDS = 60.0
 
 
-def run(
-    jobs: int, clients: int, jobs_per_request: int, limit_seconds: float
-) -> list[dict[str, Any]]:
-    """Measure both on a server of their own."""
+@measurement()
+@click.option("--jobs", type=click.IntRange(1), default=100_000)
+@click.option("--clients", type=click.IntRange(1, 64), default=16)
+@click.option("--jobs-per-request", type=click.IntRange(1, 200), default=20)
+@click.option("--limit-seconds", type=click.FloatRange(1), default=300.0)
+def results(jobs: int, clients: int, jobs_per_request: int, limit_seconds: float) -> list[Row]:
+    """A BOT executed by fast clients, then its results as one stream, all compared."""
     with installation() as place:
         policy = place.folder / "bench.ad"
         policy.write_text(f"Concurrency = {jobs_per_request};\n")
@@ -30,11 +41,12 @@ def run(
         return [_execute(place, bot, load), _fetch(place, bot, jobs)]
 
 
-def _execute(place: Installation, bot: int, load: dict[str, float]) -> dict[str, Any]:
+def _execute(place: Installation, bot: int, load: dict[str, float]) -> Row:
     servers = place.servers()
     used = cpu_seconds(servers)
     options = [part for name, value in load.items() for part in (f"--{name}", str(value))]
-    found = place.part("load", *_whom(place), *options, "--reported", str(_reported(place)))
+    program = load_clients.__name__
+    found = _figures_of(place, program, *options, "--reported", str(_reported(place)))
     reported_at = time.monotonic()
     _wait_for_end(place, bot)
     spent = {name: now - used[name] for name, now in cpu_seconds(servers).items()}
@@ -61,23 +73,27 @@ def _wait_for_end(place: Installation, bot: int) -> None:
             raise BenchFailed(str(error)) from None
 
 
-def _fetch(place: Installation, bot: int, jobs: int) -> dict[str, Any]:
+def _fetch(place: Installation, bot: int, jobs: int) -> Row:
     servers = place.servers()
     fetched = place.folder / "fetched"
-    with MemoryWatch(servers) as memory:
-        found = place.part("fetch", *_whom(place), "--bot", str(bot), "--to", str(fetched))
+    with Watch(servers) as watch:
+        found = _figures_of(place, fetch.__name__, "--bot", str(bot), "--to", str(fetched))
     same = sorted(fetched.open("rb")) == sorted(_reported(place).open("rb"))
     return {
         "phase": "fetch",
         **found,
         "jobs_per_s": found["jobs"] / found["seconds"],
-        "server_growth_mb": memory.peak.pss - memory.before.pss,
+        "server_growth_mb": watch.most.pss - watch.memory[0].pss,
         "all_as_reported": same and found["jobs"] == jobs,
     }
 
 
-def _whom(place: Installation) -> tuple[str, ...]:
-    return "--url", place.url, "--key-file", str(place.key_path)
+def _figures_of(place: Installation, program: str, *options: str) -> dict[str, float]:
+    """Run a program that speaks to the server, and prints figures, as a process of its own."""
+    whom = ("--url", place.url, "--key-file", str(place.key_path))
+    printed = place.run(sys.executable, "-m", program, *whom, *options, folder=CHECKOUT)
+    figures: dict[str, float] = json.loads(printed)
+    return figures
 
 
 def _reported(place: Installation) -> Path:

@@ -12,12 +12,17 @@ import random
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import click
 
 from gridbot_client.net.backoff import delay_seconds, poll_seconds
 from gridbot_server.overload.admission import Admission, QueueLimits
 
-from .course import percentile
+from .harness.command import measurement, quick_option, several
+from .harness.load.closed_loop import percentile
+from .harness.windows import Row
+
+_QUICK_HOSTS = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +67,24 @@ class _Server:
         return self._answers[-1]
 
 
-def run(storms: Sequence[Storm]) -> list[dict[str, Any]]:
-    """A row per storm."""
-    return [_play(storm) for storm in storms]
+@measurement()
+@click.option("--hosts", type=click.IntRange(1), default=100_000, show_default=True)
+@several("--outage-seconds", (60, 600, 3600, 86_400), "How long the server was away")
+@click.option("--per-second", type=click.FloatRange(1), default=1000.0, show_default=True,
+              help="Requests that the server answers.")  # fmt: skip
+@click.option("--poll-seconds", type=click.FloatRange(1), default=600.0, show_default=True,
+              help="Between two requests of a host when all goes well.")  # fmt: skip
+@quick_option("Fewer hosts.")
+def storm(
+    hosts: int, outage_seconds: Sequence[int], per_second: float, poll_seconds: float, quick: bool
+) -> list[Row]:
+    """Every host comes back after an outage: a simulation with the clients' real back-off."""
+    hosts = min(hosts, _QUICK_HOSTS) if quick else hosts
+    return [play(Storm(hosts, away, per_second, poll_seconds)) for away in outage_seconds]
 
 
-def _play(storm: Storm) -> dict[str, Any]:
+def play(storm: Storm) -> Row:
+    """Let the crowd come back, in simulated time."""
     draw = random.Random(storm.seed)
     server = _Server(storm, draw)
     served = sorted(_served(storm, server, draw))

@@ -6,21 +6,28 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+
+import click
 
 from gridbot_client.protocol.messages import WorkReply
 
-from .installation import BenchFailed, Installation, installation
-from .load import report
-from .measures import Memory, MemoryWatch, cpu_seconds, memory_of, wait_for_calm
-from .rpc import Client
+from .harness.command import MILLION, measurement
+from .harness.installation import BenchFailed, Installation, installation
+from .harness.load.clients import Client, report
+from .harness.usage import cpu_seconds, memory_of, wait_for_calm
+from .harness.watch import Watch
+from .harness.windows import Row
 
 _WARM_UP = 10  # requests that are not counted
 _FEED_SECONDS = 30.0
 
 
-def run(jobs: int, items: int, requests: int) -> list[dict[str, Any]]:
-    """Measure a range and a CSV table, each on a server of its own."""
+@measurement()
+@click.option("--jobs", type=click.IntRange(1), default=MILLION, help="Jobs of the range.")
+@click.option("--items", type=click.IntRange(1), default=MILLION, help="Lines of the CSV table.")
+@click.option("--requests", type=click.IntRange(3), default=200, help="Host requests to time.")
+def submit(jobs: int, items: int, requests: int) -> list[Row]:
+    """A large BOT: seconds to submit, memory, a host's request before and after."""
     rows = []
     for source, size in (("range", jobs), ("CSV", items)):
         with installation() as place:
@@ -28,14 +35,14 @@ def run(jobs: int, items: int, requests: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _measure(place: Installation, source: str, jobs: int, requests: int) -> dict[str, Any]:
+def _measure(place: Installation, source: str, jobs: int, requests: int) -> Row:
     few = place.submit("--name", "few", *_range(2 * (_WARM_UP + requests)))
     servers = place.servers()
     with Client(place.url, place.key_path.read_text().strip(), "probe") as client:
         before = _request_cost(client, servers, requests)
         place.gridbot("bot", "cancel", str(few))
         options = _range(jobs) if source == "range" else _table(place.folder / "jobs.csv", jobs)
-        with MemoryWatch(servers) as memory:
+        with Watch(servers) as watch:
             began = time.monotonic()
             place.submit("--name", "many", *options)
             seconds = time.monotonic() - began
@@ -44,7 +51,7 @@ def _measure(place: Installation, source: str, jobs: int, requests: int) -> dict
         "jobs": jobs,
         "seconds": seconds,
         "jobs_per_s": jobs / seconds,
-        "memory_mb": _memory(memory.before, memory.peak, memory_of(servers)),
+        "memory_mb": _memory(watch, servers),
         **{
             name: {"before": cost, "after": after[name], "ratio": after[name] / cost}
             for name, cost in before.items()
@@ -52,7 +59,8 @@ def _measure(place: Installation, source: str, jobs: int, requests: int) -> dict
     }
 
 
-def _memory(before: Memory, peak: Memory, after: Memory) -> dict[str, float]:
+def _memory(watch: Watch, servers: Mapping[str, int]) -> dict[str, float]:
+    before, peak, after = watch.memory[0], watch.most, memory_of(servers)
     return {
         "before": before.pss,
         "peak": peak.pss,

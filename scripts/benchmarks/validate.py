@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 
-from .database import Database
-from .dispatch import Size
-from .installation import BenchFailed
-from .stages import COMMAND, POLICY, Server, prepared
-from .windows import OF_A_REQUEST, Row, median_row
+import click
+
+from .harness.command import jobs_option, measurement
+from .harness.database import Database
+from .harness.host_requests import COLUMNS, Size, sized
+from .harness.installation import BenchFailed
+from .harness.stages import COMMAND, POLICY, Server, prepared
+from .harness.windows import OF_A_REQUEST, Row, median_row
 
 OWNERS = 50  # whose hosts may not agree with themselves
 JOBS_PER_RPC, CONCURRENCY = 5, 64
@@ -16,8 +19,14 @@ _DRAIN_SECONDS = 120.0
 _LOOK_SECONDS = 0.05
 
 
-def validate(size: Size, hosts: int, jobs: int) -> list[Row]:
-    """Let volunteers' hosts execute a signed BOT, each job twice; tell what came out at the end."""
+@measurement(COLUMNS)
+@click.option("--hosts", type=click.IntRange(2), default=1000, show_default=True)
+@jobs_option()
+@sized(rounds=5, seconds=12.0, requests=100_000)
+def validate(hosts: int, jobs: int, size: Size, quick: bool) -> list[Row]:
+    """A quorum of two among volunteers: jobs validated per second, and how late."""
+    if quick:
+        hosts, jobs = 100, 20_000
     with prepared(hosts, "--sign-on-submit", owners=OWNERS) as (place, known, load):
         with place.session() as session:
             bot = session.submit(COMMAND, range(jobs), policy=POLICY, quorum=2).id

@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from tests.boinc_captures import captures
 
-from scripts.benchmarks.installation import BenchFailed, Installation, installation
+from scripts.benchmarks.harness.installation import BenchFailed, Installation, installation
 
 from . import captured, report
 from .hosts import Project

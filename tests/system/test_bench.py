@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from scripts.benchmarks.harness.load import generator
 from tests.system.deployment import eventually
 
 CHECKOUT = Path(__file__).parents[2]
@@ -34,10 +35,10 @@ def test_host_requests_are_measured_beside_the_floor(bench: str) -> None:
 # One short pair: this checkout's server, beside itself.
 COMPARE = """
 import json, sys
-from scripts.benchmarks.compare import compare
-from scripts.benchmarks.dispatch import Size
-rows = compare(sys.executable, Size(1, 10.0, 300), [5], [16], 2.0, lambda line: None)
-print(json.dumps(rows))
+from scripts.benchmarks.compare import measure, row
+from scripts.benchmarks.harness.host_requests import Size
+((cell, pairs),) = measure(sys.executable, Size(1, 10.0, 300), [(5, 16)], print).items()
+print(json.dumps(row(cell, pairs, limit=2.0)))
 """
 
 
@@ -46,8 +47,10 @@ def test_two_servers_are_measured_in_pairs_by_one_generator() -> None:
         [sys.executable, "-c", COMPARE], cwd=CHECKOUT, capture_output=True, text=True,
         check=True,
     )  # fmt: skip
-    (row,) = json.loads(ended.stdout)
+    said, document = ended.stdout.splitlines()
+    row = json.loads(document)
 
+    assert said.startswith("pair 1")
     assert (row["jobs_per_rpc"], row["concurrency"], row["pairs"]) == (5, 16, 1)
     assert row["ratios"] == [row["new_us_per_rpc"] / row["base_us_per_rpc"]]
     assert row["is_within"] == "undecided"
@@ -100,9 +103,7 @@ def test_an_interrupted_bench_leaves_nothing_behind() -> None:
 def _all_parts(bench: subprocess.Popen[bytes]) -> list[psutil.Process]:
     """All that a bench started, once its load generators are among them; none before that."""
     started = psutil.Process(bench.pid).children(recursive=True)
-    there = [
-        item for item in started if "scripts.benchmarks.generator" in (_seen(item, "cmdline") or ())
-    ]
+    there = [item for item in started if generator.__name__ in (_seen(item, "cmdline") or ())]
     return started if len(there) == 2 else []
 
 

@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from scripts.benchmarks.arrivals import Arrivals, Flood, Tally
-from scripts.benchmarks.course import whole
+from scripts.benchmarks.harness.load.closed_loop import whole
+from scripts.benchmarks.harness.load.open_loop import Arrivals, Flood, Tally
 
 from gridbot_client.protocol.messages import Assignment, ReplicaId, WorkReply, encode_reply
 

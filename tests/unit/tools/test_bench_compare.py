@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from scripts.benchmarks.compare import base_python, is_within, median_interval
-from scripts.benchmarks.installation import BenchFailed
+from scripts.benchmarks.harness.installation import BenchFailed
 
 
 @pytest.mark.parametrize(

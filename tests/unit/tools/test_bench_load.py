@@ -11,11 +11,20 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from scripts.benchmarks import storm, windows
-from scripts.benchmarks.columns import COLUMNS
-from scripts.benchmarks.course import Course, LoadFailed, Talk, Tally, figures, percentile
-from scripts.benchmarks.generator import Echo, Load, Plan
-from scripts.benchmarks.windows import Usage, Window, by_purpose, median_row, ratios
+from scripts.benchmarks import storm
+from scripts.benchmarks.harness import windows
+from scripts.benchmarks.harness.host_requests import COLUMNS
+from scripts.benchmarks.harness.load.closed_loop import (
+    Course,
+    LoadFailed,
+    Talk,
+    Tally,
+    figures,
+    percentile,
+)
+from scripts.benchmarks.harness.load.generator import Echo, Load, Plan
+from scripts.benchmarks.harness.usage import Usage, by_purpose
+from scripts.benchmarks.harness.windows import Window, median_row, ratios
 
 from gridbot_client.protocol.messages import (
     Assignment,
@@ -289,8 +298,7 @@ STORM = storm.Storm(hosts=2000, outage_seconds=600, per_second=1000, poll_second
 
 
 def play_storm(**changes: float) -> dict[str, float]:
-    (row,) = storm.run([replace(STORM, **changes)])  # type: ignore[arg-type]
-    return row
+    return storm.play(replace(STORM, **changes))  # type: ignore[arg-type]
 
 
 def test_a_storm_is_the_same_each_time() -> None:

@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from scripts.benchmarks import load, picture, table
-from scripts.benchmarks.measures import Memory, cpu_seconds, memory_of
-from scripts.benchmarks.ranking import Course, levels, order, spearman
+from scripts.benchmarks.figure7a import picture
+from scripts.benchmarks.figure7a.ranking import Course, levels, order, spearman
+from scripts.benchmarks.harness import table
+from scripts.benchmarks.harness.load import clients as load
+from scripts.benchmarks.harness.usage import Memory, cpu_seconds, memory_of
 
 from gridbot_client.protocol.messages import Assignment, ReplicaId
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from scripts.benchmarks import boinc_hosts
-from scripts.benchmarks.boinc_hosts import BoincHost, NotServed
-from scripts.benchmarks.generator import Echo, Load, Plan
+from scripts.benchmarks.harness.load import boinc_hosts
+from scripts.benchmarks.harness.load.boinc_hosts import BoincHost, NotServed
+from scripts.benchmarks.harness.load.generator import Echo, Load, Plan
 from tests.boinc_captures import our_name
 
 from gridbot_server.boinc.protocol.request import SchedulerRequest, parse

@@ -11,7 +11,7 @@ import orjson
 from gridbot_server.storage import db
 
 from .installation import Installation
-from .native_hosts import HOST, token
+from .load.native_hosts import HOST, token
 
 # Hosts and their clients as `POST /api/v1/clients` makes them, a hundred thousand in seconds.
 _ADD_OWNERS = """

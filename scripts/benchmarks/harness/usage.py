@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psutil
 
-_SAMPLE_SECONDS = 0.25
+from .database import Database
+
 _CALM_SECONDS, _LOOK_SECONDS = 60.0, 0.5
 _CALM_SHARE = 0.15  # of one CPU, for all of the server's processes
 # The clock of another process's CPU time (ns), as glibc's clock_getcpuclockid(3) makes its number.
@@ -83,45 +81,55 @@ def wait_for_calm(roots: Mapping[str, int]) -> None:
         used, before = now - before, now
 
 
-class Watch:
-    """Does things in the background, each every so many seconds, while the block runs."""
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """CPU time (s) that was used so far, or between two moments."""
 
-    def __init__(self, *works: tuple[float, Callable[[], None]]) -> None:
-        self._over = threading.Event()
-        self._threads = [
-            threading.Thread(target=self._repeat, args=work, daemon=True) for work in works
-        ]
+    groups: Mapping[str, float]  # by the process that the server knows
+    backends: Mapping[str, float]  # PostgreSQL's part, by whom its processes serve
+    busy: float  # the whole machine, anybody's
+    at: float  # s, of a clock
 
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        for thread in self._threads:
-            thread.join()
-
-    def _repeat(self, seconds: float, work: Callable[[], None]) -> None:
-        while not self._over.wait(seconds):
-            work()
+    def since(self, before: Usage) -> Usage:
+        """What was used between two moments."""
+        return Usage(
+            {name: value - before.groups[name] for name, value in self.groups.items()},
+            {name: value - before.backends.get(name, 0.0) for name, value in self.backends.items()},
+            self.busy - before.busy,
+            self.at - before.at,
+        )
 
 
-class MemoryWatch(Watch):
-    """Notes the highest memory, by its `pss`, while the block runs."""
+class Meter:
+    """Reads what the processes of a server used; `database` tells PostgreSQL's processes apart."""
 
-    def __init__(self, roots: Mapping[str, int]) -> None:
-        super().__init__((_SAMPLE_SECONDS, self._weigh))
-        self._roots = roots
-        self.before = self.peak = memory_of(roots)
+    def __init__(self, roots: Mapping[str, int], database: Database | None = None) -> None:
+        self._roots, self._database = roots, database
 
-    def _weigh(self) -> None:
-        self.peak = max(self.peak, memory_of(self._roots), key=lambda found: found.pss)
+    def read(self) -> Usage:
+        """The state of now."""
+        used = cpu_by_process(self._roots)
+        groups = {name: sum(family.values()) for name, family in used.items()}
+        served = self._database.backends() if self._database else {}
+        backends = by_purpose(used["postgresql"], served) if served else {}
+        return Usage(groups, backends, busy_seconds(), time.monotonic())
+
+
+def by_purpose(processes: Mapping[int, float], names: Mapping[int, str]) -> dict[str, float]:
+    """Sum up the CPU time of PostgreSQL's processes by whom they serve."""
+    found = dict.fromkeys(("host requests", "feeder", "daemons", "upkeep"), 0.0)
+    for pid, seconds in processes.items():
+        found[purpose(names.get(pid, ""))] += seconds
+    return found
+
+
+def purpose(application: str) -> str:
+    """Whom a connection serves, by its `application_name`; PostgreSQL's own processes have none."""
+    if application.startswith(("gridbot-web", "gridbot web")):
+        return "host requests"
+    if application == "gridbot-feeder":
+        return "feeder"
+    return "daemons" if application.startswith("gridbot") else "upkeep"
 
 
 def _families(roots: Mapping[str, int]) -> list[list[psutil.Process]]:

@@ -20,7 +20,7 @@ from itertools import islice
 from typing import Any
 
 from . import native_hosts
-from .course import SILENT_SECONDS, Course, Line, LoadFailed, Reply, percentile, whole
+from .closed_loop import SILENT_SECONDS, Course, Line, LoadFailed, Reply, percentile, whole
 from .native_hosts import Host, Hosts
 
 _PATIENCE_SECONDS = 10.0  # after that long a request counts as failed

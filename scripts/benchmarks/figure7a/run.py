@@ -20,12 +20,17 @@ from rich.table import Table
 from gridbot import Bot, Session
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.settings import Settings
+from scripts.benchmarks.harness.installation import (
+    CHECKOUT,
+    BenchFailed,
+    Installation,
+    installation,
+)
+from scripts.benchmarks.harness.table import commit, text
+from scripts.benchmarks.harness.usage import cpu_seconds
 
 from . import picture
-from .installation import CHECKOUT, BenchFailed, Installation, installation
-from .measures import cpu_seconds
 from .ranking import Course, Order, levels, order
-from .table import commit, text
 
 CONCURRENCY = 2  # replicas that one client holds: one runs, one waits behind it
 _POLL_SECONDS = 1.0

@@ -13,10 +13,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import IO, Any
 
-from .database import Database
-from .generator import Plan
 from .installation import CHECKOUT, BenchFailed
-from .measures import busy_seconds, cpu_by_process
+from .load import generator as closed_loop
+from .load.generator import Plan
+from .usage import Meter, Usage
 
 LOAD = "load"
 # The CPU time of a request, as the targets count it: the load and the cycles stand apart.
@@ -25,57 +25,6 @@ OF_A_REQUEST = ("gunicorn", "postgresql", "feeder")
 SPREAD = ("rpc_per_s", "p99_ms", "server_us_per_rpc")
 
 Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """CPU time (s) that was used so far, or between two moments."""
-
-    groups: Mapping[str, float]  # by the process that the server knows
-    backends: Mapping[str, float]  # PostgreSQL's part, by whom its processes serve
-    busy: float  # the whole machine, anybody's
-    at: float  # s, of a clock
-
-    def since(self, before: Usage) -> Usage:
-        """What was used between two moments."""
-        return Usage(
-            {name: value - before.groups[name] for name, value in self.groups.items()},
-            {name: value - before.backends.get(name, 0.0) for name, value in self.backends.items()},
-            self.busy - before.busy,
-            self.at - before.at,
-        )
-
-
-class Meter:
-    """Reads what the processes of a server used; `database` tells PostgreSQL's processes apart."""
-
-    def __init__(self, roots: Mapping[str, int], database: Database | None = None) -> None:
-        self._roots, self._database = roots, database
-
-    def read(self) -> Usage:
-        """The state of now."""
-        used = cpu_by_process(self._roots)
-        groups = {name: sum(family.values()) for name, family in used.items()}
-        served = self._database.backends() if self._database else {}
-        backends = by_purpose(used["postgresql"], served) if served else {}
-        return Usage(groups, backends, busy_seconds(), time.monotonic())
-
-
-def by_purpose(processes: Mapping[int, float], names: Mapping[int, str]) -> dict[str, float]:
-    """Sum up the CPU time of PostgreSQL's processes by whom they serve."""
-    found = dict.fromkeys(("host requests", "feeder", "daemons", "upkeep"), 0.0)
-    for pid, seconds in processes.items():
-        found[purpose(names.get(pid, ""))] += seconds
-    return found
-
-
-def purpose(application: str) -> str:
-    """Whom a connection serves, by its `application_name`; PostgreSQL's own processes have none."""
-    if application.startswith(("gridbot-web", "gridbot web")):
-        return "host requests"
-    if application == "gridbot-feeder":
-        return "feeder"
-    return "daemons" if application.startswith("gridbot") else "upkeep"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +91,7 @@ def ratios(rows: Sequence[Row], to: Sequence[Row], name: str) -> Row:
 
 
 class Generator:
-    """A load generator's process, as `generator.py` and `arrivals.py` describe it."""
+    """A load generator's process, as `load/generator.py` and `load/open_loop.py` describe it."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdin
@@ -174,9 +123,9 @@ class Generator:
 
 
 @contextmanager
-def generator(module: str = "generator") -> Iterator[Generator]:
+def generator(program: str = closed_loop.__name__) -> Iterator[Generator]:
     """Start a load generator; it ends with the block, whatever happens."""
-    command = [sys.executable, "-m", f"{__package__}.{module}"]
+    command = [sys.executable, "-m", program]
     process = subprocess.Popen(
         command, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         start_new_session=True,

@@ -19,10 +19,10 @@ from gridbot_server.settings import DATA_VARIABLE
 
 from . import floor
 from .database import Database, database
-from .generator import Plan
 from .installation import CHECKOUT, BenchFailed, Installation, free_port, installation
-from .measures import wait_for_calm
-from .windows import OF_A_REQUEST, Generator, Meter, Row, Window, generator
+from .load.generator import Plan
+from .usage import Meter, wait_for_calm
+from .windows import OF_A_REQUEST, Generator, Row, Window, generator
 
 HOSTS = 64  # as many as connections in the widest plan
 # Loose enough to give a host all that it asks for, as the policy of a BOT of short jobs is.

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import boinc_hosts, native_hosts
 from .boinc_hosts import BoincHost, BoincHosts, NotServed
-from .course import SILENT_SECONDS, Course, Line, LoadFailed, Talk, figures
+from .closed_loop import SILENT_SECONDS, Course, Line, LoadFailed, Talk, figures
 from .native_hosts import Host, Hosts
 
 

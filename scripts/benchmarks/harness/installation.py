@@ -18,7 +18,7 @@ from pathlib import Path
 from gridbot import Session, connect
 from gridbot_server.settings import Settings
 
-CHECKOUT = Path(__file__).resolve().parents[2]
+CHECKOUT = Path(__file__).resolve().parents[3]
 
 _HOST_REQUESTS_PER_MINUTE = 1_000_000_000
 _COMMAND_SECONDS = 600.0
@@ -99,12 +99,6 @@ class Installation:
         if ended.returncode != 0:
             raise BenchFailed(f"`{' '.join(command)}` failed: {ended.stderr.strip()}")
         return ended.stdout
-
-    def part(self, module: str, *arguments: str) -> dict[str, float]:
-        """Run a module of this package as a process of its own; return the JSON it prints."""
-        command = (sys.executable, "-m", f"{__package__}.{module}", *arguments)
-        document: dict[str, float] = json.loads(self.run(*command, folder=CHECKOUT))
-        return document
 
     def submit(self, *arguments: str) -> int:
         """Submit a BOT with the real command; return its number."""

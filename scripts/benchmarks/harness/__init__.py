@@ -1,0 +1,1 @@
+"""What measurements share: servers and their load, what is read meanwhile, how it is told."""

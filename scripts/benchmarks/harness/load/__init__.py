@@ -1,0 +1,1 @@
+"""The load on a server, in processes of its own: hosts in closed and open loops, bare clients."""
