@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from gridbot_server.credit import records
-from gridbot_server.credit.records import Credit, Host, Totals
+from gridbot_server.credit.records import Credit, HostRecord, Totals
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.disk import make_directory
@@ -89,7 +89,9 @@ def _teams(conn: Connection) -> Iterator[str]:
 def _hosts(conn: Connection, secret: bytes) -> Iterator[str]:
     for id, user, ad, created_at, seen_at, turnaround, *credit in _rows(conn, "export_hosts"):
         cpid = None if user is None else _cpid(secret, "host", id)
-        yield Host(id, user, cpid, ad, created_at, seen_at, turnaround, Credit(*credit)).record()
+        yield HostRecord(
+            id, user, cpid, ad, created_at, seen_at, turnaround, Credit(*credit)
+        ).record()
 
 
 def _row(conn: Connection, query: str) -> tuple[Any, ...]:

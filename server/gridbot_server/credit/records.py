@@ -82,7 +82,7 @@ def team(
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostRecord:
     """A host; `user` and `cpid` only if its owner agreed, since both lead to him."""
 
     id: int

@@ -30,7 +30,7 @@ from gridbot_server.supervision.postgres_binaries import (
     reachable_binaries,
     run_program,
 )
-from gridbot_server.supervision.processes import Account, Child, spawn, stop_group, wait_gone
+from gridbot_server.supervision.processes import Child, SystemAccount, spawn, stop_group, wait_gone
 
 CREATE_DATABASE = f"CREATE DATABASE {DATABASE}\n"
 INITDB_OPTIONS = (
@@ -174,7 +174,7 @@ class Postgres:
         version = self.cluster / "PG_VERSION"
         return int(version.read_text()) if version.exists() else None
 
-    def _make_cluster(self, binaries: Binaries, account: Account | None) -> None:
+    def _make_cluster(self, binaries: Binaries, account: SystemAccount | None) -> None:
         fresh = self.data / "postgresql.new"
         if fresh.exists():
             shutil.rmtree(fresh)  # a start that was killed half-way
@@ -185,7 +185,7 @@ class Postgres:
         run_program(single, account, CREATE_DATABASE)
         fresh.rename(self.cluster)
 
-    def _configure(self, account: Account | None) -> None:
+    def _configure(self, account: SystemAccount | None) -> None:
         """Write the configuration where only we can write and make the socket's directory."""
         make_directory(self._configuration, 0o755)
         client = _user_name(os.geteuid())
@@ -204,7 +204,7 @@ class Postgres:
         }.items():
             write_atomically(self._configuration / name, content, 0o644)
 
-    def _child(self, binaries: Binaries, account: Account | None) -> Child:
+    def _child(self, binaries: Binaries, account: SystemAccount | None) -> Child:
         configuration = self._configuration / "postgresql.conf"
         return Child(
             name="postgresql",
@@ -216,7 +216,7 @@ class Postgres:
             before=self.stop_leftovers,
         )
 
-    def _make_socket_directory(self, account: Account | None) -> Path:
+    def _make_socket_directory(self, account: SystemAccount | None) -> Path:
         if not embedded.fits_socket(self._run / "postgresql"):
             self.release()  # never trust what lies under that name in /tmp by now
             elsewhere = tempfile.mkdtemp(prefix="gridbot-", dir="/tmp")
@@ -226,7 +226,7 @@ class Postgres:
         return directory
 
 
-def service_account(cluster: Path) -> Account | None:
+def service_account(cluster: Path) -> SystemAccount | None:
     """Return the user as whom PostgreSQL runs when we are root, which it refuses to be.
 
     An existing cluster stays with its owner.
@@ -235,18 +235,18 @@ def service_account(cluster: Path) -> Account | None:
         return None
     if cluster.exists() and (owner := cluster.stat().st_uid):
         entry = pwd.getpwuid(owner)
-        return Account(entry.pw_name, entry.pw_uid, entry.pw_gid)
+        return SystemAccount(entry.pw_name, entry.pw_uid, entry.pw_gid)
     for name in ("postgres", "nobody"):
         with suppress(KeyError):
             entry = pwd.getpwnam(name)
-            return Account(name, entry.pw_uid, entry.pw_gid)
+            return SystemAccount(name, entry.pw_uid, entry.pw_gid)
     raise PostgresError(
         "PostgreSQL does not run as root and there is neither a user postgres nor nobody:"
         " start gridbot as another user, or use a server by --dsn"
     )
 
 
-def check_reachable(directory: Path, account: Account) -> None:
+def check_reachable(directory: Path, account: SystemAccount) -> None:
     """Raise the error that names the first directory which `account` cannot enter."""
     for part in [*reversed(directory.resolve().parents), directory]:
         if not can_execute(part, account):
@@ -268,7 +268,7 @@ def _memory_bytes() -> int:
     return min(total, int(allowed)) if allowed.isdigit() else total
 
 
-def _make_private(directory: Path, account: Account | None) -> None:
+def _make_private(directory: Path, account: SystemAccount | None) -> None:
     directory.mkdir(exist_ok=True)
     directory.chmod(0o700)
     if account:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gridbot_server.storage.disk import make_directory
 from gridbot_server.storage.embedded import PostgresError
-from gridbot_server.supervision.processes import Account, as_account
+from gridbot_server.supervision.processes import SystemAccount, as_account
 
 # Not ours, in which PGPORT or PGDATA may be set.
 ENVIRONMENT = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
@@ -46,7 +46,7 @@ def find_binaries(major: int | None = None) -> Binaries:
     )
 
 
-def reachable_binaries(found: Binaries, account: Account, copies: Path) -> Binaries:
+def reachable_binaries(found: Binaries, account: SystemAccount, copies: Path) -> Binaries:
     """Return the programs where `account` can run them: the wheel's are copied if need be.
 
     A virtual environment below a private home directory is out of reach for another user.
@@ -75,13 +75,13 @@ def _copied(found: Binaries, copy: Path) -> Binaries:
     return Binaries(copy / package.name / installation.name / "bin", found.version)
 
 
-def can_execute(path: Path, account: Account) -> bool:
+def can_execute(path: Path, account: SystemAccount) -> bool:
     """Whether `account` may enter or run `path`; asked of the kernel, which knows every rule."""
     test = subprocess.run(["/usr/bin/test", "-x", path], check=False, **as_account(account))
     return test.returncode == 0
 
 
-def run_program(argv: Sequence[str | Path], account: Account | None, text: str = "") -> str:
+def run_program(argv: Sequence[str | Path], account: SystemAccount | None, text: str = "") -> str:
     """Run one of PostgreSQL's programs with `text` as its input; return what it prints."""
     done = subprocess.run(
         argv,

@@ -22,7 +22,7 @@ GATE = 'read -r go && exec "$@" </dev/null'
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class SystemAccount:
     """The user as whom a child runs."""
 
     name: str
@@ -38,7 +38,7 @@ class Child:
     argv: Sequence[str]
     env: Mapping[str, str]  # all of it
     directory: Path  # where it runs
-    account: Account | None = None  # None: that of the parent
+    account: SystemAccount | None = None  # None: that of the parent
     stop_signals: Sequence[tuple[int, float]] = ((signal.SIGTERM, 10.0),)
     before: Callable[[], None] | None = None  # called before each start
 
@@ -124,7 +124,7 @@ def spawn(
     return process
 
 
-def as_account(account: Account | None) -> dict[str, Any]:
+def as_account(account: SystemAccount | None) -> dict[str, Any]:
     """Return the arguments of `subprocess` that run a program as `account`."""
     if account is None:
         return {}

@@ -7,7 +7,13 @@ import pytest
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId, Resources, manifest_id
 from gridbot_client.protocol.template import TemplateError
 from gridbot_server.boinc.application import code_keys, code_signatures, description, signed
-from gridbot_server.boinc.application.description import Application, FileUse, Order, Terms, Work
+from gridbot_server.boinc.application.description import (
+    Application,
+    FileUse,
+    JobInstance,
+    Terms,
+    Workunit,
+)
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
 from gridbot_server.stock_clients import Unsuitable
 
@@ -49,9 +55,9 @@ def described(manifest: Manifest = MANIFEST, bot: int = 5) -> Application:
     return description.describe(manifest, bot, files, name_of)
 
 
-def ordered(manifest: Manifest = MANIFEST, **fields: object) -> Work:
-    order = Order(ReplicaId(5, 7, 1), "gb_5_7_1", {"n": 3}, md5s=MD5S)
-    return description.work(manifest, order._replace(**fields))  # type: ignore[arg-type]
+def ordered(manifest: Manifest = MANIFEST, **fields: object) -> Workunit:
+    instance = JobInstance(ReplicaId(5, 7, 1), "gb_5_7_1", {"n": 3}, md5s=MD5S)
+    return description.workunit(manifest, instance._replace(**fields))  # type: ignore[arg-type]
 
 
 def agreed(manifest: Manifest = MANIFEST, expected_seconds: float | None = None) -> Terms:
@@ -149,7 +155,7 @@ def test_plan_classes_do_not_make_clients_look_for_a_library() -> None:
 
 
 def test_a_workunit_is_one_replicas_and_brings_its_values() -> None:
-    assert ordered() == Work("gb_5_7_1", ":5 :7 :1 : :3 .")
+    assert ordered() == Workunit("gb_5_7_1", ":5 :7 :1 : :3 .")
     assert agreed().version.app_name == described().app.name
 
 

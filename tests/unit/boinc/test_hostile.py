@@ -82,7 +82,7 @@ def test_a_mutated_upload_is_read_or_refused_with_a_reason(seed: int) -> None:
         head = rng.choice((body, cut(body, rng)))
         try:
             found = upload.parse(head, is_all=rng.random() < 0.5)
-            read += isinstance(found, upload.Upload)
+            read += isinstance(found, upload.UploadRequest)
         except BoincError as error:
             assert str(error)
     assert read

@@ -7,7 +7,7 @@ from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId, Resou
 from gridbot_server.boinc.application import description
 from gridbot_server.boinc.application.signed import AppFile
 from gridbot_server.boinc.protocol import reply
-from gridbot_server.boinc.protocol.delivery import Assignment, Places
+from gridbot_server.boinc.protocol.delivery import Places, StockAssignment
 from gridbot_server.boinc.protocol.names import Lease, Names
 from gridbot_server.boinc.protocol.reply import (
     Host,
@@ -57,7 +57,7 @@ def names(part: Section, tag: str) -> list[str]:
     return [item.text("name") for item in part.all(tag)]
 
 
-def assignment(seq: int = 1, inputs: tuple[FileRef, ...] = (), gpus: int = 0) -> Assignment:
+def assignment(seq: int = 1, inputs: tuple[FileRef, ...] = (), gpus: int = 0) -> StockAssignment:
     manifest = Manifest(
         "ann",
         ("./tool", "{i}"),
@@ -70,10 +70,10 @@ def assignment(seq: int = 1, inputs: tuple[FileRef, ...] = (), gpus: int = 0) ->
     assert version is not None
     name = NAMES.replica(Lease(ReplicaId(9, seq, 0), 3))
     md5s = {ref.sha256: "3" * 32 for ref in inputs}
-    order = description.Order(ReplicaId(9, seq, 0), name, {"i": seq}, inputs, md5s)
-    work = description.work(manifest, order)
+    instance = description.JobInstance(ReplicaId(9, seq, 0), name, {"i": seq}, inputs, md5s)
+    workunit = description.workunit(manifest, instance)
     terms = description.terms(manifest, version)
-    return Assignment(described, terms, work, 1_800_000_000, SIGNATURE)
+    return StockAssignment(described, terms, workunit, 1_800_000_000, SIGNATURE)
 
 
 FULL = SchedulerReply(
@@ -239,7 +239,7 @@ def test_an_output_says_where_and_how_large_and_by_which_certificate() -> None:
     given = assignment(1)
     part = told(SchedulerReply("p", assignments=(given,)))
     [found] = [item for item in part.all("file_info") if "xml_signature" in item]
-    assert found.text("name") == f"{given.work.name}_0"
+    assert found.text("name") == f"{given.workunit.name}_0"
     assert found.text("url") == PLACES.upload_url
     assert given.terms.upload is not None
     assert found.integer("max_nbytes") == given.terms.upload.max_nbytes
@@ -250,12 +250,12 @@ def test_a_percent_sign_is_text_like_any_other() -> None:
     odd = "http://127.0.0.1/100%25 %(name)s"
     places = Places(f"{odd}/download", f"{odd}/file_upload_handler", NAMES.file)
     given = assignment(1)
-    work = given.work._replace(command_line=":50% :%(name)s .")
-    answer = SchedulerReply("100% %s", assignments=(given._replace(work=work),))
+    workunit = given.workunit._replace(command_line=":50% :%(name)s .")
+    answer = SchedulerReply("100% %s", assignments=(given._replace(workunit=workunit),))
     part = read(render(answer, places), GRAMMAR)
     [upload] = [item for item in part.all("file_info") if "xml_signature" in item]
     assert upload.text("url") == places.upload_url
-    assert part.one("workunit").text("command_line") == work.command_line
+    assert part.one("workunit").text("command_line") == workunit.command_line
     assert part.text("project_name") == "100% %s"
 
 

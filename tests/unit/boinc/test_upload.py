@@ -2,7 +2,7 @@ import pytest
 
 from gridbot_server.boinc.protocol import upload
 from gridbot_server.boinc.protocol.tags import BoincError
-from gridbot_server.boinc.protocol.upload import SizeQuery, Upload
+from gridbot_server.boinc.protocol.upload import SizeQuery, UploadRequest
 
 VERSION = """\
     <core_client_major_version>7</core_client_major_version>
@@ -42,7 +42,7 @@ def test_a_size_query_names_its_file() -> None:
 def test_an_upload_says_what_follows() -> None:
     head = body()
     found = upload.parse(head + b"\x00\xff<data>\n", is_all=False)
-    assert found == Upload(
+    assert found == UploadRequest(
         name="j_big_r0_0",
         signature="45246fad\nef382a1e\n.",
         max_size=100_000,
@@ -56,14 +56,14 @@ def test_an_upload_says_what_follows() -> None:
 
 def test_an_upload_may_come_without_a_certificate() -> None:
     found = upload.parse(body(signature=""), is_all=True)
-    assert isinstance(found, Upload)
+    assert isinstance(found, UploadRequest)
     assert found.signature == ""
 
 
 def test_an_empty_file_and_a_complete_one_have_nothing_left() -> None:
     for size in ("0", "60000"):
         found = upload.parse(body(size=size, offset=size), is_all=True)
-        assert isinstance(found, Upload)
+        assert isinstance(found, UploadRequest)
         assert found.bytes_left == 0
 
 

@@ -1,4 +1,4 @@
-"""Describes a BOT to stock clients: its application, and the work of each replica.
+"""Describes a BOT to stock clients: its application, and the workunit of each replica.
 
 Only the description is here, in BOINC's terms; the codec writes it.  Files are referenced by copy,
 since a plain program finds a small text in the place of a file that is not copied.
@@ -123,7 +123,7 @@ class InputFile:
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class UploadTerms:
     """The one file that a replica uploads, of at most so many bytes."""
 
     max_nbytes: int
@@ -142,10 +142,10 @@ class Terms:
     rsc_fpops_bound: float
     rsc_memory_bound: float
     rsc_disk_bound: float
-    upload: Upload | None  # none without outputs
+    upload: UploadTerms | None  # none without outputs
 
 
-class Work(NamedTuple):
+class Workunit(NamedTuple):
     """One replica for a stock client; `name` is what the client calls both it and its workunit."""
 
     name: str
@@ -153,8 +153,8 @@ class Work(NamedTuple):
     inputs: tuple[InputFile, ...] = ()
 
 
-class Order(NamedTuple):
-    """The replica that `work` is to describe, under its name at clients.
+class JobInstance(NamedTuple):
+    """The replica that `workunit` is to describe, under its name at clients.
 
     `md5s` has, by SHA-256, the MD5 of the job's own inputs.
     """
@@ -232,7 +232,7 @@ def terms(manifest: Manifest, version: AppVersion, expected_seconds: float | Non
     disk = resources.disk_mb << 20
     copied = min(disk, manifest.max_output_bytes)  # of the outputs, while they are gathered
     bundled = 0 if shim.single_output(manifest) else _BUNDLE_BYTES
-    upload = Upload(manifest.max_output_bytes + bundled, shim.may_lack_output(manifest))
+    upload = UploadTerms(manifest.max_output_bytes + bundled, shim.may_lack_output(manifest))
     return Terms(
         version,
         expected * FLOPS,
@@ -243,11 +243,13 @@ def terms(manifest: Manifest, version: AppVersion, expected_seconds: float | Non
     )
 
 
-def work(manifest: Manifest, order: Order) -> Work:
+def workunit(manifest: Manifest, instance: JobInstance) -> Workunit:
     """Describe one replica; raise Unsuitable when its arguments or files are not for BOINC."""
-    names = [ref.name for ref in order.inputs]
-    line = shim.command_line(manifest, order.id, order.args, names)
-    return Work(order.name, line, tuple(_own_input(ref, order.md5s) for ref in order.inputs))
+    names = [ref.name for ref in instance.inputs]
+    line = shim.command_line(manifest, instance.id, instance.args, names)
+    return Workunit(
+        instance.name, line, tuple(_own_input(ref, instance.md5s) for ref in instance.inputs)
+    )
 
 
 def _app_name(manifest: Manifest) -> str:

@@ -27,7 +27,7 @@ _MOST_OFFERS = 1000  # kept in memory
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedBot:
     """A BOT as stock clients see it; without an application it is not for them."""
 
     manifest: Manifest
@@ -40,9 +40,9 @@ class Offers:
 
     names: Names
     chain: Chain
-    _known: dict[int, Offer] = field(default_factory=dict)
+    _known: dict[int, OfferedBot] = field(default_factory=dict)
 
-    def read(self, connect: Connect, bots: Collection[int]) -> dict[int, Offer]:
+    def read(self, connect: Connect, bots: Collection[int]) -> dict[int, OfferedBot]:
         """Return the offers of these BOTs; of those that are gone there is none."""
         found = {bot: offer for bot in set(bots) if (offer := self._known.get(bot))}
         if unknown := sorted(set(bots) - found.keys()):
@@ -53,15 +53,17 @@ class Offers:
             self._keep(found)
         return found
 
-    def _keep(self, found: dict[int, Offer]) -> None:
+    def _keep(self, found: dict[int, OfferedBot]) -> None:
         # What is not signed yet may be, later.
         if len(self._known) + len(found) > _MOST_OFFERS:
             self._known = {}
         self._known |= {bot: offer for bot, offer in found.items() if offer.application}
 
-    def _offer(self, conn: Connection, bot: int, manifest: Manifest, text: str | None) -> Offer:
+    def _offer(
+        self, conn: Connection, bot: int, manifest: Manifest, text: str | None
+    ) -> OfferedBot:
         if text is None:
-            return Offer(manifest, None)
+            return OfferedBot(manifest, None)
         md5s = content_md5s(conn, manifest.inputs)
         public = code_keys.parse_public(self.chain.newest)
         try:
@@ -70,8 +72,8 @@ class Offers:
             )
         except BadApplication as error:
             log.error("BOT %d is not for BOINC clients any more: %s", bot, error)
-            return Offer(manifest, None)
-        return Offer(manifest, description.describe(manifest, bot, files, self.names.file))
+            return OfferedBot(manifest, None)
+        return OfferedBot(manifest, description.describe(manifest, bot, files, self.names.file))
 
 
 def sign(

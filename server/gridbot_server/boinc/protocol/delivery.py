@@ -19,7 +19,7 @@ from gridbot_server.boinc.application.description import (
     FileUse,
     InputFile,
     Terms,
-    Work,
+    Workunit,
 )
 from gridbot_server.boinc.application.signed import AppFile
 from gridbot_server.boinc.protocol.names import output_name
@@ -51,7 +51,7 @@ class Places:
             )
 
 
-class Assignment(NamedTuple):
+class StockAssignment(NamedTuple):
     """A replica for this client, run on terms that it shares with others until a deadline.
 
     The client echoes the certificate (lines of hex) when it uploads.
@@ -59,13 +59,13 @@ class Assignment(NamedTuple):
 
     application: Application
     terms: Terms
-    work: Work
+    workunit: Workunit
     deadline: int  # s since 1970
     certificate: str = ""
 
 
 def render(
-    assignments: Sequence[Assignment], signed_anew: Sequence[AppFile], places: Places
+    assignments: Sequence[StockAssignment], signed_anew: Sequence[AppFile], places: Places
 ) -> Iterator[str]:
     """Say all that these assignments need, everything once, before what needs it."""
     needed: dict[str, str] = {}
@@ -81,7 +81,7 @@ def render(
         key = f"{version.app_name} {version.version_num} {version.platform} {version.plan_class}"
         needed[key] = _version(version)
     for item in assignments:
-        for own in item.work.inputs:
+        for own in item.workunit.inputs:
             _need_file(needed, own, places)
     yield from needed.values()
     frames = {key: _frame(item.terms, places.upload_url) for key, item in shared.items()}
@@ -187,18 +187,18 @@ def _fixed(text: str) -> str:
     return text.replace("%", "%%")
 
 
-def _job(frame: str, item: Assignment, places: Places) -> str:
-    work = item.work
+def _job(frame: str, item: StockAssignment, places: Places) -> str:
+    workunit = item.workunit
     return frame % {
-        "name": escape(work.name),
-        "output": escape(output_name(work.name)),
+        "name": escape(workunit.name),
+        "output": escape(output_name(workunit.name)),
         "certificate": lines("xml_signature", item.certificate),
-        "line": escape(work.command_line),
-        "inputs": "".join(_inputs(work, places)) if work.inputs else "",
+        "line": escape(workunit.command_line),
+        "inputs": "".join(_inputs(workunit, places)) if workunit.inputs else "",
         "deadline": item.deadline,
     }
 
 
-def _inputs(work: Work, places: Places) -> Iterator[str]:
-    for number, file in enumerate(work.inputs):
+def _inputs(workunit: Workunit, places: Places) -> Iterator[str]:
+    for number, file in enumerate(workunit.inputs):
         yield _use(FileUse(places.name_of(file.sha256), shim.OWN_INPUT.format(number)))

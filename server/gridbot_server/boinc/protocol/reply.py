@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from gridbot_server.boinc.application.signed import AppFile
 from gridbot_server.boinc.protocol import delivery
-from gridbot_server.boinc.protocol.delivery import Assignment, Places
+from gridbot_server.boinc.protocol.delivery import Places, StockAssignment
 from gridbot_server.boinc.protocol.tags import BoincError
 from gridbot_server.markup import block, element, escape, flag, given, lines
 
@@ -86,7 +86,7 @@ class SchedulerReply:
     has_messages_acked: bool = False
     key: SigningKey | None = None
     signed_anew: tuple[AppFile, ...] = ()  # files that the client has, for the key
-    assignments: tuple[Assignment, ...] = ()
+    assignments: tuple[StockAssignment, ...] = ()
 
 
 def render(reply: SchedulerReply, places: Places | None = None) -> str:

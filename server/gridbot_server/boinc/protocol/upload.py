@@ -33,7 +33,7 @@ class SizeQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Upload:
+class UploadRequest:
     """The bytes of a file from `offset` on follow, beginning at byte `data_at` of the body.
 
     `max_size` is what the certificate (`signature`, perhaps empty) speaks of.
@@ -53,7 +53,7 @@ class Upload:
         return self.size - self.offset
 
 
-def parse(head: bytes, is_all: bool) -> SizeQuery | Upload | None:
+def parse(head: bytes, is_all: bool) -> SizeQuery | UploadRequest | None:
     """Read the beginning of a body; None when it takes more bytes to tell what it is.
 
     `is_all` says that no more will come.  BoincError for what can never become a request.
@@ -75,12 +75,12 @@ def _size_query(text: bytes) -> SizeQuery:
     return SizeQuery(_name(part, "get_file_size"))
 
 
-def _upload(text: bytes, data_at: int) -> Upload:
+def _upload(text: bytes, data_at: int) -> UploadRequest:
     # The elements around the data are never ended.
     whole = text.decode(errors="replace") + "</data_server_request>"
     part = read(whole, _GRAMMAR).one("file_upload")
     info = part.one("file_info")
-    upload = Upload(
+    upload = UploadRequest(
         name=_name(info, "name"),
         signature=info.text("xml_signature", MAX_HEAD_BYTES),
         max_size=_size(info, "max_nbytes"),
@@ -93,7 +93,7 @@ def _upload(text: bytes, data_at: int) -> Upload:
     return upload
 
 
-def _check(upload: Upload) -> None:
+def _check(upload: UploadRequest) -> None:
     if upload.size > upload.max_size:
         raise BoincError(f"{upload.name} has {upload.size} bytes, at most {upload.max_size}")
     if upload.offset > upload.size:

@@ -13,9 +13,9 @@ import orjson
 from gridbot_client.protocol import messages
 from gridbot_client.protocol.messages import FileRef, ReplicaId
 from gridbot_server.boinc.application import description
-from gridbot_server.boinc.application.description import Order, Terms
-from gridbot_server.boinc.application.offers import Offer, content_md5s
-from gridbot_server.boinc.protocol.delivery import Assignment
+from gridbot_server.boinc.application.description import JobInstance, Terms
+from gridbot_server.boinc.application.offers import OfferedBot, content_md5s
+from gridbot_server.boinc.protocol.delivery import StockAssignment
 from gridbot_server.boinc.protocol.names import Lease, Names, output_name
 from gridbot_server.boinc.protocol.request import SchedulerRequest
 from gridbot_server.boinc.session.hosts import KnownClient
@@ -31,34 +31,36 @@ def assignments(
     request: SchedulerRequest,
     client: KnownClient,
     given: Sequence[bytes],
-) -> tuple[Assignment, ...]:
+) -> tuple[StockAssignment, ...]:
     """Say in BOINC's terms what was given, each as our own reply says it."""
     # Nobody else could have put something wrong into it.
     items = [orjson.loads(part) for part in given]
     offers = project.offers.read(connect, {item["id"][0] for item in items})
     terms = {bot: _terms(offer, request, client) for bot, offer in offers.items()}
     now, made = time.time(), []
-    for item, order in zip(items, _orders(items, project.names, client, connect), strict=True):
-        offer, found = offers[order.id.bot], terms[order.id.bot]
+    for item, instance in zip(
+        items, _instances(items, project.names, client, connect), strict=True
+    ):
+        offer, found = offers[instance.id.bot], terms[instance.id.bot]
         if offer.application is None or found is None:
             # A lost one, and its host is not what it was: whoever says so must not fill the log.
-            log.info("replica %s is not sent again: its client cannot run it any more", order.id)
+            log.info("replica %s is not sent again: its client cannot run it any more", instance.id)
             continue
-        work = description.work(offer.manifest, order)
-        certificate = _certificate(project.names, work.name, found)
+        workunit = description.workunit(offer.manifest, instance)
+        certificate = _certificate(project.names, workunit.name, found)
         deadline = math.ceil(now + item["deadline_seconds"])
-        made.append(Assignment(offer.application, found, work, deadline, certificate))
+        made.append(StockAssignment(offer.application, found, workunit, deadline, certificate))
     return tuple(made)
 
 
-def _orders(
+def _instances(
     items: Sequence[Mapping[str, Any]], names: Names, client: KnownClient, connect: Connect
-) -> Iterator[Order]:
+) -> Iterator[JobInstance]:
     inputs = [tuple(map(messages.file_ref, item["inputs"])) for item in items]
     md5s = _md5s(connect, [ref for refs in inputs for ref in refs])
     for item, refs in zip(items, inputs, strict=True):
         id = ReplicaId(*item["id"])
-        yield Order(id, names.replica(Lease(id, client.id)), item["args"], refs, md5s)
+        yield JobInstance(id, names.replica(Lease(id, client.id)), item["args"], refs, md5s)
 
 
 def _md5s(connect: Connect, files: Sequence[FileRef]) -> Mapping[str, str]:
@@ -68,7 +70,7 @@ def _md5s(connect: Connect, files: Sequence[FileRef]) -> Mapping[str, str]:
         return content_md5s(conn, files)
 
 
-def _terms(offer: Offer, request: SchedulerRequest, client: KnownClient) -> Terms | None:
+def _terms(offer: OfferedBot, request: SchedulerRequest, client: KnownClient) -> Terms | None:
     """On what terms this client runs a BOT; None if it cannot."""
     gpus = offer.manifest.resources.gpus
     fitting = [found for found in request.gpus if found.count >= gpus]

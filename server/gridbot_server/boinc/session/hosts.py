@@ -40,7 +40,7 @@ class Account:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class MachineIdentity:
     """By what a client is known again: its own name, and hashes of its machine."""
 
     cpid: str
@@ -57,7 +57,7 @@ class KnownClient:
     seqno: int
     created_at: int  # s since 1970
     mean_turnaround: float | None
-    identity: Identity
+    identity: MachineIdentity
     is_welcome: bool  # neither revoked nor expired
     total_credit: float
     recent_credit: float
@@ -96,16 +96,16 @@ def _client(row: Sequence[Any]) -> KnownClient | None:
     id, hash, seqno, created_at, turnaround, cpid, machine, place, is_welcome, *rest = row
     if id is None:
         return None
-    identity = Identity(cpid, machine, place)
+    identity = MachineIdentity(cpid, machine, place)
     return KnownClient(id, hash, seqno, created_at, turnaround, identity, is_welcome, *rest)
 
 
 @lru_cache(maxsize=512)
-def identity_of(machine: Machine) -> Identity:
+def identity_of(machine: Machine) -> MachineIdentity:
     """What a client says of its machine, as far as it tells machines apart."""
     system = (machine.cpu_vendor, machine.cpu_model, machine.os_name, machine.os_version)
     here = (machine.domain_name, machine.ip_addr, machine.memory_bytes)
-    return Identity(
+    return MachineIdentity(
         machine.host_cpid, _digest(machine.cpus, *system), _digest(*here, machine.cpus, *system)
     )
 
@@ -153,7 +153,7 @@ def meet(
 def _first_contact(
     conn: Connection,
     account: Account,
-    identity: Identity,
+    identity: MachineIdentity,
     allows_others: bool,
     attachments: RateLimiter,
 ) -> int:
@@ -168,12 +168,14 @@ def _first_contact(
         return _change(conn, account, identity, row[0])
 
 
-def _change(conn: Connection, account: Account, identity: Identity, client: int) -> int:
+def _change(conn: Connection, account: Account, identity: MachineIdentity, client: int) -> int:
     conn.execute(SQL["change_identity"], {"client": client, **_values(account, identity)})
     return client
 
 
-def _add(conn: Connection, account: Account, identity: Identity, attachments: RateLimiter) -> int:
+def _add(
+    conn: Connection, account: Account, identity: MachineIdentity, attachments: RateLimiter
+) -> int:
     if account.is_self_made and not attachments.take(str(account.owner), time.monotonic()):
         raise ServerBusy("many new hosts of this account came just now: this one has to wait")
     values = {
@@ -187,7 +189,7 @@ def _add(conn: Connection, account: Account, identity: Identity, attachments: Ra
     return int(row[0])
 
 
-def _values(account: Account, identity: Identity) -> dict[str, Any]:
+def _values(account: Account, identity: MachineIdentity) -> dict[str, Any]:
     return {
         "owner": account.owner,
         "cpid": identity.cpid,

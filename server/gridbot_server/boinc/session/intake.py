@@ -15,7 +15,7 @@ from gridbot_server.boinc.application.shim.bundle import BadBundle, Member
 from gridbot_server.boinc.protocol import upload
 from gridbot_server.boinc.protocol.names import OutputName
 from gridbot_server.boinc.protocol.tags import BoincError
-from gridbot_server.boinc.protocol.upload import SizeQuery, Upload
+from gridbot_server.boinc.protocol.upload import SizeQuery, UploadRequest
 from gridbot_server.boinc.session.project import Project
 from gridbot_server.errors import HashMismatch, ServerBusy, WrongOffset
 from gridbot_server.overload.transfer_slots import Party, Slots
@@ -66,7 +66,7 @@ class Intake:
             raise BoincError(f"{name} was never asked for")
         return output
 
-    def _receive(self, asked: Upload, read: Read) -> str:
+    def _receive(self, asked: UploadRequest, read: Read) -> str:
         output = self._output(asked.name)
         if not self.project.names.is_certificate(asked.name, asked.max_size, asked.signature):
             raise BoincError(f"{asked.name}: its certificate is not ours")
@@ -84,7 +84,7 @@ class Intake:
             return self._receive_checked(output, manifest, asked, read)
 
     def _receive_checked(
-        self, output: OutputName, manifest: Manifest, asked: Upload, read: Read
+        self, output: OutputName, manifest: Manifest, asked: UploadRequest, read: Read
     ) -> str:
         there = _partial(asked.name, asked.size, asked.md5)
         self.store.rewind(there, asked.offset)
@@ -147,7 +147,7 @@ class _Kept:
     inline: bytes | None = None
 
 
-def _read_head(read: Read) -> tuple[bytes, SizeQuery | Upload]:
+def _read_head(read: Read) -> tuple[bytes, SizeQuery | UploadRequest]:
     head = b""
     while True:
         chunk = read(upload.MAX_HEAD_BYTES)

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gridbot_client.protocol.messages import ReplicaId, Report, WorkRequest
-from gridbot_server.boinc.application.offers import Offer
+from gridbot_server.boinc.application.offers import OfferedBot
 from gridbot_server.boinc.application.rotation import KeyTurn, key_turn
 from gridbot_server.boinc.application.shim import may_lack_output
 from gridbot_server.boinc.protocol import reply
-from gridbot_server.boinc.protocol.delivery import Assignment
+from gridbot_server.boinc.protocol.delivery import StockAssignment
 from gridbot_server.boinc.protocol.names import Lease
 from gridbot_server.boinc.protocol.reply import (
     Host,
@@ -187,7 +187,7 @@ def _reports(rpc: SchedulerRpc) -> list[Report]:
     ]
 
 
-def _optional(offer: Offer) -> Sequence[bool]:
+def _optional(offer: OfferedBot) -> Sequence[bool]:
     """For each file to upload, whether it may be missing: there is one, or none."""
     return [may_lack_output(offer.manifest)] if offer.manifest.outputs else []
 
@@ -196,7 +196,7 @@ def _optional(offer: Offer) -> Sequence[bool]:
 
 
 def _reply(
-    rpc: SchedulerRpc, given: ReplyParts, assignments: tuple[Assignment, ...]
+    rpc: SchedulerRpc, given: ReplyParts, assignments: tuple[StockAssignment, ...]
 ) -> SchedulerReply:
     project, request, client = rpc.project, rpc.request, rpc.client
     is_idle = not (assignments or rpc.said.holding)
