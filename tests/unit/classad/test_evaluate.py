@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import inspect
 import math
-import time
 
 import pytest
+from tests.work import calls
 
 from gridbot_policies.classad import (
     CLIENT_LIMITS,
+    DEFAULT_LIMITS,
     ERROR,
     MAX_CLIENT_TEXT_BYTES,
     UNDEFINED,
@@ -199,18 +200,14 @@ HOSTILE = {
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_text_ends_as_an_error_within_its_budget(text: str) -> None:
-    expression, spent = parse(text), []
-    for _ in range(3):  # the collector may run in one of them, for the whole process
-        begun = time.process_time()
-        assert evaluate(expression, record({"a": {}})) is ERROR
-        spent.append(time.process_time() - begun)
-    assert min(spent) < 0.05
+    expression, ad = parse(text), record({"a": {}})
+    assert evaluate(expression, ad) is ERROR
+    assert calls(lambda: evaluate(expression, ad)) < 10 * DEFAULT_LIMITS.steps
 
 
-def test_backtracking_patterns_take_linear_time() -> None:
-    begun = time.process_time()
+def test_a_pattern_that_makes_others_backtrack_comes_to_an_end() -> None:
+    # A matcher that backtracks would need 2**5000 steps.
     assert value('regexp("(a+)+$", "' + "a" * 5000 + 'b")') is False
-    assert time.process_time() - begun < 0.5
 
 
 def test_long_chains_of_operators_need_no_depth() -> None:

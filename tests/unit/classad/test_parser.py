@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import inspect
 import sys
-import time
 
 import pytest
+from tests.work import calls
 
 from gridbot_policies.classad import ERROR, ParseError, evaluate, parse, record_of, unparse
 from gridbot_policies.classad.lexer import MAX_WORDS
@@ -232,22 +232,16 @@ def test_long_chains_need_no_nesting() -> None:
     parse("x" + ".a" * 8_000)
 
 
-def seconds_to_refuse(text: str) -> float:
-    """Return the CPU time of the best of three: the collector may run in one of them."""
-    spent = []
-    for _ in range(3):
-        begun = time.process_time()
-        with pytest.raises(ParseError):
-            parse(text)
-        spent.append(time.process_time() - begun)
-    return min(spent)
+def refuse(text: str) -> None:
+    with pytest.raises(ParseError):
+        parse(text)
 
 
 @pytest.mark.parametrize("text", ["(" * 10**6, "!" * 10**6, "1" + "+1" * 10**6, "a" * 10**6])
-def test_a_text_of_a_megabyte_is_refused_at_once(text: str) -> None:
+def test_a_text_of_a_megabyte_is_refused_without_reading_it(text: str) -> None:
     with pytest.raises(ParseError, match="expected a text of at most 65536 bytes, found"):
         parse(text)
-    assert seconds_to_refuse(text) < 0.05
+    assert calls(lambda: refuse(text)) < 500
 
 
 @pytest.mark.parametrize("text", ["1" + "+1" * 30_000, "{" + "a," * 30_000, "[" + ";" * 60_000])
@@ -260,7 +254,7 @@ def test_a_text_has_a_most_number_of_words(text: str) -> None:
 def test_deep_nesting_is_refused_without_looking_at_the_rest(text: str) -> None:
     with pytest.raises(ParseError, match=f"at most {MAX_NESTING} brackets inside each other"):
         parse(text)
-    assert seconds_to_refuse(text) < 0.05
+    assert calls(lambda: refuse(text)) < 10_000
 
 
 @pytest.mark.parametrize("text", ["A = 1; b = A", "[ A = 1; b = A ]", ";A = 1;; b = A;"])

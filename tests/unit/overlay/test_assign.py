@@ -1,4 +1,4 @@
-"""Claims about the assignment of slots: it is the best there is, and found fast."""
+"""Claims about the assignment of slots: it is the best there is, and takes bounded work."""
 
 import itertools
 import random
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 import pytest
-from tests.cpu_time import cpu_time
+from tests.work import calls
 
 from gridbot_overlay.decide.assign import Claim, Pool, assign
 
@@ -143,32 +143,57 @@ def test_nothing_wanted_or_nothing_there_is_no_error() -> None:
     assert assign([Claim("a", "ann", 1, frozenset({"g"}))], [], {"ann": 1.0}, {}) == {}
 
 
-def test_500_bots_on_20_grids_of_5000_slots_are_assigned_within_a_second_of_cpu() -> None:
+def _scattered(bots: int, slots: int) -> tuple[list[AClaim], list[APool], dict[str, float]]:
+    """BOTs of a fifth as many owners, each for 10 of 20 grids; slots are those of one grid."""
     draw = random.Random(1)
-    pools = [Pool(n, 250, draw.randint(0, 400)) for n in range(20)]
-    shares = {f"owner {n}": draw.choice([1.0, 2.0, 5.0]) for n in range(100)}
+    names = [f"grid {n}" for n in range(20)]
+    pools = [Pool(name, slots, draw.randint(0, 400)) for name in names]
+    shares = {f"owner {n}": draw.choice([1.0, 2.0, 5.0]) for n in range(bots // 5)}
     claims = [
-        Claim(n, f"owner {n % 100}", draw.randint(1, 60), frozenset(draw.sample(range(20), 10)))
-        for n in range(500)
+        Claim(n, f"owner {n % len(shares)}", draw.randint(1, 60), frozenset(draw.sample(names, 10)))
+        for n in range(bots)
     ]
-    with cpu_time() as spent:
-        assigned = assign(claims, pools, shares, {})
-        assert spent() < 1.0
+    return claims, pools, shares
+
+
+def _work_of(claims: Sequence[AClaim], pools: Sequence[APool], shares: Mapping[str, float]) -> int:
+    return calls(lambda: assign(claims, pools, shares, {}))
+
+
+def test_500_bots_on_20_grids_of_5000_slots_are_assigned_in_five_million_calls() -> None:
+    claims, pools, shares = _scattered(bots=500, slots=250)
+    assert _work_of(claims, pools, shares) < 5_000_000
+    assigned = assign(claims, pools, shares, {})
     assert sum(assigned.values()) == 5000
 
 
-def test_200_owners_on_60_lots_of_2000_slots_are_assigned_within_two_seconds_of_cpu() -> None:
+def test_work_grows_slower_than_bots_to_the_power_of_one_and_a_half_and_not_with_slots() -> None:
+    few = _work_of(*_scattered(bots=60, slots=30))
+    many = _work_of(*_scattered(bots=240, slots=120))
+    assert many < 4**1.5 * few
+    assert _work_of(*_scattered(bots=240, slots=12_000)) < 1.1 * many
+
+
+def _crowded(
+    owners: int, slots: int, costs: int
+) -> tuple[list[AClaim], list[APool], dict[str, float]]:
+    """Owners of one BOT each that all want everything; slots are those of one of 60 lots."""
+    draw = random.Random(3)
     everywhere = frozenset(f"lot {n}" for n in range(60))
-    shares = {f"owner {n}": 1.0 + n % 2 for n in range(200)}
-    claims = [Claim(n, f"owner {n}", 2000, everywhere) for n in range(200)]
-    for slots, costs in ((33, 1), (33, 400), (2000, 1)):
-        draw = random.Random(3)
-        pools = [Pool(f"lot {n}", slots, draw.randint(0, costs)) for n in range(60)]
-        with cpu_time() as spent:
-            assigned = assign(claims, pools, shares, {})
-            assert spent() < 2.0
-        assert sum(assigned.values()) == 60 * slots
-        _assert_possible(assigned, claims, pools)
+    pools = [Pool(f"lot {n}", slots, draw.randint(0, costs)) for n in range(60)]
+    claims = [Claim(n, f"owner {n}", 2000, everywhere) for n in range(owners)]
+    return claims, pools, {f"owner {n}": 1.0 + n % 2 for n in range(owners)}
+
+
+@pytest.mark.parametrize(("slots", "costs"), [(33, 1), (33, 400), (2000, 1)])
+def test_200_owners_who_want_everything_cost_less_than_three_times_the_work_of_50(
+    slots: int, costs: int
+) -> None:
+    claims, pools, shares = _crowded(200, slots, costs)
+    assert _work_of(claims, pools, shares) < 3 * _work_of(*_crowded(50, slots, costs))
+    assigned = assign(claims, pools, shares, {})
+    assert sum(assigned.values()) == 60 * slots
+    _assert_possible(assigned, claims, pools)
 
 
 def test_the_shares_of_very_many_owners_are_kept_roughly() -> None:
