@@ -21,12 +21,12 @@ from gridbot.api.connection import Connection
 from gridbot_client.net.discovery import Endpoint
 from gridbot_overlay.act.acts import DryActs, RealActs
 from gridbot_overlay.act.constructor import Constructor
-from gridbot_overlay.act.lanes import Lanes
-from gridbot_overlay.act.means import Means
+from gridbot_overlay.act.dependencies import Dependencies
 from gridbot_overlay.act.server import Server
-from gridbot_overlay.act.store import Store
+from gridbot_overlay.act.store import PilotStore
+from gridbot_overlay.act.workers import GridWorkers
 from gridbot_overlay.decide.construct import Plan
-from gridbot_overlay.decide.model import Grid, Limits, Pilot
+from gridbot_overlay.decide.model import Grid, GridLimits, Pilot
 from gridbot_overlay.pilot.artefact import Artefact
 from gridbot_overlay.submitters import KINDS
 
@@ -181,7 +181,7 @@ class Cluster:
         return [job["id"] for job in self.jobs if job["state"] in ("PENDING", "RUNNING")]
 
 
-GRID = Grid(name="ice", kind="slurm", limits=Limits(max_queued=100, submits_per_minute=1000))
+GRID = Grid(name="ice", kind="slurm", limits=GridLimits(max_queued=100, submits_per_minute=1000))
 
 
 @dataclass
@@ -204,11 +204,11 @@ def rounds(
     folder: Path, url: str, *grids: Grid, dry: bool = False, patience_seconds: float = 10.0
 ) -> Iterator[Callable[[float], Round]]:
     """Give what does one round of a constructor that goes on living."""
-    store, said = Store.open(folder), list[str]()
+    store, said = PilotStore.open(folder), list[str]()
     used = store.copy() if dry else store
     named = {grid.name: grid for grid in grids or (GRID,)}
     connection = Connection(Endpoint(url, "operator's key"))
-    means = Means(
+    deps = Dependencies(
         grids=named,
         submitters={
             name: KINDS[grid.kind](grid, folder / "grids" / name) for name, grid in named.items()
@@ -216,10 +216,10 @@ def rounds(
         server=Server(connection),
         store=used,
         say=said.append,
-        lanes=Lanes(patience_seconds),
+        workers=GridWorkers(patience_seconds),
     )
     artefact = Artefact(folder / "pilot.zip", "0" * 64, 0)
-    constructor = Constructor(means, DryActs(means.say) if dry else RealActs(means, artefact))
+    constructor = Constructor(deps, DryActs(deps.say) if dry else RealActs(deps, artefact))
 
     def one(now: float) -> Round:
         said.clear()

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gridbot_overlay.decide.construct import Plan, View, plan
-from gridbot_overlay.decide.model import Demand, Grid, Limits, Pilot, PilotShape, State
+from gridbot_overlay.decide.construct import GridView, Plan, plan
+from gridbot_overlay.decide.model import BotDemand, Grid, GridLimits, Pilot, PilotShape, State
 
 NOW = 1_000_000.0
 _WIDE = {"max_queued": 1000, "max_running": 1000, "submits_per_minute": 1000}
 QUEUE = {"BOTsInQueue": 1, "JobsInQueue": 10}
 
 
-def demand(bot: int = 1, **changes: Any) -> Demand:
+def demand(bot: int = 1, **changes: Any) -> BotDemand:
     """What one BOT wants: ten replicas of one core."""
     values: dict[str, Any] = {
         "bot": bot,
@@ -31,17 +31,17 @@ def demand(bot: int = 1, **changes: Any) -> Demand:
         "policy": "",
         "ad": {"Id": bot, "Name": f"bot {bot}"},
     }
-    return Demand(**{**values, **changes})
+    return BotDemand(**{**values, **changes})
 
 
 def grid(name: str = "g", **changes: Any) -> Grid:
     """A grid; fields of its shape and limits may be given directly."""
     shape = {key: changes.pop(key) for key in PilotShape.__slots__ if key in changes}
-    limits = {key: changes.pop(key) for key in Limits.__slots__ if key in changes}
+    limits = {key: changes.pop(key) for key in GridLimits.__slots__ if key in changes}
     return Grid(
         **{"name": name, "kind": "local", **changes},
         shape=PilotShape(**shape),
-        limits=Limits(**{**_WIDE, **limits}),
+        limits=GridLimits(**{**_WIDE, **limits}),
     )
 
 
@@ -76,10 +76,10 @@ class World:
         self.now = now
         self._tags = 0
 
-    def views(self) -> list[View]:
+    def views(self) -> list[GridView]:
         """What the constructor would see."""
         return [
-            View(
+            GridView(
                 grid=grid,
                 pilots=[pilot for pilot in self.pilots if pilot.grid == name],
                 used_hours=sum(p.hours for p in self.pilots if p.grid == name and not p.is_live),
@@ -87,7 +87,7 @@ class World:
             for name, grid in self.grids.items()
         ]
 
-    def step(self, demands: Sequence[Demand], seconds: float = 10.0) -> Plan:
+    def step(self, demands: Sequence[BotDemand], seconds: float = 10.0) -> Plan:
         """Plan once, do it, and let time pass."""
         found = plan(demands, self.views(), QUEUE, self.now)
         gone = {pilot.id for cancel in found.cancels for pilot in cancel.pilots}

@@ -17,13 +17,13 @@ from gridbot.api.units import seconds
 from gridbot.commands.options import as_json, print_json, say
 from gridbot.show.printing import printable, table
 from gridbot_overlay import status
-from gridbot_overlay.act import runner
+from gridbot_overlay.act import rounds
 from gridbot_overlay.act.constructor import views_of
 from gridbot_overlay.act.store import is_held, only_one
 from gridbot_overlay.decide.construct import Plan
-from gridbot_overlay.decide.model import Finding, Grid
-from gridbot_overlay.settings import Settings
-from gridbot_overlay.site import Site
+from gridbot_overlay.decide.model import CheckResult, Grid
+from gridbot_overlay.folder import OverlayFolder
+from gridbot_overlay.settings import OverlaySettings
 from gridbot_overlay.submitters import KINDS, GridError
 
 R = TypeVar("R")
@@ -37,7 +37,7 @@ def _seconds(_: click.Context, option: click.Parameter, value: str | None) -> in
         raise click.BadParameter(str(error), param=option) from None
 
 
-def with_site(command: Callable[..., R]) -> Callable[..., R]:
+def with_folder(command: Callable[..., R]) -> Callable[..., R]:
     """Give a verb --data, and the overlay that it means."""
 
     @click.option(
@@ -47,7 +47,7 @@ def with_site(command: Callable[..., R]) -> Callable[..., R]:
     )
     @functools.wraps(command)
     def call(data: Path | None, **options: Any) -> R:
-        return command(Site.at(data), **options)
+        return command(OverlayFolder.at(data), **options)
 
     return call
 
@@ -100,20 +100,22 @@ def overlay() -> None:
     "--option", "options", multiple=True, metavar="KEY=VALUE",
     help="What only this kind of grid has; the value as in TOML, or a text.",
 )  # fmt: skip
-@with_site
-def add(site: Site, kind: str, name: str, options: tuple[str, ...], **given: Any) -> None:
+@with_folder
+def add(
+    folder: OverlayFolder, kind: str, name: str, options: tuple[str, ...], **given: Any
+) -> None:
     """Add a grid of KIND, called NAME, to overlay.toml; nothing is submitted yet."""
     own = dict(map(_option, options))
-    site.add(name, _grid_table(kind, dict(filter(_is_given, given.items())), own))
-    click.echo(f"added {name} to {site.settings_path}; next: gridbot overlay check {name}")
+    folder.add(name, _grid_table(kind, dict(filter(_is_given, given.items())), own))
+    click.echo(f"added {name} to {folder.settings_path}; next: gridbot overlay check {name}")
 
 
 @overlay.command(name="list")
 @as_json
-@with_site
-def list_grids(site: Site, as_json: bool) -> None:
+@with_folder
+def list_grids(folder: OverlayFolder, as_json: bool) -> None:
     """List the configured grids."""
-    rows = [_grid_row(grid) for grid in site.settings().grids.values()]
+    rows = [_grid_row(grid) for grid in folder.settings().grids.values()]
     if as_json:
         print_json({"grids": rows})
     else:
@@ -125,16 +127,16 @@ def list_grids(site: Site, as_json: bool) -> None:
 @overlay.command()
 @click.argument("name", required=False)
 @as_json
-@with_site
-def check(site: Site, name: str | None, as_json: bool) -> None:
+@with_folder
+def check(folder: OverlayFolder, name: str | None, as_json: bool) -> None:
     """Compare the configuration with what the server and the grids allow; submits nothing."""
-    settings = site.settings()
+    settings = folder.settings()
     chosen = [settings.grid(name)] if name else list(settings.grids.values())
     found = [
-        ("server", _server_finding(site, settings)),
-        ("pilots", _artefact_finding(site)),
+        ("server", _server_finding(folder, settings)),
+        ("pilots", _artefact_finding(folder)),
     ]
-    found += [(grid.name, item) for grid in chosen for item in _findings(site, grid)]
+    found += [(grid.name, item) for grid in chosen for item in _findings(folder, grid)]
     if as_json:
         print_json({"findings": [_finding(where, item) for where, item in found]})
     else:
@@ -149,12 +151,12 @@ def check(site: Site, name: str | None, as_json: bool) -> None:
 
 @overlay.command(name="status")
 @as_json
-@with_site
-def show_status(site: Site, as_json: bool) -> None:
+@with_folder
+def show_status(folder: OverlayFolder, as_json: bool) -> None:
     """Show pilots by state, what they did, and why no more are submitted."""
-    store, now = site.store(), time.time()
-    views = views_of(store, site.settings().grids.values(), now)
-    found = status.document(store, views, now, is_running=is_held(site.folder))
+    store, now = folder.store(), time.time()
+    views = views_of(store, folder.settings().grids.values(), now)
+    found = status.document(store, views, now, is_running=is_held(folder.path))
     if as_json:
         print_json(found)
     else:
@@ -166,24 +168,24 @@ def show_status(site: Site, as_json: bool) -> None:
 @click.option(
     "--let-finish", is_flag=True, help="Pilots that run may go on to their idleness or walltime."
 )
-@with_site
-def drain(site: Site, name: str, let_finish: bool) -> None:
+@with_folder
+def drain(folder: OverlayFolder, name: str, let_finish: bool) -> None:
     """Submit no more to NAME, take waiting pilots back, and end those that run.
 
     What these ran is sent elsewhere.  A running constructor does it at its next look.
     """
-    site.settings().grid(name)
-    site.store().drain(name, "finish" if let_finish else "now")
+    folder.settings().grid(name)
+    folder.store().drain(name, "finish" if let_finish else "now")
     click.echo(f"{name} is drained at the next look; gridbot overlay resume {name} ends that")
 
 
 @overlay.command()
 @click.argument("name")
-@with_site
-def resume(site: Site, name: str) -> None:
+@with_folder
+def resume(folder: OverlayFolder, name: str) -> None:
     """Use NAME again after drain, or at once after a pause, and forget its failures."""
-    site.settings().grid(name)
-    site.store().resume(name, time.time())
+    folder.settings().grid(name)
+    folder.store().resume(name, time.time())
     click.echo(f"{name} is used again")
 
 
@@ -198,18 +200,18 @@ def resume(site: Site, name: str) -> None:
     show_default=True,
     help="Between looks.",
 )
-@with_site
-def run(site: Site, once: bool, dry_run: bool, interval: int) -> None:
+@with_folder
+def run(folder: OverlayFolder, once: bool, dry_run: bool, interval: int) -> None:
     """Keep as many pilots in the grids as the BOTs demand, until interrupted."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     if dry_run:
-        _tell_plan(runner.dry_run(site, click.echo))
+        _tell_plan(rounds.dry_run(folder, click.echo))
         return
-    with only_one(site.folder):
+    with only_one(folder.path):
         if once:
-            runner.run_once(site, site.store(), _told)
+            rounds.run_once(folder, folder.store(), _told)
         else:
-            runner.run_on(site, site.store(), _told, interval)
+            rounds.run_on(folder, folder.store(), _told, interval)
 
 
 def _tell_plan(planned: Plan) -> None:
@@ -268,29 +270,29 @@ def _grid_row(grid: Grid) -> dict[str, Any]:
     }
 
 
-def _server_finding(site: Site, settings: Settings) -> Finding:
+def _server_finding(folder: OverlayFolder, settings: OverlaySettings) -> CheckResult:
     try:
-        server = site.server(settings)
-        demands = server.wishes().demands
+        server = folder.server(settings)
+        demands = server.demand().demands
     except GridbotError as error:
-        return Finding("reachable with an operator's key", False, str(error))
+        return CheckResult("reachable with an operator's key", False, str(error))
     text = f"{server.url} answers; {len(demands)} BOTs are unfinished"
-    return Finding("reachable with an operator's key", True, text)
+    return CheckResult("reachable with an operator's key", True, text)
 
 
-def _artefact_finding(site: Site) -> Finding:
+def _artefact_finding(folder: OverlayFolder) -> CheckResult:
     try:
-        return Finding("what they run", True, str(site.artefact()))
+        return CheckResult("what they run", True, str(folder.artefact()))
     except GridbotError as error:
-        return Finding("what they run", False, str(error))
+        return CheckResult("what they run", False, str(error))
 
 
-def _findings(site: Site, grid: Grid) -> Iterator[Finding]:
+def _findings(folder: OverlayFolder, grid: Grid) -> Iterator[CheckResult]:
     try:
-        yield from site.submitter(grid).check()
+        yield from folder.submitter(grid).check()
     except (GridError, BadInput) as error:
-        yield Finding(f"{grid.kind} answers", False, str(error))
+        yield CheckResult(f"{grid.kind} answers", False, str(error))
 
 
-def _finding(where: str, item: Finding) -> dict[str, Any]:
+def _finding(where: str, item: CheckResult) -> dict[str, Any]:
     return {"where": where, "what": item.what, "is_good": item.is_good, "text": item.text}

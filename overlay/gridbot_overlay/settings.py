@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gridbot.api.errors import BadInput
-from gridbot_overlay.decide.model import Grid, Limits, PilotShape
+from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape
 
 T = TypeVar("T")
 
@@ -24,7 +24,7 @@ _MOST = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class OverlaySettings:
     """The whole configuration; `server` and `key_file` None: found as by other commands."""
 
     server: str | None = None
@@ -97,12 +97,12 @@ _GRID = {
 _TABLES = ("shape", "limits", "options")  # of a grid, beside its own keys
 
 
-def read_settings(path: Path, kinds: Iterable[str]) -> Settings:
+def read_settings(path: Path, kinds: Iterable[str]) -> OverlaySettings:
     """Read the file; no file means no grid.  Raises BadInput naming the key and the value."""
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        return Settings()
+        return OverlaySettings()
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -128,7 +128,7 @@ def grid_of(name: str, table: Mapping[str, Any], kinds: Iterable[str]) -> Grid:
         )
     options = _table(table, "options", where)
     shape = _made(PilotShape, _table(table, "shape", where), _SHAPE, f"{where}.shape")
-    limits = _made(Limits, _table(table, "limits", where), _LIMITS, f"{where}.limits")
+    limits = _made(GridLimits, _table(table, "limits", where), _LIMITS, f"{where}.limits")
     return Grid(name=name, shape=shape, limits=limits, options=options, **values)
 
 
@@ -142,12 +142,12 @@ def grid_text(name: str, table: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _settings(document: Mapping[str, Any], folder: Path, kinds: Iterable[str]) -> Settings:
+def _settings(document: Mapping[str, Any], folder: Path, kinds: Iterable[str]) -> OverlaySettings:
     _known(document, ("server", "grids"), "", "keys are")
     server = _checked(_table(document, "server", ""), _SERVER, "server")
     key_file = server.get("key_file")
     grids = _table(document, "grids", "")
-    return Settings(
+    return OverlaySettings(
         server=server.get("url"),
         key_file=folder / Path(key_file).expanduser() if key_file else None,
         grids={name: grid_of(name, _table(grids, name, "grids"), kinds) for name in grids},

@@ -9,8 +9,8 @@ from typing import Any
 
 from gridbot.api.units import duration
 from gridbot.show.printing import counted, cut, printable, table
-from gridbot_overlay.act.store import Store
-from gridbot_overlay.decide.construct import View
+from gridbot_overlay.act.store import PilotStore
+from gridbot_overlay.decide.construct import GridView
 from gridbot_overlay.decide.grid_ad import queue_wait
 from gridbot_overlay.decide.health import WHY_HELD, is_mute
 from gridbot_overlay.decide.model import Pilot, State
@@ -21,7 +21,7 @@ _MOST_LINES = 12  # of one pilot's last words
 
 
 def document(
-    store: Store, views: Sequence[View], now: float, *, is_running: bool
+    store: PilotStore, views: Sequence[GridView], now: float, *, is_running: bool
 ) -> dict[str, Any]:
     """Return the whole status as JSON; times are seconds."""
     grids, bots = store.notes("grid"), store.notes("bot")
@@ -52,7 +52,9 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
         yield printable(f"BOT {bot['bot']} is served by no grid: {bot['why']}")
 
 
-def _grid(store: Store, view: View, note: tuple[str, float] | None, now: float) -> dict[str, Any]:
+def _grid(
+    store: PilotStore, view: GridView, note: tuple[str, float] | None, now: float
+) -> dict[str, Any]:
     states = Counter(str(pilot.state) for pilot in view.live)
     totals = store.totals(view.grid.name)
     text, looked_at = note or ("the constructor has not looked at it yet", None)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.decide.model import Grid, Order, Sighting, State
+from gridbot_overlay.decide.model import Grid, PilotOrder, Sighting, State
 from gridbot_overlay.submitters import gram_rsl
 from gridbot_overlay.submitters.gram import Gram
 
@@ -303,7 +303,7 @@ def _submit_and_die(
 ) -> Path:
     """Submit two pilots from a process that is killed on the way; give what they would write."""
     lives = Path(f"lives-{tag}").absolute()
-    made: Order = order(tag, f"echo $GRIDBOT_PILOT_INDEX >> {lives}", count=2)
+    made: PilotOrder = order(tag, f"echo $GRIDBOT_PILOT_INDEX >> {lives}", count=2)
     child = os.fork()
     if child == 0:
         gram_rsl.COMMIT_SECONDS = seconds

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from gridbot_overlay.decide.model import Order, PilotShape, Sighting, State
+from gridbot_overlay.decide.model import PilotOrder, PilotShape, Sighting, State
 from gridbot_overlay.submitters import GridError, Submitter
 
 T = TypeVar("T")
@@ -49,10 +49,10 @@ class Story:
         print(f"{self._claims} claims in {seconds:.0f} s", file=sys.stderr)
 
 
-def order(tag: str, script: str, *directives: str, **fields: Any) -> Order:
+def order(tag: str, script: str, *directives: str, **fields: Any) -> PilotOrder:
     """Give an order for a small pilot."""
     fields = {"count": 1, "shape": SMALL, "owners": ("alice", "b ob"), **fields}
-    return Order(tag=tag, script=script, directives=directives, **fields)
+    return PilotOrder(tag=tag, script=script, directives=directives, **fields)
 
 
 def eventually(fact: Callable[[], T], what: str, seconds: float = 90.0) -> T:

@@ -19,7 +19,7 @@ from tests.system.batch_systems import Slurm
 from tests.system.deployment import GRIDBOT, Deployment, eventually
 from tests.system.ssh_daemon import LoginNode
 
-from gridbot_overlay.act.store import Store
+from gridbot_overlay.act.store import PilotStore
 from gridbot_overlay.decide.model import Pilot
 
 FAKES = Path(__file__).parent.parent / "fakes" / "bin"
@@ -106,7 +106,7 @@ class Overlay:
 
     def pilots(self, grid: str) -> list[Pilot]:
         """All pilots that the constructor ever sent to a grid, as it knows them now."""
-        store = Store.open(self.folder)
+        store = PilotStore.open(self.folder)
         try:
             return store.pilots(grid, 0.0)
         finally:
@@ -115,7 +115,7 @@ class Overlay:
     @property
     def prefix(self) -> str:
         """What the tags of its pilots begin with."""
-        store = Store.open(self.folder)
+        store = PilotStore.open(self.folder)
         try:
             return store.prefix
         finally:

@@ -10,7 +10,7 @@ from tests.system.deployment import eventually
 from tests.system.grid_engine_cell import GridEngine, grid_engine
 from tests.system.sightings import WAITS, found
 
-from gridbot_overlay.decide.model import Grid, Limits, PilotShape, Sighting, State
+from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, Sighting, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 
@@ -35,7 +35,7 @@ def submitter_of(
         name="g",
         kind="grid_engine",
         shape=shape or PilotShape(),
-        limits=Limits(max_running=4),
+        limits=GridLimits(max_running=4),
         options={"environment": cell.env, "through": through, **options},
     )
     return KINDS["grid_engine"](grid, folder)

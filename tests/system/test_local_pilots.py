@@ -13,7 +13,7 @@ from tests.orders import make_order
 from tests.system.deployment import eventually
 from tests.system.sightings import found
 
-from gridbot_overlay.decide.model import Grid, Limits, PilotShape, State
+from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter, local
 
 WAITS = "echo $$ >&2; exec sleep 600"
@@ -141,7 +141,7 @@ def test_what_is_left_of_old_submissions_is_dropped(submitter: Submitter, tmp_pa
 
 
 def test_check_compares_with_the_cpus_and_tries_the_interpreter(tmp_path: Path) -> None:
-    small = Grid(name="here", kind="local", limits=Limits(max_running=1), python=sys.executable)
+    small = Grid(name="here", kind="local", limits=GridLimits(max_running=1), python=sys.executable)
     assert all(finding.is_good for finding in submitter_of(tmp_path, small).check())
     large = Grid(
         name="here",

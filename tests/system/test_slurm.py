@@ -13,7 +13,7 @@ from tests.system.batch_systems import Slurm, open_folder, slurm
 from tests.system.deployment import eventually
 from tests.system.sightings import WAITS, found
 
-from gridbot_overlay.decide.model import Grid, Limits, PilotShape, State
+from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, State
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 
@@ -35,7 +35,7 @@ def grid_of(cluster: Slurm, shape: PilotShape | None = None, *directives: str) -
         name="s",
         kind="slurm",
         shape=shape or PilotShape(),
-        limits=Limits(max_running=8),
+        limits=GridLimits(max_running=8),
         directives=directives,
         options={"environment": cluster.env},
     )

@@ -10,10 +10,10 @@ from typing import Protocol
 
 from gridbot.api.errors import GridbotError
 from gridbot.show.printing import counted
-from gridbot_overlay.act.means import Means, Say
-from gridbot_overlay.act.store import Submission
+from gridbot_overlay.act.dependencies import Dependencies, Say
+from gridbot_overlay.act.store import SubmissionRecord
 from gridbot_overlay.decide.construct import Cancel, Submit
-from gridbot_overlay.decide.model import Grid, Order, Pilot, State
+from gridbot_overlay.decide.model import Grid, Pilot, PilotOrder, State
 from gridbot_overlay.decide.reconcile import Orphan
 from gridbot_overlay.pilot.artefact import Artefact
 from gridbot_overlay.pilot.script import render
@@ -80,14 +80,14 @@ class _Prepared:
     """A submission that is written down."""
 
     item: Submit
-    order: Order
+    order: PilotOrder
 
 
 class RealActs:
     """Does it.  Only what a grid is asked happens in another thread than the caller's."""
 
-    def __init__(self, means: Means, artefact: Artefact) -> None:
-        self._means = means
+    def __init__(self, deps: Dependencies, artefact: Artefact) -> None:
+        self._deps = deps
         self._artefact = artefact
 
     def submit(self, submits: Sequence[Submit], now: float) -> None:
@@ -97,19 +97,17 @@ class RealActs:
         def submitted(grid: str, answer: list[str] | Exception) -> None:
             self._submitted(prepared[grid], answer, now)
 
-        submitters = self._means.submitters
+        submitters = self._deps.submitters
         works = {
             grid: partial(submitters[grid].submit, made.order) for grid, made in prepared.items()
         }
-        self._means.lanes.each(works, submitted)
+        self._deps.workers.each(works, submitted)
 
     def cancel(self, cancels: Sequence[Cancel]) -> None:
         """Remember why first: a pilot that was taken back did not fail."""
         for item in cancels:
-            self._means.store.save(replace(pilot, cancelled=item.why) for pilot in item.pilots)
-            self._means.say(
-                f"{item.grid}: cancels {counted(len(item.pilots), 'pilot')}: {item.why}"
-            )
+            self._deps.store.save(replace(pilot, cancelled=item.why) for pilot in item.pilots)
+            self._deps.say(f"{item.grid}: cancels {counted(len(item.pilots), 'pilot')}: {item.why}")
         by_grid: dict[str, list[str]] = {}
         for item in cancels:
             by_grid.setdefault(item.grid, []).extend(pilot.native_id for pilot in item.pilots)
@@ -119,74 +117,74 @@ class RealActs:
         """Cancel them, and say which and why."""
         for grid, found in orphans.items():
             for text in _orphans_texts(found):
-                self._means.say(f"{grid}: cancels {text}")
+                self._deps.say(f"{grid}: cancels {text}")
         self._cancel({grid: [item.native_id for item in found] for grid, found in orphans.items()})
 
     def _cancel(self, by_grid: Mapping[str, Sequence[str]]) -> None:
         """Cancel by native id; what fails is found again at the next look."""
-        submitters = self._means.submitters
+        submitters = self._deps.submitters
         works = {
             grid: partial(submitters[grid].cancel, native_ids)
             for grid, native_ids in by_grid.items()
             if native_ids
         }
-        self._means.lanes.each(works, self._cancelled)
+        self._deps.workers.each(works, self._cancelled)
 
     def _cancelled(self, grid: str, answer: Exception | None) -> None:
         if answer is not None:
-            self._means.say(f"{grid}: cannot cancel: {answer}")
+            self._deps.say(f"{grid}: cannot cancel: {answer}")
 
     def revoke(self, tokens: Iterable[tuple[str, int]]) -> None:
         """Revoke; what the server did not hear is tried again at the next look."""
         for tag, token in tokens:
             try:
-                self._means.server.revoke(token)
+                self._deps.server.revoke(token)
             except GridbotError as error:
-                self._means.say(f"{tag}: cannot revoke its key: {error}")
+                self._deps.say(f"{tag}: cannot revoke its key: {error}")
                 return
-            self._means.store.revoked(tag)
+            self._deps.store.revoked(tag)
 
     def settle(self, grid: str, pilots: Sequence[Pilot]) -> None:
         """Tell the server once, so that what these pilots ran is sent elsewhere now."""
         if not pilots:
             return
         try:
-            self._means.server.pilots_ended(grid, [pilot.id for pilot in pilots])
+            self._deps.server.pilots_ended(grid, [pilot.id for pilot in pilots])
         except GridbotError as error:
-            self._means.say(f"{grid}: cannot tell the server of ended pilots: {error}")
+            self._deps.say(f"{grid}: cannot tell the server of ended pilots: {error}")
             return
-        self._means.store.save(replace(pilot, is_settled=True, holding=0) for pilot in pilots)
-        self._means.say(f"{grid}: {_ended_text(pilots)}")
+        self._deps.store.save(replace(pilot, is_settled=True, holding=0) for pilot in pilots)
+        self._deps.say(f"{grid}: {_ended_text(pilots)}")
 
     def _prepared(self, submits: Sequence[Submit], now: float) -> Iterator[_Prepared]:
         for item in submits:
-            if self._means.lanes.is_busy(item.grid):
+            if self._deps.workers.is_busy(item.grid):
                 continue  # what it still owes may say that fewer are wanted
-            grid, tag = self._means.grids[item.grid], self._means.store.new_tag()
+            grid, tag = self._deps.grids[item.grid], self._deps.store.new_tag()
             lifetime = grid.shape.walltime_seconds + grid.limits.max_queue_seconds
-            server = self._means.server
+            server = self._deps.server
             try:
                 server.offer(self._artefact)
                 key = server.pilot_key(item.grid, item.owners, lifetime, tag, item.count)
             except GridbotError as error:
-                self._means.say(f"{item.grid}: pilots are not prepared: {error}")
+                self._deps.say(f"{item.grid}: pilots are not prepared: {error}")
                 continue
             pilots = [_pilot(grid, tag, index, item, now) for index in range(item.count)]
-            submission = Submission(tag, item.grid, now, key.id, item.why)
-            self._means.store.submitting(submission, pilots)
+            submission = SubmissionRecord(tag, item.grid, now, key.id, item.why)
+            self._deps.store.submitting(submission, pilots)
             script = render(grid, server.url, key.token, self._artefact)
             yield _Prepared(item, _order(grid, tag, item, script))
 
     def _submitted(self, made: _Prepared, answer: list[str] | Exception, now: float) -> None:
-        item, tag, store = made.item, made.order.tag, self._means.store
+        item, tag, store = made.item, made.order.tag, self._deps.store
         # As they are now: the answer may be of an earlier round.
         pilots = [pilot for pilot in store.pilots(item.grid, now) if pilot.tag == tag]
         if isinstance(answer, Exception):
-            self._means.say(f"{item.grid}: {tag} is not confirmed: {answer}")
+            self._deps.say(f"{item.grid}: {tag} is not confirmed: {answer}")
             store.save(_unconfirmed(pilot, answer, now) for pilot in pilots)
             return
         many = counted(item.count, "pilot")
-        self._means.say(f"{item.grid}: submitted {many} as {tag}: {item.why}")
+        self._deps.say(f"{item.grid}: submitted {many} as {tag}: {item.why}")
         store.save(
             replace(pilot, native_id=answer[pilot.index])
             for pilot in pilots
@@ -194,8 +192,8 @@ class RealActs:
         )
 
 
-def _order(grid: Grid, tag: str, item: Submit, script: str) -> Order:
-    return Order(
+def _order(grid: Grid, tag: str, item: Submit, script: str) -> PilotOrder:
+    return PilotOrder(
         tag=tag,
         count=item.count,
         shape=grid.shape,

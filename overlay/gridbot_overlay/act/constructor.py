@@ -13,10 +13,10 @@ from typing import Any
 from gridbot.api.errors import GridbotError
 from gridbot.show.printing import counted
 from gridbot_overlay.act.acts import Acts
-from gridbot_overlay.act.means import Means
-from gridbot_overlay.act.server import MOST_TAGS, Wishes
-from gridbot_overlay.act.store import GridRecord, Store
-from gridbot_overlay.decide.construct import Plan, View, plan, plan_without_server
+from gridbot_overlay.act.dependencies import Dependencies
+from gridbot_overlay.act.server import MOST_TAGS, QueueDemand
+from gridbot_overlay.act.store import GridRecord, PilotStore
+from gridbot_overlay.decide.construct import GridView, Plan, plan, plan_without_server
 from gridbot_overlay.decide.health import is_mute, judge
 from gridbot_overlay.decide.model import Grid, Pilot, Sighting, State
 from gridbot_overlay.decide.reconcile import (
@@ -37,7 +37,7 @@ _TAIL_SECONDS = 600.0  # after a pilot's end nobody looks for its last words any
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class GridListing:
     """What was seen of one grid when it was asked; `problem` says why nothing could be."""
 
     asked_at: float
@@ -48,10 +48,10 @@ class Look:
 class Constructor:
     """Keeps the overlay as large as the BOTs demand and the grids allow."""
 
-    def __init__(self, means: Means, acts: Acts) -> None:
-        self._means = means
+    def __init__(self, deps: Dependencies, acts: Acts) -> None:
+        self._deps = deps
         self._acts = acts
-        self._seen: dict[str, Look] = {}  # what was seen and not yet used
+        self._seen: dict[str, GridListing] = {}  # what was seen and not yet used
         self._spared: set[str] = set()  # tags that another constructor may know, and it was said
 
     def run_once(self, now: float) -> Plan:
@@ -65,63 +65,65 @@ class Constructor:
         3. Plan, then submit and cancel.
         4. Revoke keys that no pilot needs, tell the server of pilots that have ended.
         """
-        looks = self._look(now)
-        self._reconcile(looks)
+        listings = self._ask_grids(now)
+        self._reconcile(listings)
         try:
-            wishes = self._means.server.wishes()
-            hosts = {name: self._fare(name, now) for name in self._means.grids}
+            demand = self._deps.server.demand()
+            hosts = {name: self._fare(name, now) for name in self._deps.grids}
         except GridbotError as error:
-            self._means.say(f"nothing is planned: {error}")
-            bare = plan_without_server(self._views(looks, {}, now), str(error), now)
-            self._means.store.note(now, bare.notes, {})
+            self._deps.say(f"nothing is planned: {error}")
+            bare = plan_without_server(self._views(listings, {}, now), str(error), now)
+            self._deps.store.note(now, bare.notes, {})
             self._acts.cancel(bare.cancels)
             return bare
-        planned = self._plan(wishes, looks, hosts, now)
-        self._means.store.note(now, planned.notes, planned.unserved)
+        planned = self._plan(demand, listings, hosts, now)
+        self._deps.store.note(now, planned.notes, planned.unserved)
         self._acts.cancel(planned.cancels)
         self._acts.submit(planned.submits, now)
-        self._listen(looks, now)  # last: words may take long to fetch
+        self._listen(listings, now)  # last: words may take long to fetch
         self._tidy(now)
         return planned
 
-    def _look(self, now: float) -> dict[str, Look]:
+    def _ask_grids(self, now: float) -> dict[str, GridListing]:
         """Ask all grids; what one says too late for this round is for the next."""
-        means, prefix = self._means, self._means.store.prefix
-        means.lanes.collect()
+        deps, prefix = self._deps, self._deps.store.prefix
+        deps.workers.collect()
         works = {
-            name: partial(means.submitters[name].pilots, prefix)
-            for name in means.grids
+            name: partial(deps.submitters[name].pilots, prefix)
+            for name in deps.grids
             if name not in self._seen
         }
-        means.lanes.each(works, partial(self._looked, now))
-        looks, self._seen = self._seen, {}
+        deps.workers.each(works, partial(self._answered, now))
+        listings, self._seen = self._seen, {}
         return {
-            name: looks.get(name) or Look(now, problem=str(means.lanes.busy(name)))
-            for name in means.grids
+            name: listings.get(name) or GridListing(now, problem=str(deps.workers.busy(name)))
+            for name in deps.grids
         }
 
-    def _looked(self, asked_at: float, name: str, answer: list[Sighting] | Exception) -> None:
+    def _answered(self, asked_at: float, name: str, answer: list[Sighting] | Exception) -> None:
         if isinstance(answer, Exception):
             problem = str(answer) or type(answer).__name__
-            self._seen[name] = Look(asked_at, problem=problem)
+            self._seen[name] = GridListing(asked_at, problem=problem)
         else:
-            self._seen[name] = Look(asked_at, tuple(answer))
+            self._seen[name] = GridListing(asked_at, tuple(answer))
 
-    def _reconcile(self, looks: Mapping[str, Look]) -> None:
-        means = self._means
-        for name, look in looks.items():
-            if look.problem:
-                means.say(f"{name}: cannot be asked: {look.problem}")
-        listings = {name: look.sightings for name, look in looks.items() if not look.problem}
-        grid_of = means.store.grids_of(
-            {sighting.tag for sightings in listings.values() for sighting in sightings}
+    def _reconcile(self, listings: Mapping[str, GridListing]) -> None:
+        deps = self._deps
+        for name, listing in listings.items():
+            if listing.problem:
+                deps.say(f"{name}: cannot be asked: {listing.problem}")
+        seen = {
+            name: listing.sightings for name, listing in listings.items() if not listing.problem
+        }
+        grid_of = deps.store.grids_of(
+            {sighting.tag for sightings in seen.values() for sighting in sightings}
         )
-        found = attribute(listings, grid_of, means.grids)
+        found = attribute(seen, grid_of, deps.grids)
         orphans = self._unknown(found.strays, grid_of)
         for name, own in found.own.items():
-            at = looks[name].asked_at
+            at = listings[name].asked_at
             reconciled = reconcile(self._pilots(name, at), own, at)
-            means.store.save(reconciled.changed)
+            deps.store.save(reconciled.changed)
             orphans[name] += reconciled.orphans
         self._acts.take_back(orphans)
 
@@ -152,16 +154,16 @@ class Constructor:
     def _keys_of(self, tags: Sequence[str]) -> Mapping[str, int] | None:
         """Return the good keys that the server has of submissions, None if it cannot be asked."""
         try:
-            return self._means.server.keys_of(tags) if tags else {}
+            return self._deps.server.keys_of(tags) if tags else {}
         except GridbotError as error:
             many = counted(len(tags), "submission")
-            self._means.say(f"left alone: {many} that this folder does not know: {error}")
+            self._deps.say(f"left alone: {many} that this folder does not know: {error}")
             return None
 
     def _tell_spared(self, name: str, strays: Sequence[Sighting], keys: Mapping[str, int]) -> None:
         for tag in sorted({sighting.tag for sighting in strays} & keys.keys() - self._spared):
             ids = ", ".join(sighting.native_id for sighting in strays if sighting.tag == tag)
-            self._means.say(
+            self._deps.say(
                 f"{name}: leaves {ids} of {tag} alone: this folder does not know it, but its key"
                 f" {keys[tag]} is good, so a constructor with a copy of this folder may."
                 f"  If none does: gridbot token revoke {keys[tag]}"
@@ -174,25 +176,25 @@ class Constructor:
         if not known:
             return []
         # Another constructor may have a grid of this name, too.
-        rows = [row for row in self._means.server.pilots(name) if row["pilot"] in known]
+        rows = [row for row in self._deps.server.pilots(name) if row["pilot"] in known]
         fared = (_fared(known[row["pilot"]], row) for row in rows)
-        self._means.store.save(pilot for pilot in fared if pilot != known[pilot.id])
+        self._deps.store.save(pilot for pilot in fared if pilot != known[pilot.id])
         return _hosts(rows)
 
-    def _listen(self, looks: Mapping[str, Look], now: float) -> None:
+    def _listen(self, listings: Mapping[str, GridListing], now: float) -> None:
         """Fetch the last words of pilots that failed to start, or are held."""
         works = {
-            name: partial(_tails, self._means.submitters[name], mute)
-            for name, look in looks.items()
-            if not look.problem and (mute := self._mute(name, now))
+            name: partial(_tails, self._deps.submitters[name], mute)
+            for name, listing in listings.items()
+            if not listing.problem and (mute := self._mute(name, now))
         }
-        self._means.lanes.each(works, self._heard)
+        self._deps.workers.each(works, self._heard)
 
     def _heard(self, name: str, answer: Mapping[str, str] | Exception) -> None:
         if isinstance(answer, Exception):
             return  # they are asked for again at the next look
-        pilots = self._means.store.pilots(name, 0.0)
-        self._means.store.save(
+        pilots = self._deps.store.pilots(name, 0.0)
+        self._deps.store.save(
             replace(pilot, stderr=answer[pilot.id]) for pilot in pilots if answer.get(pilot.id)
         )
 
@@ -209,61 +211,61 @@ class Constructor:
 
     def _plan(
         self,
-        wishes: Wishes,
-        looks: Mapping[str, Look],
+        demand: QueueDemand,
+        listings: Mapping[str, GridListing],
         hosts: Mapping[str, Sequence[Mapping[str, Any]]],
         now: float,
     ) -> Plan:
-        planned = plan(wishes.demands, self._views(looks, hosts, now), wishes.queue, now)
-        for name in self._means.grids:
+        planned = plan(demand.demands, self._views(listings, hosts, now), demand.queue, now)
+        for name in self._deps.grids:
             waiting = [pilot for pilot in self._pilots(name, now) if pilot.is_waiting]
             after = (_counted(pilot, planned.surplus) for pilot in waiting)
-            self._means.store.save(
+            self._deps.store.save(
                 new for old, new in zip(waiting, after, strict=True) if new != old
             )
         return planned
 
     def _views(
         self,
-        looks: Mapping[str, Look],
+        listings: Mapping[str, GridListing],
         hosts: Mapping[str, Sequence[Mapping[str, Any]]],
         now: float,
-    ) -> list[View]:
-        problems = {name: look.problem for name, look in looks.items()}
-        return views_of(self._means.store, self._means.grids.values(), now, problems, hosts)
+    ) -> list[GridView]:
+        problems = {name: listing.problem for name, listing in listings.items()}
+        return views_of(self._deps.store, self._deps.grids.values(), now, problems, hosts)
 
     def _tidy(self, now: float) -> None:
-        for name in self._means.grids:
+        for name in self._deps.grids:
             ended = [pilot for pilot in self._pilots(name, now) if not pilot.is_live]
             self._acts.settle(name, [pilot for pilot in ended if not pilot.is_settled])
-            if self._means.store.grid(name).drained == "now":
-                self._acts.revoke(self._means.store.tokens_of(name))
-        for name in sorted(self._means.store.grids_with_pilots() - set(self._means.grids)):
+            if self._deps.store.grid(name).drained == "now":
+                self._acts.revoke(self._deps.store.tokens_of(name))
+        for name in sorted(self._deps.store.grids_with_pilots() - set(self._deps.grids)):
             self._give_up(name, now)
-        self._acts.revoke(self._means.store.idle_tokens())
-        self._means.store.forget(now)
+        self._acts.revoke(self._deps.store.idle_tokens())
+        self._deps.store.forget(now)
 
     def _give_up(self, name: str, now: float) -> None:
         """Close the records of a grid that nobody can ask any more; their keys are idle then."""
         pilots = self._pilots(name, now)
         closed = [given_up(pilot, now) for pilot in pilots if pilot.is_live]
         if closed:
-            self._means.say(f"{name}: {counted(len(closed), 'pilot')} given up: {NO_GRID}")
-            self._means.store.save(closed)
+            self._deps.say(f"{name}: {counted(len(closed), 'pilot')} given up: {NO_GRID}")
+            self._deps.store.save(closed)
         ended = [pilot for pilot in pilots if not pilot.is_live]
         self._acts.settle(name, [pilot for pilot in (*closed, *ended) if not pilot.is_settled])
 
     def _pilots(self, name: str, now: float) -> list[Pilot]:
-        return self._means.store.pilots(name, now - HISTORY_SECONDS)
+        return self._deps.store.pilots(name, now - HISTORY_SECONDS)
 
 
 def views_of(
-    store: Store,
+    store: PilotStore,
     grids: Collection[Grid],
     now: float,
     problems: Mapping[str, str] = MappingProxyType({}),
     hosts: Mapping[str, Sequence[Mapping[str, Any]]] = MappingProxyType({}),
-) -> list[View]:
+) -> list[GridView]:
     """Return all grids as the store knows them; `problems` and `hosts` are by grid."""
     pilots = {grid.name: store.pilots(grid.name, now - HISTORY_SECONDS) for grid in grids}
     return [
@@ -273,16 +275,16 @@ def views_of(
 
 
 def _view(
-    store: Store,
+    store: PilotStore,
     grid: Grid,
     pilots: Mapping[str, Sequence[Pilot]],
     problem: str,
     hosts: Sequence[Mapping[str, Any]],
     now: float,
-) -> View:
+) -> GridView:
     record, own = store.grid(grid.name), pilots[grid.name]
     others = [pilot for name in pilots if name != grid.name for pilot in pilots[name]]
-    return View(
+    return GridView(
         grid=grid,
         pilots=own,
         hosts=hosts,

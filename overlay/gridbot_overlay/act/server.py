@@ -10,20 +10,20 @@ from gridbot.api.connection import Connection
 from gridbot.api.errors import GridbotError, NotFound
 from gridbot.api.inputs import LocalFile, upload
 from gridbot_client.protocol.messages import FileRef
-from gridbot_overlay.decide.model import Demand
+from gridbot_overlay.decide.model import BotDemand
 from gridbot_overlay.pilot.artefact import Artefact
 
 _PILOTS_SECONDS = 3600  # older pilots' hosts tell nothing of the next one's
 _MOST_ENDED = 5000  # pilots that one request tells of
 MOST_TAGS = 1000  # submissions that one request asks for
-_FIELDS = tuple(field.name for field in fields(Demand))
+_FIELDS = tuple(field.name for field in fields(BotDemand))
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class QueueDemand:
     """What all BOTs could use now, and the ad of the queue."""
 
-    demands: tuple[Demand, ...]
+    demands: tuple[BotDemand, ...]
     queue: Mapping[str, Any]
 
 
@@ -42,12 +42,12 @@ class Server:
         self._connection = connection
         self.url = connection.url
 
-    def wishes(self) -> Wishes:
+    def demand(self) -> QueueDemand:
         """Return what BOTs could use now."""
         document = self._connection.get("/overlay/demand")
         try:
             demands = [{name: bot[name] for name in _FIELDS} for bot in document["bots"]]
-            return Wishes(tuple(Demand(**values) for values in demands), document["queue"])
+            return QueueDemand(tuple(BotDemand(**values) for values in demands), document["queue"])
         except KeyError as error:
             raise GridbotError(
                 f"{self.url} says nothing of {error}: is it older than we?"

@@ -42,7 +42,7 @@ _SAVE = (
 )
 
 
-class Busy(GridbotError):
+class ConstructorRunning(GridbotError):
     """Another constructor runs on the same folder."""
 
 
@@ -55,7 +55,7 @@ class GridRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class Submission:
+class SubmissionRecord:
     """One submission as it is written down before it is made."""
 
     tag: str
@@ -65,7 +65,7 @@ class Submission:
     why: str
 
 
-class Store:
+class PilotStore:
     """The overlay's memory.  Every method is one transaction."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -73,7 +73,7 @@ class Store:
         self._db.row_factory = sqlite3.Row
 
     @classmethod
-    def open(cls, folder: Path) -> Store:
+    def open(cls, folder: Path) -> PilotStore:
         """Open the file in the overlay's folder, and make both when they are not there."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = folder / "overlay.db"
@@ -87,11 +87,11 @@ class Store:
                 db.execute(SQL["begin"], {"instance": secrets.token_hex(3)})
         return store
 
-    def copy(self) -> Store:
+    def copy(self) -> PilotStore:
         """Return a copy in memory, to try things on."""
         copied = sqlite3.connect(":memory:", isolation_level=None)
         self._db.backup(copied)
-        return Store(copied)
+        return PilotStore(copied)
 
     def close(self) -> None:
         """Give the file back."""
@@ -112,7 +112,7 @@ class Store:
         characters = (secrets.choice(_TAG_CHARACTERS) for _ in range(_TAG_LENGTH))
         return self.prefix + "".join(characters)
 
-    def submitting(self, submission: Submission, pilots: Iterable[Pilot]) -> None:
+    def submitting(self, submission: SubmissionRecord, pilots: Iterable[Pilot]) -> None:
         """Write a submission down before it is made."""
         with self._transaction() as db:
             db.execute(SQL["add_submission"], asdict(submission))
@@ -211,13 +211,13 @@ class Store:
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Hold the overlay's folder; Busy when another constructor runs on it."""
+    """Hold the overlay's folder; ConstructorRunning when another constructor runs on it."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / "lock").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Busy(f"another constructor runs on {folder}") from None
+            raise ConstructorRunning(f"another constructor runs on {folder}") from None
         yield
 
 
@@ -226,7 +226,7 @@ def is_held(folder: Path) -> bool:
     try:
         with only_one(folder):
             return False
-    except Busy:
+    except ConstructorRunning:
         return True
 
 

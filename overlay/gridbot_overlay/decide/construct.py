@@ -13,12 +13,12 @@ from typing import Any
 
 from gridbot.show.printing import counted
 from gridbot_overlay.decide.assign import EXACT_OWNERS
-from gridbot_overlay.decide.eligibility import Suitor, new_pilots_host
+from gridbot_overlay.decide.eligibility import BotEligibility, new_pilots_host
 from gridbot_overlay.decide.grid_ad import grid_ad, queue_wait
 from gridbot_overlay.decide.health import WHY_HELD, Health
-from gridbot_overlay.decide.limits import Room, room
-from gridbot_overlay.decide.model import Demand, Grid, Pilot, State
-from gridbot_overlay.decide.slots import Lot, Matched, Need, Offer, match
+from gridbot_overlay.decide.limits import Allowance, room
+from gridbot_overlay.decide.matching import Lot, Matched, Need, Supply, match
+from gridbot_overlay.decide.model import BotDemand, Grid, Pilot, State
 from gridbot_policies.classad import Record, record
 
 SURPLUS_CYCLES = 3  # looks in a row at which a waiting pilot was not needed, before it goes
@@ -32,7 +32,7 @@ Obstacles = Mapping[tuple[Need, str], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class View:
+class GridView:
     """One grid as it is planned for."""
 
     grid: Grid
@@ -87,7 +87,7 @@ class Plan:
 
 
 def plan(
-    demands: Sequence[Demand], views: Sequence[View], queue: Mapping[str, Any], now: float
+    demands: Sequence[BotDemand], views: Sequence[GridView], queue: Mapping[str, Any], now: float
 ) -> Plan:
     """Decide what to submit and what to take back.  Changes nothing."""
     obstacles, ranks = _suited(demands, views, queue, now)
@@ -99,7 +99,7 @@ def plan(
     }
     rooms = {view.grid.name: _room(view, now) for view in views}
     offers = [
-        Offer(view.grid, view.live, rooms[view.grid.name].pilots, _cost(view)) for view in views
+        Supply(view.grid, view.live, rooms[view.grid.name].pilots, _cost(view)) for view in views
     ]
     matched = match(demands, eligible, ranks, offers)
     surplus = {view.grid.name: list(_surplus(view, matched)) for view in views}
@@ -117,7 +117,7 @@ def plan(
     )
 
 
-def plan_without_server(views: Sequence[View], problem: str, now: float) -> Plan:
+def plan_without_server(views: Sequence[GridView], problem: str, now: float) -> Plan:
     """Decide what is to be taken back whatever the demand; a drain must not wait for the server."""
     return Plan(
         cancels=tuple(cancel for view in views for cancel in _cancels(view, (), now)),
@@ -125,12 +125,12 @@ def plan_without_server(views: Sequence[View], problem: str, now: float) -> Plan
     )
 
 
-def _needs(demand: Demand) -> tuple[Need, Need]:
+def _needs(demand: BotDemand) -> tuple[Need, Need]:
     return Need(demand.bot, dedicated=False), Need(demand.bot, dedicated=True)
 
 
 def _suited(
-    demands: Sequence[Demand], views: Sequence[View], queue: Mapping[str, Any], now: float
+    demands: Sequence[BotDemand], views: Sequence[GridView], queue: Mapping[str, Any], now: float
 ) -> tuple[dict[tuple[Need, str], str], dict[int, float]]:
     """Return what keeps BOTs from grids, and their Ranks on the first host that is known."""
     seen = [(view.grid, record(view.ad), _hosts(view)) for view in views]
@@ -139,17 +139,17 @@ def _suited(
     ranks: dict[int, float] = {}
     queue_record = record(queue)
     for demand in demands:
-        suitor = Suitor(demand, queue_record)
-        ranks[demand.bot] = suitor.rank(some_host, now) if some_host else 0.0
+        eligibility = BotEligibility(demand, queue_record)
+        ranks[demand.bot] = eligibility.rank(some_host, now) if some_host else 0.0
         for grid, ad, hosts in seen:
-            obstacle = suitor.obstacle(grid, ad, hosts, now)
+            obstacle = eligibility.obstacle(grid, ad, hosts, now)
             for need in _needs(demand):
                 if text := obstacle or _dedication(need, grid):
                     found[need, grid.name] = text
     return found, ranks
 
 
-def _hosts(view: View) -> list[Record]:
+def _hosts(view: GridView) -> list[Record]:
     return [new_pilots_host(host, view.grid) for host in view.hosts]
 
 
@@ -160,13 +160,13 @@ def _dedication(need: Need, grid: Grid) -> str:
     return ""
 
 
-def _room(view: View, now: float) -> Room:
+def _room(view: GridView, now: float) -> Allowance:
     if view.barrier:
-        return Room(0, view.barrier)
+        return Allowance(0, view.barrier)
     return room(view.grid, view.pilots, view.health, view.used_hours, now)
 
 
-def _cost(view: View) -> int:
+def _cost(view: GridView) -> int:
     """Return what a core of a new pilot costs, more than any of a live one: ten seconds' wait is 1.
 
     What is dedicated is spared for replicas that can go nowhere else.
@@ -175,7 +175,7 @@ def _cost(view: View) -> int:
     return round(100 + wait + 300 * view.health.failure_rate + 50 * view.grid.is_dedicated)
 
 
-def _submits(views: Sequence[View], matched: Matched) -> Iterator[Submit]:
+def _submits(views: Sequence[GridView], matched: Matched) -> Iterator[Submit]:
     for view in views:
         name = view.grid.name
         used = matched.used.get(Lot(name, None), 0)
@@ -187,7 +187,7 @@ def _submits(views: Sequence[View], matched: Matched) -> Iterator[Submit]:
             yield Submit(name, count, matched.owners[name], view.health.bad_nodes, why)
 
 
-def _surplus(view: View, matched: Matched) -> Iterator[Pilot]:
+def _surplus(view: GridView, matched: Matched) -> Iterator[Pilot]:
     """Yield waiting pilots beyond those that are needed, the youngest."""
     waiting: dict[tuple[str, ...], list[Pilot]] = {}
     for pilot in view.live:
@@ -199,7 +199,7 @@ def _surplus(view: View, matched: Matched) -> Iterator[Pilot]:
         yield from pilots[needed:]
 
 
-def _cancels(view: View, surplus: Sequence[Pilot], now: float) -> Iterator[Cancel]:
+def _cancels(view: GridView, surplus: Sequence[Pilot], now: float) -> Iterator[Cancel]:
     reasons: dict[str, list[Pilot]] = {}
     extra = {pilot.id for pilot in surplus}
     for pilot in view.live:
@@ -212,7 +212,7 @@ def _cancels(view: View, surplus: Sequence[Pilot], now: float) -> Iterator[Cance
         yield Cancel(view.grid.name, tuple(pilots), why)
 
 
-def _why_cancel(view: View, pilot: Pilot, surplus: set[str], now: float) -> str:
+def _why_cancel(view: GridView, pilot: Pilot, surplus: set[str], now: float) -> str:
     if not pilot.is_waiting:
         return OUTLIVED if _is_overdue(pilot, now) else ""
     if view.is_drained:
@@ -235,7 +235,11 @@ def _is_overdue(pilot: Pilot, now: float) -> bool:
 
 
 def _note(
-    view: View, room: Room, demands: Sequence[Demand], obstacles: Obstacles, matched: Matched
+    view: GridView,
+    room: Allowance,
+    demands: Sequence[BotDemand],
+    obstacles: Obstacles,
+    matched: Matched,
 ) -> str:
     """Say why nothing, or no more, is submitted to a grid: the first reason that applies."""
     if view.barrier:
@@ -254,14 +258,14 @@ def _note(
     return "; ".join(dict.fromkeys(filter(None, (why, _roughly(wanting), view.health.reason))))
 
 
-def _roughly(wanting: Sequence[Demand]) -> str:
+def _roughly(wanting: Sequence[BotDemand]) -> str:
     owners = len({demand.owner for demand in wanting})
     if owners <= EXACT_OWNERS:
         return ""
     return f"{owners} owners compete, whose shares are kept roughly"
 
 
-def _refusals(wanting: Sequence[Demand], grid: str, obstacles: Obstacles) -> Iterator[str]:
+def _refusals(wanting: Sequence[BotDemand], grid: str, obstacles: Obstacles) -> Iterator[str]:
     for demand in wanting[:_MOST_NAMED]:
         yield f"BOT {demand.bot} ({demand.name}): {obstacles[_needs(demand)[0], grid]}"
     if len(wanting) > _MOST_NAMED:
@@ -269,8 +273,8 @@ def _refusals(wanting: Sequence[Demand], grid: str, obstacles: Obstacles) -> Ite
 
 
 def _unserved(
-    demands: Sequence[Demand],
-    views: Sequence[View],
+    demands: Sequence[BotDemand],
+    views: Sequence[GridView],
     obstacles: Obstacles,
     eligible: Mapping[Need, frozenset[str]],
 ) -> Iterator[tuple[int, str]]:

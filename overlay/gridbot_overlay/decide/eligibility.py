@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from gridbot_overlay.decide.model import Demand, Grid
+from gridbot_overlay.decide.model import BotDemand, Grid
 from gridbot_policies.classad import ParseError, Record, record
 from gridbot_policies.policy.ads import Ads
 from gridbot_policies.policy.policy_set import PolicyError, PolicySet
@@ -14,10 +14,10 @@ from gridbot_policies.policy.policy_set import PolicyError, PolicySet
 _MOST_HOSTS = 5  # measured ads of a grid that a policy is tried on
 
 
-class Suitor:
+class BotEligibility:
     """One BOT that looks for grids: its policies and its ad, read once for all grids."""
 
-    def __init__(self, demand: Demand, queue: Record) -> None:
+    def __init__(self, demand: BotDemand, queue: Record) -> None:
         self.demand = demand
         self._queue = queue
         self._bot = record(demand.ad)
@@ -63,12 +63,12 @@ class Suitor:
         return self._policies.requirements(Ads(host, self._bot, self._queue, now=now))
 
 
-def _serves(grid: Grid, demand: Demand) -> bool:
+def _serves(grid: Grid, demand: BotDemand) -> bool:
     """A pilot runs what its owners submit as the operator, so that he says who they may be."""
     return demand.is_operator or demand.owner in grid.owners or "*" in grid.owners
 
 
-def slots_per_pilot(demand: Demand, grid: Grid) -> int:
+def slots_per_pilot(demand: BotDemand, grid: Grid) -> int:
     """Return how many replicas one pilot of the grid holds at once."""
     by_memory = grid.shape.memory_mb // demand.memory_mb if demand.memory_mb else grid.shape.cpus
     return min(grid.shape.cpus // max(1, demand.cpus), by_memory)

@@ -13,7 +13,7 @@ _RATE_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
+class Allowance:
     """Pilots that may be submitted now; `why` names the tightest limit."""
 
     pilots: int
@@ -22,20 +22,20 @@ class Room:
 
 def room(
     grid: Grid, pilots: Sequence[Pilot], health: Health, used_hours: float, now: float
-) -> Room:
+) -> Allowance:
     """Return the least of what the grid's limits leave; `pilots` are those of the last hours."""
     return min(_rooms(grid, pilots, health, used_hours, now), key=lambda found: found.pilots)
 
 
 def _rooms(
     grid: Grid, pilots: Sequence[Pilot], health: Health, used_hours: float, now: float
-) -> Iterator[Room]:
+) -> Iterator[Allowance]:
     limits = grid.limits
     live = [pilot for pilot in pilots if pilot.is_live]
     waiting = sum(pilot.is_waiting for pilot in live)
     lately = sum(pilot.submitted_at > now - _RATE_SECONDS for pilot in pilots)
     if health.most_new is not None:
-        yield Room(health.most_new, health.reason)
+        yield Allowance(health.most_new, health.reason)
     yield _under(limits.max_queued - waiting, f"max_queued = {limits.max_queued}")
     # A pilot that waits may run at any moment, and so counts as if it did.
     yield _under(limits.max_running - len(live), f"max_running = {limits.max_running}")
@@ -54,5 +54,5 @@ def _rooms(
         )
 
 
-def _under(pilots: int, why: str) -> Room:
-    return Room(max(0, pilots), why)
+def _under(pilots: int, why: str) -> Allowance:
+    return Allowance(max(0, pilots), why)

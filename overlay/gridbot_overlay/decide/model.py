@@ -19,7 +19,7 @@ class PilotShape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class GridLimits:
     """What the operator allows in one grid (paper section 5, first constraint; section 8)."""
 
     max_queued: int = 10  # pilots that wait in the grid's queue
@@ -36,7 +36,7 @@ class Grid:
     name: str  # also what the pilots' hosts carry as Host.Grid
     kind: str  # which submitter speaks with it, a key of submitters.KINDS
     shape: PilotShape = field(default_factory=PilotShape)
-    limits: Limits = field(default_factory=Limits)
+    limits: GridLimits = field(default_factory=GridLimits)
     is_dedicated: bool = False  # the fail-over pool of section 7: nobody preempts
     scratch: str = "${TMPDIR:-/tmp}"  # where a pilot may write on a node, expanded by its shell
     setup: tuple[str, ...] = ()  # shell lines that a node needs first, such as: module load python
@@ -48,7 +48,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Demand:
+class BotDemand:
     """What one BOT could use now, as the server publishes it."""
 
     bot: int
@@ -146,7 +146,7 @@ class Pilot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class PilotOrder:
     """One submission: `count` equal pilots under one tag, which the batch system shows."""
 
     tag: str
@@ -159,7 +159,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class CheckResult:
     """One thing that `check` looked at: green, or what is wrong and what to do."""
 
     what: str

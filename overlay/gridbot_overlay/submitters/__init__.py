@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-from gridbot_overlay.decide.model import Finding, Grid, Order, Sighting
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, Sighting
 
 
 class GridError(Exception):
@@ -27,7 +27,7 @@ class GridError(Exception):
 class Submitter(Protocol):
     """Speaks with one batch system.  Every call ends in bounded time or raises GridError."""
 
-    def submit(self, order: Order) -> list[str]:
+    def submit(self, order: PilotOrder) -> list[str]:
         """Submit the pilots and return their native ids, in the order of their index.
 
         Their script is one of sh.  It finds GRIDBOT_PILOT_TAG, GRIDBOT_PILOT_INDEX and
@@ -57,7 +57,7 @@ class Submitter(Protocol):
         """Return the last 4 kB of what the pilot wrote to stderr, "" when there is nothing yet."""
         ...
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[CheckResult]:
         """Compare the grid's configuration with what the system allows, and submit nothing."""
         ...
 

@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gridbot_overlay.decide.model import Finding, Grid, Order, Sighting, State
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, Sighting, State
 from gridbot_overlay.submitters import GridError, gram_client, gram_rsl, rendering
 from gridbot_overlay.submitters.commands import Commands
-from gridbot_overlay.submitters.gram_jobs import Job, Journal, Phase
+from gridbot_overlay.submitters.gram_jobs import GramJob, Journal, Phase
 from gridbot_overlay.submitters.logs import Logs
 
 OPTIONS = {
@@ -56,7 +56,7 @@ _PROXY_SECONDS = 900
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class GramAnswer:
     """What the client library gave back; `error` 0 is success."""
 
     error: int
@@ -92,12 +92,12 @@ class Gram:
         self._logs = Logs(self._commands, options["logs"]) if options["logs"] else None
         self._journal = Journal(folder / "jobs")
 
-    def submit(self, order: Order) -> list[str]:
+    def submit(self, order: PilotOrder) -> list[str]:
         """Request some, write them down, commit them; then the next ones."""
         rendering.job_name(order.tag, 0)  # it becomes the name of a file
         if self._logs:
             self._logs.prepare()
-        jobs: list[Job] = []
+        jobs: list[GramJob] = []
         with self._journal.locked():
             for first, count in rendering.parts(order.count, _AT_ONCE):
                 refusal = self._request(order, range(first, first + count), jobs)
@@ -143,7 +143,7 @@ class Gram:
         """Return the end of the pilot's stderr, where the site shares a folder with us."""
         return self._logs.tail(tag, native_id) if self._logs else ""
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[CheckResult]:
         """Look at our proxy, the gatekeeper, and what it says of a test."""
         found = [self._of_proxy()]
         found.append(self._of("gatekeeper", {"do": "ping", "service": self._service}, good=0))
@@ -155,7 +155,7 @@ class Gram:
 
     # ----------------------------------------------------------------------------- protocol
 
-    def _request(self, order: Order, indices: range, jobs: list[Job]) -> Answer | None:
+    def _request(self, order: PilotOrder, indices: range, jobs: list[GramJob]) -> GramAnswer | None:
         """Add the jobs that were granted; give the refusal where there was one."""
         operations = []
         for index in indices:
@@ -168,25 +168,27 @@ class Gram:
             if not answer.contact:
                 return answer
             now = time.time()
-            jobs.append(Job(tag=order.tag, index=index, contact=answer.contact, changed_at=now))
+            jobs.append(GramJob(tag=order.tag, index=index, contact=answer.contact, changed_at=now))
         return None
 
-    def _commit(self, jobs: Sequence[Job]) -> None:
+    def _commit(self, jobs: Sequence[GramJob]) -> None:
         for job, answer in zip(jobs, self._signal(jobs, "commit"), strict=True):
             if answer.error in (0, _NOT_WAITING):
                 job.phase = Phase.COMMITTED
 
-    def _release(self, jobs: Sequence[Job]) -> None:
+    def _release(self, jobs: Sequence[GramJob]) -> None:
         for job, answer in zip(jobs, self._signal(jobs, "end"), strict=True):
             if answer.error in (0, _UNKNOWN):
                 job.phase = Phase.RELEASED
 
-    def _signal(self, jobs: Sequence[Job], name: str) -> list[Answer]:
+    def _signal(self, jobs: Sequence[GramJob], name: str) -> list[GramAnswer]:
         return self._client(
             [{"do": "signal", "contact": job.contact, "name": name} for job in jobs]
         )
 
-    def _reach(self, wanted: Sequence[Job], jobs: Sequence[Job], do: str) -> list[Answer]:
+    def _reach(
+        self, wanted: Sequence[GramJob], jobs: Sequence[GramJob], do: str
+    ) -> list[GramAnswer]:
         """Ask the managers of jobs, once more after starting those again that do not answer."""
         answers = self._client([{"do": do, "contact": job.contact} for job in wanted])
         silent = [number for number, answer in enumerate(answers) if answer.is_without_manager]
@@ -199,59 +201,61 @@ class Gram:
             answers[number] = answer
         return answers
 
-    def _restarted(self, job: Job, jobs: Sequence[Job]) -> Answer:
+    def _restarted(self, job: GramJob, jobs: Sequence[GramJob]) -> GramAnswer:
         """Start a job's manager again; without error when there is one to be committed now."""
         rsl = gram_rsl.restart(job.contact)
         [answer] = self._client([{"do": "request", "service": self._service, "rsl": rsl}])
         if answer.error in _LOST:
-            return Answer(error=_UNKNOWN, words="its site has lost it")
+            return GramAnswer(error=_UNKNOWN, words="its site has lost it")
         if answer.error not in (0, gram_client.WAITS_FOR_COMMIT, _MANAGER_LIVES):
             return replace(answer, is_of_job=answer.error not in _AWAY)
         # As with a new job: a manager whose restart is not committed gives its job up.
         job.contact, job.phase = answer.contact or job.contact, Phase.REQUESTED
         self._journal.write(jobs)
-        return Answer(error=0)
+        return GramAnswer(error=0)
 
-    def _client(self, operations: Sequence[dict[str, str]]) -> list[Answer]:
+    def _client(self, operations: Sequence[dict[str, str]]) -> list[GramAnswer]:
         program = (sys.executable, "-I", gram_client.__file__)
-        answers: list[Answer] = []
+        answers: list[GramAnswer] = []
         for first, count in rendering.parts(len(operations), _AT_ONCE):
             some = json.dumps(operations[first : first + count])
             printed = self._commands.run(*program, stdin=some)
-            answers += [Answer(**answer) for answer in json.loads(printed)]
+            answers += [GramAnswer(**answer) for answer in json.loads(printed)]
         return answers
 
     # -------------------------------------------------------------------------------- check
 
-    def _of_proxy(self) -> Finding:
+    def _of_proxy(self) -> CheckResult:
         try:
             left = int(self._commands.run("grid-proxy-info", "-timeleft"))
         except (GridError, ValueError) as error:
-            return Finding("proxy", False, str(error))
+            return CheckResult("proxy", False, str(error))
         text = f"valid for {left} s more; renew it in time with grid-proxy-init"
-        return Finding("proxy", left >= _PROXY_SECONDS, text)
+        return CheckResult("proxy", left >= _PROXY_SECONDS, text)
 
-    def _of(self, what: str, operation: dict[str, str], *, good: int) -> Finding:
+    def _of(self, what: str, operation: dict[str, str], *, good: int) -> CheckResult:
         try:
             [answer] = self._client([operation])
         except GridError as error:
-            return Finding(what, False, str(error))
+            return CheckResult(what, False, str(error))
         if answer.error == good:
-            return Finding(what, True, f"{self._service} agrees")
-        return Finding(what, False, str(_error(answer, self._service)))
+            return CheckResult(what, True, f"{self._service} agrees")
+        return CheckResult(what, False, str(_error(answer, self._service)))
 
 
-def _example(grid: Grid) -> Order:
+def _example(grid: Grid) -> PilotOrder:
     shape, directives = grid.shape, grid.directives
-    return Order(tag="check", count=1, shape=shape, script="", directives=directives, owners=())
+    return PilotOrder(
+        tag="check", count=1, shape=shape, script="", directives=directives, owners=()
+    )
 
 
-def _error(answer: Answer, service: str, *, is_lasting: bool | None = None) -> GridError:
+def _error(answer: GramAnswer, service: str, *, is_lasting: bool | None = None) -> GridError:
     lasting = answer.error not in _AWAY if is_lasting is None else is_lasting
     return GridError(f"{service}: error {answer.error}: {answer.words}", is_lasting=lasting)
 
 
-def learn(job: Job, answer: Answer, now: float) -> None:
+def learn(job: GramJob, answer: GramAnswer, now: float) -> None:
     """Write down what a job manager said of its job."""
     if answer.error == _UNKNOWN:
         job.reason = _forgotten(job, answer)
@@ -264,7 +268,7 @@ def learn(job: Job, answer: Answer, now: float) -> None:
             job.phase, job.changed_at = Phase.ENDED, now
 
 
-def _forgotten(job: Job, answer: Answer) -> str:
+def _forgotten(job: GramJob, answer: GramAnswer) -> str:
     """Say what is known of a job that its site knows no more."""
     if job.is_cancelled:
         return "cancelled"
@@ -272,7 +276,7 @@ def _forgotten(job: Job, answer: Answer) -> str:
     return f"{seen}{answer.words}"
 
 
-def _reason(job: Job, answer: Answer) -> str:
+def _reason(job: GramJob, answer: GramAnswer) -> str:
     if answer.failure == _NOT_COMMITTED:
         return "it was never committed, and never ran"
     if job.is_cancelled or answer.failure == _USER_CANCELLED:
@@ -280,7 +284,7 @@ def _reason(job: Job, answer: Answer) -> str:
     return answer.reason
 
 
-def sighting(job: Job) -> Sighting:
+def sighting(job: GramJob) -> Sighting:
     """Show a job in the overlay's words."""
     return Sighting(
         tag=job.tag,

@@ -28,7 +28,7 @@ class Phase(StrEnum):
 
 
 @dataclass(slots=True, kw_only=True)
-class Job:
+class GramJob:
     """One pilot."""
 
     tag: str
@@ -69,19 +69,19 @@ class Journal:
                 time.sleep(0.05)
             yield
 
-    def read(self, prefix: str = "") -> list[Job]:
+    def read(self, prefix: str = "") -> list[GramJob]:
         """Return the jobs of submissions whose tag begins with `prefix`."""
         files = sorted(self._folder.glob("*.json"))
         return [
-            Job(**{**job, "phase": Phase(job["phase"])})
+            GramJob(**{**job, "phase": Phase(job["phase"])})
             for file in files
             if file.name.startswith(prefix)
             for job in json.loads(file.read_text())
         ]
 
-    def write(self, jobs: Iterable[Job]) -> None:
+    def write(self, jobs: Iterable[GramJob]) -> None:
         """Write whole submissions down, such that not even a power failure loses them."""
-        by_tag: dict[str, list[Job]] = {}
+        by_tag: dict[str, list[GramJob]] = {}
         for job in jobs:
             by_tag.setdefault(job.tag, []).append(job)
         for tag, its in by_tag.items():
@@ -90,7 +90,7 @@ class Journal:
             if not file.exists() or file.read_bytes() != content:
                 write_atomically(file, content)
 
-    def forget(self, jobs: Sequence[Job], now: float) -> None:
+    def forget(self, jobs: Sequence[GramJob], now: float) -> None:
         """Drop submissions that ended long ago."""
         recent = {job.tag for job in jobs if job.is_live or now - job.changed_at < _KEPT_SECONDS}
         for tag in {job.tag for job in jobs} - recent:

@@ -9,7 +9,7 @@ import re
 import shlex
 from collections.abc import Mapping
 
-from gridbot_overlay.decide.model import Order
+from gridbot_overlay.decide.model import PilotOrder
 from gridbot_overlay.submitters import GridError, rendering
 
 # A gatekeeper forgets a request that is not committed within so long.
@@ -22,13 +22,13 @@ _PROTOCOL = {"twophase", "savestate", "dryrun", "restart"}
 _START = 'eval "$(printf %s "$GRIDBOT_SCRIPT" | base64 -d | gzip -dc)"'
 
 
-def pilot(order: Order, index: int, native_id: str, stderr: str) -> str:
+def pilot(order: PilotOrder, index: int, native_id: str, stderr: str) -> str:
     """Ask for one pilot, in two phases; the operator's own relations overrule ours."""
     protocol = {"save_state": "yes", "two_phase": str(COMMIT_SECONDS)}
     return _request(order, {**_relations(order, index, native_id, stderr), **protocol})
 
 
-def test(order: Order) -> str:
+def test(order: PilotOrder) -> str:
     """Ask what would become of such a pilot, and for no job."""
     return _request(order, {**_relations(order, 0, "check", ""), "dry_run": "yes"})
 
@@ -43,7 +43,7 @@ def quoted(text: str) -> str:
     return '"' + text.replace('"', '""') + '"'
 
 
-def _relations(order: Order, index: int, native_id: str, stderr: str) -> dict[str, str]:
+def _relations(order: PilotOrder, index: int, native_id: str, stderr: str) -> dict[str, str]:
     shape = order.shape
     script, owners = _packed(order, index, native_id), rendering.owners(order)
     return {
@@ -61,7 +61,7 @@ def _relations(order: Order, index: int, native_id: str, stderr: str) -> dict[st
     }
 
 
-def _request(order: Order, ours: Mapping[str, str]) -> str:
+def _request(order: PilotOrder, ours: Mapping[str, str]) -> str:
     theirs = {_bare(name) for line in order.directives for name in _ATTRIBUTE.findall(line)}
     if theirs & _PROTOCOL:
         raise GridError(
@@ -74,7 +74,7 @@ def _request(order: Order, ours: Mapping[str, str]) -> str:
     return text
 
 
-def _packed(order: Order, index: int, native_id: str) -> str:
+def _packed(order: PilotOrder, index: int, native_id: str) -> str:
     # What pilots run shall see neither the script, with its key, nor the delegated proxy.
     forget = "unset GRIDBOT_SCRIPT X509_USER_PROXY"
     script = rendering.script(order, str(index), shlex.quote(native_id), forget)

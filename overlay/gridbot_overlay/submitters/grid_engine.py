@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.decide.model import Finding, Grid, Order, PilotShape, Sighting, State
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotShape, Sighting, State
 from gridbot_overlay.submitters import (
     GridError,
     grid_engine_check,
@@ -48,13 +48,13 @@ class GridEngine(OnSite):
         self._seen: dict[str, Sighting] = {}  # by native id, when qstat was last asked
         self._departed: dict[str, tuple[Sighting, float]] = {}  # and when that was
 
-    def submit(self, order: Order) -> list[str]:
+    def submit(self, order: PilotOrder) -> list[str]:
         """Submit one array, or several where there are very many pilots."""
         self._site.logs.prepare()
         submit = functools.partial(self._submit_part, order)
         return list(rendering.in_parts(order.count, _LARGEST_ARRAY, submit))
 
-    def _submit_part(self, order: Order, first: int, count: int) -> list[str]:
+    def _submit_part(self, order: PilotOrder, first: int, count: int) -> list[str]:
         command = submission(order, first, count, self._site.logs, self._site.options)
         return elements(self._site.commands.run(*command, stdin=body(order, first, count)), count)
 
@@ -74,13 +74,13 @@ class GridEngine(OnSite):
         """Delete pilots; a job on a node that is away leaves when the node is back."""
         self._site.commands.cancel("qdel", native_ids, _GONE)
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[CheckResult]:
         """Compare the grid with queues and environments, and let qsub verify a pilot."""
         try:
             asked = resources(self._grid.shape, (), self._site.options)
             asked += rendering.words(self._grid.directives)
         except GridError as error:
-            return [Finding("pilots", False, str(error))]
+            return [CheckResult("pilots", False, str(error))]
         return grid_engine_check.findings(self._grid, asked, self._site)
 
     def _explained(self, found: list[Sighting]) -> list[Sighting]:
@@ -94,7 +94,7 @@ class GridEngine(OnSite):
     def _ended(self) -> list[Sighting]:
         """Describe pilots that qstat has dropped, as far as qacct knows already."""
         asked = sorted({_job(native_id) for native_id in self._departed}, key=int)[:_ASKED_AT_ONCE]
-        records: dict[str, grid_engine_reports.Record] = {}
+        records: dict[str, grid_engine_reports.AccountingRecord] = {}
         for job in asked:
             code, printed, _ = self._site.commands.ended("qacct", "-j", job)
             records |= grid_engine_reports.accounts(printed) if code == 0 else {}
@@ -108,7 +108,7 @@ class GridEngine(OnSite):
 
 
 def submission(
-    order: Order, first: int, count: int, logs: Logs, options: Mapping[str, Any]
+    order: PilotOrder, first: int, count: int, logs: Logs, options: Mapping[str, Any]
 ) -> list[str]:
     """Render qsub's arguments for one part of an order; the operator's own come last."""
     return [
@@ -144,7 +144,7 @@ def resources(
     return asked
 
 
-def body(order: Order, first: int, count: int) -> str:
+def body(order: PilotOrder, first: int, count: int) -> str:
     """Render the job script of one part of an order."""
     if count > 1:
         return rendering.script(order, f"$(({first - 1} + SGE_TASK_ID))", "$JOB_ID.$SGE_TASK_ID")
@@ -159,7 +159,7 @@ def elements(printed: str, count: int) -> list[str]:
     return [f"{found[1]}.{task}" for task in range(1, count + 1)] if count > 1 else [found[1]]
 
 
-def _at_end(last: Sighting, record: grid_engine_reports.Record | None) -> Sighting:
+def _at_end(last: Sighting, record: grid_engine_reports.AccountingRecord | None) -> Sighting:
     reason = record.reason if record else ""
     exit_code = record.exit_code if record else None
     return replace(last, state=State.ENDED, reason=reason, exit_code=exit_code)

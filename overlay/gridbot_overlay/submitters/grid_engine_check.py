@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from gridbot_overlay.decide.model import Finding, Grid
+from gridbot_overlay.decide.model import CheckResult, Grid
 from gridbot_overlay.submitters import GridError
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.site import Site
@@ -14,7 +14,7 @@ from gridbot_overlay.submitters.site import Site
 _CLOCK = re.compile(r"(?:(\d+):)?(?:(\d+):)?(\d+)")
 
 
-def findings(grid: Grid, asked: Sequence[str], site: Site) -> list[Finding]:
+def findings(grid: Grid, asked: Sequence[str], site: Site) -> list[CheckResult]:
     """Look at all of it, up to the first thing that the rest depends on."""
     try:
         version = site.commands.run("qstat", "-help").partition("\n")[0].strip()
@@ -22,8 +22,8 @@ def findings(grid: Grid, asked: Sequence[str], site: Site) -> list[Finding]:
         queues = {name: values(site.commands.run("qconf", "-sq", name)) for name in names}
         config = values(site.commands.run("qconf", "-sconf"))
     except GridError as error:
-        return [Finding("grid engine", False, str(error))]
-    found = [Finding("grid engine", True, version)]
+        return [CheckResult("grid engine", False, str(error))]
+    found = [CheckResult("grid engine", True, version)]
     found.append(of_queues(grid, queues))
     found += of_limits(grid, config)
     found.append(site.logs.check())
@@ -47,32 +47,32 @@ def seconds(limit: str) -> float:
     return float(sum(part * 60**power for power, part in enumerate(reversed(parts))))
 
 
-def of_queues(grid: Grid, queues: Mapping[str, Mapping[str, str]]) -> Finding:
+def of_queues(grid: Grid, queues: Mapping[str, Mapping[str, str]]) -> CheckResult:
     """Find the queues whose time limit lets a pilot live as long as it is meant to."""
     longest = {name: seconds(queue.get("h_rt", "INFINITY")) for name, queue in queues.items()}
     wanted = grid.shape.walltime_seconds
     good = sorted(name for name, limit in longest.items() if limit >= wanted)
     if good:
-        return Finding("queues", True, f"{', '.join(good)}: h_rt is long enough")
+        return CheckResult("queues", True, f"{', '.join(good)}: h_rt is long enough")
     limits = ", ".join(f"{name} {limit:g} s" for name, limit in sorted(longest.items()))
     text = f"no queue runs a job for walltime_seconds = {wanted}; there are {limits or 'none'}"
-    return Finding("queues", False, text)
+    return CheckResult("queues", False, text)
 
 
-def of_limits(grid: Grid, config: Mapping[str, str]) -> Iterator[Finding]:
+def of_limits(grid: Grid, config: Mapping[str, str]) -> Iterator[CheckResult]:
     """Compare with the cell's limits on jobs, where 0 means none."""
     running = grid.limits.max_running
     for name in ("max_aj_instances", "max_u_jobs", "max_jobs"):
         limit = int(config.get(name, "0"))
         if 0 < limit < running:
-            yield Finding(name, False, f"it is {limit}; limits.max_running is {running}")
+            yield CheckResult(name, False, f"it is {limit}; limits.max_running is {running}")
 
 
-def _verified(asked: Sequence[str], commands: Commands) -> Finding:
+def _verified(asked: Sequence[str], commands: Commands) -> CheckResult:
     """Let qsub say whether a pilot could start in an empty cell."""
     command = ("qsub", "-w", "v", "-N", "check", "-S", "/bin/sh", *asked)
     try:
         code, stdout, stderr = commands.ended(*command, stdin="#!/bin/sh\n")
     except GridError as error:
-        return Finding("qsub -w v", False, str(error))
-    return Finding("qsub -w v", code == 0, (stdout + stderr).strip())
+        return CheckResult("qsub -w v", False, str(error))
+    return CheckResult("qsub -w v", code == 0, (stdout + stderr).strip())

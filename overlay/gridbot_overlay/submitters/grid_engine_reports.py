@@ -29,7 +29,7 @@ _MOST_TASKS = 100_000
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class AccountingRecord:
     """What the accounting holds of a pilot."""
 
     exit_code: int | None
@@ -109,7 +109,7 @@ def explained(found: list[Sighting], said: str) -> list[Sighting]:
     ]
 
 
-def accounts(printed: str) -> dict[str, Record]:
+def accounts(printed: str) -> dict[str, AccountingRecord]:
     """Read qacct -j, by native id."""
     records = {}
     for part in _RULE.split(printed):
@@ -122,10 +122,10 @@ def accounts(printed: str) -> dict[str, Record]:
     return records
 
 
-def _record(values: dict[str, str]) -> Record:
+def _record(values: dict[str, str]) -> AccountingRecord:
     failed, code = values.get("failed", "0"), values.get("exit_status", "").split(" ")[0]
     reason = "" if failed.split(":")[0].strip() == "0" else f"failed {failed}"
-    return Record(int(code) if code.isdecimal() else None, reason)
+    return AccountingRecord(int(code) if code.isdecimal() else None, reason)
 
 
 def _text(element: ElementTree.Element, name: str) -> str:

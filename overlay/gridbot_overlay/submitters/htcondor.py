@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.decide.model import Finding, Grid, Order, Sighting, State
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, Sighting, State
 from gridbot_overlay.submitters import GridError, htcondor_check, rendering
 from gridbot_overlay.submitters.logs import TAIL_BYTES, Logs
 from gridbot_overlay.submitters.site import OnSite, site
@@ -61,7 +61,7 @@ class HTCondor(OnSite):
     def __init__(self, grid: Grid, folder: Path) -> None:
         super().__init__(grid, site(grid, folder, {}, AWAY))
 
-    def submit(self, order: Order) -> list[str]:
+    def submit(self, order: PilotOrder) -> list[str]:
         """Submit one cluster."""
         self._site.logs.prepare()
         file = f"{self._site.logs.folder}/{order.tag}.sh"
@@ -106,9 +106,9 @@ class HTCondor(OnSite):
         code, printed, _ = self._site.commands.ended("condor_tail", *last, native_id)
         return printed if code == 0 else ""
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[CheckResult]:
         """Compare the grid with the pool's slots, and let condor_submit read a test."""
-        order = Order(
+        order = PilotOrder(
             tag="check",
             count=1,
             shape=self._grid.shape,
@@ -120,7 +120,7 @@ class HTCondor(OnSite):
         return htcondor_check.findings(self._grid.shape, text, self._site)
 
 
-def description(order: Order, file: str, logs: Logs) -> str:
+def description(order: PilotOrder, file: str, logs: Logs) -> str:
     """Render what condor_submit reads; the operator's own lines come last and overrule ours."""
     shape, given = order.shape, tuple(_without_requirements(order.directives))
     walltime = shape.walltime_seconds + _WALLTIME_GRACE_SECONDS
@@ -155,7 +155,7 @@ def _without_requirements(directives: Sequence[str]) -> Iterator[str]:
     return (line for line in directives if not _REQUIREMENTS.fullmatch(line))
 
 
-def _requirements(order: Order) -> str:
+def _requirements(order: PilotOrder) -> str:
     """Say where a pilot may start; what the operator demands is added to ours."""
     found = (_REQUIREMENTS.fullmatch(line) for line in order.directives)
     given = [f"({match[1].strip()})" for match in found if match]
@@ -169,7 +169,7 @@ def quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
-def body(order: Order) -> str:
+def body(order: PilotOrder) -> str:
     """Render the job script."""
     return rendering.script(order, '"$2"', '"$1.$2"')
 

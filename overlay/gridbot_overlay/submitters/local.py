@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridbot_overlay.decide.model import Finding, Grid, Order, Sighting, State
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, Sighting, State
 from gridbot_overlay.submitters import GridError, rendering
 from gridbot_overlay.submitters.commands import Commands, inherited_environment
 from gridbot_overlay.submitters.logs import TAIL_BYTES
@@ -51,7 +51,7 @@ class Local:
         self._folder = folder / "pilots"
         self._started: list[subprocess.Popen[bytes]] = []  # to be reaped
 
-    def submit(self, order: Order) -> list[str]:
+    def submit(self, order: PilotOrder) -> list[str]:
         """Start the pilots at once; there is no queue."""
         self._drop_old()
         folder = self._folder / rendering.job_name(order.tag, 0)
@@ -61,65 +61,69 @@ class Local:
             script = folder / "script"
             script.touch(mode=0o700)
             script.write_text(rendering.script(order, "$GRIDBOT_LOCAL", native_id))
-            slots = [Slot(folder, index) for index in range(order.count)]
-            self._started += [slot.start() for slot in slots]
+            pilots = [LocalPilot(folder, index) for index in range(order.count)]
+            self._started += [pilot.start() for pilot in pilots]
         except OSError as error:
             raise GridError(f"pilots cannot be started here: {error}") from error
-        return [slot.native_id for slot in slots]
+        return [pilot.native_id for pilot in pilots]
 
     def pilots(self, prefix: str) -> list[Sighting]:
         """Look at the pilots of all submissions of the last day."""
         self._reap()
-        return [slot.sighting() for slot in self._slots() if slot.folder.name.startswith(prefix)]
+        return [pilot.sighting() for pilot in self._known() if pilot.folder.name.startswith(prefix)]
 
     def cancel(self, native_ids: Sequence[str]) -> None:
         """End pilots with their process groups: ask, wait, then kill."""
-        living = [slot for slot in map(self._slot, native_ids) if slot and slot.is_alive()]
+        living = [pilot for pilot in map(self._find, native_ids) if pilot and pilot.is_alive()]
         for number in (signal.SIGTERM, signal.SIGKILL):
-            for slot in living:
-                slot.signal(number)
+            for pilot in living:
+                pilot.signal(number)
             living = self._wait_ended(living)
         if living:
-            names = ", ".join(slot.native_id for slot in living)
+            names = ", ".join(pilot.native_id for pilot in living)
             raise GridError(f"these pilots do not end: {names}")
 
     def tail(self, native_id: str, tag: str) -> str:  # noqa: ARG002  # its id names both
         """Return the end of the pilot's stderr."""
-        slot = self._slot(native_id)
-        return slot.tail() if slot else ""
+        pilot = self._find(native_id)
+        return pilot.tail() if pilot else ""
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[CheckResult]:
         """Compare the grid with this machine's CPUs, and start the interpreter once."""
         grid, cpus = self._grid, len(os.sched_getaffinity(0))
         wanted = grid.limits.max_running * grid.shape.cpus
         text = f"{wanted} for pilots, of {cpus} on this machine"
         advice = "" if wanted <= cpus else "; lower limits.max_running"
-        return [Finding("cpus", wanted <= cpus, text + advice), self._check_python()]
+        return [CheckResult("cpus", wanted <= cpus, text + advice), self._check_python()]
 
-    def _check_python(self) -> Finding:
+    def _check_python(self) -> CheckResult:
         asks = f"{self._grid.python} -c 'import sys; print(sys.version.split()[0])'"
         try:
             said = Commands().run("sh", "-c", "\n".join([*self._grid.setup, asks])).split()[-1]
         except (GridError, IndexError) as error:
-            return Finding("python", False, str(error))
+            return CheckResult("python", False, str(error))
         is_good = tuple(map(int, said.split(".")[:2])) >= (3, 11)
-        return Finding("python", is_good, f"{self._grid.python} is {said}; 3.11 or newer is needed")
+        return CheckResult(
+            "python", is_good, f"{self._grid.python} is {said}; 3.11 or newer is needed"
+        )
 
-    def _slots(self) -> Iterator[Slot]:
+    def _known(self) -> Iterator[LocalPilot]:
         try:
             for lock in sorted(self._folder.glob("*/*.lock")):
-                yield Slot(lock.parent, int(lock.stem))
+                yield LocalPilot(lock.parent, int(lock.stem))
         except OSError as error:
             raise GridError(f"{self._folder} cannot be read: {error}") from error
 
-    def _slot(self, native_id: str) -> Slot | None:
+    def _find(self, native_id: str) -> LocalPilot | None:
         tag, _, index = native_id.rpartition(".")
-        slot = Slot(self._folder / Path(tag).name, int(index)) if index.isdecimal() else None
-        return slot if slot and slot.path("lock").exists() else None
+        pilot = LocalPilot(self._folder / Path(tag).name, int(index)) if index.isdecimal() else None
+        return pilot if pilot and pilot.path("lock").exists() else None
 
-    def _wait_ended(self, slots: Sequence[Slot]) -> list[Slot]:
+    def _wait_ended(self, pilots: Sequence[LocalPilot]) -> list[LocalPilot]:
         end = time.monotonic() + _GRACE_SECONDS
-        while (living := [slot for slot in slots if slot.is_alive()]) and time.monotonic() < end:
+        while (
+            living := [pilot for pilot in pilots if pilot.is_alive()]
+        ) and time.monotonic() < end:
             time.sleep(0.02)
         self._reap()
         return living
@@ -129,15 +133,15 @@ class Local:
 
     def _drop_old(self) -> None:
         before = time.time() - _KEPT_SECONDS
-        ages = {slot.folder: slot.folder.stat().st_mtime for slot in self._slots()}
-        alive = {slot.folder for slot in self._slots() if slot.is_alive()}
+        ages = {pilot.folder: pilot.folder.stat().st_mtime for pilot in self._known()}
+        alive = {pilot.folder for pilot in self._known() if pilot.is_alive()}
         for folder, changed in ages.items():
             if changed < before and folder not in alive:
                 shutil.rmtree(folder)
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class LocalPilot:
     """The files of one pilot."""
 
     folder: Path  # of its submission, named by the tag

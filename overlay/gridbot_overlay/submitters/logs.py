@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gridbot_overlay.decide.model import Finding
+from gridbot_overlay.decide.model import CheckResult
 from gridbot_overlay.submitters import GridError
 from gridbot_overlay.submitters.commands import Commands
 
@@ -42,13 +42,13 @@ class Logs:
         )
         return stdout if code == 0 else ""
 
-    def check(self) -> Finding:
+    def check(self) -> CheckResult:
         """Tell whether the folder can be had."""
         try:
             self._make()
         except GridError as error:
-            return Finding("logs", False, str(error))
-        return Finding("logs", True, f"{self.folder}, which the nodes must share")
+            return CheckResult("logs", False, str(error))
+        return CheckResult("logs", True, f"{self.folder}, which the nodes must share")
 
     def _make(self) -> None:
         self.commands.run("mkdir", "-p", "-m", "700", self.folder)

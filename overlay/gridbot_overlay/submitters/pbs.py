@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.decide.model import Finding, Grid, Order, PilotShape, Sighting
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotShape, Sighting
 from gridbot_overlay.submitters import GridError, pbs_check, pbs_reports, rendering
 from gridbot_overlay.submitters.logs import Logs
 from gridbot_overlay.submitters.site import OnSite, site
@@ -43,14 +43,14 @@ class Pbs(OnSite):
             text = f"grid {grid.name}: flavour is one of {', '.join(RESOURCES)}"
             raise GridError(text, is_lasting=True)
 
-    def submit(self, order: Order) -> list[str]:
+    def submit(self, order: PilotOrder) -> list[str]:
         """Submit one array, several where there are very many pilots, or each pilot alone."""
         self._site.logs.prepare()
         largest = _LARGEST_ARRAY if self._site.options["arrays"] else 1
         submit = functools.partial(self._submit_part, order)
         return list(rendering.in_parts(order.count, largest, submit))
 
-    def _submit_part(self, order: Order, first: int, count: int) -> list[str]:
+    def _submit_part(self, order: PilotOrder, first: int, count: int) -> list[str]:
         # A file and not stdin, which not every qsub reads; qsub copies what it is given.
         file = f"{self._site.logs.folder}/{order.tag}.{secrets.token_hex(4)}.sh"
         command = submission(order, first, count, self._site.options)
@@ -79,12 +79,12 @@ class Pbs(OnSite):
         """Delete pilots, many with each command."""
         self._site.commands.cancel("qdel", native_ids, _GONE)
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[CheckResult]:
         """Compare the grid with its queue's limits."""
         return pbs_check.findings(self._grid, self._site)
 
 
-def submission(order: Order, first: int, count: int, options: Mapping[str, Any]) -> list[str]:
+def submission(order: PilotOrder, first: int, count: int, options: Mapping[str, Any]) -> list[str]:
     """Render qsub's arguments for one part of an order; the operator's own come last.
 
     The systems' own ways to name files by job differ, so the script opens its own stderr.
@@ -119,7 +119,7 @@ def _torque(shape: PilotShape) -> list[str]:
 RESOURCES = {"openpbs": _openpbs, "torque": _torque}
 
 
-def body(order: Order, first: int, logs: Logs) -> str:
+def body(order: PilotOrder, first: int, logs: Logs) -> str:
     """Render the job script of one part of an order."""
     # PBS_JOBID names the element of an array; Slurm's wrappers do not set it.
     index = f"$(({first} + ${{PBS_ARRAY_INDEX:-${{PBS_ARRAYID:-0}}}}))"

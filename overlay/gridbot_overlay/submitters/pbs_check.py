@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from gridbot_overlay.decide.model import Finding, Grid
+from gridbot_overlay.decide.model import CheckResult, Grid
 from gridbot_overlay.submitters import GridError, pbs_reports, rendering
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.site import Site
@@ -19,20 +19,20 @@ _SIZE = re.compile(r"(\d+)([kmgt]?)b?", re.I)
 _MEGABYTES = {"": 2**-20, "k": 2**-10, "m": 1, "g": 2**10, "t": 2**20}
 
 
-def findings(grid: Grid, site: Site) -> list[Finding]:
+def findings(grid: Grid, site: Site) -> list[CheckResult]:
     """Look at all of it, up to the first thing that the rest depends on."""
     try:
         queues = dict(pbs_reports.records(site.commands.run("qstat", "-Q", "-f"), _QUEUE))
         name = chosen(grid.directives) or _default(site.commands)
     except GridError as error:
-        return [Finding("pbs", False, str(error))]
-    found = [Finding("pbs", True, f"it answers; queues: {', '.join(sorted(queues)) or 'none'}")]
+        return [CheckResult("pbs", False, str(error))]
+    found = [CheckResult("pbs", True, f"it answers; queues: {', '.join(sorted(queues)) or 'none'}")]
     if name and name not in queues:
-        found.append(Finding("queue", False, f"there is no queue {name}"))
+        found.append(CheckResult("queue", False, f"there is no queue {name}"))
     elif name:
         found += of_queue(grid, name, queues[name])
     else:
-        found.append(Finding("queue", False, "the server has no default queue; set -q NAME"))
+        found.append(CheckResult("queue", False, "the server has no default queue; set -q NAME"))
     found.append(site.logs.check())
     return found
 
@@ -49,7 +49,7 @@ def _default(commands: Commands) -> str:
     return next((values.get("default_queue", "") for _, values in servers), "")
 
 
-def of_queue(grid: Grid, name: str, queue: Mapping[str, str]) -> Iterator[Finding]:
+def of_queue(grid: Grid, name: str, queue: Mapping[str, str]) -> Iterator[CheckResult]:
     """Compare the grid with one queue."""
     shape, what = grid.shape, f"queue {name}"
     asked: dict[str, tuple[int, Callable[[str], float], str, str]] = {
@@ -64,7 +64,7 @@ def of_queue(grid: Grid, name: str, queue: Mapping[str, str]) -> Iterator[Findin
         text = queue.get(f"resources_max.{resource}", "")
         if text and wanted > read(text):
             problems.append(f"it allows {read(text):g} {unit}; {setting} is {wanted}")
-    yield Finding(what, not problems, "; ".join(problems) or "it takes such pilots")
+    yield CheckResult(what, not problems, "; ".join(problems) or "it takes such pilots")
 
 
 def seconds(text: str) -> float:

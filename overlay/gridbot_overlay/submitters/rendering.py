@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gridbot_overlay.decide.model import Grid, Order
+from gridbot_overlay.decide.model import Grid, PilotOrder
 from gridbot_overlay.submitters import GridError
 
 _TAG = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
@@ -55,7 +55,7 @@ def read_name(name: str, prefix: str) -> tuple[str, int] | None:
     return found[1], int(found[2] or 0)
 
 
-def script(order: Order, index: str, native_id: str, *prologue: str) -> str:
+def script(order: PilotOrder, index: str, native_id: str, *prologue: str) -> str:
     """Render the job script, which tells the pilot who it is, then does the order's own lines.
 
     `index` and `native_id` are what the node's shell shall compute them from.
@@ -70,7 +70,7 @@ def script(order: Order, index: str, native_id: str, *prologue: str) -> str:
     return "\n".join([*known, order.script.rstrip("\n")]) + "\n"
 
 
-def owners(order: Order) -> str:
+def owners(order: PilotOrder) -> str:
     """Name the people whom pilots serve, in characters that every accounting takes."""
     names = (_NO_OWNER_CHARACTER.sub("_", owner) for owner in order.owners)
     return "+".join(names) or "nobody"

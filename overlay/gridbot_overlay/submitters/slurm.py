@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from gridbot_overlay.decide.model import Finding, Grid, Order, Sighting, State
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, Sighting, State
 from gridbot_overlay.submitters import GridError, rendering, slurm_check
 from gridbot_overlay.submitters.logs import Logs
 from gridbot_overlay.submitters.site import OnSite, site
@@ -83,13 +83,13 @@ class Slurm(OnSite):
     def __init__(self, grid: Grid, folder: Path) -> None:
         super().__init__(grid, site(grid, folder, {}, AWAY))
 
-    def submit(self, order: Order) -> list[str]:
+    def submit(self, order: PilotOrder) -> list[str]:
         """Submit one array, or several where the cluster's arrays are short."""
         self._site.logs.prepare()
         submit = functools.partial(self._submit_part, order)
         return list(rendering.in_parts(order.count, self._largest_array, submit))
 
-    def _submit_part(self, order: Order, first: int, count: int) -> list[str]:
+    def _submit_part(self, order: PilotOrder, first: int, count: int) -> list[str]:
         command = submission(order, first, count, self._site.logs)
         return elements(self._site.commands.run(*command, stdin=body(order, first)), count)
 
@@ -103,7 +103,7 @@ class Slurm(OnSite):
         """Cancel pilots, many with each command."""
         self._site.commands.cancel("scancel", native_ids, _GONE)
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[CheckResult]:
         """Compare the grid with partitions, limits and what sbatch says of a test."""
         return slurm_check.findings(self._grid, self._site)
 
@@ -114,7 +114,7 @@ class Slurm(OnSite):
         return max(1, int(config.get("MaxArraySize", "1")))
 
 
-def submission(order: Order, first: int, count: int, logs: Logs) -> list[str]:
+def submission(order: PilotOrder, first: int, count: int, logs: Logs) -> list[str]:
     """Render sbatch's arguments for one part of an order.
 
     They are arguments and not lines of the script, so that nothing in a name can become one;
@@ -142,7 +142,7 @@ def submission(order: Order, first: int, count: int, logs: Logs) -> list[str]:
     ]
 
 
-def body(order: Order, first: int) -> str:
+def body(order: PilotOrder, first: int) -> str:
     """Render the job script of one part of an order."""
     native_id = '"${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}'
     native_id += '${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}"'

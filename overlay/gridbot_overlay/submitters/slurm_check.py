@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gridbot_overlay.decide.model import Finding, Grid, PilotShape
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotShape
 from gridbot_overlay.submitters import GridError, rendering
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.site import Site
@@ -30,7 +30,7 @@ class Partition:
     memory_mb: int
 
 
-def findings(grid: Grid, site: Site) -> list[Finding]:
+def findings(grid: Grid, site: Site) -> list[CheckResult]:
     """Look at all of it, up to the first thing that the rest depends on."""
     try:
         version = site.commands.run("sbatch", "--version").strip()
@@ -39,8 +39,8 @@ def findings(grid: Grid, site: Site) -> list[Finding]:
             site.commands.run("sinfo", "--noheader", "--exact", "--format=%P|%a|%l|%c|%m")
         )
     except GridError as error:
-        return [Finding("slurm", False, str(error))]
-    found = [Finding("slurm", True, f"{version}, cluster {config.get('ClusterName', '?')}")]
+        return [CheckResult("slurm", False, str(error))]
+    found = [CheckResult("slurm", True, f"{version}, cluster {config.get('ClusterName', '?')}")]
     found += _partition_findings(grid.shape, grid.directives, known)
     found.append(site.logs.check())
     found.append(_of_test(grid, site.commands))
@@ -96,18 +96,18 @@ def chosen(directives: Sequence[str], known: Sequence[Partition]) -> list[Partit
 
 def _partition_findings(
     shape: PilotShape, directives: Sequence[str], known: Sequence[Partition]
-) -> Iterator[Finding]:
+) -> Iterator[CheckResult]:
     usable = chosen(directives, known)
     if not usable:
         names = ", ".join(sorted({partition.name for partition in known}))
         text = f"no such partition, or no default; there are {names}; set --partition=NAME"
-        yield Finding("partition", False, text)
+        yield CheckResult("partition", False, text)
         return
     problems = [(partition.name, problem(shape, partition)) for partition in usable]
     if good := sorted({name for name, text in problems if not text}):
-        yield Finding("partition", True, f"{', '.join(good)}: has nodes for such pilots")
+        yield CheckResult("partition", True, f"{', '.join(good)}: has nodes for such pilots")
     else:
-        yield Finding("partition", False, "; ".join(text for _, text in problems))
+        yield CheckResult("partition", False, "; ".join(text for _, text in problems))
 
 
 def problem(shape: PilotShape, partition: Partition) -> str:
@@ -129,7 +129,7 @@ def problem(shape: PilotShape, partition: Partition) -> str:
     return ""
 
 
-def _of_test(grid: Grid, commands: Commands) -> Finding:
+def _of_test(grid: Grid, commands: Commands) -> CheckResult:
     """Let sbatch say what it thinks of the real options."""
     shape = grid.shape
     asked = [f"--cpus-per-task={shape.cpus}", f"--mem={shape.memory_mb}M"]
@@ -139,11 +139,11 @@ def _of_test(grid: Grid, commands: Commands) -> Finding:
         command += rendering.words(grid.directives)
         code, _, said = commands.ended(*command, stdin="#!/bin/sh\n")
     except GridError as error:
-        return Finding("sbatch --test-only", False, str(error))
-    return Finding("sbatch --test-only", code == 0, said.replace("sbatch: ", "").strip())
+        return CheckResult("sbatch --test-only", False, str(error))
+    return CheckResult("sbatch --test-only", code == 0, said.replace("sbatch: ", "").strip())
 
 
-def _of_accounting(grid: Grid, config: dict[str, str], commands: Commands) -> Iterator[Finding]:
+def _of_accounting(grid: Grid, config: dict[str, str], commands: Commands) -> Iterator[CheckResult]:
     """Compare with the limits of our associations, where the cluster enforces any."""
     if "limits" not in config.get("AccountingStorageEnforce", ""):
         return
@@ -154,18 +154,18 @@ def _of_accounting(grid: Grid, config: dict[str, str], commands: Commands) -> It
         listing = ("sacctmgr", "--noheader", "--parsable2", "show", "assoc")
         printed = commands.run(*listing, *where, f"format={fields}")
     except GridError as error:
-        yield Finding("accounting", False, str(error))
+        yield CheckResult("accounting", False, str(error))
         return
     rows = [line.split("|") for line in printed.splitlines() if line.count("|") == 4]
     if not rows:
-        yield Finding("accounting", False, f"user {user} has no account; see sacctmgr add user")
+        yield CheckResult("accounting", False, f"user {user} has no account; see sacctmgr add user")
     named = _ACCOUNT.findall(" ".join(grid.directives))[-1:]
     for row in rows:
         if not named or row[0] in named:
             yield association(grid, row)
 
 
-def association(grid: Grid, row: Sequence[str]) -> Finding:
+def association(grid: Grid, row: Sequence[str]) -> CheckResult:
     """Compare the grid with one line: account, partition, MaxJobs, MaxSubmit, MaxWall."""
     account, partition, jobs, submitted, wall = row
     what = f"account {account}" + (f" in {partition}" if partition else "")
@@ -178,5 +178,5 @@ def association(grid: Grid, row: Sequence[str]) -> Finding:
     elif wall and grid.shape.walltime_seconds > seconds(wall):
         text = f"MaxWall is {wall}; walltime_seconds is {grid.shape.walltime_seconds}"
     else:
-        return Finding(what, True, "its limits leave room for this grid's")
-    return Finding(what, False, text)
+        return CheckResult(what, True, "its limits leave room for this grid's")
+    return CheckResult(what, False, text)

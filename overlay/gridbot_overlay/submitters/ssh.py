@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.decide.model import Finding, Grid, Order, Sighting
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, Sighting
 from gridbot_overlay.submitters import KINDS, GridError, Submitter, rendering
 from gridbot_overlay.submitters.commands import Commands
 
@@ -59,7 +59,7 @@ class Ssh:
         self._others = {name: value for name, value in grid.options.items() if name not in own}
         self._behind(logs="/")  # now says what is wrong with the other kind's options
 
-    def submit(self, order: Order) -> list[str]:
+    def submit(self, order: PilotOrder) -> list[str]:
         """Submit as the kind behind the login node does."""
         return self._submitter.submit(order)
 
@@ -75,14 +75,14 @@ class Ssh:
         """Return the end of the pilot's stderr, which the login node can read."""
         return self._submitter.tail(native_id, tag)
 
-    def check(self) -> list[Finding]:
+    def check(self) -> list[CheckResult]:
         """Look at the connection, then at what the other kind looks at."""
         try:
             submitter, home = self._submitter, self._home
         except GridError as error:
-            return [Finding("ssh", False, str(error))]
+            return [CheckResult("ssh", False, str(error))]
         shared = "" if _shares_connection(self._folder) else "; each command logs in anew"
-        found = Finding("ssh", True, f"{self._through[-1]} lets us in, to {home}{shared}")
+        found = CheckResult("ssh", True, f"{self._through[-1]} lets us in, to {home}{shared}")
         return [found, *submitter.check()]
 
     @cached_property

@@ -11,7 +11,7 @@ from tests.overlay_cluster import Api, Cluster, serving
 from tests.overlay_wheels import lay_wheels
 
 from gridbot.api.errors import GridbotError
-from gridbot_overlay.act.store import Store, only_one
+from gridbot_overlay.act.store import PilotStore, only_one
 from gridbot_overlay.cli import overlay
 
 Type = Callable[..., Result]
@@ -126,7 +126,7 @@ def test_a_dry_run_tells_what_and_why_and_leaves_no_trace(
     assert "ice: would submit 3 pilots: BOTs of ann want 3 more cores here" in found.stdout
     assert "ice: no more, because: max_queued = 3" in found.stdout
     assert api.keys == {}
-    assert Store.open(folder).pilots("ice", 0) == []
+    assert PilotStore.open(folder).pilots("ice", 0) == []
 
 
 def test_status_shows_pilots_by_state_and_why_there_are_no_more(
@@ -160,9 +160,9 @@ def test_drain_and_resume_need_a_grid_that_there_is(type_in: Type, folder: Path)
     type_in("add", "slurm", "ice")
     assert "did you mean ice?" in str(type_in("drain", "icy").exception)
     assert type_in("drain", "ice", "--let-finish").exit_code == 0
-    assert Store.open(folder).grid("ice").drained == "finish"
+    assert PilotStore.open(folder).grid("ice").drained == "finish"
     assert type_in("resume", "ice").exit_code == 0
-    assert Store.open(folder).grid("ice").drained == ""
+    assert PilotStore.open(folder).grid("ice").drained == ""
 
 
 def test_two_constructors_do_not_share_a_folder(type_in: Type, folder: Path) -> None:

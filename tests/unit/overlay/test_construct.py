@@ -6,31 +6,31 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.cpu_time import cpu_time
 from tests.overlay_factories import NOW, QUEUE, World, demand, grid, pilot, submits
+from tests.work import calls
 
 from gridbot_overlay.decide.construct import (
     HELD_SECONDS,
     OUTLIVED,
     OVERDUE_SECONDS,
     SURPLUS_CYCLES,
+    GridView,
     Plan,
-    View,
     plan,
     plan_without_server,
 )
 from gridbot_overlay.decide.health import WHY_HELD, Health
-from gridbot_overlay.decide.model import Demand, Grid, State
+from gridbot_overlay.decide.model import BotDemand, Grid, State
 
 LINUX = {"OpSys": "LINUX", "NumCpus": 4, "Memory": 8000, "Name": "n1"}
 
 
-def planned(demands: list[Demand], *views: View) -> Plan:
+def planned(demands: list[BotDemand], *views: GridView) -> Plan:
     return plan(demands, views, QUEUE, NOW)
 
 
 def test_pilots_are_submitted_for_what_waits() -> None:
-    assert submits(planned([demand(unsent=7)], View(grid=grid()))) == {"g": 7}
+    assert submits(planned([demand(unsent=7)], GridView(grid=grid()))) == {"g": 7}
 
 
 @pytest.mark.parametrize(
@@ -39,37 +39,39 @@ def test_pilots_are_submitted_for_what_waits() -> None:
 def test_a_grid_runs_what_operators_and_those_it_names_submit(
     owners: tuple[str, ...], pilots: dict[str, int]
 ) -> None:
-    stranger, view = demand(unsent=7, is_operator=False), View(grid=grid(owners=owners))
+    stranger, view = demand(unsent=7, is_operator=False), GridView(grid=grid(owners=owners))
     assert submits(planned([stranger], view)) == pilots
     assert submits(planned([demand(unsent=7)], view)) == {"g": 7}
 
 
 def test_a_pilot_of_several_cores_serves_several_replicas() -> None:
-    assert submits(planned([demand(unsent=7)], View(grid=grid(cpus=4, memory_mb=4096)))) == {"g": 2}
+    assert submits(planned([demand(unsent=7)], GridView(grid=grid(cpus=4, memory_mb=4096)))) == {
+        "g": 2
+    }
 
 
 def test_where_memory_is_short_a_pilot_serves_fewer_replicas_than_it_has_cores() -> None:
-    view = View(grid=grid(cpus=4, memory_mb=4096))
+    view = GridView(grid=grid(cpus=4, memory_mb=4096))
     assert submits(planned([demand(unsent=4, memory_mb=2048)], view)) == {"g": 2}
 
 
 def test_pilots_that_wait_or_run_for_the_demand_are_counted() -> None:
     pilots = [pilot(0), pilot(1, State.SUBMITTING), pilot(2, State.RUNNING)]
-    assert submits(planned([demand(unsent=7)], View(grid=grid(), pilots=pilots))) == {"g": 4}
+    assert submits(planned([demand(unsent=7)], GridView(grid=grid(), pilots=pilots))) == {"g": 4}
 
 
 def test_a_pilot_that_is_busy_is_nobodys_supply() -> None:
-    view = View(grid=grid(), pilots=[pilot(0, State.RUNNING)])
+    view = GridView(grid=grid(), pilots=[pilot(0, State.RUNNING)])
     assert submits(planned([demand(unsent=3, on_pilots={"g": 1})], view)) == {"g": 3}
 
 
 def test_replicas_that_wait_on_a_pilot_for_its_core_need_no_other() -> None:
-    view = View(grid=grid(), pilots=[pilot(0, State.RUNNING)])
+    view = GridView(grid=grid(), pilots=[pilot(0, State.RUNNING)])
     assert submits(planned([demand(unsent=0, on_pilots={"g": 2}, seconds=600.0)], view)) == {}
 
 
 def test_pilots_that_may_not_serve_an_owner_are_not_counted_for_him() -> None:
-    view = View(grid=grid(), pilots=[pilot(0), pilot(1)])
+    view = GridView(grid=grid(), pilots=[pilot(0), pilot(1)])
     assert submits(planned([demand(owner="bob", unsent=2)], view)) == {"g": 2}
 
 
@@ -77,18 +79,18 @@ def test_pilots_that_may_not_serve_an_owner_are_not_counted_for_him() -> None:
     ("seconds", "pilots"), [(None, 1000), (1.0, 17), (0.001, 1), (30.0, 500), (3000.0, 1000)]
 )
 def test_short_jobs_share_slots(seconds: float | None, pilots: int) -> None:
-    found = planned([demand(unsent=1000, seconds=seconds)], View(grid=grid()))
+    found = planned([demand(unsent=1000, seconds=seconds)], GridView(grid=grid()))
     assert submits(found) == {"g": pilots}
 
 
 def test_short_jobs_that_run_already_ask_for_no_more() -> None:
-    view = View(grid=grid(), pilots=[pilot(n, State.RUNNING) for n in range(8)])
+    view = GridView(grid=grid(), pilots=[pilot(n, State.RUNNING) for n in range(8)])
     found = planned([demand(unsent=84, on_pilots={"g": 16}, seconds=1.0)], view)
     assert submits(found) == {}
 
 
 def test_replicas_that_failed_repeatedly_go_to_dedicated_grids_only() -> None:
-    views = View(grid=grid("open")), View(grid=grid("own", is_dedicated=True))
+    views = GridView(grid=grid("open")), GridView(grid=grid("own", is_dedicated=True))
     assert submits(planned([demand(unsent=5, dedicated=5)], *views)) == {"own": 5}
     assert submits(planned([demand(unsent=5, dedicated=2)], *views)) == {"open": 3, "own": 2}
     found = planned([demand(unsent=5, dedicated=5)], views[0])
@@ -98,24 +100,24 @@ def test_replicas_that_failed_repeatedly_go_to_dedicated_grids_only() -> None:
 
 def test_a_grid_policy_keeps_pilots_out_of_a_grid() -> None:
     wants = demand(policy='GridPolicy = Grid.Name != "a" && Grid.Cpus >= 1')
-    found = planned([wants], View(grid=grid("a")), View(grid=grid("b")))
+    found = planned([wants], GridView(grid=grid("a")), GridView(grid=grid("b")))
     assert submits(found) == {"b": 10}
 
 
 def test_two_bots_with_different_grid_policies_both_get_what_they_can() -> None:
     either = demand(1, unsent=10)
     only_b = demand(2, unsent=10, owner="bob", policy='GridPolicy = Grid.Name == "b"')
-    views = View(grid=grid("a", max_queued=10)), View(grid=grid("b", max_queued=10))
+    views = GridView(grid=grid("a", max_queued=10)), GridView(grid=grid("b", max_queued=10))
     assert submits(planned([either, only_b], *views)) == {"a": 10, "b": 10}
 
 
 def test_hosts_that_the_last_pilots_found_are_matched_before_more_are_sent() -> None:
     wants = demand(policy='JobRequirements = Host.OpSys == "PLAN9" && Host.TimeLeft > 60')
-    found = planned([wants], View(grid=grid(), hosts=[LINUX]))
+    found = planned([wants], GridView(grid=grid(), hosts=[LINUX]))
     assert submits(found) == {}
     assert "JobRequirements exclude the hosts" in found.notes["g"]
     fitting = [LINUX, {**LINUX, "OpSys": "PLAN9", "TimeLeft": 1}]
-    assert submits(planned([wants], View(grid=grid(), hosts=fitting))) == {"g": 10}
+    assert submits(planned([wants], GridView(grid=grid(), hosts=fitting))) == {"g": 10}
 
 
 @pytest.mark.parametrize(
@@ -129,7 +131,7 @@ def test_hosts_that_the_last_pilots_found_are_matched_before_more_are_sent() -> 
     ],
 )
 def test_why_nothing_is_submitted_is_said(changes: dict[str, Any], words: str) -> None:
-    found = planned([demand(**changes)], View(grid=grid()))
+    found = planned([demand(**changes)], GridView(grid=grid()))
     assert submits(found) == {}
     assert words in found.notes["g"]
     assert words in found.unserved[1]
@@ -146,7 +148,7 @@ def test_why_nothing_is_submitted_is_said(changes: dict[str, Any], words: str) -
     ],
 )
 def test_each_limit_holds_and_is_named(changes: dict[str, Any], count: int, words: str) -> None:
-    view = View(grid=grid(**{"submits_per_minute": 100, **changes}))
+    view = GridView(grid=grid(**{"submits_per_minute": 100, **changes}))
     found = planned([demand(unsent=10)], view)
     assert sum(submits(found).values()) == count
     assert words in found.notes["g"]
@@ -154,16 +156,16 @@ def test_each_limit_holds_and_is_named(changes: dict[str, Any], count: int, word
 
 def test_live_pilots_reserve_their_whole_life_of_the_budget() -> None:
     pilots = [pilot(0), pilot(1, State.RUNNING)]
-    view = View(grid=grid(budget_pilot_hours=4.5), pilots=pilots, used_hours=1.0)
+    view = GridView(grid=grid(budget_pilot_hours=4.5), pilots=pilots, used_hours=1.0)
     found = planned([demand(unsent=10)], view)
     assert submits(found) == {"g": 1}
 
 
 def test_a_paused_a_drained_and_a_silent_grid_get_nothing_while_others_do() -> None:
     views = [
-        View(grid=grid("paused"), health=Health(0, "paused for 60 s")),
-        View(grid=grid("drained"), barrier="drained", is_drained=True),
-        View(grid=grid("fine")),
+        GridView(grid=grid("paused"), health=Health(0, "paused for 60 s")),
+        GridView(grid=grid("drained"), barrier="drained", is_drained=True),
+        GridView(grid=grid("fine")),
     ]
     found = planned([demand(unsent=10)], *views)
     assert submits(found) == {"fine": 10}
@@ -171,13 +173,13 @@ def test_a_paused_a_drained_and_a_silent_grid_get_nothing_while_others_do() -> N
 
 
 def test_a_grid_that_is_probed_gets_one_pilot() -> None:
-    view = View(grid=grid(), health=Health(1, "one pilot probes"))
+    view = GridView(grid=grid(), health=Health(1, "one pilot probes"))
     assert submits(planned([demand(unsent=10)], view)) == {"g": 1}
 
 
 def test_a_draining_grid_gives_back_what_waits_at_once() -> None:
     pilots = [pilot(0), pilot(1, State.RUNNING)]
-    view = View(grid=grid(), pilots=pilots, barrier="drained", is_drained=True)
+    view = GridView(grid=grid(), pilots=pilots, barrier="drained", is_drained=True)
     found = planned([demand()], view)
     assert [item.id for item in found.cancels[0].pilots] == ["t.0"]
 
@@ -185,18 +187,18 @@ def test_a_draining_grid_gives_back_what_waits_at_once() -> None:
 def test_a_held_pilot_is_given_time_and_then_taken_back() -> None:
     young = pilot(0, State.HELD, waiting_at=NOW - HELD_SECONDS + 1)
     old = pilot(1, State.HELD, waiting_at=NOW - HELD_SECONDS - 1)
-    found = planned([demand()], View(grid=grid(), pilots=[young, old]))
+    found = planned([demand()], GridView(grid=grid(), pilots=[young, old]))
     assert [(item.why, item.pilots) for item in found.cancels] == [(WHY_HELD, (old,))]
 
 
 def test_a_pilot_that_waits_for_too_long_is_taken_back() -> None:
     old = pilot(0, submitted_at=NOW - 61)
-    found = planned([demand()], View(grid=grid(max_queue_seconds=60), pilots=[old]))
+    found = planned([demand()], GridView(grid=grid(max_queue_seconds=60), pilots=[old]))
     assert "max_queue_seconds" in found.cancels[0].why
 
 
 def test_paused_nodes_are_passed_on() -> None:
-    found = planned([demand()], View(grid=grid(), health=Health(None, "", ("n7",))))
+    found = planned([demand()], GridView(grid=grid(), health=Health(None, "", ("n7",))))
     assert found.submits[0].excluded_nodes == ("n7",)
 
 
@@ -216,7 +218,9 @@ def test_a_surplus_that_is_needed_again_stays() -> None:
 
 
 def test_pilots_that_run_are_never_taken_back() -> None:
-    view = View(grid=grid(), pilots=[pilot(n, State.RUNNING, surplus_cycles=9) for n in range(3)])
+    view = GridView(
+        grid=grid(), pilots=[pilot(n, State.RUNNING, surplus_cycles=9) for n in range(3)]
+    )
     assert planned([], view).cancels == ()
 
 
@@ -225,7 +229,7 @@ def test_a_crowded_grid_is_second_to_one_that_starts_pilots_at_once() -> None:
         pilot(n, State.ENDED, grid="slow", started_at=NOW - 100, submitted_at=NOW - 2000)
         for n in range(3)
     ]
-    views = View(grid=grid("slow"), pilots=slow), View(grid=grid("fast"))
+    views = GridView(grid=grid("slow"), pilots=slow), GridView(grid=grid("fast"))
     assert submits(planned([demand()], *views)) == {"fast": 10}
 
 
@@ -235,7 +239,7 @@ def test_pilots_serve_all_owners_who_may_use_the_grid_the_most_served_first() ->
         demand(2, owner="bob", unsent=5),
         demand(3, owner="cy", policy="GridPolicy = false"),
     ]
-    found = planned(wants, View(grid=grid()))
+    found = planned(wants, GridView(grid=grid()))
     assert found.submits[0].owners == ("bob", "ann")
 
 
@@ -271,7 +275,7 @@ DEMANDS = st.lists(
 @settings(max_examples=80, deadline=None)
 @given(GRIDS, st.lists(DEMANDS, min_size=1, max_size=6), st.randoms(use_true_random=False))
 def test_no_limit_and_no_budget_is_exceeded_whatever_happens(
-    grids: list[Grid], demands: list[list[Demand]], draw: random.Random
+    grids: list[Grid], demands: list[list[BotDemand]], draw: random.Random
 ) -> None:
     world = World(grids)
     for wanted in demands:
@@ -306,7 +310,7 @@ def _assert_within(world: World, each: Grid, now: float, submitted: int) -> None
 @settings(max_examples=80, deadline=None)
 @given(GRIDS, DEMANDS, DEMANDS)
 def test_while_nothing_changes_pilots_do_not_come_and_go(
-    grids: list[Grid], first: list[Demand], then: list[Demand]
+    grids: list[Grid], first: list[BotDemand], then: list[BotDemand]
 ) -> None:
     world = World(grids)
     world.step(first)
@@ -320,10 +324,10 @@ def test_while_nothing_changes_pilots_do_not_come_and_go(
     assert plans[-1].cancels == ()
 
 
-def test_a_plan_for_500_bots_and_20_grids_of_5000_slots_takes_less_than_a_second_of_cpu() -> None:
+def test_a_plan_for_500_bots_and_20_grids_of_5000_slots_takes_five_million_calls() -> None:
     draw = random.Random(2)
     views = [
-        View(
+        GridView(
             grid=grid(f"g{n}", max_queued=250, max_running=250, submits_per_minute=250),
             pilots=[
                 pilot(i, draw.choice([State.QUEUED, State.RUNNING]), tag=f"t{n}", grid=f"g{n}")
@@ -342,14 +346,13 @@ def test_a_plan_for_500_bots_and_20_grids_of_5000_slots_takes_less_than_a_second
         demand(n, owner=f"o{n % 50}", unsent=draw.randint(1, 100), policy=draw.choice(policies))
         for n in range(500)
     ]
-    with cpu_time() as spent:
-        assert submits(plan(demands, views, QUEUE, NOW))
-        assert spent() < 1.0
+    assert submits(plan(demands, views, QUEUE, NOW))
+    assert calls(lambda: plan(demands, views, QUEUE, NOW)) < 5_000_000
 
 
 def test_the_same_arguments_give_the_same_plan() -> None:
     demands = [demand(1, unsent=8), demand(2, owner="bob", unsent=8, share=2.0)]
-    views = [View(grid=grid("a", max_queued=5)), View(grid=grid("b", max_queued=5))]
+    views = [GridView(grid=grid("a", max_queued=5)), GridView(grid=grid("b", max_queued=5))]
     assert plan(demands, views, QUEUE, NOW) == plan(demands, views, QUEUE, NOW)
 
 
@@ -359,8 +362,8 @@ def test_a_pilot_that_outlives_its_walltime_is_taken_back() -> None:
     # How long a pilot has run that nobody saw start is not known.
     others = [pilot(1, State.RUNNING, running_at=began), pilot(2, State.RUNNING, started_at=0.0)]
     for found in (
-        planned([demand()], View(grid=grid(), pilots=[late, *others])),
-        plan_without_server([View(grid=grid(), pilots=[late, *others])], "away", NOW),
+        planned([demand()], GridView(grid=grid(), pilots=[late, *others])),
+        plan_without_server([GridView(grid=grid(), pilots=[late, *others])], "away", NOW),
     ):
         assert [(item.why, item.pilots) for item in found.cancels] == [(OUTLIVED, (late,))]
 
@@ -368,16 +371,16 @@ def test_a_pilot_that_outlives_its_walltime_is_taken_back() -> None:
 def test_without_the_server_a_surplus_stays_and_what_must_go_goes() -> None:
     extra = pilot(0, surplus_cycles=99)
     held = pilot(1, State.HELD, waiting_at=NOW - HELD_SECONDS - 1)
-    views = [View(grid=grid(), pilots=[extra, held])]
+    views = [GridView(grid=grid(), pilots=[extra, held])]
     found = plan_without_server(views, "no answer", NOW)
     assert [item.pilots for item in found.cancels] == [(held,)]
     assert found.submits == ()
     assert found.notes["g"] == "the server cannot be asked: no answer"
-    drained = View(grid=grid(), pilots=[extra], barrier="drained", is_drained=True)
+    drained = GridView(grid=grid(), pilots=[extra], barrier="drained", is_drained=True)
     assert plan_without_server([drained], "no answer", NOW).cancels[0].pilots == (extra,)
 
 
 def test_that_very_many_owners_compete_is_said() -> None:
     many = [demand(n, owner=f"o{n}", unsent=1) for n in range(51)]
-    assert "51 owners compete" in planned(many, View(grid=grid(max_queued=3))).notes["g"]
-    assert "compete" not in planned(many[1:], View(grid=grid(max_queued=3))).notes["g"]
+    assert "51 owners compete" in planned(many, GridView(grid=grid(max_queued=3))).notes["g"]
+    assert "compete" not in planned(many[1:], GridView(grid=grid(max_queued=3))).notes["g"]

@@ -13,8 +13,8 @@ import pytest
 from tests.overlay_cluster import FAKE, GRID, Api, Cluster, Round, a_round, bot, rounds, serving
 from tests.system.deployment import eventually
 
-from gridbot_overlay.act.store import Store
-from gridbot_overlay.decide.model import Grid, Limits, State
+from gridbot_overlay.act.store import PilotStore
+from gridbot_overlay.decide.model import Grid, GridLimits, State
 from gridbot_overlay.decide.reconcile import GRACE_SECONDS
 
 NOW = 1_000_000.0
@@ -79,13 +79,13 @@ def test_a_dry_run_says_what_it_would_do_and_does_nothing(
     found = a_round(folder, api.url, NOW, dry=True)
     assert any("would submit 5 pilots" in line for line in found.said)
     assert (cluster.jobs, api.keys) == ([], {})
-    assert Store.open(folder).pilots("ice", 0) == []
+    assert PilotStore.open(folder).pilots("ice", 0) == []
 
 
 def test_pilots_of_ours_that_nobody_remembers_are_cancelled_and_strangers_are_not(
     cluster: Cluster, api: Api, folder: Path
 ) -> None:
-    ours = Store.open(folder).prefix
+    ours = PilotStore.open(folder).prefix
     names = {"7": f"{ours}99", "8": "gbffffffn1", "9": "sleep"}
     cluster.put([{"id": key, "name": name, "state": "RUNNING"} for key, name in names.items()])
     api.bots = []
@@ -93,7 +93,7 @@ def test_pilots_of_ours_that_nobody_remembers_are_cancelled_and_strangers_are_no
     assert cluster.live == ["8", "9"]
 
 
-LOW, HIGH = (replace(GRID, name=name, limits=Limits(max_queued=3)) for name in ("low", "high"))
+LOW, HIGH = (replace(GRID, name=name, limits=GridLimits(max_queued=3)) for name in ("low", "high"))
 
 
 def stray(cluster: Cluster, tag: str) -> None:
@@ -132,7 +132,7 @@ def test_a_listing_that_comes_late_costs_another_grid_of_its_batch_system_nothin
     cluster: Cluster, api: Api, folder: Path, tmp_path: Path
 ) -> None:
     stuck = Stuck(tmp_path / "stuck", "squeue")
-    late = replace(stuck.grid, limits=Limits(max_queued=0))
+    late = replace(stuck.grid, limits=GridLimits(max_queued=0))
     (cluster.bin / "jobs.json").symlink_to(stuck.cluster.bin / "jobs.json")
     with rounds(folder, api.url, late, GRID, patience_seconds=0.5) as one:
         one(NOW)
@@ -146,7 +146,7 @@ def test_a_listing_that_comes_late_costs_another_grid_of_its_batch_system_nothin
 def test_an_orphan_that_several_grids_list_is_cancelled_once_and_named(
     cluster: Cluster, api: Api, folder: Path
 ) -> None:
-    tag = f"{Store.open(folder).prefix}lost"
+    tag = f"{PilotStore.open(folder).prefix}lost"
     stray(cluster, tag)
     api.bots = []
     dry = a_round(folder, api.url, NOW, LOW, HIGH, dry=True)
@@ -161,12 +161,12 @@ def test_a_pilot_whose_submission_was_forgotten_is_cancelled(
     cluster: Cluster, api: Api, folder: Path
 ) -> None:
     a_round(folder, api.url, NOW, LOW)
-    [tag] = {pilot.tag for pilot in Store.open(folder).pilots("low", 0)}
+    [tag] = {pilot.tag for pilot in PilotStore.open(folder).pilots("low", 0)}
     cluster.put([])
     api.bots = []
     for number in (1, 2):
         a_round(folder, api.url, LATER + number, LOW)
-    Store.open(folder).forget(LATER + 8 * 86_400)
+    PilotStore.open(folder).forget(LATER + 8 * 86_400)
     stray(cluster, tag)
     found = a_round(folder, api.url, LATER + 8 * 86_400, LOW, HIGH)
     assert f"low: cancels 77 of {tag}: no constructor knows it" in found.said
@@ -175,7 +175,7 @@ def test_a_pilot_whose_submission_was_forgotten_is_cancelled(
 def test_a_pilot_whose_key_is_good_is_left_alone_and_that_is_said_once(
     cluster: Cluster, api: Api, folder: Path
 ) -> None:
-    tag = f"{Store.open(folder).prefix}copy"
+    tag = f"{PilotStore.open(folder).prefix}copy"
     stray(cluster, tag)
     api.bots, api.keys = [], {41: {"tag": tag}}
     with rounds(folder, api.url, LOW, HIGH) as one:
@@ -192,7 +192,7 @@ def test_a_pilot_whose_key_is_good_is_left_alone_and_that_is_said_once(
 def test_while_the_server_is_away_no_unknown_pilot_is_cancelled(
     cluster: Cluster, api: Api, folder: Path
 ) -> None:
-    stray(cluster, f"{Store.open(folder).prefix}lost")
+    stray(cluster, f"{PilotStore.open(folder).prefix}lost")
     found = a_round(folder, "http://127.0.0.1:1", NOW, LOW)
     assert any(line.startswith("left alone: 1 submission") for line in found.said)
     assert cluster.live == ["77"]
@@ -201,10 +201,10 @@ def test_while_the_server_is_away_no_unknown_pilot_is_cancelled(
 def test_a_constructor_with_a_copy_of_the_folder_cancels_no_pilot_of_the_first(
     cluster: Cluster, api: Api, folder: Path, tmp_path: Path
 ) -> None:
-    Store.open(folder).close()
+    PilotStore.open(folder).close()
     shutil.copytree(folder, tmp_path / "copy")
     a_round(folder, api.url, NOW)
-    quiet = replace(GRID, limits=Limits(max_queued=0))
+    quiet = replace(GRID, limits=GridLimits(max_queued=0))
     found = a_round(tmp_path / "copy", api.url, NOW + 10, quiet)
     assert len(cluster.live) == 5
     assert any("alone: this folder does not know it" in line for line in found.said)
@@ -214,7 +214,7 @@ def test_what_waits_of_a_grid_that_was_removed_is_cancelled_by_another_of_its_ba
     cluster: Cluster, api: Api, folder: Path
 ) -> None:
     a_round(folder, api.url, NOW, LOW)
-    tag = Store.open(folder).pilots("low", 0)[0].tag
+    tag = PilotStore.open(folder).pilots("low", 0)[0].tag
     api.bots = []
     found = a_round(folder, api.url, NOW + 10, HIGH)
     assert (
@@ -263,7 +263,7 @@ def test_a_refusal_pauses_the_grid_with_its_own_words(
 def test_what_was_accepted_of_a_submission_stays_when_a_later_part_is_refused(
     cluster: Cluster, api: Api, folder: Path
 ) -> None:
-    limits = Limits(max_queued=2000, max_running=2000, submits_per_minute=2000)
+    limits = GridLimits(max_queued=2000, max_running=2000, submits_per_minute=2000)
     grid = replace(GRID, limits=limits)
     api.bots = [bot(unsent=1003)]
     cluster.fail("sbatch", "refuse_later")
@@ -359,7 +359,7 @@ def test_without_the_server_a_drain_is_carried_out_all_the_same(
     cluster: Cluster, api: Api, folder: Path
 ) -> None:
     a_round(folder, api.url, NOW)
-    Store.open(folder).drain("ice", "now")
+    PilotStore.open(folder).drain("ice", "now")
     a_round(folder, "http://127.0.0.1:1", NOW + 10)
     assert cluster.live == []
 
@@ -368,14 +368,14 @@ def test_pilots_of_a_grid_that_is_configured_no_more_are_given_up_once(
     cluster: Cluster, api: Api, folder: Path
 ) -> None:
     first = a_round(folder, api.url, NOW)
-    other = Grid(name="fire", kind="slurm", limits=Limits(max_queued=0))
+    other = Grid(name="fire", kind="slurm", limits=GridLimits(max_queued=0))
     found = a_round(folder, api.url, NOW + 10, other)
     assert "ice: 5 pilots given up: its grid is not configured any more" in found.said
     assert api.revoked == {1}
     assert sorted(api.ended) == sorted(pilot.id for pilot in first.pilots)
     again = a_round(folder, api.url, NOW + 20, other)
     assert not any(line.startswith("ice") for line in again.said)
-    assert Store.open(folder).grids_with_pilots() == set()
+    assert PilotStore.open(folder).grids_with_pilots() == set()
 
 
 def test_pilots_that_are_killed_in_their_first_job_do_not_pause_the_grid(
@@ -399,11 +399,11 @@ def test_a_drained_grid_is_empty_after_one_look_and_its_keys_are_revoked(
     cluster: Cluster, api: Api, folder: Path
 ) -> None:
     a_round(folder, api.url, NOW)
-    Store.open(folder).drain("ice", "now")
+    PilotStore.open(folder).drain("ice", "now")
     found = a_round(folder, api.url, NOW + 10)
     assert (cluster.live, api.revoked) == ([], {1})
     assert "drained" in found.plan.notes["ice"]
-    Store.open(folder).resume("ice", NOW + 20)
+    PilotStore.open(folder).resume("ice", NOW + 20)
     a_round(folder, api.url, NOW + 30)
     assert len(cluster.live) == 5
 
@@ -413,7 +413,7 @@ def test_while_pilots_of_a_drained_grid_may_finish_their_keys_are_good(
 ) -> None:
     a_round(folder, api.url, NOW)
     cluster.set_all("RUNNING")
-    Store.open(folder).drain("ice", "finish")
+    PilotStore.open(folder).drain("ice", "finish")
     a_round(folder, api.url, NOW + 10)
     assert (len(cluster.live), api.revoked) == (5, set())
 
@@ -440,7 +440,7 @@ def _settle(cluster: Cluster, api: Api, folder: Path) -> None:
 
 
 def _assert_all_is_well(cluster: Cluster, api: Api, folder: Path) -> None:
-    store = Store.open(folder)
+    store = PilotStore.open(folder)
     known = [pilot for pilot in store.pilots("ice", 0) if pilot.is_live]
     assert sorted(pilot.native_id for pilot in known) == sorted(cluster.live)
     assert len(cluster.live) == 5

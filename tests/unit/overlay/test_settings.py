@@ -7,19 +7,19 @@ from pathlib import Path
 import pytest
 
 from gridbot.api.errors import BadInput
-from gridbot_overlay.settings import Settings, grid_of, grid_text, read_settings
+from gridbot_overlay.settings import OverlaySettings, grid_of, grid_text, read_settings
 
 KINDS = ("local", "slurm")
 
 
-def read(folder: Path, text: str) -> Settings:
+def read(folder: Path, text: str) -> OverlaySettings:
     path = folder / "overlay.toml"
     path.write_text(text)
     return read_settings(path, KINDS)
 
 
 def test_no_file_means_no_grid(tmp_path: Path) -> None:
-    assert read_settings(tmp_path / "overlay.toml", KINDS) == Settings()
+    assert read_settings(tmp_path / "overlay.toml", KINDS) == OverlaySettings()
 
 
 def test_all_that_a_grid_may_have_is_read(tmp_path: Path) -> None:

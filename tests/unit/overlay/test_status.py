@@ -4,14 +4,14 @@ from pathlib import Path
 from tests.overlay_factories import NOW, grid, pilot
 
 from gridbot_overlay import status
-from gridbot_overlay.act.store import Store
-from gridbot_overlay.decide.construct import View
+from gridbot_overlay.act.store import PilotStore
+from gridbot_overlay.decide.construct import GridView
 from gridbot_overlay.decide.model import Pilot, State
 
 
 def shown(folder: Path, *pilots: Pilot) -> str:
     found = status.document(
-        Store.open(folder), [View(grid=grid(), pilots=pilots)], NOW, is_running=True
+        PilotStore.open(folder), [GridView(grid=grid(), pilots=pilots)], NOW, is_running=True
     )
     return "\n".join(status.lines(found))
 

@@ -9,7 +9,7 @@ import pytest
 from tests.overlay_factories import NOW, grid, pilot
 
 from gridbot.api.errors import GridbotError
-from gridbot_overlay.act.store import SQL, Store, Submission
+from gridbot_overlay.act.store import SQL, PilotStore, SubmissionRecord
 from gridbot_overlay.decide.grid_ad import GRID_ATTRIBUTES, grid_ad
 from gridbot_overlay.decide.model import Pilot, State
 
@@ -17,15 +17,15 @@ WEEK = 7 * 86_400.0
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store.open(tmp_path)
+def store(tmp_path: Path) -> Iterator[PilotStore]:
+    store = PilotStore.open(tmp_path)
     yield store
     store.close()
 
 
-def put(store: Store, *pilots: Pilot, token: int = 1) -> None:
+def put(store: PilotStore, *pilots: Pilot, token: int = 1) -> None:
     tag = pilots[0].tag
-    store.submitting(Submission(tag, pilots[0].grid, NOW, token, "why"), pilots)
+    store.submitting(SubmissionRecord(tag, pilots[0].grid, NOW, token, "why"), pilots)
 
 
 def ended(index: int, hours: float, **changes: object) -> Pilot:
@@ -33,36 +33,40 @@ def ended(index: int, hours: float, **changes: object) -> Pilot:
     return pilot(index, State.ENDED, **values)
 
 
-def test_a_pilot_is_remembered_with_all_that_is_known_of_it(store: Store, tmp_path: Path) -> None:
+def test_a_pilot_is_remembered_with_all_that_is_known_of_it(
+    store: PilotStore, tmp_path: Path
+) -> None:
     known = ended(
         3, 1, owners=("ann", "bob"), node="n", exit_code=-9, error="é", stderr="x\ny", jobs=7
     )
     known = replace(known, has_held=True, running_at=NOW - 9)
     put(store, known)
-    again = Store.open(tmp_path)
+    again = PilotStore.open(tmp_path)
     assert again.pilots("g", 0) == [known]
     assert again.prefix == store.prefix
 
 
-def test_the_file_is_for_the_operators_eyes_only(store: Store, tmp_path: Path) -> None:
+def test_the_file_is_for_the_operators_eyes_only(store: PilotStore, tmp_path: Path) -> None:
     assert (tmp_path / "overlay.db").stat().st_mode & 0o777 == 0o600
 
 
-def test_no_tag_is_given_twice_nor_to_another_constructor(store: Store, tmp_path: Path) -> None:
-    other = Store.open(tmp_path / "other")
-    tags = [store.new_tag(), store.new_tag(), Store.open(tmp_path).new_tag(), other.new_tag()]
+def test_no_tag_is_given_twice_nor_to_another_constructor(
+    store: PilotStore, tmp_path: Path
+) -> None:
+    other = PilotStore.open(tmp_path / "other")
+    tags = [store.new_tag(), store.new_tag(), PilotStore.open(tmp_path).new_tag(), other.new_tag()]
     assert len(set(tags)) == 4
     assert all(tag.isalnum() and len(tag) <= 15 for tag in tags)
     assert not other.new_tag().startswith(store.prefix)
 
 
-def test_a_file_that_is_restored_from_a_backup_gives_no_tag_again(store: Store) -> None:
+def test_a_file_that_is_restored_from_a_backup_gives_no_tag_again(store: PilotStore) -> None:
     backup = store.copy()
     tags = [one.new_tag() for one in (store, backup) for _ in range(100)]
     assert len(set(tags)) == 200
 
 
-def test_a_submission_is_known_with_its_grid_until_it_is_forgotten(store: Store) -> None:
+def test_a_submission_is_known_with_its_grid_until_it_is_forgotten(store: PilotStore) -> None:
     put(store, ended(0, 1.0))
     put(store, replace(pilot(0), tag="u", grid="h"), token=2)
     store.revoked("t")
@@ -72,7 +76,7 @@ def test_a_submission_is_known_with_its_grid_until_it_is_forgotten(store: Store)
 
 
 def test_live_pilots_and_those_of_whose_end_nobody_heard_are_listed_however_old(
-    store: Store,
+    store: PilotStore,
 ) -> None:
     live = pilot(0, submitted_at=NOW - 10 * WEEK)
     silent = ended(1, 1, is_settled=False, ended_at=NOW - WEEK)
@@ -80,7 +84,7 @@ def test_live_pilots_and_those_of_whose_end_nobody_heard_are_listed_however_old(
     assert [found.index for found in store.pilots("g", NOW - 60)] == [0, 1, 3]
 
 
-def test_hours_that_were_used_stay_known_when_the_pilots_are_forgotten(store: Store) -> None:
+def test_hours_that_were_used_stay_known_when_the_pilots_are_forgotten(store: PilotStore) -> None:
     put(store, ended(0, 2.0), ended(1, 0.5))
     put(store, replace(ended(0, 4.0), tag="u"), token=2)
     store.revoked("t")
@@ -93,7 +97,7 @@ def test_hours_that_were_used_stay_known_when_the_pilots_are_forgotten(store: St
     assert store.used_hours("g") == pytest.approx(6.5)
 
 
-def test_a_key_is_idle_when_the_last_of_its_pilots_has_ended(store: Store) -> None:
+def test_a_key_is_idle_when_the_last_of_its_pilots_has_ended(store: PilotStore) -> None:
     put(store, pilot(0), ended(1, 1))
     assert store.idle_tokens() == []
     store.save([ended(0, 1)])
@@ -102,7 +106,7 @@ def test_a_key_is_idle_when_the_last_of_its_pilots_has_ended(store: Store) -> No
     assert store.idle_tokens() == []
 
 
-def test_what_happens_to_a_copy_does_not_happen_to_the_store(store: Store) -> None:
+def test_what_happens_to_a_copy_does_not_happen_to_the_store(store: PilotStore) -> None:
     store.copy().drain("g", "now")
     assert store.grid("g").drained == ""
 
@@ -125,17 +129,17 @@ def test_a_file_of_the_first_release_is_brought_up_to_date(tmp_path: Path) -> No
     )
     old.commit()
     old.close()
-    store = Store.open(tmp_path)
+    store = PilotStore.open(tmp_path)
     [found] = store.pilots("g", 0)
     assert (found.jobs, found.has_held, found.running_at) == (4, False, None)
     store.save([replace(found, has_held=True)])
-    assert Store.open(tmp_path).pilots("g", 0)[0].has_held
+    assert PilotStore.open(tmp_path).pilots("g", 0)[0].has_held
     assert store.new_tag().startswith("gbabcdefn")
 
 
-def test_a_file_of_a_newer_release_is_left_alone(store: Store, tmp_path: Path) -> None:
+def test_a_file_of_a_newer_release_is_left_alone(store: PilotStore, tmp_path: Path) -> None:
     newer = sqlite3.connect(tmp_path / "overlay.db")
     newer.execute("PRAGMA user_version = 99")
     with pytest.raises(GridbotError, match=r"overlay\.db is of a newer release \(schema 99"):
-        Store.open(tmp_path)
+        PilotStore.open(tmp_path)
     assert newer.execute("PRAGMA user_version").fetchone() == (99,)

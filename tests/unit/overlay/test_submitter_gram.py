@@ -20,14 +20,14 @@ from gridbot_overlay.submitters import (
     gram_rsl,
 )
 from gridbot_overlay.submitters.commands import Commands
-from gridbot_overlay.submitters.gram import Answer, learn, sighting
-from gridbot_overlay.submitters.gram_jobs import Job, Journal, Phase
+from gridbot_overlay.submitters.gram import GramAnswer, learn, sighting
+from gridbot_overlay.submitters.gram_jobs import GramJob, Journal, Phase
 
 CONTACT = "https://gate.example:40001/1/2/"
 
 
-def make_job(**fields: Any) -> Job:
-    return Job(
+def make_job(**fields: Any) -> GramJob:
+    return GramJob(
         **{"tag": "gb-1", "index": 0, "contact": CONTACT, "phase": Phase.COMMITTED, **fields}
     )
 
@@ -91,17 +91,18 @@ def test_a_request_that_grams_messages_cannot_hold_is_refused() -> None:
 @pytest.mark.parametrize(
     ("answer", "state", "reason", "phase"),
     [
-        (Answer(error=0, state=1), State.QUEUED, "", Phase.COMMITTED),
-        (Answer(error=0, state=2), State.RUNNING, "", Phase.COMMITTED),
-        (Answer(error=0, state=8), State.ENDED, "", Phase.ENDED),
-        (Answer(error=0, state=4, failure=17, reason="bad"), State.ENDED, "bad", Phase.ENDED),
-        (Answer(error=0, state=4, failure=8, reason="x"), State.ENDED, "cancelled", Phase.ENDED),
-        (Answer(error=156, words="no such job"), State.ENDED, "no such job", Phase.RELEASED),
-        (Answer(error=0, state=4096), State.RUNNING, "", Phase.COMMITTED),
+        (GramAnswer(error=0, state=1), State.QUEUED, "", Phase.COMMITTED),
+        (GramAnswer(error=0, state=2), State.RUNNING, "", Phase.COMMITTED),
+        (GramAnswer(error=0, state=8), State.ENDED, "", Phase.ENDED),
+        (GramAnswer(error=0, state=4, failure=17, reason="bad"), State.ENDED, "bad", Phase.ENDED),
+        (GramAnswer(error=0, state=4, failure=8, reason="x"), State.ENDED, "cancelled",
+         Phase.ENDED),
+        (GramAnswer(error=156, words="no such job"), State.ENDED, "no such job", Phase.RELEASED),
+        (GramAnswer(error=0, state=4096), State.RUNNING, "", Phase.COMMITTED),
     ],
 )  # fmt: skip
 def test_what_a_job_manager_says_is_understood(
-    answer: Answer, state: State, reason: str, phase: Phase
+    answer: GramAnswer, state: State, reason: str, phase: Phase
 ) -> None:
     job = make_job()
     learn(job, answer, 5.0)
@@ -112,18 +113,18 @@ def test_what_a_job_manager_says_is_understood(
 
 def test_a_manager_that_does_not_answer_changes_nothing_but_the_reason() -> None:
     job = make_job(state=2)
-    learn(job, Answer(error=79, words="connecting failed"), 5.0)
+    learn(job, GramAnswer(error=79, words="connecting failed"), 5.0)
     assert (sighting(job).state, sighting(job).reason) == (State.RUNNING, "connecting failed")
 
 
 @pytest.mark.parametrize("failure", [130, 131])
 def test_a_job_whose_manager_was_stopped_is_not_taken_for_failed(failure: int) -> None:
-    assert Answer(error=0, state=4, failure=failure).is_without_manager
+    assert GramAnswer(error=0, state=4, failure=failure).is_without_manager
 
 
 def test_a_cancelled_job_that_its_site_forgot_is_still_cancelled() -> None:
     job = make_job(is_cancelled=True)
-    learn(job, Answer(error=156, words="no such job"), 5.0)
+    learn(job, GramAnswer(error=156, words="no such job"), 5.0)
     assert sighting(job).reason == "cancelled"
 
 

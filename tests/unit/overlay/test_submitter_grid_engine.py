@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.decide.model import Grid, Limits, PilotShape, State
+from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, State
 from gridbot_overlay.submitters import (
     GridError,
     grid_engine,
@@ -101,8 +101,10 @@ def test_letters_make_a_state(word: str, state: State) -> None:
 
 def test_the_accounting_says_how_pilots_ended() -> None:
     records = grid_engine_reports.accounts(listing("qacct.txt"))
-    assert records["11.2"] == grid_engine_reports.Record(1, "")
-    assert records["1.1"] == grid_engine_reports.Record(137, "failed 100 : assumedly after job")
+    assert records["11.2"] == grid_engine_reports.AccountingRecord(1, "")
+    assert records["1.1"] == grid_engine_reports.AccountingRecord(
+        137, "failed 100 : assumedly after job"
+    )
     assert records["10"].reason.endswith("qmaster enforced h_rt, h_cpu, or h_vmem limit")
 
 
@@ -135,7 +137,7 @@ def test_a_reply_without_the_id_is_an_error(printed: str) -> None:
 
 def test_check_compares_with_the_queues_and_the_cells_limits() -> None:
     queue = grid_engine_check.values(listing("queue.txt"))
-    grid = Grid(name="g", kind="grid_engine", limits=Limits(max_running=8))
+    grid = Grid(name="g", kind="grid_engine", limits=GridLimits(max_running=8))
     assert grid_engine_check.of_queues(grid, {"all.q": queue}).is_good
     long = Grid(name="g", kind="grid_engine", shape=PilotShape(walltime_seconds=3601))
     finding = grid_engine_check.of_queues(long, {"all.q": queue})

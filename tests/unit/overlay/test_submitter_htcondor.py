@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.decide.model import Order, State
+from gridbot_overlay.decide.model import PilotOrder, State
 from gridbot_overlay.submitters import GridError, htcondor
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.logs import Logs
@@ -15,7 +15,7 @@ DATA = Path(__file__).parents[2] / "data" / "overlay"
 LOGS = Logs(Commands(), "/var/logs")
 
 
-def told(order: Order) -> dict[str, str]:
+def told(order: PilotOrder) -> dict[str, str]:
     lines = htcondor.description(order, "/var/logs/t.sh", LOGS).splitlines()
     pairs = (line.partition(" = ") for line in lines)
     return {name: value for name, equals, value in pairs if equals}

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.decide.model import Grid, Limits, PilotShape, Sighting, State
+from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, Sighting, State
 from gridbot_overlay.submitters import GridError, slurm, slurm_check
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.logs import Logs
@@ -192,6 +192,6 @@ def test_large_numbers_of_sinfo_have_units() -> None:
     ],
 )
 def test_limits_of_an_account_are_compared_with_the_grids(row: list[str], said: str) -> None:
-    grid = Grid(name="s", kind="slurm", limits=Limits(max_running=8, max_queued=2))
+    grid = Grid(name="s", kind="slurm", limits=GridLimits(max_running=8, max_queued=2))
     finding = slurm_check.association(grid, row)
     assert (finding.is_good, finding.text if said else "") == (not said, said)

@@ -10,31 +10,31 @@ from gridbot.api.errors import BadInput, GridbotError
 from gridbot_client.net.discovery import NoServer, data_directory, find_server
 from gridbot_client.storage import write_atomically
 from gridbot_overlay.act.server import Server
-from gridbot_overlay.act.store import Store
+from gridbot_overlay.act.store import PilotStore
 from gridbot_overlay.decide.model import Grid
 from gridbot_overlay.pilot.artefact import Artefact, build
 from gridbot_overlay.pilot.wheels import WheelsMissing
-from gridbot_overlay.settings import FILE_NAME, Settings, grid_of, grid_text, read_settings
+from gridbot_overlay.settings import FILE_NAME, OverlaySettings, grid_of, grid_text, read_settings
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class OverlayFolder:
     """One overlay: overlay.toml, overlay.db, and a folder for each grid."""
 
-    folder: Path
+    path: Path
 
     @classmethod
-    def at(cls, data: Path | None) -> Site:
+    def at(cls, data: Path | None) -> OverlayFolder:
         """Return the overlay in `data`, else in this user's usual place."""
         return cls((data or data_directory("overlay")).absolute())
 
     @property
     def settings_path(self) -> Path:
         """The operator's file."""
-        return self.folder / FILE_NAME
+        return self.path / FILE_NAME
 
-    def settings(self) -> Settings:
+    def settings(self) -> OverlaySettings:
         """Read the configuration.  Raises BadInput."""
         return read_settings(self.settings_path, KINDS)
 
@@ -44,17 +44,17 @@ class Site:
             raise BadInput(f"there is a grid {name!r} already; edit {self.settings_path}")
         grid = grid_of(name, table, KINDS)
         self.submitter(grid)
-        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         there = self.settings_path.read_text() if self.settings_path.exists() else ""
         gap = "\n" if there else ""
         write_atomically(self.settings_path, f"{there}{gap}{grid_text(name, table)}".encode())
         return grid
 
-    def store(self) -> Store:
+    def store(self) -> PilotStore:
         """Open what the constructor remembers."""
-        return Store.open(self.folder)
+        return PilotStore.open(self.path)
 
-    def server(self, settings: Settings) -> Server:
+    def server(self, settings: OverlaySettings) -> Server:
         """Return the server that the overlay works for.  Raises GridbotError when none is known."""
         try:
             return Server(Connection(find_server(settings.server, settings.key_file)))
@@ -63,19 +63,19 @@ class Site:
 
     def submitter(self, grid: Grid) -> Submitter:
         """Return what speaks with a grid.  Raises BadInput for options that it does not have."""
-        folder = self.folder / "grids" / grid.name
+        folder = self.path / "grids" / grid.name
         try:
             return KINDS[grid.kind](grid, folder)
         except GridError as error:
             raise BadInput(str(error)) from None
 
-    def submitters(self, settings: Settings) -> dict[str, Submitter]:
+    def submitters(self, settings: OverlaySettings) -> dict[str, Submitter]:
         """Return what speaks with each of the grids.  Raises BadInput."""
         return {name: self.submitter(grid) for name, grid in settings.grids.items()}
 
     def artefact(self) -> Artefact:
         """Build what pilots run; the first time, pip fetches wheels.  Raises GridbotError."""
         try:
-            return build(self.folder / "artefact")
+            return build(self.path / "artefact")
         except (OSError, WheelsMissing) as error:
             raise GridbotError(f"cannot build what pilots run: {error}") from None

@@ -1,7 +1,7 @@
-"""A lane for each grid that is spoken with, so that one that hangs keeps no other waiting.
+"""A worker for each grid, so that a grid that hangs keeps no other waiting.
 
-In a lane is one piece of work at a time.  What does not end soon goes on by itself; its grid is
-left out meanwhile, and what came of it is heard later.
+A worker has one task at a time.  A task that does not end soon goes on in its thread; its grid is
+left out meanwhile, and its result is handed on by a later `collect`.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ _LESS_PATIENCE_SECONDS = 1.0  # with a grid that did not answer in time when it 
 log = logging.getLogger(__name__)
 
 
-class Busy(GridError):
+class GridBusy(GridError):
     """The grid still owes the answer to something earlier."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
-    """What is under way in a lane."""
+class _Task:
+    """What a worker is doing."""
 
     answer: Future[Any]
     then: Callable[[str, Any], None]
     begun: float
 
 
-class Lanes:
-    """The lanes of all grids.  Only the work itself happens in threads of its own."""
+class GridWorkers:
+    """The workers of all grids.  Only the work itself happens in threads of its own."""
 
     def __init__(self, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._patience = patience_seconds
-        self._works: dict[str, _Work] = {}
+        self._tasks: dict[str, _Task] = {}
         self._slow: set[str] = set()
 
     def each(
@@ -50,35 +50,35 @@ class Lanes:
         """Do something with each grid, at once.
 
         `then` gets the grid and what came of it, or the error: now, or within a later `collect`.
-        Where a lane is taken it gets Busy.
+        Where a worker is busy it gets GridBusy.
         """
         for name, work in works.items():
-            if name in self._works:
+            if name in self._tasks:
                 then(name, self.busy(name))
             else:
-                self._works[name] = _Work(_started(work, name), then, time.monotonic())
+                self._tasks[name] = _Task(_started(work, name), then, time.monotonic())
         self._wait(works)
         self.collect()
 
     def collect(self) -> None:
         """Hand on what was answered since."""
-        for name, work in list(self._works.items()):
-            if work.answer.done():
-                del self._works[name]
+        for name, task in list(self._tasks.items()):
+            if task.answer.done():
+                del self._tasks[name]
                 self._slow.discard(name)
-                work.then(name, work.answer.result())
+                task.then(name, task.answer.result())
 
     def is_busy(self, name: str) -> bool:
         """Tell whether a grid still owes an answer."""
-        return name in self._works
+        return name in self._tasks
 
-    def busy(self, name: str) -> Busy:
+    def busy(self, name: str) -> GridBusy:
         """Say for how long it has owed it."""
-        seconds = time.monotonic() - self._works[name].begun
-        return Busy(f"it has not answered for {seconds:.0f} s")
+        seconds = time.monotonic() - self._tasks[name].begun
+        return GridBusy(f"it has not answered for {seconds:.0f} s")
 
     def _wait(self, names: Collection[str]) -> None:
-        answers = {name: self._works[name].answer for name in names}
+        answers = {name: self._tasks[name].answer for name in names}
         wait([answers[name] for name in names if name not in self._slow], self._patience)
         wait(answers.values(), min(self._patience, _LESS_PATIENCE_SECONDS))
         self._slow -= answers.keys()

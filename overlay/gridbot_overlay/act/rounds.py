@@ -11,51 +11,51 @@ import time
 from gridbot.api.errors import GridbotError
 from gridbot_overlay.act.acts import DryActs, RealActs
 from gridbot_overlay.act.constructor import Constructor
-from gridbot_overlay.act.lanes import Lanes
-from gridbot_overlay.act.means import Means, Say
-from gridbot_overlay.act.store import Store
+from gridbot_overlay.act.dependencies import Dependencies, Say
+from gridbot_overlay.act.store import PilotStore
+from gridbot_overlay.act.workers import PATIENCE_SECONDS, GridWorkers
 from gridbot_overlay.decide.construct import Plan
+from gridbot_overlay.folder import OverlayFolder
 from gridbot_overlay.pilot.artefact import Artefact
-from gridbot_overlay.settings import Settings
-from gridbot_overlay.site import Site
+from gridbot_overlay.settings import OverlaySettings
 
 _WRITING_SECONDS = 1.0  # an editor writes a file within
 _NO_HURRY_SECONDS = 600.0  # longer than any question to a grid takes
 log = logging.getLogger(__name__)
 
 
-def run_once(site: Site, store: Store, say: Say) -> Plan:
+def run_once(folder: OverlayFolder, store: PilotStore, say: Say) -> Plan:
     """Do one round, and wait for all that it asks of grids.  Raises GridbotError."""
-    means = _means(site, site.settings(), store, say, Lanes(_NO_HURRY_SECONDS))
-    return Constructor(means, RealActs(means, _artefact(site, say))).run_once(time.time())
+    deps = _dependencies(folder, folder.settings(), store, say, _NO_HURRY_SECONDS)
+    return Constructor(deps, RealActs(deps, _artefact(folder, say))).run_once(time.time())
 
 
-def dry_run(site: Site, say: Say) -> Plan:
+def dry_run(folder: OverlayFolder, say: Say) -> Plan:
     """Do one round on a copy of what the constructor remembers; say what it would do."""
-    store = site.store().copy()
-    means = _means(site, site.settings(), store, say, Lanes(_NO_HURRY_SECONDS))
-    return Constructor(means, DryActs(say)).run_once(time.time())
+    store = folder.store().copy()
+    deps = _dependencies(folder, folder.settings(), store, say, _NO_HURRY_SECONDS)
+    return Constructor(deps, DryActs(say)).run_once(time.time())
 
 
-def run_on(site: Site, store: Store, say: Say, interval_seconds: float) -> None:
+def run_on(folder: OverlayFolder, store: PilotStore, say: Say, interval_seconds: float) -> None:
     """Look and act every `interval_seconds` until SIGTERM or ^C.  Pilots go on without us.
 
     The configuration is read anew whenever it has changed; while it is wrong, the last right one
     holds; and so it does until the new one has been the same for a second: an editor may be
     writing it, and pilots of a grid that is missing there would lose their keys.
     """
-    settings, artefact = site.settings(), _artefact(site, say)
+    settings, artefact = folder.settings(), _artefact(folder, say)
     stop = _stop_by_signal()
 
-    def constructor(of: Settings) -> Constructor:
-        means = _means(site, of, store, say, Lanes())
-        return Constructor(means, RealActs(means, artefact))
+    def constructor(of: OverlaySettings) -> Constructor:
+        deps = _dependencies(folder, of, store, say, PATIENCE_SECONDS)
+        return Constructor(deps, RealActs(deps, artefact))
 
     current = constructor(settings)
     while not stop.is_set():
         try:
-            fresh = site.settings()
-            if fresh != settings and not stop.wait(_WRITING_SECONDS) and site.settings() == fresh:
+            fresh = folder.settings()
+            if fresh != settings and not stop.wait(_WRITING_SECONDS) and folder.settings() == fresh:
                 current = constructor(fresh)
                 settings = fresh
                 say("the configuration was read anew")
@@ -70,21 +70,23 @@ def run_on(site: Site, store: Store, say: Say, interval_seconds: float) -> None:
         stop.wait(interval_seconds * random.uniform(0.9, 1.1))  # noqa: S311
 
 
-def _artefact(site: Site, say: Say) -> Artefact:
+def _artefact(folder: OverlayFolder, say: Say) -> Artefact:
     say("builds what pilots run; the first time, pip fetches wheels for it")
-    built = site.artefact()
+    built = folder.artefact()
     say(f"pilots run {built}")
     return built
 
 
-def _means(site: Site, settings: Settings, store: Store, say: Say, lanes: Lanes) -> Means:
-    return Means(
+def _dependencies(
+    folder: OverlayFolder, settings: OverlaySettings, store: PilotStore, say: Say, patience: float
+) -> Dependencies:
+    return Dependencies(
         grids=settings.grids,
-        submitters=site.submitters(settings),
-        server=site.server(settings),
+        submitters=folder.submitters(settings),
+        server=folder.server(settings),
         store=store,
         say=say,
-        lanes=lanes,
+        workers=GridWorkers(patience),
     )
 
 

@@ -5,7 +5,7 @@ from threading import Event, current_thread
 
 from tests.system.deployment import eventually
 
-from gridbot_overlay.act.lanes import Busy, Lanes
+from gridbot_overlay.act.workers import GridBusy, GridWorkers
 from gridbot_overlay.submitters import GridError
 
 
@@ -29,28 +29,28 @@ def failing(error: Exception) -> Callable[[], int]:
 
 
 def test_each_grid_is_heard_by_its_name_errors_too() -> None:
-    lanes, ears, error = Lanes(), Ears(), GridError("refused")
-    lanes.each({"a": lambda: 1, "b": failing(error), "c": lambda: 3}, ears)
+    workers, ears, error = GridWorkers(), Ears(), GridError("refused")
+    workers.each({"a": lambda: 1, "b": failing(error), "c": lambda: 3}, ears)
     assert sorted(ears.heard, key=lambda item: item[0]) == [("a", 1), ("b", error), ("c", 3)]
     assert ears.threads == {current_thread()}
 
 
 def test_who_does_not_answer_is_left_out_and_heard_later_once() -> None:
-    lanes, ears, later, gate = Lanes(0.1), Ears(), Ears(), Event()
-    lanes.each({"slow": gate.wait, "quick": lambda: 1}, ears)
+    workers, ears, later, gate = GridWorkers(0.1), Ears(), Ears(), Event()
+    workers.each({"slow": gate.wait, "quick": lambda: 1}, ears)
     assert ears.heard == [("quick", 1)]
-    assert lanes.is_busy("slow")
-    lanes.each({"slow": lambda: 2, "quick": lambda: 3}, later)
+    assert workers.is_busy("slow")
+    workers.each({"slow": lambda: 2, "quick": lambda: 3}, later)
     [(name, busy), quick] = later.heard
     assert (name, quick) == ("slow", ("quick", 3))
-    assert isinstance(busy, Busy) and "has not answered for" in str(busy)
+    assert isinstance(busy, GridBusy) and "has not answered for" in str(busy)
     gate.set()
 
     def heard() -> bool:
-        lanes.collect()
-        return not lanes.is_busy("slow")
+        workers.collect()
+        return not workers.is_busy("slow")
 
     eventually(heard, what="the late answer")
     assert ears.heard == [("quick", 1), ("slow", True)]
-    lanes.each({"slow": lambda: 4}, later)
+    workers.each({"slow": lambda: 4}, later)
     assert later.heard[-1] == ("slow", 4)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gridbot_overlay.decide.assign import Claim, Pool, assign
 from gridbot_overlay.decide.eligibility import slots_per_pilot
-from gridbot_overlay.decide.model import Demand, Grid, Pilot, State
+from gridbot_overlay.decide.model import BotDemand, Grid, Pilot, State
 
 # Starting a pilot costs its grid and us about a minute: work that is shorter waits for a core.
 AMORTISATION_SECONDS = 60.0
@@ -38,7 +38,7 @@ class Lot(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class Supply:
     """What a grid has to offer: pilots that live, and room for new ones at a cost."""
 
     grid: Grid
@@ -61,10 +61,10 @@ class Matched:
 
 
 def match(
-    demands: Sequence[Demand],
+    demands: Sequence[BotDemand],
     eligible: Mapping[Need, frozenset[str]],
     ranks: Mapping[int, float],
-    offers: Sequence[Offer],
+    offers: Sequence[Supply],
 ) -> Matched:
     """Match BOTs to grids; `eligible` are the grids that may serve each need."""
     grids = {offer.grid.name: offer.grid for offer in offers}
@@ -89,7 +89,7 @@ def match(
     return Matched(used, owners, unmet)
 
 
-def replicas_wanted(demand: Demand, pinned: int) -> int:
+def replicas_wanted(demand: BotDemand, pinned: int) -> int:
     """Return for how many of its unsent replicas the BOT should get slots.
 
     `pinned` of its replicas run on pilots.  Short jobs share slots: a slot should have work for
@@ -102,7 +102,7 @@ def replicas_wanted(demand: Demand, pinned: int) -> int:
     return min(demand.unsent, max(0, slots - pinned))
 
 
-def _lots(offers: Iterable[Offer]) -> Iterator[tuple[Lot, int]]:
+def _lots(offers: Iterable[Supply]) -> Iterator[tuple[Lot, int]]:
     """Yield lots and their cores.  What is held does not start, so it is nobody's supply."""
     for offer in offers:
         cores = Counter[Lot]()
@@ -116,12 +116,12 @@ def _lots(offers: Iterable[Offer]) -> Iterator[tuple[Lot, int]]:
 
 
 def _wanted(
-    demands: Iterable[Demand],
+    demands: Iterable[BotDemand],
     eligible: Mapping[Need, frozenset[str]],
     grids: Mapping[str, Grid],
     lots: Counter[Lot],
     held: Counter[str],
-) -> Iterator[tuple[Demand, Need, int]]:
+) -> Iterator[tuple[BotDemand, Need, int]]:
     """Yield the cores that each need still wants; takes those in use from `lots`."""
     for demand in demands:
         both = [Need(demand.bot, dedicated=False), Need(demand.bot, dedicated=True)]
@@ -135,13 +135,13 @@ def _wanted(
                 yield demand, need, count * each
 
 
-def _cores_each(demand: Demand, grids: Iterable[Grid]) -> int:
+def _cores_each(demand: BotDemand, grids: Iterable[Grid]) -> int:
     """Return the cores that a replica takes, more than it asks for where memory is short."""
     taken = (math.ceil(grid.shape.cpus / slots_per_pilot(demand, grid)) for grid in grids)
     return min(taken, default=max(1, demand.cpus))
 
 
-def _pin(demand: Demand, grid: str, each: int, lots: Counter[Lot]) -> int:
+def _pin(demand: BotDemand, grid: str, each: int, lots: Counter[Lot]) -> int:
     """Take the cores in use out of the running lots that may run them; return how many.
 
     Replicas beyond these wait on a pilot for its core.
@@ -174,7 +174,7 @@ def _cost(lot: Lot, costs: Mapping[str, int]) -> int:
 def _owners(
     grid: str,
     served: Counter[str],
-    wanted: Iterable[tuple[Demand, Need, int]],
+    wanted: Iterable[tuple[BotDemand, Need, int]],
     eligible: Mapping[Need, frozenset[str]],
 ) -> tuple[str, ...]:
     """Return the owners that the grid may serve, those with most slots there first."""
