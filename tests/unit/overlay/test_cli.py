@@ -114,7 +114,7 @@ def test_check_of_a_server_that_is_away_says_so(
     monkeypatch.setenv("GRIDBOT_SERVER", "http://127.0.0.1:1")
     found = type_in("check")
     assert "BAD  server" in found.stdout
-    assert "127.0.0.1:1 does not answer" in found.stdout
+    assert "cannot reach http://127.0.0.1:1" in found.stdout
 
 
 def test_a_dry_run_tells_what_and_why_and_leaves_no_trace(
