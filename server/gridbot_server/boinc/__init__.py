@@ -1,1 +1,1 @@
-"""Stock BOINC clients as clients of this server: their protocol, keys and applications."""
+"""The adapter to stock BOINC clients: their protocol, applications and sessions."""

@@ -1,1 +1,1 @@
-"""BOTs as BOINC applications: description, wrapper script, signatures, rotation of keys."""
+"""BOTs as BOINC applications: description, wrapper script, code signing keys and signatures."""

@@ -11,6 +11,7 @@ In the first pass it is decoded, the database is asked who sent it and which of 
 here, and it becomes a `WorkRequest`.  Dispatch, the same engine that serves native clients, puts
 this into its own next transaction.  When that is committed, the engine's thread puts the request
 back into the session's queue, and the second pass renders what dispatch gave as a scheduler reply.
+A long request comes through a route, whose own thread decodes it: nobody else waits for that one.
 `scheduler_rpc.py` has the steps of one request; this module has only the order of the steps.
 
 Why one thread.  Nearly all of the work is Python, which more threads of one process would not do
