@@ -7,23 +7,30 @@ worker import BOINC's room: a test holds that.
 
 from __future__ import annotations
 
-from gridbot_server.boinc import first_start
-from gridbot_server.boinc.adapter import BoincClients
-from gridbot_server.boinc.application import key_holder
-from gridbot_server.settings import Settings
-from gridbot_server.stock_clients import StockClients, StockKeys
-from gridbot_server.storage.db import Connection
-from gridbot_server.storage.files import Store
+from typing import TYPE_CHECKING
 
-# For `gridbot app`, on the machine that has the keys.
+from gridbot_server.boinc.application import key_holder
+from gridbot_server.stock_clients import StockClients, StockKeys
+
+if TYPE_CHECKING:
+    from gridbot_server.settings import Settings
+    from gridbot_server.storage.db import Connection
+    from gridbot_server.storage.files import Store
+
+# For `gridbot app`, on the machine that has the keys: it may lack a server's packages, so what
+# needs them is imported where it is used.
 STOCK_KEYS: StockKeys = key_holder
 
 
 def stock_clients(settings: Settings, store: Store) -> StockClients:
     """For a web process: who beside native clients may run what is submitted."""
+    from gridbot_server.boinc.adapter import BoincClients
+
     return BoincClients(settings, store)
 
 
 def prepare(conn: Connection, settings: Settings) -> None:
     """For the first start: make what adapters need before the server serves; safe to repeat."""
+    from gridbot_server.boinc import first_start
+
     first_start.ensure_keys(conn, settings)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from gridbot_client.protocol.messages import FileRef, Manifest, Scalar
-from gridbot_server.storage.db import Connection
+
+if TYPE_CHECKING:  # `gridbot app` runs on machines without the database's packages
+    from gridbot_server.storage.db import Connection
 
 
 class Unsuitable(ValueError):
