@@ -8,13 +8,14 @@ from flask import Blueprint
 from psycopg.rows import dict_row
 
 from gridbot_server.api.schema import json_body
-from gridbot_server.cycles.deadline import give_back
 from gridbot_server.errors import NotFound
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
 from gridbot_server.models.requests import Body, Line
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.moves import give_back
+from gridbot_server.storage.states import Event
 
 SQL = sql.load("bans.sql")
 
@@ -41,7 +42,7 @@ def ban(host: int, json: Ban) -> Document:
         if row is None:
             raise NotFound(f"there is no host {host}")
         conn.execute(SQL["revoke_clients_of_host"], values)
-        return {**row, "replicas": give_back(conn, SQL["give_back_of_host"], values)}
+        return {**row, "replicas": give_back(conn, Event.HOST_BANNED, values)}
 
 
 @blueprint.delete("/<int:host>/ban")
@@ -70,5 +71,5 @@ def end_clients_of_key(conn: Connection, token: int) -> int:
     conn.execute(SQL["lock_clients_of_key"], values)
     ended = clients_of_key(conn, token)
     conn.execute(SQL["revoke_clients_of_key"], values)
-    give_back(conn, SQL["give_back_of_key"], values)
+    give_back(conn, Event.CLIENT_REVOKED, values)
     return ended

@@ -24,6 +24,7 @@ from gridbot_server.models.requests import BotChange, Signature, Submission
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.moves import SQL as MOVES
 
 SQL = sql.load("bots.sql")
 
@@ -245,7 +246,7 @@ def _retry(conn: Connection, bot: int) -> int:
         row = conn.execute(SQL["lock"], {"bot": bot}).fetchone()
         if row is None or row[0] in ("open", "cancelled"):
             raise Conflict(f"BOT {bot} is {row[0] if row else 'gone'}, there is nothing to retry")
-        retried = conn.execute(SQL["requeue_failed"], {"bot": bot}).rowcount
+        retried = conn.execute(MOVES["requeue_failed"], {"bot": bot}).rowcount
         if retried:
             conn.execute(SQL["count_queued"], {"bot": bot, "more": retried})
             conn.execute(SQL["next_round"], {"bot": bot, "retried": retried})

@@ -12,7 +12,6 @@ from psycopg.types.json import Jsonb
 
 from gridbot_client.protocol.messages import host_attributes
 from gridbot_server.api.schema import json_body
-from gridbot_server.cycles.deadline import give_back
 from gridbot_server.dispatch.bans import Banned
 from gridbot_server.errors import Forbidden, RequestError, ServerBusy, Unauthorized
 from gridbot_server.http import auth
@@ -22,6 +21,8 @@ from gridbot_server.models.requests import ClientChange, Join
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.moves import give_back
+from gridbot_server.storage.states import Event
 
 SQL = sql.load("clients.sql")
 BOINC = sql.load("boinc.sql")
@@ -79,7 +80,7 @@ def change_self(json: ClientChange) -> Document:
 def leave() -> Document:
     """Take back what the client holds, which will not run it any further; tell how much."""
     with connection() as conn, conn.transaction():
-        return {"replicas": give_back(conn, SQL["give_back"], {"client": auth.client().id})}
+        return {"replicas": give_back(conn, Event.CLIENT_LEFT, {"client": auth.client().id})}
 
 
 def _check_newcomer(conn: Connection, key: auth.Key) -> None:
@@ -100,7 +101,7 @@ def _check_pilot(conn: Connection, key: auth.Key, name: str) -> None:
         raise Forbidden(f"this key is not for a pilot {name!r}")
     values = {"key": key.id, "pilot": name}
     for (client,) in conn.execute(SQL["earlier_pilots"], values).fetchall():
-        give_back(conn, SQL["give_back"], {"client": client})
+        give_back(conn, Event.CLIENT_LEFT, {"client": client})
 
 
 def _accepts(conn: Connection, key: auth.Key, names: Sequence[str]) -> list[int]:

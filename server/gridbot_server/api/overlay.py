@@ -19,7 +19,6 @@ from gridbot_policies.classad import UNDEFINED, Record
 from gridbot_server.api.access import number_argument
 from gridbot_server.api.matching import queue_ad, state_of
 from gridbot_server.api.schema import json_body
-from gridbot_server.cycles.deadline import give_back
 from gridbot_server.errors import RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
@@ -27,6 +26,8 @@ from gridbot_server.matching.ads import bot_ad
 from gridbot_server.models.requests import EndedPilots, PilotToken, Tags
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql
+from gridbot_server.storage.moves import give_back
+from gridbot_server.storage.states import Event
 
 SQL = sql.load("overlay.sql")
 
@@ -68,7 +69,7 @@ def pilots() -> Document:
 def pilots_ended(json: EndedPilots) -> Document:
     """Take back what pilots ran that their grid has ended; tell how many replicas that were."""
     with connection() as conn, conn.transaction():
-        return {"replicas": give_back(conn, SQL["end_pilots"], json.model_dump())}
+        return {"replicas": give_back(conn, Event.PILOT_ENDED, json.model_dump())}
 
 
 @blueprint.post("/tokens")

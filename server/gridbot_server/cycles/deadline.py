@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from gridbot_server.cycles.transitioner import WRITER
-from gridbot_server.storage import sql
-from gridbot_server.storage.counters import Counters
+from gridbot_server.storage import moves
+from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
-
-SQL = sql.load("cycles.sql")
+from gridbot_server.storage.states import Event
 
 
 def run_once(conn: Connection, limit: int = 1000) -> int:
@@ -19,29 +14,15 @@ def run_once(conn: Connection, limit: int = 1000) -> int:
     The transitioner makes the new replica, and a late answer may still win.
     """
     with conn.transaction():
-        return give_back(conn, SQL["expire"], {"limit": limit})
+        return moves.give_back(conn, Event.DEADLINE_PASSED, {"limit": limit})
 
 
 def sweep_cancelled(conn: Connection, limit: int = 5000) -> int:
     """End leases and copies of cancelled BOTs; return how many."""
+    values = {"limit": limit}
     with conn.transaction():
-        count = give_back(conn, SQL["sweep_leases"], {"limit": limit})
         counters = Counters()
-        for (bot,) in conn.execute(SQL["sweep_copies"], {"limit": limit}).fetchall():
-            counters.add(bot, "unqueued")
-            count += 1
-        counters.write(conn, WRITER)
+        count = moves.end_unanswered(conn, Event.BOT_CANCELLED, values, counters)
+        count += moves.drop_copies(conn, "sweep_copies", values, counters)
+        counters.write(conn, CYCLES)
     return count
-
-
-def give_back(conn: Connection, query: bytes, values: Mapping[str, Any]) -> int:
-    """End the leases that the query ends and names by their BOTs, in the caller's transaction.
-
-    Returns how many they were.
-    """
-    counters = Counters()
-    gone = conn.execute(query, values).fetchall()
-    for (bot,) in gone:
-        counters.add(bot, "back")
-    counters.write(conn, WRITER)
-    return len(gone)

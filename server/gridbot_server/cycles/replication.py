@@ -7,11 +7,10 @@ from typing import Any
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record, record
 from gridbot_server.buffer.layout import BotState
-from gridbot_server.cycles.transitioner import WRITER
 from gridbot_server.matching import ads
 from gridbot_server.matching.policies import bot_policies
-from gridbot_server.storage import siblings, sql
-from gridbot_server.storage.counters import Counters
+from gridbot_server.storage import moves, siblings, sql
+from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode
 
@@ -76,11 +75,9 @@ def _queue_copies(conn: Connection, bot: int, jobs: list[tuple[int, int]]) -> in
         for bot, seq, round_, replica in conn.execute(SQL["next_replicas"], {"jobs": listed})
     ]
     counters = Counters()
-    added = conn.execute(SQL["add_copies"], {"copies": encode(rows)}).fetchall()
-    for (bot,) in added:
-        counters.add(bot, "queued")
-    counters.write(conn, WRITER)
-    return len(added)
+    added = moves.add_copies(conn, rows, counters)
+    counters.write(conn, CYCLES)
+    return added
 
 
 def _queue_ad(conn: Connection) -> Record:

@@ -11,6 +11,7 @@ from datetime import timedelta
 
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.moves import SQL as MOVES
 
 SQL = sql.load("retention.sql")
 
@@ -18,9 +19,8 @@ SQL = sql.load("retention.sql")
 SETTLED = timedelta(minutes=5)
 JOBS = 2000  # of one batch
 
-# Replicas go before what hangs on them, jobs after all that speaks of them.
 _PARTS = (
-    "remove_ended", "remove_outputs", "remove_uploads", "remove_trickles", "remove_outcomes",
+    "remove_outputs", "remove_uploads", "remove_trickles", "remove_outcomes",
     "remove_wake_ups", "remove_jobs", "shrink",
 )  # fmt: skip
 _REST = ("remove_ranges", "remove_counters", "remove_appraisal", "remove_bot")
@@ -47,8 +47,11 @@ def remove_rows(conn: Connection, settled: timedelta = SETTLED, jobs: int = JOBS
         bot, size = int(found[0]), int(found[1])
         first = max(0, size - jobs)
         conn.execute(SQL["plan_by_keys"])
+        jobs_of_bot = {"bot": bot, "first": first, "size": size}
+        # Replicas go before what hangs on them, jobs after all that speaks of them.
+        conn.execute(MOVES["remove_ended"], jobs_of_bot)
         for part in _PARTS:
-            conn.execute(SQL[part], {"bot": bot, "first": first, "size": size})
+            conn.execute(SQL[part], jobs_of_bot)
         if first == 0:
             for part in _REST:
                 conn.execute(SQL[part], {"bot": bot})

@@ -1,7 +1,4 @@
-"""What a job needs next, given its replicas.  Pure; the transitioner applies it.
-
-Legal moves of a replica, for the checks in tests: a row moves from one table to the next.
-"""
+"""What a job needs next, given its replicas.  Pure; the transitioner applies it."""
 
 from __future__ import annotations
 
@@ -9,27 +6,11 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
-from types import MappingProxyType
 from typing import NamedTuple
 
 from gridbot_server.cycles.quorum import groups
-from gridbot_server.storage.states import GIVEN_BACK
+from gridbot_server.storage.states import ERRORS, FAILURES, GIVEN_BACK, State
 from gridbot_server.validators import Validator
-
-# queued (requeue), leased (lease), and what `ended.how` may say.
-MOVES: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "queued": frozenset({"leased", "deleted"}),
-        "leased": frozenset({"success", "error", "expired", "lost", "cancelled"}),
-        # A late answer is still an answer: volunteers' laptops sleep.
-        "expired": frozenset({"success"}),
-        "success": frozenset(),
-        "error": frozenset(),
-        "lost": frozenset(),
-        "cancelled": frozenset(),
-        "deleted": frozenset(),
-    }
-)
 
 # Hosts that vanish are not the job's fault, so expiries are borne longer than errors; yet every
 # job must end.
@@ -99,12 +80,10 @@ def decide(job: Job, rules: Rules) -> Decision:
 
     Deciding twice gives the same until it is applied, so that a crash in between loses nothing.
     """
-    verdicts = {
-        item.replica: False for item in job.ended if item.how in ("error", "expired", "lost")
-    }
+    verdicts = {item.replica: False for item in job.ended if item.how in FAILURES}
     if job.has_outcome:
         return Decision(verdicts | _late_verdicts(job, rules))
-    answers = [item for item in job.ended if item.how == "success" and item.valid is not False]
+    answers = [item for item in job.ended if item.how == State.SUCCESS and item.valid is not False]
     votes = _votes(answers)
     agreeing = groups(votes, rules.agree)
     best = agreeing[0] if agreeing else []
@@ -138,7 +117,7 @@ def _late_verdicts(job: Job, rules: Rules) -> dict[int, bool]:
     return {
         item.replica: canonical is not None and rules.agree(canonical.digest, item.digest)
         for item in job.ended
-        if item.how == "success" and item.valid is None
+        if item.how == State.SUCCESS and item.valid is None
     }
 
 
@@ -165,8 +144,8 @@ def _failure(job: Job, answers: Sequence[Ended], rules: Rules) -> str | None:
 def _exhausted(job: Job, rules: Rules) -> tuple[list[Ended], list[Ended]]:
     """Return the errors and the expiries of this round; none of a kind that is not too many yet."""
     ended = [item for item in job.ended if item.round == job.round]
-    errors = [item for item in ended if item.how in ("error", "lost")]
-    expired = [item for item in ended if item.how == "expired"]
+    errors = [item for item in ended if item.how in ERRORS]
+    expired = [item for item in ended if item.how == State.EXPIRED]
     return (
         errors if len(errors) >= rules.max_attempts else [],
         expired if len(expired) >= EXPIRIES_PER_ATTEMPT * rules.max_attempts else [],
@@ -190,9 +169,7 @@ def _pool(job: Job, rules: Rules) -> str | None:
     if rules.failover_after is None:
         return None
     failures = sum(
-        item.round == job.round
-        and item.how in ("error", "lost", "expired")
-        and item.reason not in GIVEN_BACK
+        item.round == job.round and item.how in FAILURES and item.reason not in GIVEN_BACK
         for item in job.ended
     )
     return "dedicated" if failures >= rules.failover_after else None
@@ -203,4 +180,6 @@ def _why(job: Job) -> str:
     if not job.ended:
         return "quorum"
     last = max(job.ended, key=lambda item: item.ended_at).how
-    return {"error": "error", "lost": "error", "expired": "expired"}.get(last, "quorum")
+    if last in ERRORS:
+        return "error"
+    return "expired" if last == State.EXPIRED else "quorum"

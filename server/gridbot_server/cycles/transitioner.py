@@ -21,23 +21,22 @@ from gridbot_server.cycles.transition import (
     decide,
     lone_voters,
 )
-from gridbot_server.storage import sql
-from gridbot_server.storage.counters import Counters
+from gridbot_server.storage import moves, sql
+from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode
-from gridbot_server.storage.states import GIVEN_BACK
+from gridbot_server.storage.states import GIVEN_BACK, Event, State
 from gridbot_server.validators import VALIDATORS
 
 log = logging.getLogger(__name__)
 
 SQL = sql.load("cycles.sql")
 
-WRITER = "cycles"
 # What somebody has waited for already goes out before other copies.
 PRIORITY = {"error": 1, "expired": 1}
 
 # Reasons of replicas whose client did not end them.
-NOT_ENDED = frozenset(("deadline_passed", *GIVEN_BACK))
+NOT_ENDED = frozenset((Event.DEADLINE_PASSED, *GIVEN_BACK))
 
 JobId = tuple[int, int]
 
@@ -66,7 +65,7 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     credit = ledger.grant(conn, valid, given) if valid else {}
     _finish(conn, jobs, decisions, credit, counters)
     _add_copies(conn, jobs, decisions, counters)
-    counters.write(conn, WRITER)
+    counters.write(conn, CYCLES)
 
 
 def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
@@ -86,9 +85,9 @@ def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, Job]:
         job, item = jobs[bot, seq], Ended(*found)
         job.round = max(job.round, item.round)
         match item.how:
-            case "queued":
+            case State.QUEUED:
                 job.queued.append(item.replica)
-            case "leased":
+            case State.LEASED:
                 job.leased.append(item.replica)
             case "outcome":
                 job.canonical, job.has_outcome = item.replica or None, True
@@ -199,10 +198,8 @@ def _finish(
     if surplus:
         listed = _listed(surplus)
         # Copies first: one that is just being sent has become a lease when we have waited for it.
-        for (bot,) in conn.execute(SQL["drop_copies_of_jobs"], listed).fetchall():
-            counters.add(bot, "unqueued")
-        for (bot,) in conn.execute(SQL["cancel_leases_of_jobs"], listed).fetchall():
-            counters.add(bot, "back")
+        moves.drop_copies(conn, "drop_copies_of_jobs", listed, counters)
+        moves.end_unanswered(conn, Event.JOB_HAS_OUTCOME, listed, counters)
 
 
 def _add_outcomes(
@@ -256,5 +253,4 @@ def _add_copies(
         for copy in range(1, decision.copies + 1)
     ]
     if rows:
-        for (bot,) in conn.execute(SQL["add_copies"], {"copies": encode(rows)}).fetchall():
-            counters.add(bot, "queued")
+        moves.add_copies(conn, rows, counters)

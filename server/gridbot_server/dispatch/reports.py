@@ -12,6 +12,8 @@ from gridbot_client.protocol.messages import Output, ReplicaId, Report
 from gridbot_server.dispatch.batch import SQL, Exchange
 from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.moves import LATE, REPORTED
+from gridbot_server.storage.moves import SQL as MOVES
 from gridbot_server.storage.rows import encode
 
 # Whose report of which replica: a stranger's report of the same replica is another one.
@@ -34,7 +36,7 @@ def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Co
         return
     # In the transitioner's order, so that they do not wait for each other's leases in a circle.
     rows = [_report_row(client, reports[name, client]) for name, client in sorted(reports)]
-    gone = conn.execute(SQL["end_leases"], {"reports": encode(rows)}).fetchall()
+    gone = conn.execute(MOVES["end_leases"], {"reports": encode(rows), **REPORTED}).fetchall()
     for bot, count in Counter(row[0] for row in gone).items():
         counters.add(bot, "back", count)
     if len(gone) < len(reports):
@@ -52,7 +54,7 @@ def _take_late(
         if reports[name, client].how == "success"
     ]
     if rows:
-        conn.execute(SQL["take_late"], {"reports": encode(rows)})
+        conn.execute(MOVES["take_late"], {"reports": encode(rows), **LATE})
 
 
 def _uploads(report: Report) -> Iterator[Upload]:

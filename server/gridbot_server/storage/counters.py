@@ -12,6 +12,9 @@ from gridbot_server.storage.rows import encode
 SQL = sql.load("counters.sql")
 
 
+CYCLES = "cycles"  # the writer of what no host and no person asks for
+
+
 @dataclass(slots=True)
 class Counters:
     """Changes of `bot_stat` in one transaction."""

@@ -8,7 +8,7 @@ from typing import Any
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode
-from gridbot_server.storage.states import GIVEN_BACK
+from gridbot_server.storage.states import FAILURES, GIVEN_BACK
 
 SQL = sql.load("siblings.sql")
 
@@ -21,7 +21,7 @@ def describe(
     Hosts go with their owners: `holders` have a replica or an output of it, `failed` let it fail.
     """
     listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
-    values = {"jobs": listed, "given_back": list(GIVEN_BACK)}
+    values = {"jobs": listed, "given_back": list(GIVEN_BACK), "failures": list(FAILURES)}
     rows = conn.execute(SQL["siblings"], values).fetchall()
     hosts = _hosts(conn, sorted({row[4] for row in rows}))
     details: dict[tuple[int, int], dict[str, Any]] = {

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from gridbot_server.cycles.transition import (
     EXPIRIES_PER_ATTEMPT,
-    MOVES,
     Decision,
     Ended,
     Job,
@@ -128,13 +127,6 @@ def test_an_answer_after_the_outcome_counts_for_its_host_only() -> None:
     late = (ended(2, "success", "42"), ended(3, "success", "41"))
     done = replace(job(canonical, *late), canonical=1, has_outcome=True)
     assert decide(done, ONE) == Decision({2: True, 3: False})
-
-
-def test_every_kind_of_end_is_reached_and_only_expiry_can_be_mended() -> None:
-    reached = set().union(*MOVES.values()) | {"queued"}
-    assert reached == set(MOVES)
-    ends = {how for how, after in MOVES.items() if not after}
-    assert ends == {"success", "error", "lost", "cancelled", "deleted"}
 
 
 @settings(derandomize=True, max_examples=200)

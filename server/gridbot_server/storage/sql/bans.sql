@@ -27,14 +27,6 @@ WITH banned AS (
 UPDATE host SET banned_at = NULL, banned_why = '' FROM banned
  WHERE host.id = banned.id RETURNING host.id
 
--- name: give_back_of_host
--- As when their deadlines pass, a statement after the clients were revoked: none can come any more.
-WITH gone AS (
-    DELETE FROM lease WHERE client = ANY (ARRAY(SELECT id FROM client WHERE host = %(host)s))
-    RETURNING lease
-)
-SELECT end_unanswered(array_agg(lease), 'expired', 'host_banned') FROM gone
-
 -- name: lock_clients_of_key
 SELECT id FROM client WHERE joined_with = %(token)s ORDER BY id FOR NO KEY UPDATE
 
@@ -47,10 +39,3 @@ SELECT count(*) FROM client
 -- name: revoke_clients_of_key
 -- Also those whose host is banned: without the ban they would be back.
 UPDATE client SET revoked_at = now() WHERE joined_with = %(token)s
-
--- name: give_back_of_key
-WITH gone AS (
-    DELETE FROM lease WHERE client = ANY (ARRAY(SELECT id FROM client WHERE joined_with = %(token)s))
-    RETURNING lease
-)
-SELECT end_unanswered(array_agg(lease), 'expired', 'client_revoked') FROM gone

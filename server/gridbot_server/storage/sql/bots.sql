@@ -57,21 +57,6 @@ RETURNING id
 -- name: lock
 SELECT state, failed FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
 
--- name: requeue_failed
--- A failed job's outcome becomes an unsent replica of the next round; numbers never restart.
-WITH gone AS (
-    DELETE FROM outcome WHERE bot = %(bot)s AND canonical IS NULL RETURNING seq
-), numbered AS (
-    SELECT seq, greatest(
-        (SELECT max(replica) FROM lease WHERE bot = %(bot)s AND lease.seq = gone.seq),
-        (SELECT max(replica) FROM ended WHERE bot = %(bot)s AND ended.seq = gone.seq),
-        (SELECT max(replica) FROM requeue WHERE bot = %(bot)s AND requeue.seq = gone.seq), -1
-    ) + 1 AS replica FROM gone
-)
-INSERT INTO requeue (bot, seq, replica, round, why)
-SELECT %(bot)s, seq, replica, (SELECT round + 1 FROM bot WHERE id = %(bot)s), 'retry'
-  FROM numbered
-
 -- name: count_queued
 INSERT INTO bot_stat (bot, writer, name, value) VALUES (%(bot)s, 'api', 'queued', %(more)s)
 ON CONFLICT (bot, writer, name) DO UPDATE SET value = bot_stat.value + EXCLUDED.value

@@ -42,13 +42,6 @@ SELECT coalesce(array_agg(owner.name ORDER BY owner.name), '{}')
 -- Whom a pilot serves, its key says.
 UPDATE client SET accepts = %(accepts)s WHERE id = %(client)s AND grid IS NULL
 
--- name: give_back
--- As when its deadline passes: the job goes to another host, and a late answer is still one.
-WITH gone AS (
-    DELETE FROM lease WHERE client = %(client)s RETURNING lease
-)
-SELECT end_unanswered(array_agg(lease), 'expired', 'client_left') FROM gone
-
 -- name: change_host
 UPDATE host SET ad = %(ad)s WHERE id = %(host)s
 

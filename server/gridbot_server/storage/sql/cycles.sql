@@ -93,25 +93,6 @@ UPDATE bot SET state = 'done', ended_at = now()
  WHERE id = ANY(%(bots)s) AND state = 'running' AND done + failed >= size
 RETURNING id
 
--- name: cancel_leases_of_jobs
-WITH gone AS (
-    DELETE FROM lease l USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
-     WHERE (l.bot, l.seq) = (x.bot, x.seq) RETURNING l
-)
-SELECT end_unanswered(array_agg(l), 'cancelled', 'job_has_outcome') FROM gone
-
--- name: drop_copies_of_jobs
-DELETE FROM requeue q USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
- WHERE (q.bot, q.seq) = (x.bot, x.seq) RETURNING q.bot
-
--- name: add_copies
-INSERT INTO requeue (bot, seq, replica, round, why, prio, pool)
-SELECT bot, seq, replica, round, why, prio, pool
-  FROM json_to_recordset(%(copies)s) AS x (
-       bot bigint, seq bigint, replica int, round int, why text, prio int, pool text)
-ON CONFLICT DO NOTHING
-RETURNING bot
-
 -- name: rate_hosts
 -- Moving averages over the verdicts of one batch; recent CPU time decays with a day.
 -- Rows in one order for all writers.  A rate has a floor: PostgreSQL refuses what underflows.
@@ -132,32 +113,6 @@ UPDATE host h
        recent_cpu = h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400)) + x.cpu,
        recent_at = now()
   FROM x WHERE h.id = x.id
-
--- name: expire
--- Deadline cycle, paper Algorithm 2: the job goes back, the late host may still answer.
-WITH gone AS (
-    DELETE FROM lease WHERE ctid = ANY (ARRAY(
-        SELECT ctid FROM lease WHERE deadline < now()
-         ORDER BY deadline LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
-    RETURNING lease
-)
-SELECT end_unanswered(array_agg(lease), 'expired', 'deadline_passed') FROM gone
-
--- name: sweep_leases
--- Replicas of cancelled BOTs: their clients are told to stop when they ask next.
-WITH gone AS (
-    DELETE FROM lease WHERE ctid = ANY (ARRAY(
-        SELECT l.ctid FROM bot b JOIN lease l ON l.bot = b.id
-         WHERE b.state = 'cancelled' LIMIT %(limit)s FOR UPDATE OF l SKIP LOCKED))
-    RETURNING lease
-)
-SELECT end_unanswered(array_agg(lease), 'cancelled', 'bot_cancelled') FROM gone
-
--- name: sweep_copies
-DELETE FROM requeue WHERE ctid = ANY (ARRAY(
-    SELECT q.ctid FROM bot b JOIN requeue q ON q.bot = b.id
-     WHERE b.state = 'cancelled' LIMIT %(limit)s FOR UPDATE OF q SKIP LOCKED))
-RETURNING bot
 
 -- name: purge_open
 -- Submissions that nobody finished within a day.

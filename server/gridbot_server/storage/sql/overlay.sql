@@ -43,13 +43,3 @@ SELECT tag, max(id) FROM token
  WHERE scope = 'pilot' AND tag = ANY(%(tags)s) AND revoked_at IS NULL
    AND (expires_at IS NULL OR expires_at > now())
  GROUP BY tag
-
--- name: end_pilots
--- The grid says that these pilots are gone: what they ran goes back now, not at its deadline.
--- Should one of them answer all the same, that is a late answer.
-WITH gone AS (
-    DELETE FROM lease l USING client c
-     WHERE c.id = l.client AND c.grid = %(grid)s AND c.pilot = ANY(%(pilots)s)
-    RETURNING l
-)
-SELECT end_unanswered(array_agg(l), 'expired', 'pilot_ended') FROM gone

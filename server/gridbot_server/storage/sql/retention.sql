@@ -26,24 +26,6 @@ SELECT id, size FROM bot
 -- Few rows of large tables, whatever their statistics say.
 SELECT set_config('enable_seqscan', 'off', true)
 
--- name: remove_ended
--- Of jobs from the first to below the size: without that bound, it would look at all that is dead
--- already, ever more.
--- Replicas first: whoever adds an output to one holds its row, or that of the BOT.
-WITH gone AS (
-    DELETE FROM ended WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
-    RETURNING seq, host, valid
-), earned AS MATERIALIZED (
-    SELECT gone.host, sum(outcome.credit) AS credit
-      FROM gone JOIN outcome ON outcome.bot = %(bot)s AND outcome.seq = gone.seq
-     WHERE gone.valid GROUP BY gone.host
-), locked AS MATERIALIZED (
-    SELECT earned.* FROM earned JOIN host_credit USING (host)
-     ORDER BY host FOR NO KEY UPDATE OF host_credit
-)
-UPDATE host_credit SET of_deleted = of_deleted + locked.credit
-  FROM locked WHERE host_credit.host = locked.host
-
 -- name: remove_outputs
 DELETE FROM output WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 

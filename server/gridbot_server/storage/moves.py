@@ -1,0 +1,80 @@
+"""Moves replicas: the statements of `sql/moves.sql`, with the states that `states.MOVES` names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+from gridbot_server.storage import sql
+from gridbot_server.storage.counters import CYCLES, Counters
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import encode
+from gridbot_server.storage.states import MOVES, REPORTS, Event, State, after
+
+SQL = sql.load("moves.sql")
+
+# The statements of each event, in the order in which a transaction runs them.
+STATEMENTS: Mapping[Event, tuple[str, ...]] = MappingProxyType(
+    {
+        Event.COPY_WANTED: ("add_copies", "add_quorum_copies", "requeue_failed"),  # one of them
+        Event.SENT: ("take_copies", "add_leases", "unlease_ended"),
+        Event.SUCCEEDED: ("end_leases", "take_late"),
+        Event.FAILED: ("end_leases",),
+        Event.DEADLINE_PASSED: ("deadline_passed",),
+        Event.PILOT_ENDED: ("pilot_ended",),
+        Event.CLIENT_LEFT: ("client_left",),
+        Event.HOST_BANNED: ("host_banned",),
+        Event.CLIENT_REVOKED: ("client_revoked",),
+        Event.JOB_HAS_OUTCOME: ("drop_copies_of_jobs", "job_has_outcome"),
+        Event.BOT_CANCELLED: ("bot_cancelled", "sweep_copies"),
+        Event.BOT_DELETED: ("remove_ended",),
+    }
+)
+
+# As what a report may end a lease, and what a late success finds and leaves.
+REPORTED = {"ends": [after(State.LEASED, event).value for event in REPORTS.values()]}
+LATE = {
+    "before": [state.value for state in MOVES[Event.SUCCEEDED] if state is not State.LEASED],
+    "after": after(State.LEASED, Event.SUCCEEDED).value,
+}
+
+
+def end_unanswered(
+    conn: Connection, event: Event, values: Mapping[str, Any], counters: Counters
+) -> int:
+    """End the leases that an event takes away from their clients, in the caller's transaction.
+
+    The event's statement is told which by `values`.  Returns how many they were, and counts them.
+    """
+    ending = {"how": after(State.LEASED, event).value, "reason": event.value}
+    gone = conn.execute(SQL[event], {**values, **ending}).fetchall()
+    for (bot,) in gone:
+        counters.add(bot, "back")
+    return len(gone)
+
+
+def give_back(conn: Connection, event: Event, values: Mapping[str, Any]) -> int:
+    """As `end_unanswered`, with counters of its own."""
+    counters = Counters()
+    count = end_unanswered(conn, event, values, counters)
+    counters.write(conn, CYCLES)
+    return count
+
+
+def drop_copies(
+    conn: Connection, statement: str, values: Mapping[str, Any], counters: Counters
+) -> int:
+    """Drop the queued copies that a statement takes away; return how many, and count them."""
+    gone = conn.execute(SQL[statement], values).fetchall()
+    for (bot,) in gone:
+        counters.add(bot, "unqueued")
+    return len(gone)
+
+
+def add_copies(conn: Connection, rows: Sequence[Mapping[str, Any]], counters: Counters) -> int:
+    """Queue further copies, each a row of `requeue`; return how many were new, and count them."""
+    added = conn.execute(SQL["add_copies"], {"copies": encode(rows)}).fetchall()
+    for (bot,) in added:
+        counters.add(bot, "queued")
+    return len(added)
