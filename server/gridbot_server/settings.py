@@ -147,23 +147,23 @@ class Settings:
 
     @classmethod
     def load(cls, data: Path) -> Self:
-        """Read what `save` wrote, or the defaults; a misspelt knob is an error, not a surprise."""
+        """Read `settings.json`, or the defaults.  Raises SettingsError, also for unknown names."""
         path = _path(data)
         try:
             knobs = json.loads(path.read_text()) if path.exists() else {}
         except ValueError as error:
-            raise SettingsError(f"{path} is not JSON: {error}; repair it or delete it") from None
+            raise SettingsError(f"{path}: not valid JSON: {error}; repair or delete it") from None
         known = {field.name for field in fields(cls)} - {"data"}
         for name in knobs:
             if name not in known:
                 raise SettingsError(
-                    f"{path} sets {name}, which is no setting; known are {', '.join(sorted(known))}"
+                    f"{path}: unknown setting {name}; known settings: {', '.join(sorted(known))}"
                 )
         return cls(data=data.absolute(), **knobs)
 
 
 def default_data(environment: Mapping[str, str], uid: int) -> Path:
-    """Return where a server keeps its data when nobody says otherwise."""
+    """Return the default data directory of a server."""
     if chosen := environment.get("GRIDBOT_DATA"):
         return Path(chosen).absolute() / "server"
     if uid == 0:
@@ -176,7 +176,7 @@ def split_bind(bind: str) -> tuple[str, int]:
     """Split `address:port` or `[address]:port`."""
     host, _, port = bind.rpartition(":")
     if not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65536:
-        raise SettingsError(f"cannot bind to {bind!r}: say ADDRESS:PORT, such as 127.0.0.1:8765")
+        raise SettingsError(f"cannot bind to {bind!r}; write ADDRESS:PORT, such as 127.0.0.1:8765")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -193,13 +193,13 @@ def _check(settings: Settings) -> None:
         return
     if not settings.behind_proxy:
         raise SettingsError(
-            f"binding to {settings.bind} would show keys and results to the network: put a proxy"
-            " that speaks TLS in front and add --behind-proxy, or bind to 127.0.0.1"
+            f"binding to {settings.bind} would expose keys and results on the network; put a TLS"
+            " proxy in front and add --behind-proxy, or bind to 127.0.0.1"
         )
     if settings.public_url is None:
         raise SettingsError(
-            f"clients cannot guess the proxy in front of {settings.bind}:"
-            " add --url https://…, the URL at which they reach it"
+            f"the public URL of the proxy in front of {settings.bind} is unknown;"
+            " add --url https://…"
         )
 
 
@@ -209,12 +209,12 @@ def _check_type(name: str, kind: type[object], value: object) -> None:
     if kind in (int, int | None) and (type(value) is not int or value < 1):
         raise SettingsError(f"{name} must be a whole number above 0, not {value!r}")
     if not isinstance(value, kind):
-        wanted = "true or false" if kind is bool else "a text"
+        wanted = "true or false" if kind is bool else "a string"
         raise SettingsError(f"{name} must be {wanted}, not {value!r}")
 
 
 def _check_name(name: str) -> None:
-    """It is shown on pages, in clients' lists and logs."""
+    """Check the project's name, which is shown on pages, in clients' lists and in logs."""
     if not name.strip() or len(name) > _MOST_NAME or not name.isprintable():
         raise SettingsError(
             f"project_name must have 1 to {_MOST_NAME} printable characters, not {name[:200]!r}"

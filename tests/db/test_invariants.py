@@ -131,7 +131,7 @@ def test_the_command_prints_what_is_broken_and_fails(
     assert said.exit_code == 1
     assert said.stdout == (
         f"done_and_failed_count_the_outcomes: 1 broken by\n  {json.dumps(example)}\n"
-        f"1 of {len(BREAKS)} invariants broken\n"
+        f"1 of {len(BREAKS)} invariants violated\n"
     )
     told = json.loads(run(dsn, "--json", "--idle").stdout)
     assert told["violations"] == [

@@ -495,9 +495,11 @@ def test_each_bot_of_a_folder_is_asked_for_and_nobody_signs_by_saying_nothing(
     desk("app", "fetch", *bots, "--to", folder)
     sign = ("app", "sign", folder, "--boinc-key", vault / "old.key")
     said = desk(*sign, code=1).stderr
-    assert f"BOT {bots[0]} is not signed: answer at a terminal, or look at it and add --yes" in said
+    assert f"BOT {bots[0]} is not signed: confirm at a terminal, or check it and add --yes" in said
     assert list(folder.glob("*.signed.json")) == []
-    assert f"bot {bots[0]}: not signed, as you said" in desk(*sign, code=1, answer="n\ny\n").stderr
+    assert (
+        f"bot {bots[0]}: not signed: not confirmed" in desk(*sign, code=1, answer="n\ny\n").stderr
+    )
     desk("app", "send", folder)
     assert [is_signed(site, bot) for bot in bots] == [False, True]
 
@@ -555,7 +557,7 @@ def test_a_change_of_keys_is_signed_off_the_network(
     away("app", "rotate", *options, "--to", folder)
     away("app", "sign", folder, "--yes", "--boinc-key", vault / "new.key")
     told = desk("app", "send", folder).stdout
-    assert told == f"BOINC clients are led to the new key\nbot {bot}: signed\n"
+    assert told == f"the server now announces the new key to BOINC clients\nbot {bot}: signed\n"
     assert key_in(site.ask()) == code_keys.public_text(NEW.public_key())
     text = site.rows("SELECT boinc FROM bot WHERE id = %s", bot)[0][0]
     signed.check(MANIFEST, SignedApplication.from_text(text), md5, NEW.public_key())
@@ -571,7 +573,7 @@ def test_a_bot_that_cannot_be_signed_does_not_hold_up_the_others(
     folder = tmp_path / "parcel"
     desk("app", "fetch", *bots, "--to", folder)
     told = desk("app", "sign", folder, "--yes", "--boinc-key", vault / "old.key", code=1).stderr
-    assert f"bot {bots[0]}: not for BOINC clients: no stock client is served on" in told
+    assert f"bot {bots[0]}: unsuitable for BOINC clients: no stock client is served on" in told
     assert "1 of 2 BOTs are not signed" in told
     desk("app", "send", folder)
     assert [is_signed(site, bot) for bot in bots] == [False, True]
@@ -583,7 +585,7 @@ def test_keys_are_made_once_and_their_public_halves_make_a_server(
     folder = tmp_path / "made"
     desk("app", "keys", folder)
     assert {path.name for path in folder.glob("*.key") if path.stat().st_mode & 0o77} == set()
-    assert "is there already" in desk("app", "keys", folder, code=1).stderr
+    assert "exists and is never overwritten" in desk("app", "keys", folder, code=1).stderr
     boinc, secret = code_keys.load_pair(folder / "boinc.pub")
     private = code_keys.load_private(folder / "boinc.key")
     assert (code_keys.public_text(boinc), secret) == (

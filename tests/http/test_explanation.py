@@ -100,7 +100,7 @@ def test_a_bot_that_has_ended_is_explained_too(
     add_host(site, alice, "alpha")
     bot = big_bot(site, alice, state=state)
     page = run("bot", "explain", bot).stdout
-    assert page.startswith(f"bot {bot}: the BOT is {state}: nothing of it waits to be sent\n")
+    assert page.startswith(f"bot {bot}: the BOT is {state}: it has no unsent jobs\n")
     assert "Host.Memory >= 9000: alpha has 8192" in page
 
 
@@ -117,7 +117,7 @@ def test_the_page_says_what_rejects_and_how_to_relax_it(
     arguments, file = first.split(" > ")
     (tmp_path / file).write_text(run(*arguments.split()[1:]).stdout)
     assert run(*second.split()[1:]).exit_code == 0
-    assert "nothing is wrong: 1 host can run it" in run("bot", "explain", bot).stdout
+    assert "no problem: 1 host can run it" in run("bot", "explain", bot).stdout
     assert "no change 2; 1 change suggested" in refused(
         run("bot", "explain", big_bot(site, alice), "--change", 2)
     )
@@ -155,8 +155,8 @@ def test_a_change_of_the_policy_tells_how_many_hosts_match_now(
     for policy, told in {
         "Rank = 1": "1 of 1 known host can run it\n",
         "JobRequirements = Host.NumCpus > 64": (
-            "no known host can run it now: the policy's condition Host.NumCpus > 64 does not hold"
-            " there (1 host)\n"
+            "no known host can run it now: the policy's condition Host.NumCpus > 64 is not"
+            " satisfied (1 host)\n"
         ),
     }.items():
         (tmp_path / "p.ad").write_text(policy)
@@ -190,7 +190,7 @@ def test_stock_clients_are_told_apart_and_why_they_get_nothing(
     assert f"gridbot app sign {unsigned} --boinc-key FILE (2 hosts)" in page
     add_host(site, alice, "gamma")
     page = run("bot", "explain", unsigned).stdout
-    assert "nothing is wrong: 1 host can run it" in page
+    assert "no problem: 1 host can run it" in page
     assert (
         "2 of 3 hosts are stock BOINC clients; the BOT is not signed for stock BOINC clients:"
         f" gridbot app sign {unsigned} --boinc-key FILE\n"
@@ -224,7 +224,7 @@ def test_one_host_alone_is_explained(run: Run, site: Site, alice: Person, bob: P
     page = run("bot", "explain", bot, "--host", stock).stdout
     assert "a job needs BOINC platform linux-x86_64 or " in page
     free = run("bot", "explain", bot, "--host", "beta").stdout
-    assert "nothing is wrong: beta can run it, and may take a job when asking next" in free
+    assert "no problem: beta can run it, and may get a job at the next request" in free
     other = run("bot", "explain", bot, "--host", hidden).stdout
     assert f"host {hidden} cannot run it now: the BOT is not signed by the project" in other
     assert "hidden" not in other
@@ -246,7 +246,7 @@ def test_a_host_that_was_silent_for_days_is_explained_when_it_is_named(
     bot = make_bot(site.conn, alice.id)
     assert "no client has asked for work in the last day" in run("bot", "explain", bot).stdout
     page = run("bot", "explain", bot, "--host", "alpha").stdout
-    assert "alpha can run it, but takes none now: it has not asked for work for ten" in page
+    assert "alpha can run it, but gets no job now: it has not asked for work for ten" in page
 
 
 def test_submit_and_show_say_whether_boinc_clients_can_run_it(

@@ -77,8 +77,8 @@ def test_a_client_describes_its_machine_anew_and_accepts_no_more_than_it_did(
     [
         ({"host": {"a": {}}}, "host.a: expected a string of at most 1000 bytes"),
         ({"host": {str(k): k for k in range(101)}}, "host: 101 attributes, at most 100"),
-        ({"mac": ""}, "mac: is empty"),
-        ({"mac": "a\nb"}, "mac: a control character is not allowed"),
+        ({"mac": ""}, "mac: empty"),
+        ({"mac": "a\nb"}, "mac: control characters are not allowed"),
         ({"accepts": ["../x"]}, "accepts[0]: '../x' does not match"),
     ],
 )
@@ -198,10 +198,13 @@ def test_an_operator_adds_owners_and_their_keys(operator: Person) -> None:
 @pytest.mark.parametrize(
     ("body", "detail"),
     [
-        ({"owner": "nobody", "scope": "user"}, "owner: there is no owner nobody, add it first"),
-        ({"owner": "alice", "scope": "operator"}, "scope: alice is no operator"),
+        (
+            {"owner": "nobody", "scope": "user"},
+            "owner: there is no user nobody; add it: gridbot user add nobody",
+        ),
+        ({"owner": "alice", "scope": "operator"}, "scope: alice is not an operator"),
         ({"owner": "alice", "scope": "root"}, "scope: "),
-        ({"owner": "alice"}, "scope: is missing"),
+        ({"owner": "alice"}, "scope: missing"),
         ({"owner": "alice", "scope": "user", "expires_seconds": 0}, "expires_seconds: 0 is not"),
     ],
 )

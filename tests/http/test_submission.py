@@ -143,13 +143,13 @@ POINT = {"theta1": 0.1, "theta2": 0.2}
     [
         (
             {"command": ["p", "{thta1}"], "jobs": {"items": [POINT]}, **REAL},
-            "command names {thta1}, but the items have theta1, theta2",
+            "command names {thta1}, but the items have only {theta1}, {theta2}",
         ),
         (
             {"command": ["p", "{thta1}"], "jobs": {"stream": True}, **REAL},
-            "command names {thta1}, but the items have theta1, theta2",
+            "command names {thta1}, but the items have only {theta1}, {theta2}",
         ),
-        ({"command": ["p", "{x}"]}, "command names {x}, but a range has i only"),
+        ({"command": ["p", "{x}"]}, "command names {x}, but a range has only {i}"),
         (
             {"command": ["p", "{theta1}"], "jobs": {"items": [POINT, {"theta2": 1}]}, **REAL},
             "job 1: placeholder {theta1} has no value in this job's arguments",
@@ -159,32 +159,32 @@ POINT = {"theta1": 0.1, "theta2": 0.2}
             "job 0: placeholder {theta1} is of type real, got 'a b'",
         ),
         ({"command": ["p", "{"]}, "command: argument '{' has a single '{' at character 1"),
-        ({"command": []}, "command: is empty"),
-        ({"command": ["a\x00b"]}, "command[0]: holds a character that no text may hold"),
+        ({"command": []}, "command: empty"),
+        ({"command": ["a\x00b"]}, "command[0]: NUL characters and lone surrogates are not allowed"),
         ({"jobs": {"range": [5, 5]}}, "jobs.range: 5:5:1 has no jobs"),
         ({"jobs": {"range": [0, 5, 0]}}, "jobs.range: the step must not be 0"),
-        ({"jobs": {"range": [0]}}, "jobs.range: [first, end] or [first, end, step] is expected"),
-        ({"jobs": {"range": [0, "5"]}}, "jobs.range[1]: a whole number is expected, not '5'"),
-        ({"jobs": {"range": [-(2**62), 2**62, 2**62]}}, "is too wide"),
-        ({"jobs": {"items": []}}, "jobs.items: is empty, at least one job is needed"),
-        ({"jobs": {}}, "jobs: exactly one of range, items and stream is expected"),
+        ({"jobs": {"range": [0]}}, "jobs.range: expected [first, end] or [first, end, step]"),
+        ({"jobs": {"range": [0, "5"]}}, "jobs.range[1]: expected a whole number, got '5'"),
+        ({"jobs": {"range": [-(2**62), 2**62, 2**62]}}, "exceeds 64 bits"),
+        ({"jobs": {"items": []}}, "jobs.items: empty; at least one job is needed"),
+        ({"jobs": {}}, "jobs: expected exactly one of range, items and stream"),
         ({"jobs": {"items": [{"a": []}]}}, "job 0: args.a: expected a string"),
-        ({"jobs": {"items": [{"args": {"i": 1}, "input": []}]}}, "job 0: input is not known here"),
+        ({"jobs": {"items": [{"args": {"i": 1}, "input": []}]}}, "job 0: unknown field input"),
         ({"inputs": [{**_file(b""), "name": "../x"}]}, "'../x' is not a usable file name"),
         ({"inputs": [_file(b"1"), _file(b"2")]}, "inputs: the name data.txt is given twice"),
-        ({"inputs": [{"name": "x", "size": 1}]}, "inputs[0].sha256: is missing"),
-        ({"outputs": ["/etc/passwd"]}, "outputs[0]: '/etc/passwd' is no usable file name"),
-        ({"outputs": ["a/../b"]}, "outputs[0]: 'a/../b' is no usable file name"),
+        ({"inputs": [{"name": "x", "size": 1}]}, "inputs[0].sha256: missing"),
+        ({"outputs": ["/etc/passwd"]}, "outputs[0]: '/etc/passwd' is not a usable file name"),
+        ({"outputs": ["a/../b"]}, "outputs[0]: 'a/../b' is not a usable file name"),
         ({"resources": {"memory_mb": 0}}, "resources.memory_mb: 0 is less than 1"),
-        ({"resources": {"memory": 1}}, "resources.memory: is not known here"),
-        ({"quorum": 11}, "quorum: 11 is more than 10"),
-        ({"quorum": 6}, "max_replicas: 5 cannot reach the quorum of 6"),
-        ({"validator": "fuzzy"}, "validator: 'fuzzy' is not known, only exact"),
+        ({"resources": {"memory": 1}}, "resources.memory: unknown field"),
+        ({"quorum": 11}, "quorum: 11 is greater than 10"),
+        ({"quorum": 6}, "max_replicas 5 is less than the quorum 6"),
+        ({"validator": "fuzzy"}, "unknown validator 'fuzzy'; known: exact"),
         ({"placeholders": {"i": "float"}}, "placeholders.i: "),
-        ({"name": "a\nb"}, "name: a control character is not allowed"),
-        ({"name": ""}, "name: is empty"),
-        ({"tail_sticky": 1}, "tail_sticky: true or false is expected, not 1"),
-        ({"polcy": ""}, "polcy: is not known here"),
+        ({"name": "a\nb"}, "name: control characters are not allowed"),
+        ({"name": ""}, "name: empty"),
+        ({"tail_sticky": 1}, "tail_sticky: expected true or false, got 1"),
+        ({"polcy": ""}, "polcy: unknown field"),
     ],
 )
 def test_a_wrong_submission_is_told_what_is_wrong(
@@ -201,8 +201,8 @@ def test_a_wrong_submission_is_told_what_is_wrong(
     [
         (b"{", "application/json", 400, "the body is no JSON document: unexpected end of data"),
         (b"", "application/json", 400, "the body is no JSON document: "),
-        (b"[]", "application/json", 400, "submit_key: is missing"),
-        (b"[1]", "application/json", 400, "body: an object is expected, not [1]"),
+        (b"[]", "application/json", 400, "submit_key: missing"),
+        (b"[1]", "application/json", 400, "body: expected an object, got [1]"),
         (b"[" * 100_000, "application/json", 400, "the body is no JSON document: "),
         (b'{"name": "\\ud800"}', "application/json", 400, "the body is no JSON document: "),
         (b"a=1", "application/x-www-form-urlencoded", 415, "did not attempt to load JSON data"),
@@ -285,7 +285,7 @@ def test_a_wrong_chunk_leaves_nothing(site: Site, alice: Person) -> None:
         (b"{", "job 1: no JSON document: "),
         (b'{"args": {"i": "x"}}', "job 1: placeholder {i} is of type int, got 'x'"),
         (b'{"args": {}}', "job 1: placeholder {i} has no value in this job's arguments"),
-        (b'{"args": {"i": 1}, "inputs": 7}', "job 1: inputs: a list is expected"),
+        (b'{"args": {"i": 1}, "inputs": 7}', "job 1: inputs: expected a list"),
     ):
         answer = alice("POST", path, data=good + line)
         assert answer.status_code == 400
@@ -351,9 +351,9 @@ def test_submission_says_when_no_known_host_can_run_it(site: Site, alice: Person
     assert match(resources={"memory_mb": 9000}) == (1, 0, memory)
     platform = "a job needs platform windows-x86_64, the host has another (1 host)"
     assert match(platforms=["windows-x86_64"]) == (1, 0, platform)
-    policy = "the policy's condition Host.NumCpus > 64 does not hold there (1 host)"
+    policy = "the policy's condition Host.NumCpus > 64 is not satisfied (1 host)"
     assert match(policy="JobRequirements = Host.NumCpus > 64") == (1, 0, policy)
-    concurrency = "the policy's condition Concurrency >= 1 does not hold there (1 host)"
+    concurrency = "the policy's condition Concurrency >= 1 is not satisfied (1 host)"
     assert match(policy="Concurrency = 0") == (1, 0, concurrency)
 
 

@@ -209,7 +209,7 @@ def test_a_url_without_hash_and_size_is_refused(
 def test_a_size_that_is_no_number_is_refused(client: Person, replica: ReplicaId, size: str) -> None:
     answer = client("PUT", f"{_url(replica)}&size={size}", data=b"x")
     assert answer.status_code == 400
-    assert answer.json["detail"].startswith("size: a whole number from 0 to")
+    assert answer.json["detail"].startswith("size: expected a whole number from 0 to")
 
 
 def test_while_one_request_sends_another_is_told_to_come_back(

@@ -115,7 +115,7 @@ def test_stop_leaves_nothing(server: Server) -> None:
 
 
 def test_stop_without_a_server_says_so(server: Server) -> None:
-    assert server.command("stop").output == f"no server runs in {server.settings.data}\n"
+    assert server.command("stop").output == f"no server is running in {server.settings.data}\n"
 
 
 def test_an_interrupt_stops_it_too(server: Server) -> None:
@@ -233,7 +233,7 @@ def test_status_shows_every_process_and_the_counts(server: Server) -> None:
 
 def test_status_of_a_stopped_server_fails(server: Server) -> None:
     result = server.command("status")
-    assert (result.exit_code, "no server runs in" in result.output) == (1, True)
+    assert (result.exit_code, "no server is running in" in result.output) == (1, True)
 
 
 def test_status_of_a_killed_server_shows_what_it_left(server: Server) -> None:

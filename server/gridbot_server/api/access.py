@@ -40,12 +40,10 @@ def number_argument(name: str, default: int | None = None, most: int = MAX_BIGIN
     text = request.args.get(name)
     if text is None:
         if default is None:
-            raise RequestError(f"{name}: is missing in the URL")
+            raise RequestError(f"{name}: missing in the URL")
         return default
     if not (text.isascii() and text.isdigit() and len(text) < 20 and int(text) <= most):
-        raise RequestError(
-            f"{name}: a whole number from 0 to {most} is expected, not {text[:60]!r}"
-        )
+        raise RequestError(f"{name}: expected a whole number from 0 to {most}, got {text[:60]!r}")
     return int(text)
 
 
@@ -57,5 +55,5 @@ def is_sha256(text: str) -> bool:
 def sha256_argument(text: str | None) -> str:
     """Return a hash of the URL; raise RequestError for anything else."""
     if text is None or not is_sha256(text):
-        raise RequestError("sha256: 64 lower-case hexadecimal digits are expected in the URL")
+        raise RequestError("sha256: expected 64 lower-case hexadecimal digits in the URL")
     return text

@@ -62,7 +62,7 @@ def list_bots() -> Document:
     """List BOTs, the latest first."""
     state = request.args.get("state")
     if state is not None and state not in _STATES:
-        raise RequestError(f"state: {state[:60]!r} is none of {', '.join(_STATES)}")
+        raise RequestError(f"state: expected one of {', '.join(_STATES)}, got {state[:60]!r}")
     limit = number_argument("limit", default=1000, most=10_000)
     with connection() as conn:
         return {"bots": _summaries(conn, mine=mine(), state=state, limit=limit)}
@@ -88,7 +88,7 @@ def explain_bot(bot: int) -> Document:
     """
     host = request.args.get("host")
     if host is not None and not host.isprintable():
-        raise RequestError("host: a number or a name is expected")
+        raise RequestError("host: expected a number or a name")
     with connection() as conn:
         bot_owner(conn, bot)
         state = _summary(conn, bot)["state"]
@@ -131,7 +131,7 @@ def change_bot(bot: int, json: BotChange) -> Document:
             "set_failover": "failover_after" in given,
         }
         if conn.execute(SQL["change"], changes).fetchone() is None:
-            raise RequestError(f"max_replicas: {json.max_replicas} cannot reach the BOT's quorum")
+            raise RequestError(f"max_replicas {json.max_replicas} is less than the BOT's quorum")
         summary = _summary(conn, bot)
     match = match_of(bot) if "policy" in given else None
     return {**summary, "warnings": policy_warnings(policies), "match": match}
@@ -268,4 +268,4 @@ def _decode(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise RequestError("signature: base64 is expected") from None
+        raise RequestError("signature: expected base64") from None

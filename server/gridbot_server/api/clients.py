@@ -88,7 +88,7 @@ def _check_newcomer(conn: Connection, key: auth.Key) -> None:
     owner = {"owner": key.owner}
     is_bound = key.scope == "join" and conn.execute(BOINC["is_self_made"], owner).fetchone()
     if is_bound and not current().login_limits.attachments.take(str(key.owner), time.monotonic()):
-        raise ServerBusy("many new hosts of this account came just now: this one has to wait")
+        raise ServerBusy("rate limit: too many new hosts of this account; try again later")
 
 
 def _check_pilot(conn: Connection, key: auth.Key, name: str) -> None:

@@ -121,9 +121,11 @@ def add_token(json: NewToken) -> tuple[Document, int]:
     """Make a key for an owner and show it, once."""
     found = _rows("owner_is_operator", {"name": json.owner})
     if not found:
-        raise RequestError(f"owner: there is no owner {json.owner}, add it first")
+        raise RequestError(
+            f"owner: there is no user {json.owner}; add it: gridbot user add {json.owner}"
+        )
     if json.scope == "operator" and not found[0]["operator"]:
-        raise RequestError(f"scope: {json.owner} is no operator")
+        raise RequestError(f"scope: {json.owner} is not an operator")
     token, token_hash = keys.new_token()
     seconds = json.expires_seconds
     lifetime = None if seconds is None else timedelta(seconds=seconds)

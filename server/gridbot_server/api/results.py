@@ -80,7 +80,7 @@ def logs(bot: int) -> Response:
     """Stream the replicas that ended as JSON lines, by job; `after` is SEQ-REPLICA."""
     how = request.args.get("how")
     if how is not None and how not in _HOW:
-        raise RequestError(f"how: {how[:60]!r} is none of {', '.join(_HOW)}")
+        raise RequestError(f"how: expected one of {', '.join(_HOW)}, got {how[:60]!r}")
     seq = number_argument("seq") if "seq" in request.args else None
     wanted = {"bot": bot, "seq": seq, "how": how}
     with connection() as conn:
@@ -181,5 +181,5 @@ def _log_cursor() -> tuple[int, int]:
         return -1, -1
     parts = text.split("-")
     if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise RequestError(f"after: SEQ-REPLICA is expected, not {text[:60]!r}")
+        raise RequestError(f"after: expected SEQ-REPLICA, got {text[:60]!r}")
     return min(int(parts[0][:20]), MAX_BIGINT), min(int(parts[1][:20]), MAX_BIGINT)

@@ -33,7 +33,7 @@ def body_limit(limit: Callable[[Settings], int]) -> Callable[[View], View]:
 
 
 def plain_errors(error: ValidationError) -> str:
-    """Say what is wrong with a body in one line, such as `resources.cpus: 0 is less than 1`."""
+    """Errors of a request body in one line, such as `resources.cpus: 0 is less than 1`."""
     found = error.errors(include_url=False)
     lines = [f"{_where(item['loc'])}: {_what(cast(dict[str, Any], item))}" for item in found]
     more = f"; and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
@@ -57,29 +57,29 @@ def _what(item: dict[str, Any]) -> str:
     value, context = item["input"], item.get("ctx", {})
     match item["type"]:
         case "missing":
-            return "is missing"
+            return "missing"
         case "extra_forbidden":
-            return "is not known here"
+            return "unknown field"
         case "value_error":
             return str(context["error"])
         case "greater_than_equal":
             return f"{value} is less than {context['ge']}"
         case "less_than_equal":
-            return f"{value} is more than {context['le']}"
+            return f"{value} is greater than {context['le']}"
         case "greater_than":
-            return f"{value} is not above {context['gt']}"
+            return f"{value} is not greater than {context['gt']}"
         case "string_too_long":
             return f"more than {context['max_length']} characters"
         case "too_long":
             return f"more than {context['max_length']} entries"
         case "string_too_short" | "too_short":
-            return "is empty"
+            return "empty"
         case "string_pattern_mismatch":
             return f"{_brief(value)} does not match {context['pattern']}"
         case kind if kind in _EXPECTED:
-            return f"{_EXPECTED[kind]} is expected, not {_brief(value)}"
+            return f"expected {_EXPECTED[kind]}, got {_brief(value)}"
         case _:
-            return f"{item['msg'][:1].lower()}{item['msg'][1:]}, not {_brief(value)}"
+            return f"{item['msg'][:1].lower()}{item['msg'][1:]}, got {_brief(value)}"
 
 
 _EXPECTED = {
@@ -90,7 +90,7 @@ _EXPECTED = {
     "int_type": "a whole number",
     "list_type": "a list",
     "model_type": "an object",
-    "string_type": "a text",
+    "string_type": "a string",
 }
 
 

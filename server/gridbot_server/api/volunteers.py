@@ -26,7 +26,7 @@ Document = dict[str, Any]
 
 def _shown(name: str) -> str:
     if not name.isprintable() or name != name.strip():
-        raise ValueError("printable characters are expected, and none but others around them")
+        raise ValueError("expected printable characters without spaces at the ends")
     return name
 
 

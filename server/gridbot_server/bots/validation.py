@@ -105,10 +105,10 @@ def read_job(raw: Any, number: int) -> Job:
         if not isinstance(raw, dict) or not isinstance(raw.get("args"), dict):
             return Job(job_args(raw))
         if unknown := raw.keys() - {"args", "inputs"}:
-            raise ProtocolError(f"{min(unknown)} is not known here")
+            raise ProtocolError(f"unknown field {min(unknown)}")
         files = raw.get("inputs") or []
         if not isinstance(files, list):
-            raise ProtocolError("inputs: a list is expected")
+            raise ProtocolError("inputs: expected a list")
         return Job(job_args(raw["args"]), tuple(file_ref(item) for item in files))
     except ProtocolError as error:
         raise RequestError(f"job {number}: {error}") from None
@@ -131,26 +131,26 @@ def check_jobs(manifest: Manifest, jobs: Sequence[Job], first: int) -> None:
 
 def _jobs(body: Jobs) -> Range | list[Job] | None:
     if len(body.model_fields_set) != 1:
-        raise RequestError("jobs: exactly one of range, items and stream is expected")
+        raise RequestError("jobs: expected exactly one of range, items and stream")
     if body.range is not None:
         return _range(body.range)
     if body.items is not None:
         if not body.items:
-            raise RequestError("jobs.items: is empty, at least one job is needed")
+            raise RequestError("jobs.items: empty; at least one job is needed")
         return [read_job(item, number) for number, item in enumerate(body.items)]
     return None
 
 
 def _range(numbers: list[int]) -> Range:
     if len(numbers) not in (2, 3):
-        raise RequestError("jobs.range: [first, end] or [first, end, step] is expected")
+        raise RequestError("jobs.range: expected [first, end] or [first, end, step]")
     jobs = Range(numbers[0], numbers[1], numbers[2] if len(numbers) == 3 else 1)
     if jobs.step == 0:
         raise RequestError("jobs.range: the step must not be 0")
     if jobs.size == 0:
         raise RequestError(f"jobs.range: {jobs.start}:{jobs.stop}:{jobs.step} has no jobs")
     if jobs.size * abs(jobs.step) > MAX_BIGINT:
-        raise RequestError(f"jobs.range: {jobs.start}:{jobs.stop}:{jobs.step} is too wide")
+        raise RequestError(f"jobs.range: {jobs.start}:{jobs.stop}:{jobs.step} exceeds 64 bits")
     return jobs
 
 
@@ -184,15 +184,16 @@ def _check_placeholders(
         return
     named = ", ".join(f"{{{name}}}" for name in sorted(unknown))
     if isinstance(jobs, Range):
-        raise RequestError(f"command names {named}, but a range has {RANGE_PLACEHOLDER} only")
+        raise RequestError(f"command names {named}, but a range has only {{{RANGE_PLACEHOLDER}}}")
     columns = sorted({name for job in jobs or () for name in job.args} | types.keys())
-    raise RequestError(f"command names {named}, but the items have {', '.join(columns) or 'none'}")
+    known = ", ".join(f"{{{name}}}" for name in columns) or "none"
+    raise RequestError(f"command names {named}, but the items have only {known}")
 
 
 def _check_pattern(where: str, pattern: str) -> None:
     if len(pattern) > MAX_NAME_BYTES or not _PATTERN.fullmatch(pattern):
         raise RequestError(
-            f"{where}: {pattern!r} is no usable file name or pattern (letters, digits, ._+=@%-"
+            f"{where}: {pattern!r} is not a usable file name or pattern (letters, digits, ._+=@%-"
             " and *?[] in parts that do not begin with a dot or a dash)"
         )
 
@@ -208,9 +209,9 @@ def _check_names(where: str, names: Iterable[str]) -> None:
 def _check_limits(body: Submission) -> None:
     if body.quorum > body.max_replicas:
         raise RequestError(
-            f"max_replicas: {body.max_replicas} cannot reach the quorum of {body.quorum}"
+            f"max_replicas {body.max_replicas} is less than the quorum {body.quorum}"
         )
     if body.validator not in VALIDATORS:
         raise RequestError(
-            f"validator: {body.validator!r} is not known, only {', '.join(sorted(VALIDATORS))}"
+            f"unknown validator {body.validator!r}; known: {', '.join(sorted(VALIDATORS))}"
         )

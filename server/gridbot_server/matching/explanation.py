@@ -166,22 +166,22 @@ def _outranks(rival: Demand, known: Known) -> bool:
 
 
 def _verdict(standing: Standing, occupied: Occupied, reason: str, host: str) -> str:
-    """Return the first of the reasons that apply, the plainest first; `host` is the only one."""
+    """Return the first reason that applies; `host` names the only host asked about, or is ""."""
     if standing.state in ("done", "cancelled"):
-        return f"the BOT is {standing.state}: nothing of it waits to be sent"
+        return f"the BOT is {standing.state}: it has no unsent jobs"
     if standing.state == "open":
-        return "the BOT is open: its submission has not been completed"
+        return "the BOT is open: its submission is not complete"
     if reason:
         return f"{f'{host} cannot' if host else 'no known host can'} run it now: {reason}"
     if not standing.unsent:
-        return f"nothing waits to be sent: {_counted(standing.running, 'replica')} in progress"
+        return f"no unsent jobs: {_counted(standing.running, 'replica')} in progress"
     matching = f"{host or _counted(occupied.hosts, 'host')} can run it"
     if not occupied.free:
-        takes = "takes none now" if host else "none is sure to take it now"
+        takes = "gets no job now" if host else "none is certain to get a job now"
         return f"{matching}, but {takes}: {', '.join(_busy(occupied, host))}"
     unsure = "".join(f"; {text}" for text in _undecided(occupied, host))
     free = "" if host else f"{occupied.free} "
-    return f"nothing is wrong: {matching}, and {free}may take a job when asking next{unsure}"
+    return f"no problem: {matching}, and {free}may get a job at the next request{unsure}"
 
 
 def _busy(occupied: Occupied, host: str) -> Iterator[str]:
@@ -198,13 +198,13 @@ def _busy(occupied: Occupied, host: str) -> Iterator[str]:
 
 
 def _undecided(occupied: Occupied, host: str) -> Iterator[str]:
-    """Say which hosts refuse it at times, and whose doing that is."""
+    """Count the hosts whose owner's policy depends on load or clock."""
     if occupied.undecided:
         number = _subject(occupied.undecided, host, "takes", "take")
         whose = "its owner's" if occupied.undecided == 1 else "their owners'"
         clauses = " and ".join(clause for clause, _ in occupied.undecided_by)
         told = f": {clauses}" if clauses else ""
-        yield f"{number} it only while {whose} own Requirements hold, by load or clock{told}"
+        yield f"{number} it only while {whose} Requirements are satisfied, by load or clock{told}"
 
 
 def _subject(number: int, host: str, verb: str, plural: str) -> str:

@@ -195,7 +195,7 @@ def stock_hosts(found: Judged[Known]) -> tuple[int, int]:
 
 
 def commonest_obstacle(found: Judged[Known]) -> str:
-    """Return in one line why no host can be given a job; "" if one can."""
+    """Return the commonest reason why no host can run it, in one line; "" if one can."""
     if not found.verdicts:
         return NOBODY
     main = found.main_obstacle()
@@ -207,14 +207,14 @@ def commonest_obstacle(found: Judged[Known]) -> str:
 
 
 def sentence(condition: Condition[Known], known: Known) -> str:
-    """Return in words what a host fails."""
+    """Return in words the condition that a host fails."""
     match condition.kind:
         case "boinc" | "trust" | "grid" | "owner":
             return condition.text
         case "JobRequirements" | "Concurrency":
             via = f", in {condition.via}," if condition.via else ""
             has = condition.has(known)
-            lack = f"is {has}" if has == ONLY_ASKING else "does not hold there"
+            lack = f"is {has}" if has == ONLY_ASKING else "is not satisfied"
             return f"the policy's condition {cut(condition.text, _SHORT)}{via} {lack}"
         case "platform" | "boinc platform":
             return f"a job needs {cut(condition.text, _SHORT)}, the host has another"
@@ -228,7 +228,7 @@ def _needed(
     has: Callable[[Known], str],
     bound: Bound[Known] | None = None,
 ) -> Condition[Known]:
-    """Return something that `lacks` finds lacking as a condition."""
+    """Return a condition on a requirement of the kinds that `lacks` yields."""
     return Condition(kind, text, lambda known: kind not in known.lacks, has, bound=bound)
 
 
@@ -261,9 +261,9 @@ def _platforms(demand: Demand) -> Iterator[Condition[Known]]:
 
 
 def _permissions(demand: Demand) -> Iterator[Condition[Known]]:
-    """Yield what the project or people must agree to before a client runs it."""
+    """Yield conditions on signatures and accepted owners."""
     stock = (
-        f"the BOT is not for stock BOINC clients: {demand.boinc_unsuitable}"
+        f"the BOT is unsuitable for stock BOINC clients: {demand.boinc_unsuitable}"
         if demand.boinc_unsuitable
         else "the BOT is not signed for stock BOINC clients:"
         f" gridbot app sign {demand.bot} --boinc-key FILE"
@@ -281,7 +281,7 @@ def _permissions(demand: Demand) -> Iterator[Condition[Known]]:
 def _owner() -> Condition[Known]:
     return Condition(
         kind="owner",
-        text="the host owner's own Requirements do not accept the BOT",
+        text="the host owner's Requirements reject the BOT",
         meets=lambda known: owner_accepts(known) is not False,
         has=lambda known: ", ".join(owner_clauses(known, False)) or "no",
     )

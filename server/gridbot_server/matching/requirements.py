@@ -62,7 +62,7 @@ class Lack:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """Something of which a host must have as much as a replica may use."""
+    """A resource of which a host must have as much as a replica may use."""
 
     kind: str  # the option of `gridbot submit`, too
     field: str  # of Resources
@@ -71,7 +71,7 @@ class Resource:
     units: str
 
     def words(self, amount: object) -> str:
-        """The amount with its unit."""
+        """Amount with its unit."""
         return f"{amount} {self.unit if str(amount) == '1' else self.units}"
 
     def offered(self, host: Mapping[str, Any]) -> int | float | None:
@@ -98,16 +98,16 @@ def is_stock(host: Mapping[str, Any]) -> bool:
 
 
 def obstacle(worker: Worker, work: Work) -> str | None:
-    """Return the first thing that keeps a BOT from a host, as words; None if nothing does."""
+    """Return the first requirement that a host fails, in words; None if it meets all."""
     first = next(lacks(worker, work), None)
     return first.text if first else None
 
 
 def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
-    """Yield all that keeps a BOT from a host, save policies.
+    """Yield all requirements that a host fails, policies excepted.
 
-    A host that does not say how much of something it has is believed to have enough:
-    its own client refuses what does not fit.
+    A host that does not report a resource is assumed to have enough of it: its own client refuses
+    replicas that do not fit.
     """
     host = worker.attributes
     yield from _stock_lacks(host, work) if is_stock(host) else _native_lacks(worker, work)
@@ -119,12 +119,12 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
 
 
 def trusts(signed: bool, bot_owner: int, client_owner: int, accepts: Sequence[int]) -> bool:
-    """Tell whether a client may run the BOT: signed by the project, its owner's, or accepted."""
+    """True if a client may run the BOT: signed, or of its own owner or an accepted one."""
     return signed or bot_owner == client_owner or bot_owner in accepts
 
 
 def _native_lacks(worker: Worker, work: Work) -> Iterator[Lack]:
-    # Whom a pilot serves was said before it was submitted (paper section 8): nobody else.
+    # A pilot serves only the owners for whom it was submitted (paper section 8).
     if worker.attributes.get("Grid") is not None and work.owner not in worker.accepts:
         yield Lack("grid", "the pilot was not submitted on behalf of its owner")
     elif not trusts(work.signed, work.owner, worker.owner, worker.accepts):
@@ -134,17 +134,17 @@ def _native_lacks(worker: Worker, work: Work) -> Iterator[Lack]:
 
 
 def _stock_lacks(host: Mapping[str, Any], work: Work) -> Iterator[Lack]:
-    """Yield what keeps a BOT from a stock client, which names all platforms that it runs."""
+    """Yield the requirements that a stock client fails; it reports all platforms that it runs."""
     if not work.stock_platforms:
         yield Lack("boinc", "not signed for BOINC clients")
     elif not set(work.stock_platforms) & set(str(host.get("Platforms", "")).split()):
         yield Lack("boinc platform", _needs_platform(work.stock_platforms))
     elif not _wants(host, work):
-        yield Lack("boinc processor", "the client asks for work of other processors now")
+        yield Lack("boinc processor", "the client asks for work for other processors now")
 
 
 def _wants(host: Mapping[str, Any], work: Work) -> bool:
-    """Whether work of this kind was asked for; while nobody asks, it may be."""
+    """True if the client asks for work of this kind; outside a request, it may."""
     asked = host.get("Wants")
     if asked is None:
         return True

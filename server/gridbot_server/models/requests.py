@@ -18,13 +18,13 @@ _HIDDEN_TEXT = re.compile(r"[\x00\ud800-\udfff]")
 
 def _one_line(text: str) -> str:
     if _CONTROL.search(text):
-        raise ValueError("a control character is not allowed")
+        raise ValueError("control characters are not allowed")
     return text
 
 
 def _storable(text: str) -> str:
     if _HIDDEN_TEXT.search(text):
-        raise ValueError("holds a character that no text may hold")
+        raise ValueError("NUL characters and lone surrogates are not allowed")
     return text
 
 

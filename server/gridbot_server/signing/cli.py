@@ -1,7 +1,7 @@
-"""The verbs of `gridbot app`: sign what BOTs run, on a machine that is not the server.
+"""The commands of `gridbot app`: sign BOTs on a machine other than the server.
 
-The only part of the server that speaks to one as scientists do; the private keys stay where it
-runs, and the server gets public keys and signatures.
+They use the server through its public API.  The private keys stay on the machine where they run;
+the server gets public keys and signatures.
 """
 
 from __future__ import annotations
@@ -40,59 +40,66 @@ def _make_project_key(path: Path) -> str:
     return keys.public_text(keys.load_private(path))
 
 
-# What a signature lets the owner put into the command afterwards, by the placeholder's type.
+# Values that jobs may put into a signed command, by the placeholder's type.
 _FILLINGS = {"int": "a whole number", "real": "a number", "text": "any text"}
-# What makes a private key in a file, and gives its public half.
+# Function that creates a private key file and returns the public key, by kind.
 _KINDS = {"project": _make_project_key, "boinc": STOCK_KEYS.create}
 
 
 @click.group()
 def app() -> None:
-    """Sign applications, so that volunteers run them.
+    """Sign BOTs, so that volunteers' clients run them; create and rotate signing keys.
 
-    Where the keys are, with the server in reach: gridbot app sign BOT …  With the keys on a
-    machine off the network: fetch, carry the folder there, sign it, carry it back, send.
+    On a machine with the keys and the network: gridbot app sign BOT.
+
+    With the keys on an offline machine: `fetch` BOTs into a folder, carry it to that machine,
+    `sign` it, carry it back, and `send` it.
     """
 
 
 def _private_keys(command: Callable[..., R]) -> Callable[..., R]:
-    project = click.option("--project-key", type=FILE, help="The private key for native clients.")
-    boinc = click.option("--boinc-key", type=FILE, help="The private key for BOINC clients.")
+    project = click.option(
+        "--project-key", type=FILE, help="Private key that signs for native clients."
+    )
+    boinc = click.option("--boinc-key", type=FILE, help="Private key that signs for BOINC clients.")
     return project(boinc(command))
 
 
-_yes = click.option("--yes", is_flag=True, help="Sign without asking.")
+_yes = click.option("--yes", is_flag=True, help="Sign without confirmation.")
 
 
 @app.command(name="keys")
 @click.argument("folder", type=FOLDER)
-@click.option("--only", type=click.Choice(list(_KINDS)), help="One of the two [both].")
+@click.option(
+    "--only", type=click.Choice(list(_KINDS)), help="Create only this key.  [default: both]"
+)
 def make_keys(folder: Path, only: str | None) -> None:
-    """Make a project's keys in FOLDER, where they stay; the server gets the .pub files.
+    """Create a project's signing keys in FOLDER.
 
-    It takes those that it finds in its data directory when it is first started.
+    Keep the .key files secret.  Copy the .pub files into the server's data directory before its
+    first start.
     """
     with _expected():
         folder.mkdir(parents=True, exist_ok=True)
         paths = [folder / f"{kind}.key" for kind in _KINDS if only in (None, kind)]
         if there := [path for path in paths if path.exists()]:
-            raise KeyFileError(f"{there[0]} is there already; keys are never overwritten")
+            raise KeyFileError(f"{there[0]} exists and is never overwritten; name another folder")
         for path in paths:
             public = _KINDS[path.stem](path)
             write_atomically(path.with_suffix(".pub"), public.strip() + "\n", mode=0o644)
-            click.echo(f"secret: {path}  for the server: {path.with_suffix('.pub')}")
+            click.echo(f"private key: {path}  public key: {path.with_suffix('.pub')}")
 
 
 @app.command()
 @click.argument("bots", metavar="BOT...", type=click.IntRange(1), nargs=-1, required=True)
-@click.option("--to", "folder", type=FOLDER, required=True, help="Where to put them.")
+@click.option("--to", "folder", type=FOLDER, required=True, help="Folder to write.")
 @with_session
 def fetch(session: Session, bots: tuple[int, ...], folder: Path) -> None:
-    """Fetch what BOTs run, to be signed on a machine off the network."""
+    """Download BOTs' manifests and inputs into a folder, for signing on an offline machine."""
     with _expected():
         for bot in bots:
             _fetch(session, bot, SigningBundle(folder), with_files=True)
-    click.echo(f"carry {folder} to the keys, and there: gridbot app sign {folder} …")
+    click.echo(f"next, on the machine with the keys: gridbot app sign {folder} --project-key FILE")
 
 
 @app.command()
@@ -108,9 +115,10 @@ def sign(
     server: str | None,
     key_file: Path | None,
 ) -> None:
-    """Sign a BOT, or the BOTs fetched into a FOLDER, once you have seen what each runs.
+    """Sign a BOT of the server, or the BOTs in a FOLDER of `gridbot app fetch`.
 
-    The keys never leave this machine, and a FOLDER is signed without any network.
+    Shows each BOT's owner, command and inputs, and asks for confirmation.  The keys never leave
+    this machine.  Signing a FOLDER needs no network.
     """
     with _expected():
         at_hand = _load(project_key, boinc_key)
@@ -125,19 +133,21 @@ def sign(
 @click.argument("folder", type=BUNDLE)
 @with_session
 def send(session: Session, folder: Path) -> None:
-    """Send what was signed in FOLDER to the server, which checks it."""
+    """Send the signatures in FOLDER to the server, which verifies them."""
     with _expected():
         bundle = SigningBundle(folder)
         if key := bundle.key():
             session.connection.send("PUT", "/boinc/key", key)
-            click.echo("BOINC clients are led to the new key")
+            click.echo("the server now announces the new key to BOINC clients")
         _each(bundle.bots(), lambda bot: _send(session, bot, bundle))
 
 
 @app.command()
-@click.option("--boinc-key", type=FILE, required=True, help="The private key in use now.")
-@click.option("--new-key", type=FILE, required=True, help="The next one, private or public.")
-@click.option("--to", "folder", type=FOLDER, help="Sign only, without network, for `app send`.")
+@click.option("--boinc-key", type=FILE, required=True, help="Private key in use now.")
+@click.option("--new-key", type=FILE, required=True, help="New key, private or public.")
+@click.option(
+    "--to", "folder", type=FOLDER, help="Write the signed new key into this folder, for `app send`."
+)
 @_yes
 @server_options
 def rotate(
@@ -148,19 +158,20 @@ def rotate(
     server: str | None,
     key_file: Path | None,
 ) -> None:
-    """Lead BOINC clients to a new key, and sign the unfinished BOTs with it.
+    """Rotate the key for BOINC clients, and sign the unfinished BOTs with the new key.
 
-    If only the public half of the new key is here, it says which BOTs wait to be signed.
+    The old key signs the new one, so that clients accept it.  If the new key is public only, the
+    command lists the BOTs that still need a signature.
     """
     with _expected():
         link, signer = STOCK_KEYS.introduce(boinc_key, new_key)
         if folder:
             SigningBundle(folder).put_key(link)
-            click.echo(f"signed; where the server is in reach: gridbot app send {folder}")
+            click.echo(f"signed; next, with the network: gridbot app send {folder}")
             return
         with connect(server, key_file) as session:
             answer = session.connection.send("PUT", "/boinc/key", link)
-            click.echo("BOINC clients are led to the new key")
+            click.echo("the server now announces the new key to BOINC clients")
             _each(answer["unsigned"], lambda bot: _sign_anew(session, bot, signer, yes))
 
 
@@ -169,7 +180,7 @@ def rotate(
 
 def _load(project_key: Path | None, boinc_key: Path | None) -> SigningKeys:
     if project_key is None and boinc_key is None:
-        raise click.UsageError("give a key to sign with: --project-key, --boinc-key or both")
+        raise click.UsageError("missing a key: give --project-key, --boinc-key or both")
     return SigningKeys(
         keys.load_private(project_key) if project_key else None,
         STOCK_KEYS.load_signer(boinc_key) if boinc_key else None,
@@ -180,7 +191,7 @@ def _fetch(session: Session, bot: int, bundle: SigningBundle, with_files: bool) 
     document = session.connection.get(f"/bots/{bot}/manifest")
     text = document["text"]
     if manifest_id(text) != document["id"]:
-        raise GridbotError(f"bot {bot}: the manifest came damaged; nothing is signed")
+        raise GridbotError(f"bot {bot}: the manifest does not match its id; nothing is signed")
     manifest = bundle.put(bot, text)
     for ref in manifest.inputs if with_files else ():
         bundle.put_file(ref, _download(session, bot, ref))
@@ -192,19 +203,21 @@ def _download(session: Session, bot: int, ref: FileRef) -> Iterator[bytes]:
         try:
             yield from answer.iter_content(_CHUNK_BYTES)
         except requests.RequestException as error:
-            raise ServerAway(f"{ref.name}: the connection broke while it came") from error
+            raise ServerAway(f"{ref.name}: the connection broke during download") from error
 
 
 def _sign_here(bundle: SigningBundle, at_hand: SigningKeys, yes: bool) -> None:
     if not (bots := bundle.bots()):
-        raise BundleError(f"{bundle.folder} holds no BOT: gridbot app fetch BOT --to FOLDER")
+        raise BundleError(
+            f"{bundle.folder} holds no BOT; to fetch one: gridbot app fetch BOT --to FOLDER"
+        )
 
     def step(bot: int) -> None:
         _approve(bot, bundle, yes)
         _sign(bot, bundle, at_hand)
 
     _each(bots, step)
-    click.echo(f"signed; where the server is in reach: gridbot app send {bundle.folder}")
+    click.echo(f"signed; next, with the network: gridbot app send {bundle.folder}")
 
 
 def _sign_there(session: Session, bot: int, at_hand: SigningKeys, yes: bool) -> None:
@@ -218,13 +231,13 @@ def _sign_there(session: Session, bot: int, at_hand: SigningKeys, yes: bool) -> 
 
 def _sign_anew(session: Session, bot: int, signer: StockSigner | None, yes: bool) -> None:
     if signer is None:
-        click.echo(f"bot {bot}: waits for: gridbot app sign {bot} --boinc-key NEW")
+        click.echo(f"bot {bot}: needs a signature: gridbot app sign {bot} --boinc-key NEW")
     else:
         _sign_there(session, bot, SigningKeys(stock=signer), yes)
 
 
 def _each(bots: Sequence[int], step: Callable[[int], None]) -> None:
-    """Do a step for BOTs one by one; one that fails does not keep the others waiting."""
+    """Call `step` for each BOT; an error is printed and does not stop the others."""
     failed = 0
     for bot in bots:
         try:
@@ -239,9 +252,9 @@ def _each(bots: Sequence[int], step: Callable[[int], None]) -> None:
 def _sign(bot: int, bundle: SigningBundle, at_hand: SigningKeys) -> None:
     why = bundle.sign(bot, at_hand)
     if why and at_hand.project is None:
-        raise GridbotError(f"not for BOINC clients: {why}")
+        raise GridbotError(f"unsuitable for BOINC clients: {why}")
     if why:
-        say(f"bot {bot}: not for BOINC clients: {why}")
+        say(f"bot {bot}: unsuitable for BOINC clients: {why}")
 
 
 def _send(session: Session, bot: int, bundle: SigningBundle) -> None:
@@ -256,20 +269,20 @@ def _send(session: Session, bot: int, bundle: SigningBundle) -> None:
 
 
 def _approve(bot: int, bundle: SigningBundle, yes: bool) -> None:
-    """Show what a BOT runs and ask, unless `yes`; raise GridbotError when the answer is no."""
+    """Show a BOT and ask for confirmation, unless `yes`.  Raises GridbotError if it is denied."""
     _show(bot, bundle.manifest(bot))
     try:
         if yes or click.confirm(f"sign BOT {bot}?", err=True):
             return
-    except click.Abort:  # nobody is there to answer, for this BOT or any other
+    except click.Abort:  # no terminal, or end of input: no other BOT can be confirmed either
         raise click.ClickException(
-            f"BOT {bot} is not signed: answer at a terminal, or look at it and add --yes"
+            f"BOT {bot} is not signed: confirm at a terminal, or check it and add --yes"
         ) from None
-    raise GridbotError("not signed, as you said")
+    raise GridbotError("not signed: not confirmed")
 
 
 def _show(bot: int, manifest: Manifest) -> None:
-    """Tell whoever signs what it is that volunteers will run."""
+    """Print the owner, command, placeholders and inputs that the signature covers."""
     say(f"BOT {bot} of {printable(manifest.owner)}")
     say(f"command {printable(shlex.join(manifest.command))}")
     for name, kind in manifest.placeholders.items():
@@ -281,7 +294,7 @@ def _show(bot: int, manifest: Manifest) -> None:
 
 @contextmanager
 def _expected() -> Iterator[None]:
-    """Failures that one line explains."""
+    """Context that turns expected errors into a GridbotError of one line."""
     try:
         yield
     except (KeyFileError, BundleError, ProtocolError) as error:

@@ -1,4 +1,4 @@
-"""The verbs of `gridbot server`: start, stop, status, check."""
+"""The commands of `gridbot server`: start, stop, status, check."""
 
 import json
 import logging
@@ -39,41 +39,70 @@ data_option = click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     default=lambda: default_data(os.environ, os.geteuid()),
-    show_default="$GRIDBOT_DATA/server, or one of this user",
-    help="The data directory.",
+    show_default="$GRIDBOT_DATA/server; /var/lib/gridbot/server if root; else of this user",
+    metavar="DIR",
+    help="Data directory of the server.",
 )
 
 
 @click.group()
 def server() -> None:
-    """Run a work-dispatch server on this machine."""
+    """Start, stop, inspect and check a server on this machine."""
 
 
 @server.command()
 @data_option
-@click.option("--bind", metavar="ADDRESS:PORT", help="Where to listen  [127.0.0.1:8765]")
-@click.option("--url", "public_url", help="The URL that clients are told  [http://BIND]")
-@click.option("--dsn", help="Use this PostgreSQL; '' goes back to the embedded one.")
 @click.option(
-    "--sign-on-submit/--no-sign-on-submit", default=None, help="Sign what the operator submits."
+    "--bind", metavar="ADDRESS:PORT", help="Address to listen on.  [default: 127.0.0.1:8765]"
 )
-@click.option("--project-name", metavar="NAME", help="What BOINC clients call it  [GridBot]")
+@click.option(
+    "--url",
+    "public_url",
+    metavar="URL",
+    help="Public URL of the server, given to clients.  [default: http://ADDRESS:PORT]",
+)
+@click.option(
+    "--dsn",
+    metavar="DSN",
+    help="PostgreSQL database to use, as a libpq connection string.  '' switches back to the"
+    " embedded PostgreSQL.  [default: embedded]",
+)
+@click.option(
+    "--sign-on-submit/--no-sign-on-submit",
+    default=None,
+    help="Sign BOTs that operators submit, with the private keys in the data directory."
+    "  [default: off]",
+)
+@click.option(
+    "--project-name",
+    metavar="NAME",
+    help="Name of the project in BOINC clients.  [default: GridBot]",
+)
 @click.option(
     "--boinc-accounts/--no-boinc-accounts",
     default=None,
-    help="Anybody may make a volunteer's account from a BOINC client.",
+    help="Let anybody create a volunteer's account from a BOINC client.  [default: off]",
 )
 @click.option(
     "--keep-ended",
     "keep_ended_days",
     metavar="DAYS",
     callback=lambda _context, _option, text: _days(text),
-    help="Delete BOTs so long after their end; '' keeps them  [for ever]",
+    help="Retention: delete BOTs this many days after their end.  '' keeps them for ever."
+    "  [default: for ever]",
 )
-@click.option("--behind-proxy/--no-behind-proxy", default=None, help="A proxy in front speaks TLS.")
-@click.option("--foreground", is_flag=True, help="Stay in the terminal; ^C stops the server.")
+@click.option(
+    "--behind-proxy/--no-behind-proxy",
+    default=None,
+    help="A reverse proxy terminates TLS in front of the server.  [default: off]",
+)
+@click.option("--foreground", is_flag=True, help="Run in the foreground; Ctrl-C stops the server.")
 def start(data: Path, foreground: bool, **chosen: Any) -> None:
-    """Start the server; what is not given stays as it was last time."""
+    """Start the server and wait until it is healthy.
+
+    Options are saved; an option that is not given keeps the value of the last start, at first its
+    default.
+    """
     with _expected_failures():
         before = Settings.load(data)
         settings = _choose(before, chosen)
@@ -91,7 +120,7 @@ def start(data: Path, foreground: bool, **chosen: Any) -> None:
 @server.command()
 @data_option
 def stop(data: Path) -> None:
-    """Stop the server, or what a killed one left running."""
+    """Stop the server, or processes that a killed server left running."""
     with _expected_failures():
         settings = Settings.load(data)
         if found := supervisor_record(settings):
@@ -100,16 +129,20 @@ def stop(data: Path) -> None:
         elif settings.lock_path.exists() and child_records(settings):
             take_lock(settings)
             stopped = take_over(settings)
-            click.echo(f"stopped what a killed server left running: {', '.join(stopped) or 'none'}")
+            names = ", ".join(stopped) or "none"
+            click.echo(f"stopped processes that a killed server left running: {names}")
         else:
-            click.echo(f"no server runs in {settings.data}")
+            click.echo(f"no server is running in {settings.data}")
 
 
 @server.command()
 @data_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def status(data: Path, as_json: bool) -> None:
-    """Show the server's processes and counts; exit 1 when it does not run."""
+    """Show the server's processes and counts.
+
+    Exits with 1 if the server is not running.
+    """
     with _expected_failures():
         found = _status(Settings.load(data))
     if as_json:
@@ -122,21 +155,26 @@ def status(data: Path, as_json: bool) -> None:
 
 @server.command()
 @data_option
-@click.option("--dsn", help="Check this database instead of that of a data directory.")
-@click.option("--idle", is_flag=True, help="No job runs: check what holds only then, too.")
+@click.option(
+    "--dsn", metavar="DSN", help="Database to check.  [default: that of the data directory]"
+)
+@click.option(
+    "--idle", is_flag=True, help="Also check invariants that hold only while no job is running."
+)
 @click.option(
     "--timeout",
     metavar="SECONDS",
     type=click.IntRange(1),
     default=600,
     show_default=True,
-    help="Give up when one query takes longer.",
+    help="Time limit of one query.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check(data: Path, dsn: str | None, idle: bool, timeout: int, as_json: bool) -> None:
-    """Check that the database keeps its invariants, and change nothing; exit 1 if one is broken.
+    """Check the invariants of the database; read-only.
 
-    The server may run, or be stopped: then its own PostgreSQL runs for as long as this takes.
+    The server may be running or stopped.  For a stopped one the embedded PostgreSQL is started for
+    the duration of the check.  Exits with 1 if an invariant is violated.
     """
     names = [name for name, _ in invariants.queries(idle)]
     with (
@@ -164,18 +202,18 @@ def _expected_failures() -> Iterator[None]:
 
 
 def _days(text: str | None) -> int | str | None:
-    """A number of days; an empty text stays one, which takes a choice back."""
+    """Number of days; "" resets the option to its default."""
     if not text:
         return text
     if not (re.fullmatch("[0-9]{1,5}", text) and 1 <= int(text) <= _MOST_DAYS):
-        raise click.BadParameter(f"a whole number from 1 to {_MOST_DAYS} is expected")
+        raise click.BadParameter(f"expected a whole number from 1 to {_MOST_DAYS}, got {text!r}")
     return int(text)
 
 
 def _choose(before: Settings, chosen: dict[str, Any]) -> Settings:
     given = {name: value for name, value in chosen.items() if value is not None}
     defaults = {field.name: field.default for field in fields(Settings)}
-    # An empty text takes a choice back.
+    # "" resets an option to its default.
     changed: dict[str, Any] = {
         n: value if value != "" else defaults[n] for n, value in given.items()
     }
@@ -204,7 +242,7 @@ def _start_detached(settings: Settings, lock: int) -> None:
         while not _has_announced(settings, process.pid):
             if process.poll() is not None:
                 said = last_lines(log, 20, said_before)
-                raise StartError("\n".join([f"the server did not start; {log} says", *said]))
+                raise StartError("\n".join([f"the server did not start; {log} ends:", *said]))
             _pause(process)
     except KeyboardInterrupt:
         process.terminate()
@@ -228,10 +266,11 @@ def _welcome(settings: Settings) -> None:
     server_option = "" if found_unasked else f" --server {settings.url}"
     key_option = "" if found_unasked else f" --key-file {settings.operator_key_path}"
     click.echo(f"server ready at {settings.url}")
-    click.echo(f"operator's key in {settings.operator_key_path}")
-    click.echo(f"work for it:  gridbot client run{server_option}")
+    click.echo(f"operator's key: {settings.operator_key_path}")
+    click.echo(f"to start a client: gridbot client run{server_option}")
     click.echo(
-        f"give it work: gridbot submit{server_option}{key_option} --range 1:10 --wait -- echo {{}}"
+        f"to submit a BOT:   gridbot submit{server_option}{key_option} --range 1:10 --wait"
+        " -- echo {}"
     )
 
 
@@ -242,8 +281,8 @@ def _stop_supervisor(found: Record) -> None:
         wait_gone([process], STOP_SECONDS)
     if found.is_alive():
         raise StartError(
-            f"pid {found.pid} did not stop within {STOP_SECONDS} s:"
-            f" kill -9 {found.pid}, then stop again"
+            f"pid {found.pid} did not stop within {STOP_SECONDS} s;"
+            f" kill it: kill -9 {found.pid}, then stop again"
         )
 
 
@@ -273,7 +312,7 @@ def _show(found: dict[str, Any]) -> None:
     if found["running"]:
         click.echo(f"server at {found['url']}, data in {found['data']}")
     else:
-        click.echo(f"no server runs in {found['data']}")
+        click.echo(f"no server is running in {found['data']}")
     for process in found["processes"]:
         click.echo(
             f"  {process['name']:<12} {process['pid']:>8} {process['state']:<5}"
@@ -287,7 +326,7 @@ def _show(found: dict[str, Any]) -> None:
 
 @contextmanager
 def _database(settings: Settings) -> Iterator[str]:
-    """The database of a server; the PostgreSQL of one that is stopped runs meanwhile."""
+    """DSN of a server's database; starts the embedded PostgreSQL of a stopped server meanwhile."""
     if settings.dsn or supervisor_record(settings):
         yield settings.dsn_or_embedded
         return
@@ -296,7 +335,8 @@ def _database(settings: Settings) -> Iterator[str]:
         raise StartError(f"no server was ever started in {settings.data}")
     if child_records(settings):
         raise StartError(
-            f"a killed server left processes running: gridbot server stop --data {settings.data}"
+            "a killed server left processes running; stop them first:"
+            f" gridbot server stop --data {settings.data}"
         )
     lock = take_lock(settings)
     try:
@@ -310,7 +350,7 @@ def _database(settings: Settings) -> Iterator[str]:
 def _show_violations(found: Sequence[Violation], checked: int) -> None:
     if found:
         click.echo("\n".join(map(str, found)))
-        click.echo(f"{len(found)} of {checked} invariants broken")
+        click.echo(f"{len(found)} of {checked} invariants violated")
     else:
         click.echo(f"all {checked} invariants hold")
 

@@ -141,7 +141,7 @@ def test_what_its_owner_can_change_is_named_first_where_two_reject_as_many() -> 
     stranger = replace(host(), owner=OTHER)
     wanted = demand("JobRequirements = Host.Memory > 9000", cpus=8)
     reason = survey([stranger], wanted).reason
-    assert reason == "the policy's condition Host.Memory > 9000 does not hold there (1 host)"
+    assert reason == "the policy's condition Host.Memory > 9000 is not satisfied (1 host)"
     assert survey([stranger], demand(cpus=8)).reason.startswith("a job needs 8 CPUs")
     assert "unsigned commands (1 host)" in survey([stranger], demand()).reason
 
@@ -250,20 +250,20 @@ def test_a_requirement_that_only_fails_as_a_whole_is_named_as_a_whole() -> None:
 @pytest.mark.parametrize(
     ("changes", "hosts", "verdict"),
     [
-        ({}, [host()], "nothing is wrong: 1 host can run it, and 1 may take a job"),
-        ({"state": "done"}, [host()], "the BOT is done: nothing of it waits to be sent"),
+        ({}, [host()], "no problem: 1 host can run it, and 1 may get a job"),
+        ({"state": "done"}, [host()], "the BOT is done: it has no unsent jobs"),
         ({"state": "cancelled"}, [], "the BOT is cancelled"),
-        ({"state": "open"}, [host()], "the BOT is open: its submission has not been completed"),
+        ({"state": "open"}, [host()], "the BOT is open: its submission is not complete"),
         ({}, [], "no known host can run it now: no client has asked for work in the last day"),
         ({"unsent": 0, "running": 2}, [host()],
-         "nothing waits to be sent: 2 replicas in progress"),
+         "no unsent jobs: 2 replicas in progress"),
         ({}, [replace(host(), running=8), replace(host(), silent=True)],
-         "2 hosts can run it, but none is sure to take it now: 1 holds as many replicas as"
+         "2 hosts can run it, but none is certain to get a job now: 1 holds as many replicas as"
          " Concurrency allows, 1 has not asked"),
         ({"rivals": [demand("Rank = 5")]}, [host()],
-         "1 host can run it, but none is sure to take it now: 1 serves another BOT first, whose"
-         " Rank is higher"),
-        ({"rivals": [demand("Rank = 5; JobRequirements = false")]}, [host()], "nothing is wrong"),
+         "1 host can run it, but none is certain to get a job now: 1 serves another BOT first,"
+         " whose Rank is higher"),
+        ({"rivals": [demand("Rank = 5; JobRequirements = false")]}, [host()], "no problem"),
     ],
 )  # fmt: skip
 def test_the_verdict_says_plainly_what_holds_the_bot_up(
@@ -392,14 +392,14 @@ BUSY = "LoadAvg < 0.5"
     ("hosts", "verdict"),
     [
         ([host(Requirements=BUSY)],
-         "1 host can run it, but none is sure to take it now: 1 takes it only while its owner's"
-         " own Requirements hold, by load or clock: LoadAvg < 0.5"),
+         "1 host can run it, but none is certain to get a job now: 1 takes it only while its"
+         " owner's Requirements are satisfied, by load or clock: LoadAvg < 0.5"),
         ([host(Requirements=BUSY), host(Requirements=BUSY), host()],
-         "nothing is wrong: 3 hosts can run it, and 1 may take a job when asking next; 2 take it"
-         " only while their owners' own Requirements hold, by load or clock: LoadAvg < 0.5"),
+         "no problem: 3 hosts can run it, and 1 may get a job at the next request; 2 take it"
+         " only while their owners' Requirements are satisfied, by load or clock: LoadAvg < 0.5"),
         ([host(None, Requirements=BUSY)],
-         "1 host can run it, but none is sure to take it now: 1 takes it only while its owner's"
-         " own Requirements hold, by load or clock"),
+         "1 host can run it, but none is certain to get a job now: 1 takes it only while its"
+         " owner's Requirements are satisfied, by load or clock"),
     ],
 )  # fmt: skip
 def test_a_host_whose_owner_may_refuse_the_bot_at_times_is_named(
@@ -438,7 +438,7 @@ def test_stock_clients_are_judged_as_dispatch_judges_them() -> None:
     assert survey([stock()], wanted).reason == f"{reason} (1 host)"
     because = replace(wanted, boinc_unsuitable="its program is too large")
     assert survey([stock()], because).reason == (
-        "the BOT is not for stock BOINC clients: its program is too large (1 host)"
+        "the BOT is unsuitable for stock BOINC clients: its program is too large (1 host)"
     )
     offered = replace(wanted, stock_platforms=("linux-x86_64",))
     match = survey([stock(), stock(Platforms="windows-x86_64"), host()], offered)
@@ -458,12 +458,12 @@ def test_a_stock_client_runs_what_is_signed_for_it_whoever_owns_it() -> None:
 @pytest.mark.parametrize(
     ("known", "verdict"),
     [
-        (host(), "nothing is wrong: alpha can run it, and may take a job when asking next"),
+        (host(), "no problem: alpha can run it, and may get a job at the next request"),
         (replace(host(), running=9),
-         "alpha can run it, but takes none now: it holds as many replicas as Concurrency allows"),
+         "alpha can run it, but gets no job now: it holds as many replicas as Concurrency allows"),
         (host(Requirements=BUSY),
-         "alpha can run it, but takes none now: it takes it only while its owner's own"
-         " Requirements hold, by load or clock: LoadAvg < 0.5"),
+         "alpha can run it, but gets no job now: it takes it only while its owner's"
+         " Requirements are satisfied, by load or clock: LoadAvg < 0.5"),
         (stock(Memory=10),
          "alpha cannot run it now: a job needs 512 MB memory, the host has less; the BOT is not"
          " signed for stock BOINC clients: gridbot app sign 7 --boinc-key FILE"),
@@ -481,4 +481,4 @@ def test_a_host_whose_owner_refuses_the_bot_is_said_to_refuse_it() -> None:
     found = survey([refusing, depends_on_its_load], demand())
     assert (found.hosts_known, found.hosts_matching) == (2, 1)
     refused = survey([refusing], demand())
-    assert refused.reason == ("the host owner's own Requirements do not accept the BOT (1 host)")
+    assert refused.reason == ("the host owner's Requirements reject the BOT (1 host)")

@@ -32,12 +32,12 @@ def test_saved_settings_are_for_the_owners_eyes_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("knobs", "message"),
     [
-        ({"web_worker": 2}, "sets web_worker, which is no setting; known are behind_proxy"),
+        ({"web_worker": 2}, "unknown setting web_worker; known settings: behind_proxy"),
         ({"web_workers": 0}, "web_workers must be a whole number above 0, not 0"),
         ({"web_workers": True}, "web_workers must be a whole number above 0, not True"),
         ({"keep_ended_days": 0}, "keep_ended_days must be a whole number above 0, not 0"),
         ({"keep_ended_days": "30"}, "keep_ended_days must be a whole number above 0, not '30'"),
-        ({"bind": 80}, "bind must be a text, not 80"),
+        ({"bind": 80}, "bind must be a string, not 80"),
         ({"sign_on_submit": "yes"}, "sign_on_submit must be true or false, not 'yes'"),
         ({"project_name": " "}, "project_name must have 1 to 100 printable characters, not ' '"),
         ({"project_name": "a\nb"}, "project_name must have 1 to 100 printable characters"),
@@ -54,7 +54,7 @@ def test_a_wrong_knob_is_refused_by_name(
 
 def test_a_broken_settings_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "settings.json").write_text("{")
-    with pytest.raises(SettingsError, match=r"settings\.json is not JSON"):
+    with pytest.raises(SettingsError, match=r"settings\.json: not valid JSON"):
         Settings.load(tmp_path)
 
 
@@ -65,7 +65,9 @@ def test_loopback_needs_no_proxy(bind: str) -> None:
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:80", "[::]:80", "192.0.2.1:80", "grid.example:80"])
 def test_another_address_is_refused_without_a_declared_proxy(bind: str) -> None:
-    with pytest.raises(SettingsError, match="TLS in front and add --behind-proxy, or bind to 127"):
+    with pytest.raises(
+        SettingsError, match="put a TLS proxy in front and add --behind-proxy, or bind to 127"
+    ):
         Settings(data=Path("/d"), bind=bind)
 
 
@@ -89,7 +91,7 @@ def test_an_ipv6_address_stays_in_brackets() -> None:
     "bind", ["", "8765", "host", ":80", "host:", "host:0", "host:65536", "h:²"]
 )
 def test_an_address_without_a_port_is_refused(bind: str) -> None:
-    with pytest.raises(SettingsError, match="say ADDRESS:PORT"):
+    with pytest.raises(SettingsError, match="write ADDRESS:PORT"):
         split_bind(bind)
 
 

@@ -119,7 +119,7 @@ def _decided(decision: str, team: str) -> VolunteerChange:
         "leave": {"team": None},
     }
     if decision not in changes:
-        raise RequestError(f"decision: one of {', '.join(changes)} is expected")
+        raise RequestError(f"decision: expected one of {', '.join(changes)}")
     try:
         return VolunteerChange.model_validate(changes[decision])
     except ValidationError as error:

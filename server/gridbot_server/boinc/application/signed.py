@@ -68,9 +68,9 @@ class SignedApplication:
         except (ValueError, TypeError, KeyError):
             raise BadApplication("is not a signed application in JSON") from None
         if not isinstance(script, str) or not isinstance(signatures, dict):
-            raise BadApplication("script: a text is expected, signatures: an object")
+            raise BadApplication("expected script: a string, signatures: an object")
         if not all(isinstance(signature, str) for signature in signatures.values()):
-            raise BadApplication("signatures: texts are expected")
+            raise BadApplication("signatures: expected strings")
         return cls(script, signatures)
 
 

@@ -177,7 +177,7 @@ def _add(
     conn: Connection, account: Account, identity: MachineIdentity, attachments: RateLimiter
 ) -> int:
     if account.is_self_made and not attachments.take(str(account.owner), time.monotonic()):
-        raise ServerBusy("many new hosts of this account came just now: this one has to wait")
+        raise ServerBusy("rate limit: too many new hosts of this account; try again later")
     values = {
         **_values(account, identity),
         "identity": f"boinc:{secrets.token_hex(16)}",
