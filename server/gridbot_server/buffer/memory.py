@@ -1,6 +1,51 @@
 """The scheduling buffer's file as memory: its header, an entry per BOT, and slots in queues.
 
-Nothing here locks: `buffer.py` does, and repairs what a killed process left half done.
+Theory of operation
+===================
+
+Layout.  The file has three parts; all numbers have the machine's byte order, for it is mapped by
+processes of one machine only, and lies in memory (`/dev/shm`).
+
+    header          magic and sizes, the dirty mark, head and count of the free slots,
+                    names of machine and database, the feeder's pulse
+    MAX_BOTS entries  a BOT's number, its two queues, the slots taken so far, its `BotState`
+    slots           state, generation, next slot, the replica's name, then body and detail
+
+An entry is named by its place (an offset), a slot by its number.  A body is the prepared JSON of an
+assignment.  One that does not fit into its slot is marked NOT_HELD and read from the database.
+
+Queues.  Every slot is in one of three kinds of singly linked lists, by its `next`: the free slots
+(a stack), and for each BOT the first copies (a queue: jobs go out in order) and the further copies
+(looked at one by one, because each suits other hosts).  A slot that a web process has taken is in
+none of them.  Taking first copies costs their number, taking further ones a walk of that queue.
+
+Who does what, always under the lock of `buffer.py` (one `flock` for the file, one mutex for the
+threads of a process; the kernel frees the first when its holder dies):
+
+    feeder          READY: puts replicas in, withdraws those that are late; entries of BOTs
+    web process     READY -> TAKEN, marked with its generation, for one batch of host requests
+    web process     TAKEN -> FREE when the batch is committed, TAKEN -> READY when it is rolled back
+    feeder          frees, or makes ready again, what a dead web process had taken
+
+Without the lock, `pulse` is read: its three numbers are hints, and a torn read does no harm.
+
+Killed processes.  The state of a slot is the truth, and the lists are only links between slots.
+Whoever locks sets the dirty mark before the first write, and clears it after the last.  A process
+that is killed in between leaves it set; the next one to lock finds it, and links all slots anew
+from their states, jobs in order (`buffer._rebuild`).  So a half-linked list is never followed.  A
+slot's content is written before its state becomes READY, within one such critical section.
+
+A process that is killed outside of the lock may hold TAKEN slots.  Each web process keeps a file
+locked as long as it lives (`liveness.py`).  When that lock and the process's database session are
+gone, the feeder asks the database of each slot whether its replica has a lease or has ended: then
+the slot is freed, else it is ready again (`feeder.feeding`).
+
+Promises.  A replica in the buffer is a hint, never a right: whether it may be sent is decided by
+the insertion of its lease.  So a slot that is there twice, late, or of a BOT that has ended costs a
+refused lease and nothing else, and to lose the whole file costs a refill: the feeder makes a new
+one, and the ranges in `feed_range` say which jobs go in again.  Nothing is ever synced to a disk.
+
+Nothing here locks, and nothing here knows a database.
 """
 
 from __future__ import annotations

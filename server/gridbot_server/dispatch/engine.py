@@ -1,8 +1,39 @@
 """The host request's engine: one per web process, with one writer thread and one connection.
 
-`begin` queues a request and tells when it is answered; `handle` and `ask` wait for that.  In
-between, the writer thread serves all requests that queued while its last transaction was committed
-as one batch; nothing waits on purpose.  A reply leaves only after the commit.
+Theory of operation
+===================
+
+One writer.  Any number of threads queue requests (`begin`, `handle`, `ask`); one thread serves
+them, on one connection.  So requests of one process never wait for each other's row locks, `choose`
+sees what the request before it took, and the dispatcher's caches need no lock of their own.
+
+Group commit.  The writer takes all requests that queued while its last transaction was committed,
+at most BATCH_REQUESTS, and serves them in one transaction.  Nobody waits for a batch to fill: on
+an idle server a batch is one request, and under load it grows by itself, so that the price of a
+commit (one fsync) and of each statement is shared by many.  One client has one request in a batch;
+a second one, such as a retry, is put off to the next batch, which sees what the first one did.
+
+Order.  Requests that bring reports go ahead of those that only ask, by REPORTS_AHEAD places: work
+that was done must not wait behind a crowd that wants some.  The advance is bounded, so nobody
+starves.  Beyond QUEUE_REQUESTS a request is refused at once (back-pressure).
+
+When replies leave.  Only after the commit.  A client that has its acknowledgement may delete its
+outputs; a client that has an assignment has a lease.  The slots that the batch took out of the
+scheduling buffer are freed after the commit, or given back after a rollback, before any answer.
+
+What a crash loses, by the place of the crash:
+
+    before the commit   nothing was acknowledged: clients ask again, PostgreSQL rolls back, the
+                        feeder finds the slots that this process had taken (`buffer/memory.py`)
+    after the commit    the replies: clients ask again with the same key, are acknowledged (their
+                        reports find no lease any more), and get their leases again (`resend`)
+
+A commit whose answer was lost looks like a rollback here: the slots are given back, and whoever
+takes one of a replica that was leased after all is refused by the row of its lease.
+
+Faults.  A lost connection is opened again, and the batch is served once more; then its requests are
+refused with DatabaseAway.  If a batch fails otherwise, each of its requests is served alone, so
+that the one to blame fails alone.  The writer thread itself never ends: every request would hang.
 """
 
 from __future__ import annotations
@@ -21,7 +52,7 @@ from pathlib import Path
 import psycopg
 
 from gridbot_client.protocol.messages import ProtocolError, WorkRequest
-from gridbot_server.buffer import liveness, wake
+from gridbot_server.buffer import liveness, wake_up
 from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.dispatch import bans, batch
 from gridbot_server.dispatch.batch import SQL, Exchange
@@ -179,23 +210,12 @@ class Engine:
             item.answer(DatabaseAway("the database does not answer; ask again later"))
 
     def _transact(self, items: list[Item]) -> None:
+        """Serve a batch in one transaction, settle the slots that it took, then answer."""
         conn, buffer = self._connection(), self._open_buffer()
         reservation = Reservation()
         try:
             with conn.transaction():
-                requests = {item.token_hash: item.request for item in items}
-                clients = batch.find_clients(conn, requests)
-                banned = bans.of_tokens(conn, sorted(requests.keys() - clients.keys()))
-                exchanges = [
-                    Exchange(clients[item.token_hash], item.request)
-                    for item in items
-                    if item.token_hash in clients
-                ]
-                replies = (
-                    self._dispatcher.serve(conn, buffer, exchanges, reservation)
-                    if exchanges
-                    else {}
-                )
+                answers = self._answers(conn, buffer, items, reservation)
         except BaseException:
             # Whether or not the commit arrived, the leases decide: a slot of a replica that was
             # leased after all is refused when somebody takes it again.
@@ -206,15 +226,33 @@ class Engine:
         if buffer is not None and reservation.numbers:
             buffer.free(reservation.numbers)
         if reservation.feeder_wanted:
-            wake.call(self._buffer_path)
+            wake_up.notify(self._buffer_path)
         for item in items:
-            client = clients.get(item.token_hash)
-            if client is None:
-                item.answer(banned.get(item.token_hash) or _unknown())
-            else:
-                reply = replies[client.id]
-                reply.epoch = self._epoch
-                item.answer(reply)
+            item.answer(answers[item.token_hash])
+
+    def _answers(
+        self,
+        conn: db.Connection,
+        buffer: SchedulingBuffer | None,
+        items: list[Item],
+        reservation: Reservation,
+    ) -> dict[bytes, ReplyParts | GridbotError]:
+        """Do all that a batch asks for; return what each of its tokens is answered."""
+        requests = {item.token_hash: item.request for item in items}
+        clients = batch.find_clients(conn, requests)
+        refused = requests.keys() - clients.keys()
+        banned = bans.of_tokens(conn, sorted(refused))
+        answers: dict[bytes, ReplyParts | GridbotError] = {
+            token: banned.get(token) or _unknown() for token in refused
+        }
+        known = [(token, clients[token]) for token in requests if token in clients]  # as they came
+        if known:
+            exchanges = [Exchange(client, requests[token]) for token, client in known]
+            replies = self._dispatcher.serve(conn, buffer, exchanges, reservation)
+            for token, client in known:
+                replies[client.id].epoch = self._epoch
+                answers[token] = replies[client.id]
+        return answers
 
     def _connection(self) -> db.Connection:
         if self._conn is None or self._conn.closed:

@@ -61,7 +61,7 @@ class Feeder:
         4. Make room where BOTs that came early hold the part of those that came late.
         5. Claim and put in further copies, then first copies.
 
-        Steps 2 and 3 look at every slot, so they are not repeated at every ring of the bell.
+        Steps 2 and 3 look at every slot, so they are not repeated at every notification.
         """
         bots = read_bots(self._conn)
         shares = self._shares(bots)

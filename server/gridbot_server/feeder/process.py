@@ -16,7 +16,7 @@ from pathlib import Path
 
 import psycopg
 
-from gridbot_server.buffer import wake
+from gridbot_server.buffer import wake_up
 from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.feeder.feeding import Feeder
 from gridbot_server.feeder.running import SQL
@@ -27,10 +27,10 @@ from gridbot_server.supervision.entry import run_process
 
 log = logging.getLogger(__name__)
 
-PASS_SECONDS = 0.25  # between passes when nobody rings
-MIN_PASS_SECONDS = 0.02  # between passes however often somebody rings
-# With hundreds of BOTs a pass takes long.  So many times as long is the pause when nobody rings, so
-# that an idle server stays idle; but never too long for a BOT that was just submitted.
+PASS_SECONDS = 0.25  # between passes without a notification
+MIN_PASS_SECONDS = 0.02  # between passes, however many notifications come
+# A pass over hundreds of BOTs takes long.  The pause after it is REST times as long unless it is
+# cut short, so that an idle server stays idle; but never too long for a BOT just submitted.
 REST, MAX_PASS_SECONDS = 10, 2.0
 
 
@@ -65,17 +65,22 @@ def run(settings: Settings, stop: threading.Event) -> None:
     """Feed until told to stop; a database that goes away is waited for."""
     lock = os.open(settings.buffer_path.with_suffix(".feeder"), os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)  # a second feeder waits for the first one's end
-    bell = wake.Bell(settings.buffer_path)
+    notifications = wake_up.WakeUpPipe(settings.buffer_path)
     while not stop.is_set():
         try:
             with db.connect(settings.dsn_or_embedded, "gridbot-feeder", autocommit=True) as conn:
-                _feed(conn, settings, bell, stop)
+                _feed(conn, settings, notifications, stop)
         except psycopg.OperationalError as error:
             log.warning("the database is away: %s", str(error).strip())
             stop.wait(1.0)
 
 
-def _feed(conn: db.Connection, settings: Settings, bell: wake.Bell, stop: threading.Event) -> None:
+def _feed(
+    conn: db.Connection,
+    settings: Settings,
+    notifications: wake_up.WakeUpPipe,
+    stop: threading.Event,
+) -> None:
     conn.execute(SQL["planner"])
     with closing(open_buffer(settings, conn)) as buffer:
         feeder = Feeder(conn, buffer)
@@ -84,7 +89,7 @@ def _feed(conn: db.Connection, settings: Settings, bell: wake.Bell, stop: thread
             began = time.monotonic()
             if not feeder.run_once(began):
                 rest = REST * (time.monotonic() - began)
-                bell.wait(min(max(PASS_SECONDS, rest), MAX_PASS_SECONDS))
+                notifications.wait(min(max(PASS_SECONDS, rest), MAX_PASS_SECONDS))
             stop.wait(MIN_PASS_SECONDS)
 
 

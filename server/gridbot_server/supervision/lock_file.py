@@ -106,6 +106,6 @@ def records_path(settings: Settings) -> Path:
 def forget(settings: Settings) -> None:
     """Remove what only means something while the processes run."""
     buffer = settings.buffer_path
-    # Beside the buffer lie its locks and its bell.
+    # Beside the buffer lie its locks and its wake-up pipe.
     for path in (records_path(settings), *buffer.parent.glob(f"{buffer.stem}.*")):
         path.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ import select
 from pathlib import Path
 
 
-def call(buffer_path: Path) -> None:
+def notify(buffer_path: Path) -> None:
     """Wake the feeder if it sleeps; never blocks, and does nothing where there is no feeder."""
     with contextlib.suppress(OSError):
         descriptor = os.open(_path(buffer_path), os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -18,25 +18,25 @@ def call(buffer_path: Path) -> None:
             os.close(descriptor)
 
 
-class Bell:
+class WakeUpPipe:
     """The feeder's end of the pipe."""
 
     def __init__(self, buffer_path: Path) -> None:
         path = _path(buffer_path)
         with contextlib.suppress(FileExistsError):
             os.mkfifo(path, 0o600)
-        # Read and write: an end of file would otherwise wake us for ever once a caller left.
+        # Read and write: an end of file would otherwise wake us for ever once a writer left.
         self._descriptor = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
 
     def wait(self, seconds: float) -> bool:
-        """Sleep until somebody calls, at most `seconds`; return whether somebody did."""
+        """Sleep until a notification comes, at most `seconds`; return whether one did."""
         ready, _, _ = select.select([self._descriptor], [], [], seconds)
         if ready:
             os.read(self._descriptor, 65_536)
         return bool(ready)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the pipe."""
         os.close(self._descriptor)
 
 
