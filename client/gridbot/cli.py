@@ -52,7 +52,7 @@ _AUDIENCES = (
 _EXTRAS = {"server": "server", "overlay": "overlay", "app": "server"}
 
 
-class Failure(click.ClickException):
+class CommandFailed(click.ClickException):
     """An expected failure: one line on stderr, exit code 1."""
 
     def show(self, file: object = None) -> None:  # noqa: ARG002  # click's signature
@@ -68,7 +68,7 @@ class Verbs(click.Group):
         return sorted(_verbs())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
-        """Import a subcommand's package.  Raises Failure with the pip command that it needs."""
+        """Import a subcommand's package.  Raises CommandFailed with the pip command needed."""
         verb = _verbs().get(cmd_name)
         return _load(verb) if verb else None
 
@@ -88,17 +88,17 @@ class Verbs(click.Group):
                 formatter.write_text(", ".join(others))
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run a subcommand; expected errors become a Failure of one line."""
+        """Run a subcommand; expected errors become CommandFailed with one line."""
         try:
             return super().invoke(ctx)
         except PolicyError as error:
-            raise Failure(error.pretty) from None
+            raise CommandFailed(error.pretty) from None
         except (GridbotError, TimeoutError) as error:
-            raise Failure(f"gridbot: {error}") from None
-        except (Failure, click.UsageError):
+            raise CommandFailed(f"gridbot: {error}") from None
+        except (CommandFailed, click.UsageError):
             raise
         except click.ClickException as error:
-            raise Failure(f"gridbot: {error.message}") from None
+            raise CommandFailed(f"gridbot: {error.message}") from None
 
 
 def _verbs() -> dict[str, EntryPoint]:
@@ -113,7 +113,7 @@ def _load(verb: EntryPoint) -> click.Command:
         # One of our own modules that is missing is a defect, not an extra.
         if extra is None or (error.name or "").startswith("gridbot"):
             raise
-        raise Failure(
+        raise CommandFailed(
             f"gridbot {verb.name}: needs the {extra}'s packages;"
             f" install them with: {install_command(extra)}"
         ) from None

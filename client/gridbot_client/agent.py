@@ -38,7 +38,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class LocalReplica:
     """One replica, with the fields that decisions need."""
 
     id: ReplicaId
@@ -46,7 +46,7 @@ class Item:
     stage: Stage
 
 
-def to_start(items: Sequence[Item], room: Room) -> list[ReplicaId]:
+def to_start(items: Sequence[LocalReplica], room: Room) -> list[ReplicaId]:
     """List the waiting replicas that fit into the room, oldest first.
 
     FIFO without overtaking, so that small replicas do not starve a large one.  A replica larger
@@ -66,7 +66,7 @@ def to_start(items: Sequence[Item], room: Room) -> list[ReplicaId]:
     return started
 
 
-def wanted(items: Sequence[Item], room: Room) -> int:
+def wanted(items: Sequence[LocalReplica], room: Room) -> int:
     """Number of replicas to ask for; 0 while waiting replicas can fill the machine."""
     if len(items) >= MOST_HELD:
         return 0
@@ -84,7 +84,9 @@ def next_request_seconds(asked_seconds: float, *, may_ask: bool) -> float:
     return asked_seconds if may_ask else max(asked_seconds, LOOK_AGAIN_SECONDS)
 
 
-def request_in(items: Sequence[Item], ask_at: float, blocked_until: float, now: float) -> float:
+def request_in(
+    items: Sequence[LocalReplica], ask_at: float, blocked_until: float, now: float
+) -> float:
     """Seconds until a request is due; zero or negative when it is due now.
 
     A report is due at once, other requests at `ask_at`; neither before `blocked_until`.
@@ -93,10 +95,10 @@ def request_in(items: Sequence[Item], ask_at: float, blocked_until: float, now: 
     return max(due, blocked_until) - now
 
 
-def may_leave(items: Sequence[Item], idle_seconds: float, limit: float | None) -> bool:
+def may_leave(items: Sequence[LocalReplica], idle_seconds: float, limit: float | None) -> bool:
     """True if the client holds no replica and was idle for `limit` seconds; None: never."""
     return not items and limit is not None and idle_seconds >= limit
 
 
-def _of(items: Sequence[Item], stage: Stage) -> list[Item]:
+def _of(items: Sequence[LocalReplica], stage: Stage) -> list[LocalReplica]:
     return [item for item in items if item.stage is stage]

@@ -15,17 +15,17 @@ from typing import Any, NoReturn
 
 import click
 
+from gridbot_client.activity import ActivityLog
 from gridbot_client.client import Client, Revoked
 from gridbot_client.host import description
 from gridbot_client.host.permission import UnreadablePolicy, read_policy, read_policy_file
 from gridbot_client.net import joining
 from gridbot_client.net.backoff import Backoff
 from gridbot_client.net.discovery import Endpoint, NoServer, data_directory, find_server
-from gridbot_client.net.transport import NotOurServer, ServerAway, TransportError
+from gridbot_client.net.transport import NotOurServer, ServerUnavailable, TransportError
 from gridbot_client.options import Options
 from gridbot_client.pilot import node_check
-from gridbot_client.pilot.behaviour import IDLE_WINDOW_SECONDS, Pilot
-from gridbot_client.progress import Progress
+from gridbot_client.pilot.behaviour import IDLE_WINDOW_SECONDS, PilotOptions
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder, FolderBusy, Identity
 from gridbot_client.work.runner import forbid_core_dumps
@@ -167,9 +167,9 @@ def run(
             folder.save_policy(owner_policy.text if owner_policy else "")
             if sys.stdin.isatty():  # started by hand, so not in step with other clients
                 folder.save_backoff(Backoff())
-            progress = Progress(_writer(folder, quiet), time.monotonic)
-            _run(folder, server, key_file, accepts, options, progress)
-    except (ServerAway, NotOurServer) as error:
+            activity = ActivityLog(_writer(folder, quiet), time.monotonic)
+            _run(folder, server, key_file, accepts, options, activity)
+    except (ServerUnavailable, NotOurServer) as error:
         raise ServerFault(str(error)) from None
     except (
         NoServer, FolderBusy, joining.JoinError, Revoked, TransportError, UnreadablePolicy,
@@ -212,7 +212,7 @@ def resume(data: Path | None) -> None:
 
 def _run(
     folder: Folder, server: str | None, key_file: Path | None, accepts: tuple[str, ...],
-    options: Options, progress: Progress,
+    options: Options, activity: ActivityLog,
 ) -> None:  # fmt: skip
     host, pilot = options.describe(folder), options.pilot
     identity = folder.identity()
@@ -220,8 +220,8 @@ def _run(
         endpoint = find_server(server, key_file)
         pilot_name = pilot.name if pilot else ""
         join = partial(joining.join, folder, endpoint, accepts, host, pilot=pilot_name)
-        identity = joining.patiently(join, options.exit_when_idle, progress)
-        progress.say(_joined(identity))
+        identity = joining.patiently(join, options.exit_when_idle, activity)
+        activity.say(_joined(identity))
     elif server and server.rstrip("/") != identity.url:
         raise joining.JoinError(
             f"{folder.path} belongs to a client of {identity.url}; name another folder with"
@@ -229,14 +229,14 @@ def _run(
         )
     else:
         identity = joining.accepting(folder, identity, accepts)
-        progress.say(f"working for {identity.url} as {identity.owner}, client {identity.client}")
+        activity.say(f"working for {identity.url} as {identity.owner}, client {identity.client}")
     rejoin = _rejoiner(folder, identity, key_file, host, pilot.name if pilot else "")
-    Client(folder, identity, options, progress, rejoin).run()
+    Client(folder, identity, options, activity, rejoin).run()
 
 
 def _pilot(
     name: str | None, walltime: float | None, low_cpu_after: float, folder: Folder
-) -> Pilot | None:
+) -> PilotOptions | None:
     """Pilot settings from the options, or None.  Raises NodeFault if the node fails its check."""
     if name is None:
         if walltime is not None:
@@ -246,7 +246,7 @@ def _pilot(
     if trouble := node_check.trouble(folder.path):
         raise NodeFault(f"node check failed: {trouble}")
     ends_at = None if walltime is None else time.time() + walltime
-    return Pilot(name=name, ends_at=ends_at, idle_window_seconds=low_cpu_after)
+    return PilotOptions(name=name, ends_at=ends_at, idle_window_seconds=low_cpu_after)
 
 
 def _owner_policy(

@@ -10,15 +10,15 @@ import uuid
 from collections.abc import Callable, Mapping
 
 from gridbot_client import agent
+from gridbot_client.activity import ActivityLog, count_of
 from gridbot_client.agent import UNFINISHED
 from gridbot_client.host import description
 from gridbot_client.host.permission import Permission
 from gridbot_client.net import joining
 from gridbot_client.net.backoff import REVOKED_SECONDS, Backoff, poll_seconds
-from gridbot_client.net.transport import Refused, Transport, TransportError
+from gridbot_client.net.transport import RequestRefused, Transport, TransportError
 from gridbot_client.options import Options
-from gridbot_client.pilot.behaviour import Record
-from gridbot_client.progress import Progress, count_of
+from gridbot_client.pilot.behaviour import NodeRecord
 from gridbot_client.protocol.messages import (
     MAX_HOLDING,
     ProtocolError,
@@ -52,20 +52,20 @@ class Client:
     """
 
     def __init__(
-        self, folder: Folder, identity: Identity, options: Options, progress: Progress,
+        self, folder: Folder, identity: Identity, options: Options, activity: ActivityLog,
         rejoin: Callable[[], Identity | None],
     ) -> None:  # fmt: skip
         self._folder = folder
         self._options = options
-        self._progress = progress
+        self._activity = activity
         self._rejoin = rejoin
         self._use(identity)
-        self._permission = Permission(options.policy, folder, progress)
+        self._permission = Permission(options.policy, folder, activity)
         self._census = Census()
         cache = Cache(folder.cache, options.cache_bytes)
         runner = Runner(plain, self._census, options.idleness())
         executor = Executor(runner, cache, self._connect)
-        self._replicas = Replicas(folder.slots, options.room, executor, progress)
+        self._replicas = Replicas(folder.slots, options.room, executor, activity)
         self._backoff = folder.backoff()
         self._pending = folder.pending_request()
         self._seqno = folder.next_seqno()
@@ -76,12 +76,12 @@ class Client:
         self._is_introduced = False
         self._is_revoked = False
         self._is_draining = False  # asks for no further work
-        self._record = Record()  # successes and failures on a pilot's node
+        self._record = NodeRecord()  # successes and failures on a pilot's node
 
     def run(self) -> None:
         """Work until interrupted or done; the next run continues unfinished replicas."""
         if count := self._replicas.recover(self._census, self._manifests):
-            self._progress.say(f"resumed {count_of(count)} of an earlier run")
+            self._activity.say(f"resumed {count_of(count)} of an earlier run")
         try:
             while not self._is_done():
                 if not self._wait():
@@ -90,12 +90,12 @@ class Client:
             self._replicas.leave()
             if self._options.pilot:
                 self._say_goodbye()
-            self._progress.close()
+            self._activity.close()
             self._transport.close()
 
     def _wait(self) -> bool:
         """Wait for a moment if no request is due; False if one is due now."""
-        self._progress.flush()
+        self._activity.flush()
         if self._folder.hurry_flag.exists():
             self._hurry()
         self._replicas.is_halted = self._is_revoked or self._is_paused()
@@ -142,7 +142,7 @@ class Client:
             self._pending = request = self._next_request()
             reply = decode_reply(self._transport.rpc(self._folder.save_request(request)))
             self._manifests.take_in(reply.manifests)
-        except Refused as error:
+        except RequestRefused as error:
             self._refused(error)
         except (TransportError, ProtocolError) as error:
             self._failed(error)
@@ -167,7 +167,7 @@ class Client:
         """Send the host's attributes; if the server does not know the client, join again."""
         try:
             joining.introduce(self._transport, self._identity, self._attributes())
-        except Refused as error:
+        except RequestRefused as error:
             identity = self._rejoin() if error.code == 401 else None
             if identity is None:
                 raise
@@ -209,7 +209,7 @@ class Client:
             manifests=self._manifests.ids(),
         )
 
-    def _wanted(self, record: Record) -> int:
+    def _wanted(self, record: NodeRecord) -> int:
         items = self._replicas.items()
         wanted = agent.wanted(items, self._options.room)
         if self._options.pilot is None:
@@ -230,7 +230,7 @@ class Client:
     def _succeeded(self) -> None:
         self._is_revoked = False
         if self._backoff.failures:
-            self._progress.say(f"{self._identity.url} answers again")
+            self._activity.say(f"{self._identity.url} answers again")
             self._backoff = Backoff()
             self._folder.save_backoff(self._backoff)
 
@@ -240,9 +240,9 @@ class Client:
         self._backoff = self._backoff.failed(str(error), time.time(), chance, floor)
         self._folder.save_backoff(self._backoff)
         wait = self._backoff.remaining(time.time())
-        self._progress.say(f"waiting for the server ({error}); next try in {wait:.0f} s")
+        self._activity.say(f"waiting for the server ({error}); next try in {wait:.0f} s")
 
-    def _refused(self, error: Refused) -> None:
+    def _refused(self, error: RequestRefused) -> None:
         """Drop the refused request, because repeating it would not help.
 
         A revoked or banned client ends its processes, keeps unreported results, and asks again
@@ -257,7 +257,7 @@ class Client:
             raise Revoked(text)
         self._is_revoked = True
         self._replicas.stop_running()
-        self._progress.say(text if error.code == 403 else f"{text}; {self._how_to_join()}")
+        self._activity.say(text if error.code == 403 else f"{text}; {self._how_to_join()}")
         self._failed(error, REVOKED_SECONDS)
 
     def _how_to_join(self) -> str:
@@ -286,12 +286,12 @@ class Client:
                 self._transport.rpc(self._folder.save_request(request))
             given = self._transport.post_json("/api/v1/clients/self/leave", {})["replicas"]
         except TransportError as error:
-            self._progress.say(
+            self._activity.say(
                 f"could not return {count_of(unfinished)}, which the server sends elsewhere after"
                 f" the deadline: {error}"
             )
         else:
-            self._progress.say(f"returned {count_of(given)} unfinished")
+            self._activity.say(f"returned {count_of(given)} unfinished")
 
     def _use(self, identity: Identity) -> None:
         self._identity = identity

@@ -8,7 +8,7 @@ from functools import partial
 
 from gridbot_client.agent import Room
 from gridbot_client.host import description
-from gridbot_client.pilot.behaviour import IDLE_SHARE, Pilot
+from gridbot_client.pilot.behaviour import IDLE_SHARE, PilotOptions
 from gridbot_client.protocol.messages import Scalar
 from gridbot_client.storage import Folder
 from gridbot_client.work.idleness import Idleness
@@ -20,7 +20,7 @@ class Options:
     """Options of one run of the client."""
 
     room: Room
-    pilot: Pilot | None = None
+    pilot: PilotOptions | None = None
     is_dedicated: bool = False
     once: bool = False
     exit_when_idle: float | None = None  # seconds

@@ -1,29 +1,36 @@
 """Every error that the server raises on purpose; one handler turns them into JSON."""
 
 from http import HTTPStatus
+from typing import ClassVar
 
 
-class GridbotError(Exception):
+class ServerError(Exception):
     """Base of the server's own errors; never raised itself.
 
-    `extra` joins the JSON answer; `retry` says whether the same request may succeed later.
+    `name` is what the JSON answer calls it, by default the class's name; `extra` joins the answer;
+    `retry` says whether the same request may succeed later.
     """
 
+    name: ClassVar[str]
     status = HTTPStatus.INTERNAL_SERVER_ERROR
     retry = False
+
+    def __init_subclass__(cls, name: str = "") -> None:
+        super().__init_subclass__()
+        cls.name = name or cls.__name__
 
     def __init__(self, detail: str, **extra: object) -> None:
         super().__init__(detail)
         self.detail, self.extra = detail, extra
 
 
-class RequestError(GridbotError):
+class RequestError(ServerError):
     """The request is wrong and will stay wrong."""
 
     status = HTTPStatus.BAD_REQUEST
 
 
-class PolicyError(RequestError):
+class InvalidPolicy(RequestError, name="PolicyError"):
     """A policy does not parse or is no policy; `pretty` shows where."""
 
 
@@ -43,7 +50,7 @@ class QuotaExceeded(Forbidden):
     """The owner would have more jobs in unfinished BOTs than is allowed."""
 
 
-class NotFound(RequestError):
+class ObjectNotFound(RequestError, name="NotFound"):
     """There is no such thing, or it is another owner's."""
 
     status = HTTPStatus.NOT_FOUND
@@ -87,7 +94,7 @@ class HashMismatch(RequestError):
     status = HTTPStatus.UNPROCESSABLE_ENTITY
 
 
-class ServerBusy(GridbotError):
+class ServerBusy(ServerError):
     """The server cannot do this now; ask again later."""
 
     status, retry = HTTPStatus.SERVICE_UNAVAILABLE, True
@@ -105,5 +112,5 @@ class DatabaseAway(ServerBusy):
     """The database does not answer, as while it restarts."""
 
 
-class InternalError(GridbotError):
+class InternalError(ServerError):
     """A defect of the server; the log has the details."""

@@ -23,7 +23,7 @@ from gridbot_client.protocol.messages import WHY, ReplicaId
 from gridbot_server.buffer import liveness
 from gridbot_server.buffer import memory as memory_module
 from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
-from gridbot_server.buffer.layout import SLOT_BYTES, BotState, Item, Slot, SlotState
+from gridbot_server.buffer.layout import SLOT_BYTES, BotSnapshot, Item, Slot, SlotState
 from gridbot_server.storage import db
 from gridbot_server.storage.db import Connection, web_process
 
@@ -49,8 +49,8 @@ def create(path: Path, slots: int = 16) -> SchedulingBuffer:
     )
 
 
-def bot_state(bot: int) -> BotState:
-    return BotState(
+def bot_state(bot: int) -> BotSnapshot:
+    return BotSnapshot(
         bot, version=1, owner=1, size=100, fresh_unsent=50, copies_unsent=5, running=0, done=0,
         failed=0, tail=False, created_at=0.0, mean_turnaround=None, segment=10, unclaimed=50,
     )  # fmt: skip

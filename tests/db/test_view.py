@@ -2,7 +2,7 @@ from pathlib import Path
 
 from gridbot_client.protocol.messages import WHY
 from gridbot_server.buffer.buffer import SchedulingBuffer
-from gridbot_server.buffer.layout import BotState, Item
+from gridbot_server.buffer.layout import BotSnapshot, Item
 from gridbot_server.dispatch.choose import COPIES_PER_REQUEST
 from gridbot_server.dispatch.view import WaitingCopies
 
@@ -15,7 +15,7 @@ def waiting(path: Path) -> tuple[SchedulingBuffer, WaitingCopies]:
     buffer = SchedulingBuffer.create(
         path, slots=COPIES_PER_REQUEST + MORE, slot_bytes=256, machine="m", database="d"
     )
-    state = BotState(
+    state = BotSnapshot(
         1, version=1, owner=1, size=100, fresh_unsent=0, copies_unsent=100, running=0, done=0,
         failed=0, tail=True, created_at=0.0, mean_turnaround=None,
     )  # fmt: skip

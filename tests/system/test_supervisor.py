@@ -22,7 +22,7 @@ from gridbot_server.supervision.cli import server as command
 from gridbot_server.supervision.lock_file import child_records, health, supervisor_record
 from gridbot_server.supervision.processes import (
     Child,
-    Record,
+    ProcessRecord,
     members,
     own_record,
     spawn,
@@ -66,7 +66,7 @@ class Server:
         path = self.settings.endpoint_path
         return int(json.loads(path.read_text())["pid"]) if path.exists() else None
 
-    def record(self, name: str) -> Record:
+    def record(self, name: str) -> ProcessRecord:
         return next(record for record in child_records(self.settings) if record.name == name)
 
     def command(self, *arguments: str) -> Result:
@@ -300,7 +300,7 @@ def test_a_supervisor_is_not_taken_for_the_next_process_with_its_pid(server: Ser
 @pytest.mark.parametrize("change", [{"ticks": 1}, {"boot": "another"}])
 def test_a_process_that_only_has_the_same_pid_is_left_alone(change: dict[str, object]) -> None:
     with subprocess.Popen(["sleep", "60"], process_group=0) as other:
-        ours = Record.of(sleeper(Path("/")), other.pid, datetime.now(UTC), 0)
+        ours = ProcessRecord.of(sleeper(Path("/")), other.pid, datetime.now(UTC), 0)
         assert not stop_leftover(replace(ours, **change), ("NO", "MARK"))  # type: ignore[arg-type]
         assert ours.is_alive()
         other.kill()
@@ -312,7 +312,7 @@ def test_the_asking_process_is_alive() -> None:
 
 def test_a_zombie_is_dead() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        record = Record.of(sleeper(Path("/")), process.pid, datetime.now(UTC), 0)
+        record = ProcessRecord.of(sleeper(Path("/")), process.pid, datetime.now(UTC), 0)
         process.kill()
         eventually(lambda: psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE)
         assert not record.is_alive()

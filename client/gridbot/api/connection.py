@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
-from requests.auth import AuthBase
 from urllib3.util.retry import Retry
 
 from gridbot.api.errors import GridbotError, NotFound, PolicyError, Refused, ServerAway
 from gridbot_client.net.discovery import Endpoint
+from gridbot_client.net.transport import BearerAuth
 
 T = TypeVar("T")
 
@@ -22,17 +22,6 @@ TIMEOUT = (10.0, 120.0)  # seconds: to connect, and between two bytes of an answ
 API = "/api/v1"
 # Requests that are not idempotent; all others carry an idempotency key or name a state.
 NOT_REPEATABLE = (f"{API}/tokens", f"{API}/owners", f"{API}/overlay/tokens")
-
-
-class _Bearer(AuthBase):
-    """Sets the Authorization header; requests alone would prefer a password from ~/.netrc."""
-
-    def __init__(self, key: str) -> None:
-        self._key = key
-
-    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
-        request.headers["Authorization"] = f"Bearer {self._key}"
-        return request
 
 
 class Connection:
@@ -43,7 +32,7 @@ class Connection:
         self._address = endpoint.address.rstrip("/")
         self._http = requests.Session()
         if endpoint.key:
-            self._http.auth = _Bearer(endpoint.key)
+            self._http.auth = BearerAuth(endpoint.key)
         # The site's HTTP proxy cannot reach a server on this machine.
         self._http.trust_env = not _is_loopback(self._address)
         self._http.mount(self._address, HTTPAdapter(max_retries=_retries()))

@@ -25,13 +25,13 @@ def read_policy(policy: str | Path) -> str:
         text, name = _content(policy), str(policy)
     try:
         gridbot_policies.PolicySet.parse(text)
-    except (ParseError, gridbot_policies.PolicyError) as error:
+    except (ParseError, gridbot_policies.SemanticError) as error:
         raise policy_error(error, text, name) from None
     return text
 
 
 def policy_error(
-    error: ParseError | gridbot_policies.PolicyError, text: str, name: str
+    error: ParseError | gridbot_policies.SemanticError, text: str, name: str
 ) -> PolicyError:
     """Error in the form of `gridbot policy check`; `name` stands for the text in the message."""
     page = finding_page(name, refusal(text, error), shutil.get_terminal_size().columns)

@@ -13,7 +13,7 @@ import click
 from gridbot.api.errors import BadInput
 from gridbot.api.session import connect
 from gridbot.commands.options import FILE, as_json, print_json, say, server_options
-from gridbot.show.ads import changed, is_file, scene
+from gridbot.show.context import changed, evaluation_context, is_file
 from gridbot.show.findings import finding_page
 from gridbot.show.printing import printable
 from gridbot.show.trial import trial_page, try_text
@@ -95,7 +95,9 @@ def eval_(
     e.g.  gridbot policy eval 'Host.Memory > 4096' --set Host.Memory=2048
     """
     with ExitStack() as opened:
-        seen = scene(lambda: opened.enter_context(connect(server, key_file)), host, bot, job)
+        seen = evaluation_context(
+            lambda: opened.enter_context(connect(server, key_file)), host, bot, job
+        )
     for setting in settings:
         seen = changed(seen, setting)
     if text is None and not (bot and bot.isdecimal()):

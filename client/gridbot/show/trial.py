@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from gridbot.api.policy import policy_error
-from gridbot.show.ads import Scene
+from gridbot.show.context import EvaluationContext
 from gridbot.show.printing import cut, printable
-from gridbot_policies import PolicyError, PolicySet
+from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.source import Source
@@ -38,16 +38,16 @@ class Trial:
         return {"name": self.name, "default": self.is_default, **whole}
 
 
-def try_text(text: str, scene: Scene, now: float, file: str | None) -> list[Trial]:
+def try_text(text: str, context: EvaluationContext, now: float, file: str | None) -> list[Trial]:
     """Evaluate all policies of a text, or the text as one expression.  Raises PolicyError.
 
     Text from a `file` is always read as a policy.
     """
     try:
         if file is None and (expression := _as_expression(text)):
-            return [_try_expression(expression, scene, now)]
-        return list(_try_policies(text, scene, now))
-    except (ParseError, PolicyError) as error:
+            return [_try_expression(expression, context, now)]
+        return list(_try_policies(text, context, now))
+    except (ParseError, SemanticError) as error:
         raise policy_error(error, text, file or "expression") from None
 
 
@@ -65,19 +65,19 @@ def _defines(text: str) -> bool:
     return bool(equals) and name.strip(" [\n\t").isidentifier() and rest[:1] not in ("=", "?", "!")
 
 
-def _try_expression(source: Source, scene: Scene, now: float) -> Trial:
+def _try_expression(source: Source, context: EvaluationContext, now: float) -> Trial:
     assert source.expression is not None
-    scope = PolicySet.parse(scene.policy).attributes.within(scene.ads(now).scope)
+    scope = PolicySet.parse(context.policy).attributes.within(context.ads(now).scope)
     traced = trace(source.expression, scope, now=now)
     return Trial("expression", traced, source.shown)
 
 
-def _try_policies(text: str, scene: Scene, now: float) -> Iterator[Trial]:
+def _try_policies(text: str, context: EvaluationContext, now: float) -> Iterator[Trial]:
     policies = PolicySet.parse(text)
     source, own = Source.aligned(text, policies.definitions), policies.attributes
     defined = {definition.name.lower() for definition in source.definitions}
     for name in _TRIED:
-        seen = scene.without_host() if name == "ReplicationRequirements" else scene
+        seen = context.without_host() if name == "ReplicationRequirements" else context
         node = own.get(name)
         assert isinstance(node, Node)
         traced = trace(node, own.within(seen.ads(now).scope), now=now)

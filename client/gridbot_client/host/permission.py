@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from gridbot_client.progress import Progress
+from gridbot_client.activity import ActivityLog
 from gridbot_client.protocol.messages import Scalar
 from gridbot_client.storage import Folder
-from gridbot_policies import PolicyError
+from gridbot_policies import SemanticError
 from gridbot_policies.classad import ParseError, record
 from gridbot_policies.policy.ads import SERVER_SIDE_ATTRIBUTES
 from gridbot_policies.policy.owner import OwnerPolicy
@@ -24,7 +24,7 @@ def read_policy(text: str, where: str) -> OwnerPolicy:
         return OwnerPolicy.parse(text)
     except ParseError as error:
         raise UnreadablePolicy(f"{where}: {error.pretty()}") from None
-    except PolicyError as error:
+    except SemanticError as error:
         raise UnreadablePolicy(f"{where}: {error}") from None
 
 
@@ -42,10 +42,10 @@ def read_policy_file(path: Path) -> OwnerPolicy:
 class Permission:
     """The owner's permission to ask for work; prints when it changes."""
 
-    def __init__(self, policy: OwnerPolicy | None, folder: Folder, progress: Progress) -> None:
+    def __init__(self, policy: OwnerPolicy | None, folder: Folder, activity: ActivityLog) -> None:
         self._policy = policy
         self._folder = folder
-        self._progress = progress
+        self._activity = activity
         self._obstacle = ""
         folder.save_obstacle("")
 
@@ -64,6 +64,6 @@ class Permission:
         self._obstacle = found
         self._folder.save_obstacle(found)
         if found:
-            self._progress.say(f"not asking for work: the owner's policy is not satisfied: {found}")
+            self._activity.say(f"not asking for work: the owner's policy is not satisfied: {found}")
         else:
-            self._progress.say("asking for work again: the owner's policy is satisfied")
+            self._activity.say("asking for work again: the owner's policy is satisfied")

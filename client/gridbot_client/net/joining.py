@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from gridbot_client.activity import ActivityLog, count_of
 from gridbot_client.host import description
 from gridbot_client.net.backoff import Backoff
 from gridbot_client.net.discovery import Endpoint
-from gridbot_client.net.transport import NotOurServer, ServerAway, Transport
-from gridbot_client.progress import Progress, count_of
+from gridbot_client.net.transport import NotOurServer, ServerUnavailable, Transport
 from gridbot_client.protocol.messages import Scalar
 from gridbot_client.storage import Folder, Identity
 from gridbot_client.work.slots import slots_in
@@ -67,20 +67,20 @@ def join(
 
 
 def patiently(
-    join: Callable[[], Identity], patience_seconds: float | None, progress: Progress
+    join: Callable[[], Identity], patience_seconds: float | None, activity: ActivityLog
 ) -> Identity:
     """Join; retry while the server is away, for at most `patience_seconds`, None: for ever."""
     backoff, begun = Backoff(), time.monotonic()
     while True:
         try:
             return join()
-        except (ServerAway, NotOurServer) as error:
+        except (ServerUnavailable, NotOurServer) as error:
             floor = getattr(error, "retry_after", 0.0)
             backoff = backoff.failed(str(error), time.time(), random.random(), floor)  # noqa: S311
             wait = backoff.remaining(time.time())
             if patience_seconds is not None and time.monotonic() - begun + wait > patience_seconds:
                 raise
-            progress.say(f"cannot join yet ({error}); next try in {wait:.0f} s")
+            activity.say(f"cannot join yet ({error}); next try in {wait:.0f} s")
             time.sleep(wait)
 
 

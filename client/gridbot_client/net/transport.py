@@ -30,7 +30,7 @@ class TransportError(Exception):
     """Base class of the errors below."""
 
 
-class ServerAway(TransportError):
+class ServerUnavailable(TransportError):
     """The server is unreachable or overloaded; retry after at least `retry_after` seconds."""
 
     def __init__(self, detail: str, retry_after: float = 0.0) -> None:
@@ -42,7 +42,7 @@ class NotOurServer(TransportError):
     """The response is not a GridBot server's, but for example a captive portal's."""
 
 
-class Refused(TransportError):
+class RequestRefused(TransportError):
     """The server refused the request; `code` is the HTTP status."""
 
     def __init__(self, code: int, detail: str, error: str = "") -> None:
@@ -62,13 +62,14 @@ class CorruptDownload(TransportError):
     """A download is complete but does not match its hash."""
 
 
-class _Bearer(AuthBase):
+class BearerAuth(AuthBase):
     """Sets the Authorization header; requests would let a netrc file replace a plain header."""
 
     def __init__(self, token: str) -> None:
         self._value = f"Bearer {token}"
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        """Return the request with the header."""
         request.headers["Authorization"] = self._value
         return request
 
@@ -79,7 +80,7 @@ class Transport:
     def __init__(self, url: str, token: str) -> None:
         self.url = url.rstrip("/")
         self._session = requests.Session()
-        self._session.auth = _Bearer(token)
+        self._session.auth = BearerAuth(token)
         self._session.headers.update({"Accept-Encoding": "identity", "User-Agent": "gridbot"})
 
     def __enter__(self) -> Transport:
@@ -126,7 +127,7 @@ class Transport:
                 file.flush()
                 os.fsync(file.fileno())
         if part.stat().st_size < size:
-            raise ServerAway(f"the download of {sha256} was interrupted")
+            raise ServerUnavailable(f"the download of {sha256} was interrupted")
 
     def upload(self, id: ReplicaId, output: Output, source: BinaryIO) -> None:
         """Upload an output, from the first byte that the server lacks.  Idempotent."""
@@ -142,7 +143,7 @@ class Transport:
                 answer = _document(_body(response))
             before, (offset, complete) = offset, _progress(answer)
             if not complete and offset <= before:
-                raise ServerAway(f"the upload of {output.name} makes no progress")
+                raise ServerUnavailable(f"the upload of {output.name} makes no progress")
 
     @contextmanager
     def _call(self, method: str, path: str, **options: Any) -> Iterator[requests.Response]:
@@ -160,11 +161,15 @@ class Transport:
                     raise _failure(response, self.url)
                 yield response
         except requests.exceptions.SSLError as error:
-            raise ServerAway(f"the TLS certificate of {self.url} is not valid: {error}") from None
+            raise ServerUnavailable(
+                f"the TLS certificate of {self.url} is not valid: {error}"
+            ) from None
         except _BAD_URLS:
-            raise Refused(400, f"{self.url!r} is not a URL such as https://host:port") from None
+            raise RequestRefused(
+                400, f"{self.url!r} is not a URL such as https://host:port"
+            ) from None
         except requests.RequestException as error:
-            raise ServerAway(f"cannot reach {self.url}: {_plain(error)}") from None
+            raise ServerUnavailable(f"cannot reach {self.url}: {_plain(error)}") from None
 
 
 _BAD_URLS = (
@@ -179,15 +184,15 @@ def _failure(response: requests.Response, url: str) -> TransportError:
     """Error for a response with a status other than 2xx."""
     code = response.status_code
     if code >= 500 or code == 429:
-        return ServerAway(f"{url}: HTTP {code} {response.reason}", _retry_after(response))
+        return ServerUnavailable(f"{url}: HTTP {code} {response.reason}", _retry_after(response))
     if response.request.method == "HEAD":
-        return Refused(code, f"HTTP {code} {response.reason}")
+        return RequestRefused(code, f"HTTP {code} {response.reason}")
     try:
         document = _document(_body(response))
     except (NotOurServer, requests.RequestException):
         return NotOurServer(f"{url} is not a GridBot server: HTTP {code} without an error document")
     error, detail = str(document.get("error") or ""), str(document.get("detail") or document)
-    return Refused(code, detail[:1000], error[:100])
+    return RequestRefused(code, detail[:1000], error[:100])
 
 
 def _body(response: requests.Response) -> bytes:

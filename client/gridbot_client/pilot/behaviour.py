@@ -24,7 +24,7 @@ IDLE_WINDOW_SECONDS = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pilot:
+class PilotOptions:
     """Settings of a pilot, from the overlay."""
 
     name: str = ""  # tag of its submission, and its index in it
@@ -37,7 +37,7 @@ class Pilot:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class NodeRecord:
     """Successes and failures of the replicas on a pilot's node."""
 
     successes: int = 0
@@ -46,21 +46,21 @@ class Record:
     ask_at: float = 0.0  # earliest next request for work, seconds on the caller's clock
     is_leaving: bool = False
 
-    def after(self, reports: Iterable[Report], now: float) -> Record:
+    def after(self, reports: Iterable[Report], now: float) -> NodeRecord:
         """Record with these ended replicas added."""
         record = self
         for report in reports:
             record = record._after_one(report, now)
         return record
 
-    def _after_one(self, report: Report, now: float) -> Record:
+    def _after_one(self, report: Report, now: float) -> NodeRecord:
         if report.how == "success":
             longest = max(self.longest_seconds, report.wall_seconds)
-            return Record(self.successes + 1, 0, longest, 0.0, self.is_leaving)
+            return NodeRecord(self.successes + 1, 0, longest, 0.0, self.is_leaving)
         failures = self.failures_in_row + 1
         ask_at = now + _penalty(failures, has_succeeded=self.successes > 0)
         leaving = self.is_leaving or report.reason == LOW_CPU
-        return Record(self.successes, failures, self.longest_seconds, ask_at, leaving)
+        return NodeRecord(self.successes, failures, self.longest_seconds, ask_at, leaving)
 
     def wanted(self, want: int, held: int, now: float) -> int:
         """Number of replicas to ask for, at most `want`; one by one until the first success."""

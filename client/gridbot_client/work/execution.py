@@ -11,8 +11,8 @@ from gridbot_client.net.backoff import delay_seconds
 from gridbot_client.net.transport import (
     CorruptDownload,
     NotOurServer,
-    Refused,
-    ServerAway,
+    RequestRefused,
+    ServerUnavailable,
     Transport,
 )
 from gridbot_client.protocol.messages import (
@@ -26,10 +26,10 @@ from gridbot_client.protocol.messages import (
 from gridbot_client.protocol.template import TemplateError, fill
 from gridbot_client.work import outputs
 from gridbot_client.work.cache import Cache
-from gridbot_client.work.manifests import Judged, ShadowingInput, admitted_inputs
+from gridbot_client.work.manifests import JudgedManifest, ShadowingInput, admitted_inputs
 from gridbot_client.work.outputs import OutputError
-from gridbot_client.work.runner import Ended, Runner, Stop, created_at
-from gridbot_client.work.slots import RunRecord, Slot
+from gridbot_client.work.runner import ProcessEnd, Runner, Stop, created_at
+from gridbot_client.work.slots import ReplicaSlot, RunRecord
 
 MOST_STARTS = 3  # of one replica; more mean that it takes the client down with it
 _MOST_CORRUPT = 3
@@ -56,14 +56,16 @@ class Executor:
     cache: Cache
     connect: Callable[[], Transport]  # a connection for the thread that calls
 
-    def execute(self, slot: Slot, assignment: Assignment, judged: Judged, stop: Stop) -> Report:
+    def execute(
+        self, slot: ReplicaSlot, assignment: Assignment, judged: JudgedManifest, stop: Stop
+    ) -> Report:
         """Run a replica and return its report.  Raises Stopped."""
         manifest = judged.manifest
         starts = slot.run_record().starts
         if starts >= MOST_STARTS:
             detail = f"the client ended {starts} times while this replica was running\n"
             return failure(slot.id, "client_restarted_too_often", detail)
-        ended = Ended("")
+        ended = ProcessEnd("")
         try:
             argv = fill(manifest.command, manifest.placeholders, assignment.args)
             own = admitted_inputs(judged, argv[0], assignment.inputs)
@@ -83,8 +85,8 @@ class Executor:
         return replace(_finished(slot, ended, "", ""), how="success", outputs=found)
 
     def _run(
-        self, argv: list[str], slot: Slot, manifest: Manifest, starts: int, stop: Stop
-    ) -> Ended:
+        self, argv: list[str], slot: ReplicaSlot, manifest: Manifest, starts: int, stop: Stop
+    ) -> ProcessEnd:
         if stop.is_asked:
             raise Stopped
         slot.save_run(RunRecord(starts + 1))
@@ -97,14 +99,14 @@ class Executor:
             raise Stopped
         return ended
 
-    def _fetch(self, refs: tuple[FileRef, ...], slot: Slot, stop: Stop) -> None:
+    def _fetch(self, refs: tuple[FileRef, ...], slot: ReplicaSlot, stop: Stop) -> None:
         if not refs:
             return
         with self.connect() as transport:
             for ref in refs:
                 self._fetch_one(ref, slot, transport, stop)
 
-    def _fetch_one(self, ref: FileRef, slot: Slot, transport: Transport, stop: Stop) -> None:
+    def _fetch_one(self, ref: FileRef, slot: ReplicaSlot, transport: Transport, stop: Stop) -> None:
         """Download an input; retry while the server is away, a few times if the hash is wrong."""
         corrupt = 0
 
@@ -117,7 +119,7 @@ class Executor:
                 if corrupt == _MOST_CORRUPT:
                     raise _Failed("input_corrupt", f"input {ref.name}: {error}\n") from None
                 raise
-            except Refused as error:
+            except RequestRefused as error:
                 if error.shuts_out:
                     raise
                 detail = f"input {ref.name}: {error}\n"
@@ -125,7 +127,7 @@ class Executor:
 
         _persist(attempt, stop)
 
-    def upload(self, slot: Slot, report: Report, stop: Stop) -> Report:
+    def upload(self, slot: ReplicaSlot, report: Report, stop: Stop) -> Report:
         """Upload outputs too large for the report; return the report to send.
 
         Retries while the server is away.  If the server refuses an output, the replica fails.
@@ -137,7 +139,7 @@ class Executor:
             for output in wanted:
                 try:
                     _persist(partial(_upload_one, transport, slot, output), stop)
-                except Refused as error:
+                except RequestRefused as error:
                     reason = "output_too_big" if error.code == 413 else "upload_refused"
                     detail = f"output {output.name} of {output.size} bytes: {error}\n"
                     return _without_outputs(report, reason, detail)
@@ -151,7 +153,7 @@ def failure(id: ReplicaId, reason: str, detail: str) -> Report:
     return Report(id, "error", reason, stderr=detail)
 
 
-def _finished(slot: Slot, ended: Ended, reason: str, detail: str) -> Report:
+def _finished(slot: ReplicaSlot, ended: ProcessEnd, reason: str, detail: str) -> Report:
     return Report(
         slot.id,
         "error",
@@ -168,7 +170,7 @@ def _without_outputs(report: Report, reason: str, detail: str) -> Report:
     return replace(report, how="error", reason=reason, outputs=(), stderr=report.stderr + detail)
 
 
-def _upload_one(transport: Transport, slot: Slot, output: Output) -> None:
+def _upload_one(transport: Transport, slot: ReplicaSlot, output: Output) -> None:
     with outputs.open_output(slot, output.name) as file:
         transport.upload(slot.id, output, file)
 
@@ -180,12 +182,12 @@ def _persist(attempt: Callable[[], None], stop: Stop) -> None:
         floor = 0.0
         try:
             return attempt()
-        except Refused as error:
+        except RequestRefused as error:
             # Revoked or banned: the next request for work deals with it.
             is_passing = error.code in _PASSING and failures < _MOST_REFUSALS
             if not (error.shuts_out or is_passing):
                 raise
-        except (ServerAway, NotOurServer, CorruptDownload) as error:
+        except (ServerUnavailable, NotOurServer, CorruptDownload) as error:
             floor = getattr(error, "retry_after", 0.0)
         stop.wait(delay_seconds(failures, random.random(), floor))  # noqa: S311
         failures += 1

@@ -19,7 +19,7 @@ _MOST_KEPT = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedManifest:
     """A manifest with reason code and text of its refusal, both empty if it may run."""
 
     signed: SignedManifest
@@ -37,7 +37,9 @@ class ShadowingInput(Exception):
     """A job's own input would replace a shared input or the signed command."""
 
 
-def admitted_inputs(judged: Judged, program: str, inputs: Sequence[FileRef]) -> tuple[FileRef, ...]:
+def admitted_inputs(
+    judged: JudgedManifest, program: str, inputs: Sequence[FileRef]
+) -> tuple[FileRef, ...]:
     """Return a job's own inputs as they may be placed in its slot.  Raises ShadowingInput.
 
     A signature covers the manifest, not the files of single jobs.  So a job's input must not
@@ -61,7 +63,7 @@ class Manifests:
     def __init__(self, public_key: bytes, trusted: Collection[str]) -> None:
         self._public_key = public_key
         self._trusted = trusted
-        self._judged: dict[str, Judged] = {}
+        self._judged: dict[str, JudgedManifest] = {}
 
     def take_in(self, found: Mapping[str, SignedManifest]) -> None:
         """Add received manifests.  Raises ProtocolError if one does not match its id."""
@@ -74,7 +76,7 @@ class Manifests:
         while len(self._judged) > _MOST_KEPT:
             del self._judged[next(iter(self._judged))]
 
-    def get(self, id: str) -> Judged | None:
+    def get(self, id: str) -> JudgedManifest | None:
         """Manifest with its judgement, or None if it was not received."""
         return self._judged.get(id)
 
@@ -82,13 +84,13 @@ class Manifests:
         """Ids of the received manifests."""
         return tuple(self._judged)
 
-    def _judge(self, signed: SignedManifest) -> Judged:
+    def _judge(self, signed: SignedManifest) -> JudgedManifest:
         try:
             manifest = Manifest.from_text(signed.text)
         except ProtocolError as error:
             nobody = Manifest(owner="", command=())
-            return Judged(signed, nobody, "bad_arguments", f"invalid manifest: {error}\n")
+            return JudgedManifest(signed, nobody, "bad_arguments", f"invalid manifest: {error}\n")
         why = refusal(signed, manifest.owner, self._public_key, self._trusted)
         if why:
-            return Judged(signed, manifest, "unsigned", f"{why}\n")
-        return Judged(signed, manifest)
+            return JudgedManifest(signed, manifest, "unsigned", f"{why}\n")
+        return JudgedManifest(signed, manifest)

@@ -21,7 +21,7 @@ from gridbot_client.protocol.messages import (
     ProtocolError,
     file_name,
 )
-from gridbot_client.work.slots import Slot
+from gridbot_client.work.slots import ReplicaSlot
 
 # Small outputs beyond this sum are uploaded, so that the request stays small.
 MOST_INLINE_BYTES = 256 * 1024
@@ -37,7 +37,7 @@ class OutputError(Exception):
         self.reason = reason
 
 
-def collect(slot: Slot, manifest: Manifest, inputs: Collection[str]) -> tuple[Output, ...]:
+def collect(slot: ReplicaSlot, manifest: Manifest, inputs: Collection[str]) -> tuple[Output, ...]:
     """Outputs that the manifest names; small ones with their content.  Raises OutputError.
 
     Links are never followed, in no part of a path, so a program cannot return files outside its
@@ -56,12 +56,12 @@ def collect(slot: Slot, manifest: Manifest, inputs: Collection[str]) -> tuple[Ou
     return tuple(_output(slot, name, inline) for name in found)
 
 
-def path_of(slot: Slot, name: str) -> Path:
+def path_of(slot: ReplicaSlot, name: str) -> Path:
     """Path of an output; `stdout` and `stderr` are the captured streams."""
     return {"stdout": slot.stdout, "stderr": slot.stderr}.get(name, slot.work / name)
 
 
-def open_output(slot: Slot, name: str) -> io.BufferedReader:
+def open_output(slot: ReplicaSlot, name: str) -> io.BufferedReader:
     """Open an output for reading.  Raises OSError if it is not a regular file."""
     return _open_regular(path_of(slot, name))
 
@@ -85,7 +85,7 @@ def _open_regular(path: Path) -> io.BufferedReader:
     return open(descriptor, "rb")
 
 
-def _found(slot: Slot, wanted: Sequence[str], inputs: Collection[str]) -> Iterator[str]:
+def _found(slot: ReplicaSlot, wanted: Sequence[str], inputs: Collection[str]) -> Iterator[str]:
     for pattern in wanted:
         if pattern in _STREAMS and stat.S_ISREG(_mode(path_of(slot, pattern))):
             yield pattern
@@ -135,7 +135,7 @@ def _usable(name: str) -> str:
         raise OutputError("bad_output_name", f"{error}\n") from None
 
 
-def _output(slot: Slot, name: str, inline: bool) -> Output:
+def _output(slot: ReplicaSlot, name: str, inline: bool) -> Output:
     with open_output(slot, name) as file:
         size = os.fstat(file.fileno()).st_size
         if inline and size <= INLINE_OUTPUT_BYTES:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gridbot_client import agent
-from gridbot_client.agent import Item, Room, Stage
-from gridbot_client.progress import Progress
+from gridbot_client.activity import ActivityLog
+from gridbot_client.agent import LocalReplica, Room, Stage
 from gridbot_client.protocol.messages import (
     MAX_REPORTS,
     Assignment,
@@ -21,10 +21,10 @@ from gridbot_client.protocol.messages import (
 )
 from gridbot_client.work import processes
 from gridbot_client.work.execution import Executor, Stopped, failure
-from gridbot_client.work.manifests import Judged, Manifests
+from gridbot_client.work.manifests import JudgedManifest, Manifests
 from gridbot_client.work.processes import Census
 from gridbot_client.work.runner import Stop
-from gridbot_client.work.slots import Slot, since_boot, slot_of, slots_in
+from gridbot_client.work.slots import ReplicaSlot, since_boot, slot_of, slots_in
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +35,9 @@ _MOST_REPORT_BYTES = 512 << 10  # of the reports of one request
 class Held:
     """One replica on this client."""
 
-    slot: Slot
+    slot: ReplicaSlot
     assignment: Assignment
-    judged: Judged
+    judged: JudgedManifest
     expires_at: float
     stage: Stage = Stage.WAITING
     report: Report | None = None
@@ -53,21 +53,21 @@ class Held:
 class Replicas:
     """Replicas of this client.  The condition `changed` guards them and signals their ends."""
 
-    def __init__(self, slots: Path, room: Room, executor: Executor, progress: Progress) -> None:
+    def __init__(self, slots: Path, room: Room, executor: Executor, activity: ActivityLog) -> None:
         self.changed = threading.Condition()
         self.is_halted = False  # revoked, paused or leaving: nothing is started
         self._slots = slots
         self._room = room
         self._executor = executor
-        self._progress = progress
+        self._activity = activity
         self._held: dict[ReplicaId, Held] = {}
         self._threads: set[threading.Thread] = set()
 
-    def items(self) -> list[Item]:
+    def items(self) -> list[LocalReplica]:
         """Replicas in order of arrival, with the fields that decisions need."""
         with self.changed:
             return [
-                Item(held.id, held.judged.manifest.resources, held.stage)
+                LocalReplica(held.id, held.judged.manifest.resources, held.stage)
                 for held in self._held.values()
             ]
 
@@ -94,7 +94,7 @@ class Replicas:
         for held in gone:
             held.slot.remove()
         for bot in {held.id.bot for held in fresh}:
-            self._progress.got(bot, sum(held.id.bot == bot for held in fresh))
+            self._activity.got(bot, sum(held.id.bot == bot for held in fresh))
 
     def start_ready(self) -> None:
         """Start the replicas that fit."""
@@ -150,7 +150,7 @@ class Replicas:
         slot.save_assignment(assignment, judged.signed)
         held = Held(slot, assignment, judged, since_boot() + assignment.deadline_seconds)
         if judged.reason:
-            self._progress.refused(held.id.bot, judged.detail.strip())
+            self._activity.refused(held.id.bot, judged.detail.strip())
             held.report = failure(held.id, judged.reason, judged.detail)
             slot.save_report(held.report)
             held.stage = Stage.FINISHED
@@ -183,7 +183,7 @@ class Replicas:
         held.stage = after
         return True
 
-    def _take_up(self, slot: Slot, manifests: Manifests) -> None:
+    def _take_up(self, slot: ReplicaSlot, manifests: Manifests) -> None:
         found = slot.assignment()
         if found is None:
             slot.remove()
@@ -240,7 +240,7 @@ class Replicas:
         if report is not held.report:
             held.slot.save_report(report)
             log.info("replica %s: %s %s", held.id, report.how, report.reason)
-            self._progress.ended(held.id.bot, report.reason)
+            self._activity.ended(held.id.bot, report.reason)
         with self.changed:
             if held.is_dropped:
                 raise Stopped

@@ -23,7 +23,7 @@ from gridbot_client.protocol.messages import Resources
 from gridbot_client.work import processes
 from gridbot_client.work.idleness import Idleness
 from gridbot_client.work.processes import SLOT_VARIABLE, Census
-from gridbot_client.work.slots import Slot
+from gridbot_client.work.slots import ReplicaSlot
 
 WATCH_SECONDS = 0.5  # how often memory is looked at
 DISK_WATCH_SECONDS = 5.0
@@ -40,12 +40,14 @@ class Confinement(Protocol):
     """
 
     def __call__(
-        self, argv: Sequence[str], env: Mapping[str, str], slot: Slot
+        self, argv: Sequence[str], env: Mapping[str, str], slot: ReplicaSlot
     ) -> subprocess.Popen[bytes]:
         """Start the program."""
 
 
-def plain(argv: Sequence[str], env: Mapping[str, str], slot: Slot) -> subprocess.Popen[bytes]:
+def plain(
+    argv: Sequence[str], env: Mapping[str, str], slot: ReplicaSlot
+) -> subprocess.Popen[bytes]:
     """Confinement of trusted programs: own session, clean environment and limits, no sandbox."""
     with slot.stdout.open("wb") as stdout, slot.stderr.open("wb") as stderr:
         return subprocess.Popen(
@@ -60,7 +62,7 @@ def plain(argv: Sequence[str], env: Mapping[str, str], slot: Slot) -> subprocess
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class ProcessEnd:
     """End of a process: `reason` is a reason code, empty if it exited with 0 within its limits."""
 
     reason: str
@@ -102,7 +104,7 @@ class Stop:
                 processes.kill_group(pid, signal.SIGTERM)
 
 
-def environment(slot: Slot, own: Mapping[str, str]) -> dict[str, str]:
+def environment(slot: ReplicaSlot, own: Mapping[str, str]) -> dict[str, str]:
     """Environment of a replica: only the variables listed here."""
     kept = {name: own[name] for name in _KEPT_VARIABLES if name in own}
     return {
@@ -126,15 +128,15 @@ class Runner:
     idleness: Callable[[], Idleness] | None = None  # watches one replica; None: it may be idle
 
     def run(
-        self, argv: Sequence[str], slot: Slot, limits: Resources, stop: Stop,
+        self, argv: Sequence[str], slot: ReplicaSlot, limits: Resources, stop: Stop,
         started: Callable[[int], None],
-    ) -> Ended:  # fmt: skip
+    ) -> ProcessEnd:  # fmt: skip
         """Run a program to its end; `started` gets the pid of its process group's leader."""
         begun = time.monotonic()
         try:
             process = _start(self.confine, argv, slot)
         except (OSError, ValueError) as error:
-            return Ended("not_executable", detail=f"cannot execute {argv[0]!r}: {error}\n")
+            return ProcessEnd("not_executable", detail=f"cannot execute {argv[0]!r}: {error}\n")
         try:
             _limit(process.pid, limits)
             stop.leads(process.pid)
@@ -146,9 +148,11 @@ class Runner:
             exit_code, cpu_seconds = self._finish(process, slot, stop)
         if not reason:
             reason = _why(exit_code, slot, limits)
-        return Ended(reason, exit_code, cpu_seconds, time.monotonic() - begun)
+        return ProcessEnd(reason, exit_code, cpu_seconds, time.monotonic() - begun)
 
-    def _watch(self, pid: int, slot: Slot, limits: Resources, stop: Stop, begun: float) -> str:
+    def _watch(
+        self, pid: int, slot: ReplicaSlot, limits: Resources, stop: Stop, begun: float
+    ) -> str:
         """Wait until the leader ends (returns "") or exceeds a limit (returns its reason code)."""
         disk_at, cpu_at = begun + WATCH_SECONDS, begun
         idleness = self.idleness() if self.idleness else None
@@ -172,17 +176,17 @@ class Runner:
                         return "disk_limit"
                     disk_at = time.monotonic() + DISK_WATCH_SECONDS
 
-    def _is_too_big(self, leader: int, slot: Slot, limit: int) -> bool:
+    def _is_too_big(self, leader: int, slot: ReplicaSlot, limit: int) -> bool:
         return processes.memory_bytes(self._family(leader, slot), limit) > limit
 
-    def _cpu_seconds(self, leader: int, slot: Slot) -> float:
+    def _cpu_seconds(self, leader: int, slot: ReplicaSlot) -> float:
         return processes.cpu_seconds(self._family(leader, slot))
 
-    def _family(self, leader: int, slot: Slot) -> set[int]:
+    def _family(self, leader: int, slot: ReplicaSlot) -> set[int]:
         return {leader, *(process.pid for process in self.census.of_slot(str(slot.path)))}
 
     def _finish(
-        self, process: subprocess.Popen[bytes], slot: Slot, stop: Stop
+        self, process: subprocess.Popen[bytes], slot: ReplicaSlot, stop: Stop
     ) -> tuple[int, float]:
         """Kill remaining processes; return the leader's exit code and the CPU time of all.
 
@@ -215,7 +219,7 @@ class _Waiter:
         return bool(self._poll.poll(seconds * 1000))
 
 
-def _start(confine: Confinement, argv: Sequence[str], slot: Slot) -> subprocess.Popen[bytes]:
+def _start(confine: Confinement, argv: Sequence[str], slot: ReplicaSlot) -> subprocess.Popen[bytes]:
     """Start the program; a file in the slot has priority over one of the same name on PATH."""
     first = argv[0]
     if "/" not in first and (slot.work / first).is_file():
@@ -244,7 +248,7 @@ def _end_politely(pid: int) -> None:
         waiter.ended_within(GRACE_SECONDS)
 
 
-def _why(exit_code: int, slot: Slot, limits: Resources) -> str:
+def _why(exit_code: int, slot: ReplicaSlot, limits: Resources) -> str:
     """Reason code of an end that `_watch` did not cause; empty for success.
 
     The disk is measured once more, for files written between two measurements, and by children

@@ -1,4 +1,4 @@
-"""Slot: the directory of one replica with its assignment, run record and report."""
+"""ReplicaSlot: the directory of one replica with its assignment, run record and report."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class RunRecord:
     created: float = 0.0  # start time of that process: pids are used again
 
 
-class Slot:
+class ReplicaSlot:
     """The directory of one replica; removed once its report is acknowledged."""
 
     def __init__(self, path: Path, id: ReplicaId) -> None:
@@ -153,16 +153,16 @@ class Slot:
         _remove_tree(self.path)
 
 
-def slot_of(slots: Path, id: ReplicaId) -> Slot:
-    """Slot of a replica; it need not exist."""
-    return Slot(slots / str(id), id)
+def slot_of(slots: Path, id: ReplicaId) -> ReplicaSlot:
+    """ReplicaSlot of a replica; it need not exist."""
+    return ReplicaSlot(slots / str(id), id)
 
 
-def slots_in(slots: Path) -> Iterator[Slot]:
+def slots_in(slots: Path) -> Iterator[ReplicaSlot]:
     """Yield all slots, oldest assignment first."""
     for path in sorted(slots.iterdir(), key=lambda path: path.stat().st_mtime):
         with suppress(ValueError, TypeError):
-            yield Slot(path, ReplicaId(*(int(part) for part in path.name.split("-"))))
+            yield ReplicaSlot(path, ReplicaId(*(int(part) for part in path.name.split("-"))))
 
 
 def _remove_tree(path: Path) -> None:

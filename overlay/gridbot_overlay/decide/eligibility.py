@@ -9,7 +9,7 @@ from typing import Any
 from gridbot_overlay.decide.model import BotDemand, Grid
 from gridbot_policies.classad import ParseError, Record, record
 from gridbot_policies.policy.ads import Ads
-from gridbot_policies.policy.policy_set import PolicyError, PolicySet
+from gridbot_policies.policy.policy_set import PolicySet, SemanticError
 
 _MOST_HOSTS = 5  # measured ads of a grid that a policy is tried on
 
@@ -97,5 +97,5 @@ def _overlaid(host: Mapping[str, Any], fresh: Mapping[str, Any]) -> Iterator[tup
 def _policies(text: str) -> PolicySet | str:
     try:
         return PolicySet.parse(text)
-    except (ParseError, PolicyError) as error:
+    except (ParseError, SemanticError) as error:
         return f"its policy cannot be read: {error}"

@@ -38,11 +38,11 @@ RUN = (
 )
 
 
-class NodeFault(Exception):
+class UnfitNode(Exception):
     """This node cannot run pilots; says what is missing."""
 
 
-class ServerAway(Exception):
+class Unreachable(Exception):
     """The server cannot be reached, which may be nobody's fault."""
 
 
@@ -56,10 +56,10 @@ def main(settings: Any) -> int:
             sys.path.insert(0, library)
             importlib.import_module("gridbot_client.pilot.secrecy").hide()
             code = run_client(settings, scratch, library)
-    except NodeFault as error:
+    except UnfitNode as error:
         say(f"this node cannot run pilots: {error}")
         code = NODE_FAULT
-    except ServerAway as error:
+    except Unreachable as error:
         say(f"the server is away: {error}")
         return SERVER_AWAY
     if code == NODE_FAULT:
@@ -68,9 +68,9 @@ def main(settings: Any) -> int:
 
 
 def check_python() -> None:
-    """Raise NodeFault when this Python is too old for the client."""
+    """Raise UnfitNode when this Python is too old for the client."""
     if sys.version_info < (3, 11):  # noqa: UP036  # this is what finds it out
-        raise NodeFault(
+        raise UnfitNode(
             f"{sys.executable} is Python {platform.python_version()}, and 3.11 or newer is needed:"
             " set `python` or `setup` of this grid"
         )
@@ -89,7 +89,7 @@ class Scratch:
             while not self.is_made():
                 self.lock.close()
         except OSError as error:
-            raise NodeFault(f"cannot write in {self.place}: {error.strerror}") from error
+            raise UnfitNode(f"cannot write in {self.place}: {error.strerror}") from error
         return self.path
 
     def is_made(self) -> bool:
@@ -128,12 +128,12 @@ def artefact(settings: Any, scratch: str) -> str:
     path = os.path.join(scratch, "artefact.zip")
     fetch(settings, path)
     if sha256(path) != settings["artefact"]:
-        raise NodeFault(f"{settings['server']} gave another artefact than was asked for")
+        raise UnfitNode(f"{settings['server']} gave another artefact than was asked for")
     return path
 
 
 def fetch(settings: Any, path: str) -> None:
-    """Download the artefact; raise NodeFault where it is refused, ServerAway after some tries."""
+    """Download the artefact; raise UnfitNode where it is refused, Unreachable after some tries."""
     failures, patient_until = 0, time.monotonic() + min(BUSY_SECONDS, left(settings))
     while True:
         try:
@@ -143,10 +143,10 @@ def fetch(settings: Any, path: str) -> None:
             is_busy = code in (429, 503) and time.monotonic() < patient_until
             text = f"{settings['server']} does not give the artefact: {error}"
             if 400 <= code < 500 and code != 429:
-                raise NodeFault(text) from error
+                raise UnfitNode(text) from error
             failures += not is_busy
             if failures == DOWNLOADS:
-                raise ServerAway(text) from error
+                raise Unreachable(text) from error
         pause = BUSY_PAUSE if is_busy else 2 ** (failures - 1)
         time.sleep(pause * random.uniform(0.5, 1.5))  # noqa: S311  # spreads load
 
@@ -178,11 +178,11 @@ def unpack(path: str, library: str) -> None:
                 with archive.open(name) as file, zipfile.ZipFile(file) as wheel:
                     wheel.extractall(library)
     except OSError as error:
-        raise NodeFault(f"cannot unpack into {library}: {error.strerror}") from error
+        raise UnfitNode(f"cannot unpack into {library}: {error.strerror}") from error
 
 
 def wheels(artefact: Any) -> Any:
-    """Return the names of the wheels for this node; NodeFault when there are none."""
+    """Return the names of the wheels for this node; UnfitNode when there are none."""
     python = ".".join(map(str, sys.version_info[:2])) + sys.abiflags
     if sys.implementation.name != "cpython":
         python = f"{python} ({platform.python_implementation()})"
@@ -191,7 +191,7 @@ def wheels(artefact: Any) -> Any:
     is_new_enough = library == "glibc" and list(numbers(version)) >= artefact["glibc"]
     if python in artefact["pythons"] and system == artefact["system"] and is_new_enough:
         return artefact["pythons"][python]
-    raise NodeFault(
+    raise UnfitNode(
         f"pilots are built for {artefact['words']}; this is Python {python} on {system}"
         f" with {library or 'an unknown C library'} {version}".rstrip()
         + ": set `python` or `setup` of this grid"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from gridbot_policies.explain.relax import Bound, IsEnough, Missing, Relaxed, relaxed
+from gridbot_policies.explain.relax import Bound, IsEnough, RelaxableHost, Relaxed, relaxed
 
 S = TypeVar("S")
 
@@ -203,7 +203,7 @@ def _relaxed(
     bounds = _bounds(conditions)
     if len(bounds) < len(conditions):
         return []
-    missing = [Missing(verdict.subject, _bounds(verdict.failed)) for verdict in rejected]
+    missing = [RelaxableHost(verdict.subject, _bounds(verdict.failed)) for verdict in rejected]
     return list(relaxed(bounds, missing, is_enough))
 
 

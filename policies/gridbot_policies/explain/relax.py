@@ -45,7 +45,7 @@ class Relaxed:
 
 
 @dataclass(frozen=True, slots=True)
-class Missing(Generic[S]):
+class RelaxableHost(Generic[S]):
     """A host and the conditions that it fails, all of which can be loosened."""
 
     subject: S
@@ -56,7 +56,7 @@ _Amounts = Mapping[int, float]  # by the ids of the bounds that a host fails
 
 
 def relaxed(
-    bounds: Sequence[Bound[S]], missing: Sequence[Missing[S]], is_enough: IsEnough
+    bounds: Sequence[Bound[S]], missing: Sequence[RelaxableHost[S]], is_enough: IsEnough
 ) -> Iterator[Relaxed]:
     """Yield the limits at which the nearest, half and all of the hosts pass that fail all `bounds`.
 
@@ -78,7 +78,7 @@ def relaxed(
             yield Relaxed(hosts, [b.change(n) for b, n in zip(bounds, limits, strict=True)])
 
 
-def _amounts(host: Missing[S]) -> _Amounts | None:
+def _amounts(host: RelaxableHost[S]) -> _Amounts | None:
     found = {id(bound): bound.amount(host.subject) for bound in host.bounds}
     numbers = {key: number for key, number in found.items() if number is not None}
     is_whole = len(numbers) == len(found) and all(map(math.isfinite, numbers.values()))

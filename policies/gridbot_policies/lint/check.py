@@ -13,7 +13,7 @@ from gridbot_policies.classad.source import Source
 from gridbot_policies.lint.doubts import doubts
 from gridbot_policies.lint.hints import MOST
 from gridbot_policies.lint.impossible import impossible
-from gridbot_policies.policy.policy_set import PolicyError, PolicySet
+from gridbot_policies.policy.policy_set import PolicySet, SemanticError
 
 _PLACE = re.compile(r"^line \d+, column \d+: ")
 
@@ -37,12 +37,12 @@ def check(text: str) -> list[Finding]:
     """Return what is to be said of a policy text, in the order of its lines; [] is good."""
     try:
         policies = PolicySet.parse(text)
-    except (ParseError, PolicyError) as error:
+    except (ParseError, SemanticError) as error:
         return [refusal(text, error)]
     return sorted(_warnings(policies), key=lambda found: (found.line, found.column))
 
 
-def refusal(text: str, error: ParseError | PolicyError) -> Finding:
+def refusal(text: str, error: ParseError | SemanticError) -> Finding:
     """Return what was raised about a text as a finding."""
     return _finding("error", text, error.offset, _PLACE.sub("", str(error)))
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from gridbot_policies.classad import UNDEFINED, Record, record
 from gridbot_policies.classad.compiler import Layer, Layout
-from gridbot_policies.classad.functions import Call
+from gridbot_policies.classad.functions import CallContext
 
 HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
     {
@@ -173,7 +173,7 @@ class Ads:
         self.queue = queue
         self.job = _NO_REPLICAS if job is None else _complete_job(job)
         self.now = now
-        self.meter: Call | None = None  # what compiled policies have used among these ads
+        self.meter: CallContext | None = None  # what compiled policies have used among these ads
         self._scope: Record | None = None
 
     @property

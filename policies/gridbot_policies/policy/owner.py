@@ -18,7 +18,7 @@ from gridbot_policies.explain.clauses import Clause, Splitter
 from gridbot_policies.explain.unknown import Attempt, Unknown
 from gridbot_policies.lint.hints import MOST, PUBLISHED, SPECIAL, closest, lacking
 from gridbot_policies.policy.ads import HOST_ATTRIBUTES
-from gridbot_policies.policy.policy_set import PolicyError, check_defined_once
+from gridbot_policies.policy.policy_set import SemanticError, check_defined_once
 
 REQUIREMENTS = Attribute("Requirements")
 
@@ -40,7 +40,7 @@ class OwnerPolicy:
     def parse(text: str) -> OwnerPolicy:
         """Read an expression, or `Name = expression; …` with Requirements among the names.
 
-        Raises ParseError, also for more than 4096 bytes, and PolicyError without
+        Raises ParseError, also for more than 4096 bytes, and SemanticError without
         Requirements or for a name defined twice.
         """
         source = _read(text)
@@ -50,7 +50,7 @@ class OwnerPolicy:
         check_defined_once(text, definitions)
         attributes = {fold(item.name): item.expression for item in definitions}
         if fold(REQUIREMENTS.name) not in attributes:
-            raise PolicyError(_without_requirements(definitions))
+            raise SemanticError(_without_requirements(definitions))
         names = tuple(item.name for item in definitions)
         return OwnerPolicy(text, Record(attributes, names), source)
 

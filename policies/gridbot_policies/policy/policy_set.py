@@ -46,7 +46,7 @@ _PER_HOST = ("JobRequirements", "Rank", "Concurrency", "Deadline")
 _WALKS_BEFORE_COMPILING = 130
 
 
-class PolicyError(ValueError):
+class SemanticError(ValueError):
     """The text parses, but cannot be what its author meant; the message says why.
 
     `offset` is where in the text.
@@ -76,12 +76,12 @@ class PolicySet:
     def parse(text: str) -> PolicySet:
         """Read `Name = expression; …`, with or without [ ] around it. "" means all defaults.
 
-        Raises ParseError for bad syntax, PolicyError for a misspelt policy, a name
+        Raises ParseError for bad syntax, SemanticError for a misspelt policy, a name
         defined twice or a text that is too long.
         """
         size = len(text.encode("utf-8", "surrogatepass"))
         if size > MAX_POLICY_BYTES:
-            raise PolicyError(
+            raise SemanticError(
                 f"the policy has {size} bytes; at most {MAX_POLICY_BYTES} are allowed"
             )
         definitions = parse_definitions(text)
@@ -177,13 +177,13 @@ def _by_policy_name(definitions: tuple[Definition, ...]) -> dict[str, Node]:
 
 
 def check_defined_once(text: str, definitions: Iterable[Definition]) -> None:
-    """Raise PolicyError for a name that is defined twice."""
+    """Raise SemanticError for a name that is defined twice."""
     seen: dict[str, Definition] = {}
     for item in definitions:
         if first := seen.get(fold(item.name)):
             line = line_and_column(text, first.offset)[0]
             message = f"{item.name} is defined twice, first in line {line}"
-            raise PolicyError(f"{_place(text, item)}: {message}", item.offset)
+            raise SemanticError(f"{_place(text, item)}: {message}", item.offset)
         seen[fold(item.name)] = item
 
 
@@ -191,7 +191,7 @@ def _check_policies(text: str, definitions: Iterable[Definition]) -> None:
     for item in definitions:
         if meant := _misspelt_policy(item.name):
             message = f"there is no policy {item.name}; did you mean {meant}?"
-            raise PolicyError(f"{_place(text, item)}: {message}", item.offset)
+            raise SemanticError(f"{_place(text, item)}: {message}", item.offset)
 
 
 def _place(text: str, item: Definition) -> str:

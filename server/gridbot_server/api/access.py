@@ -7,7 +7,7 @@ import re
 from flask import request
 
 from gridbot_client.protocol.messages import MAX_BIGINT
-from gridbot_server.errors import NotFound, RequestError
+from gridbot_server.errors import ObjectNotFound, RequestError
 from gridbot_server.http import auth
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
@@ -20,12 +20,12 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 def bot_owner(conn: Connection, bot: int) -> int:
     """Return the owner of a BOT that this key may touch.
 
-    Another owner's BOT is NotFound, so that nobody learns which numbers exist.
+    Another owner's BOT is ObjectNotFound, so that nobody learns which numbers exist.
     """
     row = conn.execute(SQL["owner"], {"bot": bot}).fetchone()
     key = auth.key()
     if row is None or not (key.is_operator or row[0] == key.owner):
-        raise NotFound(f"there is no BOT {bot}")
+        raise ObjectNotFound(f"there is no BOT {bot}")
     return int(row[0])
 
 

@@ -8,7 +8,7 @@ from flask import Blueprint
 from psycopg.rows import dict_row
 
 from gridbot_server.api.schema import json_body
-from gridbot_server.errors import NotFound
+from gridbot_server.errors import ObjectNotFound
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
 from gridbot_server.models.requests import Body, Line
@@ -40,7 +40,7 @@ def ban(host: int, json: Ban) -> Document:
         conn.execute(SQL["lock_clients_of_host"], values)
         row = cursor.execute(SQL["ban"], values).fetchone()
         if row is None:
-            raise NotFound(f"there is no host {host}")
+            raise ObjectNotFound(f"there is no host {host}")
         conn.execute(SQL["revoke_clients_of_host"], values)
         return {**row, "replicas": give_back(conn, Event.HOST_BANNED, values)}
 
@@ -51,7 +51,7 @@ def unban(host: int) -> Document:
     """Let a host in again, with the clients that it had when it was banned."""
     with connection() as conn:
         if conn.execute(SQL["unban"], {"host": host}).fetchone() is None:
-            raise NotFound(f"there is no host {host}")
+            raise ObjectNotFound(f"there is no host {host}")
     return {"id": host, "banned_at": None}
 
 

@@ -20,7 +20,7 @@ from gridbot_server.bots.validation import parse_policy, policy_warnings
 from gridbot_server.errors import Conflict, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
-from gridbot_server.models.requests import BotChange, Signature, Submission
+from gridbot_server.models.requests import BotChange, Signature, SubmissionRequest
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
@@ -39,7 +39,7 @@ _STATES = ("open", "running", "done", "cancelled")
 @auth.rule("user")
 @body_limit(lambda settings: settings.max_jobs_bytes)
 @json_body
-def submit_bot(json: Submission) -> tuple[Document, int]:
+def submit_bot(json: SubmissionRequest) -> tuple[Document, int]:
     """Submit a BOT; the same submit key always answers with the same BOT."""
     with connection() as conn:
         submitted = submit(conn, auth.key(), json, current().stock_clients, _signer())

@@ -7,7 +7,7 @@ from werkzeug.exceptions import RequestedRangeNotSatisfiable
 from werkzeug.wsgi import FileWrapper
 
 from gridbot_server.api.access import is_sha256
-from gridbot_server.errors import NotFound, ServerBusy
+from gridbot_server.errors import ObjectNotFound, ServerBusy
 from gridbot_server.http import auth
 from gridbot_server.http.services import current
 from gridbot_server.http.slow_readers import PIECE_BYTES, bounded
@@ -44,12 +44,12 @@ def key_holder(key: auth.Key) -> Party:
 def send_content(sha256: str, party: Party | None = None) -> Response:
     """Answer with a file of the store, to whoever shows a token or to `party`.
 
-    Raises NotFound when it is not there, ServerBusy while too many are being sent.
+    Raises ObjectNotFound when it is not there, ServerBusy while too many are being sent.
     """
     store = current().store
     size = store.size(sha256) if is_sha256(sha256) else None
     if size is None:
-        raise NotFound(f"there is no file {sha256[:64]!r}")
+        raise ObjectNotFound(f"there is no file {sha256[:64]!r}")
     response = Response(
         FileWrapper(store.open(sha256), PIECE_BYTES),  # unlike gunicorn's, it seeks for ranges
         mimetype="application/octet-stream",

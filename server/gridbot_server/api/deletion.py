@@ -6,7 +6,7 @@ from typing import Any
 
 from flask import Blueprint
 
-from gridbot_server.errors import Conflict, NotFound
+from gridbot_server.errors import Conflict, ObjectNotFound
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
 from gridbot_server.storage import sql
@@ -27,7 +27,7 @@ def delete_bot(bot: int) -> tuple[dict[str, Any], int]:
     with connection() as conn, conn.transaction():
         row = conn.execute(SQL["lock"], {"bot": bot}).fetchone()
         if row is None or not (key.is_operator or row[0] == key.owner):
-            raise NotFound(f"there is no BOT {bot}")
+            raise ObjectNotFound(f"there is no BOT {bot}")
         _, state, is_deleted = row
         if state not in ("done", "cancelled"):
             raise Conflict(f"BOT {bot} is {state}: cancel it first")

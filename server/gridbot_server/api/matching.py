@@ -10,11 +10,11 @@ from typing import Any
 from psycopg.rows import dict_row
 
 from gridbot_client.protocol.messages import Manifest
-from gridbot_policies import PolicyError, PolicySet
+from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError, Record, record
 from gridbot_server.api.access import mine
-from gridbot_server.buffer.layout import BotState
-from gridbot_server.errors import NotFound, RequestError
+from gridbot_server.buffer.layout import BotSnapshot
+from gridbot_server.errors import ObjectNotFound, RequestError
 from gridbot_server.http.services import connection
 from gridbot_server.matching.ads import bot_ad, host_attributes
 from gridbot_server.matching.explanation import Standing, explanation, host_explanation
@@ -52,7 +52,7 @@ def match_of(bot: int) -> dict[str, Any]:
 def explanation_of(bot: int, state: str, host: str | None = None) -> dict[str, Any]:
     """Return the document that explains how the known hosts suit a BOT, or one of them alone.
 
-    `host` is its number or its name.  Raises NotFound for one that is unknown to the asker.
+    `host` is its number or its name.  Raises ObjectNotFound for one that is unknown to the asker.
     """
     with connection() as conn:
         queue, candidates = queue_ad(conn), _candidates(conn, host)
@@ -69,7 +69,7 @@ def _clients_of(host: str, found: Sequence[Candidate]) -> Sequence[Candidate]:
     """Make sure that the clients that were found for a number or a name are of one host."""
     numbers = sorted({client.host for client in found})
     if not numbers:
-        raise NotFound(f"no host {host[:100]!r} of which you may know has asked for work")
+        raise ObjectNotFound(f"no host {host[:100]!r} of which you may know has asked for work")
     if len(numbers) > 1:
         listed = ", ".join(map(str, numbers[:10]))
         raise RequestError(f"several hosts are called {host[:100]!r}; give a number: {listed}")
@@ -126,7 +126,7 @@ def _readable(row: Mapping[str, Any], queue: Record) -> _Row | None:
     """Return another BOT; None if its policy was stored by a version that read it otherwise."""
     try:
         return _row(row, queue)
-    except (ParseError, PolicyError):
+    except (ParseError, SemanticError):
         return None
 
 
@@ -149,9 +149,9 @@ def _row(row: Mapping[str, Any], queue: Record) -> _Row:
     return _Row(demand, row["unsent"], row["running"])
 
 
-def state_of(row: Mapping[str, Any]) -> BotState:
+def state_of(row: Mapping[str, Any]) -> BotSnapshot:
     """Return the state of a BOT, of which one of the queries gave a row."""
-    return BotState(
+    return BotSnapshot(
         bot=row["id"],
         version=row["policy_version"],
         owner=row["owner"],

@@ -18,7 +18,7 @@ from gridbot_server.api import bans
 from gridbot_server.api.access import mine, number_argument
 from gridbot_server.api.schema import json_body
 from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
-from gridbot_server.errors import Conflict, NotFound, RequestError
+from gridbot_server.errors import Conflict, ObjectNotFound, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
 from gridbot_server.models.requests import HostChange, NewOwner, NewToken
@@ -85,7 +85,7 @@ def change_host(host: int, json: HostChange) -> Document:
     """Say where a machine of one's own stands, for policies."""
     rows = _rows("change_host", {**json.model_dump(), "host": host, "mine": mine()})
     if not rows:
-        raise NotFound(f"there is no host {host}")
+        raise ObjectNotFound(f"there is no host {host}")
     return rows[0]
 
 
@@ -144,7 +144,7 @@ def revoke_token(token: int) -> Document:
     values = {"token": token, "mine": mine()}
     with connection() as conn, conn.transaction():
         if conn.execute(SQL["revoke_token"], values).fetchone() is None:
-            raise NotFound(f"there is no key {token}")
+            raise ObjectNotFound(f"there is no key {token}")
         ended = bans.end_clients_of_key(conn, token) if with_clients else 0
         left = bans.clients_of_key(conn, token)
     return {"id": token, "revoked": True, "clients_ended": ended, "clients_left": left}

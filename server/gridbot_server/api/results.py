@@ -18,7 +18,7 @@ from gridbot_client.protocol.messages import MAX_BIGINT
 from gridbot_server.api.access import bot_owner, number_argument
 from gridbot_server.api.content import reader, send_content
 from gridbot_server.api.pages import by_cursor
-from gridbot_server.errors import NotFound, RequestError
+from gridbot_server.errors import ObjectNotFound, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import Services, connection, current
 from gridbot_server.http.slow_readers import bounded
@@ -57,7 +57,7 @@ def output(bot: int, seq: int, name: str) -> Response:
         values = {"bot": bot, "seq": seq, "name": name}
         row = conn.execute(SQL["output"], values).fetchone()
     if row is None:
-        raise NotFound(f"job {seq} of BOT {bot} has no output {name[:200]!r} (yet)")
+        raise ObjectNotFound(f"job {seq} of BOT {bot} has no output {name[:200]!r} (yet)")
     if row[1] is not None:
         return Response(row[1], mimetype="application/octet-stream")
     return send_content(row[0].hex())

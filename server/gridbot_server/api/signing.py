@@ -7,7 +7,7 @@ from flask import Blueprint, Response
 from gridbot_client.protocol.messages import Manifest
 from gridbot_server.api.access import bot_owner
 from gridbot_server.api.content import send_content
-from gridbot_server.errors import NotFound
+from gridbot_server.errors import ObjectNotFound
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
 from gridbot_server.storage import sql
@@ -26,5 +26,5 @@ def bot_input(bot: int, sha256: str) -> Response:
         row = conn.execute(SQL["manifest"], {"bot": bot}).fetchone()
     assert row is not None, "the BOT was there"
     if sha256 not in (ref.sha256 for ref in Manifest.from_text(row[0]).inputs):
-        raise NotFound(f"BOT {bot} has no input {sha256[:64]!r}")
+        raise ObjectNotFound(f"BOT {bot} has no input {sha256[:64]!r}")
     return send_content(sha256)

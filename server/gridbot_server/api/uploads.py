@@ -18,7 +18,7 @@ from gridbot_server.bots.outputs import is_wanted
 from gridbot_server.errors import (
     Conflict,
     Gone,
-    NotFound,
+    ObjectNotFound,
     TooLarge,
 )
 from gridbot_server.http import auth
@@ -34,7 +34,7 @@ blueprint = Blueprint("uploads", __name__)
 
 
 @dataclass(frozen=True, slots=True)
-class OutputFile:
+class OutputUpload:
     """Which output of which replica is being uploaded."""
 
     id: ReplicaId
@@ -111,14 +111,14 @@ def receive_input(sha256: str) -> Response:
     return _progress(received.size, is_complete=True)
 
 
-def _output(replica: ReplicaId, name: str) -> OutputFile:
+def _output(replica: ReplicaId, name: str) -> OutputUpload:
     sha256 = sha256_argument(request.args.get("sha256"))
     upload = Upload(
         f"output {replica} {auth.client().id} {file_name(name, 'name')}",
         sha256,
         _size(current().settings.max_output_bytes),
     )
-    return OutputFile(replica, name, upload)
+    return OutputUpload(replica, name, upload)
 
 
 def _input(sha256: str) -> Upload:
@@ -133,7 +133,7 @@ def _size(most: int) -> int:
     return size
 
 
-def _check_replica(conn: Connection, output: OutputFile) -> None:
+def _check_replica(conn: Connection, output: OutputUpload) -> None:
     """Make sure that this client holds or held the replica, which has such an output, so large."""
     values = {**output.values, "client": auth.client().id}
     row = conn.execute(SQL["replica"], values).fetchone()
@@ -141,10 +141,10 @@ def _check_replica(conn: Connection, output: OutputFile) -> None:
         raise _gone(output.id.bot)
     _, is_held, manifest, others, bytes_there = row
     if not is_held:
-        raise NotFound(f"this client never had the replica {output.id}")
+        raise ObjectNotFound(f"this client never had the replica {output.id}")
     asked = Manifest.from_text(manifest)
     if not is_wanted(output.name, asked):
-        raise NotFound(f"no output {output.name} is asked for of the replica {output.id}")
+        raise ObjectNotFound(f"no output {output.name} is asked for of the replica {output.id}")
     limit = asked.max_output_bytes
     if bytes_there + output.upload.size > limit:
         raise TooLarge(
@@ -159,7 +159,7 @@ def _gone(bot: int) -> Gone:
     return Gone(f"BOT {bot} is cancelled or gone, its outputs are not wanted")
 
 
-def _has_output(conn: Connection, output: OutputFile) -> bool:
+def _has_output(conn: Connection, output: OutputUpload) -> bool:
     return (
         conn.execute(SQL["has_output"], output.values).fetchone() is not None
         and current().store.size(output.upload.sha256) == output.upload.size
@@ -195,7 +195,7 @@ def _add_blob(conn: Connection, content: Content) -> None:
     conn.execute(SQL["add_blob"], values)
 
 
-def _add_output(conn: Connection, output: OutputFile) -> None:
+def _add_output(conn: Connection, output: OutputUpload) -> None:
     if conn.execute(SQL["add_output"], output.values).fetchone() is None:
         raise Conflict(f"the replica {output.id} has succeeded with another {output.name}")
 

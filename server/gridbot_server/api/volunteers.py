@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field
 
 from gridbot_server.api.access import number_argument
 from gridbot_server.api.schema import json_body
-from gridbot_server.errors import Conflict, NotFound
+from gridbot_server.errors import Conflict, ObjectNotFound
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
 from gridbot_server.models.requests import Body
@@ -53,7 +53,7 @@ def volunteer() -> Document:
     key = auth.key()
     name = request.args.get("name", key.owner_name)
     if name != key.owner_name and not key.is_operator:
-        raise NotFound(f"there is no user {name[:100]!r} that you may see")
+        raise ObjectNotFound(f"there is no user {name[:100]!r} that you may see")
     with connection() as conn:
         return _volunteer(conn, name)
 
@@ -107,14 +107,14 @@ def change(conn: Connection, owner: int, change: VolunteerChange) -> Document:
 def _team(conn: Connection, name: str) -> int:
     row = conn.execute(SQL["find_team"], {"name": name}).fetchone()
     if row is None:
-        raise NotFound(f"there is no team {name}")
+        raise ObjectNotFound(f"there is no team {name}")
     return cast(int, row[0])
 
 
 def _volunteer(conn: Connection, name: str) -> Document:
     rows = _rows(conn, "volunteer", {"name": name})
     if not rows:
-        raise NotFound(f"there is no user {name[:100]!r}")
+        raise ObjectNotFound(f"there is no user {name[:100]!r}")
     return rows[0]
 
 

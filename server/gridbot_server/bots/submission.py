@@ -12,13 +12,13 @@ from gridbot_server.bots.validation import Draft, Job, Range, check_jobs, make_d
 from gridbot_server.errors import (
     Conflict,
     MissingFiles,
-    NotFound,
+    ObjectNotFound,
     QuotaExceeded,
     RequestError,
     WrongOffset,
 )
 from gridbot_server.http.auth import Key
-from gridbot_server.models.requests import Submission
+from gridbot_server.models.requests import SubmissionRequest
 from gridbot_server.stock_clients import StockClients, Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
@@ -38,7 +38,7 @@ class Submitted:
 
 
 def submit(
-    conn: Connection, key: Key, body: Submission, stock: StockClients, sign: Sign | None
+    conn: Connection, key: Key, body: SubmissionRequest, stock: StockClients, sign: Sign | None
 ) -> Submitted:
     """Insert a BOT with its jobs in one transaction, or find the one this key already made.
 
@@ -104,7 +104,7 @@ def _lock_owner(conn: Connection, owner: int) -> int:
 def _lock_bot(conn: Connection, bot: int) -> tuple[str, int, Manifest, bool]:
     row = conn.execute(SQL["lock_bot"], {"bot": bot}).fetchone()
     if row is None:
-        raise NotFound(f"there is no BOT {bot}")
+        raise ObjectNotFound(f"there is no BOT {bot}")
     return row[0], row[1], Manifest.from_text(row[2]), row[3]
 
 
@@ -146,7 +146,9 @@ def _check_files(conn: Connection, files: Iterable[FileRef]) -> None:
             raise RequestError(f"inputs: {ref.name} has {sizes[sha256]} bytes, not {ref.size}")
 
 
-def _insert(conn: Connection, owner: int, body: Submission, draft: Draft, sign: Sign | None) -> int:
+def _insert(
+    conn: Connection, owner: int, body: SubmissionRequest, draft: Draft, sign: Sign | None
+) -> int:
     text = draft.manifest.text()
     chosen = body.model_dump(
         include={

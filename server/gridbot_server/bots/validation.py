@@ -20,12 +20,11 @@ from gridbot_client.protocol.messages import (
     resources,
 )
 from gridbot_client.protocol.template import TemplateError, fill, placeholders_in
-from gridbot_policies import PolicyError as BadPolicy
-from gridbot_policies import PolicySet
+from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError
 from gridbot_policies.lint.check import warnings
-from gridbot_server.errors import PolicyError, RequestError
-from gridbot_server.models.requests import Jobs, Submission
+from gridbot_server.errors import InvalidPolicy, RequestError
+from gridbot_server.models.requests import Jobs, SubmissionRequest
 from gridbot_server.validators import VALIDATORS
 
 RANGE_PLACEHOLDER = "i"
@@ -73,8 +72,8 @@ class Draft:
         return self.jobs.size if isinstance(self.jobs, Range) else len(self.jobs)
 
 
-def make_draft(body: Submission, owner: str) -> Draft:
-    """Check a submission; raise RequestError, PolicyError or ProtocolError for what is wrong."""
+def make_draft(body: SubmissionRequest, owner: str) -> Draft:
+    """Check a submission; raise RequestError, InvalidPolicy or ProtocolError for what is wrong."""
     policies = parse_policy(body.policy)
     jobs = _jobs(body.jobs)
     _check_limits(body)
@@ -85,13 +84,13 @@ def make_draft(body: Submission, owner: str) -> Draft:
 
 
 def parse_policy(text: str) -> PolicySet:
-    """Read a policy; raise PolicyError that says where it is wrong and shows the place."""
+    """Read a policy; raise InvalidPolicy that says where it is wrong and shows the place."""
     try:
         return PolicySet.parse(text)
     except ParseError as error:
-        raise PolicyError(str(error), pretty=error.pretty()) from None
-    except BadPolicy as error:
-        raise PolicyError(str(error), pretty=str(error)) from None
+        raise InvalidPolicy(str(error), pretty=error.pretty()) from None
+    except SemanticError as error:
+        raise InvalidPolicy(str(error), pretty=str(error)) from None
 
 
 def policy_warnings(policies: PolicySet) -> list[str]:
@@ -154,7 +153,7 @@ def _range(numbers: list[int]) -> Range:
     return jobs
 
 
-def _manifest(body: Submission, owner: str, jobs: Range | list[Job] | None) -> Manifest:
+def _manifest(body: SubmissionRequest, owner: str, jobs: Range | list[Job] | None) -> Manifest:
     types = {RANGE_PLACEHOLDER: "int"} if isinstance(jobs, Range) else dict(body.placeholders)
     _check_placeholders(body.command, types, jobs)
     for index, pattern in enumerate(body.outputs):
@@ -206,7 +205,7 @@ def _check_names(where: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _check_limits(body: Submission) -> None:
+def _check_limits(body: SubmissionRequest) -> None:
     if body.quorum > body.max_replicas:
         raise RequestError(
             f"max_replicas {body.max_replicas} is less than the quorum {body.quorum}"

@@ -23,7 +23,7 @@ from gridbot_server.buffer.layout import (
     NAMES,
     NAMES_AT,
     NIL,
-    BotState,
+    BotSnapshot,
     Item,
     Segment,
     Slot,
@@ -154,7 +154,7 @@ class SchedulingBuffer:
 
     # ------------------------------------------------------------------------- the feeder
 
-    def publish(self, states: Sequence[BotState], fed_at: float, clients_active: int) -> None:
+    def publish(self, states: Sequence[BotSnapshot], fed_at: float, clients_active: int) -> None:
         """Describe the BOTs to be served; those no longer among them lose their ready slots."""
         with self._locked() as memory:
             wanted = {state.bot for state in states[:MAX_BOTS]}

@@ -85,7 +85,7 @@ class Slot(NamedTuple):
     detail: bytes
 
 
-class BotState(NamedTuple):
+class BotSnapshot(NamedTuple):
     """What the feeder knows of one BOT; published to all web processes through the buffer."""
 
     bot: int
@@ -117,7 +117,7 @@ class BotState(NamedTuple):
         )  # fmt: skip
 
     @classmethod
-    def unpacked(cls, bot: int, version: int, packed: Sequence[Any]) -> BotState:
+    def unpacked(cls, bot: int, version: int, packed: Sequence[Any]) -> BotSnapshot:
         """Read what `packed` wrote."""
         (
             size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, mean,
@@ -132,7 +132,7 @@ class BotState(NamedTuple):
 class Segment(NamedTuple):
     """One BOT's share of the buffer as it is now."""
 
-    state: BotState
+    state: BotSnapshot
     fresh: int  # first copies ready
     copies: int  # further copies ready
     taken: int  # slots taken so far: the demand

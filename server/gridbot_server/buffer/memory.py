@@ -85,7 +85,7 @@ from gridbot_server.buffer.layout import (
     STATE_AT,
     TAKEN_AT,
     VERSION_AT,
-    BotState,
+    BotSnapshot,
     Item,
     Segment,
     Slot,
@@ -182,7 +182,7 @@ class Memory:
             self.free(list(self.walk(place, fresh=fresh)))
         RING.pack_into(self._map, place, 0, 0, NIL, NIL, 0, NIL, NIL, 0, 0)
 
-    def write_state(self, place: int, state: BotState) -> None:
+    def write_state(self, place: int, state: BotSnapshot) -> None:
         """Keep what the feeder knows of a BOT."""
         NUMBER.pack_into(self._map, place + VERSION_AT, state.version)
         at = place + STATE_AT
@@ -192,7 +192,7 @@ class Memory:
         """What an entry says."""
         bot, version, _, _, fresh, _, _, copies, taken = RING.unpack_from(self._map, place)
         packed = STATE.unpack_from(self._map, place + STATE_AT)
-        return Segment(BotState.unpacked(bot, version, packed), fresh, copies, taken)
+        return Segment(BotSnapshot.unpacked(bot, version, packed), fresh, copies, taken)
 
     def count_taken(self, place: int, count: int) -> None:
         """Note that slots of a BOT were taken."""

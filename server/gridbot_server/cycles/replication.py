@@ -6,7 +6,7 @@ from typing import Any
 
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record, record
-from gridbot_server.buffer.layout import BotState
+from gridbot_server.buffer.layout import BotSnapshot
 from gridbot_server.matching import ads
 from gridbot_server.matching.policies import bot_policies
 from gridbot_server.storage import moves, siblings, sql
@@ -88,9 +88,9 @@ def _queue_ad(conn: Connection) -> Record:
 
 def _state(bot: int, version: int, owner: int, size: int, done: int, failed: int,
            created_at: float, turnaround: float | None, first: int, sent: int, back: int,
-           queued: int) -> BotState:  # fmt: skip
+           queued: int) -> BotSnapshot:  # fmt: skip
     running: Any = max(0, sent - back)
-    return BotState(
+    return BotSnapshot(
         bot, version, owner, size, size - first, max(0, queued), running, done, failed, True,
         created_at, turnaround,
     )  # fmt: skip

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from gridbot_client.protocol.messages import Manifest, manifest_id
 from gridbot_policies import PolicySet
-from gridbot_server.buffer.layout import BotState
+from gridbot_server.buffer.layout import BotSnapshot
 from gridbot_server.matching.policies import bot_policies
 from gridbot_server.matching.stock_platforms import stock_platforms
 from gridbot_server.storage import sql
@@ -48,7 +48,7 @@ class Catalog:
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}
 
-    def refresh(self, conn: Connection, states: Sequence[BotState]) -> dict[int, Entry]:
+    def refresh(self, conn: Connection, states: Sequence[BotSnapshot]) -> dict[int, Entry]:
         """Return an entry for every BOT of `states`, reading those whose version changed."""
         stale = [state.bot for state in states if not self._is_fresh(state)]
         self._entries.update(self.read(conn, stale))
@@ -64,7 +64,7 @@ class Catalog:
         rows = conn.execute(SQL["bots"], {"bots": list(bots)})
         return {row[0]: _entry(*row[1:]) for row in rows}
 
-    def _is_fresh(self, state: BotState) -> bool:
+    def _is_fresh(self, state: BotSnapshot) -> bool:
         entry = self._entries.get(state.bot)
         return entry is not None and entry.version >= state.version
 

@@ -62,10 +62,10 @@ from gridbot_server.dispatch.reservation import Reservation
 from gridbot_server.dispatch.wire import read_request
 from gridbot_server.errors import (
     DatabaseAway,
-    GridbotError,
     InternalError,
     RequestError,
     ServerBusy,
+    ServerError,
     Unauthorized,
 )
 from gridbot_server.storage import db
@@ -87,16 +87,16 @@ class Item:
     token_hash: bytes
     request: WorkRequest
     tell: Callable[[Item], None]  # called once, by the writer thread
-    outcome: ReplyParts | GridbotError | None = None
+    outcome: ReplyParts | ServerError | None = None
 
-    def answer(self, outcome: ReplyParts | GridbotError) -> None:
+    def answer(self, outcome: ReplyParts | ServerError) -> None:
         """Answer with a reply or an error."""
         self.outcome = outcome
         self.tell(self)
 
     def result(self) -> ReplyParts:
         """Return the reply of an answered request, or raise its error."""
-        if isinstance(self.outcome, GridbotError):
+        if isinstance(self.outcome, ServerError):
             raise self.outcome
         assert self.outcome is not None, "what is answered has a reply or an error"
         return self.outcome

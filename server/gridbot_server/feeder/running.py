@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from gridbot_server.buffer.layout import MAX_BOTS, BotState
+from gridbot_server.buffer.layout import MAX_BOTS, BotSnapshot
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 
@@ -15,7 +15,7 @@ SQL = sql.load("feeder.sql")
 class RunningBot:
     """One running BOT as the database has it."""
 
-    state: BotState
+    state: BotSnapshot
     fed: int
     threshold: int | None
     sticky: bool
@@ -42,7 +42,7 @@ def _bot(
     threshold: int | None, sticky: bool, created_at: float, turnaround: float | None,
     manifest_id: str, first: int, sent: int, back: int, queued: int,
 ) -> RunningBot:  # fmt: skip
-    state = BotState(
+    state = BotSnapshot(
         bot, version, owner, size, size - first, max(0, queued), max(0, sent - back), done,
         failed, tail, created_at, turnaround,
     )  # fmt: skip

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from http import HTTPStatus
 
-from gridbot_server.errors import GridbotError, InternalError
+from gridbot_server.errors import InternalError, ServerError
 
 RETRY_AFTER_SECONDS = 5
 # Answers are neither stored nor guessed at.
 HARDENING = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
-def error_body(error: GridbotError) -> dict[str, object]:
+def error_body(error: ServerError) -> dict[str, object]:
     """The JSON document that tells of an error."""
-    body = {"error": type(error).__name__, "detail": error.detail, "retry": error.retry}
+    body = {"error": error.name, "detail": error.detail, "retry": error.retry}
     return {**body, **error.extra}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from gridbot_policies.classad import Record, record
 from gridbot_policies.policy.ads import LIVE_ATTRIBUTES, SERVER_SIDE_ATTRIBUTES
-from gridbot_server.buffer.layout import BotState
+from gridbot_server.buffer.layout import BotSnapshot
 
 # What a host says of these is dropped.
 _SERVER_SIDE = frozenset(name.lower() for name in SERVER_SIDE_ATTRIBUTES)
@@ -31,7 +31,7 @@ def lasting(said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in said.items() if name.lower() not in _LIVE}
 
 
-def bot_ad(state: BotState, name: str, owner: str, signed: bool, now: float) -> Record:
+def bot_ad(state: BotSnapshot, name: str, owner: str, signed: bool, now: float) -> Record:
     """The BOT ad at `now` (seconds since the epoch)."""
     return record(
         {
@@ -52,7 +52,7 @@ def bot_ad(state: BotState, name: str, owner: str, signed: bool, now: float) -> 
     )
 
 
-def queue_ad(states: Sequence[BotState]) -> Record:
+def queue_ad(states: Sequence[BotSnapshot]) -> Record:
     """The Queue ad."""
     return record(
         {"BOTsInQueue": len(states), "JobsInQueue": sum(state.unsent for state in states)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from functools import lru_cache
 
-from gridbot_policies import PolicyError, PolicySet
+from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import UNDEFINED, Node, ParseError, Value
 from gridbot_policies.policy.owner import OwnerPolicy
 
@@ -18,7 +18,7 @@ def bot_policies(name: str, policy: str) -> PolicySet:
     """Parse a policy that an earlier release accepted; what no longer parses gives the defaults."""
     try:
         return PolicySet.parse(policy)
-    except (ParseError, PolicyError) as error:
+    except (ParseError, SemanticError) as error:
         log.error("policy of BOT %s does not parse any more, the defaults apply: %s", name, error)
         return PolicySet.parse("")
 
@@ -33,5 +33,5 @@ def owner_policy(said: Node | Value) -> OwnerPolicy | None:
         return None
     try:
         return OwnerPolicy.parse(str(said))
-    except (ParseError, PolicyError):
+    except (ParseError, SemanticError):
         return _NO_BOT

@@ -56,7 +56,7 @@ class File(Body):
     executable: bool = False
 
 
-class Resources(Body):
+class RequestedResources(Body):
     """What one replica may use."""
 
     cpus: Annotated[int, Field(ge=1, le=4096)] = 1
@@ -74,7 +74,7 @@ class Jobs(Body):
     stream: Literal[True] | None = None
 
 
-class Submission(Body):
+class SubmissionRequest(Body):
     """`POST /bots`."""
 
     submit_key: Line
@@ -85,7 +85,7 @@ class Submission(Body):
     placeholders: dict[str, PlaceholderType] = {}
     inputs: Annotated[list[File], Field(max_length=10_000)] = []
     outputs: Annotated[list[Text], Field(max_length=256)] = ["stdout"]
-    resources: Resources = Resources()
+    resources: RequestedResources = RequestedResources()
     max_output_bytes: Annotated[int, Field(ge=0, le=MAX_BIGINT)] = 64 * 1024 * 1024
     platforms: Annotated[list[Line], Field(max_length=20)] = []
     quorum: Annotated[int, Field(ge=1, le=10)] = 1

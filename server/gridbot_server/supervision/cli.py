@@ -29,7 +29,7 @@ from gridbot_server.supervision.lock_file import (
 )
 from gridbot_server.supervision.log_rotation import open_log, rotate_long
 from gridbot_server.supervision.postgres import Postgres
-from gridbot_server.supervision.processes import Record, last_lines, wait_gone
+from gridbot_server.supervision.processes import ProcessRecord, last_lines, wait_gone
 from gridbot_server.supervision.supervisor import EXPECTED, serve
 
 _MOST_DAYS = 36_500
@@ -274,7 +274,7 @@ def _welcome(settings: Settings) -> None:
     )
 
 
-def _stop_supervisor(found: Record) -> None:
+def _stop_supervisor(found: ProcessRecord) -> None:
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(found.pid)
         process.terminate()
@@ -298,7 +298,7 @@ def _status(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _process_status(record: Record) -> dict[str, Any]:
+def _process_status(record: ProcessRecord) -> dict[str, Any]:
     return {
         "name": record.name,
         "pid": record.pid,

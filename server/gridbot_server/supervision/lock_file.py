@@ -13,7 +13,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gridbot_server.settings import DATA_VARIABLE, Settings, split_bind
-from gridbot_server.supervision.processes import Record, load_records, own_record, stop_leftover
+from gridbot_server.supervision.processes import (
+    ProcessRecord,
+    load_records,
+    own_record,
+    stop_leftover,
+)
 
 log = logging.getLogger(__name__)
 
@@ -37,14 +42,14 @@ def take_lock(settings: Settings) -> int:
     return lock
 
 
-def supervisor_record(settings: Settings) -> Record | None:
+def supervisor_record(settings: Settings) -> ProcessRecord | None:
     """Return the supervisor that runs, or None."""
     text = settings.lock_path.read_text() if settings.lock_path.exists() else ""
-    record = Record(**json.loads(text)) if text else None
+    record = ProcessRecord(**json.loads(text)) if text else None
     return record if record and record.is_alive() else None
 
 
-def child_records(settings: Settings) -> list[Record]:
+def child_records(settings: Settings) -> list[ProcessRecord]:
     """Return the children of the supervisor, or those that a killed one left."""
     return load_records(records_path(settings))
 

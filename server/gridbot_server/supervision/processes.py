@@ -44,7 +44,7 @@ class Child:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class ProcessRecord:
     """A process on disk.  Pids are used again, so its kernel start time and the boot count too."""
 
     name: str
@@ -73,23 +73,23 @@ class Record:
         return self.boot == boot_id() and _ticks(self.pid) == self.ticks and not _gone(self.pid)
 
 
-def own_record(name: str, now: datetime) -> Record:
+def own_record(name: str, now: datetime) -> ProcessRecord:
     """Record the process that asks."""
     pid, ticks = os.getpid(), _ticks(os.getpid()) or 0
     started_at = now.isoformat(timespec="seconds")
-    return Record(name=name, pid=pid, ticks=ticks, boot=boot_id(), started_at=started_at)
+    return ProcessRecord(name=name, pid=pid, ticks=ticks, boot=boot_id(), started_at=started_at)
 
 
-def save_records(path: Path, records: Iterable[Record]) -> None:
+def save_records(path: Path, records: Iterable[ProcessRecord]) -> None:
     """Write the records, at once or not at all."""
     write_atomically(path, json.dumps([asdict(record) for record in records]))
 
 
-def load_records(path: Path) -> list[Record]:
+def load_records(path: Path) -> list[ProcessRecord]:
     """Read the records; none if there are none."""
     if not path.exists():
         return []
-    return [Record(**record) for record in json.loads(path.read_text())]
+    return [ProcessRecord(**record) for record in json.loads(path.read_text())]
 
 
 def spawn(
@@ -150,7 +150,7 @@ def kill_group(leader: int) -> None:
         wait_gone(found, 5)
 
 
-def stop_leftover(record: Record, mark: tuple[str, str]) -> bool:
+def stop_leftover(record: ProcessRecord, mark: tuple[str, str]) -> bool:
     """Stop what a killed parent left of a recorded child; return whether anything was left.
 
     `mark` is a variable, and its value, that only our children have in their environment.
@@ -193,7 +193,7 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def _leftover(record: Record, mark: tuple[str, str]) -> list[psutil.Process]:
+def _leftover(record: ProcessRecord, mark: tuple[str, str]) -> list[psutil.Process]:
     if record.boot != boot_id() or _ticks(record.pid) not in (record.ticks, None):
         return []  # another boot, or another process with the same pid
     if record.is_alive():

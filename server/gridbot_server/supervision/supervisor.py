@@ -38,7 +38,7 @@ from gridbot_server.supervision.log_writer import LogKeeper
 from gridbot_server.supervision.postgres import Postgres
 from gridbot_server.supervision.processes import (
     Child,
-    Record,
+    ProcessRecord,
     kill_group,
     last_lines,
     save_records,
@@ -76,7 +76,7 @@ class _Service:
 
     child: Child
     process: subprocess.Popen[bytes] | None = None
-    record: Record | None = None
+    record: ProcessRecord | None = None
     started_at: float = 0.0
     due_at: float = 0.0
     delay: float = 0.0
@@ -161,7 +161,7 @@ class Supervisor:
     def _spawn(self, service: _Service) -> None:
         def record(pid: int) -> None:
             now = datetime.now(UTC)
-            service.record = Record.of(service.child, pid, now, service.deaths)
+            service.record = ProcessRecord.of(service.child, pid, now, service.deaths)
             records = [known.record for known in self._services if known.record]
             save_records(records_path(self._settings), records)
 

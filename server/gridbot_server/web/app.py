@@ -21,9 +21,9 @@ from gridbot_server import api, composition
 from gridbot_server.dispatch.engine import Engine
 from gridbot_server.errors import (
     DatabaseAway,
-    GridbotError,
     LengthRequired,
     RequestError,
+    ServerError,
 )
 from gridbot_server.http import answers, auth, services
 from gridbot_server.http.services import Services
@@ -108,7 +108,7 @@ def _harden(response: Response) -> Response:
 
 
 def _handle_errors(app: Flask) -> None:
-    app.register_error_handler(GridbotError, _answer)
+    app.register_error_handler(ServerError, _answer)
     app.register_error_handler(ProtocolError, lambda error: _answer(RequestError(str(error))))
     app.register_error_handler(HTTPException, _answer_http)
     # Covers the pool's timeout, a database that shuts down, a lock or statement that took too long.
@@ -117,7 +117,7 @@ def _handle_errors(app: Flask) -> None:
     app.register_error_handler(Exception, _answer_defect)
 
 
-def _answer(error: GridbotError) -> tuple[Response, int]:
+def _answer(error: ServerError) -> tuple[Response, int]:
     return _response(answers.error_body(error), error.status, error.retry)
 
 

@@ -23,7 +23,7 @@ from gridbot_server.api.boinc.session import SESSION
 from gridbot_server.api.rpc import UNCHECKED_BYTES, door_of
 from gridbot_server.boinc.protocol import peek
 from gridbot_server.boinc.session.session import PendingRequest, SchedulerSession
-from gridbot_server.errors import GridbotError
+from gridbot_server.errors import ServerError
 from gridbot_server.http import answers, auth
 from gridbot_server.http.services import Answered, Services
 from gridbot_server.overload.slow_senders import PATIENCE_SECONDS, PacedSocket
@@ -243,7 +243,7 @@ class WebWorker(ConnectionWorker):
                 self._send(conn, 200, body, answers.HARDENING, reply.mimetype)
 
     def _refuse(self, conn: Any, error: Exception) -> None:
-        if not isinstance(error, GridbotError):
+        if not isinstance(error, ServerError):
             log.error("a request for work failed", exc_info=error)
             error = answers.defect()
         headers = {**answers.error_headers(error.status, error.retry), **answers.HARDENING}

@@ -5,16 +5,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridbot_client import agent
-from gridbot_client.agent import Item, Room, Stage
-from gridbot_client.progress import Progress
+from gridbot_client.activity import ActivityLog
+from gridbot_client.agent import LocalReplica, Room, Stage
 from gridbot_client.protocol.messages import ReplicaId, Resources
 
 ROOM = Room(cpus=2, memory_mb=1000)
 
 
-def items(*stages: Stage, cpus: int = 1, memory_mb: int = 10) -> list[Item]:
+def items(*stages: Stage, cpus: int = 1, memory_mb: int = 10) -> list[LocalReplica]:
     return [
-        Item(ReplicaId(1, seq, 0), Resources(cpus=cpus, memory_mb=memory_mb), stage)
+        LocalReplica(ReplicaId(1, seq, 0), Resources(cpus=cpus, memory_mb=memory_mb), stage)
         for seq, stage in enumerate(stages)
     ]
 
@@ -30,8 +30,8 @@ def test_memory_bounds_what_starts() -> None:
 
 def test_a_wide_replica_is_not_overtaken() -> None:
     narrow = items(Stage.RUNNING)
-    wide = Item(ReplicaId(2, 0, 0), Resources(cpus=2, memory_mb=1), Stage.WAITING)
-    late = Item(ReplicaId(3, 0, 0), Resources(cpus=1, memory_mb=1), Stage.WAITING)
+    wide = LocalReplica(ReplicaId(2, 0, 0), Resources(cpus=2, memory_mb=1), Stage.WAITING)
+    late = LocalReplica(ReplicaId(3, 0, 0), Resources(cpus=1, memory_mb=1), Stage.WAITING)
     assert agent.to_start([*narrow, wide, late], ROOM) == []
 
 
@@ -47,7 +47,7 @@ def test_uploads_and_reports_take_no_room() -> None:
 @given(st.lists(st.tuples(st.sampled_from(Stage), st.integers(1, 4), st.integers(1, 2000))))
 def test_what_runs_fits_the_room_or_runs_alone(raw: list[tuple[Stage, int, int]]) -> None:
     held = [
-        Item(ReplicaId(1, seq, 0), Resources(cpus=cpus, memory_mb=memory), stage)
+        LocalReplica(ReplicaId(1, seq, 0), Resources(cpus=cpus, memory_mb=memory), stage)
         for seq, (stage, cpus, memory) in enumerate(raw)
         if stage is not Stage.RUNNING
     ]
@@ -85,19 +85,19 @@ def test_a_client_leaves_only_with_nothing_in_hand() -> None:
 def test_progress_is_summed_up_when_much_happens() -> None:
     lines: list[str] = []
     now = [0.0]
-    progress = Progress(lines.append, lambda: now[0])
+    activity = ActivityLog(lines.append, lambda: now[0])
     for reason in ("", "", "exit_nonzero", ""):
-        progress.ended(3, reason)
+        activity.ended(3, reason)
     assert lines == ["BOT 3: 1 replica finished"]
     now[0] = 5.0
-    progress.flush()
+    activity.flush()
     assert lines[1:] == ["BOT 3: 2 replicas finished, 1 failed (exit_nonzero)"]
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_a_refused_bot_is_explained_once(count: int) -> None:
     lines: list[str] = []
-    progress = Progress(lines.append, lambda: 0.0)
+    activity = ActivityLog(lines.append, lambda: 0.0)
     for _ in range(count):
-        progress.refused(3, "it is not signed")
+        activity.refused(3, "it is not signed")
     assert lines == ["refused to run BOT 3: it is not signed"]

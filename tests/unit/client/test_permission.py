@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gridbot_client import agent
+from gridbot_client.activity import ActivityLog
 from gridbot_client.host import description
 from gridbot_client.host.permission import (
     Permission,
@@ -14,7 +15,6 @@ from gridbot_client.host.permission import (
     read_policy,
     read_policy_file,
 )
-from gridbot_client.progress import Progress
 from gridbot_client.protocol.messages import MAX_REQUIREMENTS_BYTES, ProtocolError, host_attributes
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder
@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Folder:
 def test_the_owner_is_told_once_when_leave_is_withdrawn_and_given(folder: Folder) -> None:
     lines: list[str] = []
     policy = read_policy('LoadAvg < 0.5 && BOT.Owner != "eve"', "--requirements")
-    permission = Permission(policy, folder, Progress(lines.append, lambda: 0.0))
+    permission = Permission(policy, folder, ActivityLog(lines.append, lambda: 0.0))
     for load in (0.1, 2.0, 3.0, 0.2, 0.1):
         permission.judge({"LoadAvg": load}, 0.0)
         assert permission.is_given == (load < 0.5)
@@ -45,14 +45,14 @@ def test_the_owner_is_told_once_when_leave_is_withdrawn_and_given(folder: Folder
 
 def test_what_only_the_server_knows_withdraws_no_leave(folder: Folder) -> None:
     policy = read_policy('Running < 2 && Owner == "me" && Queue.JobsInQueue > 5', "")
-    permission = Permission(policy, folder, Progress(lambda _: None, lambda: 0.0))
+    permission = Permission(policy, folder, ActivityLog(lambda _: None, lambda: 0.0))
     permission.judge({"NumCpus": 4}, 0.0)
     assert permission.is_given
 
 
 def test_a_new_run_forgets_why_the_last_one_asked_for_nothing(folder: Folder) -> None:
     folder.save_obstacle("LoadAvg < 0.5")
-    assert Permission(None, folder, Progress(lambda _: None, lambda: 0.0)).is_given
+    assert Permission(None, folder, ActivityLog(lambda _: None, lambda: 0.0)).is_given
     assert folder.obstacle() == ""
 
 

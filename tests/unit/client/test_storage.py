@@ -24,7 +24,7 @@ from gridbot_client.storage import Folder, FolderBusy, Identity
 from gridbot_client.work import outputs
 from gridbot_client.work.cache import Cache
 from gridbot_client.work.outputs import OutputError
-from gridbot_client.work.slots import Moment, RunRecord, Slot, slot_of, slots_in
+from gridbot_client.work.slots import Moment, ReplicaSlot, RunRecord, slot_of, slots_in
 
 IDENTITY = Identity("http://x", "secret", 7, "alice", "a2V5", ("bob",))
 MANIFEST = Manifest("alice", ("true",))
@@ -39,7 +39,7 @@ def folder(tmp_path: Path) -> Folder:
 
 
 @pytest.fixture
-def slot(folder: Folder) -> Slot:
+def slot(folder: Folder) -> ReplicaSlot:
     made = slot_of(folder.slots, ID)
     text = MANIFEST.text()
     made.save_assignment(
@@ -115,7 +115,7 @@ def test_a_spoilt_backoff_is_none(folder: Folder, spoilt: bytes) -> None:
     assert folder.backoff() == Backoff()
 
 
-def test_a_slot_comes_back_as_it_was(folder: Folder, slot: Slot) -> None:
+def test_a_slot_comes_back_as_it_was(folder: Folder, slot: ReplicaSlot) -> None:
     report = Report(ID, "error", "signal", -9, 1.0, 2.0, stdout="a", stderr="b")
     slot.save_run(RunRecord(2, 99, 5.0))
     slot.save_report(report)
@@ -129,7 +129,7 @@ def test_a_slot_comes_back_as_it_was(folder: Folder, slot: Slot) -> None:
 
 @pytest.mark.parametrize("name", ["assignment.json", "report.json", "run.json", "received.json"])
 @pytest.mark.parametrize("spoilt", [b"", b"{}", b"[1]", b"\x00" * 9])
-def test_spoilt_slot_files_are_as_if_missing(slot: Slot, name: str, spoilt: bytes) -> None:
+def test_spoilt_slot_files_are_as_if_missing(slot: ReplicaSlot, name: str, spoilt: bytes) -> None:
     (slot.path / name).write_bytes(spoilt)
     assert slot.report() is None
     assert slot.run_record() == RunRecord()
@@ -137,7 +137,7 @@ def test_spoilt_slot_files_are_as_if_missing(slot: Slot, name: str, spoilt: byte
     assert slot.age_seconds() < 60
 
 
-def test_a_slot_goes_even_when_its_program_closed_it(slot: Slot) -> None:
+def test_a_slot_goes_even_when_its_program_closed_it(slot: ReplicaSlot) -> None:
     inner = slot.work / "inner"
     inner.mkdir()
     (inner / "file").touch()
@@ -156,12 +156,14 @@ def test_clock_changes_do_not_age_a_slot() -> None:
 # --- outputs
 
 
-def collect(slot: Slot, *names: str, most: int = 1 << 30, inputs: tuple[str, ...] = ()) -> set[str]:
+def collect(
+    slot: ReplicaSlot, *names: str, most: int = 1 << 30, inputs: tuple[str, ...] = ()
+) -> set[str]:
     manifest = Manifest("a", ("true",), outputs=names, max_output_bytes=most)
     return {output.name for output in outputs.collect(slot, manifest, inputs)}
 
 
-def test_patterns_match_within_one_directory_and_spare_inputs(slot: Slot) -> None:
+def test_patterns_match_within_one_directory_and_spare_inputs(slot: ReplicaSlot) -> None:
     for name in ("a.dat", "b.dat", "in.dat", "sub/c.dat", ".hidden.dat"):
         (slot.work / name).parent.mkdir(exist_ok=True)
         (slot.work / name).write_text(name)
@@ -171,7 +173,7 @@ def test_patterns_match_within_one_directory_and_spare_inputs(slot: Slot) -> Non
 
 
 @pytest.mark.parametrize("name", ["link", "folder", "fifo", "linked/passwd", "../run.json", "gone"])
-def test_only_regular_files_of_the_slot_are_outputs(slot: Slot, name: str) -> None:
+def test_only_regular_files_of_the_slot_are_outputs(slot: ReplicaSlot, name: str) -> None:
     (slot.work / "link").symlink_to("/etc/passwd")
     (slot.work / "linked").symlink_to("/etc")
     (slot.work / "folder").mkdir()
@@ -183,7 +185,7 @@ def test_only_regular_files_of_the_slot_are_outputs(slot: Slot, name: str) -> No
 
 
 @pytest.mark.parametrize("kind", ["link", "pipe"])
-def test_a_stream_that_is_no_file_any_more_is_not_read(slot: Slot, kind: str) -> None:
+def test_a_stream_that_is_no_file_any_more_is_not_read(slot: ReplicaSlot, kind: str) -> None:
     slot.stdout.unlink()
     if kind == "link":
         slot.stdout.symlink_to("/etc/passwd")
@@ -196,21 +198,23 @@ def test_a_stream_that_is_no_file_any_more_is_not_read(slot: Slot, kind: str) ->
         collect(slot, "stdout")
 
 
-def test_too_many_bytes_are_not_returned(slot: Slot) -> None:
+def test_too_many_bytes_are_not_returned(slot: ReplicaSlot) -> None:
     (slot.work / "a").write_bytes(b"x" * 100)
     with pytest.raises(OutputError, match="103 bytes in all, at most 102") as caught:
         collect(slot, "a", "stdout", most=102)
     assert caught.value.reason == "output_too_big"
 
 
-def test_a_name_that_the_protocol_cannot_carry_is_an_error_of_the_replica(slot: Slot) -> None:
+def test_a_name_that_the_protocol_cannot_carry_is_an_error_of_the_replica(
+    slot: ReplicaSlot,
+) -> None:
     (slot.work / "a b").touch()
     with pytest.raises(OutputError, match="not a usable file name") as caught:
         collect(slot, "a*")
     assert caught.value.reason == "bad_output_name"
 
 
-def test_small_outputs_travel_in_the_report(slot: Slot) -> None:
+def test_small_outputs_travel_in_the_report(slot: ReplicaSlot) -> None:
     (slot.work / "big").write_bytes(b"x" * 20_000)
     manifest = Manifest("a", ("true",), outputs=("stdout", "big"))
     big, small = outputs.collect(slot, manifest, ())
@@ -218,7 +222,7 @@ def test_small_outputs_travel_in_the_report(slot: Slot) -> None:
     assert small.content == b"out"
 
 
-def test_the_end_of_a_log_is_kept(slot: Slot) -> None:
+def test_the_end_of_a_log_is_kept(slot: ReplicaSlot) -> None:
     slot.stderr.write_bytes(b"\xff" + b"x" * 70_000 + b"the error")
     assert outputs.tail(slot.stderr).endswith("the error")
     assert len(outputs.tail(slot.stderr)) == 64 * 1024

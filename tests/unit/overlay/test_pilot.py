@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from gridbot_client.pilot import node_check
-from gridbot_client.pilot.behaviour import LEAVING_SECONDS, LOW_CPU, Pilot, Record
+from gridbot_client.pilot.behaviour import LEAVING_SECONDS, LOW_CPU, NodeRecord, PilotOptions
 from gridbot_client.protocol.messages import ReplicaId, Report
 from gridbot_client.work.idleness import Idleness
 
@@ -14,11 +14,11 @@ BAD = Report(ReplicaId(1, 2, 1), "error", "exit_nonzero")
 
 
 def test_a_node_is_given_one_replica_until_it_has_ended_one_well() -> None:
-    assert Record().wanted(64, 0, now=0.0) == 1
-    assert Record().after([GOOD], now=0.0).wanted(64, 0, now=0.0) == 64
-    assert Record().wanted(0, 0, now=0.0) == 0
-    assert Record().wanted(64, 1, now=0.0) == 0
-    assert Record().after([GOOD], now=0.0).wanted(64, 1, now=0.0) == 64
+    assert NodeRecord().wanted(64, 0, now=0.0) == 1
+    assert NodeRecord().after([GOOD], now=0.0).wanted(64, 0, now=0.0) == 64
+    assert NodeRecord().wanted(0, 0, now=0.0) == 0
+    assert NodeRecord().wanted(64, 1, now=0.0) == 0
+    assert NodeRecord().after([GOOD], now=0.0).wanted(64, 1, now=0.0) == 64
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_a_node_is_given_one_replica_until_it_has_ended_one_well() -> None:
 def test_each_failure_in_a_row_doubles_the_wait_and_a_success_ends_it(
     first: list[Report], expected: list[float]
 ) -> None:
-    record, waits = Record().after(first, 0.0), []
+    record, waits = NodeRecord().after(first, 0.0), []
     for _ in expected:
         record = record.after([BAD], now=100.0)
         waits.append(record.ask_at - 100.0)
@@ -42,16 +42,16 @@ def test_each_failure_in_a_row_doubles_the_wait_and_a_success_ends_it(
 
 
 def test_a_pilot_asks_for_nothing_that_would_outlive_it() -> None:
-    record, pilot = Record().after([GOOD], 0.0), Pilot(ends_at=1000.0)
+    record, pilot = NodeRecord().after([GOOD], 0.0), PilotOptions(ends_at=1000.0)
     assert not record.is_over(pilot.time_left(1000.0 - LEAVING_SECONDS - 31.0))
     assert record.is_over(pilot.time_left(1000.0 - LEAVING_SECONDS - 30.0))
     assert pilot.time_left(2000.0) == 0.0
-    assert not record.is_over(Pilot().time_left(1e9))
+    assert not record.is_over(PilotOptions().time_left(1e9))
 
 
 def test_a_replica_that_left_its_cpu_idle_makes_the_pilot_leave() -> None:
-    assert Record().after([replace(BAD, reason=LOW_CPU)], 0.0).is_over(None)
-    assert not Record().after([BAD], 0.0).is_over(None)
+    assert NodeRecord().after([replace(BAD, reason=LOW_CPU)], 0.0).is_over(None)
+    assert not NodeRecord().after([BAD], 0.0).is_over(None)
 
 
 def test_idle_is_who_uses_too_little_over_a_whole_window() -> None:

@@ -27,7 +27,7 @@ if version:
 start = runpy.run_path(script, run_name="start")
 try:
     start["unpack"](path, library)
-except start["NodeFault"] as error:
+except start["UnfitNode"] as error:
     sys.exit(str(error))
 """
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.work import calls
 
-from gridbot_policies import PolicyError
+from gridbot_policies import SemanticError
 from gridbot_policies.classad import CLIENT_LIMITS, ParseError, record
 from gridbot_policies.policy.ads import SERVER_SIDE_ATTRIBUTES
 from gridbot_policies.policy.owner import OwnerPolicy
@@ -117,7 +117,7 @@ def test_a_text_that_does_not_parse_is_refused_with_the_place(text: str, message
     ],
 )
 def test_a_policy_that_cannot_be_meant_is_refused(text: str, message: str) -> None:
-    with pytest.raises(PolicyError, match=message):
+    with pytest.raises(SemanticError, match=message):
         OwnerPolicy.parse(text)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gridbot_policies import Ads, PolicyError, PolicySet
+from gridbot_policies import Ads, PolicySet, SemanticError
 from gridbot_policies.classad import ParseError, evaluate, parse, record
 from gridbot_policies.policy.ads import (
     BOT_ATTRIBUTES,
@@ -184,7 +184,7 @@ def test_it_is_known_which_policies_look_at_replicas(text: str, looks: bool) -> 
     ],
 )
 def test_a_text_that_cannot_be_meant_is_refused(text: str, message: str) -> None:
-    with pytest.raises(PolicyError) as caught:
+    with pytest.raises(SemanticError) as caught:
         PolicySet.parse(text)
     assert message in str(caught.value)
 
@@ -226,7 +226,7 @@ def test_any_text_is_refused_or_evaluates(text: str, policy: str) -> None:
     for whole in (text, f"{policy} = {text}"):
         try:
             policies = PolicySet.parse(whole)
-        except (ParseError, PolicyError):
+        except (ParseError, SemanticError):
             continue
         assert 0 <= policies.concurrency(ADS) <= 10_000
         assert 1.0 <= policies.deadline(ADS) <= 31_536_000.0

@@ -1,12 +1,12 @@
 import pytest
 
-from gridbot_server.buffer.layout import BotState
+from gridbot_server.buffer.layout import BotSnapshot
 from gridbot_server.feeder.copies import PER_BOT, lacking
 from gridbot_server.feeder.running import RunningBot
 
 
 def running(copies_unsent: int) -> RunningBot:
-    state = BotState(
+    state = BotSnapshot(
         1, version=1, owner=1, size=9000, fresh_unsent=0, copies_unsent=copies_unsent, running=0,
         done=0, failed=0, tail=False, created_at=0.0, mean_turnaround=None,
     )  # fmt: skip

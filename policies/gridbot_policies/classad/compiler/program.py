@@ -41,7 +41,7 @@ _MAX_LINES = 2000  # Python takes some ten microseconds to compile one, while re
 
 
 @dataclass(frozen=True, slots=True)
-class Function:
+class CompiledFunction:
     """The code of an own attribute; `steps` is what evaluating it takes at most."""
 
     name: str
@@ -64,7 +64,7 @@ class Program:
         self.layout = layout
         self.source: list[str] = []
         self.namespace: dict[str, Any] = {**NAMESPACE, "WALK": walk}
-        self._functions: dict[str, Function | None] = {}  # None while under way
+        self._functions: dict[str, CompiledFunction | None] = {}  # None while under way
         self._nesting = 0
 
     def entry(self, key: str) -> str:
@@ -80,7 +80,7 @@ class Program:
         self.namespace[f"KEY_{function.name}"] = key
         return name
 
-    def called(self, key: str) -> Function:
+    def called(self, key: str) -> CompiledFunction:
         """Return the function for an attribute that another refers to."""
         function = self._function(key)
         if function.name not in self.namespace:
@@ -88,7 +88,7 @@ class Program:
             self.source += [f"def {function.name}(ads):", "  if True:", *function.lines]
         return function
 
-    def _function(self, key: str) -> Function:
+    def _function(self, key: str) -> CompiledFunction:
         if key not in self._functions:
             self._functions[key] = None
             self._functions[key] = self._generate(key, f"attribute_{len(self._functions)}")
@@ -108,18 +108,18 @@ class Program:
         finally:
             self._nesting -= 1
 
-    def _generate(self, key: str, name: str) -> Function:
+    def _generate(self, key: str, name: str) -> CompiledFunction:
         raw = self.own[key]
         code = Code(self.namespace)
-        body = _Body(self, code)
+        body = _FunctionBody(self, code)
         result = code.settled(body.term(raw if isinstance(raw, Node) else nodes.Constant(raw)))
         if body.steps > CODE_STEPS or len(self.source) + len(code.lines) > _MAX_LINES:
             raise NotCompilable
         lines = [*code.prologue, *code.lines, f"    return {result.text}"]
-        return Function(name, lines, body.steps, result)
+        return CompiledFunction(name, lines, body.steps, result)
 
 
-class _Body:
+class _FunctionBody:
     """The expression of one function; `steps` counts what evaluating it takes at most."""
 
     def __init__(self, program: Program, code: Code) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from gridbot_policies.classad import operators
 from gridbot_policies.classad.evaluate import DEFAULT_LIMITS
-from gridbot_policies.classad.functions import Call, Function
+from gridbot_policies.classad.functions import CallContext, Function
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.values import ERROR, UNDEFINED, ListValue, Missing, Record, Value
 
@@ -140,11 +140,11 @@ class Meter:
         return "".join(collected)
 
 
-def meter(ads: Any) -> Call:
+def meter(ads: Any) -> CallContext:
     """Return the budget that all evaluations among these ads share."""
     if ads.meter is None:
         ads.meter = Meter(ads.now)
-    found: Call = ads.meter
+    found: CallContext = ads.meter
     return found
 
 

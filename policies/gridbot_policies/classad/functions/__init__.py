@@ -1,7 +1,7 @@
 """The built-in functions, by case-folded name.
 
 None reads a clock, draws a random number or looks at anything but its arguments and what the
-Call offers: the same ads give the same value. What each does is paid from the budget.
+CallContext offers: the same ads give the same value. What each does is paid from the budget.
 
 To add one, write it in the module of its kind, `def f(call, *values) -> Value`,
 and enter it in that module's TABLE with the number of arguments it takes.
@@ -20,7 +20,7 @@ from gridbot_policies.classad.functions import (
     times,
     types,
 )
-from gridbot_policies.classad.functions.call import Call, Function
+from gridbot_policies.classad.functions.call import CallContext, Function
 
 FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     {
@@ -35,4 +35,4 @@ FUNCTIONS: Mapping[str, Function] = MappingProxyType(
     }
 )
 
-__all__ = ["FUNCTIONS", "Call", "Function"]
+__all__ = ["FUNCTIONS", "CallContext", "Function"]

@@ -25,7 +25,7 @@ from gridbot_policies.classad.values import (
 )
 
 
-class Call(Protocol):
+class CallContext(Protocol):
     """The evaluator's side of a call; each method counts against the evaluation's budget."""
 
     @property
@@ -82,7 +82,7 @@ def lazy(least: int, most: int | None = None) -> Callable[[Callable[..., Value]]
 ANY_NUMBER = 10_000
 
 
-def text_of(call: Call, value: Value) -> str | Absent:
+def text_of(call: CallContext, value: Value) -> str | Absent:
     """Return `value` as `string()` shows it; undefined and error stay."""
     match value:
         case str() | Missing():
@@ -95,7 +95,7 @@ def text_of(call: Call, value: Value) -> str | Absent:
             return call.text(pieces(value))
 
 
-def joined(call: Call, parts: Iterable[str]) -> str:
+def joined(call: CallContext, parts: Iterable[str]) -> str:
     """Join texts, making characters whole of which they hold bytes."""
     text = call.text(parts)
     return text if text.isascii() else text_of_bytes(bytes_of(text))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from gridbot_policies.classad.functions.call import (
     ANY_NUMBER,
-    Call,
+    CallContext,
     Function,
     eager,
     joined,
@@ -37,7 +37,7 @@ from gridbot_policies.classad.values import (
 
 
 @eager(1)
-def _size(_call: Call, value: Value) -> Value:
+def _size(_call: CallContext, value: Value) -> Value:
     match value:
         case str():
             return len(bytes_of(value))
@@ -50,7 +50,7 @@ def _size(_call: Call, value: Value) -> Value:
 
 
 @eager(2)
-def _member(call: Call, value: Value, values: Value) -> Value:
+def _member(call: CallContext, value: Value, values: Value) -> Value:
     if UNDEFINED in (value, values):
         return UNDEFINED
     if value is ERROR or isinstance(value, ListValue | Record) or not isinstance(values, ListValue):
@@ -59,7 +59,7 @@ def _member(call: Call, value: Value, values: Value) -> Value:
 
 
 @eager(2)
-def _identical_member(call: Call, value: Value, values: Value) -> Value:
+def _identical_member(call: CallContext, value: Value, values: Value) -> Value:
     if values is UNDEFINED:
         return UNDEFINED
     if isinstance(value, ListValue | Record) or not isinstance(values, ListValue):
@@ -71,7 +71,7 @@ _COMPARISONS = ("<", "<=", "==", "!=", ">=", ">", "is", "isnt")
 
 
 def _comparing(decisive: bool) -> Function:
-    def apply(call: Call, operator: Value, values: Value, value: Value) -> Value:
+    def apply(call: CallContext, operator: Value, values: Value, value: Value) -> Value:
         if operator is UNDEFINED:
             return UNDEFINED
         if operator not in _COMPARISONS or not isinstance(values, ListValue):
@@ -88,7 +88,7 @@ def _comparing(decisive: bool) -> Function:
 
 
 @eager(0, ANY_NUMBER)
-def _join(call: Call, *values: Value) -> Value:
+def _join(call: CallContext, *values: Value) -> Value:
     if len(values) == 1 and not isinstance(values[0], ListValue):
         return values[0] if isinstance(values[0], Missing) else ""
     separator, items = (values[0], values[1:]) if len(values) > 1 else ("", values)
@@ -103,7 +103,7 @@ def _join(call: Call, *values: Value) -> Value:
     return _joined(call, texts[0] if isinstance(texts[0], str) else "", found)
 
 
-def _joined(call: Call, separator: str, texts: list[str]) -> str:
+def _joined(call: CallContext, separator: str, texts: list[str]) -> str:
     pieces: list[str] = []
     begun = False
     for text in texts:
@@ -113,7 +113,7 @@ def _joined(call: Call, separator: str, texts: list[str]) -> str:
 
 
 @eager(1, 2)
-def _split(call: Call, text: Value, separators: Value = ", \t") -> Value:
+def _split(call: CallContext, text: Value, separators: Value = ", \t") -> Value:
     if not isinstance(text, str) or not isinstance(separators, str):
         return ERROR
     call.spend(len(text) // 16)
@@ -144,7 +144,7 @@ def _pieces(text: bytes, separators: bytes) -> Iterator[bytes]:
 
 
 def _splitting(name_first: bool) -> Function:
-    def apply(_call: Call, name: Value) -> Value:
+    def apply(_call: CallContext, name: Value) -> Value:
         if not isinstance(name, str):
             return ERROR
         before, at, after = name.partition("@")
@@ -154,7 +154,7 @@ def _splitting(name_first: bool) -> Function:
 
 
 @lazy(2)
-def _eval_in_each_context(call: Call, node: Node, ads: Node) -> Value:
+def _eval_in_each_context(call: CallContext, node: Node, ads: Node) -> Value:
     meant, holder = _meant(call, node)
     values = _list_in(call, ads, holder)
     if not isinstance(values, ListValue):
@@ -164,7 +164,7 @@ def _eval_in_each_context(call: Call, node: Node, ads: Node) -> Value:
 
 
 @lazy(2)
-def _count_matches(call: Call, node: Node, ads: Node) -> Value:
+def _count_matches(call: CallContext, node: Node, ads: Node) -> Value:
     meant, holder = _meant(call, node)
     values = _list_in(call, ads, holder)
     if not isinstance(values, ListValue):
@@ -173,14 +173,14 @@ def _count_matches(call: Call, node: Node, ads: Node) -> Value:
     return sum(truth(value) is True for value in each)
 
 
-def _list_in(call: Call, ads: Node, holder: Record | None) -> Value:
+def _list_in(call: CallContext, ads: Node, holder: Record | None) -> Value:
     # What is written there is of the current ad; only names are sought in the other one.
     if holder is None:
         return call.evaluate(ads)
     return call.evaluate_in(rooted(call, ads, call.scope), holder)
 
 
-def _in_context(call: Call, node: Node, ad: Value) -> Value:
+def _in_context(call: CallContext, node: Node, ad: Value) -> Value:
     if isinstance(ad, Record):
         return call.evaluate_in(node, _facing_the_same(ad))
     return UNDEFINED if ad is UNDEFINED else ERROR
@@ -195,7 +195,7 @@ def _facing_the_same(ad: Record) -> Record:
     return facing
 
 
-def _meant(call: Call, node: Node) -> tuple[Node, Record | None]:
+def _meant(call: CallContext, node: Node) -> tuple[Node, Record | None]:
     """Return the expression behind a name that is known here, else the name itself.
 
     Beside it the ad where the search ended, which is where HTCondor then looks for the list:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gridbot_policies.classad import nodes
-from gridbot_policies.classad.functions.call import Call
+from gridbot_policies.classad.functions.call import CallContext
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.scopes import root_of
 from gridbot_policies.classad.values import UNDEFINED, ListValue, Record, Value, fold
@@ -12,7 +12,7 @@ Name = nodes.Attribute | nodes.Selection | nodes.Absolute
 Place = tuple[Record, str]  # an ad, and the key of an attribute that it has
 
 
-def start_of(call: Call, name: Name, scope: Record | None) -> Value:
+def start_of(call: CallContext, name: Name, scope: Record | None) -> Value:
     """Return the ad in which the search for a name begins; another value if there is none."""
     match name:
         case nodes.Selection(base):
@@ -31,7 +31,7 @@ def place_of(name: Name, start: Record) -> Place | None:
     return _outwards(key, start)
 
 
-def place_in_match(call: Call, name: Name, start: Record) -> Place | None:
+def place_in_match(call: CallContext, name: Name, start: Record) -> Place | None:
     """Return where the name is found: there, farther out, or in the other ad of a match."""
     place = place_of(name, start)
     if place is None and isinstance(name, nodes.Attribute) and not call.strict:
@@ -54,7 +54,7 @@ def expression_at(place: Place) -> Node:
     return found if isinstance(found, Node) else nodes.Constant(found)
 
 
-def rooted(call: Call, node: Node, scope: Record | None) -> Node:
+def rooted(call: CallContext, node: Node, scope: Record | None) -> Node:
     """Return the expression with the lists and ads that are written in it as those of `scope`.
 
     The names in it may then be sought from another ad: what is written there stays where it is.

@@ -5,13 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from gridbot_policies.classad.functions.call import Call, Function, eager, is_int, real_of, whole
+from gridbot_policies.classad.functions.call import (
+    CallContext,
+    Function,
+    eager,
+    is_int,
+    real_of,
+    whole,
+)
 from gridbot_policies.classad.operators import binary, wrap
 from gridbot_policies.classad.values import ERROR, UNDEFINED, Absent, ListValue, Missing, Value
 
 
 def _rounding(rule: Callable[[float], int]) -> Function:
-    def apply(_call: Call, value: Value) -> Value:
+    def apply(_call: CallContext, value: Value) -> Value:
         if is_int(value):
             return value
         number = real_of(value)
@@ -23,7 +30,7 @@ def _rounding(rule: Callable[[float], int]) -> Function:
 
 
 @eager(2)
-def _pow(_call: Call, base: Value, exponent: Value) -> Value:
+def _pow(_call: CallContext, base: Value, exponent: Value) -> Value:
     b, e = real_of(base), real_of(exponent)
     if isinstance(b, Missing) or isinstance(e, Missing):
         return ERROR
@@ -45,7 +52,7 @@ def _power(base: float, exponent: float) -> float:
 
 
 @eager(2)
-def _quantize(call: Call, value: Value, quantum: Value) -> Value:
+def _quantize(call: CallContext, value: Value, quantum: Value) -> Value:
     if isinstance(quantum, ListValue):
         return _quantize_among(call, value, quantum)
     return _multiple(value, quantum)
@@ -68,7 +75,7 @@ def _multiple(value: Value, quantum: Value) -> Value:
     return math.copysign(math.ceil(quotient), quotient) * step
 
 
-def _quantize_among(call: Call, value: Value, steps: ListValue) -> Value:
+def _quantize_among(call: CallContext, value: Value, steps: ListValue) -> Value:
     number = real_of(value)
     if isinstance(number, Missing):
         return ERROR
@@ -83,7 +90,7 @@ def _quantize_among(call: Call, value: Value, steps: ListValue) -> Value:
 
 
 @eager(0, 1)
-def _random(call: Call, largest: Value = 1.0) -> Value:
+def _random(call: CallContext, largest: Value = 1.0) -> Value:
     """Return undefined where HTCondor draws a number: here the same ads give the same value."""
     if isinstance(largest, bool) or not isinstance(largest, int | float):
         return ERROR
@@ -92,7 +99,7 @@ def _random(call: Call, largest: Value = 1.0) -> Value:
     return UNDEFINED
 
 
-def _numbers(call: Call, values: Value) -> list[int | float] | Absent:
+def _numbers(call: CallContext, values: Value) -> list[int | float] | Absent:
     """Return the elements but the undefined ones; an error if one is not a number."""
     if not isinstance(values, ListValue):
         return UNDEFINED if values is UNDEFINED else ERROR
@@ -102,7 +109,7 @@ def _numbers(call: Call, values: Value) -> list[int | float] | Absent:
 
 
 @eager(1)
-def _sum(call: Call, values: Value) -> Value:
+def _sum(call: CallContext, values: Value) -> Value:
     found = _numbers(call, values)
     return found if isinstance(found, Missing) else _total(found)
 
@@ -115,7 +122,7 @@ def _total(numbers: Sequence[int | float]) -> Value:
 
 
 @eager(1)
-def _avg(call: Call, values: Value) -> Value:
+def _avg(call: CallContext, values: Value) -> Value:
     found = _numbers(call, values)
     if isinstance(found, Missing):
         return found
@@ -123,7 +130,7 @@ def _avg(call: Call, values: Value) -> Value:
 
 
 def _extreme(better: str) -> Function:
-    def apply(call: Call, values: Value) -> Value:
+    def apply(call: CallContext, values: Value) -> Value:
         found = _numbers(call, values)
         if isinstance(found, Missing):
             return found

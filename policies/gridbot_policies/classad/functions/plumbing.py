@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
-from gridbot_policies.classad.functions.call import ANY_NUMBER, Call, eager, int32
+from gridbot_policies.classad.functions.call import ANY_NUMBER, CallContext, eager, int32
 from gridbot_policies.classad.values import (
     ERROR,
     UNDEFINED,
@@ -25,7 +25,7 @@ class _WrongText(ValueError):
     """A text is not what it should be; the function gives an error."""
 
 
-def _words(call: Call, text: str) -> Iterator[str]:
+def _words(call: CallContext, text: str) -> Iterator[str]:
     """Yield the words of a text in version 2. Raises _WrongText if a quote is not closed."""
     position = 0
     for match in _WORD.finditer(text):
@@ -54,7 +54,7 @@ def _version(value: Value) -> int:
 
 
 @eager(1, 2)
-def _args_to_list(call: Call, text: Value, version: Value = 2) -> Value:
+def _args_to_list(call: CallContext, text: Value, version: Value = 2) -> Value:
     if not isinstance(text, str):
         return ERROR
     try:
@@ -66,7 +66,7 @@ def _args_to_list(call: Call, text: Value, version: Value = 2) -> Value:
 
 
 @eager(1, 2)
-def _list_to_args(call: Call, values: Value, version: Value = 2) -> Value:
+def _list_to_args(call: CallContext, values: Value, version: Value = 2) -> Value:
     if not isinstance(values, ListValue):
         return ERROR
     words = [word for word in call.elements(values) if isinstance(word, str)]
@@ -83,13 +83,13 @@ def _needs_no_quotes(word: str) -> bool:
     return re.search(f"[{_GAP}]", word) is None
 
 
-def _line(call: Call, words: Iterable[str]) -> str:
+def _line(call: CallContext, words: Iterable[str]) -> str:
     """Join with blanks; empty words at the beginning get none."""
     return call.text(piece for word in words for piece in (" ", word)).lstrip(" ")
 
 
 @eager(1)
-def _env_v1_to_v2(call: Call, text: Value) -> Value:
+def _env_v1_to_v2(call: CallContext, text: Value) -> Value:
     if not isinstance(text, str):
         return UNDEFINED if text is UNDEFINED else ERROR
     other = re.match(r"[-!#$%&*+,/:<>?@^`|~]", text)  # instead of the semicolon
@@ -98,7 +98,7 @@ def _env_v1_to_v2(call: Call, text: Value) -> Value:
 
 
 @eager(0, ANY_NUMBER)
-def _merge_environment(call: Call, *texts: Value) -> Value:
+def _merge_environment(call: CallContext, *texts: Value) -> Value:
     entries: list[str] = []
     for text in texts:
         if isinstance(text, str):
@@ -113,7 +113,7 @@ def _merge_environment(call: Call, *texts: Value) -> Value:
     return _environment(call, entries)
 
 
-def _environment(call: Call, entries: Iterable[str]) -> Value:
+def _environment(call: CallContext, entries: Iterable[str]) -> Value:
     """Return version 2 of `NAME=value` entries by name; of a name given twice, the last."""
     by_name: dict[str, str] = {}
     for entry in entries:
@@ -128,7 +128,7 @@ def _environment(call: Call, entries: Iterable[str]) -> Value:
 
 
 @eager(0, ANY_NUMBER)
-def _user_home(call: Call, *values: Value) -> Value:
+def _user_home(call: CallContext, *values: Value) -> Value:
     """Return the default: nobody has a home here, where nothing outside the ads is looked at."""
     if len(values) not in (1, 2):
         call.fail()
@@ -140,7 +140,11 @@ def _user_home(call: Call, *values: Value) -> Value:
 
 @eager(2, 4)
 def _user_map(
-    _call: Call, mapping: Value, user: Value, _preferred: Value = "", default: Value = UNDEFINED
+    _call: CallContext,
+    mapping: Value,
+    user: Value,
+    _preferred: Value = "",
+    default: Value = UNDEFINED,
 ) -> Value:
     """Return the default, as HTCondor does where no map of that name is configured."""
     return ERROR if ERROR in (mapping, user) else default

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields
 
 from gridbot_policies.classad import nodes
-from gridbot_policies.classad.functions.call import Call, lazy
+from gridbot_policies.classad.functions.call import CallContext, lazy
 from gridbot_policies.classad.functions.names import (
     Name,
     Place,
@@ -32,7 +32,7 @@ class _Untold(Exception):
 
 
 @lazy(1, 2)
-def _unresolved(call: Call, node: Node, pattern: Node | None = None) -> Value:
+def _unresolved(call: CallContext, node: Node, pattern: Node | None = None) -> Value:
     if not isinstance(node, Name):
         return ERROR
     start = start_of(call, node, call.scope)
@@ -48,7 +48,7 @@ def _unresolved(call: Call, node: Node, pattern: Node | None = None) -> Value:
     return ",".join(names) if pattern is None else _one_matches(call, pattern, names)
 
 
-def _one_matches(call: Call, pattern: Node, names: Sequence[str]) -> Value:
+def _one_matches(call: CallContext, pattern: Node, names: Sequence[str]) -> Value:
     text = call.evaluate(pattern)
     if not isinstance(text, str):
         call.fail()
@@ -59,7 +59,7 @@ def _one_matches(call: Call, pattern: Node, names: Sequence[str]) -> Value:
         return ERROR
 
 
-def _names_at(call: Call, place: Place) -> list[str]:
+def _names_at(call: CallContext, place: Place) -> list[str]:
     """Return the names in HTCondor's order: by how they are written, before TARGET is cut off."""
     search = _Search(call)
     try:
@@ -73,7 +73,7 @@ def _names_at(call: Call, place: Place) -> list[str]:
 class _Search:
     """Collects the names that are not found, as each is written first."""
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: CallContext) -> None:
         self.call = call
         self.names: dict[str, str] = {}
         self._under_way: list[Place] = []
@@ -116,7 +116,7 @@ class _Search:
         self.names.setdefault(fold_text(name), name)
 
 
-def _special(call: Call, name: Name, start: Record) -> str | None:
+def _special(call: CallContext, name: Name, start: Record) -> str | None:
     """Return the key of a name that stands for an ad, or for the time; None for another."""
     key = fold(name.name)
     known = _SPECIAL_STRICT if call.strict else _SPECIAL
@@ -151,7 +151,7 @@ _SPECIAL: Mapping[str, Callable[[Record], Value]] = {
 }
 
 
-def _parts(call: Call, node: Node) -> Iterator[Node]:
+def _parts(call: CallContext, node: Node) -> Iterator[Node]:
     """Yield what an expression consists of; of an ad the attributes, as if it were none."""
     if isinstance(node, nodes.RecordNode):
         node = nodes.Constant(record_of(node))

@@ -14,7 +14,7 @@ from typing import Any
 
 import re2
 
-from gridbot_policies.classad.functions.call import Call, Function, joined
+from gridbot_policies.classad.functions.call import CallContext, Function, joined
 from gridbot_policies.classad.functions.patterns import (
     InexpressiblePattern,
     Translation,
@@ -83,7 +83,7 @@ def _compiled(
 class _Matcher:
     """A pattern in one call. All methods raise WrongPattern and InexpressiblePattern."""
 
-    def __init__(self, call: Call, pattern: str, options: str) -> None:
+    def __init__(self, call: CallContext, pattern: str, options: str) -> None:
         self._call = call
         self._pattern = bytes_of(pattern)
         self._options = _known(options)
@@ -138,7 +138,7 @@ class _Matcher:
 def _matching(apply: Callable[..., Value], least: int, most: int) -> Function:
     """Make a function whose arguments must all be there, and whose bad patterns are errors."""
 
-    def checked(call: Call, *values: Value) -> Value:
+    def checked(call: CallContext, *values: Value) -> Value:
         if missing := absent(*values):
             return missing
         try:
@@ -149,13 +149,13 @@ def _matching(apply: Callable[..., Value], least: int, most: int) -> Function:
     return Function(checked, least, most)
 
 
-def _regexp(call: Call, pattern: Value, text: Value, options: Value = "") -> Value:
+def _regexp(call: CallContext, pattern: Value, text: Value, options: Value = "") -> Value:
     if not (isinstance(pattern, str) and isinstance(text, str) and isinstance(options, str)):
         return ERROR
     return _Matcher(call, pattern, options).search(bytes_of(text)) is not None
 
 
-def _regexp_member(call: Call, pattern: Value, values: Value, options: Value = "") -> Value:
+def _regexp_member(call: CallContext, pattern: Value, values: Value, options: Value = "") -> Value:
     if not (isinstance(pattern, str) and isinstance(options, str)):
         return ERROR
     if not isinstance(values, ListValue):
@@ -181,7 +181,7 @@ def _found(matcher: _Matcher, item: str) -> bool:
 
 
 def _string_list_regexp_member(
-    call: Call, pattern: Value, text: Value, delimiters: Value = ", ", options: Value = ""
+    call: CallContext, pattern: Value, text: Value, delimiters: Value = ", ", options: Value = ""
 ) -> Value:
     if not (isinstance(pattern, str) and isinstance(text, str)):
         return ERROR
@@ -197,7 +197,7 @@ def _string_list_regexp_member(
     return any(found) if items else UNDEFINED
 
 
-def takes_something(call: Call, pattern: str, options: str, texts: Iterable[str]) -> bool:
+def takes_something(call: CallContext, pattern: str, options: str, texts: Iterable[str]) -> bool:
     """Tell whether the pattern matches a part of one of the texts that is not empty.
 
     Raises WrongPattern, InexpressiblePattern, also if there is no text.
@@ -209,7 +209,7 @@ def takes_something(call: Call, pattern: str, options: str, texts: Iterable[str]
 
 def _replacing(fixed: str) -> Function:
     def apply(
-        call: Call, pattern: Value, text: Value, replacement: Value, options: Value = ""
+        call: CallContext, pattern: Value, text: Value, replacement: Value, options: Value = ""
     ) -> Value:
         if not (isinstance(pattern, str) and isinstance(text, str)):
             return ERROR

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from gridbot_policies.classad.functions.call import (
     ANY_NUMBER,
-    Call,
+    CallContext,
     Function,
     eager,
     int32,
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 @eager(0, ANY_NUMBER)
-def _strcat(call: Call, *values: Value) -> Value:
+def _strcat(call: CallContext, *values: Value) -> Value:
     texts: list[str] = []
     for value in values:
         text = text_of(call, value)
@@ -43,7 +43,7 @@ def _strcat(call: Call, *values: Value) -> Value:
 
 
 def _recased(change: Callable[[str], str]) -> Function:
-    def apply(call: Call, value: Value) -> Value:
+    def apply(call: CallContext, value: Value) -> Value:
         text = text_of(call, value)
         return text if isinstance(text, Missing) else change(text)
 
@@ -51,7 +51,7 @@ def _recased(change: Callable[[str], str]) -> Function:
 
 
 @eager(2, 3)
-def _substr(_call: Call, text: Value, offset: Value, length: Value | None = None) -> Value:
+def _substr(_call: CallContext, text: Value, offset: Value, length: Value | None = None) -> Value:
     if UNDEFINED in (text, offset, length):
         return UNDEFINED
     if not isinstance(text, str) or type(offset) is not int:
@@ -71,7 +71,7 @@ def _substr(_call: Call, text: Value, offset: Value, length: Value | None = None
 def _on_texts(apply: Callable[[str, str], Value], most: int = 2) -> Function:
     """Make a function of two values' texts; undefined beats error."""
 
-    def of_values(call: Call, left: Value, right: Value) -> Value:
+    def of_values(call: CallContext, left: Value, right: Value) -> Value:
         if UNDEFINED in (left, right):
             return UNDEFINED
         a, b = text_of(call, left), text_of(call, right)
@@ -118,7 +118,7 @@ def _leading_zeros(digits: bytes) -> int:
 
 
 @eager(3)
-def _version_in_range(call: Call, version: Value, least: Value, most: Value) -> Value:
+def _version_in_range(call: CallContext, version: Value, least: Value, most: Value) -> Value:
     if UNDEFINED in (least, most):
         return UNDEFINED
     texts = [text_of(call, value) for value in (version, least, most)]
@@ -128,7 +128,7 @@ def _version_in_range(call: Call, version: Value, least: Value, most: Value) -> 
     return compare_versions(found[0], found[1]) >= 0 >= compare_versions(found[0], found[2])
 
 
-def items_of(call: Call, text: str, delimiters: str) -> list[str]:
+def items_of(call: CallContext, text: str, delimiters: str) -> list[str]:
     """Return the items of a string list: trimmed, empty ones dropped."""
     call.spend(len(text) // 8)
     pattern = f"[{re.escape(delimiters)}]" if delimiters else r"(?!)"
@@ -136,14 +136,14 @@ def items_of(call: Call, text: str, delimiters: str) -> list[str]:
 
 
 @eager(1, 2)
-def _string_list_size(call: Call, text: Value, delimiters: Value = ", ") -> Value:
+def _string_list_size(call: CallContext, text: Value, delimiters: Value = ", ") -> Value:
     if not isinstance(text, str) or not isinstance(delimiters, str):
         return ERROR
     return len(items_of(call, text, delimiters))
 
 
 def _of_numbers(combine: Callable[[list[float]], float], empty: Value) -> Function:
-    def apply(call: Call, text: Value, delimiters: Value = ", ") -> Value:
+    def apply(call: CallContext, text: Value, delimiters: Value = ", ") -> Value:
         if not isinstance(text, str) or not isinstance(delimiters, str):
             return ERROR
         items = items_of(call, text, delimiters)
@@ -184,7 +184,9 @@ _LIST_GAPS = ", \t\r\n"
 
 
 def _membership(ignoring_case: bool, subset: bool) -> Function:
-    def apply(call: Call, items: Value, text: Value, delimiters: Value = _LIST_GAPS) -> Value:
+    def apply(
+        call: CallContext, items: Value, text: Value, delimiters: Value = _LIST_GAPS
+    ) -> Value:
         gaps = _LIST_GAPS if delimiters is UNDEFINED else delimiters
         given = ["" if value is UNDEFINED else value for value in (items, text)]
         texts = [value for value in given if isinstance(value, str)]
@@ -203,7 +205,7 @@ def _membership(ignoring_case: bool, subset: bool) -> Function:
 
 @eager(2, 3)
 def _string_lists_intersect(
-    _call: Call, left: Value, right: Value, delimiters: Value = ", "
+    _call: CallContext, left: Value, right: Value, delimiters: Value = ", "
 ) -> Value:
     if missing := absent(left, right, delimiters):
         return missing

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 
 from gridbot_policies.classad.functions.call import (
-    Call,
+    CallContext,
     Function,
     eager,
     int32,
@@ -33,27 +33,27 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @eager(0)
-def _time(call: Call) -> Value:
+def _time(call: CallContext) -> Value:
     return UNDEFINED if call.now is None else int(call.now)
 
 
 @eager(0)
-def _current_time(call: Call) -> Value:
+def _current_time(call: CallContext) -> Value:
     return UNDEFINED if call.now is None else AbsTime(int(call.now), 0)
 
 
 @eager(0)
-def _day_time(call: Call) -> Value:
+def _day_time(call: CallContext) -> Value:
     return UNDEFINED if call.now is None else RelTime(float(int(call.now) % 86400))
 
 
 @eager(0)
-def _time_zone_offset(_call: Call) -> Value:
+def _time_zone_offset(_call: CallContext) -> Value:
     return RelTime(0.0)
 
 
 @eager(0, 2)
-def _abs_time(call: Call, value: Value | None = None, offset: Value | None = None) -> Value:
+def _abs_time(call: CallContext, value: Value | None = None, offset: Value | None = None) -> Value:
     if value is None:
         return UNDEFINED if call.now is None else AbsTime(int(call.now), 0)
     zone = 0 if offset is None else _seconds(offset)
@@ -125,7 +125,7 @@ def _since_1970(
 
 
 @eager(1)
-def _rel_time(_call: Call, value: Value) -> Value:
+def _rel_time(_call: CallContext, value: Value) -> Value:
     match value:
         case bool():
             return ERROR
@@ -172,7 +172,7 @@ def _int32_of(reversed_digits: str) -> int:
 def _part(of_moment: Callable[[datetime], int] | None, of_span: int | None = None) -> Function:
     """Make a function that gives a part of a time; `of_span` is the unit in seconds."""
 
-    def apply(_call: Call, value: Value) -> Value:
+    def apply(_call: CallContext, value: Value) -> Value:
         if isinstance(value, AbsTime) and of_moment is not None:
             try:
                 return of_moment(_EPOCH + timedelta(seconds=value.seconds))
@@ -194,7 +194,7 @@ def _part_of_span(seconds: float, unit: int) -> int:
 
 
 @eager(1)
-def _split_time(_call: Call, value: Value) -> Value:
+def _split_time(_call: CallContext, value: Value) -> Value:
     match value:
         case RelTime(seconds):
             return _split_span(seconds)
@@ -246,7 +246,7 @@ def _split_span(seconds: float) -> Value:
 
 
 @eager(0, 2)
-def _format_time(call: Call, time: Value | None = None, pattern: Value = "%c") -> Value:
+def _format_time(call: CallContext, time: Value | None = None, pattern: Value = "%c") -> Value:
     if time is None:
         time = UNDEFINED if call.now is None else int(call.now)
     try:
@@ -259,7 +259,7 @@ def _format_time(call: Call, time: Value | None = None, pattern: Value = "%c") -
     return call.text(formatted(when, pattern))
 
 
-def _calendar(call: Call, value: Value) -> Calendar | None:
+def _calendar(call: CallContext, value: Value) -> Calendar | None:
     """Return the time that a number, a time or an ad like splitTime's stands for."""
     match value:
         case AbsTime(seconds, offset):
@@ -286,7 +286,7 @@ def _calendar_of(seconds: int) -> Calendar:
 
 
 @eager(1)
-def _interval(_call: Call, value: Value) -> Value:
+def _interval(_call: CallContext, value: Value) -> Value:
     number = real_of(value)
     if isinstance(number, Missing):
         return ERROR

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from gridbot_policies.classad import nodes
 from gridbot_policies.classad.functions.call import (
-    Call,
+    CallContext,
     Function,
     eager,
     lazy,
@@ -37,7 +37,7 @@ def _is(test: Callable[[Value], bool]) -> Function:
 
 
 @lazy(3)
-def _if_then_else(call: Call, condition: Node, then: Node, otherwise: Node) -> Value:
+def _if_then_else(call: CallContext, condition: Node, then: Node, otherwise: Node) -> Value:
     test = truth(call.evaluate(condition))
     if isinstance(test, Missing):
         return test
@@ -45,7 +45,7 @@ def _if_then_else(call: Call, condition: Node, then: Node, otherwise: Node) -> V
 
 
 @eager(1)
-def _eval(call: Call, value: Value) -> Value:
+def _eval(call: CallContext, value: Value) -> Value:
     text = text_of(call, value)
     if isinstance(text, Missing):
         return ERROR
@@ -58,7 +58,7 @@ def _eval(call: Call, value: Value) -> Value:
 
 
 @lazy(1)
-def _unparse(call: Call, node: Node) -> Value:
+def _unparse(call: CallContext, node: Node) -> Value:
     if not isinstance(node, nodes.Attribute | nodes.Selection | nodes.Absolute):
         return ERROR
     key = fold(node.name)
@@ -69,12 +69,12 @@ def _unparse(call: Call, node: Node) -> Value:
 
 
 @eager(1)
-def _debug(_call: Call, value: Value) -> Value:
+def _debug(_call: CallContext, value: Value) -> Value:
     return value
 
 
 @eager(1)
-def _int(_call: Call, value: Value) -> Value:
+def _int(_call: CallContext, value: Value) -> Value:
     if isinstance(value, int):
         return int(value)
     if isinstance(value, AbsTime):
@@ -84,17 +84,17 @@ def _int(_call: Call, value: Value) -> Value:
 
 
 @eager(1)
-def _real(_call: Call, value: Value) -> Value:
+def _real(_call: CallContext, value: Value) -> Value:
     return real_of(value)
 
 
 @eager(1)
-def _string(call: Call, value: Value) -> Value:
+def _string(call: CallContext, value: Value) -> Value:
     return text_of(call, value)
 
 
 @eager(1)
-def _bool(_call: Call, value: Value) -> Value:
+def _bool(_call: CallContext, value: Value) -> Value:
     match value:
         case str():
             return {"true": True, "false": False}.get(value.lower(), UNDEFINED)

@@ -20,7 +20,7 @@ from gridbot_server.boinc.session import project
 from gridbot_server.boinc.session.hosts import find_account
 from gridbot_server.boinc.session.intake import Intake
 from gridbot_server.boinc.session.session import DOWN_SECONDS, SchedulerSession
-from gridbot_server.errors import NotFound
+from gridbot_server.errors import ObjectNotFound
 from gridbot_server.http import auth
 from gridbot_server.http.addresses import source
 from gridbot_server.http.services import connection, current
@@ -85,7 +85,7 @@ def download(name: str) -> Response:
     """Send a file to whoever knows its name, which only this server can make."""
     sha256 = known_project().names.read_file(name)
     if sha256 is None:
-        raise NotFound(f"there is no file {name[:100]!r}")
+        raise ObjectNotFound(f"there is no file {name[:100]!r}")
     return send_content(sha256, Party(owner=source()))
 
 

@@ -13,7 +13,7 @@ from gridbot_server.boinc.protocol.tags import BoincError
 from gridbot_server.boinc.session import project
 from gridbot_server.boinc.session.project import Project
 from gridbot_server.boinc.session.session import SchedulerSession
-from gridbot_server.errors import NotFound
+from gridbot_server.errors import ObjectNotFound
 from gridbot_server.http.services import connection, current
 
 SESSION = "gridbot_boinc"  # of the application, once a client has come
@@ -44,11 +44,11 @@ def known_project() -> Project:
 
 @contextmanager
 def attachable() -> Iterator[None]:
-    """Answer NotFound where this server has an URL that no client attaches to."""
+    """Answer ObjectNotFound where this server has an URL that no client attaches to."""
     try:
         yield
     except BoincError as error:
-        raise NotFound(str(error)) from None
+        raise ObjectNotFound(str(error)) from None
 
 
 def xml(text: str) -> Response:

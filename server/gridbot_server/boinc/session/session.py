@@ -74,7 +74,7 @@ from gridbot_server.boinc.session.project import Project
 from gridbot_server.boinc.session.reports import ReplicaStates, read_reports
 from gridbot_server.boinc.session.scheduler_rpc import SchedulerRpc
 from gridbot_server.dispatch.bans import Banned
-from gridbot_server.errors import GridbotError
+from gridbot_server.errors import ServerError
 from gridbot_server.http.services import Dispatched
 from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.storage.db import Connect
@@ -219,7 +219,7 @@ class SchedulerSession:
             for pending in batch:
                 pending.text = reply.render(reply.refused(self.project.title, error.detail))
             return
-        except GridbotError as error:
+        except ServerError as error:
             why = error.detail
         except psycopg.OperationalError as error:
             log.warning("database: %r", str(error))

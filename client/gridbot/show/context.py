@@ -45,7 +45,7 @@ _IN_THE_POLICY = ("JobRequirements", "Concurrency")
 
 
 @dataclass(frozen=True)
-class Scene:
+class EvaluationContext:
     """Ads to evaluate a policy on.
 
     `policy` is the policy of a BOT of the server, else empty.  `refused` holds the conditions
@@ -63,16 +63,18 @@ class Scene:
         """Ads of an evaluation at `now`, in seconds since 1970."""
         return Ads(self.host, self.bot, self.queue, self.job, now)
 
-    def without_host(self) -> Scene:
+    def without_host(self) -> EvaluationContext:
         """The same without a host, as for ReplicationRequirements."""
         return replace(self, host=record({}))
 
 
-def scene(connect: Connect, host: str | None, bot: str | None, job: Path | None) -> Scene:
+def evaluation_context(
+    connect: Connect, host: str | None, bot: str | None, job: Path | None
+) -> EvaluationContext:
     """Read the named ads; connects to the server only for hosts and BOTs of the server."""
     known = connect().bot(int(bot)).show() if bot and bot.isdecimal() else None
     said = known.document if known else None
-    return Scene(
+    return EvaluationContext(
         host=_host(connect, host),
         bot=_bot_ad(known) if known else _file_or(bot, "bot", _NEW_BOT),
         queue=record({"BOTsInQueue": 1, "JobsInQueue": (said or _NEW_BOT).get("jobs_unsent", 100)}),
@@ -87,8 +89,8 @@ def _refusals(connect: Connect, bot: int, host: str) -> list[str]:
     return [item["text"] for item in found if item["kind"] not in _IN_THE_POLICY]
 
 
-def changed(scene: Scene, setting: str) -> Scene:
-    """Return the scene with one attribute set, given as `Host.Memory=2048`."""
+def changed(context: EvaluationContext, setting: str) -> EvaluationContext:
+    """Return the context with one attribute set, given as `Host.Memory=2048`."""
     path, equals, text = setting.partition("=")
     names = [name.strip() for name in path.split(".")]
     if not equals or not all(names):
@@ -98,13 +100,13 @@ def changed(scene: Scene, setting: str) -> Scene:
     value = _setting(text)
     match fold(names[0]):
         case "host":
-            return replace(scene, host=_with(scene.host, names[1:], value))
+            return replace(context, host=_with(context.host, names[1:], value))
         case "bot":
-            return replace(scene, bot=_with(scene.bot, names[1:], value))
+            return replace(context, bot=_with(context.bot, names[1:], value))
         case "queue":
-            return replace(scene, queue=_with(scene.queue, names[1:], value))
+            return replace(context, queue=_with(context.queue, names[1:], value))
         case "job":
-            return replace(scene, job=_with(scene.job or record({}), names[1:], value))
+            return replace(context, job=_with(context.job or record({}), names[1:], value))
         case _:
             raise BadInput(f"--set {setting!r}: {names[0]} is not one of Host, BOT, Queue, Job")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 QUIET_SECONDS = 2.0  # least time between two summaries
 
 
-class Progress:
+class ActivityLog:
     """Collects events from all threads and prints them through `write`."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float]) -> None:
