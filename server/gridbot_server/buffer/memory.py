@@ -8,7 +8,7 @@ processes of one machine only, and lies in memory (`/dev/shm`).
 
     header          magic and sizes, the dirty mark, head and count of the free slots,
                     names of machine and database, the feeder's pulse
-    MAX_BOTS entries  a BOT's number, its two queues, the slots taken so far, its `BotState`
+    MAX_BOTS entries  a BOT's number, its two queues, the slots taken so far, its `BotSnapshot`
     slots           state, generation, next slot, the replica's name, then body and detail
 
 An entry is named by its place (an offset), a slot by its number.  A body is the prepared JSON of an

@@ -236,13 +236,13 @@ class Engine:
         buffer: SchedulingBuffer | None,
         items: list[Item],
         reservation: Reservation,
-    ) -> dict[bytes, ReplyParts | GridbotError]:
+    ) -> dict[bytes, ReplyParts | ServerError]:
         """Do all that a batch asks for; return what each of its tokens is answered."""
         requests = {item.token_hash: item.request for item in items}
         clients = batch.find_clients(conn, requests)
         refused = requests.keys() - clients.keys()
         banned = bans.of_tokens(conn, sorted(refused))
-        answers: dict[bytes, ReplyParts | GridbotError] = {
+        answers: dict[bytes, ReplyParts | ServerError] = {
             token: banned.get(token) or _unknown() for token in refused
         }
         known = [(token, clients[token]) for token in requests if token in clients]  # as they came
