@@ -6,10 +6,11 @@ import errno
 import selectors
 import socket
 import time
-from collections import deque
+from collections import OrderedDict
+from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
@@ -34,12 +35,49 @@ def _done(keep: bool) -> Future[bool]:
 DONE = {keep: _done(keep) for keep in (False, True)}
 
 
+class ConnectionQueue:
+    """Connections in the order of their timeouts: what gunicorn does to a deque of them, in O(1).
+
+    A deque compares a connection that it is to remove with all that are before it.  With 10,000
+    idle connections that made a host request three times as dear.
+    """
+
+    def __init__(self) -> None:
+        self._connections: OrderedDict[Any, None] = OrderedDict()
+
+    def append(self, conn: Any) -> None:
+        """Add a connection at the end."""
+        self._connections[conn] = None
+
+    def remove(self, conn: Any) -> None:
+        """Take a connection out; ValueError if it is not there."""
+        try:
+            del self._connections[conn]
+        except KeyError:
+            raise ValueError("no such connection") from None
+
+    def popleft(self) -> Any:
+        """Take the first connection out."""
+        return self._connections.popitem(last=False)[0]
+
+    def __getitem__(self, index: Literal[0]) -> Any:
+        return next(iter(self._connections))
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._connections)
+
+
 class ConnectionWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
     """Takes connections in by the dozen, and ends them without waiting for their peers."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._closing: deque[Any] = deque()  # connections, soonest to be closed first
+        self.keepalived_conns = ConnectionQueue()
+        self.pending_conns = ConnectionQueue()
+        self._closing = ConnectionQueue()
 
     def accept(self, listener: socket.socket) -> None:
         """Take in those who wait; the idle make room for them."""
