@@ -1,96 +1,100 @@
-"""The replication cycle: further copies for speed, in the tail of a BOT (paper Algorithm 2)."""
+"""The replication cycle: speculative replicas in the tail phase of a BOT (paper Algorithm 2).
+
+Reads what runs, asks `speculation` which jobs want another replica, and queues those.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
-from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record, record
-from gridbot_server.buffer.layout import BotSnapshot
+from gridbot_server.cycles import speculation
 from gridbot_server.matching import ads
 from gridbot_server.matching.policies import bot_policies
 from gridbot_server.storage import moves, siblings, sql
 from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode
+from gridbot_server.storage.rows import encode, fetch, fetch_only
 
 SQL = sql.load("cycles.sql")
 
 SAMPLE = 200  # jobs of one BOT that are looked at in one cycle
 
 
-def run_once(conn: Connection, now: float) -> int:
-    """Queue copies of running jobs whose BOTs want them; return how many.
+class _Bot(NamedTuple):
+    """A BOT in its tail phase; the figures are those of its ad."""
 
-    Only where few jobs are unsent: otherwise copies would compete with first copies for hosts.
-    """
+    bot: int
+    name: str
+    owner_name: str
+    signed: bool
+    policy: str
+    max_replicas: int
+    size: int
+    done: int
+    failed: int
+    unsent: int
+    running: int
+    tail: bool
+    created_at: float
+    mean_turnaround: float | None
+
+
+class _Queue(NamedTuple):
+    bots: int
+    jobs: int
+
+
+class _Job(NamedTuple):
+    bot: int
+    seq: int
+
+
+class _Next(NamedTuple):
+    """The replica that a job would have next."""
+
+    bot: int
+    seq: int
+    round: int
+    replica: int
+
+
+def run_once(conn: Connection, now: float) -> int:
+    """Queue replicas of running jobs whose BOTs want them; return how many."""
     count = 0
-    queue = _queue_ad(conn)
-    for row in conn.execute(SQL["tails"]).fetchall():
-        bot, policy, most, name, owner, signed = row[:6]
-        state = _state(bot, *row[6:])
-        if state.unsent < max(1, state.running):
+    waiting = fetch_only(conn, _Queue, SQL["job_queue"])
+    queue = record({"BOTsInQueue": waiting.bots, "JobsInQueue": waiting.jobs})
+    for bot in fetch(conn, _Bot, SQL["tails"]):
+        if speculation.has_idle_hosts(bot.unsent, bot.running):
             with conn.transaction():
-                bot_ad = ads.bot_ad(state, name, owner, signed, now)
-                count += _replicate(conn, bot, bot_policies(name, policy), most, bot_ad, queue, now)
+                count += _replicate(conn, bot, queue, now)
     return count
 
 
-def wants_copy(policies: PolicySet, bot: Record, queue: Record, job: Record, now: float) -> bool:
-    """Whether ReplicationRequirements asks for another copy; no host takes part in it."""
-    return policies.wants_replica(Ads(record({}), bot, queue, job, now))
-
-
-def _replicate(
-    conn: Connection,
-    bot: int,
-    policies: PolicySet,
-    most: int,
-    bot_ad: Record,
-    queue: Record,
-    now: float,
-) -> int:
-    sample = conn.execute(SQL["running_jobs"], {"bot": bot, "most": most, "limit": SAMPLE})
-    jobs = [(bot, seq) for seq, _ in sample.fetchall()]
-    if not jobs:
+def _replicate(conn: Connection, bot: _Bot, queue: Record, now: float) -> int:
+    wanted = {"bot": bot.bot, "most": bot.max_replicas, "limit": SAMPLE}
+    sample = fetch(conn, _Job, SQL["running_jobs"], wanted)
+    if not sample:
         return 0
-    details = siblings.describe(conn, jobs)
-    chosen = [
-        (_, seq)
-        for _, seq in jobs
-        if wants_copy(
-            policies, bot_ad, queue, ads.job_ad(bot, seq, details[bot, seq]["replicas"], now), now
-        )
-    ]
-    return _queue_copies(conn, bot, chosen) if chosen else 0
+    details = siblings.describe(conn, sample)
+    jobs = {job: ads.job_ad(job.bot, job.seq, details[job]["replicas"], now) for job in sample}
+    bot_ad = ads.bot_ad(bot, bot.name, bot.owner_name, bot.signed, now)
+    policies = bot_policies(bot.name, bot.policy)
+    chosen = speculation.decide(policies, bot_ad, queue, jobs, now)
+    return _queue_copies(conn, bot.bot, chosen) if chosen else 0
 
 
-def _queue_copies(conn: Connection, bot: int, jobs: list[tuple[int, int]]) -> int:
+def _queue_copies(conn: Connection, bot: int, jobs: Sequence[_Job]) -> int:
     """Queue a copy of each job that still runs and has none queued."""
     # As the transitioner does: it may have finished some of the jobs meanwhile, or numbered copies.
     conn.execute(SQL["lock_bots"], {"bots": [bot]})
-    listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
+    listed = encode([job._asdict() for job in jobs])
     rows = [
-        {"bot": bot, "seq": seq, "replica": replica, "round": round_, "why": "tail", "prio": 0}
-        for bot, seq, round_, replica in conn.execute(SQL["next_replicas"], {"jobs": listed})
+        {**copy._asdict(), "why": "tail", "prio": 0}
+        for copy in fetch(conn, _Next, SQL["next_replicas"], {"jobs": listed})
     ]
     counters = Counters()
     added = moves.add_copies(conn, rows, counters)
     counters.write(conn, CYCLES)
     return added
-
-
-def _queue_ad(conn: Connection) -> Record:
-    row = conn.execute(SQL["job_queue"]).fetchone()
-    assert row is not None
-    return record({"BOTsInQueue": row[0], "JobsInQueue": row[1]})
-
-
-def _state(bot: int, version: int, owner: int, size: int, done: int, failed: int,
-           created_at: float, turnaround: float | None, first: int, sent: int, back: int,
-           queued: int) -> BotSnapshot:  # fmt: skip
-    running: Any = max(0, sent - back)
-    return BotSnapshot(
-        bot, version, owner, size, size - first, max(0, queued), running, done, failed, True,
-        created_at, turnaround,
-    )  # fmt: skip

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gridbot_server.buffer.layout import MAX_BOTS, BotSnapshot
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import fetch
 
 SQL = sql.load("feeder.sql")
 
@@ -31,19 +33,45 @@ class RunningBot:
         return replace(self, state=self.state._replace(tail=tail))
 
 
+class _Row(NamedTuple):
+    """One row of the query `bots`: a `BotSnapshot`, and what a `RunningBot` has beside it."""
+
+    bot: int
+    version: int
+    owner: int
+    size: int
+    fresh_unsent: int
+    copies_unsent: int
+    running: int
+    done: int
+    failed: int
+    tail: bool
+    created_at: float
+    mean_turnaround: float | None
+    fed: int
+    threshold: int | None
+    sticky: bool
+    manifest_id: str
+
+
 def read_bots(conn: Connection) -> dict[int, RunningBot]:
     """Return those BOTs that the buffer has room to describe, by their numbers."""
-    rows = conn.execute(SQL["bots"], {"most": MAX_BOTS}).fetchall()
-    return {row[0]: _bot(*row) for row in rows}
+    return {row.bot: _bot(row) for row in fetch(conn, _Row, SQL["bots"], {"most": MAX_BOTS})}
 
 
-def _bot(
-    bot: int, version: int, owner: int, size: int, fed: int, done: int, failed: int, tail: bool,
-    threshold: int | None, sticky: bool, created_at: float, turnaround: float | None,
-    manifest_id: str, first: int, sent: int, back: int, queued: int,
-) -> RunningBot:  # fmt: skip
+def _bot(row: _Row) -> RunningBot:
     state = BotSnapshot(
-        bot, version, owner, size, size - first, max(0, queued), max(0, sent - back), done,
-        failed, tail, created_at, turnaround,
-    )  # fmt: skip
-    return RunningBot(state, fed, threshold, sticky, manifest_id)
+        bot=row.bot,
+        version=row.version,
+        owner=row.owner,
+        size=row.size,
+        fresh_unsent=row.fresh_unsent,
+        copies_unsent=row.copies_unsent,
+        running=row.running,
+        done=row.done,
+        failed=row.failed,
+        tail=row.tail,
+        created_at=row.created_at,
+        mean_turnaround=row.mean_turnaround,
+    )
+    return RunningBot(state, row.fed, row.threshold, row.sticky, row.manifest_id)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from gridbot_policies.classad import Record, record
 from gridbot_policies.policy.ads import LIVE_ATTRIBUTES, SERVER_SIDE_ATTRIBUTES
-from gridbot_server.buffer.layout import BotSnapshot
 
 # What a host says of these is dropped.
 _SERVER_SIDE = frozenset(name.lower() for name in SERVER_SIDE_ATTRIBUTES)
@@ -31,7 +30,47 @@ def lasting(said: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in said.items() if name.lower() not in _LIVE}
 
 
-def bot_ad(state: BotSnapshot, name: str, owner: str, signed: bool, now: float) -> Record:
+class BotFigures(Protocol):
+    """What the BOT ad says of a BOT's jobs; a row of a query may be one."""
+
+    @property
+    def bot(self) -> int:
+        """Its number."""
+
+    @property
+    def size(self) -> int:
+        """All jobs."""
+
+    @property
+    def done(self) -> int:
+        """Jobs with an answer."""
+
+    @property
+    def failed(self) -> int:
+        """Jobs that failed for good."""
+
+    @property
+    def unsent(self) -> int:
+        """Replicas that wait to be sent."""
+
+    @property
+    def running(self) -> int:
+        """Replicas in progress."""
+
+    @property
+    def tail(self) -> bool:
+        """Whether it is in its tail phase."""
+
+    @property
+    def mean_turnaround(self) -> float | None:
+        """Of its valid replicas, in seconds."""
+
+    @property
+    def created_at(self) -> float:
+        """Seconds since the epoch."""
+
+
+def bot_ad(state: BotFigures, name: str, owner: str, signed: bool, now: float) -> Record:
     """The BOT ad at `now` (seconds since the epoch)."""
     return record(
         {
@@ -52,7 +91,7 @@ def bot_ad(state: BotSnapshot, name: str, owner: str, signed: bool, now: float) 
     )
 
 
-def queue_ad(states: Sequence[BotSnapshot]) -> Record:
+def queue_ad(states: Sequence[BotFigures]) -> Record:
     """The Queue ad."""
     return record(
         {"BOTsInQueue": len(states), "JobsInQueue": sum(state.unsent for state in states)}

@@ -136,11 +136,12 @@ DELETE FROM token WHERE scope = 'pilot' AND expires_at < now() - interval '2 day
 
 -- name: tails
 -- BOTs in which few jobs are unsent, and which have replicas in progress to be speeded up.
-SELECT b.id, b.policy, b.max_replicas, b.name, o.name, b.signature IS NOT NULL,
-       b.policy_version, b.owner, b.size,
-       b.done, b.failed, extract(epoch FROM b.created_at)::float8,
-       CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END,
-       s.first, s.sent, s.back, s.queued
+SELECT b.id AS bot, b.name, o.name AS owner_name, b.signature IS NOT NULL AS signed, b.policy,
+       b.max_replicas, b.size, b.done, b.failed,
+       b.size - s.first + greatest(0, s.queued) AS unsent,
+       greatest(0, s.sent - s.back) AS running, b.tail,
+       extract(epoch FROM b.created_at)::float8 AS created_at,
+       CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END AS mean_turnaround
   FROM bot b JOIN owner o ON o.id = b.owner
  CROSS JOIN LATERAL bot_count(b.id) AS s
  WHERE b.state = 'running' AND b.tail
@@ -149,16 +150,16 @@ SELECT b.id, b.policy, b.max_replicas, b.name, o.name, b.signature IS NOT NULL,
 -- name: running_jobs
 -- Weighted sampling without replacement; a job weighs the less the more replicas it has
 -- (paper section 6.2).  The exponential clocks of the jobs ring in that order.
-SELECT l.seq, count(*)::int FROM lease l
+SELECT l.bot, l.seq FROM lease l
  WHERE l.bot = %(bot)s
    AND NOT EXISTS (SELECT FROM requeue q WHERE (q.bot, q.seq) = (l.bot, l.seq))
- GROUP BY l.seq HAVING count(*) < %(most)s
+ GROUP BY l.bot, l.seq HAVING count(*) < %(most)s
  ORDER BY -ln(1 - random()) * count(*) LIMIT %(limit)s
 
 -- name: next_replicas
 -- Of the jobs that run and have no copy queued: the round of their replicas, the next number.
-SELECT x.bot, x.seq, max(l.round), 1 + greatest(max(l.replica),
-       (SELECT max(replica) FROM ended e WHERE (e.bot, e.seq) = (x.bot, x.seq)))
+SELECT x.bot, x.seq, max(l.round) AS round, 1 + greatest(max(l.replica),
+       (SELECT max(replica) FROM ended e WHERE (e.bot, e.seq) = (x.bot, x.seq))) AS replica
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq)
  WHERE NOT EXISTS (SELECT FROM requeue q WHERE (q.bot, q.seq) = (x.bot, x.seq))
@@ -167,4 +168,4 @@ SELECT x.bot, x.seq, max(l.round), 1 + greatest(max(l.replica),
  GROUP BY x.bot, x.seq
 
 -- name: job_queue
-SELECT count(*), coalesce(sum(size - done - failed), 0)::bigint FROM bot WHERE state = 'running'
+SELECT count(*) AS bots, coalesce(sum(size - done - failed), 0)::bigint AS jobs FROM bot WHERE state = 'running'

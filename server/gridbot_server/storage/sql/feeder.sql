@@ -1,9 +1,11 @@
 -- name: bots
-SELECT b.id, b.policy_version, b.owner, b.size, b.fed, b.done, b.failed, b.tail,
-       b.tail_threshold, b.tail_sticky, extract(epoch FROM b.created_at)::float8,
-       CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END,
-       encode(sha256(convert_to(b.manifest, 'UTF8')), 'hex'),
-       s.first, s.sent, s.back, s.queued
+SELECT b.id AS bot, b.policy_version AS version, b.owner, b.size,
+       b.size - s.first AS fresh_unsent, greatest(0, s.queued) AS copies_unsent,
+       greatest(0, s.sent - s.back) AS running, b.done, b.failed, b.tail,
+       extract(epoch FROM b.created_at)::float8 AS created_at,
+       CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END AS mean_turnaround,
+       b.fed, b.tail_threshold AS threshold, b.tail_sticky AS sticky,
+       encode(sha256(convert_to(b.manifest, 'UTF8')), 'hex') AS manifest_id
   FROM bot b
  CROSS JOIN LATERAL bot_count(b.id) AS s
  WHERE b.state = 'running'
