@@ -188,7 +188,7 @@ def test_point_9_a_program_of_a_single_job_is_refused_for_it_has_no_signature() 
 
 
 def test_a_value_of_a_wrong_type_is_not_sent() -> None:
-    with pytest.raises(TemplateError, match="takes int, not 'x'"):
+    with pytest.raises(TemplateError, match=r"placeholder \{n\} is of type int, got 'x'"):
         ordered(args={"n": "x"})
 
 
