@@ -83,6 +83,7 @@ class Site:
     def exchange(self, *reports: Report) -> Exchange:
         """Return a request of the client."""
         client = Client(
+            hash=b"",
             id=self.client, host=self.host, owner=self.owner, owner_name="alice", accepts=(),
             grid=GRID, dedicated=False, venue="", seqno=0, last_key="", error_rate=0.1,
             mean_turnaround=None, jobs_today=0, recent_cpu=0.0,

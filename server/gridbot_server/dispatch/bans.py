@@ -7,10 +7,12 @@ that are refused are asked about a second time, for the reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from gridbot_server.errors import Forbidden
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import fetch
 
 SQL = sql.load("bans.sql")
 
@@ -22,9 +24,16 @@ class Banned(Forbidden):
         super().__init__(f"this machine is banned{': ' if why else ''}{why}")
 
 
+class _Ban(NamedTuple):
+    """Why a token's host is banned."""
+
+    hash: bytes
+    banned_why: str
+
+
 def of_tokens(conn: Connection, refused: Sequence[bytes]) -> dict[bytes, Banned]:
     """Return which of the refused tokens, by their hashes, belong to clients of a banned host."""
     if not refused:
         return {}
-    rows = conn.execute(SQL["bans"], {"hashes": list(refused)})
-    return {token: Banned(why) for token, why in rows}
+    found = fetch(conn, _Ban, SQL["bans"], {"hashes": list(refused)})
+    return {ban.hash: Banned(ban.banned_why) for ban in found}

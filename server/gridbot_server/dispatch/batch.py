@@ -10,20 +10,20 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gridbot_client.protocol.messages import ReplicaId, WorkRequest
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import array, encode
+from gridbot_server.storage.rows import JobTexts, array, encode, fetch
 
 SQL = sql.load("dispatch.sql")
 
 
-@dataclass(frozen=True, slots=True)
-class Client:
+class Client(NamedTuple):
     """Who asks, as the database knows it."""
 
+    hash: bytes  # of its token
     id: int
     host: int
     owner: int
@@ -55,6 +55,16 @@ class Client:
         }
 
 
+class _Lease(NamedTuple):
+    """A replica that a client holds."""
+
+    client: int
+    bot: int
+    seq: int
+    replica: int
+    seconds_left: float  # to its deadline
+
+
 @dataclass(slots=True)
 class Exchange:
     """One request on its way through the batch, and what it comes to."""
@@ -82,8 +92,8 @@ def find_clients(conn: Connection, requests: Mapping[bytes, WorkRequest]) -> dic
         {"hash": token_hash.hex(), "seqno": request.seqno, "key": request.key}
         for token_hash, request in requests.items()
     ]
-    found = conn.execute(SQL["clients"], {"requests": encode(rows)}).fetchall()
-    return {row[0]: Client(*row[1:]) for row in found}
+    found = fetch(conn, Client, SQL["clients"], {"requests": encode(rows)})
+    return {client.hash: client for client in found}
 
 
 def compare_holdings(conn: Connection, exchanges: Sequence[Exchange]) -> None:
@@ -93,15 +103,15 @@ def compare_holdings(conn: Connection, exchanges: Sequence[Exchange]) -> None:
     """
     of_client = {exchange.client.id: exchange for exchange in exchanges}
     held = {exchange.client.id: set(exchange.request.holding) for exchange in exchanges}
-    leases = conn.execute(SQL["leases"], {"clients": array(of_client)}).fetchall()
-    for client, bot, seq, replica, seconds in leases:
-        exchange, name = of_client[client], ReplicaId(bot, seq, replica)
+    for lease in fetch(conn, _Lease, SQL["leases"], {"clients": array(of_client)}):
+        exchange = of_client[lease.client]
+        name = ReplicaId(lease.bot, lease.seq, lease.replica)
         exchange.running += 1
-        exchange.of_bot[bot] += 1
-        if name in held[client]:
-            held[client].remove(name)
+        exchange.of_bot[lease.bot] += 1
+        if name in held[lease.client]:
+            held[lease.client].remove(name)
         elif name not in exchange.reupload:
-            exchange.resend[name] = max(seconds, 0.0)
+            exchange.resend[name] = max(lease.seconds_left, 0.0)
     _find_aborts(conn, of_client, held)
 
 
@@ -112,7 +122,7 @@ def _find_aborts(
     if not names:
         return
     listed = encode([name._asdict() for name in names])
-    unwanted = {ReplicaId(*row) for row in conn.execute(SQL["not_wanted"], {"held": listed})}
+    unwanted = set(fetch(conn, ReplicaId, SQL["not_wanted"], {"held": listed}))
     for client, held in unleased.items():
         of_client[client].abort += sorted(held & unwanted)
 
@@ -131,7 +141,5 @@ def read_jobs(
     rows = [{"bot": bot, "seq": seq} for bot, seq in set(jobs)]
     if not rows:
         return {}
-    return {
-        (bot, seq): (args, inputs)
-        for bot, seq, args, inputs in conn.execute(SQL["jobs"], {"jobs": encode(rows)})
-    }
+    found = fetch(conn, JobTexts, SQL["jobs"], {"jobs": encode(rows)})
+    return {(job.bot, job.seq): (job.args, job.inputs) for job in found}

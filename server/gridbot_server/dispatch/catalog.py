@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gridbot_client.protocol.messages import Manifest, manifest_id
 from gridbot_policies import PolicySet
@@ -15,6 +16,7 @@ from gridbot_server.matching.policies import bot_policies
 from gridbot_server.matching.stock_platforms import stock_platforms
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import fetch
 
 SQL = sql.load("dispatch.sql")
 
@@ -42,6 +44,21 @@ class Entry:
         return self.signed or bool(self.stock_platforms)
 
 
+class _Row(NamedTuple):
+    """One version of a BOT as the database has it."""
+
+    id: int
+    version: int
+    name: str
+    owner: str
+    share: float
+    policy: str
+    manifest: str
+    signature: bytes | None
+    quorum: int
+    is_for_stock: bool
+
+
 class Catalog:
     """The BOTs that one web process has met; forgets those that are gone."""
 
@@ -61,32 +78,31 @@ class Catalog:
         """Return the entries of any BOTs, straight from the database."""
         if not bots:
             return {}
-        rows = conn.execute(SQL["bots"], {"bots": list(bots)})
-        return {row[0]: _entry(*row[1:]) for row in rows}
+        return {row.id: _entry(row) for row in fetch(conn, _Row, SQL["bots"], {"bots": list(bots)})}
 
     def _is_fresh(self, state: BotSnapshot) -> bool:
         entry = self._entries.get(state.bot)
         return entry is not None and entry.version >= state.version
 
 
-def _entry(
-    version: int,
-    name: str,
-    owner: str,
-    share: float,
-    policy: str,
-    text: str,
-    signature: bytes | None,
-    quorum: int,
-    is_for_stock: bool,
-) -> Entry:
-    identity = manifest_id(text)
-    signed = None if signature is None else base64.b64encode(signature).decode()
-    member = json.dumps(identity) + ":" + json.dumps({"text": text, "signature": signed})
-    manifest = Manifest.from_text(text)
-    stock = stock_platforms(manifest) if is_for_stock else ()
-    needs = repr((owner, signature is not None, manifest.resources, manifest.platforms, stock))
+def _entry(row: _Row) -> Entry:
+    identity = manifest_id(row.manifest)
+    signed = None if row.signature is None else base64.b64encode(row.signature).decode()
+    member = json.dumps(identity) + ":" + json.dumps({"text": row.manifest, "signature": signed})
+    manifest = Manifest.from_text(row.manifest)
+    stock = stock_platforms(manifest) if row.is_for_stock else ()
+    needs = repr((row.owner, signed is not None, manifest.resources, manifest.platforms, stock))
     return Entry(
-        version, name, owner, share, bot_policies(name, policy), manifest, identity,
-        member.encode(), signature is not None, quorum, stock, sys.intern(needs),
-    )  # fmt: skip
+        version=row.version,
+        name=row.name,
+        owner=row.owner,
+        share=row.share,
+        policies=bot_policies(row.name, row.policy),
+        manifest=manifest,
+        manifest_id=identity,
+        rendered=member.encode(),
+        signed=signed is not None,
+        quorum=row.quorum,
+        stock_platforms=stock,
+        needs=sys.intern(needs),
+    )

@@ -69,6 +69,7 @@ from gridbot_server.errors import (
     Unauthorized,
 )
 from gridbot_server.storage import db
+from gridbot_server.storage.rows import fetch_value
 
 log = logging.getLogger(__name__)
 
@@ -259,9 +260,9 @@ class Engine:
             name = db.web_process(self.generation)
             conn = db.connect(self._dsn, name, autocommit=True)
             conn.execute(SQL["planner"])
-            row = conn.execute(SQL["epoch"]).fetchone()
-            assert row is not None
-            self._epoch, self._conn = row[0], conn
+            epoch = fetch_value(conn, int, SQL["epoch"])
+            assert epoch is not None, "it is there since the first migration"
+            self._epoch, self._conn = epoch, conn
         return self._conn
 
     def _open_buffer(self) -> SchedulingBuffer | None:

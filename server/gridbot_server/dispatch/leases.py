@@ -11,7 +11,7 @@ from gridbot_server.dispatch.batch import SQL, Exchange
 from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import SQL as MOVES
-from gridbot_server.storage.rows import array, encode
+from gridbot_server.storage.rows import array, encode, fetch, fetch_values
 
 
 class NewLease(NamedTuple):
@@ -41,9 +41,9 @@ def add_leases(
     if not leases:
         return []
     rows = [_lease_row(lease) for lease in leases]
-    added = set(conn.execute(MOVES["add_leases"], {"leases": encode(rows)}).fetchall())
+    added = set(fetch(conn, ReplicaId, MOVES["add_leases"], {"leases": encode(rows)}))
     names = {"leases": encode([_name_row(lease.id) for lease in leases])}
-    added.difference_update(conn.execute(MOVES["unlease_ended"], names))
+    added.difference_update(fetch(conn, ReplicaId, MOVES["unlease_ended"], names))
     sent = [lease for lease in leases if lease.id in added]
     for (bot, why), count in Counter((lease.id.bot, lease.why) for lease in sent).items():
         counters.add(bot, f"sent_{why}", count)
@@ -54,7 +54,7 @@ def add_leases(
 
 def _take_copies(
     conn: Connection, copies: Sequence[NewLease], counters: Counters
-) -> Set[tuple[int, ...]]:
+) -> Set[ReplicaId]:
     """Take copies out of the queue; return those that were there and suit their host."""
     rows = [
         {
@@ -67,9 +67,9 @@ def _take_copies(
     ]
     hosts = sorted({lease.exchange.client.host for lease in copies})
     conn.execute(SQL["lock_hosts"], {"hosts": array(hosts)})
-    taken = set(conn.execute(MOVES["take_copies"], {"copies": encode(rows)}).fetchall())
-    for bot, *_ in taken:
-        counters.add(bot, "unqueued")
+    taken = set(fetch(conn, ReplicaId, MOVES["take_copies"], {"copies": encode(rows)}))
+    for copy in taken:
+        counters.add(copy.bot, "unqueued")
     refused = [_name_row(lease.id) for lease in copies if lease.id not in taken]
     if refused:
         conn.execute(SQL["release_copies"], {"copies": encode(refused)})
@@ -105,5 +105,5 @@ def _add_quorum_copies(
         if lease.why == "first" and lease.id.bot in with_quorum
     ]
     if rows:
-        for (bot,) in conn.execute(MOVES["add_quorum_copies"], {"leases": encode(rows)}):
+        for bot in fetch_values(conn, int, MOVES["add_quorum_copies"], {"leases": encode(rows)}):
             counters.add(bot, "queued")

@@ -6,7 +6,7 @@ import base64
 import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 from gridbot_client.protocol.messages import Output, ReplicaId, Report
 from gridbot_server.dispatch.batch import SQL, Exchange
@@ -14,11 +14,30 @@ from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import LATE, REPORTED
 from gridbot_server.storage.moves import SQL as MOVES
-from gridbot_server.storage.rows import encode
+from gridbot_server.storage.rows import encode, fetch
 
 # Whose report of which replica: a stranger's report of the same replica is another one.
 ReportKey = tuple[ReplicaId, int]
 Upload = tuple[ReplicaId, str, str]  # replica, name, hash
+
+
+class _Ended(NamedTuple):
+    """A lease that a report has ended."""
+
+    bot: int
+    seq: int
+    replica: int
+    client: int
+
+
+class _Uploaded(NamedTuple):
+    """An output that lies in the file store."""
+
+    bot: int
+    seq: int
+    replica: int
+    name: str
+    sha256: str  # in hex, as the report gives it
 
 
 def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Counters) -> None:
@@ -36,11 +55,11 @@ def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Co
         return
     # In the transitioner's order, so that they do not wait for each other's leases in a circle.
     rows = [_report_row(client, reports[name, client]) for name, client in sorted(reports)]
-    gone = conn.execute(MOVES["end_leases"], {"reports": encode(rows), **REPORTED}).fetchall()
-    for bot, count in Counter(row[0] for row in gone).items():
+    gone = fetch(conn, _Ended, MOVES["end_leases"], {"reports": encode(rows), **REPORTED})
+    for bot, count in Counter(lease.bot for lease in gone).items():
         counters.add(bot, "back", count)
     if len(gone) < len(reports):
-        ended = {(ReplicaId(bot, seq, replica), client) for bot, seq, replica, client in gone}
+        ended = {(ReplicaId(end.bot, end.seq, end.replica), end.client) for end in gone}
         _take_late(conn, reports, ended)
 
 
@@ -75,9 +94,9 @@ def _missing_uploads(conn: Connection, exchanges: Sequence[Exchange]) -> set[Upl
     if not wanted:
         return wanted
     rows = [{**id_._asdict(), "name": name, "sha256": sha256} for id_, name, sha256 in wanted]
-    arrived = conn.execute(SQL["uploaded"], {"outputs": encode(rows)})
+    arrived = fetch(conn, _Uploaded, SQL["uploaded"], {"outputs": encode(rows)})
     return wanted - {
-        (ReplicaId(bot, seq, replica), name, sha256) for bot, seq, replica, name, sha256 in arrived
+        (ReplicaId(file.bot, file.seq, file.replica), file.name, file.sha256) for file in arrived
     }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -15,13 +15,24 @@ from gridbot_server.buffer.layout import SLOT_BYTES, Item, Slot, SlotState
 from gridbot_server.feeder.running import RunningBot
 from gridbot_server.storage import siblings, sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode
+from gridbot_server.storage.rows import JobTexts, encode, fetch
 
 SQL = sql.load("feeder.sql")
 
 LIFETIME = timedelta(seconds=10)  # of a copy's slot: its siblings' ads grow stale
 _MOST_FAILED = 8  # hosts that are named; more than one matter only if all belong to one owner
 PER_BOT = 128  # that a BOT may have in the buffer, however few are taken
+
+
+class _Copy(NamedTuple):
+    """A row of `requeue` that was claimed for this machine."""
+
+    bot: int
+    seq: int
+    replica: int
+    round: int
+    why: str
+    pool: str | None
 
 
 def lacking(bot: RunningBot, there: int, taken: int) -> int:
@@ -82,36 +93,39 @@ def put(
     arguments = {
         "claims": encode(claims), "machine": buffer.machine, "lifetime": 3 * LIFETIME,
     }  # fmt: skip
-    rows = conn.execute(SQL["claim_copies"], arguments).fetchall()
-    return buffer.put(_items(conn, buffer, bots, rows), now) if rows else 0
+    claimed = fetch(conn, _Copy, SQL["claim_copies"], arguments)
+    return buffer.put(_items(conn, buffer, bots, claimed), now) if claimed else 0
 
 
 def _items(
     conn: Connection,
     buffer: SchedulingBuffer,
     bots: Mapping[int, RunningBot],
-    rows: Sequence[tuple[int, int, int, int, str, str | None]],
+    claimed: Sequence[_Copy],
 ) -> list[Item]:
-    jobs = sorted({(row[0], row[1]) for row in rows})
+    jobs = sorted({(copy.bot, copy.seq) for copy in claimed})
     details = siblings.describe(conn, jobs)
     listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
     texts = {
-        (row[0], row[1]): (row[2], row[3])
-        for row in conn.execute(SQL["jobs"], {"jobs": listed}).fetchall()
+        (job.bot, job.seq): job for job in fetch(conn, JobTexts, SQL["jobs"], {"jobs": listed})
     }
     room = buffer.slot_bytes - SLOT_BYTES
     return [
         Item(
-            bot,
-            seq,
-            replica,
-            round_,
-            WHY.index(why),
-            prepared(ReplicaId(bot, seq, replica), bots[bot].manifest_id, *texts[bot, seq]),
-            _detail(details[bot, seq], pool, room),
+            copy.bot,
+            copy.seq,
+            copy.replica,
+            copy.round,
+            WHY.index(copy.why),
+            _body(copy, bots[copy.bot].manifest_id, texts[copy.bot, copy.seq]),
+            _detail(details[copy.bot, copy.seq], copy.pool, room),
         )
-        for bot, seq, replica, round_, why, pool in rows
+        for copy in claimed
     ]
+
+
+def _body(copy: _Copy, manifest: str, job: JobTexts) -> bytes:
+    return prepared(ReplicaId(copy.bot, copy.seq, copy.replica), manifest, job.args, job.inputs)
 
 
 def _detail(detail: Mapping[str, Any], pool: str | None, room: int) -> bytes:

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import NamedTuple
 
 from gridbot_client.protocol.messages import WHY, ReplicaId
 from gridbot_server.buffer import liveness
@@ -29,13 +30,21 @@ from gridbot_server.feeder.shares import (
     worth_filling,
 )
 from gridbot_server.storage import db
-from gridbot_server.storage.rows import encode
+from gridbot_server.storage.rows import JobTexts, encode, fetch, fetch_value
 
 log = logging.getLogger(__name__)
 
 RANGE_LIFETIME = timedelta(seconds=30)  # a machine silent for so long loses its ranges
 CLIENT_COUNT_SECONDS = 10.0
 TEND_SECONDS = 0.5
+
+
+class _Range(NamedTuple):
+    """Jobs lo .. hi-1 of a BOT, claimed for this machine."""
+
+    bot: int
+    lo: int
+    hi: int
 
 
 class Feeder:
@@ -121,8 +130,8 @@ class Feeder:
 
     def _count_clients(self, now: float) -> None:
         if now - self._clients_counted_at >= CLIENT_COUNT_SECONDS:
-            row = self._conn.execute(SQL["clients_active"]).fetchone()
-            self._clients_active, self._clients_counted_at = (row[0] if row else 0), now
+            self._clients_active = fetch_value(self._conn, int, SQL["clients_active"]) or 0
+            self._clients_counted_at = now
 
     # ------------------------------------------------------------------ what left, what stayed
 
@@ -153,7 +162,7 @@ class Feeder:
 
     def _sent(self, names: Sequence[ReplicaId]) -> set[ReplicaId]:
         listed = encode([name._asdict() for name in names])
-        return {ReplicaId(*row) for row in self._conn.execute(SQL["was_sent"], {"copies": listed})}
+        return set(fetch(self._conn, ReplicaId, SQL["was_sent"], {"copies": listed}))
 
     # ------------------------------------------------------------------------ first copies
 
@@ -168,7 +177,7 @@ class Feeder:
         self._conn.execute(SQL["drop_idle_ranges"])
         arguments = {"machine": self._buffer.machine, "lifetime": RANGE_LIFETIME}
         count = 0
-        for bot, lo, hi in self._conn.execute(SQL["renew_ranges"], arguments).fetchall():
+        for bot, lo, hi in fetch(self._conn, _Range, SQL["renew_ranges"], arguments):
             if bot in bots and bisect_left(held, (bot, lo)) == bisect_left(held, (bot, hi)):
                 count += self._settle_range(bots[bot], lo, hi, now)
         return count
@@ -176,12 +185,12 @@ class Feeder:
     def _settle_range(self, bot: RunningBot, lo: int, hi: int, now: float) -> int:
         place = {"bot": bot.state.bot, "lo": lo}
         most = max(1, self._buffer.room)
-        rows = self._conn.execute(SQL["unsent_jobs"], {**place, "hi": hi, "most": most}).fetchall()
-        if not rows:
+        jobs = fetch(self._conn, JobTexts, SQL["unsent_jobs"], {**place, "hi": hi, "most": most})
+        if not jobs:
             self._conn.execute(SQL["drop_range"], {**place, "machine": self._buffer.machine})
             return 0
-        log.info("BOT %d: %d jobs of range %d..%d go in again", bot.state.bot, len(rows), lo, hi)
-        return self._put_jobs(bot, rows, now)
+        log.info("BOT %d: %d jobs of range %d..%d go in again", bot.state.bot, len(jobs), lo, hi)
+        return self._put_jobs(bot, jobs, now)
 
     def _put_fresh(self, bots: dict[int, RunningBot], shares: dict[int, int], now: float) -> int:
         there = Counter(
@@ -200,10 +209,11 @@ class Feeder:
             "claims": encode(claims), "machine": self._buffer.machine, "lifetime": RANGE_LIFETIME,
         }  # fmt: skip
         count = 0
-        for bot, lo, hi in self._conn.execute(SQL["claim_ranges"], arguments).fetchall():
-            rows = self._conn.execute(SQL["range_jobs"], {"bot": bot, "lo": lo, "hi": hi})
-            bots[bot] = replace(bots[bot], fed=hi)
-            count += self._put_jobs(bots[bot], rows.fetchall(), now)
+        for claimed in fetch(self._conn, _Range, SQL["claim_ranges"], arguments):
+            jobs = fetch(self._conn, JobTexts, SQL["range_jobs"], claimed._asdict())
+            bot = claimed.bot
+            bots[bot] = replace(bots[bot], fed=claimed.hi)
+            count += self._put_jobs(bots[bot], jobs, now)
         return count
 
     def _make_room(self, bots: dict[int, RunningBot]) -> None:
@@ -227,18 +237,18 @@ class Feeder:
             arguments = {"given": encode(given), "machine": self._buffer.machine}
             self._conn.execute(SQL["give_back_jobs"], arguments)
 
-    def _put_jobs(self, bot: RunningBot, rows: Sequence[tuple[int, str, str]], now: float) -> int:
+    def _put_jobs(self, bot: RunningBot, jobs: Sequence[JobTexts], now: float) -> int:
         first = WHY.index("first")
         items = [
             Item(
-                bot.state.bot,
-                seq,
+                job.bot,
+                job.seq,
                 1,
                 0,
                 first,
-                prepared(ReplicaId(bot.state.bot, seq, 1), bot.manifest_id, args, inputs),
+                prepared(ReplicaId(job.bot, job.seq, 1), bot.manifest_id, job.args, job.inputs),
             )
-            for seq, args, inputs in rows
+            for job in jobs
         ]
         return self._buffer.put(items, now)
 

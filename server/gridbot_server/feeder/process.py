@@ -23,6 +23,7 @@ from gridbot_server.feeder.running import SQL
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db
 from gridbot_server.storage.disk import write_atomically
+from gridbot_server.storage.rows import fetch_value
 from gridbot_server.supervision.entry import run_process
 
 log = logging.getLogger(__name__)
@@ -36,9 +37,9 @@ REST, MAX_PASS_SECONDS = 10, 2.0
 
 def open_buffer(settings: Settings, conn: db.Connection) -> SchedulingBuffer:
     """Return this machine's buffer: the one that is there if it serves this database, else new."""
-    row = conn.execute(SQL["database"]).fetchone()
-    assert row is not None
-    machine, database = _machine(settings.data), str(row[0])
+    database = fetch_value(conn, str, SQL["database"])
+    assert database is not None, "it is there since the first migration"
+    machine = _machine(settings.data)
     try:
         buffer = SchedulingBuffer(settings.buffer_path)
         here = (buffer.machine, buffer.database, buffer.slots, buffer.slot_bytes)

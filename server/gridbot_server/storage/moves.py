@@ -9,7 +9,7 @@ from typing import Any
 from gridbot_server.storage import sql
 from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode
+from gridbot_server.storage.rows import encode, fetch_values
 from gridbot_server.storage.states import MOVES, REPORTS, Event, State, after
 
 SQL = sql.load("moves.sql")
@@ -48,8 +48,8 @@ def end_unanswered(
     The event's statement is told which by `values`.  Returns how many they were, and counts them.
     """
     ending = {"how": after(State.LEASED, event).value, "reason": event.value}
-    gone = conn.execute(SQL[event], {**values, **ending}).fetchall()
-    for (bot,) in gone:
+    gone = fetch_values(conn, int, SQL[event], {**values, **ending})
+    for bot in gone:
         counters.add(bot, "back")
     return len(gone)
 
@@ -66,15 +66,15 @@ def drop_copies(
     conn: Connection, statement: str, values: Mapping[str, Any], counters: Counters
 ) -> int:
     """Drop the queued copies that a statement takes away; return how many, and count them."""
-    gone = conn.execute(SQL[statement], values).fetchall()
-    for (bot,) in gone:
+    gone = fetch_values(conn, int, SQL[statement], values)
+    for bot in gone:
         counters.add(bot, "unqueued")
     return len(gone)
 
 
 def add_copies(conn: Connection, rows: Sequence[Mapping[str, Any]], counters: Counters) -> int:
     """Queue further copies, each a row of `requeue`; return how many were new, and count them."""
-    added = conn.execute(SQL["add_copies"], {"copies": encode(rows)}).fetchall()
-    for (bot,) in added:
+    added = fetch_values(conn, int, SQL["add_copies"], {"copies": encode(rows)})
+    for bot in added:
         counters.add(bot, "queued")
     return len(added)

@@ -13,6 +13,7 @@ from gridbot_server.storage.db import Connection
 
 # The shape of a row: a NamedTuple whose fields are the columns of its query, in order.
 T = TypeVar("T", bound=NamedTuple)
+V = TypeVar("V")
 
 
 def fetch(
@@ -38,6 +39,28 @@ def fetch_only(
     return row
 
 
+def fetch_values(
+    conn: Connection, kind: type[V], query: bytes, values: Mapping[str, Any] | None = None
+) -> list[V]:
+    """Run a query of one column, of one kind of values; return that column."""
+    return [_value(row, kind) for row in conn.execute(query, values).fetchall()]
+
+
+def fetch_value(
+    conn: Connection, kind: type[V], query: bytes, values: Mapping[str, Any] | None = None
+) -> V | None:
+    """Run a query of one column; return its value in the first row, None if there is no row."""
+    row = conn.execute(query, values).fetchone()
+    return None if row is None else _value(row, kind)
+
+
+def _value(row: tuple[Any, ...], kind: type[V]) -> V:
+    (value,) = row
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
+
+
 def _shaped(shape: type[T]) -> Callable[[Cursor[Any]], RowMaker[T]]:
     """Make rows of a shape; raise TypeError for a query with other columns, or in another order.
 
@@ -54,6 +77,22 @@ def _shaped(shape: type[T]) -> Callable[[Cursor[Any]], RowMaker[T]]:
         return shape._make
 
     return factory
+
+
+class JobId(NamedTuple):
+    """Names a job."""
+
+    bot: int
+    seq: int
+
+
+class JobTexts(NamedTuple):
+    """A job's arguments and inputs, as JSON texts."""
+
+    bot: int
+    seq: int
+    args: str
+    inputs: str
 
 
 def encode(rows: object) -> str:

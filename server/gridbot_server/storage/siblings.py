@@ -3,14 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode
+from gridbot_server.storage.rows import encode, fetch
 from gridbot_server.storage.states import FAILURES, GIVEN_BACK
 
 SQL = sql.load("siblings.sql")
+
+
+class _Sibling(NamedTuple):
+    """A replica of a job: `place` is leased, success or failed."""
+
+    bot: int
+    seq: int
+    replica: int
+    place: str
+    host: int
+    owner: int
+    sent_at: float  # seconds since the epoch
+
+
+class _Host(NamedTuple):
+    """What the ad of a replica's host says."""
+
+    id: int
+    name: str | None
+    owner: str
+    error_rate: float
+    mean_turnaround: float | None
+    jobs_today: int
+    grid: str | None
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """As policies see them."""
+        return {
+            "Name": self.name,
+            "Owner": self.owner,
+            "ErrorRate": self.error_rate,
+            "MeanTurnaround": self.mean_turnaround,
+            "JobsToday": self.jobs_today,
+            "Grid": self.grid,
+            "IsPilot": self.grid is not None,
+        }
 
 
 def describe(
@@ -22,19 +59,20 @@ def describe(
     """
     listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
     values = {"jobs": listed, "given_back": list(GIVEN_BACK), "failures": list(FAILURES)}
-    rows = conn.execute(SQL["siblings"], values).fetchall()
-    hosts = _hosts(conn, sorted({row[4] for row in rows}))
+    replicas = fetch(conn, _Sibling, SQL["siblings"], values)
+    hosts = _hosts(conn, sorted({replica.host for replica in replicas}))
     details: dict[tuple[int, int], dict[str, Any]] = {
         job: {"holders": [], "failed": [], "replicas": []} for job in jobs
     }
-    for bot, seq, replica, what, host, owner, sent_at in rows:
-        detail = details[bot, seq]
-        whose = detail["failed" if what == "failed" else "holders"]
-        if [host, owner] not in whose:
-            whose.append([host, owner])
-        if what == "leased":
+    for item in replicas:
+        detail = details[item.bot, item.seq]
+        whose = detail["failed" if item.place == "failed" else "holders"]
+        if [item.host, item.owner] not in whose:
+            whose.append([item.host, item.owner])
+        if item.place == "leased":
+            host = hosts.get(item.host, {})
             detail["replicas"].append(
-                {"replica": replica, "sent_at": sent_at, "host": hosts.get(host, {})}
+                {"replica": item.replica, "sent_at": item.sent_at, "host": host}
             )
     return details
 
@@ -42,8 +80,5 @@ def describe(
 def _hosts(conn: Connection, hosts: Sequence[int]) -> dict[int, dict[str, Any]]:
     if not hosts:
         return {}
-    names = (
-        "Name", "Owner", "ErrorRate", "MeanTurnaround", "JobsToday", "Grid", "IsPilot",
-    )  # fmt: skip
-    rows = conn.execute(SQL["hosts"], {"hosts": list(hosts)})
-    return {row[0]: dict(zip(names, row[1:], strict=True)) for row in rows}
+    found = fetch(conn, _Host, SQL["hosts"], {"hosts": list(hosts)})
+    return {host.id: host.attributes for host in found}

@@ -58,8 +58,9 @@ SELECT o.bot, o.seq, o.credit
 UPDATE ended e SET valid = x.valid
   FROM json_to_recordset(%(verdicts)s) AS x (bot bigint, seq bigint, replica int, valid boolean)
  WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica) AND e.valid IS NULL
-RETURNING e.bot, e.seq, e.client, e.host, e.owner, e.valid, e.reason, coalesce(e.cpu_seconds, 0)::float8,
-          extract(epoch FROM e.ended_at - e.sent_at)::float8
+RETURNING e.bot, e.seq, e.client, e.host, e.owner, e.valid, e.reason,
+          coalesce(e.cpu_seconds, 0)::float8 AS cpu_seconds,
+          extract(epoch FROM e.ended_at - e.sent_at)::float8 AS turnaround
 
 -- name: tally_pilots
 -- For the overlay: what each pilot did.  What it could not end says nothing of its node.
@@ -75,7 +76,7 @@ UPDATE bot b
        failed = b.failed + x.failed
   FROM json_to_recordset(%(bots)s) AS x (bot bigint, done bigint, failed bigint)
  WHERE b.id = x.bot
-RETURNING b.id, b.outcomes - x.done - x.failed
+RETURNING b.id AS bot, b.outcomes - x.done - x.failed AS last
 
 -- name: add_turnarounds
 UPDATE bot b SET turnaround_sum = b.turnaround_sum + x.seconds, turnaround_n = b.turnaround_n + x.n

@@ -1,6 +1,6 @@
 -- name: bots
-SELECT b.id, b.policy_version, b.name, o.name, o.share, b.policy, b.manifest, b.signature, b.quorum,
-       b.boinc IS NOT NULL
+SELECT b.id, b.policy_version AS version, b.name, o.name AS owner, o.share, b.policy, b.manifest,
+       b.signature, b.quorum, b.boinc IS NOT NULL AS is_for_stock
   FROM bot b JOIN owner o ON o.id = b.owner
  WHERE b.id = ANY(%(bots)s)
 
@@ -19,10 +19,10 @@ WITH found AS MATERIALIZED (
            last_key = CASE WHEN f.new_seqno > f.seqno THEN f.new_key ELSE f.last_key END
       FROM found f WHERE c.id = f.id
 )
-SELECT f.hash, f.id, f.host, f.owner, o.name, f.accepts, f.grid, f.dedicated, h.venue, f.seqno, f.last_key,
+SELECT f.hash, f.id, f.host, f.owner, o.name AS owner_name, f.accepts, f.grid, f.dedicated, h.venue, f.seqno, f.last_key,
        h.error_rate, h.mean_turnaround,
-       CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END,
-       h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400))
+       CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END AS jobs_today,
+       h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400)) AS recent_cpu
   FROM found f JOIN host h ON h.id = f.host JOIN owner o ON o.id = f.owner
 
 -- name: uploaded
@@ -34,7 +34,7 @@ SELECT o.bot, o.seq, o.replica, o.name, r.sha256
    FOR SHARE OF o
 
 -- name: leases
-SELECT client, bot, seq, replica, extract(epoch FROM deadline - now())::float8
+SELECT client, bot, seq, replica, extract(epoch FROM deadline - now())::float8 AS seconds_left
   FROM lease WHERE client = ANY(%(clients)s::bigint[])
 
 -- name: not_wanted
@@ -65,7 +65,7 @@ UPDATE host h SET ad = x.ad
  WHERE h.id = x.id
 
 -- name: jobs
-SELECT j.bot, j.seq, j.args::text, coalesce(j.inputs, '[]')::text
+SELECT j.bot, j.seq, j.args::text AS args, coalesce(j.inputs, '[]')::text AS inputs
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN job j ON (j.bot, j.seq) = (x.bot, x.seq)
 

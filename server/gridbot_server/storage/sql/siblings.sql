@@ -1,7 +1,8 @@
 -- name: siblings
 -- The other replicas of jobs that matter to a further copy: those in progress, successes, and what
 -- failed in the copy's round lately: whoever let it fail before may try again, lest it waits for ever.
-SELECT l.bot, l.seq, l.replica, 'leased', l.host, l.owner, extract(epoch FROM l.sent_at)::float8
+SELECT l.bot, l.seq, l.replica, 'leased' AS place, l.host, l.owner,
+       extract(epoch FROM l.sent_at)::float8 AS sent_at
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq)
  UNION ALL
@@ -16,7 +17,6 @@ SELECT e.bot, e.seq, e.replica, CASE WHEN e.how = 'success' THEN 'success' ELSE 
         AND e.round = (SELECT max(q.round) FROM requeue q WHERE (q.bot, q.seq) = (x.bot, x.seq)))
 
 -- name: hosts
-SELECT h.id, h.ad->>'Name', o.name, h.error_rate, h.mean_turnaround,
-       CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END,
-       h.grid, h.grid IS NOT NULL
+SELECT h.id, h.ad->>'Name' AS name, o.name AS owner, h.error_rate, h.mean_turnaround,
+       CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END AS jobs_today, h.grid
   FROM host h JOIN owner o ON o.id = h.owner WHERE h.id = ANY(%(hosts)s)
