@@ -8,7 +8,7 @@ from flask import Blueprint, Flask, Response, current_app, request
 from gridbot_server.http import auth
 from gridbot_server.http.services import current
 from gridbot_server.web.fast_http import JSON
-from gridbot_server.web.gate import Door, brings_reports, native_client
+from gridbot_server.web.gate import Gate, brings_reports, native_client
 
 blueprint = Blueprint("rpc", __name__)
 
@@ -17,8 +17,8 @@ blueprint = Blueprint("rpc", __name__)
 UNCHECKED_BYTES = 64 * 1024
 
 
-_DOOR = "gridbot_door"  # of the application, once somebody asked for work
-_making_door = threading.Lock()
+_GATE = "gridbot_gate"  # of the application, once somebody asked for work
+_making_gate = threading.Lock()
 
 
 @blueprint.post("/rpc")
@@ -31,7 +31,7 @@ def rpc() -> Response:
     token, is_long = auth.bearer_hash(), (request.content_length or 0) > UNCHECKED_BYTES
     body = b"" if is_long else request.get_data(cache=False)
     client = native_client(request.headers.get("Authorization", ""))
-    refusal = door_of(current_app).refusal(client, is_long or brings_reports(body))
+    refusal = gate_of(current_app).refusal(client, is_long or brings_reports(body))
     if refusal is not None:
         return Response(refusal.body, refusal.status, refusal.headers, mimetype=JSON)
     if is_long:
@@ -40,10 +40,10 @@ def rpc() -> Response:
     return Response(current().engine.handle(token, body), mimetype=JSON)
 
 
-def door_of(app: Flask) -> Door:
-    """This process's door, made at the first request."""
+def gate_of(app: Flask) -> Gate:
+    """This process's gate, made at the first request."""
     settings = app.extensions["gridbot"].settings
-    with _making_door:
-        if _DOOR not in app.extensions:
-            app.extensions[_DOOR] = Door(settings.client_requests_per_minute, settings.web_workers)
-    return cast(Door, app.extensions[_DOOR])
+    with _making_gate:
+        if _GATE not in app.extensions:
+            app.extensions[_GATE] = Gate(settings.client_requests_per_minute, settings.web_workers)
+    return cast(Gate, app.extensions[_GATE])

@@ -74,7 +74,7 @@ from gridbot_server.storage.rows import fetch_value
 log = logging.getLogger(__name__)
 
 BATCH_REQUESTS = 256
-# How far a request that brings reports goes ahead of those that only ask: past all that the door
+# How far a request that brings reports goes ahead of those that only ask: past all that the gate
 # lets wait, and yet none of them waits for ever.
 REPORTS_AHEAD = 2 * BATCH_REQUESTS
 QUEUE_REQUESTS = 2048  # beyond this a request is refused at once, with a time to come back

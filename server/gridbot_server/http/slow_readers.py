@@ -1,6 +1,8 @@
-"""Sends long answers: so many at once, and each to a peer that takes it fast enough.
+"""Slow-reader deadline: bounds how long a peer that reads slowly can hold a thread (slow read).
 
-Without that, peers that read slowly would in the end have all threads wait for them.
+Long answers are sent by threads, in transfer slots (`overload/transfer_slots.py`).  A thread waits
+`PATIENCE_SECONDS` for its peer in all, and each piece that is sent extends that, at the price of
+`BYTES_PER_SECOND`.
 """
 
 from __future__ import annotations
@@ -17,18 +19,17 @@ from gridbot_server.http.services import current
 from gridbot_server.overload.slow_senders import PATIENCE_SECONDS
 from gridbot_server.overload.transfer_slots import Party, Slots
 
-# A thread waits for a peer for `PATIENCE_SECONDS` in all, and again as it takes so much.
 BYTES_PER_SECOND = 8192
 PIECE_BYTES = 128 * 1024  # sent at once: fewer cost more
 _LEAST_SECONDS = 1.0
-# So much fits into the buffer of any connection: no thread waits until it is read.
+# Fits into the send buffer of any connection: no thread waits until it is read.
 UNBOUNDED_BYTES = 32 * 1024
-# More waits here, not in the kernel, where up to megabytes would hide how fast a peer is.
+# Limit of what waits in the kernel: its buffers of megabytes would hide how slow a peer is.
 _UNSENT_BYTES = 256 * 1024
 
 
 def bounded(response: Response, party: Party) -> Response:
-    """Let an answer be sent in a slot for downloads; raise ServerBusy when there is none.
+    """Let an answer be sent in a download slot; raise ServerBusy when there is none.
 
     A short one needs no slot.  The answer must not be changed any more.
     """
@@ -41,7 +42,7 @@ def bounded(response: Response, party: Party) -> Response:
 
 
 class _Body:
-    """What is sent; a server closes it however that ends."""
+    """The body of an answer; the server closes it however sending ends."""
 
     def __init__(
         self, source: Iterable[Any], sock: socket.socket | None, slots: Slots, party: Party
@@ -66,9 +67,9 @@ class _Body:
 def paced(
     pieces: Iterable[bytes], sock: socket.socket, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[bytes]:
-    """Hand pieces out to be sent; raise ConnectionResetError once the peer takes them too slowly.
+    """Yield pieces to be sent; raise ConnectionResetError once the peer takes them too slowly.
 
-    Only the time of sending counts, so a server that is slow itself blames nobody.
+    Only the time of sending counts, so a busy server does not blame its peers.
     """
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
     left = PATIENCE_SECONDS
@@ -79,7 +80,7 @@ def paced(
         yield piece
         left = min(left - (clock() - began), PATIENCE_SECONDS)
         if left <= 0:
-            # By this number gunicorn knows that there is nothing to log.
+            # gunicorn logs no error with this number.
             raise ConnectionResetError(errno.ECONNRESET, "the answer was taken too slowly")
 
 

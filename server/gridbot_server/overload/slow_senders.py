@@ -1,4 +1,8 @@
-"""A bound on how long a peer that sends slowly, or not at all, keeps a thread waiting."""
+"""Slow-sender deadline: bounds how long a peer that sends slowly can hold a thread (slowloris).
+
+A thread waits `PATIENCE_SECONDS` for its peer in all.  Each byte that arrives extends that, at the
+price of `BYTES_PER_SECOND`: a peer at this rate or above may send for as long as its body lasts.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +12,15 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-# A thread waits so long for a peer in all, and again as the peer sends at least so fast.
 PATIENCE_SECONDS = 20.0
 BYTES_PER_SECOND = 4096
 _LEAST_SECONDS = 1.0
 
 
 class PacedSocket:
-    """A socket as gunicorn reads one request from it; TimeoutError once its peer is too slow.
+    """A socket from which gunicorn reads one request; TimeoutError once its peer is too slow.
 
-    Only the time spent waiting counts, so a server that is slow itself blames nobody.
+    Only time spent in `recv` counts, so a busy server does not blame its peers.
     """
 
     def __init__(
@@ -26,12 +29,12 @@ class PacedSocket:
         waited: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`waited` is how long the request waited for its thread: time to arrive, too."""
+        """`waited` is how long (s) the request waited for its thread: it could arrive meanwhile."""
         self._socket, self._clock = sock, clock
         self._patience = max(PATIENCE_SECONDS - waited, _LEAST_SECONDS)
 
     def recv(self, most: int) -> bytes:
-        """Take what is there, or wait for it as long as there is patience."""
+        """Read what has arrived, or wait for it until the deadline."""
         usual, began = self._socket.gettimeout(), self._clock()
         self._socket.settimeout(self._patience if usual is None else min(usual, self._patience))
         try:
@@ -51,5 +54,5 @@ class PacedSocket:
 
     @staticmethod
     def _too_slow() -> TimeoutError:
-        # By this number gunicorn knows that there is nothing to log.
+        # gunicorn logs no error with this number.
         return TimeoutError(errno.ECONNRESET, "the request came too slowly")

@@ -1,4 +1,13 @@
-"""Shares the threads that slow peers may keep waiting: some for everybody, few for anybody."""
+"""Transfer slots: a bounded semaphore for the threads that transfers may hold, with fair shares.
+
+| holder     | may hold                                   |
+|------------|--------------------------------------------|
+| all        | `total`                                    |
+| one client | a quarter of `total`, at least one         |
+| one owner  | no more than are free, so at most about half |
+
+Nobody waits for a slot: without one, the request is refused with 503 (load shedding).
+"""
 
 from __future__ import annotations
 
@@ -12,16 +21,16 @@ from gridbot_server.errors import ServerBusy
 
 
 class Party(NamedTuple):
-    """Who wants a slot, and whose that is; empty where nobody can tell."""
+    """Who wants a slot, and who owns that client; empty where unknown."""
 
     client: str = ""
     owner: str = ""
 
 
 class Slots:
-    """A number of slots, of which a client gets a quarter, and an owner no more than are left.
+    """A bounded semaphore that never blocks, with a bound per client and one per owner.
 
-    So whoever takes all that he can leaves as many to others, and these again to the next.
+    An owner may hold as many as are free.  So one owner leaves half, and the next half of that.
     """
 
     def __init__(self, total: int) -> None:

@@ -1,4 +1,7 @@
-"""Gunicorn's threaded worker, with connections that cost little when there are many of them."""
+"""Gunicorn's threaded worker, with connections that cost little when there are many of them.
+
+Who owns a connection in which state is told in `worker.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +17,12 @@ from typing import Any, Literal
 
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
-# So many are taken in before those that are here are looked at again.
+# New connections per turn of the loop: those that are open are served in between.
 _ACCEPTED_AT_ONCE = 512
-# So long a peer may take to read the last answer and to close its end.
+# Time that a peer has to read the last answer and to close its end.
 _LINGER_SECONDS = 2.0
 _DRAIN_BYTES = 1 << 16
-# Nobody is there, or hung up again.
+# No connection waits, or it was closed again.
 _NOBODY = {errno.EAGAIN, errno.EWOULDBLOCK, errno.ECONNABORTED}
 _NO_ROOM = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 _LATER = _NOBODY | _NO_ROOM
@@ -31,15 +34,14 @@ def _done(keep: bool) -> Future[bool]:
     return future
 
 
-# What gunicorn is told of a connection: whether it is kept.
+# What `finish_request` takes: whether the connection is kept.
 DONE = {keep: _done(keep) for keep in (False, True)}
 
 
 class ConnectionQueue:
-    """Connections in the order of their timeouts: what gunicorn does to a deque of them, in O(1).
+    """Connections in the order of their timeouts: a deque of gunicorn's with `remove` in O(1).
 
-    A deque compares a connection that it is to remove with all that are before it.  With 10,000
-    idle connections that made a host request three times as dear.
+    A deque compares the connection to be removed with all before it.
     """
 
     def __init__(self) -> None:
@@ -71,7 +73,7 @@ class ConnectionQueue:
 
 
 class ConnectionWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
-    """Takes connections in by the dozen, and ends them without waiting for their peers."""
+    """Accepts connections in batches, evicts idle ones for new ones, closes without blocking."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -80,7 +82,7 @@ class ConnectionWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no t
         self._closing = ConnectionQueue()
 
     def accept(self, listener: socket.socket) -> None:
-        """Take in those who wait; the idle make room for them."""
+        """Accept a batch of connections; idle ones make room for them."""
         name = listener.getsockname()
         for _ in range(_ACCEPTED_AT_ONCE):
             if self.nr_conns >= self.worker_connections and not self._make_room():
@@ -97,16 +99,20 @@ class ConnectionWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no t
             self.enqueue_req(TConn(self.cfg, sock, address, name))
 
     def set_accept_enabled(self, enabled: bool) -> None:
-        """Go on while an idle connection can make room for a new one."""
+        """Go on accepting while an idle connection can make room for a new one."""
         super().set_accept_enabled(enabled or (self.alive and bool(self.keepalived_conns)))
 
     def on_client_socket_readable(self, conn: Any, client: socket.socket) -> None:
-        """Serve a connection again, unless it made room for another since the poller saw it."""
+        """Serve a kept connection again, unless it was evicted since the poller reported it."""
         if client.fileno() >= 0:
             super().on_client_socket_readable(conn, client)
 
     def send_away(self, conn: Any, answer: bytes, keep: bool, is_read: bool) -> None:
-        """Give a short answer and be done; `is_read`: the peer sent nothing after its request."""
+        """Send a short answer at once, then keep or close the connection.
+
+        `is_read`: nothing that the peer sent is left unread.  A peer that does not take the answer
+        is closed: whoever is refused shall hold no buffer.
+        """
         try:
             whole = conn.sock.send(answer) == len(answer)
         except OSError:  # it hung up, or takes nothing
@@ -117,12 +123,12 @@ class ConnectionWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no t
             self.hang_up(conn)
 
     def hang_up(self, conn: Any) -> None:
-        """Close a connection that nobody waits at any more."""
+        """Close a connection that is in no queue."""
         self.nr_conns -= 1
         conn.close()
 
     def _make_room(self) -> bool:
-        """Close the connection that was idle for longest, if any is."""
+        """Evict the connection that has been idle for longest; False if none is idle."""
         if not self.keepalived_conns:
             return False
         conn = self.keepalived_conns.popleft()
@@ -131,9 +137,9 @@ class ConnectionWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no t
         return True
 
     def finish_request(self, conn: Any, fs: Future[Any]) -> None:
-        """Keep a connection, or close it without waiting for the peer to do the same.
+        """Keep a connection, or close it in the background, as soon as the peer has.
 
-        Gunicorn would wait for up to two seconds, and all its connections with it.
+        Gunicorn blocks its loop for up to two seconds here.
         """
         if not self.alive or fs.cancelled() or fs.exception() or fs.result():
             super().finish_request(conn, fs)
@@ -146,15 +152,15 @@ class ConnectionWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no t
         except (OSError, ValueError):  # it hung up
             conn.close()
             return
-        # What is unread at the close would make the kernel take the answer back.
+        # Closing with unread data resets the connection, and the peer loses the answer.
         conn.timeout = time.monotonic() + _LINGER_SECONDS
         self._closing.append(conn)
         if len(self._closing) > self.worker_connections // 4:
             self._close(self._closing.popleft())
 
     def _drain(self, conn: Any, sock: socket.socket) -> None:
-        """Drop what a peer still sends; close when it has closed."""
-        if sock.fileno() < 0:  # it made room for another since the poller saw it
+        """Discard what a peer still sends; close once it has closed."""
+        if sock.fileno() < 0:  # it was closed since the poller reported it
             return
         try:
             if sock.recv(_DRAIN_BYTES):
@@ -171,7 +177,7 @@ class ConnectionWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no t
         conn.close()
 
     def murder_pending(self) -> None:
-        """Close what has waited too long; called at least once a second."""
+        """Close connections whose time is over; the loop calls this at least once a second."""
         super().murder_pending()
         while self._closing and self._closing[0].timeout <= time.monotonic():
             self._close(self._closing.popleft())

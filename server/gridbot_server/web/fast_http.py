@@ -1,7 +1,7 @@
-"""Requests for work in their plainest form, as bytes: nearly all that a server gets.
+"""The subset of HTTP/1.1 in which nearly all requests for work arrive, parsed from bytes.
 
-What is not exactly that is no error here: gunicorn's own parser reads it instead, and Flask
-answers.  So this knows no more of HTTP than one method, two paths, and a body of known length.
+A request outside this subset is no error: gunicorn's parser reads it, and Flask answers.  So this
+knows one method, two paths, and a body of known length, and refuses nothing.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_FIELDS = 32
 
 _HEAD = re.compile(rb"POST (/rpc|/boinc/scheduler) HTTP/1\.1\r\n((?:[A-Za-z-]+: [ -~]+\r\n)+)\r\n")
 _LENGTH = re.compile(rb"[0-9]{1,9}")
-# They change what a body is, or what goes before an answer or after it.
+# Fields that change the framing of the body or of the answer.
 _SPECIAL = {b"transfer-encoding", b"expect", b"upgrade", b"trailer"}
 
 

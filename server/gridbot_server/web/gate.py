@@ -1,4 +1,12 @@
-"""Whom a web process lets in with a request for work, before anything of it is decoded."""
+"""The gate of a web process: refuses requests for work before anything of them is decoded.
+
+A request passes two checks, each of which costs a few microseconds and no database:
+
+| check             | refuses a request when                               | answer           |
+|-------------------|------------------------------------------------------|------------------|
+| rate limit        | its client asks more often than any needs            | 429, Retry-After |
+| admission control | as many wait as two transactions can serve           | 503, Retry-After |
+"""
 
 from __future__ import annotations
 
@@ -11,15 +19,19 @@ from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.web import refusals
 from gridbot_server.web.refusals import Refusal
 
-# What a client that asks too often is told to wait.
+# Retry-After of a client over its rate limit.
 _PAUSE_SECONDS = 60
 
 # No text in a request can hold it: the quotes of texts are escaped.
 _REPORTS = re.compile(rb'"reports"\s*:\s*\[\s*[^\s\]]')
 
 
-class Door:
-    """One per process.  `per_minute` is how many requests a client may make, and make at once."""
+class Gate:
+    """Rate limit per client and admission control of one web process.
+
+    A client may make `per_minute` requests at once and then as many a minute, in all `processes`
+    together; each of them keeps its share.
+    """
 
     def __init__(self, per_minute: int, processes: int) -> None:
         self.admission = Admission(time.monotonic())
@@ -27,7 +39,7 @@ class Door:
         self._clients = RateLimiter(secrets.token_bytes(32), per_minute, interval)
 
     def refusal(self, client: str, has_reports: bool) -> Refusal | None:
-        """Why a request must wait, if it must; `client` names who sends it."""
+        """Why a request is refused, or None; `client` is the key of its rate limit."""
         now = time.monotonic()
         if not self._clients.take(client, now):
             return refusals.too_often(_PAUSE_SECONDS)
@@ -36,15 +48,15 @@ class Door:
         return None
 
     def overloaded(self) -> Refusal:
-        """When a client that cannot be served now is to come again."""
+        """The refusal of a request for which there is no room, with its Retry-After."""
         return refusals.overloaded(self.admission.retry_seconds(time.monotonic()))
 
 
 def brings_reports(body: bytes) -> bool:
-    """Whether a native client's request carries reports, as far as a look tells."""
+    """Whether a native client's request carries reports; found without decoding it."""
     return _REPORTS.search(body) is not None
 
 
 def native_client(authorization: str) -> str:
-    """What all requests of a native client have in common: its token, however it is sent."""
+    """The key of a native client's rate limit: its token."""
     return authorization.partition(" ")[2].strip()

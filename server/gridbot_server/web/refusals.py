@@ -1,4 +1,4 @@
-"""What is said to clients that are told to come back later, rendered once for many of them."""
+"""Answers that shed load: 429 and 503 with Retry-After, rendered once for many clients."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gridbot_server.web import fast_http
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not served, and how many seconds later it may be."""
+    """Why a request is not served, and its Retry-After in seconds."""
 
     status: HTTPStatus
     error: str
@@ -24,29 +24,29 @@ class Refusal:
 
     @property
     def body(self) -> bytes:
-        """The JSON document that tells of it."""
+        """The JSON document of the error."""
         return orjson.dumps({"error": self.error, "detail": self.detail, "retry": True})
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Those beside the usual ones."""
+        """Headers beside those of every answer."""
         return {"Retry-After": str(self.seconds)}
 
 
-# Clients that are refused within a second are told few different times.
+# Refusals of one second carry few different values of Retry-After.
 _kept = lru_cache(maxsize=256)
 
 
 @_kept
 def overloaded(seconds: int) -> Refusal:
-    """More requests come than can be answered."""
+    """Load shedding: more requests come than this process can answer."""
     detail = "more requests come than this server can answer: come back later"
     return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, "ServerBusy", detail, seconds)
 
 
 @_kept
 def too_often(seconds: int) -> Refusal:
-    """One client makes more requests than any needs."""
+    """Rate limit: one client makes more requests than any needs."""
     detail = "this client asks too often: come back later"
     return Refusal(HTTPStatus.TOO_MANY_REQUESTS, "TooManyRequests", detail, seconds)
 

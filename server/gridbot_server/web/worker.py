@@ -1,9 +1,63 @@
-"""Gunicorn's threaded worker with a short way for requests for work.
+"""Gunicorn's threaded worker with a fast path for requests for work.
 
-Its loop itself takes a plain request for work, hands it to the engine, and sends the answer when
-the engine has committed: no thread waits meanwhile, and what the two cost each other is paid once
-for a batch.  Everything else goes to the threads, as it came: the loop only looks at what arrived.
+The event loop itself reads a plain request for work, passes it to the engine, and sends the answer
+after the commit: no thread waits meanwhile.  Every other request goes to the threads unread.
 """
+
+# Theory of operation
+# ===================
+#
+# A web process has one event loop (the main thread, `ThreadWorker.run`), `web_threads` threads
+# that run Flask views (`tpool`), one thread for health checks (`_monitors`), the engine's writer
+# thread, and one for BOINC's scheduler session once a BOINC client has come.
+#
+# The rule that everything rests on: a connection has one owner at a time, and only its owner
+# touches its socket.  The loop gives a connection away by submitting it to a pool or to the engine.
+# It comes back by `method_queue.defer`, the loop's wake-up pipe, and by nothing else.  While it is
+# away it is not registered with the poller, so a pipelined request waits in the kernel, or in the
+# parser's buffer if a thread has read ahead.  The loop never blocks: every socket that it touches
+# is non-blocking, and the engine and the session only queue.
+#
+# How a request is told apart: the loop peeks (MSG_PEEK) at what has arrived and consumes it only
+# if it is a whole request in the plain form of `fast_http`.  Otherwise all bytes stay in the kernel
+# for gunicorn's parser in a thread.  For the rest of a body or head the loop waits without a
+# thread: SO_RCVLOWAT makes the poller silent until enough bytes are there.
+#
+#   state         kept in               owner   left when                       bound
+#   ------------  --------------------  ------  ------------------------------  ------------------
+#   not accepted  kernel's backlog      kernel  the loop accepts, 512 per turn  backlog
+#   needs bytes   pending_conns         loop    they arrive                     30 s; a head 20 s in
+#                                                                               all, and each look
+#                                                                               must find more of it
+#   in engine     engine, session       nobody  the batch is committed          admission control:
+#                                                                               512, 1,024 requests
+#   in thread     pool's queue, thread  thread  the answer is sent              8 per thread; slow
+#                                                                               peers: deadlines
+#   slow answer   tpool                 thread  the kernel has taken it         60 s
+#   idle          keepalived_conns      loop    the next request arrives        30 s; evicted first
+#   closing       _closing              loop    the peer closes                 2 s; a quarter of
+#                                                                               all connections
+#
+# From `accept` to closing a connection is counted in `nr_conns`, exactly once, and that is at most
+# `worker_connections`.  A thread that reads from a slow peer is freed by PacedSocket
+# (`overload/slow_senders.py`), one that writes to it by `http/slow_readers.py`.  How many threads
+# transfers may hold is bounded by `overload/transfer_slots.py`.
+#
+# Overload.  Back-pressure is never exerted by waiting.  What cannot be served in time is refused
+# at once (load shedding): requests for work by the gate, before they are decoded; other requests
+# when `_MOST_PER_THREAD` of them wait per thread.  A refused connection is closed unless it has
+# carried a request before, as one of a proxy's has.  New connections evict idle ones; when none
+# is idle, they stay in the kernel's backlog.  Health checks have a thread and a queue of their own.
+#
+# Stop (SIGTERM).  `alive` becomes False, and the loop accepts no more.  Answers say
+# `Connection: close`; idle connections get 2 s for a request that is on its way, all others
+# `graceful_timeout` (8 s).  Then `worker_exit` (`gunicorn_conf.py`) closes the services: the engine
+# serves what it has queued and stops.
+#
+# Kill.  The kernel closes all sockets.  Clients repeat their requests with the same key, and get
+# the leases of the transaction if it was committed.  The feeder frees what the dead process had
+# taken out of the buffer once its liveness lock is gone.  The arbiter starts another worker, also
+# for one whose loop has not turned for `timeout` (60 s).
 
 from __future__ import annotations
 
@@ -20,7 +74,7 @@ from typing import Any
 import orjson
 
 from gridbot_server.api.boinc.session import SESSION
-from gridbot_server.api.rpc import UNCHECKED_BYTES, door_of
+from gridbot_server.api.rpc import UNCHECKED_BYTES, gate_of
 from gridbot_server.boinc.protocol import peek
 from gridbot_server.boinc.session.session import PendingRequest, SchedulerSession
 from gridbot_server.errors import ServerError
@@ -31,36 +85,36 @@ from gridbot_server.web import fast_http, refusals
 from gridbot_server.web.app import STALL_SECONDS
 from gridbot_server.web.connections import DONE, ConnectionWorker
 from gridbot_server.web.fast_http import PlainRequest
-from gridbot_server.web.gate import Door, brings_reports, native_client
+from gridbot_server.web.gate import Gate, brings_reports, native_client
 
 log = logging.getLogger(__name__)
 
 RPC_PATH = "/rpc"
 _HEALTH = b"GET /health HTTP/1."
-# Requests that wait for a thread, or have one; those beyond would only wait longer.
+# Requests per thread, waiting or running; a longer queue would only add delay.
 _MOST_PER_THREAD = 8
 _PEEK_BYTES = fast_http.MAX_HEAD_BYTES + UNCHECKED_BYTES
 
 
 class WebWorker(ConnectionWorker):
-    """Serves requests for work in its loop, all others in threads."""
+    """Serves plain requests for work in the event loop, all others in threads."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._answered: deque[tuple[Any, Answered]] = deque()
-        self._is_told = False  # the loop, that there is something in it
-        # Requests that wait for a thread, or have one.
+        self._is_woken = False  # the loop, to send what is in it
+        # Requests of each pool, waiting or running.
         self._in_threads: Counter[ThreadPoolExecutor] = Counter()
 
     def init_process(self) -> None:
-        """Make what lives as long as the process; gunicorn then serves, and returns at the end."""
-        # Whoever asks how the server is shall not wait behind those for whom it works.
+        """Make what lives as long as the process, then serve until its end."""
+        # Health checks do not queue behind other requests.
         self._monitors = ThreadPoolExecutor(1, "health")
         super().init_process()
 
     def enqueue_req(self, conn: Any) -> None:
-        """Serve a connection on which something arrived, or which is new."""
-        # A thread may have read the beginning of the next request together with the last one.
+        """Serve a connection that is new, or on which something arrived."""
+        # A thread may have read ahead into the next request.
         if conn.parser is not None and conn.parser.unreader.buf.getvalue():
             self._hand_over(conn, self.tpool)
             return
@@ -69,11 +123,11 @@ class WebWorker(ConnectionWorker):
             self._sort(conn, conn.sock.recv(_PEEK_BYTES, socket.MSG_PEEK), waited)
         except BlockingIOError:
             self._await(conn, 1)
-        except OSError:  # the peer did
+        except OSError:  # the peer hung up
             self.hang_up(conn)
 
     def _sort(self, conn: Any, data: bytes, waited: bool) -> None:
-        """Bring a request to where it is served; `data` is what came of it, still unread."""
+        """Route a request; `data` is what has arrived of it, still in the kernel."""
         if not data:
             self.hang_up(conn)
         elif self._serve_here(conn, data, waited):
@@ -84,29 +138,29 @@ class WebWorker(ConnectionWorker):
             self._find_thread(conn, data)
 
     def _await_head(self, conn: Any, there: int, waited: bool) -> None:
-        """Wait for more of a head, which no thread shall do, unless it comes too slowly."""
+        """Wait for the rest of a head, without a thread; close a peer that is too slow."""
         now = time.monotonic()
         if not waited:
             conn.begun_at = now
         elif there == conn.begun_bytes or now - conn.begun_at > PATIENCE_SECONDS:
-            self.hang_up(conn)  # there is no more, or it takes too long
+            self.hang_up(conn)  # the peer has closed its end, or its time is over
             return
         conn.begun_bytes = there
         self._await(conn, there + 1)
 
     def _find_thread(self, conn: Any, data: bytes) -> None:
-        """Hand a request to those who serve its kind, unless too many wait for them."""
+        """Pass a request to the pool that serves its kind; refuse it when the queue is full."""
         is_health = data.startswith(_HEALTH) and data.endswith(b"\r\n\r\n")
         pool = self._monitors if is_health else self.tpool
         if self._in_threads[pool] < _MOST_PER_THREAD * self.cfg.threads:
             self._hand_over(conn, pool)
             return
         conn.sock.recv(len(data))
-        answer = refusals.to_native(self._door.overloaded(), False, int(time.time()))
+        answer = refusals.to_native(self._gate.overloaded(), False, int(time.time()))
         self.send_away(conn, answer, keep=False, is_read=False)
 
     def _hand_over(self, conn: Any, pool: ThreadPoolExecutor) -> None:
-        """Let a thread serve a request."""
+        """Give a connection to a thread."""
         conn.came_at = time.monotonic()
         self._in_threads[pool] += 1
         pool.submit(self.handle, conn).add_done_callback(
@@ -118,21 +172,21 @@ class WebWorker(ConnectionWorker):
         self.finish_request(conn, done)
 
     def handle(self, conn: Any) -> Any:
-        """Serve a request in a thread, which waits for a slow peer no longer than for others."""
+        """Serve a request in a thread, under the slow-sender deadline."""
         conn.sock.setblocking(True)
         conn.init()
         conn.parser.unreader.sock = PacedSocket(conn.sock, time.monotonic() - conn.came_at)
         return super().handle(conn)
 
     def handle_request(self, req: Any, conn: Any) -> Any:
-        """Answer; that a peer takes the answer too slowly is nothing to log."""
+        """Answer; a peer that reads the answer too slowly is not worth a line in the log."""
         try:
             return super().handle_request(req, conn)
         except TimeoutError:
             raise ConnectionResetError(errno.ECONNRESET, "it takes its answer slowly") from None
 
     def _serve_here(self, conn: Any, data: bytes, waited: bool) -> bool:
-        """Take a plain request, or wait for it; return False where a thread is to look."""
+        """Take a plain request, or wait for the rest of it; False if a thread must serve it."""
         plain = fast_http.read(data, self._most_bytes)
         if plain is None or (waited and len(data) < plain.size):
             return False
@@ -142,11 +196,11 @@ class WebWorker(ConnectionWorker):
             self._await(conn, plain.size)
         else:
             conn.sock.recv(plain.size)
-            self._let_in(conn, plain, data)
+            self._admit(conn, plain, data)
         return True
 
     def _await(self, conn: Any, size: int) -> None:
-        """Wait, without a thread, until so many bytes are there or the peer hangs up."""
+        """Wait, without a thread, until `size` bytes are there or the peer hangs up."""
         if size > 1:
             conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
             conn.is_awaited = True
@@ -157,7 +211,7 @@ class WebWorker(ConnectionWorker):
 
     @staticmethod
     def _waited(conn: Any) -> bool:
-        """Whether the rest of a request was waited for; from now on any byte counts again."""
+        """Whether the rest of a request was waited for; resets SO_RCVLOWAT."""
         waited = getattr(conn, "is_awaited", False)
         if waited:
             conn.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
@@ -171,32 +225,32 @@ class WebWorker(ConnectionWorker):
 
     @cached_property
     def _most_bytes(self) -> int:
-        """The longest body that is taken here; of a longer one, the sender is checked first."""
+        """Longest body on the fast path; the sender of a longer one is authenticated first."""
         return min(UNCHECKED_BYTES, self.wsgi.config["MAX_CONTENT_LENGTH"] or UNCHECKED_BYTES)
 
-    # ---------------------------------------------------------------------- the short way
+    # ---------------------------------------------------------------------- the fast path
 
     @property
     def _boinc(self) -> SchedulerSession | None:
-        """What serves BOINC clients; Flask makes it at the first request of one."""
+        """The session of BOINC clients; Flask makes it at the first request of one."""
         session: SchedulerSession | None = self.wsgi.extensions.get(SESSION)
         return session
 
     @cached_property
-    def _door(self) -> Door:
-        return door_of(self.wsgi)
+    def _gate(self) -> Gate:
+        return gate_of(self.wsgi)
 
-    def _let_in(self, conn: Any, plain: PlainRequest, data: bytes) -> None:
-        """Hand a request on, or tell its client when to come again."""
+    def _admit(self, conn: Any, plain: PlainRequest, data: bytes) -> None:
+        """Pass a request through the gate, or refuse it."""
         body = data[plain.start : plain.size]
         if session := self._boinc if plain.path != RPC_PATH else None:
-            refusal = self._door.refusal(peek.client_of(body), peek.brings_results(body))
+            refusal = self._gate.refusal(peek.client_of(body), peek.brings_results(body))
         else:
-            refusal = self._door.refusal(native_client(plain.authorization), brings_reports(body))
+            refusal = self._gate.refusal(native_client(plain.authorization), brings_reports(body))
         if refusal is None:
             self._begin(conn, plain, body)
             return
-        # A connection that was of use, as a proxy's, may be again; others would only take room.
+        # One that has carried a request before, as a proxy's, is useful again; others take room.
         keep, second = conn.initialized and self._keeps, int(time.time())
         if session:
             text = session.refusal(refusal.detail, refusal.seconds)
@@ -206,11 +260,11 @@ class WebWorker(ConnectionWorker):
         self.send_away(conn, answer, keep, is_read=len(data) == plain.size)
 
     def _begin(self, conn: Any, plain: PlainRequest, body: bytes) -> None:
-        """Hand a request to the engine, or to the session that translates for it."""
+        """Queue a request in the engine, or in the session that translates for it."""
         if not conn.initialized:
             conn.init()
             conn.sock.setblocking(False)
-        self._door.admission.begin()
+        self._gate.admission.begin()
         services: Services = self.wsgi.extensions["gridbot"]
         try:
             if plain.path != RPC_PATH and (session := self._boinc):
@@ -219,21 +273,21 @@ class WebWorker(ConnectionWorker):
             token = auth.token_hash(plain.authorization)
             services.engine.begin(token, body, partial(self._tell, conn))
         except Exception as error:
-            self._door.admission.end(time.monotonic())
+            self._gate.admission.end(time.monotonic())
             self._refuse(conn, error)
 
     def _tell(self, conn: Any, item: Answered) -> None:
-        """Note, in the engine's thread, that a request is answered; wake the loop once for many."""
+        """Queue an answer, in the engine's thread; the loop is woken once for a whole batch."""
         self._answered.append((conn, item))
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_woken:
+            self._is_woken = True
             self.method_queue.defer(self._send_answers)
 
     def _send_answers(self) -> None:
-        self._is_told = False
+        self._is_woken = False
         while self._answered:
             conn, item = self._answered.popleft()
-            self._door.admission.end(time.monotonic())
+            self._gate.admission.end(time.monotonic())
             try:
                 reply = item.result()
                 body = reply.render()
@@ -266,7 +320,7 @@ class WebWorker(ConnectionWorker):
             self._send_slowly(conn, data[sent:], keep)
 
     def _send_slowly(self, conn: Any, rest: bytes, keep: bool) -> None:
-        """Let a thread send what the peer's window had no room for."""
+        """Let a thread send what the socket's buffer had no room for."""
 
         def send() -> bool:
             conn.sock.settimeout(STALL_SECONDS)

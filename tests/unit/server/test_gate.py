@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gridbot_client.protocol.messages import Output, ReplicaId, Report, WorkRequest, encode_request
-from gridbot_server.web.gate import Door, brings_reports, native_client
+from gridbot_server.web.gate import Gate, brings_reports, native_client
 
 REPORT = Report(ReplicaId(1, 2, 3), "success", exit_code=0)
 
@@ -46,21 +46,21 @@ def test_a_native_client_is_its_token_however_it_is_sent() -> None:
 
 
 def test_a_client_may_ask_so_often_and_then_has_to_wait() -> None:
-    door = Door(per_minute=10, processes=1)
-    found = [door.refusal("Bearer one", has_reports=False) for _ in range(12)]
+    gate = Gate(per_minute=10, processes=1)
+    found = [gate.refusal("Bearer one", has_reports=False) for _ in range(12)]
     refusal = found[-1]
     assert found[:10] == [None] * 10
     assert refusal is not None
     assert (refusal.status, refusal.seconds > 0) == (429, True)
-    assert door.refusal("Bearer one", has_reports=True) is not None
-    assert door.refusal("Bearer other", has_reports=False) is None
+    assert gate.refusal("Bearer one", has_reports=True) is not None
+    assert gate.refusal("Bearer other", has_reports=False) is None
 
 
 def test_whoever_finds_the_server_full_is_told_when_to_come() -> None:
-    door = Door(per_minute=1000, processes=1)
-    while door.admission.admits(has_reports=False):
-        door.admission.begin()
-    refusal = door.refusal("Bearer one", has_reports=False)
+    gate = Gate(per_minute=1000, processes=1)
+    while gate.admission.admits(has_reports=False):
+        gate.admission.begin()
+    refusal = gate.refusal("Bearer one", has_reports=False)
     assert refusal is not None
     assert (refusal.status, refusal.headers["Retry-After"].isdigit()) == (503, True)
-    assert door.refusal("Bearer one", has_reports=True) is None
+    assert gate.refusal("Bearer one", has_reports=True) is None

@@ -9,7 +9,7 @@ from flask import Blueprint, Response, current_app, request
 
 from gridbot_server.api.boinc.session import attachable, known_project, scheduler_session, xml
 from gridbot_server.api.content import send_content
-from gridbot_server.api.rpc import door_of
+from gridbot_server.api.rpc import gate_of
 from gridbot_server.boinc.protocol import pages, peek, reply
 from gridbot_server.boinc.protocol.names import boinc_platform
 from gridbot_server.boinc.protocol.pages import ProjectConfig
@@ -106,7 +106,7 @@ def _serve(session: SchedulerSession) -> str:
         raise BoincError(f"the request has {length} bytes, at most {MAX_REQUEST_BYTES}")
     request.max_content_length = length + 1
     body = request.stream.read(peek.UNCHECKED_BYTES)
-    refusal = door_of(current_app).refusal(peek.client_of(body), peek.brings_results(body))
+    refusal = gate_of(current_app).refusal(peek.client_of(body), peek.brings_results(body))
     if refusal is not None:
         return session.refusal(refusal.detail, refusal.seconds)
     if length > len(body):
