@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from importlib import resources
 
 from gridbot_overlay.decide.model import Grid
 from gridbot_overlay.pilot.artefact import Artefact
 
+_TEMPLATE = resources.files(__package__).joinpath("job.sh").read_text(encoding="utf-8")
 _START = resources.files(__package__).joinpath("start.py").read_text(encoding="utf-8")
-_END = "GRIDBOT_START"
+_PLACEHOLDER = re.compile("@(setup|python|scratch|settings|start)@")
 
 
 def render(grid: Grid, server_url: str, token: str, artefact: Artefact) -> str:
@@ -32,20 +34,13 @@ def render(grid: Grid, server_url: str, token: str, artefact: Artefact) -> str:
             *(["--dedicated"] if grid.is_dedicated else []),
         ],
     }
-    lines = [
-        "umask 077",
-        *grid.setup,
-        f"named={shlex.quote(grid.python)}",
-        # Its whole path: a Python that was found without PATH (HTCondor) does not know itself.
-        'python=$(command -v "$named") || {',
-        '    echo "gridbot pilot: $(hostname) has no $named: set python or setup of this grid" >&2',
-        "    exit 3",
-        "}",
-        f'export GRIDBOT_SCRATCH="{grid.scratch}"',
-        f"exec \"$python\" - <<'{_END}'",
+    values = {
+        "setup": "\n".join(grid.setup),
+        "python": shlex.quote(grid.python),
+        "scratch": grid.scratch,
         # In no environment, where each of the pilot's jobs could read the key.
-        f"SETTINGS = {json.dumps(settings)!r}",
-        _START.rstrip("\n"),
-        _END,
-    ]
-    return "\n".join(lines) + "\n"
+        "settings": repr(json.dumps(settings)),
+        "start": _START.rstrip("\n"),
+    }
+    # In one pass: what an operator wrote is never taken for a placeholder.
+    return _PLACEHOLDER.sub(lambda found: values[found[1]], _TEMPLATE)
