@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from gridbot_overlay.decide.construct import GridView, Plan, plan
-from gridbot_overlay.decide.model import BotDemand, Grid, GridLimits, Pilot, PilotShape, State
+from gridbot_overlay.decide.model import BotDemand, Grid, GridLimits, Pilot, PilotShape, PilotState
 
 NOW = 1_000_000.0
 _WIDE = {"max_queued": 1000, "max_running": 1000, "submits_per_minute": 1000}
@@ -45,7 +45,7 @@ def grid(name: str = "g", **changes: Any) -> Grid:
     )
 
 
-def pilot(index: int = 0, state: State = State.QUEUED, **changes: Any) -> Pilot:
+def pilot(index: int = 0, state: PilotState = PilotState.QUEUED, **changes: Any) -> Pilot:
     """A pilot of one core that serves ann."""
     values: dict[str, Any] = {
         "tag": "t",
@@ -55,8 +55,8 @@ def pilot(index: int = 0, state: State = State.QUEUED, **changes: Any) -> Pilot:
         "cpus": 1,
         "native_id": f"t.{index}",
         "submitted_at": NOW - 100,
-        "started_at": None if state in (State.QUEUED, State.SUBMITTING) else NOW - 50,
-        "ended_at": NOW - 10 if state is State.ENDED else None,
+        "started_at": None if state in (PilotState.QUEUED, PilotState.SUBMITTING) else NOW - 50,
+        "ended_at": NOW - 10 if state is PilotState.ENDED else None,
         "owners": ("ann",),
     }
     return Pilot(**{**values, **changes})
@@ -117,5 +117,5 @@ class World:
 
     def _after(self, item: Pilot, surplus: frozenset[str], gone: set[str]) -> Pilot:
         if item.id in gone:
-            return replace(item, state=State.ENDED, ended_at=self.now, cancelled="gone")
+            return replace(item, state=PilotState.ENDED, ended_at=self.now, cancelled="gone")
         return replace(item, surplus_cycles=item.surplus_cycles + 1 if item.id in surplus else 0)

@@ -13,9 +13,9 @@ from gridbot_overlay.act.store import PilotStore
 from gridbot_overlay.decide.construct import GridView
 from gridbot_overlay.decide.grid_ad import queue_wait
 from gridbot_overlay.decide.health import WHY_HELD, is_mute
-from gridbot_overlay.decide.model import Pilot, State
+from gridbot_overlay.decide.model import Pilot, PilotState
 
-_LIVE = (State.SUBMITTING, State.QUEUED, State.HELD, State.RUNNING)
+_LIVE = (PilotState.SUBMITTING, PilotState.QUEUED, PilotState.HELD, PilotState.RUNNING)
 _MOST_SHOWN = 3  # failing pilots of a grid
 _MOST_LINES = 12  # of one pilot's last words
 
@@ -86,7 +86,7 @@ def _failing(pilots: Sequence[Pilot]) -> list[Pilot]:
     bad = [
         pilot
         for pilot in pilots
-        if is_mute(pilot) or pilot.state is State.HELD or (pilot.failures and not pilot.jobs)
+        if is_mute(pilot) or pilot.state is PilotState.HELD or (pilot.failures and not pilot.jobs)
     ]
     return bad[-_MOST_SHOWN:]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from gridbot_overlay.decide.model import Grid, PilotShape, State
+from gridbot_overlay.decide.model import Grid, PilotShape, PilotState
 from gridbot_overlay.submitters import KINDS, Submitter
 
 from .story import SMALL, WAITS, Story, eventually, found, order, refused
@@ -113,7 +113,7 @@ def tell(story: Story) -> None:
         bad = order("refused", WAITS, "request_memory = lots of it")
         refused(lambda: here.submit(bad), "RequestMemory = lots of it", is_lasting=True)
     with story.claim("a pilot that outlives its walltime is removed"):
-        [pilot] = found(here, "overdue", State.ENDED)
+        [pilot] = found(here, "overdue", PilotState.ENDED)
         assert "PeriodicRemove" in pilot.reason, pilot
 
 
@@ -172,7 +172,7 @@ def _tell_of_knowing(here: Submitter) -> None:
     shown = _condor("condor_q", "-autoformat", "GridBotOwners", "JobBatchName").splitlines()
     assert shown.count("alice+b_ob knows") == 2, shown
     _condor("condor_release", *native_ids)
-    pilots = found(here, "knows", State.ENDED)
+    pilots = found(here, "knows", PilotState.ENDED)
     assert [(pilot.native_id, pilot.exit_code) for pilot in pilots] == [(i, 7) for i in native_ids]
     for index, native_id in enumerate(native_ids):
         assert here.tail(native_id, "knows") == f"knows {index} {native_id}\n"
@@ -184,30 +184,30 @@ def _tell_of_many(here: Submitter) -> None:
 
     def is_full() -> bool:
         states = [pilot.state for pilot in here.pilots("many")]
-        return states.count(State.RUNNING) == 7 and states.count(State.QUEUED) == 3
+        return states.count(PilotState.RUNNING) == 7 and states.count(PilotState.QUEUED) == 3
 
     eventually(is_full, "7 that run")
-    running = [pilot for pilot in here.pilots("many") if pilot.state is State.RUNNING]
+    running = [pilot for pilot in here.pilots("many") if pilot.state is PilotState.RUNNING]
     eventually(lambda: here.tail(running[0].native_id, "many") == "waits\n", "its stderr")
     here.cancel([*native_ids, "99999.0"])
-    found(here, "many", State.ENDED)
+    found(here, "many", PilotState.ENDED)
     here.cancel(native_ids)  # gone already, which is no error
 
 
 def _tell_of_held(here: Submitter) -> None:
     [native_id] = here.submit(order("held", WAITS))
-    found(here, "held", State.RUNNING)
+    found(here, "held", PilotState.RUNNING)
     _condor("condor_hold", "-reason", "no licence", native_id)
-    [pilot] = found(here, "held", State.HELD)
+    [pilot] = found(here, "held", PilotState.HELD)
     assert pilot.reason == "no licence (by user pilot) (code 1)", pilot
     here.cancel([native_id])
-    found(here, "held", State.ENDED)
+    found(here, "held", PilotState.ENDED)
 
 
 def _tell_of_eviction(here: Submitter) -> None:
     lives = Path("lives-evicted").absolute()
     [native_id] = here.submit(order("evicted", f"echo x >> {lives}; {WAITS}"))
-    found(here, "evicted", State.RUNNING)
+    found(here, "evicted", PilotState.RUNNING)
     eventually(lives.exists, "its life")
     _condor("condor_vacate_job", "-fast", native_id)
     _ended_once(here, "evicted", lives)
@@ -216,7 +216,7 @@ def _tell_of_eviction(here: Submitter) -> None:
 def _tell_of_dead_starter(here: Submitter) -> None:
     lives = Path("lives-starter").absolute()
     here.submit(order("starter", f"echo $PPID >> {lives}; {WAITS}"))
-    found(here, "starter", State.RUNNING)
+    found(here, "starter", PilotState.RUNNING)
     [starter] = eventually(lambda: _lines(lives), "its life")
     os.kill(int(starter), 9)
     _ended_once(here, "starter", lives)
@@ -229,7 +229,7 @@ def _lines(path: Path) -> list[str]:
 def _tell_of_dead_shadow(here: Submitter) -> None:
     lives = Path("lives-shadow").absolute()
     here.submit(order("shadow", f"echo x >> {lives}; {WAITS}"))
-    found(here, "shadow", State.RUNNING)
+    found(here, "shadow", PilotState.RUNNING)
     eventually(lives.exists, "its life")
     [spared] = here.pilots("overdue")
     # A shadow goes on with another job when its first has ended, so its arguments tell little.
@@ -247,7 +247,7 @@ def _processes() -> Iterator[tuple[str, list[str]]]:
 
 
 def _ended_once(here: Submitter, tag: str, lives: Path) -> None:
-    [pilot] = found(here, tag, State.ENDED)
+    [pilot] = found(here, tag, PilotState.ENDED)
     native_id = pilot.native_id
     eventually(
         lambda: not _condor("condor_q", native_id, "-af", "JobStatus").strip(), "its removal"
@@ -263,7 +263,7 @@ def _tell_of_lost_reply() -> None:
     unlucky = submitter(PATH=f"{lossy.parent}:{os.environ['PATH']}")
     lost = order("lost", WAITS, count=3)
     refused(lambda: unlucky.submit(lost), "Failed to connect", is_lasting=False)
-    pilots = found(unlucky, "lost", State.RUNNING)
+    pilots = found(unlucky, "lost", PilotState.RUNNING)
     assert [pilot.index for pilot in pilots] == [0, 1, 2], pilots
     unlucky.cancel([pilot.native_id for pilot in pilots])
 
@@ -273,15 +273,15 @@ def _tell_of_login_node() -> None:
     findings = there.check()
     assert all(finding.is_good for finding in findings), findings
     [native_id] = there.submit(order("there", f'echo "it\'s there" >&2; {WAITS}'))
-    found(there, "there", State.RUNNING)
+    found(there, "there", PilotState.RUNNING)
     eventually(lambda: there.tail(native_id, "there") == "it's there\nwaits\n", "its stderr")
     there.cancel([native_id])
-    found(there, "there", State.ENDED)
+    found(there, "there", PilotState.ENDED)
 
 
 def _tell_of_absence(here: Submitter) -> None:
     [native_id] = here.submit(order("lonely", WAITS))
-    found(here, "lonely", State.RUNNING)
+    found(here, "lonely", PilotState.RUNNING)
     _condor("condor_off", "-fast", "-schedd")
     eventually(lambda: subprocess.run(["condor_q"], capture_output=True).returncode, "its end")
     for call in (

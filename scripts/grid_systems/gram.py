@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.decide.model import Grid, PilotOrder, Sighting, State
+from gridbot_overlay.decide.model import Grid, PilotOrder, PilotState, Sighting
 from gridbot_overlay.submitters import gram_rsl
 from gridbot_overlay.submitters.gram import Gram
 
@@ -205,7 +205,7 @@ def _tell_of_knowing(here: Gram) -> None:
     hides = 'echo "$GRIDBOT_SCRIPT$X509_USER_PROXY" >&2'
     native_ids = here.submit(order("knows", f"{says}\n{hides}\ncat <<X >&2\nhere ü\nX", count=3))
     assert native_ids == ["knows.0", "knows.1", "knows.2"]
-    found(here, "knows", State.ENDED)
+    found(here, "knows", PilotState.ENDED)
     for index, native_id in enumerate(native_ids):
         said = here.tail(native_id, "knows")
         assert said == f"knows {index} {native_id} alice+b_ob\n\nhere ü\n", said
@@ -214,11 +214,11 @@ def _tell_of_knowing(here: Gram) -> None:
 def _tell_of_cancelling(here: Gram) -> None:
     here.submit(order("done", "exit 0"))
     [native_id] = here.submit(order("taken", WAITS))
-    found(here, "taken", State.RUNNING)
+    found(here, "taken", PilotState.RUNNING)
     here.cancel([native_id, "unknown.0"])
     for _ in range(2):
-        assert [pilot.reason for pilot in found(here, "taken", State.ENDED)] == ["cancelled"]
-        assert [pilot.reason for pilot in found(here, "done", State.ENDED)] == [""]
+        assert [pilot.reason for pilot in found(here, "taken", PilotState.ENDED)] == ["cancelled"]
+        assert [pilot.reason for pilot in found(here, "done", PilotState.ENDED)] == [""]
     here.cancel([native_id])  # gone already, which is no error
 
 
@@ -232,7 +232,7 @@ def _tell_of_unwritten(here: Gram) -> None:
 def _tell_of_uncommitted(here: Gram) -> None:
     lives = _submit_and_die(here, "uncommitted", lambda: setattr(here, "_commit", _die), seconds=60)
     assert not lives.exists(), "it ran"
-    pilots = found(here, "uncommitted", State.ENDED)
+    pilots = found(here, "uncommitted", PilotState.ENDED)
     assert [pilot.index for pilot in pilots] == [0, 1], pilots
     assert sorted(lives.read_text().split()) == ["0", "1"]
 
@@ -240,7 +240,7 @@ def _tell_of_uncommitted(here: Gram) -> None:
 def _tell_of_expired(here: Gram) -> None:
     lives = _submit_and_die(here, "expired", lambda: setattr(here, "_commit", _die))
     _let_requests_expire()
-    pilots = found(here, "expired", State.ENDED)
+    pilots = found(here, "expired", PilotState.ENDED)
     assert all("committed" in pilot.reason for pilot in pilots), pilots
     assert not lives.exists(), "it ran"
 
@@ -252,8 +252,8 @@ def _tell_of_neglect(here: Gram) -> None:
     gram_rsl.COMMIT_SECONDS = usual
     eventually(lives.exists, "its life")
     _let_requests_expire()
-    found(here, "neglected", State.ENDED)
-    assert _states(here.pilots("neglected")) == [State.ENDED]
+    found(here, "neglected", PilotState.ENDED)
+    assert _states(here.pilots("neglected")) == [PilotState.ENDED]
     assert lives.read_text() == "x\n"
 
 
@@ -262,29 +262,29 @@ def _tell_of_lost_manager(here: Gram) -> None:
     gate.touch()
     waits = f"while test -e {gate}; do sleep 0.1; done"
     here.submit(order("managed", f"echo x >> {lives}; {waits}", count=2))
-    found(here, "managed", State.RUNNING)
+    found(here, "managed", PilotState.RUNNING)
     for _ in range(2):
         _kill_managers()
-        assert _states(here.pilots("managed")) == [State.RUNNING] * 2
+        assert _states(here.pilots("managed")) == [PilotState.RUNNING] * 2
     gate.unlink()
-    assert [pilot.reason for pilot in found(here, "managed", State.ENDED)] == ["", ""]
+    assert [pilot.reason for pilot in found(here, "managed", PilotState.ENDED)] == ["", ""]
     assert lives.read_text() == "x\nx\n"
 
 
 def _tell_of_orphan(here: Gram) -> None:
     process = Path("orphan").absolute()
     [native_id] = here.submit(order("orphan", f"echo $$ > {process}; {WAITS}"))
-    found(here, "orphan", State.RUNNING)
+    found(here, "orphan", PilotState.RUNNING)
     pid = eventually(lambda: process.exists() and process.read_text().strip(), "its process")
     _kill_managers()
     here.cancel([native_id])
-    assert [pilot.reason for pilot in found(here, "orphan", State.ENDED)] == ["cancelled"]
+    assert [pilot.reason for pilot in found(here, "orphan", PilotState.ENDED)] == ["cancelled"]
     eventually(lambda: not Path(f"/proc/{pid}").exists(), "the end of its process")
 
 
 def _tell_of_absence(here: Gram) -> None:
     [native_id] = here.submit(order("lonely", WAITS))
-    found(here, "lonely", State.RUNNING)
+    found(here, "lonely", PilotState.RUNNING)
     _kill_managers()
     cut_off = submitter(port=_CLOSED_PORT)  # the same folder, but nobody answers
     for call in (
@@ -295,7 +295,7 @@ def _tell_of_absence(here: Gram) -> None:
         refused(call, "the connection to the server failed", is_lasting=False)
     assert here.pilots("late") == []
     here.cancel([native_id])
-    found(here, "lonely", State.ENDED)
+    found(here, "lonely", PilotState.ENDED)
 
 
 def _submit_and_die(
@@ -324,5 +324,5 @@ def _let_requests_expire() -> None:
     time.sleep(3 * _SHORT_SECONDS)
 
 
-def _states(pilots: list[Sighting]) -> list[State]:
+def _states(pilots: list[Sighting]) -> list[PilotState]:
     return [pilot.state for pilot in pilots]

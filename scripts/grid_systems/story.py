@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from gridbot_overlay.decide.model import PilotOrder, PilotShape, Sighting, State
+from gridbot_overlay.decide.model import PilotOrder, PilotShape, PilotState, Sighting
 from gridbot_overlay.submitters import GridError, Submitter
 
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def eventually(fact: Callable[[], T], what: str, seconds: float = 90.0) -> T:
     return value
 
 
-def found(submitter: Submitter, tag: str, state: State) -> list[Sighting]:
+def found(submitter: Submitter, tag: str, state: PilotState) -> list[Sighting]:
     """The pilots of a tag, once all of them are in a state."""
 
     def look() -> list[Sighting]:

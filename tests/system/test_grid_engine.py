@@ -10,7 +10,7 @@ from tests.system.deployment import eventually
 from tests.system.grid_engine_cell import GridEngine, grid_engine
 from tests.system.sightings import WAITS, found
 
-from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, Sighting, State
+from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, PilotState, Sighting
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 
@@ -50,7 +50,7 @@ def test_pilots_run_know_themselves_and_their_end_is_in_the_accounting(
     waits = f"while test -e {gate}; do sleep 0.1; done; exit 7"
     order = make_order("knows", f"{says}; {waits}", count=2, owners=("alice", "bob"))
     native_ids = submitter.submit(order)
-    found(submitter, "knows", State.RUNNING)
+    found(submitter, "knows", PilotState.RUNNING)
     gate.unlink()
 
     def ended() -> list[Sighting]:
@@ -58,7 +58,7 @@ def test_pilots_run_know_themselves_and_their_end_is_in_the_accounting(
         return seen if {pilot.exit_code for pilot in seen} == {7} else []
 
     pilots = eventually(ended, what="the accounting's records")
-    assert {pilot.state for pilot in pilots} == {State.ENDED}
+    assert {pilot.state for pilot in pilots} == {PilotState.ENDED}
     assert [submitter.tail(native_id, "knows") for native_id in native_ids] == [
         f"knows {index} {native_id}\n" for index, native_id in enumerate(native_ids)
     ]
@@ -73,11 +73,11 @@ def test_pilots_that_find_no_room_are_queued_and_leave_when_cancelled(
 
     def is_full() -> bool:
         states = [pilot.state for pilot in submitter.pilots("full")]
-        return states.count(State.RUNNING) == 4 and states.count(State.QUEUED) == 2
+        return states.count(PilotState.RUNNING) == 4 and states.count(PilotState.QUEUED) == 2
 
     eventually(is_full, what="4 that run and 2 that wait")
     submitter.cancel([*native_ids, "99999"])
-    found(submitter, "full", State.ENDED)
+    found(submitter, "full", PilotState.ENDED)
     submitter.cancel(native_ids)  # gone already, which is no error
 
 
@@ -85,7 +85,7 @@ def test_a_pilot_that_its_node_could_not_start_is_held_with_the_nodes_words(
     submitter: Submitter,
 ) -> None:
     submitter.submit(make_order("broken", WAITS, "-wd /nonexistent"))
-    [pilot] = found(submitter, "broken", State.HELD)
+    [pilot] = found(submitter, "broken", PilotState.HELD)
     assert "can't chdir to /nonexistent" in pilot.reason
 
 
@@ -111,7 +111,7 @@ def test_a_master_that_is_away_is_an_error_and_not_an_empty_list(
     cell: GridEngine, submitter: Submitter
 ) -> None:
     [native_id] = submitter.submit(make_order("lonely", WAITS))
-    found(submitter, "lonely", State.RUNNING)
+    found(submitter, "lonely", PilotState.RUNNING)
     cell.stop_master()
     try:
         with pytest.raises(GridError, match="qmaster") as caught:
@@ -124,12 +124,12 @@ def test_a_master_that_is_away_is_an_error_and_not_an_empty_list(
     finally:
         cell.start_master()
     # It ran on meanwhile, and a submitter that knows nothing yet finds it.
-    assert found(submitter, "lonely", State.RUNNING)[0].native_id == native_id
+    assert found(submitter, "lonely", PilotState.RUNNING)[0].native_id == native_id
 
 
 def test_a_pilot_whose_node_has_died_says_so(cell: GridEngine, submitter: Submitter) -> None:
     submitter.submit(make_order("deserted", WAITS))
-    found(submitter, "deserted", State.RUNNING)
+    found(submitter, "deserted", PilotState.RUNNING)
     cell.kill_host()
     try:
 

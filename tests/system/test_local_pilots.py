@@ -13,7 +13,7 @@ from tests.orders import make_order
 from tests.system.deployment import eventually
 from tests.system.sightings import found
 
-from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, State
+from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, PilotState
 from gridbot_overlay.submitters import KINDS, GridError, Submitter, local
 
 WAITS = "echo $$ >&2; exec sleep 600"
@@ -38,7 +38,7 @@ def process(submitter: Submitter, native_id: str, tag: str) -> psutil.Process:
 def test_pilots_know_themselves_and_their_end_is_seen(submitter: Submitter) -> None:
     says = 'echo "$GRIDBOT_PILOT_TAG $GRIDBOT_PILOT_INDEX $GRIDBOT_NATIVE_ID" >&2; exit 7'
     native_ids = submitter.submit(make_order("knows", says, count=2))
-    pilots = found(submitter, "knows", State.ENDED)
+    pilots = found(submitter, "knows", PilotState.ENDED)
     assert [(pilot.native_id, pilot.index, pilot.exit_code) for pilot in pilots] == [
         (native_ids[0], 0, 7),
         (native_ids[1], 1, 7),
@@ -54,7 +54,7 @@ def test_a_cancelled_pilot_may_clean_up(submitter: Submitter) -> None:
     submitter.cancel([native_id])
     assert submitter.tail(native_id, "polite") == "ready\nbye\n"
     [pilot] = submitter.pilots("polite")
-    assert (pilot.state, pilot.exit_code) == (State.ENDED, 5)
+    assert (pilot.state, pilot.exit_code) == (PilotState.ENDED, 5)
     submitter.cancel([native_id, "nobody.3", "x"])  # gone already, which is no error
 
 
@@ -67,7 +67,7 @@ def test_a_pilot_that_will_not_go_is_killed(
     )
     stubborn = process(submitter, native_id, "stubborn")
     submitter.cancel([native_id])
-    assert submitter.pilots("stubborn")[0].state is State.ENDED
+    assert submitter.pilots("stubborn")[0].state is PilotState.ENDED
     assert not stubborn.is_running() or stubborn.status() == psutil.STATUS_ZOMBIE
 
 
@@ -86,11 +86,11 @@ def test_pilots_outlive_the_constructor_and_are_found_again(tmp_path: Path) -> N
     )
     assert done.returncode == -signal.SIGKILL
     submitter = submitter_of(tmp_path)
-    pilots = found(submitter, "left", State.RUNNING)
+    pilots = found(submitter, "left", PilotState.RUNNING)
     processes = [process(submitter, pilot.native_id, "left") for pilot in pilots]
     assert len(processes) == 2
     submitter.cancel([pilot.native_id for pilot in pilots])
-    found(submitter, "left", State.ENDED)
+    found(submitter, "left", PilotState.ENDED)
     assert not any(one.is_running() and one.status() != "zombie" for one in processes)
 
 
@@ -98,11 +98,11 @@ def test_a_process_that_got_an_old_pilots_number_is_not_taken_for_it(
     submitter: Submitter, tmp_path: Path
 ) -> None:
     [native_id] = submitter.submit(make_order("old", "exit 0"))
-    found(submitter, "old", State.ENDED)
+    found(submitter, "old", PilotState.ENDED)
     stranger = subprocess.Popen(["sleep", "600"], start_new_session=True)
     try:
         (tmp_path / "pilots" / "old" / "0.pid").write_text(f"{stranger.pid}\n")
-        assert submitter.pilots("old")[0].state is State.ENDED
+        assert submitter.pilots("old")[0].state is PilotState.ENDED
         submitter.cancel([native_id])
         assert stranger.poll() is None
     finally:
@@ -112,7 +112,7 @@ def test_a_process_that_got_an_old_pilots_number_is_not_taken_for_it(
 
 def test_what_a_pilot_leaves_running_is_not_the_pilot(submitter: Submitter) -> None:
     [native_id] = submitter.submit(make_order("leaves", "setsid sleep 600 & echo $! >&2"))
-    [pilot] = found(submitter, "leaves", State.ENDED)
+    [pilot] = found(submitter, "leaves", PilotState.ENDED)
     assert pilot.exit_code == 0
     process(submitter, native_id, "leaves").kill()
 
@@ -133,7 +133,7 @@ def test_only_the_pilots_of_the_prefix_are_listed(submitter: Submitter) -> None:
 def test_what_is_left_of_old_submissions_is_dropped(submitter: Submitter, tmp_path: Path) -> None:
     submitter.submit(make_order("ended", "exit 0"))
     submitter.submit(make_order("lives", WAITS))
-    found(submitter, "ended", State.ENDED)
+    found(submitter, "ended", PilotState.ENDED)
     for tag in ("ended", "lives"):
         os.utime(tmp_path / "pilots" / tag, (0, 0))
     submitter.submit(make_order("next", "exit 0"))

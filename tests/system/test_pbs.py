@@ -13,7 +13,7 @@ from tests.orders import make_order
 from tests.system.batch_systems import Slurm, open_folder, slurm, torque_wrappers
 from tests.system.sightings import WAITS, found
 
-from gridbot_overlay.decide.model import Grid, State
+from gridbot_overlay.decide.model import Grid, PilotState
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 
@@ -39,7 +39,7 @@ def test_pilots_run_know_themselves_and_their_end_is_seen(
     assert submitter.pilots("knows") == []  # and no error
     says = 'echo "$GRIDBOT_PILOT_TAG $GRIDBOT_PILOT_INDEX $GRIDBOT_NATIVE_ID" >&2'
     native_ids = submitter.submit(make_order("knows", says, count=2))
-    pilots = sorted(found(submitter, "knows", State.ENDED), key=lambda pilot: pilot.index)
+    pilots = sorted(found(submitter, "knows", PilotState.ENDED), key=lambda pilot: pilot.index)
     assert {pilot.native_id: pilot.index for pilot in pilots} == {
         native_ids[0]: 0,
         native_ids[1]: 1,
@@ -51,9 +51,9 @@ def test_pilots_run_know_themselves_and_their_end_is_seen(
 
 def test_pilots_are_cancelled(submitter: Submitter) -> None:
     native_ids = submitter.submit(make_order("waits", WAITS, count=2))
-    found(submitter, "waits", State.RUNNING)
+    found(submitter, "waits", PilotState.RUNNING)
     submitter.cancel(native_ids)
-    found(submitter, "waits", State.ENDED)
+    found(submitter, "waits", PilotState.ENDED)
     submitter.cancel(native_ids)  # gone already, which is no error
 
 

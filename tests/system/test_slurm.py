@@ -13,7 +13,7 @@ from tests.system.batch_systems import Slurm, open_folder, slurm
 from tests.system.deployment import eventually
 from tests.system.sightings import WAITS, found
 
-from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, State
+from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, PilotState
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 
@@ -50,7 +50,7 @@ def test_a_pilot_runs_knows_itself_and_shows_its_owners_to_the_accounting(
 ) -> None:
     says = 'echo "$GRIDBOT_PILOT_TAG $GRIDBOT_PILOT_INDEX $GRIDBOT_NATIVE_ID" >&2; exit 7'
     [native_id] = submitter.submit(make_order("knows", says, owners=("alice", "b,o b")))
-    [pilot] = found(submitter, "knows", State.ENDED)
+    [pilot] = found(submitter, "knows", PilotState.ENDED)
     assert (pilot.native_id, pilot.exit_code) == (native_id, 7)
     assert submitter.tail(native_id, "knows") == f"knows 0 {native_id}\n"
     assert "Comment=gridbot for alice+b_o_b" in cluster.run("scontrol", "show", "job", native_id)
@@ -59,7 +59,7 @@ def test_a_pilot_runs_knows_itself_and_shows_its_owners_to_the_accounting(
 def test_an_array_is_one_submission_of_many_pilots(cluster: Slurm, submitter: Submitter) -> None:
     says = 'echo "$GRIDBOT_PILOT_INDEX $GRIDBOT_NATIVE_ID" >&2'
     native_ids = submitter.submit(make_order("many", says, count=5))
-    pilots = found(submitter, "many", State.ENDED)
+    pilots = found(submitter, "many", PilotState.ENDED)
     assert sorted(pilot.native_id for pilot in pilots) == native_ids
     said = [submitter.tail(native_id, "many") for native_id in native_ids]
     assert said == [f"{index} {native_id}\n" for index, native_id in enumerate(native_ids)]
@@ -76,12 +76,12 @@ def test_pilots_that_find_no_room_are_queued_and_leave_when_cancelled(
 
     def is_full() -> bool:
         states = [pilot.state for pilot in submitter.pilots("full")]
-        return states.count(State.RUNNING) == 8 and states.count(State.QUEUED) == 2
+        return states.count(PilotState.RUNNING) == 8 and states.count(PilotState.QUEUED) == 2
 
     eventually(is_full, what="8 that run and 2 that wait")
     submitter.cancel([*native_ids, "99999"])
     # Those that waited disappear from the listing at once.
-    ended = found(submitter, "full", State.ENDED)
+    ended = found(submitter, "full", PilotState.ENDED)
     assert {pilot.native_id for pilot in ended} <= set(native_ids)
     submitter.cancel(native_ids)  # gone already, which is no error
 
@@ -97,10 +97,10 @@ def test_a_pilot_that_will_never_start_is_held_with_slurms_reason(
     cluster: Slurm, submitter: Submitter
 ) -> None:
     submitter.submit(make_order("long", WAITS, "--partition=short"))
-    [pilot] = found(submitter, "long", State.HELD)
+    [pilot] = found(submitter, "long", PilotState.HELD)
     assert pilot.reason == "PartitionTimeLimit"
     submitter.submit(make_order("stopped", WAITS, "--hold"))
-    [pilot] = found(submitter, "stopped", State.HELD)
+    [pilot] = found(submitter, "stopped", PilotState.HELD)
     assert pilot.reason == "JobHeldUser"
 
 
@@ -108,15 +108,15 @@ def test_a_pilot_ends_with_its_node_and_paused_nodes_are_avoided(
     cluster: Slurm, submitter: Submitter
 ) -> None:
     submitter.submit(make_order("unlucky", WAITS, "--nodelist=n2"))
-    found(submitter, "unlucky", State.RUNNING)
+    found(submitter, "unlucky", PilotState.RUNNING)
     cluster.set_node("n2", "down")
     try:
-        [pilot] = found(submitter, "unlucky", State.ENDED)
+        [pilot] = found(submitter, "unlucky", PilotState.ENDED)
         assert (pilot.reason, pilot.node) == ("NODE_FAIL: NodeDown", "n2")
     finally:
         cluster.set_node("n2", "resume")
     submitter.submit(make_order("careful", WAITS, excluded_nodes=("n1", "n2", "n3"), count=2))
-    pilots = found(submitter, "careful", State.RUNNING)
+    pilots = found(submitter, "careful", PilotState.RUNNING)
     assert {pilot.node for pilot in pilots} == {"n4"}
 
 
@@ -124,12 +124,12 @@ def test_a_preempted_pilot_ends_and_is_not_started_again(
     cluster: Slurm, submitter: Submitter
 ) -> None:
     submitter.submit(make_order("meek", WAITS, "--nodelist=n1", "--exclusive"))
-    found(submitter, "meek", State.RUNNING)
+    found(submitter, "meek", PilotState.RUNNING)
     submitter.submit(
         make_order("mighty", WAITS, "--nodelist=n1", "--exclusive", "--partition=urgent")
     )
-    found(submitter, "mighty", State.RUNNING)
-    [pilot] = found(submitter, "meek", State.ENDED)
+    found(submitter, "mighty", PilotState.RUNNING)
+    [pilot] = found(submitter, "meek", PilotState.ENDED)
     assert pilot.reason == "PREEMPTED"
 
 
@@ -137,7 +137,7 @@ def test_a_controller_that_is_away_is_an_error_and_not_an_empty_list(
     cluster: Slurm, submitter: Submitter
 ) -> None:
     [native_id] = submitter.submit(make_order("lonely", WAITS))
-    found(submitter, "lonely", State.RUNNING)
+    found(submitter, "lonely", PilotState.RUNNING)
     cluster.stop_controller()
     try:
         with ThreadPoolExecutor() as pool:  # each call waits for 9 s
@@ -156,7 +156,7 @@ def test_a_controller_that_is_away_is_an_error_and_not_an_empty_list(
     finally:
         cluster.start_controller()
     # It ran on meanwhile.
-    [pilot] = found(submitter, "lonely", State.RUNNING)
+    [pilot] = found(submitter, "lonely", PilotState.RUNNING)
     assert pilot.native_id == native_id
 
 
@@ -181,10 +181,10 @@ def test_a_submission_whose_reply_was_lost_is_found_by_its_tag(
     with pytest.raises(GridError, match="Socket timed out") as caught:
         submitter.submit(make_order("lost", WAITS, count=3))
     assert not caught.value.is_lasting
-    pilots = found(submitter, "lost", State.RUNNING)
+    pilots = found(submitter, "lost", PilotState.RUNNING)
     assert sorted(pilot.index for pilot in pilots) == [0, 1, 2]
     submitter.cancel([pilot.native_id for pilot in pilots])
-    found(submitter, "lost", State.ENDED)
+    found(submitter, "lost", PilotState.ENDED)
 
 
 def test_check_is_green_where_pilots_can_run(cluster: Slurm, private_directory: Path) -> None:

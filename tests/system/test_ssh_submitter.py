@@ -11,7 +11,7 @@ from tests.system.deployment import eventually
 from tests.system.sightings import WAITS, found
 from tests.system.ssh_daemon import LoginNode, login_node
 
-from gridbot_overlay.decide.model import Grid, State
+from gridbot_overlay.decide.model import Grid, PilotState
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 
@@ -52,7 +52,7 @@ def test_a_pilot_runs_behind_the_login_node_and_all_commands_share_one_login(
 ) -> None:
     hostile = 'echo "it\'s $GRIDBOT_PILOT_TAG; \\$(false) `echo *` ü" | head -c 9 >&2; exit 7'
     [native_id] = submitter.submit(make_order("far", hostile, owners=("o'brien", "b $(x)")))
-    [pilot] = found(submitter, "far", State.ENDED)
+    [pilot] = found(submitter, "far", PilotState.ENDED)
     assert (pilot.native_id, pilot.exit_code) == (native_id, 7)
     assert submitter.tail(native_id, "far") == "it's far;"
     assert node.logins() == 1
@@ -60,7 +60,7 @@ def test_a_pilot_runs_behind_the_login_node_and_all_commands_share_one_login(
 
 def test_what_lies_on_the_login_node_is_private(submitter: Submitter, node: LoginNode) -> None:
     [native_id] = submitter.submit(make_order("hidden", "echo secret >&2"))
-    found(submitter, "hidden", State.ENDED)
+    found(submitter, "hidden", PilotState.ENDED)
     [log] = node.home.rglob("*.err")
     assert log.name == f"hidden.{native_id}.err"
     assert log.parent.stat().st_mode & 0o777 == 0o700
@@ -75,7 +75,8 @@ def test_another_constructor_finds_the_pilots_and_cancels_them(
     again.cancel([*native_ids, "99999"])
     # Those that waited disappear from Slurm's listing at once.
     eventually(
-        lambda: all(pilot.state is State.ENDED for pilot in again.pilots("kept")), what="their end"
+        lambda: all(pilot.state is PilotState.ENDED for pilot in again.pilots("kept")),
+        what="their end",
     )
 
 

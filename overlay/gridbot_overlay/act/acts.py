@@ -13,7 +13,7 @@ from gridbot.show.printing import counted
 from gridbot_overlay.act.dependencies import Dependencies, Say
 from gridbot_overlay.act.store import SubmissionRecord
 from gridbot_overlay.decide.construct import Cancel, Submit
-from gridbot_overlay.decide.model import Grid, Pilot, PilotOrder, State
+from gridbot_overlay.decide.model import Grid, Pilot, PilotOrder, PilotState
 from gridbot_overlay.decide.reconcile import Orphan
 from gridbot_overlay.pilot.artefact import Artefact
 from gridbot_overlay.pilot.script import render
@@ -209,7 +209,7 @@ def _pilot(grid: Grid, tag: str, index: int, item: Submit, now: float) -> Pilot:
         tag=tag,
         index=index,
         grid=grid.name,
-        state=State.SUBMITTING,
+        state=PilotState.SUBMITTING,
         cpus=grid.shape.cpus,
         submitted_at=now,
         owners=item.owners,
@@ -240,5 +240,5 @@ def _ended_text(pilots: Sequence[Pilot]) -> str:
 def _unconfirmed(pilot: Pilot, error: Exception, now: float) -> Pilot:
     """A refusal ends the pilot; after anything else it may exist and is looked for by its tag."""
     if isinstance(error, GridError) and error.is_lasting:
-        return replace(pilot, state=State.ENDED, ended_at=now, reason=str(error))
+        return replace(pilot, state=PilotState.ENDED, ended_at=now, reason=str(error))
     return replace(pilot, reason=str(error))

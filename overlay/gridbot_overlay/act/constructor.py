@@ -18,7 +18,7 @@ from gridbot_overlay.act.server import MOST_TAGS, QueueDemand
 from gridbot_overlay.act.store import GridRecord, PilotStore
 from gridbot_overlay.decide.construct import GridView, Plan, plan, plan_without_server
 from gridbot_overlay.decide.health import is_mute, judge
-from gridbot_overlay.decide.model import Grid, Pilot, Sighting, State
+from gridbot_overlay.decide.model import Grid, Pilot, PilotState, Sighting
 from gridbot_overlay.decide.reconcile import (
     NO_GRID,
     UNKNOWN,
@@ -204,7 +204,7 @@ class Constructor:
             for pilot in self._pilots(name, now)
             if pilot.native_id
             and not pilot.stderr
-            and (is_mute(pilot) or pilot.state is State.HELD)
+            and (is_mute(pilot) or pilot.state is PilotState.HELD)
             and (pilot.ended_at is None or pilot.ended_at > now - _TAIL_SECONDS)
         ]
         return silent[-_MOST_TAILS:]

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gridbot.api.errors import GridbotError
-from gridbot_overlay.decide.model import Pilot, State
+from gridbot_overlay.decide.model import Pilot, PilotState
 
 _KEPT_SECONDS = 7 * 86_400.0
 _BUSY_SECONDS = 20.0
@@ -272,7 +272,7 @@ def _pilot(row: sqlite3.Row) -> Pilot:
         **{
             **values,
             "owners": tuple(json.loads(values["owners"])),
-            "state": State(values["state"]),
+            "state": PilotState(values["state"]),
             "has_joined": bool(values["has_joined"]),
             "has_held": bool(values["has_held"]),
             "is_settled": bool(values["is_settled"]),

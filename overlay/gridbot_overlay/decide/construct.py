@@ -18,7 +18,7 @@ from gridbot_overlay.decide.grid_ad import grid_ad, queue_wait
 from gridbot_overlay.decide.health import WHY_HELD, Health
 from gridbot_overlay.decide.limits import Allowance, room
 from gridbot_overlay.decide.matching import Lot, Matched, Need, Supply, match
-from gridbot_overlay.decide.model import BotDemand, Grid, Pilot, State
+from gridbot_overlay.decide.model import BotDemand, Grid, Pilot, PilotState
 from gridbot_policies.classad import Record, record
 
 SURPLUS_CYCLES = 3  # looks in a row at which a waiting pilot was not needed, before it goes
@@ -191,10 +191,10 @@ def _surplus(view: GridView, matched: Matched) -> Iterator[Pilot]:
     """Yield waiting pilots beyond those that are needed, the youngest."""
     waiting: dict[tuple[str, ...], list[Pilot]] = {}
     for pilot in view.live:
-        if pilot.state in (State.SUBMITTING, State.QUEUED) and not pilot.cancelled:
+        if pilot.state in (PilotState.SUBMITTING, PilotState.QUEUED) and not pilot.cancelled:
             waiting.setdefault(pilot.owners, []).append(pilot)
     for owners, pilots in waiting.items():
-        needed = matched.pilots(Lot(view.grid.name, State.QUEUED, owners), view.grid)
+        needed = matched.pilots(Lot(view.grid.name, PilotState.QUEUED, owners), view.grid)
         pilots.sort(key=lambda pilot: (pilot.submitted_at, pilot.tag, pilot.index))
         yield from pilots[needed:]
 
@@ -217,7 +217,7 @@ def _why_cancel(view: GridView, pilot: Pilot, surplus: set[str], now: float) -> 
         return OUTLIVED if _is_overdue(pilot, now) else ""
     if view.is_drained:
         return "the grid is drained"
-    if pilot.state is State.HELD:
+    if pilot.state is PilotState.HELD:
         since = pilot.waiting_at if pilot.waiting_at is not None else pilot.submitted_at
         return WHY_HELD if now - since > HELD_SECONDS else ""
     if now - pilot.submitted_at > view.grid.limits.max_queue_seconds:

@@ -10,7 +10,7 @@ from statistics import median
 from types import MappingProxyType
 from typing import Any
 
-from gridbot_overlay.decide.model import Grid, Pilot, State
+from gridbot_overlay.decide.model import Grid, Pilot, PilotState
 
 GRID_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
     {
@@ -56,7 +56,7 @@ def grid_ad(
         "MaxQueued": grid.limits.max_queued,
         "MaxRunning": grid.limits.max_running,
         "Queued": sum(pilot.is_waiting for pilot in live),
-        "Running": sum(pilot.state is State.RUNNING for pilot in live),
+        "Running": sum(pilot.state is PilotState.RUNNING for pilot in live),
         "FreeSlots": max(0, grid.limits.max_running - len(live)),
         "QueueWait": queue_wait(pilots),
         "FailureRate": failure_rate,

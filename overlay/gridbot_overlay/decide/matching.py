@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from gridbot_overlay.decide.assign import Claim, Pool, assign
 from gridbot_overlay.decide.eligibility import slots_per_pilot
-from gridbot_overlay.decide.model import BotDemand, Grid, Pilot, State
+from gridbot_overlay.decide.model import BotDemand, Grid, Pilot, PilotState
 
 # Starting a pilot costs its grid and us about a minute: work that is shorter waits for a core.
 AMORTISATION_SECONDS = 60.0
@@ -33,7 +33,7 @@ class Lot(NamedTuple):
     """Pilots of a grid that are as good as each other; `state` None is those to be added."""
 
     grid: str
-    state: State | None
+    state: PilotState | None
     owners: tuple[str, ...] = ()
 
 
@@ -107,10 +107,10 @@ def _lots(offers: Iterable[Supply]) -> Iterator[tuple[Lot, int]]:
     for offer in offers:
         cores = Counter[Lot]()
         for pilot in offer.live:
-            if pilot.state is State.RUNNING:
-                cores[Lot(offer.grid.name, State.RUNNING, pilot.owners)] += pilot.cpus
-            elif pilot.state is not State.HELD and not pilot.cancelled:
-                cores[Lot(offer.grid.name, State.QUEUED, pilot.owners)] += pilot.cpus
+            if pilot.state is PilotState.RUNNING:
+                cores[Lot(offer.grid.name, PilotState.RUNNING, pilot.owners)] += pilot.cpus
+            elif pilot.state is not PilotState.HELD and not pilot.cancelled:
+                cores[Lot(offer.grid.name, PilotState.QUEUED, pilot.owners)] += pilot.cpus
         yield from cores.items()
         yield Lot(offer.grid.name, None), offer.most_new * offer.grid.shape.cpus
 
@@ -150,7 +150,7 @@ def _pin(demand: BotDemand, grid: str, each: int, lots: Counter[Lot]) -> int:
     able = [
         lot
         for lot in lots
-        if lot.grid == grid and lot.state is State.RUNNING and demand.owner in lot.owners
+        if lot.grid == grid and lot.state is PilotState.RUNNING and demand.owner in lot.owners
     ]
     pinned = 0
     # Those that serve few owners first: the others can still serve more.
@@ -168,7 +168,7 @@ def _serves(lot: Lot, owner: str, grids: frozenset[str]) -> bool:
 def _cost(lot: Lot, costs: Mapping[str, int]) -> int:
     if lot.state is None:
         return costs[lot.grid]
-    return _RUNNING_COST if lot.state is State.RUNNING else _WAITING_COST
+    return _RUNNING_COST if lot.state is PilotState.RUNNING else _WAITING_COST
 
 
 def _owners(

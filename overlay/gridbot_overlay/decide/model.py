@@ -66,7 +66,7 @@ class BotDemand:
     ad: Mapping[str, Any]  # the BOT ad's attributes, JSON
 
 
-class State(StrEnum):
+class PilotState(StrEnum):
     """Where a pilot is, in the words of the overlay; each submitter maps its system's to these."""
 
     SUBMITTING = "submitting"  # recorded, its submission not yet confirmed
@@ -83,7 +83,7 @@ class Sighting:
     tag: str  # ours, of the submission it came with
     native_id: str  # the system's, such as 123 or 123_4
     index: int = 0  # within the submission, as Pilot.index
-    state: State
+    state: PilotState
     reason: str = ""  # the system's words: why it waits, is held, or how it ended
     node: str = ""
     exit_code: int | None = None
@@ -96,7 +96,7 @@ class Pilot:
     tag: str
     index: int  # within the submission: 0 .. count - 1
     grid: str
-    state: State
+    state: PilotState
     cpus: int
     native_id: str = ""  # "" until its submission is confirmed
     submitted_at: float
@@ -137,12 +137,12 @@ class Pilot:
     @property
     def is_live(self) -> bool:
         """Whether the batch system still has it, as far as is known."""
-        return self.state is not State.ENDED
+        return self.state is not PilotState.ENDED
 
     @property
     def is_waiting(self) -> bool:
         """Whether it is in its grid's queue, as far as is known."""
-        return self.state in (State.SUBMITTING, State.QUEUED, State.HELD)
+        return self.state in (PilotState.SUBMITTING, PilotState.QUEUED, PilotState.HELD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gridbot_overlay.decide.model import Pilot, Sighting, State
+from gridbot_overlay.decide.model import Pilot, PilotState, Sighting
 
 # A submission whose reply was lost shows up within so long, or never does.
 GRACE_SECONDS = 120.0
@@ -24,7 +24,7 @@ NO_GRID = "its grid is not configured any more"
 UNKNOWN = "no constructor knows it"
 COUNTS_AS_ENDED = "it counts as ended"
 NAMESAKE = "another pilot has its name"
-_WAITS = (State.SUBMITTING, State.QUEUED, State.HELD)
+_WAITS = (PilotState.SUBMITTING, PilotState.QUEUED, PilotState.HELD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def attribute(
     for name, sightings in listings.items():
         for sighting in sightings:
             key = sighting.tag, sighting.index, sighting.native_id
-            is_alive = sighting.state is not State.ENDED
+            is_alive = sighting.state is not PilotState.ENDED
             if is_alive and grid_of.get(sighting.tag) not in configured and key not in found:
                 found.add(key)
                 strays[name].append(sighting)
@@ -93,10 +93,10 @@ def reconcile(known: Iterable[Pilot], sightings: Sequence[Sighting], now: float)
         pilot = before.get(key)
         if pilot is not None and _is_it(pilot, sighting):
             after[key] = _seen(replace(pilot, native_id=sighting.native_id), sighting, now)
-            if pilot.cancelled and sighting.state is not State.ENDED:
+            if pilot.cancelled and sighting.state is not PilotState.ENDED:
                 # The first attempt did not reach it.
                 orphans.append(orphan(sighting, f"again: {pilot.cancelled}"))
-        elif sighting.state is not State.ENDED:
+        elif sighting.state is not PilotState.ENDED:
             is_namesake = pilot is not None and bool(pilot.native_id)
             orphans.append(orphan(sighting, NAMESAKE if is_namesake else COUNTS_AS_ENDED))
     for key, pilot in before.items():
@@ -115,7 +115,7 @@ def given_up(pilot: Pilot, now: float) -> Pilot:
     """Close the record of a pilot whose grid is not looked at any more, at its latest end."""
     runs_until = pilot.started_at and pilot.started_at + pilot.walltime_seconds
     return replace(
-        pilot, state=State.ENDED, ended_at=runs_until or now, reason=NO_GRID, cancelled=NO_GRID
+        pilot, state=PilotState.ENDED, ended_at=runs_until or now, reason=NO_GRID, cancelled=NO_GRID
     )
 
 
@@ -128,7 +128,7 @@ def _is_it(pilot: Pilot, sighting: Sighting) -> bool:
 
 def _seen(pilot: Pilot, sighting: Sighting, now: float) -> Pilot:
     state = sighting.state
-    if state is State.ENDED and not pilot.is_live:
+    if state is PilotState.ENDED and not pilot.is_live:
         return pilot
     seen = replace(
         pilot,
@@ -136,24 +136,24 @@ def _seen(pilot: Pilot, sighting: Sighting, now: float) -> Pilot:
         reason=sighting.reason or pilot.reason,
         node=sighting.node or pilot.node,
         exit_code=sighting.exit_code,
-        ended_at=_latest_end(pilot, now) if state is State.ENDED else None,
+        ended_at=_latest_end(pilot, now) if state is PilotState.ENDED else None,
         is_settled=False,
     )
     if state in _WAITS:
         return replace(seen, waiting_at=_waiting_since(pilot, state, now), running_at=None)
-    if state is State.RUNNING and pilot.running_at is None:
+    if state is PilotState.RUNNING and pilot.running_at is None:
         seen = replace(seen, running_at=now)
     # One that we took back counts as never started, unless it is seen to run.
-    ran = state is State.RUNNING or pilot.has_joined or not pilot.cancelled
+    ran = state is PilotState.RUNNING or pilot.has_joined or not pilot.cancelled
     if pilot.started_at is None and ran:
         # It started after it was last seen to wait; so its hours are not counted too low.
         return replace(seen, started_at=_last_waiting(pilot))
     return seen
 
 
-def _waiting_since(pilot: Pilot, state: State, now: float) -> float:
+def _waiting_since(pilot: Pilot, state: PilotState, now: float) -> float:
     """Return when it was last seen to wait; for a held pilot, since when it is held."""
-    if state is State.HELD and pilot.state is State.HELD and pilot.waiting_at is not None:
+    if state is PilotState.HELD and pilot.state is PilotState.HELD and pilot.waiting_at is not None:
         return pilot.waiting_at
     return now
 
@@ -170,10 +170,10 @@ def _last_waiting(pilot: Pilot) -> float:
 
 def _unseen(pilot: Pilot, now: float) -> Pilot:
     """What the listing lacks has ended, unless it is so new that it may not be listed yet."""
-    if pilot.state is State.SUBMITTING and now - pilot.submitted_at < GRACE_SECONDS:
+    if pilot.state is PilotState.SUBMITTING and now - pilot.submitted_at < GRACE_SECONDS:
         return pilot
     reason = pilot.reason or "no longer known to the batch system"
-    ended = replace(pilot, state=State.ENDED, ended_at=_latest_end(pilot, now), reason=reason)
+    ended = replace(pilot, state=PilotState.ENDED, ended_at=_latest_end(pilot, now), reason=reason)
     if not pilot.native_id and not pilot.reason:
         # Nobody refused it: we were stopped before it was made, which is no fault of the grid.
         return replace(ended, reason=NEVER_MADE, cancelled=NEVER_MADE)

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, Sighting, State
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotState, Sighting
 from gridbot_overlay.submitters import GridError, gram_client, gram_rsl, rendering
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.gram_jobs import GramJob, Journal, Phase
@@ -33,14 +33,14 @@ OPTIONS = {
     "logs": "",  # a folder of the site that we share; without it no stderr is shown
 }
 STATES = {
-    1: State.QUEUED,  # pending
-    2: State.RUNNING,  # active
-    4: State.ENDED,  # failed
-    8: State.ENDED,  # done
-    16: State.RUNNING,  # suspended
-    32: State.QUEUED,  # unsubmitted
-    64: State.QUEUED,  # stages files in
-    128: State.RUNNING,  # stages files out
+    1: PilotState.QUEUED,  # pending
+    2: PilotState.RUNNING,  # active
+    4: PilotState.ENDED,  # failed
+    8: PilotState.ENDED,  # done
+    16: PilotState.RUNNING,  # suspended
+    32: PilotState.QUEUED,  # unsubmitted
+    64: PilotState.QUEUED,  # stages files in
+    128: PilotState.RUNNING,  # stages files out
 }
 # https://gridcf.org/gct-docs/latest/gram5/developer/gram5-developer-errors.html
 _USER_CANCELLED, _DRY_RUN, _NO_ANSWER, _NOT_COMMITTED, _MANAGER_LIVES = 8, 41, 79, 111, 124
@@ -264,7 +264,7 @@ def learn(job: GramJob, answer: GramAnswer, now: float) -> None:
         job.reason = answer.words  # and it is as it was when last seen
     else:
         job.state, job.reason = answer.state, _reason(job, answer)
-        if STATES.get(answer.state) is State.ENDED:
+        if STATES.get(answer.state) is PilotState.ENDED:
             job.phase, job.changed_at = Phase.ENDED, now
 
 
@@ -291,6 +291,6 @@ def sighting(job: GramJob) -> Sighting:
         native_id=job.native_id,
         index=job.index,
         # A state that GRAM did not have when this was written must not make a pilot disappear.
-        state=State.ENDED if not job.is_live else STATES.get(job.state, State.RUNNING),
+        state=PilotState.ENDED if not job.is_live else STATES.get(job.state, PilotState.RUNNING),
         reason=job.reason,
     )

@@ -15,7 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotShape, Sighting, State
+from gridbot_overlay.decide.model import (
+    CheckResult,
+    Grid,
+    PilotOrder,
+    PilotShape,
+    PilotState,
+    Sighting,
+)
 from gridbot_overlay.submitters import (
     GridError,
     grid_engine_check,
@@ -162,7 +169,7 @@ def elements(printed: str, count: int) -> list[str]:
 def _at_end(last: Sighting, record: grid_engine_reports.AccountingRecord | None) -> Sighting:
     reason = record.reason if record else ""
     exit_code = record.exit_code if record else None
-    return replace(last, state=State.ENDED, reason=reason, exit_code=exit_code)
+    return replace(last, state=PilotState.ENDED, reason=reason, exit_code=exit_code)
 
 
 def _job(native_id: str) -> str:

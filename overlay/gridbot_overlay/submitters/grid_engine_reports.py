@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from xml.etree import ElementTree
 
-from gridbot_overlay.decide.model import Sighting, State
+from gridbot_overlay.decide.model import PilotState, Sighting
 from gridbot_overlay.submitters import GridError, rendering
 
 ERROR = "in error state"
 # A state is several letters; the first of these groups that has one of them decides.  See qstat(1).
 STATES = (
-    ("E", State.HELD, ERROR),
-    ("sST", State.RUNNING, "suspended"),
-    ("rt", State.RUNNING, ""),
-    ("h", State.HELD, "held"),
-    ("qw", State.QUEUED, ""),
-    ("z", State.ENDED, ""),
+    ("E", PilotState.HELD, ERROR),
+    ("sST", PilotState.RUNNING, "suspended"),
+    ("rt", PilotState.RUNNING, ""),
+    ("h", PilotState.HELD, "held"),
+    ("qw", PilotState.QUEUED, ""),
+    ("z", PilotState.ENDED, ""),
 )
 _AWAY = "its node does not answer"
 _TASKS = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?")
@@ -73,13 +73,13 @@ def _sightings(
         )
 
 
-def classify(word: str) -> tuple[State, str]:
+def classify(word: str) -> tuple[PilotState, str]:
     """Tell the state, and a reason, from letters such as qw, Eqw, dr."""
     for letters, state, reason in STATES:
         if set(letters) & set(word):
             return state, "being deleted" if "d" in word and not reason else reason
     # What Grid Engine did not have when this was written must not make a pilot disappear.
-    return State.RUNNING, f"in state {word}"
+    return PilotState.RUNNING, f"in state {word}"
 
 
 def tasks(text: str) -> list[int]:

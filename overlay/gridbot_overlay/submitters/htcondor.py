@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, Sighting, State
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotState, Sighting
 from gridbot_overlay.submitters import GridError, htcondor_check, rendering
 from gridbot_overlay.submitters.logs import TAIL_BYTES, Logs
 from gridbot_overlay.submitters.site import OnSite, site
@@ -33,13 +33,13 @@ _REQUIREMENTS = re.compile(r"\s*requirements\s*=(.*)", re.IGNORECASE)
 # https://htcondor.readthedocs.io/en/latest/classad-attributes/job-classad-attributes.html#JobStatus
 _IDLE, _RUNNING, _COMPLETED, _HELD = 1, 2, 4, 5
 STATES = {
-    _IDLE: State.QUEUED,
-    _RUNNING: State.RUNNING,
-    3: State.ENDED,  # removed
-    _COMPLETED: State.ENDED,
-    _HELD: State.HELD,
-    6: State.RUNNING,  # brings its output back
-    7: State.RUNNING,  # suspended
+    _IDLE: PilotState.QUEUED,
+    _RUNNING: PilotState.RUNNING,
+    3: PilotState.ENDED,  # removed
+    _COMPLETED: PilotState.ENDED,
+    _HELD: PilotState.HELD,
+    6: PilotState.RUNNING,  # brings its output back
+    7: PilotState.RUNNING,  # suspended
 }
 # NumJobStarts says nearly the same, but the queue learns of it only after a while.
 _STARTED = "(MY.NumShadowStarts ?: 0) > 0"
@@ -212,25 +212,25 @@ def sightings(jobs: Sequence[Ad], prefix: str) -> Iterator[Sighting]:
         )
 
 
-def _state(ad: Ad) -> State:
+def _state(ad: Ad) -> PilotState:
     if _was_evicted(ad):
-        return State.ENDED
+        return PilotState.ENDED
     # A number that HTCondor did not have when this was written must not make a pilot disappear.
-    return STATES.get(_number(ad, "JobStatus"), State.RUNNING)
+    return STATES.get(_number(ad, "JobStatus"), PilotState.RUNNING)
 
 
 def _was_evicted(ad: Ad) -> bool:
     return _number(ad, "JobStatus") == _IDLE and _number(ad, "NumShadowStarts") > 0
 
 
-def _reason(ad: Ad, state: State) -> str:
+def _reason(ad: Ad, state: PilotState) -> str:
     if _was_evicted(ad):
         return "evicted from its machine"
-    if state is State.HELD:
+    if state is PilotState.HELD:
         return f"{_text(ad, 'HoldReason')} (code {_number(ad, 'HoldReasonCode')})"
-    if state is State.QUEUED:
+    if state is PilotState.QUEUED:
         return _text(ad, "LastRejMatchReason")
-    return _text(ad, "RemoveReason") if state is State.ENDED else ""
+    return _text(ad, "RemoveReason") if state is PilotState.ENDED else ""
 
 
 def _node(ad: Ad) -> str:

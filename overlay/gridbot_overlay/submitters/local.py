@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, Sighting, State
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotState, Sighting
 from gridbot_overlay.submitters import GridError, rendering
 from gridbot_overlay.submitters.commands import Commands, inherited_environment
 from gridbot_overlay.submitters.logs import TAIL_BYTES
@@ -200,7 +200,7 @@ class LocalPilot:
             tag=self.folder.name,
             native_id=self.native_id,
             index=self.index,
-            state=State.RUNNING if is_alive else State.ENDED,
+            state=PilotState.RUNNING if is_alive else PilotState.ENDED,
             reason=reason,
             node=os.uname().nodename,
             exit_code=None if is_alive else code,

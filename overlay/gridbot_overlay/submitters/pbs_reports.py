@@ -5,26 +5,26 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from gridbot_overlay.decide.model import Sighting, State
+from gridbot_overlay.decide.model import PilotState, Sighting
 from gridbot_overlay.submitters import rendering
 
 NO_JOBS = 153  # Unknown Job Id: what qstat ends with when there are none, in some releases
 
 # OpenPBS: qstat(1B); Torque: qstat(1B).  C and F are the two systems' words for the same.
 STATES = {
-    "Q": State.QUEUED,
-    "T": State.QUEUED,  # moves to another place
-    "W": State.QUEUED,  # for its time
-    "M": State.QUEUED,  # was moved to another server
-    "H": State.HELD,
-    "R": State.RUNNING,
-    "B": State.RUNNING,
-    "E": State.RUNNING,  # it still occupies its node
-    "S": State.RUNNING,
-    "U": State.RUNNING,  # suspended while somebody uses the machine
-    "X": State.ENDED,
-    "F": State.ENDED,
-    "C": State.ENDED,
+    "Q": PilotState.QUEUED,
+    "T": PilotState.QUEUED,  # moves to another place
+    "W": PilotState.QUEUED,  # for its time
+    "M": PilotState.QUEUED,  # was moved to another server
+    "H": PilotState.HELD,
+    "R": PilotState.RUNNING,
+    "B": PilotState.RUNNING,
+    "E": PilotState.RUNNING,  # it still occupies its node
+    "S": PilotState.RUNNING,
+    "U": PilotState.RUNNING,  # suspended while somebody uses the machine
+    "X": PilotState.ENDED,
+    "F": PilotState.ENDED,
+    "C": PilotState.ENDED,
 }
 _JOB = re.compile(r"^Job Id:\s*(\S+)\s*$")
 _ATTRIBUTE = re.compile(r"^\s+([A-Za-z_][\w.]*) = (.*)$")
@@ -85,21 +85,21 @@ def _sighting(native_id: str, values: dict[str, str], prefix: str) -> Sighting |
         state=state,
         reason=reason,
         node=re.split(r"[/:+.]", values.get("exec_host", "").lstrip("("))[0].strip("-"),
-        exit_code=int(code) if state is State.ENDED and _is_number(code) else None,
+        exit_code=int(code) if state is PilotState.ENDED and _is_number(code) else None,
     )
 
 
-def classify(word: str, comment: str) -> tuple[State, str]:
+def classify(word: str, comment: str) -> tuple[PilotState, str]:
     """Tell the state, and a reason, from the system's letter and comment."""
     # A letter that neither system has must not make a pilot disappear.
-    state = STATES.get(word, State.RUNNING)
-    if state is State.QUEUED and _NEVER.search(comment):
-        return State.HELD, comment
+    state = STATES.get(word, PilotState.RUNNING)
+    if state is PilotState.QUEUED and _NEVER.search(comment):
+        return PilotState.HELD, comment
     if word in "SU":
         return state, "suspended"
     if word not in STATES:
         return state, f"in state {word}"
-    return state, "" if state is State.RUNNING else comment
+    return state, "" if state is PilotState.RUNNING else comment
 
 
 def _is_number(text: str) -> bool:

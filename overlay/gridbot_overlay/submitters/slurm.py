@@ -18,7 +18,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, Sighting, State
+from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotState, Sighting
 from gridbot_overlay.submitters import GridError, rendering, slurm_check
 from gridbot_overlay.submitters.logs import Logs
 from gridbot_overlay.submitters.site import OnSite, site
@@ -33,31 +33,31 @@ _GONE = re.compile("Invalid job id|already completing or completed|already compl
 
 # https://slurm.schedmd.com/squeue.html#SECTION_JOB-STATE-CODES
 STATES = {
-    "PENDING": State.QUEUED,
-    "REQUEUED": State.QUEUED,
-    "REQUEUE_FED": State.QUEUED,
-    "CONFIGURING": State.QUEUED,  # its nodes are being started
-    "POWER_UP_NODE": State.QUEUED,
-    "REQUEUE_HOLD": State.HELD,
-    "SPECIAL_EXIT": State.HELD,
-    "RESV_DEL_HOLD": State.HELD,
-    "RUNNING": State.RUNNING,
-    "COMPLETING": State.RUNNING,  # it still occupies its node
-    "STAGE_OUT": State.RUNNING,
-    "RESIZING": State.RUNNING,
-    "SIGNALING": State.RUNNING,
-    "SUSPENDED": State.RUNNING,
-    "STOPPED": State.RUNNING,
-    "BOOT_FAIL": State.ENDED,
-    "CANCELLED": State.ENDED,
-    "COMPLETED": State.ENDED,
-    "DEADLINE": State.ENDED,
-    "FAILED": State.ENDED,
-    "NODE_FAIL": State.ENDED,
-    "OUT_OF_MEMORY": State.ENDED,
-    "PREEMPTED": State.ENDED,
-    "REVOKED": State.ENDED,
-    "TIMEOUT": State.ENDED,
+    "PENDING": PilotState.QUEUED,
+    "REQUEUED": PilotState.QUEUED,
+    "REQUEUE_FED": PilotState.QUEUED,
+    "CONFIGURING": PilotState.QUEUED,  # its nodes are being started
+    "POWER_UP_NODE": PilotState.QUEUED,
+    "REQUEUE_HOLD": PilotState.HELD,
+    "SPECIAL_EXIT": PilotState.HELD,
+    "RESV_DEL_HOLD": PilotState.HELD,
+    "RUNNING": PilotState.RUNNING,
+    "COMPLETING": PilotState.RUNNING,  # it still occupies its node
+    "STAGE_OUT": PilotState.RUNNING,
+    "RESIZING": PilotState.RUNNING,
+    "SIGNALING": PilotState.RUNNING,
+    "SUSPENDED": PilotState.RUNNING,
+    "STOPPED": PilotState.RUNNING,
+    "BOOT_FAIL": PilotState.ENDED,
+    "CANCELLED": PilotState.ENDED,
+    "COMPLETED": PilotState.ENDED,
+    "DEADLINE": PilotState.ENDED,
+    "FAILED": PilotState.ENDED,
+    "NODE_FAIL": PilotState.ENDED,
+    "OUT_OF_MEMORY": PilotState.ENDED,
+    "PREEMPTED": PilotState.ENDED,
+    "REVOKED": PilotState.ENDED,
+    "TIMEOUT": PilotState.ENDED,
 }
 # Why a waiting job will not start before somebody changes it, its account or the cluster.  Limits
 # on running jobs are not among these: our own pilots' end lifts them.
@@ -192,10 +192,10 @@ def _sighting(cells: dict[str, str], prefix: str) -> Sighting | None:
     )
 
 
-def _state(word: str, reason: str) -> State:
+def _state(word: str, reason: str) -> PilotState:
     # A word that Slurm did not have when this was written must not make a pilot disappear.
-    state = STATES.get(word, State.RUNNING)
-    return State.HELD if state is State.QUEUED and _NEVER_STARTS.search(reason) else state
+    state = STATES.get(word, PilotState.RUNNING)
+    return PilotState.HELD if state is PilotState.QUEUED and _NEVER_STARTS.search(reason) else state
 
 
 def _reason(word: str, reason: str) -> str:

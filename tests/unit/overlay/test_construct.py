@@ -20,7 +20,7 @@ from gridbot_overlay.decide.construct import (
     plan_without_server,
 )
 from gridbot_overlay.decide.health import WHY_HELD, Health
-from gridbot_overlay.decide.model import BotDemand, Grid, State
+from gridbot_overlay.decide.model import BotDemand, Grid, PilotState
 
 LINUX = {"OpSys": "LINUX", "NumCpus": 4, "Memory": 8000, "Name": "n1"}
 
@@ -56,17 +56,17 @@ def test_where_memory_is_short_a_pilot_serves_fewer_replicas_than_it_has_cores()
 
 
 def test_pilots_that_wait_or_run_for_the_demand_are_counted() -> None:
-    pilots = [pilot(0), pilot(1, State.SUBMITTING), pilot(2, State.RUNNING)]
+    pilots = [pilot(0), pilot(1, PilotState.SUBMITTING), pilot(2, PilotState.RUNNING)]
     assert submits(planned([demand(unsent=7)], GridView(grid=grid(), pilots=pilots))) == {"g": 4}
 
 
 def test_a_pilot_that_is_busy_is_nobodys_supply() -> None:
-    view = GridView(grid=grid(), pilots=[pilot(0, State.RUNNING)])
+    view = GridView(grid=grid(), pilots=[pilot(0, PilotState.RUNNING)])
     assert submits(planned([demand(unsent=3, on_pilots={"g": 1})], view)) == {"g": 3}
 
 
 def test_replicas_that_wait_on_a_pilot_for_its_core_need_no_other() -> None:
-    view = GridView(grid=grid(), pilots=[pilot(0, State.RUNNING)])
+    view = GridView(grid=grid(), pilots=[pilot(0, PilotState.RUNNING)])
     assert submits(planned([demand(unsent=0, on_pilots={"g": 2}, seconds=600.0)], view)) == {}
 
 
@@ -84,7 +84,7 @@ def test_short_jobs_share_slots(seconds: float | None, pilots: int) -> None:
 
 
 def test_short_jobs_that_run_already_ask_for_no_more() -> None:
-    view = GridView(grid=grid(), pilots=[pilot(n, State.RUNNING) for n in range(8)])
+    view = GridView(grid=grid(), pilots=[pilot(n, PilotState.RUNNING) for n in range(8)])
     found = planned([demand(unsent=84, on_pilots={"g": 16}, seconds=1.0)], view)
     assert submits(found) == {}
 
@@ -155,7 +155,7 @@ def test_each_limit_holds_and_is_named(changes: dict[str, Any], count: int, word
 
 
 def test_live_pilots_reserve_their_whole_life_of_the_budget() -> None:
-    pilots = [pilot(0), pilot(1, State.RUNNING)]
+    pilots = [pilot(0), pilot(1, PilotState.RUNNING)]
     view = GridView(grid=grid(budget_pilot_hours=4.5), pilots=pilots, used_hours=1.0)
     found = planned([demand(unsent=10)], view)
     assert submits(found) == {"g": 1}
@@ -178,15 +178,15 @@ def test_a_grid_that_is_probed_gets_one_pilot() -> None:
 
 
 def test_a_draining_grid_gives_back_what_waits_at_once() -> None:
-    pilots = [pilot(0), pilot(1, State.RUNNING)]
+    pilots = [pilot(0), pilot(1, PilotState.RUNNING)]
     view = GridView(grid=grid(), pilots=pilots, barrier="drained", is_drained=True)
     found = planned([demand()], view)
     assert [item.id for item in found.cancels[0].pilots] == ["t.0"]
 
 
 def test_a_held_pilot_is_given_time_and_then_taken_back() -> None:
-    young = pilot(0, State.HELD, waiting_at=NOW - HELD_SECONDS + 1)
-    old = pilot(1, State.HELD, waiting_at=NOW - HELD_SECONDS - 1)
+    young = pilot(0, PilotState.HELD, waiting_at=NOW - HELD_SECONDS + 1)
+    old = pilot(1, PilotState.HELD, waiting_at=NOW - HELD_SECONDS - 1)
     found = planned([demand()], GridView(grid=grid(), pilots=[young, old]))
     assert [(item.why, item.pilots) for item in found.cancels] == [(WHY_HELD, (old,))]
 
@@ -219,14 +219,14 @@ def test_a_surplus_that_is_needed_again_stays() -> None:
 
 def test_pilots_that_run_are_never_taken_back() -> None:
     view = GridView(
-        grid=grid(), pilots=[pilot(n, State.RUNNING, surplus_cycles=9) for n in range(3)]
+        grid=grid(), pilots=[pilot(n, PilotState.RUNNING, surplus_cycles=9) for n in range(3)]
     )
     assert planned([], view).cancels == ()
 
 
 def test_a_crowded_grid_is_second_to_one_that_starts_pilots_at_once() -> None:
     slow = [
-        pilot(n, State.ENDED, grid="slow", started_at=NOW - 100, submitted_at=NOW - 2000)
+        pilot(n, PilotState.ENDED, grid="slow", started_at=NOW - 100, submitted_at=NOW - 2000)
         for n in range(3)
     ]
     views = GridView(grid=grid("slow"), pilots=slow), GridView(grid=grid("fast"))
@@ -286,12 +286,12 @@ def test_no_limit_and_no_budget_is_exceeded_whatever_happens(
         world.change({item.id: _fate(item.state, world.now, draw) for item in world.pilots})
 
 
-def _fate(state: State, now: float, draw: random.Random) -> dict[str, object]:
+def _fate(state: PilotState, now: float, draw: random.Random) -> dict[str, object]:
     """Something that may become of a pilot; one that runs has at most its walltime."""
-    if state is State.QUEUED and draw.random() < 0.5:
-        return {"state": State.RUNNING, "started_at": now}
-    if state is State.RUNNING and draw.random() < 0.3:
-        return {"state": State.ENDED, "ended_at": now + 100}
+    if state is PilotState.QUEUED and draw.random() < 0.5:
+        return {"state": PilotState.RUNNING, "started_at": now}
+    if state is PilotState.RUNNING and draw.random() < 0.3:
+        return {"state": PilotState.ENDED, "ended_at": now + 100}
     return {}
 
 
@@ -330,7 +330,12 @@ def test_a_plan_for_500_bots_and_20_grids_of_5000_slots_takes_five_million_calls
         GridView(
             grid=grid(f"g{n}", max_queued=250, max_running=250, submits_per_minute=250),
             pilots=[
-                pilot(i, draw.choice([State.QUEUED, State.RUNNING]), tag=f"t{n}", grid=f"g{n}")
+                pilot(
+                    i,
+                    draw.choice([PilotState.QUEUED, PilotState.RUNNING]),
+                    tag=f"t{n}",
+                    grid=f"g{n}",
+                )
                 for i in range(100)
             ],
             hosts=[LINUX],
@@ -358,9 +363,12 @@ def test_the_same_arguments_give_the_same_plan() -> None:
 
 def test_a_pilot_that_outlives_its_walltime_is_taken_back() -> None:
     began = NOW - 3600 - OVERDUE_SECONDS
-    late = pilot(0, State.RUNNING, running_at=began - 1)
+    late = pilot(0, PilotState.RUNNING, running_at=began - 1)
     # How long a pilot has run that nobody saw start is not known.
-    others = [pilot(1, State.RUNNING, running_at=began), pilot(2, State.RUNNING, started_at=0.0)]
+    others = [
+        pilot(1, PilotState.RUNNING, running_at=began),
+        pilot(2, PilotState.RUNNING, started_at=0.0),
+    ]
     for found in (
         planned([demand()], GridView(grid=grid(), pilots=[late, *others])),
         plan_without_server([GridView(grid=grid(), pilots=[late, *others])], "away", NOW),
@@ -370,7 +378,7 @@ def test_a_pilot_that_outlives_its_walltime_is_taken_back() -> None:
 
 def test_without_the_server_a_surplus_stays_and_what_must_go_goes() -> None:
     extra = pilot(0, surplus_cycles=99)
-    held = pilot(1, State.HELD, waiting_at=NOW - HELD_SECONDS - 1)
+    held = pilot(1, PilotState.HELD, waiting_at=NOW - HELD_SECONDS - 1)
     views = [GridView(grid=grid(), pilots=[extra, held])]
     found = plan_without_server(views, "no answer", NOW)
     assert [item.pilots for item in found.cancels] == [(held,)]

@@ -14,7 +14,7 @@ from tests.overlay_cluster import FAKE, GRID, Api, Cluster, Round, a_round, bot,
 from tests.system.deployment import eventually
 
 from gridbot_overlay.act.store import PilotStore
-from gridbot_overlay.decide.model import Grid, GridLimits, State
+from gridbot_overlay.decide.model import Grid, GridLimits, PilotState
 from gridbot_overlay.decide.reconcile import GRACE_SECONDS
 
 NOW = 1_000_000.0
@@ -112,7 +112,7 @@ def test_grids_of_one_batch_system_leave_each_others_pilots_alone(
         found = a_round(folder, api.url, NOW + 10 * number, LOW, HIGH)
     assert len(cluster.live) == 6
     assert sorted(pilot.native_id for pilot in found.pilots) == sorted(cluster.live)
-    assert all(pilot.state is State.RUNNING for pilot in found.pilots)
+    assert all(pilot.state is PilotState.RUNNING for pilot in found.pilots)
     assert found.said == []
 
 
@@ -271,10 +271,10 @@ def test_what_was_accepted_of_a_submission_stays_when_a_later_part_is_refused(
     [said] = [line for line in first.said if "not confirmed" in line]
     assert "only 1001 of 1003 pilots were accepted: sbatch ended with code 1" in said
     second = a_round(folder, api.url, NOW + 10, grid)
-    assert sum(pilot.state is State.QUEUED for pilot in second.pilots) == 1001
+    assert sum(pilot.state is PilotState.QUEUED for pilot in second.pilots) == 1001
     cluster.work()
     third = a_round(folder, api.url, LATER, grid)
-    refused = [pilot for pilot in third.pilots if pilot.state is State.ENDED]
+    refused = [pilot for pilot in third.pilots if pilot.state is PilotState.ENDED]
     assert [pilot.index for pilot in refused] == [1001, 1002]
     assert "invalid partition" in refused[0].reason
     assert len(cluster.live) == 1003  # two were submitted instead
@@ -428,7 +428,7 @@ def test_what_the_server_says_of_a_pilot_is_remembered(
     api.pilots = [row, {**row, "pilot": "of.another", "host": 5}]
     found = a_round(folder, api.url, NOW + 10).pilots[0]
     assert (found.jobs, found.failures, found.holding, found.error) == (3, 1, 2, "why")
-    assert (found.has_joined, found.node, found.state) == (True, "n1", State.RUNNING)
+    assert (found.has_joined, found.node, found.state) == (True, "n1", PilotState.RUNNING)
 
 
 def _settle(cluster: Cluster, api: Api, folder: Path) -> None:

@@ -10,13 +10,13 @@ from gridbot_overlay.decide.health import (
     WHY_HELD,
     judge,
 )
-from gridbot_overlay.decide.model import Pilot, State
+from gridbot_overlay.decide.model import Pilot, PilotState
 
 
 def broken(index: int, ago: float = 5.0, **changes: object) -> Pilot:
     """A pilot that ended before it spoke with the server."""
     values = {"submitted_at": NOW - ago - 10, "ended_at": NOW - ago, "native_id": "x"}
-    return pilot(index, State.ENDED, **{**values, **changes})
+    return pilot(index, PilotState.ENDED, **{**values, **changes})
 
 
 def worked(index: int, ago: float = 5.0, **changes: object) -> Pilot:
@@ -49,7 +49,7 @@ def test_after_a_pause_one_pilot_probes_and_while_it_does_no_other_is_sent() -> 
 
 
 def test_a_probe_that_joins_ends_the_trouble() -> None:
-    probe = pilot(9, State.RUNNING, submitted_at=NOW - 20, has_joined=True)
+    probe = pilot(9, PilotState.RUNNING, submitted_at=NOW - 20, has_joined=True)
     assert judge([*(broken(n, ago=100) for n in range(3)), probe], NOW).most_new is None
 
 
@@ -76,7 +76,7 @@ def test_pilots_that_were_sent_together_are_one_incident() -> None:
 
 
 def test_an_old_pilot_that_still_runs_does_not_hide_that_new_ones_fail() -> None:
-    old = pilot(9, State.RUNNING, submitted_at=NOW - 5000, has_joined=True, jobs=50)
+    old = pilot(9, PilotState.RUNNING, submitted_at=NOW - 5000, has_joined=True, jobs=50)
     assert judge([old, *(broken(n) for n in range(3))], NOW).most_new == 0
 
 
@@ -103,7 +103,9 @@ def test_a_black_hole_that_goes_on_eating_pilots_pauses_the_grid() -> None:
 
 def test_a_node_on_which_replicas_fail_is_paused() -> None:
     good = worked(0, node="n1")
-    hole = pilot(1, State.RUNNING, node="n2", has_joined=True, failures=4, error="exit code 127")
+    hole = pilot(
+        1, PilotState.RUNNING, node="n2", has_joined=True, failures=4, error="exit code 127"
+    )
     found = judge([good, hole], NOW)
     assert found.bad_nodes == ("n2",)
     assert "exit code 127" in found.reason
@@ -112,10 +114,16 @@ def test_a_node_on_which_replicas_fail_is_paused() -> None:
 def test_failing_fast_is_noticed_though_some_replicas_succeed() -> None:
     good = worked(0, node="n1")
     fast = pilot(
-        1, State.RUNNING, node="n2", started_at=NOW - 30, has_joined=True, jobs=12, failures=8
+        1, PilotState.RUNNING, node="n2", started_at=NOW - 30, has_joined=True, jobs=12, failures=8
     )
     slow = pilot(
-        2, State.RUNNING, node="n3", started_at=NOW - 9000, has_joined=True, jobs=12, failures=8
+        2,
+        PilotState.RUNNING,
+        node="n3",
+        started_at=NOW - 9000,
+        has_joined=True,
+        jobs=12,
+        failures=8,
     )
     assert judge([good, fast, slow], NOW).bad_nodes == ("n2",)
 
@@ -131,7 +139,7 @@ def test_pilots_that_find_nothing_to_do_are_throttled_until_one_does() -> None:
     assert judge(wasted, NOW).most_new == 0
     later = NOW + 100
     assert judge(wasted, later).most_new == 1
-    probe = pilot(9, State.RUNNING, submitted_at=NOW + 90, has_joined=True, holding=1)
+    probe = pilot(9, PilotState.RUNNING, submitted_at=NOW + 90, has_joined=True, holding=1)
     assert judge([*wasted, probe], later).most_new is None
 
 
@@ -177,14 +185,14 @@ def test_a_grid_from_which_no_pilot_reaches_the_server_is_paused_and_probed() ->
     assert "paused for 20 s more: 3 pilots did not reach the server" in found.reason
     assert "URL" in found.reason and "firewall" in found.reason
     assert judge(away, NOW).most_new == 1
-    probe = pilot(9, State.RUNNING, submitted_at=NOW - 20, has_joined=True)
+    probe = pilot(9, PilotState.RUNNING, submitted_at=NOW - 20, has_joined=True)
     assert judge([*away, probe], NOW).most_new is None
 
 
 def failing(index: int, **changes: object) -> Pilot:
     """A pilot that runs, and on which every replica fails."""
     values = {"has_joined": True, "failures": 9, "error": "no such file", "node": f"n{index}"}
-    return pilot(index, State.RUNNING, **{**values, **changes})
+    return pilot(index, PilotState.RUNNING, **{**values, **changes})
 
 
 def test_a_bot_that_fails_everywhere_pauses_neither_nodes_nor_the_grid() -> None:

@@ -11,7 +11,7 @@ from tests.overlay_factories import NOW, grid, pilot
 from gridbot.api.errors import GridbotError
 from gridbot_overlay.act.store import SQL, PilotStore, SubmissionRecord
 from gridbot_overlay.decide.grid_ad import GRID_ATTRIBUTES, grid_ad
-from gridbot_overlay.decide.model import Pilot, State
+from gridbot_overlay.decide.model import Pilot, PilotState
 
 WEEK = 7 * 86_400.0
 
@@ -30,7 +30,7 @@ def put(store: PilotStore, *pilots: Pilot, token: int = 1) -> None:
 
 def ended(index: int, hours: float, **changes: object) -> Pilot:
     values = {"started_at": NOW - 3600 * hours, "ended_at": NOW, "is_settled": True, **changes}
-    return pilot(index, State.ENDED, **values)
+    return pilot(index, PilotState.ENDED, **values)
 
 
 def test_a_pilot_is_remembered_with_all_that_is_known_of_it(
@@ -112,7 +112,9 @@ def test_what_happens_to_a_copy_does_not_happen_to_the_store(store: PilotStore) 
 
 
 def test_a_grids_ad_has_the_attributes_of_the_table() -> None:
-    found = grid_ad(grid(), [pilot(0), pilot(1, State.RUNNING)], 0.5, 2.0, [{"OpSys": "LINUX"}])
+    found = grid_ad(
+        grid(), [pilot(0), pilot(1, PilotState.RUNNING)], 0.5, 2.0, [{"OpSys": "LINUX"}]
+    )
     assert set(found) == set(GRID_ATTRIBUTES)
     assert (found["Queued"], found["Running"], found["FreeSlots"]) == (1, 1, 998)
     assert (found["QueueWait"], found["LastHost"]) == (50.0, {"OpSys": "LINUX"})

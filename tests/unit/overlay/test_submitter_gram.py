@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.decide.model import Grid, State
+from gridbot_overlay.decide.model import Grid, PilotState
 from gridbot_overlay.submitters import (
     KINDS,
     GridError,
@@ -91,18 +91,32 @@ def test_a_request_that_grams_messages_cannot_hold_is_refused() -> None:
 @pytest.mark.parametrize(
     ("answer", "state", "reason", "phase"),
     [
-        (GramAnswer(error=0, state=1), State.QUEUED, "", Phase.COMMITTED),
-        (GramAnswer(error=0, state=2), State.RUNNING, "", Phase.COMMITTED),
-        (GramAnswer(error=0, state=8), State.ENDED, "", Phase.ENDED),
-        (GramAnswer(error=0, state=4, failure=17, reason="bad"), State.ENDED, "bad", Phase.ENDED),
-        (GramAnswer(error=0, state=4, failure=8, reason="x"), State.ENDED, "cancelled",
-         Phase.ENDED),
-        (GramAnswer(error=156, words="no such job"), State.ENDED, "no such job", Phase.RELEASED),
-        (GramAnswer(error=0, state=4096), State.RUNNING, "", Phase.COMMITTED),
+        (GramAnswer(error=0, state=1), PilotState.QUEUED, "", Phase.COMMITTED),
+        (GramAnswer(error=0, state=2), PilotState.RUNNING, "", Phase.COMMITTED),
+        (GramAnswer(error=0, state=8), PilotState.ENDED, "", Phase.ENDED),
+        (
+            GramAnswer(error=0, state=4, failure=17, reason="bad"),
+            PilotState.ENDED,
+            "bad",
+            Phase.ENDED,
+        ),
+        (
+            GramAnswer(error=0, state=4, failure=8, reason="x"),
+            PilotState.ENDED,
+            "cancelled",
+            Phase.ENDED,
+        ),
+        (
+            GramAnswer(error=156, words="no such job"),
+            PilotState.ENDED,
+            "no such job",
+            Phase.RELEASED,
+        ),
+        (GramAnswer(error=0, state=4096), PilotState.RUNNING, "", Phase.COMMITTED),
     ],
-)  # fmt: skip
+)
 def test_what_a_job_manager_says_is_understood(
-    answer: GramAnswer, state: State, reason: str, phase: Phase
+    answer: GramAnswer, state: PilotState, reason: str, phase: Phase
 ) -> None:
     job = make_job()
     learn(job, answer, 5.0)
@@ -114,7 +128,7 @@ def test_what_a_job_manager_says_is_understood(
 def test_a_manager_that_does_not_answer_changes_nothing_but_the_reason() -> None:
     job = make_job(state=2)
     learn(job, GramAnswer(error=79, words="connecting failed"), 5.0)
-    assert (sighting(job).state, sighting(job).reason) == (State.RUNNING, "connecting failed")
+    assert (sighting(job).state, sighting(job).reason) == (PilotState.RUNNING, "connecting failed")
 
 
 @pytest.mark.parametrize("failure", [130, 131])
@@ -217,7 +231,7 @@ def test_a_job_whose_manager_cannot_be_restarted_hides_no_other(
             for index, contact in enumerate(contacts)
         )
     seen = site.pilots("gb-")
-    assert [pilot.state for pilot in seen] == [State.RUNNING] * len(contacts)
+    assert [pilot.state for pilot in seen] == [PilotState.RUNNING] * len(contacts)
     assert seen[-1].reason == "disk is full"
     with pytest.raises(GridError, match="disk is full"):
         site.cancel([seen[-1].native_id])

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, State
+from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, PilotState
 from gridbot_overlay.submitters import (
     GridError,
     grid_engine,
@@ -59,11 +59,11 @@ def test_recorded_pilots_are_told_apart() -> None:
     found = grid_engine_reports.jobs(listing("qstat.xml"), "gb-")
     by_id = {sighting.native_id: sighting for sighting in found}
     assert len(by_id) == len(found) == 7 + 6 + 2
-    assert (by_id["12.1"].state, by_id["12.1"].node) == (State.RUNNING, "gridhost")
-    assert (by_id["12.5"].state, by_id["12.5"].index) == (State.QUEUED, 4)
+    assert (by_id["12.1"].state, by_id["12.1"].node) == (PilotState.RUNNING, "gridhost")
+    assert (by_id["12.5"].state, by_id["12.5"].index) == (PilotState.QUEUED, 4)
     assert (by_id["13.9"].tag, by_id["13.9"].index) == ("gb-x2", 12)
-    assert (by_id["2"].state, by_id["2"].reason) == (State.HELD, "held")
-    assert (by_id["3"].state, by_id["3"].reason) == (State.HELD, grid_engine_reports.ERROR)
+    assert (by_id["2"].state, by_id["2"].reason) == (PilotState.HELD, "held")
+    assert (by_id["3"].state, by_id["3"].reason) == (PilotState.HELD, grid_engine_reports.ERROR)
 
 
 def test_an_error_state_is_explained_by_the_nodes_own_words() -> None:
@@ -75,27 +75,27 @@ def test_an_error_state_is_explained_by_the_nodes_own_words() -> None:
 
 def test_a_pilot_whose_node_is_away_says_so() -> None:
     found = grid_engine_reports.jobs(listing("unreachable.xml"), "gb-x1")
-    running = [sighting for sighting in found if sighting.state is State.RUNNING]
+    running = [sighting for sighting in found if sighting.state is PilotState.RUNNING]
     assert {sighting.reason for sighting in running} == {"its node does not answer"}
 
 
 @pytest.mark.parametrize(
     ("word", "state"),
     [
-        ("qw", State.QUEUED),
-        ("hqw", State.HELD),
-        ("Eqw", State.HELD),
-        ("t", State.RUNNING),
-        ("r", State.RUNNING),
-        ("dr", State.RUNNING),
-        ("Rr", State.RUNNING),
-        ("S", State.RUNNING),
-        ("Rq", State.QUEUED),
-        ("z", State.ENDED),
-        ("?", State.RUNNING),
+        ("qw", PilotState.QUEUED),
+        ("hqw", PilotState.HELD),
+        ("Eqw", PilotState.HELD),
+        ("t", PilotState.RUNNING),
+        ("r", PilotState.RUNNING),
+        ("dr", PilotState.RUNNING),
+        ("Rr", PilotState.RUNNING),
+        ("S", PilotState.RUNNING),
+        ("Rq", PilotState.QUEUED),
+        ("z", PilotState.ENDED),
+        ("?", PilotState.RUNNING),
     ],
 )
-def test_letters_make_a_state(word: str, state: State) -> None:
+def test_letters_make_a_state(word: str, state: PilotState) -> None:
     assert grid_engine_reports.classify(word)[0] is state
 
 

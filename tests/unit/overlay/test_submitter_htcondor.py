@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.decide.model import PilotOrder, State
+from gridbot_overlay.decide.model import PilotOrder, PilotState
 from gridbot_overlay.submitters import GridError, htcondor
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.logs import Logs
@@ -76,19 +76,23 @@ def test_the_queue_is_understood() -> None:
     jobs = htcondor.ads((DATA / "condor_q.json").read_text())
     running, evicted, waiting, held = htcondor.sightings(jobs, "gb-")
     assert (running.tag, running.native_id, running.index) == ("gb-1", "1.0", 0)
-    assert (running.state, running.node, running.exit_code) == (State.RUNNING, "localhost", None)
-    assert (evicted.state, evicted.reason) == (State.ENDED, "evicted from its machine")
+    assert (running.state, running.node, running.exit_code) == (
+        PilotState.RUNNING,
+        "localhost",
+        None,
+    )
+    assert (evicted.state, evicted.reason) == (PilotState.ENDED, "evicted from its machine")
     assert evicted.exit_code is None
-    assert (waiting.state, waiting.reason) == (State.QUEUED, "no match found")
-    assert held.state is State.HELD
+    assert (waiting.state, waiting.reason) == (PilotState.QUEUED, "no match found")
+    assert held.state is PilotState.HELD
     assert held.reason == "submitted on hold at user's request (code 15)"
 
 
 def test_what_left_the_queue_is_understood() -> None:
     jobs = htcondor.ads((DATA / "condor_history.json").read_text())
     done, removed = htcondor.sightings(jobs, "gb-")
-    assert (done.state, done.exit_code, done.reason) == (State.ENDED, 7, "")
-    assert (removed.state, removed.exit_code) == (State.ENDED, None)
+    assert (done.state, done.exit_code, done.reason) == (PilotState.ENDED, 7, "")
+    assert (removed.state, removed.exit_code) == (PilotState.ENDED, None)
     assert removed.reason == "via condor_rm (by user pilot)"
 
 
@@ -101,14 +105,14 @@ def test_others_jobs_are_passed_over_and_new_words_lose_no_pilot() -> None:
         {"JobStatus": 2},
     ]
     [only] = htcondor.sightings([*others, ad], "gb-")
-    assert only.state is State.RUNNING
+    assert only.state is PilotState.RUNNING
 
 
 def test_attributes_without_a_value_are_no_trouble() -> None:
     ad = {"GridBotTag": "gb-1", "ClusterId": 1, "ProcId": 0, "JobStatus": 5}
     empty = dict.fromkeys(("HoldReason", "NumShadowStarts", "RemoteHost", "ExitCode"))
     [held] = htcondor.sightings([{**ad, **empty}], "gb-")
-    assert (held.state, held.node) == (State.HELD, "")
+    assert (held.state, held.node) == (PilotState.HELD, "")
 
 
 def test_nothing_printed_is_an_empty_list_and_rubbish_is_an_error() -> None:

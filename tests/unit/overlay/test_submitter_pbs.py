@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.decide.model import Grid, PilotShape, State
+from gridbot_overlay.decide.model import Grid, PilotShape, PilotState
 from gridbot_overlay.submitters import KINDS, GridError, pbs, pbs_check, pbs_reports
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "overlay"
@@ -46,17 +46,17 @@ def test_openpbs_pilots_are_told_apart() -> None:
         *(f"1101[{index}].pbs1" for index in range(3)),
         *(f"{number}.pbs1" for number in (1102, 1103, 1104)),
     }
-    assert by_id["1101[0].pbs1"].state is State.RUNNING
+    assert by_id["1101[0].pbs1"].state is PilotState.RUNNING
     assert by_id["1101[0].pbs1"].node == "node07"
-    assert by_id["1101[1].pbs1"].state is State.ENDED
+    assert by_id["1101[1].pbs1"].state is PilotState.ENDED
     assert by_id["1101[1].pbs1"].exit_code == 3
     waiting = by_id["1101[2].pbs1"]
-    assert (waiting.state, waiting.index) == (State.QUEUED, 2)
+    assert (waiting.state, waiting.index) == (PilotState.QUEUED, 2)
     assert waiting.reason == "Not Running: Insufficient amount of resource: ncpus (R: 2 A: 0 T: 64)"
     never = by_id["1102.pbs1"]
-    assert (never.state, never.tag, never.index) == (State.HELD, "gb-b", 4)
-    assert (by_id["1103.pbs1"].state, by_id["1103.pbs1"].exit_code) == (State.ENDED, 271)
-    assert by_id["1104.pbs1"].state is State.HELD
+    assert (never.state, never.tag, never.index) == (PilotState.HELD, "gb-b", 4)
+    assert (by_id["1103.pbs1"].state, by_id["1103.pbs1"].exit_code) == (PilotState.ENDED, 271)
+    assert by_id["1104.pbs1"].state is PilotState.HELD
 
 
 @pytest.mark.parametrize("name", ["openpbs_qstat.txt", "torque_qstat.txt"])
@@ -74,7 +74,7 @@ def test_torque_appends_the_element_to_the_name() -> None:
 
 
 def test_each_state_of_the_overlay_but_the_first_is_reached() -> None:
-    assert set(pbs_reports.STATES.values()) == set(State) - {State.SUBMITTING}
+    assert set(pbs_reports.STATES.values()) == set(PilotState) - {PilotState.SUBMITTING}
 
 
 @pytest.mark.parametrize(

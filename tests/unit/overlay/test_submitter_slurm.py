@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, Sighting, State
+from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, PilotState, Sighting
 from gridbot_overlay.submitters import GridError, slurm, slurm_check
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.logs import Logs
@@ -70,13 +70,13 @@ def test_recorded_pilots_are_told_apart() -> None:
     found = slurm.parse((DATA / "slurm_squeue.txt").read_text(), "gb-")
     by_id = {sighting.native_id: sighting for sighting in found}
     assert len(by_id) == len(found) == 15  # neither the cancelled rest of array 1 nor another's job
-    assert by_id["1_0"].state is State.RUNNING
+    assert by_id["1_0"].state is PilotState.RUNNING
     assert (by_id["1_0"].node, by_id["1_4"].index) == ("n1", 4)
     assert (by_id["2_1"].tag, by_id["2_1"].index) == ("gb-a", 11)
-    assert (by_id["1_3"].state, by_id["1_3"].reason) == (State.ENDED, "CANCELLED")
-    assert (by_id["1_6"].state, by_id["1_6"].reason) == (State.QUEUED, "BeginTime")
-    assert (by_id["3"].state, by_id["3"].reason) == (State.HELD, "PartitionTimeLimit")
-    assert (by_id["17"].state, by_id["17"].reason) == (State.ENDED, "FAILED: BadConstraints")
+    assert (by_id["1_3"].state, by_id["1_3"].reason) == (PilotState.ENDED, "CANCELLED")
+    assert (by_id["1_6"].state, by_id["1_6"].reason) == (PilotState.QUEUED, "BeginTime")
+    assert (by_id["3"].state, by_id["3"].reason) == (PilotState.HELD, "PartitionTimeLimit")
+    assert (by_id["17"].state, by_id["17"].reason) == (PilotState.ENDED, "FAILED: BadConstraints")
     assert {s.native_id for s in slurm.parse((DATA / "slurm_squeue.txt").read_text(), "gb-c")} == {
         "4"
     }
@@ -85,19 +85,19 @@ def test_recorded_pilots_are_told_apart() -> None:
 @pytest.mark.parametrize(
     ("reason", "state"),
     [
-        ("Priority", State.QUEUED),
-        ("ReqNodeNotAvail, UnavailableNodes:n2", State.QUEUED),
-        ("AssocMaxJobsLimit", State.QUEUED),  # lifted when our own pilots end
-        ("QOSMaxCpuPerUserLimit", State.QUEUED),
-        ("AssocGrpCPURunMinutesLimit", State.QUEUED),
-        ("AssocGrpCPUMinutesLimit", State.HELD),
-        ("QOSMaxWallDurationPerJobLimit", State.HELD),
-        ("AssocMaxCpuPerJobLimit", State.HELD),
-        ("JobHeldAdmin", State.HELD),
-        ("launch failed requeued held", State.HELD),
+        ("Priority", PilotState.QUEUED),
+        ("ReqNodeNotAvail, UnavailableNodes:n2", PilotState.QUEUED),
+        ("AssocMaxJobsLimit", PilotState.QUEUED),  # lifted when our own pilots end
+        ("QOSMaxCpuPerUserLimit", PilotState.QUEUED),
+        ("AssocGrpCPURunMinutesLimit", PilotState.QUEUED),
+        ("AssocGrpCPUMinutesLimit", PilotState.HELD),
+        ("QOSMaxWallDurationPerJobLimit", PilotState.HELD),
+        ("AssocMaxCpuPerJobLimit", PilotState.HELD),
+        ("JobHeldAdmin", PilotState.HELD),
+        ("launch failed requeued held", PilotState.HELD),
     ],
 )
-def test_a_pilot_is_held_when_it_cannot_start_without_help(reason: str, state: State) -> None:
+def test_a_pilot_is_held_when_it_cannot_start_without_help(reason: str, state: PilotState) -> None:
     assert only(row("PENDING", reason)).state is state
 
 
@@ -119,11 +119,11 @@ def test_exit_codes_are_read_in_both_forms(state: str, code: str, read: int | No
 
 def test_a_state_that_is_not_known_does_not_make_a_pilot_disappear() -> None:
     sighting = only(row("EXPEDITING"))
-    assert (sighting.state, sighting.reason) == (State.RUNNING, "EXPEDITING")
+    assert (sighting.state, sighting.reason) == (PilotState.RUNNING, "EXPEDITING")
 
 
 def test_each_state_of_the_overlay_but_the_first_is_reached() -> None:
-    assert set(slurm.STATES.values()) == set(State) - {State.SUBMITTING}
+    assert set(slurm.STATES.values()) == set(PilotState) - {PilotState.SUBMITTING}
 
 
 @pytest.mark.parametrize(
