@@ -1,4 +1,4 @@
-"""The verbs of `gridbot overlay`: add, list, check, status, drain, resume, run."""
+"""The commands of `gridbot overlay`: add, list, check, status, drain, resume, run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ R = TypeVar("R")
 
 
 def _seconds(_: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """Read a duration such as 90s, 30m or 12h."""
+    """Parse a duration such as 90s, 30m or 12h into seconds."""
     try:
         return None if value is None else max(1, round(seconds(value)))
     except BadInput as error:
@@ -38,12 +38,14 @@ def _seconds(_: click.Context, option: click.Parameter, value: str | None) -> in
 
 
 def with_folder(command: Callable[..., R]) -> Callable[..., R]:
-    """Give a verb --data, and the overlay that it means."""
+    """Add --data to a command, and pass it the overlay's folder."""
 
     @click.option(
         "--data",
         type=click.Path(file_okay=False, path_type=Path),
-        help="The overlay's folder, with overlay.toml.",
+        metavar="DIR",
+        help="Folder of the overlay, with overlay.toml."
+        "  [default: overlay in GRIDBOT_DATA; /var/lib/gridbot if root; or ~/.local/share/gridbot]",
     )
     @functools.wraps(command)
     def call(data: Path | None, **options: Any) -> R:
@@ -54,7 +56,9 @@ def with_folder(command: Callable[..., R]) -> Callable[..., R]:
 
 @click.group()
 def overlay() -> None:
-    """Submit pilots to clusters as BOTs demand them.
+    """Submit pilots to clusters, as many as the BOTs need.
+
+    A pilot is a cluster job that runs a GridBot client.  A first overlay:
 
     \b
     gridbot overlay add local here --max-running 4
@@ -66,45 +70,82 @@ def overlay() -> None:
 @overlay.command()
 @click.argument("kind", type=click.Choice(sorted(KINDS)))
 @click.argument("name")
-@click.option("--cpus", type=int, help="Cores of one pilot [1].")
-@click.option("--memory", "memory_mb", metavar="MB", type=int, help="Memory of one pilot [2048].")
+@click.option("--cpus", type=int, metavar="N", help="CPU cores per pilot.  [default: 1]")
 @click.option(
-    "--walltime", "walltime_seconds", metavar="TIME", callback=_seconds, help="A pilot's life [1h]."
+    "--memory", "memory_mb", metavar="MB", type=int, help="Memory per pilot.  [default: 2048]"
+)
+@click.option(
+    "--walltime",
+    "walltime_seconds",
+    metavar="TIME",
+    callback=_seconds,
+    help="Walltime per pilot, such as 30m or 4h.  [default: 1h]",
 )
 @click.option(
     "--idle",
     "idle_seconds",
     metavar="TIME",
     callback=_seconds,
-    help="It leaves after so long [60s].",
+    help="A pilot without work exits after this time.  [default: 60s]",
 )
-@click.option("--max-queued", type=int, help="Pilots that may wait there [10].")
-@click.option("--max-running", type=int, help="Pilots that may be there [100].")
-@click.option("--submits-per-minute", type=int, help="Pilots submitted in a minute [30].")
+@click.option("--max-queued", type=int, metavar="N", help="Queued pilots.  [default: 10]")
 @click.option(
-    "--budget", "budget_pilot_hours", metavar="HOURS", type=float, help="Pilot-hours in all."
+    "--max-running", type=int, metavar="N", help="Running and queued pilots.  [default: 100]"
 )
-@click.option("--dedicated", "is_dedicated", is_flag=True, help="Nobody preempts pilots there.")
-@click.option("--python", help="The interpreter on the nodes [python3].")
-@click.option("--scratch", help="Where pilots may write [${TMPDIR:-/tmp}].")
-@click.option("--setup", multiple=True, metavar="LINE", help="A shell line that nodes need first.")
 @click.option(
-    "--owner", "owners", multiple=True, metavar="NAME",
-    help="Whose BOTs pilots run there, beside operators' own; * for everybody's.",
-)  # fmt: skip
+    "--submits-per-minute", type=int, metavar="N", help="Submissions per minute.  [default: 30]"
+)
 @click.option(
-    "--directive", "directives", multiple=True, metavar="OPTION",
-    help="An option of the batch system, as --partition=long.",
-)  # fmt: skip
+    "--budget",
+    "budget_pilot_hours",
+    metavar="HOURS",
+    type=float,
+    help="Pilot-hours in all.  [default: no limit]",
+)
 @click.option(
-    "--option", "options", multiple=True, metavar="KEY=VALUE",
-    help="What only this kind of grid has; the value as in TOML, or a text.",
-)  # fmt: skip
+    "--dedicated", "is_dedicated", is_flag=True, help="Pilots of this grid are never preempted."
+)
+@click.option(
+    "--python", metavar="COMMAND", help="Python on the nodes, 3.11 or newer.  [default: python3]"
+)
+@click.option(
+    "--scratch",
+    metavar="DIR",
+    help="Scratch directory on the nodes, expanded there.  [default: ${TMPDIR:-/tmp}]",
+)
+@click.option(
+    "--setup",
+    multiple=True,
+    metavar="LINE",
+    help="Shell line to run first on the node, such as: module load python.  Repeatable.",
+)
+@click.option(
+    "--owner",
+    "owners",
+    multiple=True,
+    metavar="NAME",
+    help="Also run the BOTs of this user; * for all users.  Repeatable."
+    "  [default: operators' BOTs only]",
+)
+@click.option(
+    "--directive",
+    "directives",
+    multiple=True,
+    metavar="OPTION",
+    help="Option of the batch system, passed unchanged, such as --partition=long.  Repeatable.",
+)
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Option of this kind of grid; VALUE is TOML or a string.  Repeatable.",
+)
 @with_folder
 def add(
     folder: OverlayFolder, kind: str, name: str, options: tuple[str, ...], **given: Any
 ) -> None:
-    """Add a grid of KIND, called NAME, to overlay.toml; nothing is submitted yet."""
+    """Add the grid NAME of KIND to overlay.toml.  Submits nothing."""
     own = dict(map(_option, options))
     folder.add(name, _grid_table(kind, dict(filter(_is_given, given.items())), own))
     click.echo(f"added {name} to {folder.settings_path}; next: gridbot overlay check {name}")
@@ -129,7 +170,7 @@ def list_grids(folder: OverlayFolder, as_json: bool) -> None:
 @as_json
 @with_folder
 def check(folder: OverlayFolder, name: str | None, as_json: bool) -> None:
-    """Compare the configuration with what the server and the grids allow; submits nothing."""
+    """Check the configuration against the server and the grids.  Submits nothing."""
     settings = folder.settings()
     chosen = [settings.grid(name)] if name else list(settings.grids.values())
     found = [
@@ -144,16 +185,16 @@ def check(folder: OverlayFolder, name: str | None, as_json: bool) -> None:
             mark = click.style("ok ", fg="green") if item.is_good else click.style("BAD", fg="red")
             click.echo(f"{mark}  {where}: {item.what}: {printable(item.text)}")
     if bad := sum(not item.is_good for _, item in found):
-        raise GridbotError(f"{bad} of {len(found)} things are not right")
+        raise GridbotError(f"{bad} of {len(found)} checks failed")
     if not as_json:
-        click.echo("all is right; next: gridbot overlay run")
+        click.echo(f"all {len(found)} checks passed; next: gridbot overlay run")
 
 
 @overlay.command(name="status")
 @as_json
 @with_folder
 def show_status(folder: OverlayFolder, as_json: bool) -> None:
-    """Show pilots by state, what they did, and why no more are submitted."""
+    """Show pilots by state, their jobs and hours, and why no more are submitted."""
     store, now = folder.store(), time.time()
     views = views_of(store, folder.settings().grids.values(), now)
     found = status.document(store, views, now, is_running=is_held(folder.path))
@@ -166,43 +207,45 @@ def show_status(folder: OverlayFolder, as_json: bool) -> None:
 @overlay.command()
 @click.argument("name")
 @click.option(
-    "--let-finish", is_flag=True, help="Pilots that run may go on to their idleness or walltime."
+    "--let-finish", is_flag=True, help="Let running pilots work until they are idle or time out."
 )
 @with_folder
 def drain(folder: OverlayFolder, name: str, let_finish: bool) -> None:
-    """Submit no more to NAME, take waiting pilots back, and end those that run.
+    """Drain the grid NAME: submit no more pilots, cancel queued ones and end running ones.
 
-    What these ran is sent elsewhere.  A running constructor does it at its next look.
+    The server sends their replicas elsewhere.  A running constructor does this in its next round.
     """
     folder.settings().grid(name)
     folder.store().drain(name, "finish" if let_finish else "now")
-    click.echo(f"{name} is drained at the next look; gridbot overlay resume {name} ends that")
+    click.echo(f"draining {name} from the next round on; to undo: gridbot overlay resume {name}")
 
 
 @overlay.command()
 @click.argument("name")
 @with_folder
 def resume(folder: OverlayFolder, name: str) -> None:
-    """Use NAME again after drain, or at once after a pause, and forget its failures."""
+    """End a drain or a pause of the grid NAME, and reset its failure counts."""
     folder.settings().grid(name)
     folder.store().resume(name, time.time())
-    click.echo(f"{name} is used again")
+    click.echo(f"{name} is in use again")
 
 
 @overlay.command()
-@click.option("--once", is_flag=True, help="One round.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done and why; do nothing.")
+@click.option("--once", is_flag=True, help="Do one round and exit.")
+@click.option(
+    "--dry-run", is_flag=True, help="Do one round without effects: print actions and reasons."
+)
 @click.option(
     "--interval",
     metavar="TIME",
     callback=_seconds,
     default="15s",
     show_default=True,
-    help="Between looks.",
+    help="Time between two rounds.",
 )
 @with_folder
 def run(folder: OverlayFolder, once: bool, dry_run: bool, interval: int) -> None:
-    """Keep as many pilots in the grids as the BOTs demand, until interrupted."""
+    """Run the constructor: submit and cancel pilots by demand, until interrupted."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     if dry_run:
         _tell_plan(rounds.dry_run(folder, click.echo))
@@ -216,9 +259,9 @@ def run(folder: OverlayFolder, once: bool, dry_run: bool, interval: int) -> None
 
 def _tell_plan(planned: Plan) -> None:
     for name, why in planned.notes.items():
-        click.echo(printable(f"{name}: no more, because: {why}"))
+        click.echo(printable(f"{name}: no more pilots: {why}"))
     for bot, why in planned.unserved.items():
-        click.echo(printable(f"BOT {bot} is served by no grid: {why}"))
+        click.echo(printable(f"BOT {bot}: no grid can serve it: {why}"))
 
 
 def _told(line: str) -> None:
@@ -226,13 +269,13 @@ def _told(line: str) -> None:
 
 
 def _is_given(item: tuple[str, Any]) -> bool:
-    """Tell whether an option was typed: a 0 is, and is refused where it makes no sense."""
+    """True if an option was given; 0 counts as given."""
     _, value = item
     return value is not None and value is not False and value != ()
 
 
 def _grid_table(kind: str, given: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
-    """Sort options into the tables of the file."""
+    """Sort options into the tables of overlay.toml."""
     parts: dict[str, dict[str, Any]] = {"shape": {}, "limits": {}}
     grid: dict[str, Any] = {"kind": kind}
     for key, value in given.items():
@@ -248,7 +291,7 @@ def _grid_table(kind: str, given: dict[str, Any], own: dict[str, Any]) -> dict[s
 def _option(text: str) -> tuple[str, Any]:
     key, is_given, value = text.partition("=")
     if not is_given:
-        raise BadInput(f"--option {text}: write KEY=VALUE")
+        raise BadInput(f"--option {text}: expected KEY=VALUE")
     try:
         read = tomllib.loads(f"value = {value}")
     except tomllib.TOMLDecodeError:
@@ -276,15 +319,15 @@ def _server_finding(folder: OverlayFolder, settings: OverlaySettings) -> CheckRe
         demands = server.demand().demands
     except GridbotError as error:
         return CheckResult("reachable with an operator's key", False, str(error))
-    text = f"{server.url} answers; {len(demands)} BOTs are unfinished"
+    text = f"{server.url} answers; unfinished BOTs: {len(demands)}"
     return CheckResult("reachable with an operator's key", True, text)
 
 
 def _artefact_finding(folder: OverlayFolder) -> CheckResult:
     try:
-        return CheckResult("what they run", True, str(folder.artefact()))
+        return CheckResult("archive", True, str(folder.artefact()))
     except GridbotError as error:
-        return CheckResult("what they run", False, str(error))
+        return CheckResult("archive", False, str(error))
 
 
 def _findings(folder: OverlayFolder, grid: Grid) -> Iterator[CheckResult]:

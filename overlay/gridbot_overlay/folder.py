@@ -41,7 +41,7 @@ class OverlayFolder:
     def add(self, name: str, table: dict[str, object]) -> Grid:
         """Append a grid to the configuration, once it is known to be a right one."""
         if name in self.settings().grids:
-            raise BadInput(f"there is a grid {name!r} already; edit {self.settings_path}")
+            raise BadInput(f"grid {name!r} exists; to change it, edit {self.settings_path}")
         grid = grid_of(name, table, KINDS)
         self.submitter(grid)
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -78,4 +78,4 @@ class OverlayFolder:
         try:
             return build(self.path / "artefact")
         except (OSError, WheelsMissing) as error:
-            raise GridbotError(f"cannot build what pilots run: {error}") from None
+            raise GridbotError(f"cannot build the pilots' archive: {error}") from None

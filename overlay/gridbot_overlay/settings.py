@@ -34,7 +34,7 @@ class OverlaySettings:
     def grid(self, name: str) -> Grid:
         """Return one grid.  Raises BadInput naming those that there are."""
         if name not in self.grids:
-            raise BadInput(f"there is no grid {name!r}{_meant(name, self.grids)}")
+            raise BadInput(f"unknown grid {name!r}{_meant(name, self.grids)}")
         return self.grids[name]
 
 
@@ -58,10 +58,10 @@ def _whole(least: int) -> _Kind:
     )
 
 
-_TEXT = _Kind("a text in one line", lambda value: isinstance(value, str) and "\n" not in value)
+_TEXT = _Kind("a string in one line", lambda value: isinstance(value, str) and "\n" not in value)
 _FLAG = _Kind("true or false", lambda value: isinstance(value, bool))
 _TEXTS = _Kind(
-    "a list of texts",
+    "a list of strings",
     lambda value: isinstance(value, list) and all(isinstance(item, str) for item in value),
     tuple,
 )
@@ -117,14 +117,16 @@ def grid_of(name: str, table: Mapping[str, Any], kinds: Iterable[str]) -> Grid:
     """Make a grid of its table.  Raises BadInput."""
     where = f"grids.{name}"
     if not _NAME.fullmatch(name):
-        raise BadInput(f"{where}: a grid's name has letters, digits, . _ - only, at most 64")
+        raise BadInput(
+            f"{where}: a grid's name may have only letters, digits and . _ -, at most 64"
+        )
     own = {key: value for key, value in table.items() if key not in _TABLES}
     values = _checked(own, _GRID, where, more=_TABLES)
     if "kind" not in values:
-        raise BadInput(f'{where}: has no kind; write kind = "slurm" or another')
+        raise BadInput(f'{where}: kind is missing; write kind = "slurm" or another kind')
     if values["kind"] not in (known := sorted(kinds)):
         raise BadInput(
-            f"{where}.kind: {values['kind']!r} is no kind of grid{_meant(values['kind'], known)}"
+            f"{where}.kind: unknown kind {values['kind']!r}{_meant(values['kind'], known)}"
         )
     options = _table(table, "options", where)
     shape = _made(PilotShape, _table(table, "shape", where), _SHAPE, f"{where}.shape")
@@ -143,7 +145,7 @@ def grid_text(name: str, table: Mapping[str, Any]) -> str:
 
 
 def _settings(document: Mapping[str, Any], folder: Path, kinds: Iterable[str]) -> OverlaySettings:
-    _known(document, ("server", "grids"), "", "keys are")
+    _known(document, ("server", "grids"), "", "known keys:")
     server = _checked(_table(document, "server", ""), _SERVER, "server")
     key_file = server.get("key_file")
     grids = _table(document, "grids", "")
@@ -165,7 +167,7 @@ def _table(document: Mapping[str, Any], name: str, where: str) -> Mapping[str, A
 def _checked(
     table: Mapping[str, Any], kinds: Mapping[str, _Kind], where: str, more: Iterable[str] = ()
 ) -> dict[str, Any]:
-    _known(table, (*kinds, *more), where, "keys are")
+    _known(table, (*kinds, *more), where, "known keys:")
     for key, value in table.items():
         if not kinds[key].accepts(value):
             raise BadInput(f"{where}.{key} must be {kinds[key].words}, not {value!r}")
@@ -181,11 +183,11 @@ def _made(
 def _known(table: Iterable[str], keys: Iterable[str], where: str, words: str) -> None:
     for key in table:
         if key not in (allowed := list(keys)):
-            place = f"[{where}] has" if where else "there is"
-            raise BadInput(f"{place} no key {key!r}{_meant(key, allowed, words)}")
+            place = f"[{where}]: " if where else ""
+            raise BadInput(f"{place}unknown key {key!r}{_meant(key, allowed, words)}")
 
 
-def _meant(name: str, known: Iterable[str], words: str = "there are") -> str:
+def _meant(name: str, known: Iterable[str], words: str = "known:") -> str:
     names = list(known)
     if meant := difflib.get_close_matches(name, names, n=1):
         return f"; did you mean {meant[0]}?"

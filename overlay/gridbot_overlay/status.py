@@ -35,7 +35,7 @@ def document(
 def lines(found: Mapping[str, Any]) -> Iterator[str]:
     """Yield the status for people."""
     if not found["is_running"]:
-        yield "no constructor runs, so nothing is submitted: start it with gridbot overlay run"
+        yield "the constructor is not running; to start it: gridbot overlay run"
         yield ""
     yield table(
         ("grid", "kind", *map(str, _LIVE), "jobs", "failed", "hours", "wasted", "wait"),
@@ -49,7 +49,7 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"    {line}" for line in _last_lines(pilot["stderr"]))
     for bot in found["unserved_bots"]:
         yield ""
-        yield printable(f"BOT {bot['bot']} is served by no grid: {bot['why']}")
+        yield printable(f"BOT {bot['bot']}: no grid can serve it: {bot['why']}")
 
 
 def _grid(
@@ -57,7 +57,7 @@ def _grid(
 ) -> dict[str, Any]:
     states = Counter(str(pilot.state) for pilot in view.live)
     totals = store.totals(view.grid.name)
-    text, looked_at = note or ("the constructor has not looked at it yet", None)
+    text, looked_at = note or ("no round of the constructor yet", None)
     return {
         "name": view.grid.name,
         "kind": view.grid.kind,
@@ -105,7 +105,7 @@ def _pilot(pilot: Pilot) -> dict[str, Any]:
 def _reason(pilot: Pilot) -> str:
     if pilot.cancelled not in ("", WHY_HELD):
         # How it ended then is not the site's doing.
-        said = [f"the constructor cancelled it: {pilot.cancelled}", pilot.error]
+        said = [f"cancelled by the constructor: {pilot.cancelled}", pilot.error]
     else:
         said = [pilot.cancelled, pilot.reason, pilot.error]
         if pilot.exit_code is not None:
@@ -135,7 +135,7 @@ def _why(grid: Mapping[str, Any]) -> str:
     if seconds is None:
         return str(grid["why"])
     ago = duration(timedelta(seconds=round(seconds)))
-    return f"no more, because: {grid['why']} ({ago} ago)"
+    return f"no more pilots: {grid['why']} ({ago} ago)"
 
 
 def _last_lines(text: str) -> list[str]:

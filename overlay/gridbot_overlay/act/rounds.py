@@ -58,22 +58,22 @@ def run_on(folder: OverlayFolder, store: PilotStore, say: Say, interval_seconds:
             if fresh != settings and not stop.wait(_WRITING_SECONDS) and folder.settings() == fresh:
                 current = constructor(fresh)
                 settings = fresh
-                say("the configuration was read anew")
+                say("configuration reloaded")
         except GridbotError as error:
             say(str(error))
         try:
             current.run_once(time.time())
         except Exception as error:
-            log.exception("this round failed")
-            say(f"this round failed: {error!r}")
+            log.exception("round failed")
+            say(f"round failed, retrying: {error!r}")
         # Not in step with other constructors of the same cluster.
         stop.wait(interval_seconds * random.uniform(0.9, 1.1))  # noqa: S311
 
 
 def _artefact(folder: OverlayFolder, say: Say) -> Artefact:
-    say("builds what pilots run; the first time, pip fetches wheels for it")
+    say("building the pilots' archive; the first time pip downloads wheels for it")
     built = folder.artefact()
-    say(f"pilots run {built}")
+    say(f"pilots' archive: {built}")
     return built
 
 

@@ -24,7 +24,7 @@ from gridbot_policies.classad import Record, record
 SURPLUS_CYCLES = 3  # looks in a row at which a waiting pilot was not needed, before it goes
 HELD_SECONDS = 120.0  # a held pilot is given so long to be released
 OVERDUE_SECONDS = 300.0  # beyond its walltime; batch systems end what runs in time themselves
-OUTLIVED = "it outlived its walltime"
+OUTLIVED = "its walltime is over"
 _MOST_NAMED = 5  # BOTs in one note
 
 Obstacles = Mapping[tuple[Need, str], str]
@@ -121,7 +121,7 @@ def plan_without_server(views: Sequence[GridView], problem: str, now: float) -> 
     """Decide what is to be taken back whatever the demand; a drain must not wait for the server."""
     return Plan(
         cancels=tuple(cancel for view in views for cancel in _cancels(view, (), now)),
-        notes={view.grid.name: f"the server cannot be asked: {problem}" for view in views},
+        notes={view.grid.name: f"no answer from the server: {problem}" for view in views},
     )
 
 
@@ -156,7 +156,7 @@ def _hosts(view: GridView) -> list[Record]:
 def _dedication(need: Need, grid: Grid) -> str:
     """Jobs that fail repeatedly go to a pool of dedicated hosts (paper section 7)."""
     if need.dedicated and not grid.is_dedicated:
-        return "replicas that failed repeatedly go to dedicated grids only"
+        return "replicas that failed repeatedly are sent to dedicated grids only"
     return ""
 
 
@@ -182,7 +182,7 @@ def _submits(views: Sequence[GridView], matched: Matched) -> Iterator[Submit]:
         if used:
             count = matched.pilots(Lot(name, None), view.grid)
             why = (
-                f"BOTs of {', '.join(matched.owners[name])} want {counted(used, 'more core')} here"
+                f"BOTs of {', '.join(matched.owners[name])} need {counted(used, 'more core')} here"
             )
             yield Submit(name, count, matched.owners[name], view.health.bad_nodes, why)
 
@@ -221,9 +221,9 @@ def _why_cancel(view: GridView, pilot: Pilot, surplus: set[str], now: float) -> 
         since = pilot.waiting_at if pilot.waiting_at is not None else pilot.submitted_at
         return WHY_HELD if now - since > HELD_SECONDS else ""
     if now - pilot.submitted_at > view.grid.limits.max_queue_seconds:
-        return f"it waited longer than max_queue_seconds = {view.grid.limits.max_queue_seconds}"
+        return f"queued longer than max_queue_seconds = {view.grid.limits.max_queue_seconds}"
     if pilot.id in surplus and pilot.surplus_cycles + 1 >= SURPLUS_CYCLES:
-        return "nothing waits for it any more"
+        return "no longer needed"
     return ""
 
 
@@ -249,12 +249,12 @@ def _note(
     name = view.grid.name
     wanting = [demand for demand in demands if demand.unsent]
     if not wanting:
-        return "no BOT has replicas to send"
+        return "no BOT has unsent replicas"
     able = [need for demand in wanting for need in _needs(demand) if (need, name) not in obstacles]
     if not able:
         return "; ".join(_refusals(wanting, name, obstacles))
     is_short = any(matched.unmet.get(need) for need in able)
-    why = room.why if is_short else "enough pilots wait or run for what is to be sent"
+    why = room.why if is_short else "enough pilots are queued or running for the unsent replicas"
     return "; ".join(dict.fromkeys(filter(None, (why, _roughly(wanting), view.health.reason))))
 
 
@@ -262,7 +262,7 @@ def _roughly(wanting: Sequence[BotDemand]) -> str:
     owners = len({demand.owner for demand in wanting})
     if owners <= EXACT_OWNERS:
         return ""
-    return f"{owners} owners compete, whose shares are kept roughly"
+    return f"{owners} owners compete; their shares are approximate"
 
 
 def _refusals(wanting: Sequence[BotDemand], grid: str, obstacles: Obstacles) -> Iterator[str]:

@@ -31,8 +31,8 @@ class BotEligibility:
         """
         if not _serves(grid, self.demand):
             return (
-                f'it is not for {self.demand.owner}: add the name, or "*" for everybody,'
-                " to the grid's `owners`"
+                f'the grid does not serve {self.demand.owner}; to allow it, add the name, or "*"'
+                " for all users, to `owners` of the grid"
             )
         if slots_per_pilot(self.demand, grid) < 1:
             return (
@@ -41,15 +41,15 @@ class BotEligibility:
             )
         if (self.demand.seconds or 0) > grid.shape.walltime_seconds:
             return (
-                f"a replica takes {self.demand.seconds:.0f} s,"
-                f" a pilot lives {grid.shape.walltime_seconds} s"
+                f"a replica may take {self.demand.seconds:.0f} s,"
+                f" the walltime of a pilot is {grid.shape.walltime_seconds} s"
             )
         if isinstance(self._policies, str):
             return self._policies
         if not self._policies.accepts_grid(ad, self._bot, self._queue, now):
             return "its GridPolicy excludes the grid"
         if hosts and not any(self._suits(host, now) for host in hosts[:_MOST_HOSTS]):
-            return "its JobRequirements exclude the hosts that the last pilots found there"
+            return "its JobRequirements exclude the hosts of the last pilots there"
         return ""
 
     def rank(self, host: Record, now: float) -> float:

@@ -113,8 +113,8 @@ CUT_OFF = Symptom(
     is_cure=lambda pilot, _: pilot.has_joined,
     weight=lambda _: 1,
     order=lambda pilot, _: pilot.submitted_at,
-    text="{count} pilots did not reach the server: look whether its URL is right as seen from the"
-    " nodes, and whether a firewall lets them out to it",
+    text="{count} pilots did not reach the server; check that its URL is right on the nodes and"
+    " that no firewall blocks it",
 )
 FAULTY = Symptom(
     is_bad=is_faulty,
@@ -128,7 +128,7 @@ WASTED = Symptom(
     is_cure=lambda pilot, _: _has_worked(pilot),
     weight=lambda _: 1,
     order=lambda pilot, _: pilot.submitted_at,
-    text="{count} pilots found nothing to do",
+    text="{count} pilots found no work",
 )
 
 
@@ -197,7 +197,7 @@ def _judge(counted: Sequence[Pilot], now: float) -> Health:
         pilot.is_live and not pilot.cancelled and pilot.submitted_at >= trouble.last_at
         for pilot in counted
     )
-    return Health(0 if is_probed else 1, f"one pilot probes: {trouble.text}", paused, rate)
+    return Health(0 if is_probed else 1, f"probing with one pilot: {trouble.text}", paused, rate)
 
 
 def _bad_nodes(pilots: Sequence[Pilot], now: float) -> dict[str, Trouble]:

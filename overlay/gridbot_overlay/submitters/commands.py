@@ -56,7 +56,7 @@ class Commands:
         if code not in good:
             words = (_line(stderr) or _line(stdout))[-_MESSAGE_CHARACTERS:]
             raise GridError(
-                f"{command[0]} ended with code {code}: {words or 'it said nothing'}",
+                f"{command[0]} ended with code {code}: {words or 'no output'}",
                 is_lasting=not self._is_away(words),
             )
         return stdout
@@ -139,7 +139,7 @@ class Commands:
 
 
 def _not_reached(through: Sequence[str], words: str) -> GridError:
-    said = _line(words)[-_MESSAGE_CHARACTERS:] or "it said nothing"
+    said = _line(words)[-_MESSAGE_CHARACTERS:] or "no output"
     is_lasting = _NOT_LET_IN.search(said) is not None
     return GridError(f"{through[-1]} is not reached: {said}", is_lasting=is_lasting)
 

@@ -58,7 +58,7 @@ def test_a_grid_that_is_added_is_listed_with_what_was_said(type_in: Type) -> Non
         (("slurm", "big", "--option", "nonsense=1"), "no option 'nonsense'"),
         (("slurm", "big", "--cpus", "-1"), "cpus must be a whole number of at least 1, not -1"),
         (("slurm", "big", "--cpus", "0"), "cpus must be a whole number of at least 1, not 0"),
-        (("slurm", "big", "--option", "logs"), "write KEY=VALUE"),
+        (("slurm", "big", "--option", "logs"), "expected KEY=VALUE"),
     ],
 )
 def test_a_wrong_grid_is_not_added(
@@ -95,16 +95,16 @@ def test_the_value_of_an_option_is_toml_or_a_text(
 
 def test_no_grid_is_added_twice(type_in: Type) -> None:
     type_in("add", "local", "here")
-    assert "already" in str(type_in("add", "local", "here").exception)
+    assert "exists" in str(type_in("add", "local", "here").exception)
 
 
 def test_check_names_what_is_wrong_and_fails(type_in: Type) -> None:
     type_in("add", "local", "here", "--max-running", "1", "--python", "no-such-python")
     found = type_in("check", "--json")
-    assert str(found.exception).endswith("things are not right")
+    assert str(found.exception).endswith("checks failed")
     by_what = {item["what"]: item for item in json.loads(found.stdout)["findings"]}
     assert by_what["reachable with an operator's key"]["is_good"]
-    assert "1 BOTs are unfinished" in by_what["reachable with an operator's key"]["text"]
+    assert "unfinished BOTs: 1" in by_what["reachable with an operator's key"]["text"]
     assert not by_what["python"]["is_good"]
 
 
@@ -123,8 +123,8 @@ def test_a_dry_run_tells_what_and_why_and_leaves_no_trace(
     type_in("add", "slurm", "ice", "--max-queued", "3")
     found = type_in("run", "--once", "--dry-run")
     assert found.exit_code == 0
-    assert "ice: would submit 3 pilots: BOTs of ann want 3 more cores here" in found.stdout
-    assert "ice: no more, because: max_queued = 3" in found.stdout
+    assert "ice: would submit 3 pilots: BOTs of ann need 3 more cores here" in found.stdout
+    assert "ice: no more pilots: max_queued = 3" in found.stdout
     assert api.keys == {}
     assert PilotStore.open(folder).pilots("ice", 0) == []
 
@@ -134,8 +134,8 @@ def test_status_shows_pilots_by_state_and_why_there_are_no_more(
 ) -> None:
     type_in("add", "slurm", "ice", "--max-queued", "3")
     shown = type_in("status").stdout
-    assert "has not looked" in shown
-    assert shown.startswith("no constructor runs, so nothing is submitted")
+    assert "no round of the constructor" in shown
+    assert shown.startswith("the constructor is not running; to start it")
     assert type_in("run", "--once").exit_code == 0
     assert type_in("run", "--once").exit_code == 0
     grid = json.loads(type_in("status", "--json").stdout)["grids"][0]
@@ -143,8 +143,8 @@ def test_status_shows_pilots_by_state_and_why_there_are_no_more(
     assert grid["why"] == "max_queued = 3"
     with only_one(folder):
         shown = type_in("status").stdout
-        assert "no constructor runs" not in shown
-        assert "no more, because: max_queued = 3" in shown
+        assert "the constructor is not running" not in shown
+        assert "no more pilots: max_queued = 3" in shown
 
 
 def test_status_shows_the_last_words_of_what_failed(type_in: Type, tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ def test_hosts_that_the_last_pilots_found_are_matched_before_more_are_sent() -> 
     [
         ({"cpus": 2}, "needs 2 CPUs"),
         ({"memory_mb": 5000}, "5000 MB"),
-        ({"seconds": 4000.0}, "takes 4000 s"),
+        ({"seconds": 4000.0}, "may take 4000 s"),
         ({"policy": "GridPolicy = false"}, "GridPolicy excludes"),
         ({"policy": "GridPolicy = ("}, "policy cannot be read"),
     ],
@@ -173,7 +173,7 @@ def test_a_paused_a_drained_and_a_silent_grid_get_nothing_while_others_do() -> N
 
 
 def test_a_grid_that_is_probed_gets_one_pilot() -> None:
-    view = GridView(grid=grid(), health=Health(1, "one pilot probes"))
+    view = GridView(grid=grid(), health=Health(1, "probing with one pilot"))
     assert submits(planned([demand(unsent=10)], view)) == {"g": 1}
 
 
@@ -383,7 +383,7 @@ def test_without_the_server_a_surplus_stays_and_what_must_go_goes() -> None:
     found = plan_without_server(views, "no answer", NOW)
     assert [item.pilots for item in found.cancels] == [(held,)]
     assert found.submits == ()
-    assert found.notes["g"] == "the server cannot be asked: no answer"
+    assert found.notes["g"] == "no answer from the server: no answer"
     drained = GridView(grid=grid(), pilots=[extra], barrier="drained", is_drained=True)
     assert plan_without_server([drained], "no answer", NOW).cancels[0].pilots == (extra,)
 

@@ -143,7 +143,7 @@ def test_pilots_that_find_nothing_to_do_are_throttled_until_one_does() -> None:
     assert judge([*wasted, probe], later).most_new is None
 
 
-@pytest.mark.parametrize("why", ["nothing waits for it any more", "the grid is drained"])
+@pytest.mark.parametrize("why", ["no longer needed", "the grid is drained"])
 def test_pilots_that_we_took_back_are_no_failures(why: str) -> None:
     found = judge([broken(n, cancelled=why) for n in range(5)], NOW)
     assert (found.most_new, found.failure_rate) == (None, 0.0)

@@ -54,16 +54,16 @@ def test_all_that_a_grid_may_have_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("grid = 1", "there is no key 'grid'; did you mean grids?"),
+        ("grid = 1", "unknown key 'grid'; did you mean grids?"),
         ("grids = 1", r"grids must be a table, \[grids\], not 1"),
-        ("[server]\nkey = 'x'", r"\[server\] has no key 'key'; keys are url, key_file"),
-        ("[grids.a]", 'grids.a: has no kind; write kind = "slurm"'),
-        ("[grids.a]\nkind = 'slrum'", "grids.a.kind: 'slrum' is no kind of grid; did you mean slu"),
-        ("[grids.a]\nkind = 'pbs'", "'pbs' is no kind of grid; there are local, slurm"),
-        ("[grids.a]\nkind = 'local'\nmax_runing = 1", r"\[grids.a\] has no key 'max_runing'"),
+        ("[server]\nkey = 'x'", r"\[server\]: unknown key 'key'; known keys: url, key_file"),
+        ("[grids.a]", 'grids.a: kind is missing; write kind = "slurm"'),
+        ("[grids.a]\nkind = 'slrum'", "grids.a.kind: unknown kind 'slrum'; did you mean slu"),
+        ("[grids.a]\nkind = 'pbs'", "unknown kind 'pbs'; known: local, slurm"),
+        ("[grids.a]\nkind = 'local'\nmax_runing = 1", r"\[grids.a\]: unknown key 'max_runing'"),
         (
             "[grids.a]\nkind = 'local'\nlimits.max_runing = 1",
-            r"\[grids.a.limits\] has no key 'max_runing'; did you mean max_running?",
+            r"\[grids.a.limits\]: unknown key 'max_runing'; did you mean max_running?",
         ),
         (
             "[grids.a]\nkind = 'local'\nlimits.max_running = -1",
@@ -81,8 +81,8 @@ def test_all_that_a_grid_may_have_is_read(tmp_path: Path) -> None:
             "[grids.a]\nkind = 'local'\nlimits.budget_pilot_hours = nan",
             "budget_pilot_hours must be a number above 0, not nan",
         ),
-        ("[grids.a]\nkind = 'local'\nsetup = 'x'", "setup must be a list of texts, not 'x'"),
-        ("[grids.'a b']\nkind = 'local'", "a grid's name has letters, digits"),
+        ("[grids.a]\nkind = 'local'\nsetup = 'x'", "setup must be a list of strings, not 'x'"),
+        ("[grids.'a b']\nkind = 'local'", "a grid's name may have only letters, digits"),
         ("[grids.a", "overlay.toml: "),
     ],
 )
@@ -93,7 +93,7 @@ def test_a_slip_is_named(tmp_path: Path, text: str, message: str) -> None:
 
 def test_an_unknown_grid_is_refused_with_those_that_there_are(tmp_path: Path) -> None:
     settings = read(tmp_path, "[grids.alpha]\nkind = 'local'")
-    with pytest.raises(BadInput, match="no grid 'alpah'; did you mean alpha"):
+    with pytest.raises(BadInput, match="unknown grid 'alpah'; did you mean alpha"):
         settings.grid("alpah")
 
 

@@ -28,7 +28,7 @@ def test_a_pilot_whose_replicas_mostly_end_well_is_not_shown(tmp_path: Path) -> 
 def test_what_the_constructor_cancelled_is_not_said_to_be_the_sites_doing(tmp_path: Path) -> None:
     ended = pilot(0, PilotState.ENDED, failures=2, exit_code=-15, reason="FAILED: NonZeroExitCode")
     page = shown(tmp_path, replace(ended, cancelled="the grid is drained"))
-    assert "the constructor cancelled it: the grid is drained" in page
+    assert "cancelled by the constructor: the grid is drained" in page
     assert "FAILED" not in page
     assert "exit code" not in page
     assert "FAILED: NonZeroExitCode; exit code -15" in shown(tmp_path, ended)
