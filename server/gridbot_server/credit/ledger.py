@@ -10,15 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import NamedTuple
 
 from gridbot_server.credit.rule import TYPICAL_PACE, Worth, vote
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode
+from gridbot_server.storage.rows import JobId, encode, fetch
 
 SQL = sql.load("credit.sql")
-
-JobId = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +31,30 @@ class Valid:
     seconds: float
 
 
+class _Appraisal(NamedTuple):
+    """The worth of a BOT's jobs as it is known."""
+
+    bot: int
+    cpus: int
+    limit_seconds: float
+    seconds: float | None
+    votes: int
+
+
+class _Pace(NamedTuple):
+    """How a host's times compare with those of others."""
+
+    host: int
+    pace: float
+
+
+class _Member(NamedTuple):
+    """An owner whom credit was granted, and the team that has a part in it."""
+
+    owner: int
+    team: int | None
+
+
 def grant(
     conn: Connection, replicas: Sequence[Valid], granted: Mapping[JobId, float]
 ) -> dict[JobId, float]:
@@ -40,18 +63,18 @@ def grant(
     `granted` holds the jobs that have an outcome: what comes late earns what the others did.
     The caller holds the rows of the BOTs.
     """
+    bots = sorted({item.bot for item in replicas})
     worths = {
-        bot: Worth(*known)
-        for bot, *known in conn.execute(
-            SQL["appraisals"], {"bots": sorted({item.bot for item in replicas})}
-        )
+        item.bot: Worth(item.cpus, item.limit_seconds, item.seconds, item.votes)
+        for item in fetch(conn, _Appraisal, SQL["appraisals"], {"bots": bots})
     }
     hosts = sorted({item.host for item in replicas})
     paces = dict.fromkeys(hosts, TYPICAL_PACE)
-    paces |= dict(conn.execute(SQL["paces"], {"hosts": hosts}).fetchall())
+    known = fetch(conn, _Pace, SQL["paces"], {"hosts": hosts})
+    paces |= {item.host: item.pace for item in known}
     learn(worths, paces, replicas)
     amounts = {
-        (item.bot, item.seq): granted.get((item.bot, item.seq), worths[item.bot].credit)
+        JobId(item.bot, item.seq): granted.get(JobId(item.bot, item.seq), worths[item.bot].credit)
         for item in replicas
     }
     _write(conn, worths, paces, replicas, amounts)
@@ -77,7 +100,7 @@ def _write(
     of_hosts: dict[int, float] = defaultdict(float)
     of_owners: dict[int, float] = defaultdict(float)
     for item in replicas:
-        amount = amounts[item.bot, item.seq]
+        amount = amounts[JobId(item.bot, item.seq)]
         of_hosts[item.host] += amount
         of_owners[item.owner] += amount
     bots = [
@@ -94,12 +117,10 @@ def _write(
     owners = [{"owner": id, "credit": sum_} for id, sum_ in of_owners.items()]
     conn.execute(SQL["appraise"], {"bots": encode(bots)})
     granted = {"hosts": encode(hosts), "owners": encode(owners)}
-    _grant_teams(conn, conn.execute(SQL["grant"], granted).fetchall(), of_owners)
+    _grant_teams(conn, fetch(conn, _Member, SQL["grant"], granted), of_owners)
 
 
-def _grant_teams(
-    conn: Connection, members: Iterable[tuple[int, int | None]], earned: Mapping[int, float]
-) -> None:
+def _grant_teams(conn: Connection, members: Iterable[_Member], earned: Mapping[int, float]) -> None:
     """A team has what its members earn while they are in it."""
     of_teams: dict[int, float] = defaultdict(float)
     for owner, team in members:

@@ -19,6 +19,7 @@ from typing import Any
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.files import PARTIAL_LIFETIME, Store
+from gridbot_server.storage.rows import fetch_values
 
 SQL = sql.load("retention.sql")
 
@@ -64,7 +65,7 @@ def forget_blobs(conn: Connection, prefix: int, limit: int = _BATCH) -> int:
 def _hashes(conn: Connection, query: str, values: dict[str, Any]) -> list[bytes]:
     with conn.transaction():
         conn.execute(SQL["plan_by_keys"])
-        return [sha256 for (sha256,) in conn.execute(SQL[query], values)]
+        return fetch_values(conn, bytes, SQL[query], values)
 
 
 def remove_files(conn: Connection, store: Store, now: datetime, prefix: int) -> int:

@@ -23,6 +23,7 @@ from gridbot_server.cycles import collector, deadline, replication, retention, t
 from gridbot_server.cycles.clock import ClockWatch
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, files, sql
+from gridbot_server.storage.rows import fetch_value
 from gridbot_server.supervision.entry import run_process
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def purge(settings: Settings, conn: db.Connection) -> int:
     store = files.Store(settings.files, settings.uploads)
     removed = files.purge_partials(store, datetime.now(UTC))
     with conn.transaction():
-        removed += len(conn.execute(SQL["purge_open"]).fetchall())
+        removed += conn.execute(SQL["purge_open"]).rowcount
         removed += conn.execute(SQL["purge_pilots"]).rowcount
         return removed + conn.execute(SQL["purge_keys"]).rowcount
 
@@ -131,8 +132,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
 
 def _lead(conn: db.Connection) -> bool:
-    row = conn.execute("SELECT pg_try_advisory_lock(%s)", [_LEADER_LOCK]).fetchone()
-    return bool(row and row[0])
+    return fetch_value(conn, bool, SQL["lead"], {"lock": _LEADER_LOCK}) is True
 
 
 def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threading.Event) -> None:

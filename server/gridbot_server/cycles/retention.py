@@ -8,10 +8,12 @@ BOT, which goes on shrinking, and what must be true of the database is true in b
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import NamedTuple
 
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import SQL as MOVES
+from gridbot_server.storage.rows import fetch_one, fetch_values
 
 SQL = sql.load("retention.sql")
 
@@ -26,13 +28,21 @@ _PARTS = (
 _REST = ("remove_ranges", "remove_counters", "remove_appraisal", "remove_bot")
 
 
+class _Deleted(NamedTuple):
+    """A deleted BOT, and how many of its jobs are left."""
+
+    id: int
+    size: int
+
+
 def delete_kept_too_long(conn: Connection, days: int, limit: int = 100) -> int:
     """Delete up to `limit` BOTs that ended more than `days` ago; return how many."""
     with conn.transaction():
-        found = conn.execute(SQL["lock_kept_too_long"], {"days": days, "limit": limit}).fetchall()
-        if found:
-            conn.execute(SQL["delete"], {"bots": [bot for (bot,) in found]})
-    return len(found)
+        old = {"days": days, "limit": limit}
+        bots = fetch_values(conn, int, SQL["lock_kept_too_long"], old)
+        if bots:
+            conn.execute(SQL["delete"], {"bots": bots})
+    return len(bots)
 
 
 def remove_rows(conn: Connection, settled: timedelta = SETTLED, jobs: int = JOBS) -> int:
@@ -41,10 +51,10 @@ def remove_rows(conn: Connection, settled: timedelta = SETTLED, jobs: int = JOBS
     Return how many rows of jobs and BOTs went.
     """
     with conn.transaction():
-        found = conn.execute(SQL["next"], {"settled": settled}).fetchone()
+        found = fetch_one(conn, _Deleted, SQL["next"], {"settled": settled})
         if found is None:
             return 0
-        bot, size = int(found[0]), int(found[1])
+        bot, size = found.id, found.size
         first = max(0, size - jobs)
         conn.execute(SQL["plan_by_keys"])
         jobs_of_bot = {"bot": bot, "first": first, "size": size}

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 
 from gridbot_server.credit import ledger
 from gridbot_server.credit.ledger import Valid
@@ -24,7 +25,7 @@ from gridbot_server.cycles.transition import (
 from gridbot_server.storage import moves, sql
 from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode
+from gridbot_server.storage.rows import JobId, encode, fetch
 from gridbot_server.storage.states import GIVEN_BACK, Event, State
 from gridbot_server.validators import VALIDATORS
 
@@ -38,7 +39,81 @@ PRIORITY = {"error": 1, "expired": 1}
 # Reasons of replicas whose client did not end them.
 NOT_ENDED = frozenset((Event.DEADLINE_PASSED, *GIVEN_BACK))
 
-JobId = tuple[int, int]
+
+class _BotRules(NamedTuple):
+    """What a BOT says of how its jobs are judged, and its state."""
+
+    id: int
+    state: str
+    quorum: int
+    max_attempts: int
+    validator: str
+    failover_after: int | None
+
+
+class _Replica(NamedTuple):
+    """A replica of a job, or with `how` = outcome the canonical one, 0 if the job failed."""
+
+    bot: int
+    seq: int
+    replica: int
+    round: int
+    how: str
+    reason: str
+    digest: bytes | None
+    valid: bool | None
+    ended_at: datetime
+    voter: int
+
+    @property
+    def ended(self) -> Ended:
+        """As `decide` sees what has ended."""
+        return Ended(
+            replica=self.replica,
+            round=self.round,
+            how=self.how,
+            reason=self.reason,
+            digest=self.digest,
+            valid=self.valid,
+            ended_at=self.ended_at,
+            voter=self.voter,
+        )
+
+
+class _Voter(NamedTuple):
+    """A voter of a BOT, beside whom others work for it."""
+
+    bot: int
+    voter: int
+
+
+class _Credit(NamedTuple):
+    """What a finished job earned a replica."""
+
+    bot: int
+    seq: int
+    credit: float
+
+
+class _Verdict(NamedTuple):
+    """A verdict that was just given."""
+
+    bot: int
+    seq: int
+    client: int
+    host: int
+    owner: int
+    valid: bool
+    reason: str
+    cpu_seconds: float
+    turnaround: float  # seconds from sending to report, by our clock
+
+
+class _Numbered(NamedTuple):
+    """The last number that a BOT had given to an outcome."""
+
+    bot: int
+    last: int
 
 
 def run_once(conn: Connection, limit: int = 2000) -> int:
@@ -47,10 +122,10 @@ def run_once(conn: Connection, limit: int = 2000) -> int:
     All in one transaction: a crash leaves them all to be settled again.
     """
     with conn.transaction():
-        woken = conn.execute(SQL["take_pending"], {"limit": limit}).fetchall()
+        woken = fetch(conn, JobId, SQL["take_pending"], {"limit": limit})
         if woken:
             conn.execute(SQL["plan_by_keys"])
-            _settle(conn, sorted({(bot, seq) for bot, seq in woken}))
+            _settle(conn, sorted(set(woken)))
     return len(woken)
 
 
@@ -70,19 +145,18 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
 
 def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
     """Return the rules of those BOTs that run or ran to their end; cancelled ones are left out."""
-    rows = conn.execute(SQL["lock_bots"], {"bots": list(bots)})
     return {
-        bot: Rules(quorum, max_attempts, VALIDATORS[validator], failover_after)
-        for bot, state, quorum, max_attempts, validator, failover_after in rows
-        if state in ("running", "done")
+        bot.id: Rules(bot.quorum, bot.max_attempts, VALIDATORS[bot.validator], bot.failover_after)
+        for bot in fetch(conn, _BotRules, SQL["lock_bots"], {"bots": list(bots)})
+        if bot.state in ("running", "done")
     }
 
 
 def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, Job]:
     """Return the jobs as they are now."""
     jobs = {name: Job() for name in ids}
-    for bot, seq, *found in conn.execute(SQL["replicas"], _listed(ids)).fetchall():
-        job, item = jobs[bot, seq], Ended(*found)
+    for item in fetch(conn, _Replica, SQL["replicas"], _listed(ids)):
+        job = jobs[JobId(item.bot, item.seq)]
         job.round = max(job.round, item.round)
         match item.how:
             case State.QUEUED:
@@ -92,7 +166,7 @@ def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, Job]:
             case "outcome":
                 job.canonical, job.has_outcome = item.replica or None, True
             case _:
-                job.ended.append(item)
+                job.ended.append(item.ended)
     return jobs
 
 
@@ -100,12 +174,12 @@ def _earned(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, float]:
     """Return what finished jobs earned a replica."""
     if not ids:
         return {}
-    rows = conn.execute(SQL["credits"], _listed(ids)).fetchall()
-    return {(bot, seq): credit for bot, seq, credit in rows}
+    found = fetch(conn, _Credit, SQL["credits"], _listed(ids))
+    return {JobId(item.bot, item.seq): item.credit for item in found}
 
 
 def _listed(ids: Sequence[JobId]) -> dict[str, str]:
-    return {"jobs": encode([{"bot": bot, "seq": seq} for bot, seq in ids])}
+    return {"jobs": encode([job._asdict() for job in ids])}
 
 
 def _doubt(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules]) -> None:
@@ -115,13 +189,13 @@ def _doubt(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rule
         for name, job in jobs.items()
         if len(job.ended) >= rules[name[0]].max_attempts
     }
-    asked = sorted({(bot, voter) for (bot, _), voters in lone.items() for voter in voters})
+    asked = sorted({_Voter(job.bot, voter) for job, voters in lone.items() for voter in voters})
     if not asked:
         return
-    rows = encode([{"bot": bot, "voter": voter} for bot, voter in asked])
-    doubted = set(conn.execute(SQL["others_work"], {"voters": rows}).fetchall())
-    for (bot, seq), voters in lone.items():
-        jobs[bot, seq].doubted = {voter for voter in voters if (bot, voter) in doubted}
+    listed = {"voters": encode([item._asdict() for item in asked])}
+    doubted = set(fetch(conn, _Voter, SQL["others_work"], listed))
+    for name, voters in lone.items():
+        jobs[name].doubted = {voter for voter in voters if _Voter(name.bot, voter) in doubted}
 
 
 def _judge(conn: Connection, decisions: Mapping[JobId, Decision]) -> list[Valid]:
@@ -133,52 +207,57 @@ def _judge(conn: Connection, decisions: Mapping[JobId, Decision]) -> list[Valid]
     ]
     if not rows:
         return []
-    judged = conn.execute(SQL["judge"], {"verdicts": encode(rows)}).fetchall()
+    verdicts = fetch(conn, _Verdict, SQL["judge"], {"verdicts": encode(rows)})
+    if verdicts:
+        _tally_pilots(conn, verdicts)
+        _rate_hosts(conn, verdicts)
+        _add_turnarounds(conn, verdicts)
+    return [
+        Valid(item.bot, item.seq, item.host, item.owner, item.turnaround)
+        for item in verdicts
+        if item.valid
+    ]
+
+
+def _tally_pilots(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
+    """Count what clients did, for those that are pilots.
+
+    A replica that never came back is nobody's failure.
+    """
+    clients: dict[int, dict[str, Any]] = defaultdict(lambda: {"good": 0, "bad": 0, "failure": ""})
+    for item in verdicts:
+        if item.valid:
+            clients[item.client]["good"] += 1
+        elif item.reason not in NOT_ENDED:
+            clients[item.client]["bad"] += 1
+            clients[item.client]["failure"] = item.reason
+    if clients:
+        rows = [{"id": client, **tally} for client, tally in sorted(clients.items())]
+        conn.execute(SQL["tally_pilots"], {"clients": encode(rows)})
+
+
+def _rate_hosts(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
     hosts: dict[int, dict[str, Any]] = defaultdict(
         lambda: {"good": 0, "bad": 0, "cpu": 0.0, "turnaround": 0.0}
     )
+    for item in verdicts:
+        rating = hosts[item.host]
+        rating["good" if item.valid else "bad"] += 1
+        if item.valid:
+            rating["cpu"] += item.cpu_seconds
+            rating["turnaround"] += item.turnaround
+    rows = [{"id": host, **rating} for host, rating in hosts.items()]
+    conn.execute(SQL["rate_hosts"], {"hosts": encode(rows)})
+
+
+def _add_turnarounds(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
     seconds: dict[int, list[float]] = defaultdict(list)
-    good: list[Valid] = []
-    pilots = _Tally()
-    for bot, seq, client, host, owner, valid, reason, cpu, turnaround in judged:
-        pilots.count(client, valid, reason)
-        rating = hosts[host]
-        rating["good" if valid else "bad"] += 1
-        if valid:
-            rating["cpu"] += cpu
-            rating["turnaround"] += turnaround
-            seconds[bot].append(turnaround)
-            good.append(Valid(bot, seq, host, owner, turnaround))
-    pilots.write(conn)
-    if hosts:
-        rated = [{"id": host, **rating} for host, rating in hosts.items()]
-        conn.execute(SQL["rate_hosts"], {"hosts": encode(rated)})
+    for item in verdicts:
+        if item.valid:
+            seconds[item.bot].append(item.turnaround)
     if seconds:
         sums = [{"bot": bot, "seconds": sum(all_), "n": len(all_)} for bot, all_ in seconds.items()]
         conn.execute(SQL["add_turnarounds"], {"bots": encode(sums)})
-    return good
-
-
-class _Tally:
-    """What clients did, for those that are pilots."""
-
-    def __init__(self) -> None:
-        self._clients: dict[int, dict[str, Any]] = defaultdict(
-            lambda: {"good": 0, "bad": 0, "failure": ""}
-        )
-
-    def count(self, client: int, valid: bool, reason: str) -> None:
-        """Count a verdict; a replica that never came back is nobody's failure."""
-        if valid:
-            self._clients[client]["good"] += 1
-        elif reason not in NOT_ENDED:
-            self._clients[client]["bad"] += 1
-            self._clients[client]["failure"] = reason
-
-    def write(self, conn: Connection) -> None:
-        rows = [{"id": client, **tally} for client, tally in sorted(self._clients.items())]
-        if rows:
-            conn.execute(SQL["tally_pilots"], {"clients": encode(rows)})
 
 
 def _finish(
@@ -213,21 +292,19 @@ def _add_outcomes(
     bots = [
         {"bot": bot, "done": done[bot], "failed": failed[bot]} for bot in sorted({*done, *failed})
     ]
-    last: dict[int, int] = dict(
-        conn.execute(SQL["number_outcomes"], {"bots": encode(bots)}).fetchall()
-    )
+    numbered = fetch(conn, _Numbered, SQL["number_outcomes"], {"bots": encode(bots)})
+    last = {item.bot: item.last for item in numbered}
     rows = []
-    for (bot, seq), decision in finished.items():
-        last[bot] += 1
+    for name, decision in finished.items():
+        last[name.bot] += 1
         rows.append(
             {
-                "bot": bot,
-                "seq": seq,
-                "round": jobs[bot, seq].round,
+                **name._asdict(),
+                "round": jobs[name].round,
                 "canonical": decision.canonical,
                 "reason": decision.failure,
-                "n": last[bot],
-                "credit": credit.get((bot, seq), 0.0),
+                "n": last[name.bot],
+                "credit": credit.get(name, 0.0),
             }
         )
     conn.execute(SQL["add_outcomes"], {"outcomes": encode(rows)})
@@ -241,15 +318,14 @@ def _add_copies(
 ) -> None:
     rows = [
         {
-            "bot": bot,
-            "seq": seq,
-            "replica": jobs[bot, seq].last_replica + copy,
-            "round": jobs[bot, seq].round,
+            **name._asdict(),
+            "replica": jobs[name].last_replica + copy,
+            "round": jobs[name].round,
             "why": decision.why,
             "prio": PRIORITY.get(decision.why, 0),
             "pool": decision.pool,
         }
-        for (bot, seq), decision in decisions.items()
+        for name, decision in decisions.items()
         for copy in range(1, decision.copies + 1)
     ]
     if rows:

@@ -1,8 +1,8 @@
 -- name: appraisals
 -- Read under the lock of the BOTs' rows.  The manifest is looked into only once per BOT.
-SELECT b.id, coalesce(a.cpus, (b.manifest::json #>> '{resources,cpus}')::int, 1),
-       coalesce(a.limit_seconds, (b.manifest::json #>> '{resources,seconds}')::float8, 86400),
-       a.seconds, coalesce(a.votes, 0)
+SELECT b.id AS bot, coalesce(a.cpus, (b.manifest::json #>> '{resources,cpus}')::int, 1) AS cpus,
+       coalesce(a.limit_seconds, (b.manifest::json #>> '{resources,seconds}')::float8, 86400)
+       AS limit_seconds, a.seconds, coalesce(a.votes, 0) AS votes
   FROM bot b LEFT JOIN appraisal a ON a.bot = b.id
  WHERE b.id = ANY(%(bots)s)
 
@@ -80,10 +80,10 @@ SELECT value FROM setting WHERE name = 'boinc_names'
 
 -- name: export_totals
 -- All who have credit, whether or not they agreed to be named.
-SELECT (SELECT count(*) FROM volunteer WHERE total > 0),
-       (SELECT count(*) FROM team WHERE total > 0),
-       (SELECT count(*) FROM host_credit WHERE total > 0),
-       (SELECT coalesce(sum(total), 0) FROM volunteer)
+SELECT (SELECT count(*) FROM volunteer WHERE total > 0) AS users,
+       (SELECT count(*) FROM team WHERE total > 0) AS teams,
+       (SELECT count(*) FROM host_credit WHERE total > 0) AS hosts,
+       (SELECT coalesce(sum(total), 0) FROM volunteer) AS credit
 
 -- name: export_users
 SELECT v.owner, coalesce(b.name, o.name), extract(epoch FROM o.created_at)::bigint,

@@ -1,3 +1,6 @@
+-- name: lead
+SELECT pg_try_advisory_lock(%(lock)s)
+
 -- name: take_pending
 -- Not locked first: of two who want the same rows one waits, and finds them gone.
 DELETE FROM pending WHERE ctid = ANY (ARRAY(SELECT ctid FROM pending LIMIT %(limit)s))
