@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from flask import Flask
 from tests.factories import make_client, make_key, make_owner
+from tests.http.described import watching
 from werkzeug.datastructures import Headers
 
-from gridbot_client.protocol.messages import WorkRequest
+from gridbot_client.protocol.messages import WorkReply, WorkRequest, encode_reply
 from gridbot_server.http.services import Answered, Dispatched
 from gridbot_server.settings import Settings
 from gridbot_server.signing import keys
@@ -67,6 +68,15 @@ class Site:
         return Person(self.app, token, client, person.name)
 
 
+@pytest.fixture(autouse=True)
+def undescribed(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Hold all responses of all applications against the API's description."""
+    faults: list[str] = []
+    monkeypatch.setattr(Flask, "wsgi_app", watching(Flask.wsgi_app, faults))
+    yield faults
+    assert faults == []
+
+
 @pytest.fixture
 def settings(dsn: str, tmp_path: Path) -> Settings:
     found = Settings(
@@ -91,7 +101,7 @@ class Echo:
     """Stands where the engine does: answers with what it was asked."""
 
     def handle(self, token_hash: bytes, body: bytes) -> bytes:
-        return b'{"token": "%b", "body": %b}' % (token_hash.hex().encode(), body)
+        return encode_reply(WorkReply(epoch=1, next_request_seconds=1, message=body.decode()))
 
     def begin(self, token_hash: bytes, body: bytes, tell: Callable[[Answered], None]) -> None:
         raise AssertionError("only gunicorn's loop calls this")

@@ -16,7 +16,7 @@ ALLOWED = {
     "client/gridbot_client": LIGHT,
     "client/gridbot": LIGHT | {"gridbot_client"},
     "server/gridbot_server": SERVER
-    | {"psycopg_pool", "pydantic", "spectree", "werkzeug", "click", "cryptography", "psutil"}
+    | {"psycopg_pool", "pydantic", "werkzeug", "click", "cryptography", "psutil"}
     | {"requests", "rich", "gridbot_policies", "gridbot_client", "gridbot"},
     "overlay/gridbot_overlay": {
         "gridbot_policies",

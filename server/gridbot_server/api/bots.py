@@ -4,25 +4,40 @@ from __future__ import annotations
 
 import base64
 import binascii
+from dataclasses import asdict
 from functools import partial
-from typing import Any
+from http import HTTPStatus
+from typing import Any, NamedTuple, get_args
 
-from flask import Blueprint, request
-from psycopg.rows import dict_row
+from flask import Blueprint
 
 from gridbot_client.protocol.messages import Manifest, manifest_id
 from gridbot_client.protocol.signatures import verify_manifest
-from gridbot_server.api.access import bot_owner, mine, number_argument
+from gridbot_server.api.access import bot_owner, manifest_of, mine
 from gridbot_server.api.matching import explanation_of, match_of
-from gridbot_server.api.schema import body_limit, json_body
+from gridbot_server.api.parameters import Parameter, number, one_of
+from gridbot_server.api.schema import answers, body_limit, json_body, query
 from gridbot_server.bots.submission import Sign, start, submit
 from gridbot_server.bots.validation import parse_policy, policy_warnings
 from gridbot_server.errors import Conflict, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
 from gridbot_server.models.requests import BotChange, Signature, SubmissionRequest
+from gridbot_server.models.responses.bots import (
+    BotDetails,
+    Bots,
+    BotSummary,
+    ChangedBot,
+    ManifestText,
+    ReplicaLimits,
+    Replicas,
+    Retried,
+    State,
+    Submitted,
+)
+from gridbot_server.models.responses.explanation import Explanation, HostExplanation
 from gridbot_server.signing import keys
-from gridbot_server.storage import sql
+from gridbot_server.storage import rows, sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import SQL as MOVES
 
@@ -30,25 +45,39 @@ SQL = sql.load("bots.sql")
 
 blueprint = Blueprint("bots", __name__, url_prefix="/api/v1/bots")
 
-Document = dict[str, Any]
 
-_STATES = ("open", "running", "done", "cancelled")
+class _Rate(NamedTuple):
+    """How fast a BOT gets on; unknown before its first outcome."""
+
+    jobs_per_second: float | None
+
+
+def _host_name(name: str, text: str) -> str:
+    if not text.isprintable():
+        raise RequestError(f"{name}: expected a number or a name")
+    return text
 
 
 @blueprint.post("")
 @auth.rule("user")
 @body_limit(lambda settings: settings.max_jobs_bytes)
 @json_body
-def submit_bot(json: SubmissionRequest) -> tuple[Document, int]:
-    """Submit a BOT; the same submit key always answers with the same BOT."""
+@answers(HTTPStatus.OK, HTTPStatus.CREATED, errors=(HTTPStatus.CONFLICT,))
+def submit_bot(json: SubmissionRequest) -> tuple[Submitted, HTTPStatus]:
+    """Submit a BOT; the same submit key always answers with the same BOT.
+
+    It is created (201), or was by an earlier request (200).
+    """
     with connection() as conn:
         submitted = submit(conn, auth.key(), json, current().stock_clients, _signer())
-    return _submitted(submitted.bot), 201 if submitted.is_new else 200
+    status = HTTPStatus.CREATED if submitted.is_new else HTTPStatus.OK
+    return _submitted(submitted.bot), status
 
 
 @blueprint.post("/<int:bot>/start")
 @auth.rule("user")
-def start_bot(bot: int) -> Document:
+@answers(errors=(HTTPStatus.BAD_REQUEST, HTTPStatus.CONFLICT))
+def start_bot(bot: int) -> Submitted:
     """Let a BOT whose jobs were streamed run."""
     with connection() as conn:
         bot_owner(conn, bot)
@@ -58,46 +87,50 @@ def start_bot(bot: int) -> Document:
 
 @blueprint.get("")
 @auth.rule("user")
-def list_bots() -> Document:
+@query(
+    state=one_of("Only those in this state.", get_args(State)),
+    limit=number("How many at most.", default=1000, most=10_000),
+)
+@answers()
+def list_bots(state: str | None, limit: int) -> Bots:
     """List BOTs, the latest first."""
-    state = request.args.get("state")
-    if state is not None and state not in _STATES:
-        raise RequestError(f"state: expected one of {', '.join(_STATES)}, got {state[:60]!r}")
-    limit = number_argument("limit", default=1000, most=10_000)
     with connection() as conn:
-        return {"bots": _summaries(conn, mine=mine(), state=state, limit=limit)}
+        return Bots(bots=_summaries(conn, mine=mine(), state=state, limit=limit))
 
 
 @blueprint.get("/<int:bot>")
 @auth.rule("user")
-def show_bot(bot: int) -> Document:
+@answers()
+def show_bot(bot: int) -> BotDetails:
     """Tell all about one BOT."""
     with connection() as conn:
         bot_owner(conn, bot)
         summary = _summary(conn, bot)
         details = _details(conn, bot, summary)
-    return {**summary, **details, "boinc_url": current().stock_clients.url, "match": match_of(bot)}
+    return BotDetails(
+        **dict(summary), **details, boinc_url=current().stock_clients.url, match=match_of(bot)
+    )
 
 
 @blueprint.get("/<int:bot>/explanation")
 @auth.rule("user")
-def explain_bot(bot: int) -> Document:
+@query(host=Parameter("Only this host: its number or its name.", {"type": "string"}, _host_name))
+@answers()
+def explain_bot(bot: int, host: str | None) -> Explanation | HostExplanation:
     """Tell which hosts a BOT's policy and needs reject, and what to relax.
 
     With `host`, a number or a name, the same about that one alone.
     """
-    host = request.args.get("host")
-    if host is not None and not host.isprintable():
-        raise RequestError("host: expected a number or a name")
     with connection() as conn:
         bot_owner(conn, bot)
-        state = _summary(conn, bot)["state"]
+        state = _summary(conn, bot).state
     return explanation_of(bot, state, host)
 
 
 @blueprint.post("/<int:bot>/cancel")
 @auth.rule("user")
-def cancel_bot(bot: int) -> Document:
+@answers()
+def cancel_bot(bot: int) -> BotSummary:
     """Cancel a BOT; one that has ended stays as it is."""
     with connection() as conn:
         bot_owner(conn, bot)
@@ -107,17 +140,19 @@ def cancel_bot(bot: int) -> Document:
 
 @blueprint.post("/<int:bot>/retry")
 @auth.rule("user")
-def retry_bot(bot: int) -> Document:
+@answers(errors=(HTTPStatus.CONFLICT,))
+def retry_bot(bot: int) -> Retried:
     """Run the failed jobs again."""
     with connection() as conn:
         bot_owner(conn, bot)
-        return {"retried": _retry(conn, bot)}
+        return Retried(retried=_retry(conn, bot))
 
 
 @blueprint.patch("/<int:bot>")
 @auth.rule("user")
 @json_body
-def change_bot(bot: int, json: BotChange) -> Document:
+@answers()
+def change_bot(bot: int, json: BotChange) -> ChangedBot:
     """Change a BOT's policy, name or limits, also while it runs."""
     policies = parse_policy(json.policy)
     with connection() as conn:
@@ -130,33 +165,36 @@ def change_bot(bot: int, json: BotChange) -> Document:
             "set_threshold": "tail_threshold" in given,
             "set_failover": "failover_after" in given,
         }
-        if conn.execute(SQL["change"], changes).fetchone() is None:
+        if rows.fetch_value(conn, int, SQL["change"], changes) is None:
             raise RequestError(f"max_replicas {json.max_replicas} is less than the BOT's quorum")
         summary = _summary(conn, bot)
     match = match_of(bot) if "policy" in given else None
-    return {**summary, "warnings": policy_warnings(policies), "match": match}
+    return ChangedBot(**dict(summary), warnings=policy_warnings(policies), match=match)
 
 
 @blueprint.get("/<int:bot>/manifest")
 @auth.rule("user")
-def show_manifest(bot: int) -> Document:
+@answers()
+def show_manifest(bot: int) -> ManifestText:
     """Give what the project key signs."""
     with connection() as conn:
         bot_owner(conn, bot)
-        text, signature = _manifest(conn, bot)
-    signed = base64.b64encode(signature).decode() if signature else None
-    return {"text": text, "id": manifest_id(text), "signature": signed}
+        found = manifest_of(conn, bot)
+    signature = base64.b64encode(found.signature).decode() if found.signature else None
+    text = found.manifest
+    return ManifestText(text=text, id=manifest_id(text), signature=signature)
 
 
 @blueprint.put("/<int:bot>/signature")
 @auth.rule("user")
 @json_body
-def sign_bot(bot: int, json: Signature) -> Document:
+@answers()
+def sign_bot(bot: int, json: Signature) -> BotSummary:
     """Attach a signature that was made where the project key is."""
     with connection() as conn:
         bot_owner(conn, bot)
         signature = _decode(json.signature)
-        if not verify_manifest(_project_key(conn), _manifest(conn, bot)[0], signature):
+        if not verify_manifest(_project_key(conn), manifest_of(conn, bot).manifest, signature):
             raise RequestError("signature: it is not the project key's over this BOT's manifest")
         conn.execute(SQL["sign"], {"bot": bot, "signature": signature})
         return _summary(conn, bot)
@@ -176,76 +214,70 @@ def _signer() -> Sign | None:
     return partial(keys.sign_manifest, keys.load_private(settings.project_key_path))
 
 
-def _submitted(bot: int) -> Document:
+def _submitted(bot: int) -> Submitted:
     """Tell what became of a submission; the policy is looked at without a connection in hand."""
     with connection() as conn:
         found = _summary(conn, bot)
         details = _details_row(conn, bot)
-    return {
-        "id": bot,
-        "state": found["state"],
-        "jobs_total": found["jobs_total"],
-        "signed_for_boinc": details["signed_for_boinc"],
-        "boinc_unsuitable": details["boinc_unsuitable"],
-        "boinc_url": current().stock_clients.url,
-        "warnings": policy_warnings(parse_policy(details["policy"])),
-        "match": match_of(bot),
-    }
+    return Submitted(
+        id=bot,
+        state=found.state,
+        jobs_total=found.jobs_total,
+        signed_for_boinc=details["signed_for_boinc"],
+        boinc_unsuitable=details["boinc_unsuitable"],
+        boinc_url=current().stock_clients.url,
+        warnings=policy_warnings(parse_policy(details["policy"])),
+        match=match_of(bot),
+    )
 
 
-def _summaries(conn: Connection, **wanted: Any) -> list[Document]:
+def _summaries(conn: Connection, **wanted: Any) -> list[BotSummary]:
     values = {"mine": None, "state": None, "bot": None, "limit": 1, **wanted}
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(SQL["summaries"], values).fetchall()
+    return rows.read(conn, BotSummary, SQL["summaries"], values)
 
 
-def _summary(conn: Connection, bot: int) -> Document:
+def _summary(conn: Connection, bot: int) -> BotSummary:
     return _summaries(conn, bot=bot)[0]
 
 
-def _details_row(conn: Connection, bot: int) -> Document:
-    with conn.cursor(row_factory=dict_row) as cursor:
-        row = cursor.execute(SQL["details"], {"bot": bot}).fetchone()
+def _details_row(conn: Connection, bot: int) -> dict[str, Any]:
+    row = rows.read_one(conn, dict, SQL["details"], {"bot": bot})
     assert row is not None, "the caller has seen the BOT"
     return row
 
 
-def _details(conn: Connection, bot: int, summary: Document) -> Document:
+def _details(conn: Connection, bot: int, summary: BotSummary) -> dict[str, Any]:
     row = _details_row(conn, bot)
     manifest = Manifest.from_text(row.pop("manifest"))
     rate = _rate(conn, bot)
-    sent: dict[str, int] = dict(conn.execute(SQL["sent"], {"bot": bot}).fetchall())
+    sent: dict[str, int] = rows.fetch_mapping(conn, SQL["sent"], {"bot": bot})
+    running = summary.jobs_running
     return {
         **row,
         "command": manifest.command,
-        "resources": manifest.resources,
+        "resources": ReplicaLimits(**asdict(manifest.resources)),
         "jobs_per_second": rate,
         "eta_seconds": _eta(summary, rate),
-        "replicas": {
-            "made": sum(sent.values()),
-            "running": summary["jobs_running"],
-            "by_reason": sent,
-        },
+        "replicas": Replicas(made=sum(sent.values()), running=running, by_reason=sent),
     }
 
 
 def _rate(conn: Connection, bot: int) -> float | None:
-    row = conn.execute(SQL["rate"], {"bot": bot}).fetchone()
-    return float(row[0]) if row and row[0] is not None else None
+    return rows.fetch_only(conn, _Rate, SQL["rate"], {"bot": bot}).jobs_per_second
 
 
-def _eta(summary: Document, rate: float | None) -> float | None:
-    if summary["state"] != "running" or not rate:
+def _eta(summary: BotSummary, rate: float | None) -> float | None:
+    if summary.state != "running" or not rate:
         return None
-    return float(summary["jobs_left"] / rate)
+    return float(summary.jobs_left / rate)
 
 
 def _retry(conn: Connection, bot: int) -> int:
     """Turn the failed jobs into unsent replicas of the next round; return how many."""
     with conn.transaction():
-        row = conn.execute(SQL["lock"], {"bot": bot}).fetchone()
-        if row is None or row[0] in ("open", "cancelled"):
-            raise Conflict(f"BOT {bot} is {row[0] if row else 'gone'}, there is nothing to retry")
+        state = rows.fetch_value(conn, str, SQL["lock"], {"bot": bot})
+        if state in (None, "open", "cancelled"):
+            raise Conflict(f"BOT {bot} is {state or 'gone'}, there is nothing to retry")
         retried = conn.execute(MOVES["requeue_failed"], {"bot": bot}).rowcount
         if retried:
             conn.execute(SQL["count_queued"], {"bot": bot, "more": retried})
@@ -253,15 +285,8 @@ def _retry(conn: Connection, bot: int) -> int:
         return retried
 
 
-def _manifest(conn: Connection, bot: int) -> tuple[str, bytes | None]:
-    row = conn.execute(SQL["manifest"], {"bot": bot}).fetchone()
-    assert row is not None, "the caller has seen the BOT"
-    return row[0], row[1]
-
-
 def _project_key(conn: Connection) -> bytes:
-    row = conn.execute(SQL["project_key"]).fetchone()
-    return bytes.fromhex(row[0]) if row else b""
+    return bytes.fromhex(rows.fetch_value(conn, str, SQL["project_key"]) or "")
 
 
 def _decode(text: str) -> bytes:

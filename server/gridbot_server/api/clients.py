@@ -5,21 +5,24 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from http import HTTPStatus
 
 from flask import Blueprint
 from psycopg.types.json import Jsonb
 
 from gridbot_client.protocol.messages import host_attributes
-from gridbot_server.api.schema import json_body
+from gridbot_server.api.schema import answers, json_body
 from gridbot_server.dispatch.bans import Banned
 from gridbot_server.errors import Forbidden, RequestError, ServerBusy, Unauthorized
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
 from gridbot_server.matching.ads import lasting
 from gridbot_server.models.requests import ClientChange, Join
+from gridbot_server.models.responses.clients import ClientIdentity, JoinedClient
+from gridbot_server.models.responses.overlay import GivenBack
 from gridbot_server.signing import keys
-from gridbot_server.storage import sql
+from gridbot_server.storage import rows, sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import give_back
 from gridbot_server.storage.states import Event
@@ -29,13 +32,37 @@ BOINC = sql.load("boinc.sql")
 
 blueprint = Blueprint("clients", __name__, url_prefix="/api/v1/clients")
 
-Document = dict[str, Any]
+
+@dataclass(frozen=True, slots=True)
+class _Host:
+    """A machine, known by its identity, and whether it may come."""
+
+    id: int
+    is_banned: bool
+    banned_why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _PilotsKey:
+    """Which pilots a key is for: TAG.0 to TAG.(pilots - 1)."""
+
+    tag: str
+    pilots: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Project:
+    """What clients hear of the project."""
+
+    key: str | None  # hexadecimal
+    epoch: int
 
 
 @blueprint.post("")
 @auth.rule("pilot")
 @json_body
-def join(json: Join) -> tuple[Document, int]:
+@answers(HTTPStatus.CREATED)
+def join_client(json: Join) -> JoinedClient:
     """Register a client on a machine and give it its token, once."""
     key = auth.key()
     token, token_hash = keys.new_token()
@@ -51,18 +78,19 @@ def join(json: Join) -> tuple[Document, int]:
         if key.serves is None:
             made["accepts"] = _accepts(conn, key, json.accepts)
             _check_newcomer(conn, key)
-            row = conn.execute(SQL["add_client"], made).fetchone()
+            client = rows.fetch_only_value(conn, int, SQL["add_client"], made)
         else:
             _check_pilot(conn, key, json.pilot)
-            row = conn.execute(SQL["add_pilot"], {**made, "pilot": json.pilot}).fetchone()
-        assert row is not None
-        return {**_document(conn, row[0], key.owner_name), "token": token}, 201
+            made["pilot"] = json.pilot
+            client = rows.fetch_only_value(conn, int, SQL["add_pilot"], made)
+        return JoinedClient(**dict(_identity(conn, client, key.owner_name)), token=token)
 
 
 @blueprint.put("/self")
 @auth.rule("client")
 @json_body
-def change_self(json: ClientChange) -> Document:
+@answers()
+def change_client(json: ClientChange) -> ClientIdentity:
     """Describe the machine anew, change whose unsigned commands the client runs."""
     client = auth.client()
     with connection() as conn, conn.transaction():
@@ -72,15 +100,17 @@ def change_self(json: ClientChange) -> Document:
         if json.host is not None:
             ad = Jsonb(lasting(host_attributes(json.host)))
             conn.execute(SQL["change_host"], {"host": client.host, "ad": ad})
-        return _document(conn, client.id, client.owner_name)
+        return _identity(conn, client.id, client.owner_name)
 
 
 @blueprint.post("/self/leave")
 @auth.rule("client")
-def leave() -> Document:
+@answers()
+def end_client() -> GivenBack:
     """Take back what the client holds, which will not run it any further; tell how much."""
     with connection() as conn, conn.transaction():
-        return {"replicas": give_back(conn, Event.CLIENT_LEFT, {"client": auth.client().id})}
+        values = {"client": auth.client().id}
+        return GivenBack(replicas=give_back(conn, Event.CLIENT_LEFT, values))
 
 
 def _check_newcomer(conn: Connection, key: auth.Key) -> None:
@@ -93,14 +123,13 @@ def _check_newcomer(conn: Connection, key: auth.Key) -> None:
 
 def _check_pilot(conn: Connection, key: auth.Key, name: str) -> None:
     """Let a pilot join once under each of the names that its key is for; the last one counts."""
-    row = conn.execute(SQL["lock_key"], {"key": key.id}).fetchone()
-    if row is None:
+    good = rows.read_one(conn, _PilotsKey, SQL["lock_key"], {"key": key.id})
+    if good is None:
         raise Unauthorized("the key is expired or revoked")
-    tag, count = row
-    if name not in {f"{tag}.{index}" for index in range(count)}:
+    if name not in {f"{good.tag}.{index}" for index in range(good.pilots)}:
         raise Forbidden(f"this key is not for a pilot {name!r}")
     values = {"key": key.id, "pilot": name}
-    for (client,) in conn.execute(SQL["earlier_pilots"], values).fetchall():
+    for client in rows.fetch_values(conn, int, SQL["earlier_pilots"], values):
         give_back(conn, Event.CLIENT_LEFT, {"client": client})
 
 
@@ -120,8 +149,7 @@ def _accepts(conn: Connection, key: auth.Key, names: Sequence[str]) -> list[int]
 
 def _narrow(conn: Connection, client: int, names: Sequence[str]) -> None:
     """Let a client accept some of the owners that it was joined to accept, and no others."""
-    row = conn.execute(SQL["accepted"], {"client": client}).fetchone()
-    allowed = set(row[0]) if row else set()
+    allowed = set(_accepted(conn, client))
     if not set(names) <= allowed:
         raise Forbidden(
             f"this client was not joined to accept {min(set(names) - allowed)}:"
@@ -129,6 +157,11 @@ def _narrow(conn: Connection, client: int, names: Sequence[str]) -> None:
         )
     accepts = {"client": client, "accepts": _owner_ids(conn, names)}
     conn.execute(SQL["change_accepts"], accepts)
+
+
+def _accepted(conn: Connection, client: int) -> list[str]:
+    names: list[str] = rows.fetch_only_value(conn, list, SQL["accepted"], {"client": client})
+    return names
 
 
 def _host(conn: Connection, key: auth.Key, json: Join) -> int:
@@ -140,31 +173,28 @@ def _host(conn: Connection, key: auth.Key, json: Join) -> int:
         "grid": key.grid,
         "ad": Jsonb(lasting(host_attributes(json.host))),
     }
-    row = conn.execute(SQL["host"], machine).fetchone()
-    assert row is not None
-    number, is_banned, why = row
-    if is_banned:
-        raise Banned(why)
-    return int(number)
+    host = rows.read_one(conn, _Host, SQL["host"], machine)
+    assert host is not None, "it is inserted or updated"
+    if host.is_banned:
+        raise Banned(host.banned_why)
+    return host.id
 
 
 def _owner_ids(conn: Connection, names: Sequence[str]) -> list[int]:
-    found: dict[str, int] = dict(conn.execute(SQL["owners"], {"names": list(names)}).fetchall())
+    found: dict[str, int] = rows.fetch_mapping(conn, SQL["owners"], {"names": list(names)})
     for name in names:
         if name not in found:
             raise RequestError(f"accepts: there is no owner {name}")
     return sorted(found.values())
 
 
-def _document(conn: Connection, client: int, owner: str) -> Document:
-    row = conn.execute(SQL["project"]).fetchone()
-    assert row is not None
-    project_key = base64.b64encode(bytes.fromhex(row[0] or "")).decode()
-    accepts = conn.execute(SQL["accepted"], {"client": client}).fetchone()
-    return {
-        "client": client,
-        "owner": owner,
-        "accepts": accepts[0] if accepts else [],
-        "project_key": project_key,
-        "epoch": row[1],
-    }
+def _identity(conn: Connection, client: int, owner: str) -> ClientIdentity:
+    project = rows.read_one(conn, _Project, SQL["project"])
+    assert project is not None, "it selects one"
+    return ClientIdentity(
+        client=client,
+        owner=owner,
+        accepts=_accepted(conn, client),
+        project_key=base64.b64encode(bytes.fromhex(project.key or "")).decode(),
+        epoch=project.epoch,
+    )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 from flask import Blueprint, Response, g, request
 from werkzeug.exceptions import RequestedRangeNotSatisfiable
 from werkzeug.wsgi import FileWrapper
 
-from gridbot_server.api.access import is_sha256
+from gridbot_server.api.parameters import is_sha256
+from gridbot_server.api.schema import BYTES, sends
 from gridbot_server.errors import ObjectNotFound, ServerBusy
 from gridbot_server.http import auth
 from gridbot_server.http.services import current
@@ -15,10 +18,17 @@ from gridbot_server.overload.transfer_slots import Party
 
 blueprint = Blueprint("content", __name__)
 
+sends_content = sends(
+    BYTES, HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT, HTTPStatus.NOT_MODIFIED,
+    errors=(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,),
+)  # fmt: skip
+"""Marks a view that answers with `send_content`."""
+
 
 @blueprint.get("/files/<sha256>")
 @auth.rule("content")
-def content(sha256: str) -> Response:
+@sends_content
+def fetch_content(sha256: str) -> Response:
     """Send the content, or the range of it that is asked for."""
     return send_content(sha256)
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
+
 import orjson
 from flask import Blueprint, request
 
-from gridbot_server.api.access import bot_owner, number_argument
-from gridbot_server.api.schema import body_limit
+from gridbot_server.api.access import bot_owner
+from gridbot_server.api.parameters import number
+from gridbot_server.api.schema import JSON_LINES, answers, body_limit, query, takes
 from gridbot_server.bots.submission import add_jobs
 from gridbot_server.bots.validation import Job, read_job
 from gridbot_server.errors import RequestError, TooLarge
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
 from gridbot_server.models.requests import MAX_JOBS_AT_ONCE
+from gridbot_server.models.responses.bots import JobsAppended
 
 blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1/bots/<int:bot>")
 
@@ -20,13 +24,16 @@ blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1/bots/<int:bot>")
 @blueprint.post("/jobs")
 @auth.rule("user")
 @body_limit(lambda settings: settings.max_jobs_bytes)
-def append_jobs(bot: int) -> dict[str, int]:
+@takes(JSON_LINES)
+@query(offset=number("How many jobs the BOT has now.", required=True))
+@answers(errors=(HTTPStatus.CONFLICT,))
+def append_jobs(bot: int, offset: int) -> JobsAppended:
     """Append JSON lines, one job each, to a BOT that has `offset` jobs."""
-    offset = number_argument("offset")
     with connection() as conn:
         owner = bot_owner(conn, bot)
         jobs = _read_lines(request.get_data(cache=False), first=offset)
-        return {"jobs_total": add_jobs(conn, owner, bot, offset, jobs, current().stock_clients)}
+        total = add_jobs(conn, owner, bot, offset, jobs, current().stock_clients)
+        return JobsAppended(jobs_total=total)
 
 
 def _read_lines(body: bytes, first: int) -> list[Job]:

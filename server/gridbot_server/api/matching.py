@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
-
-from psycopg.rows import dict_row
 
 from gridbot_client.protocol.messages import Manifest
 from gridbot_policies import PolicySet, SemanticError
@@ -20,7 +18,9 @@ from gridbot_server.matching.ads import bot_ad, host_attributes
 from gridbot_server.matching.explanation import Standing, explanation, host_explanation
 from gridbot_server.matching.hosts import Candidate, Demand, survey
 from gridbot_server.matching.stock_platforms import stock_platforms
-from gridbot_server.storage import sql
+from gridbot_server.models.responses.bots import Match
+from gridbot_server.models.responses.explanation import Explanation, HostExplanation
+from gridbot_server.storage import rows, sql
 from gridbot_server.storage.db import Connection
 
 SQL = sql.load("bots.sql")
@@ -29,40 +29,138 @@ SQL = sql.load("bots.sql")
 _MOST_SECONDS = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """What the database says of a BOT that wants hosts."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedBot:
+    """A BOT as the queries of `wants`, `rivals` and the overlay's `demand` give it."""
 
-    demand: Demand
+    id: int
+    name: str
+    owner: int
+    owner_name: str
+    signed: bool
+    manifest: str
+    policy: str
+    policy_version: int
+    size: int
+    done: int
+    failed: int
+    tail: bool
+    created_at: float  # seconds since 1970
+    mean_turnaround: float | None  # seconds
     unsent: int
     running: int
 
+    def ad(self, now: float) -> Record:
+        """Return its ad at `now`."""
+        state = BotSnapshot(
+            bot=self.id,
+            version=self.policy_version,
+            owner=self.owner,
+            size=self.size,
+            fresh_unsent=self.unsent,
+            copies_unsent=0,  # the ad has the sum of both
+            running=self.running,
+            done=self.done,
+            failed=self.failed,
+            tail=self.tail,
+            created_at=self.created_at,
+            mean_turnaround=self.mean_turnaround,
+        )
+        return bot_ad(state, self.name, self.owner_name, self.signed, now)
 
-def match_of(bot: int) -> dict[str, Any]:
-    """Return the `match` document of a BOT. Call it without a connection in hand.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WaitingBot(QueuedBot):
+    """One that wants hosts."""
+
+    signed_for_boinc: bool
+    boinc_unsuitable: str | None
+
+    def demand(self, queue: Record) -> Demand:
+        """Return what it asks of hosts now; raise ParseError or SemanticError."""
+        now = time.time()
+        manifest = Manifest.from_text(self.manifest)
+        return Demand(
+            bot=self.id,
+            owner=self.owner,
+            owner_name=self.owner_name,
+            signed=self.signed,
+            manifest=manifest,
+            policies=PolicySet.parse(self.policy),
+            ad=self.ad(now),
+            queue=queue,
+            now=now,
+            stock_platforms=stock_platforms(manifest) if self.signed_for_boinc else (),
+            boinc_unsuitable=self.boinc_unsuitable,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _SeenClient:
+    """A client that asked for work lately, and its host."""
+
+    host: int
+    ad: dict[str, Any]  # what the host says of itself
+    owner_name: str
+    owner: int
+    accepts: list[int]
+    grid: str | None
+    dedicated: bool
+    venue: str
+    error_rate: float
+    jobs_today: int
+    mean_turnaround: float | None  # seconds
+    recent_cpu: float  # seconds
+    name: str | None
+    silent: bool
+    running: int
+
+    def candidate(self) -> Candidate:
+        """Return it as matching sees it."""
+        known = {
+            "Owner": self.owner_name,
+            "Grid": self.grid,
+            "IsPilot": self.grid is not None,
+            "IsDedicated": self.dedicated,
+            "Venue": self.venue or None,
+            "ErrorRate": self.error_rate,
+            "JobsToday": self.jobs_today,
+            "MeanTurnaround": self.mean_turnaround,
+            "RecentCpuTime": self.recent_cpu,
+        }
+        ad = host_attributes(self.ad, known, running=0)
+        return Candidate(
+            self.host, ad, self.owner, self.accepts, self.name, self.silent, self.running
+        )
+
+
+def match_of(bot: int) -> Match:
+    """Return how the known hosts suit a BOT. Call it without a connection in hand.
 
     Policies are evaluated after the connection is given back: that may take a second.
     """
     with connection() as conn:
         queue, candidates = queue_ad(conn), _candidates(conn)
-        wanted = _row(_wants(conn, bot), queue)
-    return asdict(survey(candidates, wanted.demand, _patience()))
+        wanted = _waiting_bot(conn, bot)
+    return Match(**asdict(survey(candidates, wanted.demand(queue), _patience())))
 
 
-def explanation_of(bot: int, state: str, host: str | None = None) -> dict[str, Any]:
-    """Return the document that explains how the known hosts suit a BOT, or one of them alone.
+def explanation_of(bot: int, state: str, host: str | None = None) -> Explanation:
+    """Explain how the known hosts suit a BOT, or one of them alone.
 
     `host` is its number or its name.  Raises ObjectNotFound for one that is unknown to the asker.
     """
     with connection() as conn:
         queue, candidates = queue_ad(conn), _candidates(conn, host)
-        wanted, others = _wants(conn, bot), _rivals(conn, bot)
-    row = _row(wanted, queue)
-    rivals = [found.demand for other in others if (found := _readable(other, queue))]
-    standing = Standing(bot, state, row.unsent, row.running, rivals)
+        wanted = _waiting_bot(conn, bot)
+        others = rows.read(conn, _WaitingBot, SQL["rivals"], {"bot": bot})
+    rivals = [found for other in others if (found := _readable(other, queue))]
+    standing = Standing(bot, state, wanted.unsent, wanted.running, rivals)
+    demand = wanted.demand(queue)
     if host is None:
-        return explanation(row.demand, candidates, standing, _patience())
-    return host_explanation(row.demand, _clients_of(host, candidates), standing, _patience())
+        return Explanation(**explanation(demand, candidates, standing, _patience()))
+    clients = _clients_of(host, candidates)
+    return HostExplanation(**host_explanation(demand, clients, standing, _patience()))
 
 
 def _clients_of(host: str, found: Sequence[Candidate]) -> Sequence[Candidate]:
@@ -84,84 +182,23 @@ def _patience() -> Callable[[], bool]:
 
 def queue_ad(conn: Connection) -> Record:
     """Return the Queue ad."""
-    row = conn.execute(SQL["queue"]).fetchone()
-    assert row is not None, "it counts"
-    return record({"BOTsInQueue": row[0], "JobsInQueue": row[1]})
+    return record(rows.read_one(conn, dict, SQL["queue"]) or {})
 
 
 def _candidates(conn: Connection, named: str | None = None) -> list[Candidate]:
-    found = []
-    for row in conn.execute(SQL["hosts_seen"], {"mine": mine(), "host": named}):
-        host, said, owner_name, owner, accepts, grid, dedicated, venue, *measured = row[:12]
-        error_rate, today, turnaround, cpu = measured
-        known = {
-            "Owner": owner_name,
-            "Grid": grid,
-            "IsPilot": grid is not None,
-            "IsDedicated": dedicated,
-            "Venue": venue or None,
-            "ErrorRate": error_rate,
-            "JobsToday": today,
-            "MeanTurnaround": turnaround,
-            "RecentCpuTime": cpu,
-        }
-        ad = host_attributes(said, known, running=0)
-        found.append(Candidate(host, ad, owner, accepts, *row[12:]))
+    found = rows.read(conn, _SeenClient, SQL["hosts_seen"], {"mine": mine(), "host": named})
+    return [client.candidate() for client in found]
+
+
+def _waiting_bot(conn: Connection, bot: int) -> _WaitingBot:
+    found = rows.read_one(conn, _WaitingBot, SQL["wants"], {"bot": bot})
+    assert found is not None, "the caller has seen the BOT"
     return found
 
 
-def _wants(conn: Connection, bot: int) -> Mapping[str, Any]:
-    with conn.cursor(row_factory=dict_row) as cursor:
-        row = cursor.execute(SQL["wants"], {"bot": bot}).fetchone()
-    assert row is not None, "the caller has seen the BOT"
-    return row
-
-
-def _rivals(conn: Connection, bot: int) -> list[dict[str, Any]]:
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(SQL["rivals"], {"bot": bot}).fetchall()
-
-
-def _readable(row: Mapping[str, Any], queue: Record) -> _Row | None:
+def _readable(bot: _WaitingBot, queue: Record) -> Demand | None:
     """Return another BOT; None if its policy was stored by a version that read it otherwise."""
     try:
-        return _row(row, queue)
+        return bot.demand(queue)
     except (ParseError, SemanticError):
         return None
-
-
-def _row(row: Mapping[str, Any], queue: Record) -> _Row:
-    now = time.time()
-    manifest = Manifest.from_text(row["manifest"])
-    demand = Demand(
-        bot=row["id"],
-        owner=row["owner"],
-        owner_name=row["owner_name"],
-        signed=row["signed"],
-        manifest=manifest,
-        policies=PolicySet.parse(row["policy"]),
-        ad=bot_ad(state_of(row), row["name"], row["owner_name"], row["signed"], now),
-        queue=queue,
-        now=now,
-        stock_platforms=stock_platforms(manifest) if row["signed_for_boinc"] else (),
-        boinc_unsuitable=row["boinc_unsuitable"],
-    )
-    return _Row(demand, row["unsent"], row["running"])
-
-
-def state_of(row: Mapping[str, Any]) -> BotSnapshot:
-    """Return the state of a BOT, of which one of the queries gave a row."""
-    return BotSnapshot(
-        bot=row["id"],
-        version=row["policy_version"],
-        owner=row["owner"],
-        size=row["size"],
-        fresh_unsent=row["unsent"],
-        copies_unsent=0,  # the ad has the sum of both
-        running=row["running"],
-        done=row["done"],
-        failed=row["failed"],
-        tail=row["tail"],
-        created_at=row["created_at"],
-        mean_turnaround=row["mean_turnaround"],
-    )

@@ -7,29 +7,41 @@ import math
 import shutil
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from http import HTTPStatus
 from importlib.metadata import version
-from typing import Any
 
 from flask import Blueprint, Response
-from psycopg.rows import dict_row
 
 from gridbot_server.api import bans
-from gridbot_server.api.access import mine, number_argument
-from gridbot_server.api.schema import json_body
+from gridbot_server.api.access import mine
+from gridbot_server.api.parameters import number
+from gridbot_server.api.schema import answers, json_body, query, sends
 from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.errors import Conflict, ObjectNotFound, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
 from gridbot_server.models.requests import HostChange, NewOwner, NewToken
+from gridbot_server.models.responses.operation import (
+    AddedOwner,
+    ChangedHost,
+    Health,
+    Host,
+    Hosts,
+    NewKey,
+    Owner,
+    Owners,
+    RevokedToken,
+    Token,
+    Tokens,
+)
 from gridbot_server.signing import keys
-from gridbot_server.storage import sql
+from gridbot_server.storage import rows, sql
 
 SQL = sql.load("operation.sql")
 
 blueprint = Blueprint("operation", __name__)
-
-Document = dict[str, Any]
 
 # With less room than this on the disk, uploads and the database will fail soon.
 _LOW_DISK_BYTES = 512 << 20
@@ -45,21 +57,33 @@ _GAUGES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class _Lag:
+    """How long the oldest work that is due to a cycle has waited."""
+
+    cycle: str
+    seconds: float
+
+
 @blueprint.get("/health")
 @auth.rule("public")
-def health() -> Document:
+@answers(errors=(HTTPStatus.SERVICE_UNAVAILABLE,))
+def show_health() -> Health:
     """Tell whether the server works, and how much there is to do."""
     return _health()
 
 
 @blueprint.get("/metrics")
 @auth.rule("operator")
-def metrics() -> Response:
+@sends("text/plain")
+def show_metrics() -> Response:
     """Give the gauges in Prometheus' text form."""
     found = _health()
-    lines = [_gauge(name, text, {"": found[name]}) for name, text in _GAUGES.items()]
-    lags = {f'{{cycle="{row["cycle"]}"}}': row["seconds"] for row in _rows("lags")}
-    lines.append(_gauge("lag_seconds", "how long the oldest work due to a cycle has waited", lags))
+    lines = [_gauge(name, text, {"": getattr(found, name)}) for name, text in _GAUGES.items()]
+    with connection() as conn:
+        lags = rows.read(conn, _Lag, SQL["lags"])
+    late = {f'{{cycle="{lag.cycle}"}}': lag.seconds for lag in lags}
+    lines.append(_gauge("lag_seconds", "how long the oldest work due to a cycle has waited", late))
     return Response("".join(lines), mimetype="text/plain")
 
 
@@ -72,97 +96,114 @@ def _gauge(name: str, text: str, values: Mapping[str, float]) -> str:
 
 @blueprint.get("/api/v1/hosts")
 @auth.rule("user")
-def hosts() -> Document:
+@query(limit=number("How many at most.", default=1000, most=10_000))
+@answers()
+def list_hosts(limit: int) -> Hosts:
     """List hosts, the latest seen first: an operator's list holds everybody's."""
-    values = {"mine": mine(), "limit": number_argument("limit", default=1000, most=10_000)}
-    return {"hosts": _rows("hosts", values)}
+    with connection() as conn:
+        found = rows.read(conn, Host, SQL["hosts"], {"mine": mine(), "limit": limit})
+    return Hosts(hosts=found)
 
 
 @blueprint.patch("/api/v1/hosts/<int:host>")
 @auth.rule("user")
 @json_body
-def change_host(host: int, json: HostChange) -> Document:
+@answers()
+def change_host(host: int, json: HostChange) -> ChangedHost:
     """Say where a machine of one's own stands, for policies."""
-    rows = _rows("change_host", {**json.model_dump(), "host": host, "mine": mine()})
-    if not rows:
+    values = {**json.model_dump(), "host": host, "mine": mine()}
+    with connection() as conn:
+        changed = rows.read_one(conn, ChangedHost, SQL["change_host"], values)
+    if changed is None:
         raise ObjectNotFound(f"there is no host {host}")
-    return rows[0]
+    return changed
 
 
 @blueprint.get("/api/v1/owners")
 @auth.rule("operator")
-def owners() -> Document:
+@answers()
+def list_owners() -> Owners:
     """List the owners."""
-    return {"owners": _rows("owners")}
+    with connection() as conn:
+        return Owners(owners=rows.read(conn, Owner, SQL["owners"]))
 
 
 @blueprint.post("/api/v1/owners")
 @auth.rule("operator")
 @json_body
-def add_owner(json: NewOwner) -> tuple[Document, int]:
+@answers(HTTPStatus.CREATED, errors=(HTTPStatus.CONFLICT,))
+def add_owner(json: NewOwner) -> AddedOwner:
     """Add an owner, who then needs a key."""
-    rows = _rows("add_owner", json.model_dump())
-    if not rows:
+    with connection() as conn:
+        added = rows.read_one(conn, AddedOwner, SQL["add_owner"], json.model_dump())
+    if added is None:
         raise Conflict(f"there is an owner {json.name} already")
-    return rows[0], 201
+    return added
 
 
 @blueprint.get("/api/v1/tokens")
 @auth.rule("user")
-def tokens() -> Document:
+@answers()
+def list_tokens() -> Tokens:
     """List keys without the keys themselves, which nobody can see again."""
-    return {"tokens": _rows("tokens", {"mine": mine()})}
+    with connection() as conn:
+        return Tokens(tokens=rows.read(conn, Token, SQL["tokens"], {"mine": mine()}))
 
 
 @blueprint.post("/api/v1/tokens")
 @auth.rule("operator")
 @json_body
-def add_token(json: NewToken) -> tuple[Document, int]:
+@answers(HTTPStatus.CREATED)
+def add_token(json: NewToken) -> NewKey:
     """Make a key for an owner and show it, once."""
-    found = _rows("owner_is_operator", {"name": json.owner})
-    if not found:
-        raise RequestError(
-            f"owner: there is no user {json.owner}; add it: gridbot user add {json.owner}"
-        )
-    if json.scope == "operator" and not found[0]["operator"]:
-        raise RequestError(f"scope: {json.owner} is not an operator")
     token, token_hash = keys.new_token()
     seconds = json.expires_seconds
     lifetime = None if seconds is None else timedelta(seconds=seconds)
     values = {**json.model_dump(), "hash": token_hash, "lifetime": lifetime}
-    return {"id": _rows("add_token", values)[0]["id"], "token": token}, 201
+    with connection() as conn:
+        is_operator = rows.fetch_value(conn, bool, SQL["owner_is_operator"], {"name": json.owner})
+        if is_operator is None:
+            raise RequestError(
+                f"owner: there is no user {json.owner}; add it: gridbot user add {json.owner}"
+            )
+        if json.scope == "operator" and not is_operator:
+            raise RequestError(f"scope: {json.owner} is not an operator")
+        return NewKey(id=rows.fetch_only_value(conn, int, SQL["add_token"], values), token=token)
 
 
 @blueprint.delete("/api/v1/tokens/<int:token>")
 @auth.rule("user")
-def revoke_token(token: int) -> Document:
+@query(with_clients=number("1: end the clients that joined with it, too.", default=0, most=1))
+@answers()
+def revoke_token(token: int, with_clients: int) -> RevokedToken:
     """Revoke a key at once; clients that joined with it stay, but for pilots.
 
     With `with_clients=1` these end as well.
     """
-    with_clients = number_argument("with_clients", default=0, most=1)
     values = {"token": token, "mine": mine()}
     with connection() as conn, conn.transaction():
-        if conn.execute(SQL["revoke_token"], values).fetchone() is None:
+        if rows.fetch_value(conn, int, SQL["revoke_token"], values) is None:
             raise ObjectNotFound(f"there is no key {token}")
         ended = bans.end_clients_of_key(conn, token) if with_clients else 0
         left = bans.clients_of_key(conn, token)
-    return {"id": token, "revoked": True, "clients_ended": ended, "clients_left": left}
+    return RevokedToken(id=token, revoked=True, clients_ended=ended, clients_left=left)
 
 
-def _health() -> Document:
-    found = _rows("health")[0]
-    project_key = base64.b64encode(bytes.fromhex(found["project_key"] or "")).decode()
+def _health() -> Health:
+    with connection() as conn:
+        found = rows.read_one(conn, dict, SQL["health"])
+    assert found is not None, "it counts"
+    project_key = bytes.fromhex(found.pop("project_key") or "")
     fed_at, inversions = _pulse()
     trouble = _trouble(fed_at)
-    return {
+    return Health(
         **found,
-        "project_key": project_key,
-        "inversions": inversions,
-        "status": "degraded" if trouble else "ok",
-        "trouble": trouble,
-        "version": version("gridbot"),
-    }
+        project_key=base64.b64encode(project_key).decode(),
+        inversions=inversions,
+        status="degraded" if trouble else "ok",
+        trouble=trouble,
+        version=version("gridbot"),
+    )
 
 
 def _trouble(fed_at: float) -> str | None:
@@ -186,8 +227,3 @@ def _pulse() -> tuple[float, int]:
         return fed_at, inversions
     finally:
         buffer.close()
-
-
-def _rows(query: str, values: Document | None = None) -> list[Document]:
-    with connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(SQL[query], values).fetchall()

@@ -7,25 +7,33 @@ serves is known before it is submitted, and its key is good for nothing else.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
+from http import HTTPStatus
 from typing import Any
 
-from flask import Blueprint, request
-from psycopg.rows import dict_row
+from flask import Blueprint
 
 from gridbot_client.protocol.messages import Manifest
 from gridbot_policies.classad import UNDEFINED, Record
-from gridbot_server.api.access import number_argument
-from gridbot_server.api.matching import queue_ad, state_of
-from gridbot_server.api.schema import json_body
+from gridbot_server.api.matching import QueuedBot, queue_ad
+from gridbot_server.api.parameters import Parameter, number
+from gridbot_server.api.schema import answers, json_body, query
 from gridbot_server.errors import RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
-from gridbot_server.matching.ads import bot_ad
 from gridbot_server.models.requests import EndedPilots, PilotToken, Tags
+from gridbot_server.models.responses.operation import NewKey
+from gridbot_server.models.responses.overlay import (
+    BotDemand,
+    Demand,
+    GivenBack,
+    GoodKeys,
+    Pilot,
+    Pilots,
+)
 from gridbot_server.signing import keys
-from gridbot_server.storage import sql
+from gridbot_server.storage import rows, sql
 from gridbot_server.storage.moves import give_back
 from gridbot_server.storage.states import Event
 
@@ -33,55 +41,83 @@ SQL = sql.load("overlay.sql")
 
 blueprint = Blueprint("overlay", __name__, url_prefix="/api/v1/overlay")
 
-Document = dict[str, Any]
-
 _MOST_PILOTS = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DemandingBot(QueuedBot):
+    """An unfinished BOT, and where it runs."""
+
+    operator: bool
+    share: float
+    dedicated: int
+    on_pilots: dict[str, int]
+
+    def demand(self, now: float) -> BotDemand:
+        """Return what it could use at `now`."""
+        resources = Manifest.from_text(self.manifest).resources
+        return BotDemand(
+            bot=self.id,
+            name=self.name,
+            owner=self.owner_name,
+            is_operator=self.operator,
+            share=self.share,
+            unsent=self.unsent,
+            dedicated=self.dedicated,
+            on_pilots=self.on_pilots,
+            seconds=self.mean_turnaround,
+            cpus=resources.cpus,
+            memory_mb=resources.memory_mb,
+            policy=self.policy,
+            ad=_plain(self.ad(now)),
+        )
 
 
 @blueprint.get("/demand")
 @auth.rule("operator")
-def demand() -> Document:
+@answers()
+def show_demand() -> Demand:
     """Tell what each unfinished BOT could use now, with the ads that its GridPolicy looks at."""
     now = time.time()
     with connection() as conn:
         queue = queue_ad(conn)
-        with conn.cursor(row_factory=dict_row) as cursor:
-            rows = cursor.execute(SQL["demand"]).fetchall()
-    return {"bots": [_demand(row, now) for row in rows], "queue": _plain(queue)}
+        found = rows.read(conn, _DemandingBot, SQL["demand"])
+    return Demand(bots=[bot.demand(now) for bot in found], queue=_plain(queue))
 
 
 @blueprint.get("/pilots")
 @auth.rule("operator")
-def pilots() -> Document:
+@query(
+    grid=Parameter("The grid's name.", {"type": "string"}, default=""),
+    seconds=number("Only those seen in so many seconds.", default=86_400, most=10**7),
+)
+@answers()
+def list_pilots(grid: str, seconds: int) -> Pilots:
     """List a grid's pilots of the last `seconds`, the latest first."""
-    values = {
-        "grid": request.args.get("grid", ""),
-        "lifetime": timedelta(seconds=number_argument("seconds", default=86_400, most=10**7)),
-        "limit": _MOST_PILOTS,
-    }
-    with connection() as conn, conn.cursor(row_factory=dict_row) as cursor:
-        return {"pilots": cursor.execute(SQL["pilots"], values).fetchall()}
+    values = {"grid": grid, "lifetime": timedelta(seconds=seconds), "limit": _MOST_PILOTS}
+    with connection() as conn:
+        return Pilots(pilots=rows.read(conn, Pilot, SQL["pilots"], values))
 
 
 @blueprint.post("/pilots/ended")
 @auth.rule("operator")
 @json_body
-def pilots_ended(json: EndedPilots) -> Document:
+@answers()
+def end_pilots(json: EndedPilots) -> GivenBack:
     """Take back what pilots ran that their grid has ended; tell how many replicas that were."""
     with connection() as conn, conn.transaction():
-        return {"replicas": give_back(conn, Event.PILOT_ENDED, json.model_dump())}
+        return GivenBack(replicas=give_back(conn, Event.PILOT_ENDED, json.model_dump()))
 
 
 @blueprint.post("/tokens")
 @auth.rule("operator")
 @json_body
-def add_token(json: PilotToken) -> tuple[Document, int]:
+@answers(HTTPStatus.CREATED)
+def add_pilot_token(json: PilotToken) -> NewKey:
     """Make a key for pilots: for one grid, for some owners' BOTs, for a while."""
     token, token_hash = keys.new_token()
     with connection() as conn:
-        found: dict[str, int] = dict(
-            conn.execute(SQL["owner_ids"], {"names": json.owners}).fetchall()
-        )
+        found: dict[str, int] = rows.fetch_mapping(conn, SQL["owner_ids"], {"names": json.owners})
         if missing := set(json.owners) - set(found):
             raise RequestError(f"owners: there is no owner {min(missing)}")
         values = {
@@ -93,41 +129,20 @@ def add_token(json: PilotToken) -> tuple[Document, int]:
             "count": json.count,
             "lifetime": timedelta(seconds=json.seconds),
         }
-        row = conn.execute(SQL["add_token"], values).fetchone()
-    assert row is not None, "it inserts one"
-    return {"id": row[0], "token": token}, 201
+        return NewKey(id=rows.fetch_only_value(conn, int, SQL["add_token"], values), token=token)
 
 
 @blueprint.post("/tags")
 @auth.rule("operator")
 @json_body
-def known_tags(json: Tags) -> Document:
+@answers()
+def find_good_keys(json: Tags) -> GoodKeys:
     """Tell which submissions somebody still counts on: by tag, the number of a good key."""
     with connection() as conn:
-        return {"keys": dict(conn.execute(SQL["good_keys"], json.model_dump()).fetchall())}
+        return GoodKeys(keys=rows.fetch_mapping(conn, SQL["good_keys"], json.model_dump()))
 
 
-def _demand(row: Mapping[str, Any], now: float) -> Document:
-    resources = Manifest.from_text(row["manifest"]).resources
-    ad = bot_ad(state_of(row), row["name"], row["owner_name"], row["signed"], now)
-    return {
-        "bot": row["id"],
-        "name": row["name"],
-        "owner": row["owner_name"],
-        "is_operator": row["operator"],
-        "share": row["share"],
-        "unsent": row["unsent"],
-        "dedicated": row["dedicated"],
-        "on_pilots": row["on_pilots"],
-        "seconds": row["mean_turnaround"],
-        "cpus": resources.cpus,
-        "memory_mb": resources.memory_mb,
-        "policy": row["policy"],
-        "ad": _plain(ad),
-    }
-
-
-def _plain(ad: Record) -> Document:
+def _plain(ad: Record) -> dict[str, Any]:
     """Return an ad of plain values as JSON; what is undefined is left out."""
     values = zip(ad.names, ad.attributes.values(), strict=True)
     return {name: value for name, value in values if value is not UNDEFINED}

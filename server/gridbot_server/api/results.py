@@ -2,73 +2,135 @@
 
 from __future__ import annotations
 
+import itertools
 import tarfile
 from base64 import b64encode
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
-from operator import itemgetter
 from typing import Any
 
 import orjson
-from flask import Blueprint, Response, request
-from psycopg.rows import TupleRow, dict_row
+from flask import Blueprint, Response
+from psycopg.rows import class_row
 
 from gridbot_client.protocol.messages import MAX_BIGINT
-from gridbot_server.api.access import bot_owner, number_argument
-from gridbot_server.api.content import reader, send_content
-from gridbot_server.api.pages import by_cursor
+from gridbot_server.api.access import bot_owner
+from gridbot_server.api.content import reader, send_content, sends_content
+from gridbot_server.api.pages import R, by_cursor
+from gridbot_server.api.parameters import Parameter, number, one_of
+from gridbot_server.api.schema import JSON_LINES, query, sends
 from gridbot_server.errors import ObjectNotFound, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import Services, connection, current
 from gridbot_server.http.slow_readers import bounded
-from gridbot_server.storage import sql
-from gridbot_server.storage.db import Connection
+from gridbot_server.models.responses.results import LogLine, ResultLine
+from gridbot_server.storage import rows, sql
 from gridbot_server.storage.files import Store, read_chunks
 
 SQL = sql.load("results.sql")
 
 blueprint = Blueprint("results", __name__, url_prefix="/api/v1/bots/<int:bot>")
 
-_JSON_LINES = "application/jsonl"
 _LOGS_PER_PAGE = 50  # each may carry 128 KB
 _HOW = ("success", "error", "expired", "lost", "cancelled")
 
 
+@dataclass(frozen=True, slots=True)
+class _ResultRow:
+    """An outcome with one of its outputs, or with none."""
+
+    n: int
+    seq: int
+    canonical: int | None
+    reason: str
+    args: str  # JSON
+    host: str | None
+    exit_code: int | None
+    cpu_seconds: float | None
+    wall_seconds: float | None
+    name: str | None  # of the output; None: it has none
+    sha256: bytes
+    size: int
+    content: bytes | None  # None: it lies in the file store
+
+
+@dataclass(frozen=True, slots=True)
+class _OutputRow:
+    """An output for the archive; an outcome without outputs is one row, without a name."""
+
+    n: int
+    seq: int
+    made_at: datetime
+    name: str | None
+    sha256: bytes
+    size: int
+    content: bytes | None  # None: it lies in the file store
+
+
+@dataclass(frozen=True, slots=True)
+class _Output:
+    """One output."""
+
+    sha256: bytes
+    content: bytes | None  # None: it lies in the file store
+
+
+def _log_cursor(name: str, text: str) -> tuple[int, int]:
+    parts = text.split("-")
+    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
+        raise RequestError(f"{name}: expected SEQ-REPLICA, got {text[:60]!r}")
+    return min(int(parts[0][:20]), MAX_BIGINT), min(int(parts[1][:20]), MAX_BIGINT)
+
+
+_LIMIT = number("How many lines at most.", default=MAX_BIGINT)
+_AFTER = number("The last `n` that is known already.", default=0)
+_AFTER_LOG = Parameter(
+    "The last line that is known already, as SEQ-REPLICA.",
+    {"type": "string", "pattern": "^[0-9]+-[0-9]+$"},
+    _log_cursor,
+)
+
+
 @blueprint.get("/results")
 @auth.rule("user")
-def results(bot: int) -> Response:
+@query(after=_AFTER, limit=_LIMIT)
+@sends(JSON_LINES, model=ResultLine)
+def stream_results(bot: int, after: int, limit: int) -> Response:
     """Stream the finished jobs as JSON lines, in the order in which they finished.
 
     Ends with the outcomes there were at the beginning; `after` goes on behind the last
     line's `n`, also when a connection broke.
     """
-    pages = _outcome_pages(bot, "results", limit=number_argument("limit", MAX_BIGINT))
+    pages = _outcome_pages(bot, _ResultRow, "results", after, limit)
     lines = (_result_lines(page) for page in pages)
-    return bounded(Response(lines, mimetype=_JSON_LINES), reader())
+    return bounded(Response(lines, mimetype=JSON_LINES), reader())
 
 
 @blueprint.get("/outputs/<int:seq>/<path:name>")
 @auth.rule("user")
-def output(bot: int, seq: int, name: str) -> Response:
+@sends_content
+def fetch_output(bot: int, seq: int, name: str) -> Response:
     """Send one output of a finished job."""
     with connection() as conn:
         bot_owner(conn, bot)
         values = {"bot": bot, "seq": seq, "name": name}
-        row = conn.execute(SQL["output"], values).fetchone()
-    if row is None:
+        output = rows.read_one(conn, _Output, SQL["output"], values)
+    if output is None:
         raise ObjectNotFound(f"job {seq} of BOT {bot} has no output {name[:200]!r} (yet)")
-    if row[1] is not None:
-        return Response(row[1], mimetype="application/octet-stream")
-    return send_content(row[0].hex())
+    if output.content is not None:
+        return Response(output.content, mimetype="application/octet-stream")
+    return send_content(output.sha256.hex())
 
 
 @blueprint.get("/archive")
 @auth.rule("user")
-def archive(bot: int) -> Response:
+@query(after=_AFTER)
+@sends("application/x-tar")
+def fetch_archive(bot: int, after: int) -> Response:
     """Stream a tar archive of all outputs, as SEQ/NAME."""
     store = current().store
-    pages = _outcome_pages(bot, "outputs", limit=MAX_BIGINT)
+    pages = _outcome_pages(bot, _OutputRow, "outputs", after, MAX_BIGINT)
     response = Response(_tar(store, pages), mimetype="application/x-tar")
     response.headers["Content-Disposition"] = f'attachment; filename="bot-{bot}.tar"'
     return bounded(response, reader())
@@ -76,75 +138,86 @@ def archive(bot: int) -> Response:
 
 @blueprint.get("/logs")
 @auth.rule("user")
-def logs(bot: int) -> Response:
+@query(
+    how=one_of("Only replicas that ended so.", _HOW),
+    seq=number("Only replicas of this job."),
+    after=_AFTER_LOG,
+    limit=_LIMIT,
+)
+@sends(JSON_LINES, model=LogLine)
+def stream_logs(
+    bot: int, how: str | None, seq: int | None, after: tuple[int, int] | None, limit: int
+) -> Response:
     """Stream the replicas that ended as JSON lines, by job; `after` is SEQ-REPLICA."""
-    how = request.args.get("how")
-    if how is not None and how not in _HOW:
-        raise RequestError(f"how: expected one of {', '.join(_HOW)}, got {how[:60]!r}")
-    seq = number_argument("seq") if "seq" in request.args else None
-    wanted = {"bot": bot, "seq": seq, "how": how}
     with connection() as conn:
         bot_owner(conn, bot)
-    lines = _log_lines(current(), wanted, _log_cursor(), number_argument("limit", MAX_BIGINT))
-    return bounded(Response(lines, mimetype=_JSON_LINES), reader())
+    wanted = {"bot": bot, "seq": seq, "how": how}
+    lines = _log_lines(current(), wanted, after or (-1, -1), limit)
+    return bounded(Response(lines, mimetype=JSON_LINES), reader())
 
 
-def _outcome_pages(bot: int, query: str, limit: int) -> Iterator[list[TupleRow]]:
+def _outcome_pages(
+    bot: int, shape: type[R], query: str, after: int, limit: int
+) -> Iterator[list[R]]:
     """Return the pages of a query over the outcomes there are now, at most `limit` of them."""
     services = current()  # the stream outlives the request's context
-    after = number_argument("after", default=0)
     with connection() as conn:
         bot_owner(conn, bot)
-        row = conn.execute(SQL["last_outcome"], {"bot": bot}).fetchone()
-    last = row[0] if row else 0
+        last = rows.fetch_value(conn, int, SQL["last_outcome"], {"bot": bot}) or 0
 
-    def fetch(after: int, count: int) -> list[TupleRow]:
+    def fetch(after: int, count: int) -> list[R]:
         values = {"bot": bot, "after": after, "last": last, "limit": count}
         with services.pool.connection() as conn, conn.transaction():
             conn.execute(SQL["plan_by_keys"])
             # Binary, because outputs are: as text they would be twice as long.
-            return conn.cursor(binary=True).execute(SQL[query], values).fetchall()
+            with conn.cursor(binary=True, row_factory=class_row(shape)) as cursor:
+                return cursor.execute(SQL[query], values).fetchall()
 
     return by_cursor(fetch, after, limit)
 
 
-def _result_lines(page: list[TupleRow]) -> bytes:
+def _result_lines(page: list[_ResultRow]) -> bytes:
     return b"".join(
-        orjson.dumps(_result(list(rows)), option=orjson.OPT_APPEND_NEWLINE)
-        for _, rows in groupby(page, key=itemgetter(0))
+        orjson.dumps(_result(list(outputs)), option=orjson.OPT_APPEND_NEWLINE)
+        for _, outputs in itertools.groupby(page, key=lambda row: row.n)
     )
 
 
-def _result(rows: list[TupleRow]) -> dict[str, Any]:
-    n, seq, canonical, reason, args, host, exit_code, cpu, wall = rows[0][:9]
+def _result(outputs: list[_ResultRow]) -> dict[str, Any]:
+    """Render a `ResultLine`, without looking into the arguments."""
+    first = outputs[0]
     return {
-        "n": n,
-        "seq": seq,
-        "state": "failed" if canonical is None else "done",
-        "args": orjson.Fragment(args),
-        "replica": canonical,
-        "host": host,
-        "exit_code": exit_code,
-        "reason": reason,
-        "cpu_seconds": cpu,
-        "wall_seconds": wall,
-        "outputs": {row[9]: _output_document(*row[10:]) for row in rows if row[9] is not None},
+        "n": first.n,
+        "seq": first.seq,
+        "state": "failed" if first.canonical is None else "done",
+        "args": orjson.Fragment(first.args),
+        "replica": first.canonical,
+        "host": first.host,
+        "exit_code": first.exit_code,
+        "reason": first.reason,
+        "cpu_seconds": first.cpu_seconds,
+        "wall_seconds": first.wall_seconds,
+        "outputs": {row.name: _output_document(row) for row in outputs if row.name is not None},
     }
 
 
-def _output_document(sha256: bytes, size: int, content: bytes | None) -> dict[str, Any]:
-    document = {"sha256": sha256.hex(), "size": size}
-    return document if content is None else {**document, "content": b64encode(content).decode()}
+def _output_document(row: _ResultRow) -> dict[str, Any]:
+    document = {"sha256": row.sha256.hex(), "size": row.size}
+    if row.content is None:
+        return document
+    return {**document, "content": b64encode(row.content).decode()}
 
 
-def _tar(store: Store, pages: Iterable[list[TupleRow]]) -> Iterator[bytes]:
-    for page in pages:
-        for _, seq, made_at, name, sha256, size, content in page:
-            if name is None:
-                continue
-            yield _tar_header(f"{seq}/{name}", size, made_at)
-            yield from (content,) if content is not None else read_chunks(store.open(sha256.hex()))
-            yield bytes(-size % tarfile.BLOCKSIZE)
+def _tar(store: Store, pages: Iterable[list[_OutputRow]]) -> Iterator[bytes]:
+    for output in itertools.chain.from_iterable(pages):
+        if output.name is None:
+            continue
+        yield _tar_header(f"{output.seq}/{output.name}", output.size, output.made_at)
+        if output.content is None:
+            yield from read_chunks(store.open(output.sha256.hex()))
+        else:
+            yield output.content
+        yield bytes(-output.size % tarfile.BLOCKSIZE)
     yield bytes(2 * tarfile.BLOCKSIZE)
 
 
@@ -158,28 +231,16 @@ def _log_lines(
     services: Services, wanted: dict[str, Any], cursor: tuple[int, int], limit: int
 ) -> Iterator[bytes]:
     while limit > 0:
+        values = {
+            **wanted, "after_seq": cursor[0], "after_replica": cursor[1],
+            "limit": min(limit, _LOGS_PER_PAGE),
+        }  # fmt: skip
         with services.pool.connection() as conn:
-            rows = _log_page(conn, wanted, cursor, min(limit, _LOGS_PER_PAGE))
-        if not rows:
+            page = rows.read(conn, LogLine, SQL["logs"], values)
+        if not page:
             return
-        yield b"".join(orjson.dumps(row, option=orjson.OPT_APPEND_NEWLINE) for row in rows)
-        limit -= len(rows)
-        cursor = rows[-1]["seq"], rows[-1]["replica"]
-
-
-def _log_page(
-    conn: Connection, wanted: dict[str, Any], after: tuple[int, int], count: int
-) -> list[dict[str, Any]]:
-    values = {**wanted, "after_seq": after[0], "after_replica": after[1], "limit": count}
-    with conn.cursor(row_factory=dict_row) as cursor:
-        return cursor.execute(SQL["logs"], values).fetchall()
-
-
-def _log_cursor() -> tuple[int, int]:
-    text = request.args.get("after")
-    if text is None:
-        return -1, -1
-    parts = text.split("-")
-    if len(parts) != 2 or not all(part.isascii() and part.isdigit() for part in parts):
-        raise RequestError(f"after: expected SEQ-REPLICA, got {text[:60]!r}")
-    return min(int(parts[0][:20]), MAX_BIGINT), min(int(parts[1][:20]), MAX_BIGINT)
+        yield b"".join(
+            orjson.dumps(line.model_dump(), option=orjson.OPT_APPEND_NEWLINE) for line in page
+        )
+        limit -= len(page)
+        cursor = page[-1].seq, page[-1].replica

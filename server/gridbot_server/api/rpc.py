@@ -1,13 +1,16 @@
 """`POST /rpc`: a client's request for work, handed to the engine as it came."""
 
 import threading
+from http import HTTPStatus
 from typing import cast
 
 from flask import Blueprint, Flask, Response, current_app, request
 
+from gridbot_server.api.schema import JSON, sends, takes
 from gridbot_server.http import auth
 from gridbot_server.http.services import current
-from gridbot_server.web.fast_http import JSON
+from gridbot_server.models.requests import WorkQuestion
+from gridbot_server.models.responses.clients import WorkAnswer
 from gridbot_server.web.gate import Gate, brings_reports, native_client
 
 blueprint = Blueprint("rpc", __name__)
@@ -23,7 +26,9 @@ _making_gate = threading.Lock()
 
 @blueprint.post("/rpc")
 @auth.rule("engine")
-def rpc() -> Response:
+@takes(JSON, model=WorkQuestion)
+@sends(JSON, model=WorkAnswer, errors=(HTTPStatus.TOO_MANY_REQUESTS,))
+def ask_for_work() -> Response:
     """Report, ask for work.
 
     Most requests are short, and never come here: the web process serves them itself.

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from flask import Blueprint, Response, jsonify, request
+from flask import Blueprint, Response, request
 
 from gridbot_client.protocol.messages import MAX_OUTPUTS, Manifest, ReplicaId, file_name
-from gridbot_server.api.access import number_argument, sha256_argument
 from gridbot_server.api.content import key_holder
+from gridbot_server.api.parameters import checked_sha256, number, sha256
+from gridbot_server.api.schema import BYTES, answers, query, sends, takes
 from gridbot_server.bots.outputs import is_wanted
 from gridbot_server.errors import (
     Conflict,
@@ -23,14 +24,31 @@ from gridbot_server.errors import (
 )
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
+from gridbot_server.models.responses.results import UploadProgress
 from gridbot_server.overload.transfer_slots import Party
-from gridbot_server.storage import sql
+from gridbot_server.storage import rows, sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.files import Content, Upload
 
 SQL = sql.load("uploads.sql")
 
 blueprint = Blueprint("uploads", __name__)
+
+_SHA256 = sha256("SHA-256 of the whole content, in hexadecimal.")
+_SIZE = number("Bytes of the whole content.", required=True)
+_OFFSET = number("Bytes that have arrived, where this part begins.", default=0)
+
+_tells_offset = sends(
+    None,
+    headers={
+        "Upload-Offset": "Bytes that have arrived.",
+        "Upload-Complete": "`?1` if all has arrived, else `?0`.",
+    },
+    errors=(HTTPStatus.CONFLICT, HTTPStatus.GONE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+)
+_takes_part = answers(
+    errors=(HTTPStatus.CONFLICT, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +70,26 @@ class OutputUpload:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class _AskedReplica:
+    """What is asked of a replica, and what of it is here."""
+
+    state: str  # of the BOT
+    is_held: bool  # this client holds or held it
+    manifest: str
+    others: int  # outputs beside the one in question
+    bytes: int  # of these
+
+
 @blueprint.route("/uploads/<int:bot>/<int:seq>/<int:replica>/<path:name>", methods=["HEAD"])
 @auth.rule("client")
-def output_offset(bot: int, seq: int, replica: int, name: str) -> Response:
+@query(sha256=_SHA256, size=_SIZE)
+@_tells_offset
+def find_output_offset(
+    bot: int, seq: int, replica: int, name: str, sha256: str, size: int
+) -> Response:
     """Tell how much of an output has arrived."""
-    output = _output(ReplicaId(bot, seq, replica), name)
+    output = _output(ReplicaId(bot, seq, replica), name, sha256, size)
     with connection() as conn:
         _check_replica(conn, output)
         is_there = _has_output(conn, output)
@@ -65,30 +98,38 @@ def output_offset(bot: int, seq: int, replica: int, name: str) -> Response:
 
 @blueprint.put("/uploads/<int:bot>/<int:seq>/<int:replica>/<path:name>")
 @auth.rule("client")
-def receive_output(bot: int, seq: int, replica: int, name: str) -> Response:
+@takes(BYTES)
+@query(sha256=_SHA256, size=_SIZE, offset=_OFFSET)
+@_takes_part
+def receive_output(
+    bot: int, seq: int, replica: int, name: str, sha256: str, size: int, offset: int
+) -> UploadProgress:
     """Take the bytes of an output from `offset` on."""
-    output = _output(ReplicaId(bot, seq, replica), name)
+    output = _output(ReplicaId(bot, seq, replica), name, sha256, size)
     with connection() as conn:
         _check_replica(conn, output)
         if _has_output(conn, output):
-            return _progress(output.upload.size, is_complete=True)
+            return UploadProgress(offset=size, complete=True)
     client = auth.client()
-    received = _receive(output.upload, Party(f"client {client.id}", f"owner {client.owner}"))
+    party = Party(f"client {client.id}", f"owner {client.owner}")
+    received = _receive(output.upload, offset, party)
     if isinstance(received, int):
-        return _progress(received, is_complete=False)
+        return UploadProgress(offset=received, complete=False)
     with connection() as conn, conn.transaction():
         if conn.execute(SQL["lock_bot"], output.values).fetchone() is None:
             raise _gone(bot)
         _add_blob(conn, received)
         _add_output(conn, output)
-    return _progress(received.size, is_complete=True)
+    return UploadProgress(offset=received.size, complete=True)
 
 
 @blueprint.route("/api/v1/blobs/<sha256>", methods=["HEAD"])
 @auth.rule("user")
-def input_offset(sha256: str) -> Response:
+@query(size=_SIZE)
+@_tells_offset
+def find_input_offset(sha256: str, size: int) -> Response:
     """Tell how much of an input file has arrived."""
-    upload = _input(sha256)
+    upload = _input(sha256, size)
     with connection() as conn:
         is_there = _has_blob(conn, upload)
     return _offset(upload, is_there)
@@ -96,38 +137,38 @@ def input_offset(sha256: str) -> Response:
 
 @blueprint.put("/api/v1/blobs/<sha256>")
 @auth.rule("user")
-def receive_input(sha256: str) -> Response:
+@takes(BYTES)
+@query(size=_SIZE, offset=_OFFSET)
+@_takes_part
+def receive_input(sha256: str, size: int, offset: int) -> UploadProgress:
     """Take the bytes of an input file from `offset` on."""
-    upload = _input(sha256)
+    upload = _input(sha256, size)
     with connection() as conn:
         if _has_blob(conn, upload):
-            return _progress(upload.size, is_complete=True)
-    key = auth.key()
-    received = _receive(upload, key_holder(key))
+            return UploadProgress(offset=size, complete=True)
+    received = _receive(upload, offset, key_holder(auth.key()))
     if isinstance(received, int):
-        return _progress(received, is_complete=False)
+        return UploadProgress(offset=received, complete=False)
     with connection() as conn:
         _add_blob(conn, received)
-    return _progress(received.size, is_complete=True)
+    return UploadProgress(offset=received.size, complete=True)
 
 
-def _output(replica: ReplicaId, name: str) -> OutputUpload:
-    sha256 = sha256_argument(request.args.get("sha256"))
+def _output(replica: ReplicaId, name: str, sha256: str, size: int) -> OutputUpload:
     upload = Upload(
         f"output {replica} {auth.client().id} {file_name(name, 'name')}",
         sha256,
-        _size(current().settings.max_output_bytes),
+        _checked_size(size, current().settings.max_output_bytes),
     )
     return OutputUpload(replica, name, upload)
 
 
-def _input(sha256: str) -> Upload:
-    size = _size(current().settings.max_input_bytes)
-    return Upload(f"input {auth.key().owner}", sha256_argument(sha256), size)
+def _input(sha256: str, size: int) -> Upload:
+    size = _checked_size(size, current().settings.max_input_bytes)
+    return Upload(f"input {auth.key().owner}", checked_sha256(sha256), size)
 
 
-def _size(most: int) -> int:
-    size = number_argument("size")
+def _checked_size(size: int, most: int) -> int:
     if size > most:
         raise TooLarge(f"size: {size} bytes are more than this server takes, {most}")
     return size
@@ -136,23 +177,22 @@ def _size(most: int) -> int:
 def _check_replica(conn: Connection, output: OutputUpload) -> None:
     """Make sure that this client holds or held the replica, which has such an output, so large."""
     values = {**output.values, "client": auth.client().id}
-    row = conn.execute(SQL["replica"], values).fetchone()
-    if row is None or row[0] == "cancelled":
+    replica = rows.read_one(conn, _AskedReplica, SQL["replica"], values)
+    if replica is None or replica.state == "cancelled":
         raise _gone(output.id.bot)
-    _, is_held, manifest, others, bytes_there = row
-    if not is_held:
+    if not replica.is_held:
         raise ObjectNotFound(f"this client never had the replica {output.id}")
-    asked = Manifest.from_text(manifest)
+    asked = Manifest.from_text(replica.manifest)
     if not is_wanted(output.name, asked):
         raise ObjectNotFound(f"no output {output.name} is asked for of the replica {output.id}")
     limit = asked.max_output_bytes
-    if bytes_there + output.upload.size > limit:
+    if replica.bytes + output.upload.size > limit:
         raise TooLarge(
             f"{output.name} has {output.upload.size} bytes and the replica's other outputs"
-            f" {bytes_there}; together it may have {limit}"
+            f" {replica.bytes}; together it may have {limit}"
         )
-    if others >= MAX_OUTPUTS:
-        raise TooLarge(f"the replica has {others} outputs already, at most {MAX_OUTPUTS}")
+    if replica.others >= MAX_OUTPUTS:
+        raise TooLarge(f"the replica has {replica.others} outputs already, at most {MAX_OUTPUTS}")
 
 
 def _gone(bot: int) -> Gone:
@@ -168,17 +208,16 @@ def _has_output(conn: Connection, output: OutputUpload) -> bool:
 
 def _has_blob(conn: Connection, upload: Upload) -> bool:
     values = {"sha256": bytes.fromhex(upload.sha256)}
-    row = conn.execute(SQL["blob"], values).fetchone()
+    size = rows.fetch_value(conn, int, SQL["blob"], values)
     # The row alone does not do: the file may have been lost with a disk.
-    if row is None or current().store.size(upload.sha256) != row[0]:
+    if size is None or current().store.size(upload.sha256) != size:
         return False
-    if row[0] != upload.size:
-        raise Conflict(f"size: {upload.sha256} has {row[0]} bytes, not {upload.size}")
+    if size != upload.size:
+        raise Conflict(f"size: {upload.sha256} has {size} bytes, not {upload.size}")
     return True
 
 
-def _receive(upload: Upload, party: Party) -> Content | int:
-    offset = number_argument("offset", default=0)
+def _receive(upload: Upload, offset: int, party: Party) -> Content | int:
     length = request.content_length or 0
     if offset + length > upload.size:
         raise TooLarge(f"{length} bytes from {offset} on go past the {upload.size} announced")
@@ -204,7 +243,3 @@ def _offset(upload: Upload, is_complete: bool) -> Response:
     offset = upload.size if is_complete else current().store.offset(upload)
     headers = {"Upload-Offset": str(offset), "Upload-Complete": "?1" if is_complete else "?0"}
     return Response(status=HTTPStatus.OK, headers=headers)
-
-
-def _progress(offset: int, is_complete: bool) -> Response:
-    return jsonify({"offset": offset, "complete": is_complete})

@@ -28,15 +28,22 @@ def _storable(text: str) -> str:
     return text
 
 
+def _shown(name: str) -> str:
+    if not name.isprintable() or name != name.strip():
+        raise ValueError("expected printable characters without spaces at the ends")
+    return name
+
+
 Line = Annotated[
     str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(_one_line)
 ]
 Text = Annotated[str, AfterValidator(_storable)]
-OwnerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}\z")]
-GridName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\z")]
-PilotName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,100}\z")]
-Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\z")]
-BoincText = Annotated[str, Field(pattern=r"^[0-9a-f\s.]{1,1000}\z")]  # a key or a signature
+OwnerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
+GridName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+PilotName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,100}$")]
+TeamName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_shown)]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+BoincText = Annotated[str, Field(pattern=r"^[0-9a-f\s.]{1,1000}$")]  # a key or a signature
 BigInt = Annotated[int, Field(ge=-MAX_BIGINT, le=MAX_BIGINT)]
 PlaceholderType = Literal[PLACEHOLDER_TYPES]  # type: ignore[valid-type]
 
@@ -45,6 +52,17 @@ class Body(BaseModel):
     """What all bodies share: a misspelt name is an error, nothing is converted silently."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+def _without_defaults(schema: dict[str, Any]) -> None:
+    for described in schema["properties"].values():
+        described.pop("default", None)
+
+
+class Change(Body):
+    """Base of bodies of which only what is given changes; what is not given has no default."""
+
+    model_config = ConfigDict(json_schema_extra=_without_defaults)
 
 
 class File(Body):
@@ -97,8 +115,8 @@ class SubmissionRequest(Body):
     tail_sticky: bool = True
 
 
-class BotChange(Body):
-    """`PATCH /bots/ID`: only what is given changes."""
+class BotChange(Change):
+    """`PATCH /bots/ID`."""
 
     policy: Text = ""
     name: Line = ""
@@ -138,8 +156,8 @@ class Join(Body):
     pilot: PilotName = ""  # what the overlay calls it
 
 
-class ClientChange(Body):
-    """`PUT /clients/self`: only what is given changes."""
+class ClientChange(Change):
+    """`PUT /clients/self`."""
 
     host: dict[str, Any] | None = None
     accepts: Annotated[list[OwnerName], Field(max_length=1000)] | None = None
@@ -149,6 +167,12 @@ class HostChange(Body):
     """`PATCH /hosts/ID`."""
 
     venue: Literal["", "home", "work", "school"]
+
+
+class Ban(Body):
+    """`PUT /hosts/ID/ban`: the reason is told to whoever runs the host."""
+
+    why: Line | None = None
 
 
 class NewOwner(Body):
@@ -190,3 +214,82 @@ class Tags(Body):
     """`POST /overlay/tags`."""
 
     tags: Annotated[list[PilotName], Field(max_length=1000)]
+
+
+class NewTeam(Body):
+    """`POST /teams`."""
+
+    name: TeamName
+
+
+class VolunteerChange(Change):
+    """`PATCH /volunteer`; without a team one is in none."""
+
+    team: TeamName | None = None
+    public: bool = False
+
+
+class _Open(BaseModel):
+    """Base of what only describes: `gridbot_client.protocol.messages` reads it, within bounds."""
+
+    model_config = ConfigDict(use_attribute_docstrings=True)
+
+
+Replica = Annotated[list[int], Field(min_length=3, max_length=3)]
+
+
+class ReportedOutput(_Open):
+    """A file that a replica returned."""
+
+    name: str
+    sha256: Sha256
+    size: int
+    """Bytes."""
+
+    content: str | None = None
+    """The file itself, base64, if it is small; others are uploaded before."""
+
+
+class ReplicaReport(_Open):
+    """How one replica ended."""
+
+    id: Replica
+    """BOT, job, replica."""
+
+    how: Literal["success", "error"]
+    reason: str = ""
+    """A code such as exit_nonzero; empty on success."""
+
+    exit_code: int | None = None
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    outputs: list[ReportedOutput] = []
+    stdout: str = ""
+    """The end of its standard output."""
+
+    stderr: str = ""
+    """The end of its standard error."""
+
+
+class WorkQuestion(_Open):
+    """`POST /rpc`: a client reports what ended, lists what it holds, asks for more."""
+
+    protocol: Literal[1]
+    key: str
+    """Idempotency key: the same request, sent again, is answered with the same replicas."""
+
+    seqno: int
+    """It rises by one with each new request."""
+
+    host: dict[str, str | int | float | bool]
+    """What the machine says of itself."""
+
+    want: int
+    """How many replicas it takes."""
+
+    holding: list[Replica] = []
+    """Replicas that it has."""
+
+    reports: list[ReplicaReport] = []
+    manifests: list[Sha256] = []
+    """Manifests that it has."""

@@ -7,13 +7,14 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 from psycopg import Cursor
-from psycopg.rows import RowMaker
+from psycopg.rows import RowMaker, class_row
 
 from gridbot_server.storage.db import Connection
 
 # The shape of a row: a NamedTuple whose fields are the columns of its query, in order.
 T = TypeVar("T", bound=NamedTuple)
 V = TypeVar("V")
+M = TypeVar("M")
 
 
 def fetch(
@@ -52,6 +53,41 @@ def fetch_value(
     """Run a query of one column; return its value in the first row, None if there is no row."""
     row = conn.execute(query, values).fetchone()
     return None if row is None else _value(row, kind)
+
+
+def fetch_only_value(
+    conn: Connection, kind: type[V], query: bytes, values: Mapping[str, Any] | None = None
+) -> V:
+    """Run a query of one column that always gives a row; return that value."""
+    value = fetch_value(conn, kind, query, values)
+    assert value is not None, "the query gives a row whatever the database holds"
+    return value
+
+
+def fetch_mapping(
+    conn: Connection, query: bytes, values: Mapping[str, Any] | None = None
+) -> dict[Any, Any]:
+    """Run a query of two columns; return the second by the first."""
+    return dict(conn.execute(query, values).fetchall())
+
+
+def read(
+    conn: Connection, model: type[M], query: bytes, values: Mapping[str, Any] | None = None
+) -> list[M]:
+    """Run a query; return a model of each row, made from its columns by their names.
+
+    For what is answered, not for each of thousands of requests: see `_shaped`.
+    """
+    with conn.cursor(row_factory=class_row(model)) as cursor:
+        return cursor.execute(query, values).fetchall()
+
+
+def read_one(
+    conn: Connection, model: type[M], query: bytes, values: Mapping[str, Any] | None = None
+) -> M | None:
+    """Run a query; return a model of its first row, None if there is none."""
+    with conn.cursor(row_factory=class_row(model)) as cursor:
+        return cursor.execute(query, values).fetchone()
 
 
 def _value(row: tuple[Any, ...], kind: type[V]) -> V:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
@@ -13,7 +13,6 @@ from pydantic import ValidationError
 from gridbot_server.api import volunteers
 from gridbot_server.api.boinc.session import known_project, xml
 from gridbot_server.api.schema import body_limit, plain_errors
-from gridbot_server.api.volunteers import VolunteerChange
 from gridbot_server.boinc.protocol import pages
 from gridbot_server.boinc.protocol.pages import AccountError, password_hash
 from gridbot_server.boinc.session import accounts, project
@@ -24,6 +23,8 @@ from gridbot_server.errors import Forbidden, RequestError, ServerBusy
 from gridbot_server.http import auth
 from gridbot_server.http.addresses import source
 from gridbot_server.http.services import connection, current
+from gridbot_server.models.requests import VolunteerChange
+from gridbot_server.models.responses.volunteers import Volunteer
 from gridbot_server.overload.login_limits import TooManyAttempts
 from gridbot_server.storage.db import Connection
 
@@ -63,7 +64,8 @@ def lookup_account() -> Response:
 def account() -> Response:
     """Team and consent, for volunteers who have a password and no key of scope user."""
     found = _changed_account() if request.method == "POST" else None
-    text = account_page(current().settings.project_name, found)
+    shown = None if found is None else found.model_dump()
+    text = account_page(current().settings.project_name, shown)
     return Response(text, mimetype="text/html")
 
 
@@ -94,7 +96,7 @@ def _account_key(
         return AccountError.PROJECT_DOWN
 
 
-def _changed_account() -> Mapping[str, Any]:
+def _changed_account() -> Volunteer:
     """Do what the form says; raise Forbidden for a wrong password."""
     form = request.form
     email, password = form.get("email", ""), form.get("password", "")

@@ -29,12 +29,13 @@ SELECT quorum, validator, max_attempts, max_replicas, tail_threshold, tail_stick
 
 -- name: rate
 -- Jobs per second over the last outcomes; a BOT at which nothing happens slows down by itself.
-SELECT count(*) / nullif(extract(epoch FROM
+SELECT (count(*) / nullif(extract(epoch FROM
            coalesce((SELECT ended_at FROM bot WHERE id = %(bot)s), now()) - min(made_at)), 0)
+       )::float8 AS jobs_per_second
   FROM (SELECT made_at FROM outcome WHERE bot = %(bot)s ORDER BY n DESC LIMIT 500) AS recent
 
 -- name: sent
-SELECT substr(name, 6), sum(value)::bigint FROM bot_stat
+SELECT substr(name, 6) AS why, sum(value)::bigint AS sent FROM bot_stat
  WHERE bot = %(bot)s AND name LIKE 'sent\_%%' GROUP BY name
 
 -- name: cancel
@@ -55,7 +56,7 @@ UPDATE bot SET policy = coalesce(%(policy)s, policy), name = coalesce(%(name)s, 
 RETURNING id
 
 -- name: lock
-SELECT state, failed FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
+SELECT state FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
 
 -- name: count_queued
 INSERT INTO bot_stat (bot, writer, name, value) VALUES (%(bot)s, 'api', 'queued', %(more)s)
@@ -79,15 +80,16 @@ UPDATE bot SET signature = %(signature)s, policy_version = policy_version + 1 WH
 -- The clients that asked for work in the last day, the latest first, or those of one host, by its
 -- number or its name, whenever they asked. Whose host it is stays hidden from others, as in the
 -- list of hosts: `mine` is null for an operator.
-SELECT host.id, host.ad, owner.name, client.owner, client.accepts, client.grid, client.dedicated, host.venue,
-       host.error_rate,
-       CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END,
+SELECT host.id AS host, host.ad, owner.name AS owner_name, client.owner, client.accepts,
+       client.grid, client.dedicated, host.venue, host.error_rate,
+       CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS jobs_today,
        host.mean_turnaround,
-       host.recent_cpu * exp(greatest(-600, extract(epoch FROM host.recent_at - now()) / 86400)),
+       host.recent_cpu * exp(greatest(-600, extract(epoch FROM host.recent_at - now()) / 86400))
+           AS recent_cpu,
        CASE WHEN %(mine)s::int IS NULL OR host.owner = %(mine)s
-            THEN coalesce(host.ad->>'Name', 'host ' || host.id) END,
-       client.seen_at < now() - interval '10 minutes',
-       (SELECT count(*) FROM lease WHERE lease.client = client.id)
+            THEN coalesce(host.ad->>'Name', 'host ' || host.id) END AS name,
+       client.seen_at < now() - interval '10 minutes' AS silent,
+       (SELECT count(*) FROM lease WHERE lease.client = client.id) AS running
   FROM client JOIN host ON host.id = client.host JOIN owner ON owner.id = client.owner
  WHERE client.revoked_at IS NULL AND (client.expires_at IS NULL OR client.expires_at > now())
    AND CASE WHEN %(host)s::text IS NULL THEN client.seen_at > now() - interval '1 day'
@@ -96,7 +98,10 @@ SELECT host.id, host.ad, owner.name, client.owner, client.accepts, client.grid, 
  ORDER BY client.seen_at DESC LIMIT 2000
 
 -- name: queue
-SELECT count(*), coalesce(sum(greatest(0, bot.size - count.first + count.queued)), 0)::bigint
+-- The Queue ad.
+SELECT count(*) AS "BOTsInQueue",
+       coalesce(sum(greatest(0, bot.size - count.first + count.queued)), 0)::bigint
+           AS "JobsInQueue"
   FROM bot CROSS JOIN LATERAL bot_count(bot.id) AS count WHERE bot.state = 'running'
 
 -- name: rivals

@@ -6,7 +6,7 @@ SELECT name, id FROM owner WHERE name = ANY(%(names)s)
 INSERT INTO host (identity, owner, grid, ad)
 VALUES (%(identity)s, %(owner)s, %(grid)s, %(ad)s)
 ON CONFLICT (identity) DO UPDATE SET ad = EXCLUDED.ad
-RETURNING id, banned_at IS NOT NULL, banned_why
+RETURNING id, banned_at IS NOT NULL AS is_banned, banned_why
 
 -- name: add_client
 INSERT INTO client (hash, host, owner, dedicated, accepts, joined_with)
@@ -46,5 +46,5 @@ UPDATE client SET accepts = %(accepts)s WHERE id = %(client)s AND grid IS NULL
 UPDATE host SET ad = %(ad)s WHERE id = %(host)s
 
 -- name: project
-SELECT (SELECT value FROM setting WHERE name = 'project_key'),
-       (SELECT value::bigint FROM setting WHERE name = 'epoch')
+SELECT (SELECT value FROM setting WHERE name = 'project_key') AS key,
+       (SELECT value::bigint FROM setting WHERE name = 'epoch') AS epoch

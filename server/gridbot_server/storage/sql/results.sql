@@ -12,9 +12,10 @@ WITH page AS MATERIALIZED (
     SELECT n, seq, canonical, reason FROM outcome
      WHERE bot = %(bot)s AND n > %(after)s AND n <= %(last)s ORDER BY n LIMIT %(limit)s
 )
-SELECT page.n, page.seq, page.canonical, coalesce(page.reason, ended.reason, ''), job.args::text,
-       coalesce(host.ad->>'Name', host.id::text), ended.exit_code, ended.cpu_seconds,
-       ended.wall_seconds, output.name, output.sha256, output.size, output.content
+SELECT page.n, page.seq, page.canonical, coalesce(page.reason, ended.reason, '') AS reason,
+       job.args::text AS args, coalesce(host.ad->>'Name', host.id::text) AS host,
+       ended.exit_code, ended.cpu_seconds, ended.wall_seconds,
+       output.name, output.sha256, output.size, output.content
   FROM page
   JOIN job ON job.bot = %(bot)s AND job.seq = page.seq
   LEFT JOIN ended ON ended.bot = %(bot)s AND ended.seq = page.seq

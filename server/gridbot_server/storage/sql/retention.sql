@@ -1,5 +1,5 @@
 -- name: lock
-SELECT owner, state, deleted_at IS NOT NULL FROM bot WHERE id = %(bot)s FOR UPDATE
+SELECT owner, state, deleted_at IS NOT NULL AS is_deleted FROM bot WHERE id = %(bot)s FOR UPDATE
 
 -- name: delete
 -- Who still speaks of it is told that it is cancelled; its submit key is free for another BOT.

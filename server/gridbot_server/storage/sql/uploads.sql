@@ -4,8 +4,8 @@ SELECT bot.state,
        EXISTS (SELECT FROM lease WHERE lease.bot = %(bot)s AND seq = %(seq)s
                   AND replica = %(replica)s AND client = %(client)s)
        OR EXISTS (SELECT FROM ended WHERE ended.bot = %(bot)s AND seq = %(seq)s
-                     AND replica = %(replica)s AND client = %(client)s),
-       bot.manifest, other.count, other.bytes
+                     AND replica = %(replica)s AND client = %(client)s) AS is_held,
+       bot.manifest, other.count AS others, other.bytes
   FROM bot CROSS JOIN LATERAL (
        SELECT count(*), coalesce(sum(size), 0)::bigint AS bytes FROM output
         WHERE output.bot = %(bot)s AND seq = %(seq)s AND replica = %(replica)s

@@ -1,0 +1,238 @@
+"""BOTs: their state, what became of a submission, manifests."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from gridbot_server.models.responses import Answer
+
+State = Literal["open", "running", "done", "cancelled"]
+
+
+class BotSummary(Answer):
+    """A BOT in a list."""
+
+    id: int
+    name: str
+    owner: str
+    state: State
+    """`open` while jobs are still added; `done` when every job has an outcome."""
+
+    created_at: datetime
+    ended_at: datetime | None
+    jobs_total: int
+    jobs_done: int
+    """Jobs with a canonical answer."""
+
+    jobs_failed: int
+    """Jobs that failed for good."""
+
+    jobs_left: int
+    """Jobs without an outcome."""
+
+    jobs_running: int
+    """Replicas in progress."""
+
+    jobs_unsent: int
+    """Replicas that wait to be sent."""
+
+    tail: bool
+    """Whether it is in its tail phase."""
+
+
+class Bots(Answer):
+    """`GET /bots`: the latest first."""
+
+    bots: list[BotSummary]
+
+
+class Match(Answer):
+    """How the hosts that asked for work in the last day suit a BOT."""
+
+    hosts_known: int
+    hosts_matching: int
+    """Hosts that could be given a job now."""
+
+    hosts_stock: int
+    """Hosts among the known ones that run stock BOINC clients."""
+
+    hosts_stock_matching: int
+    """Hosts among the matching ones that run stock BOINC clients."""
+
+    reason: str
+    """Why no host matches, for people; empty if one does."""
+
+
+class ReplicaLimits(Answer):
+    """What one replica may use."""
+
+    cpus: int
+    """Cores."""
+
+    memory_mb: int
+    """MB."""
+
+    disk_mb: int
+    """MB."""
+
+    seconds: float
+    """Seconds of wall time."""
+
+    gpus: int
+
+
+class Replicas(Answer):
+    """The replicas of a BOT."""
+
+    made: int
+    """Replicas ever sent."""
+
+    running: int
+    """Replicas in progress."""
+
+    by_reason: dict[str, int]
+    """How many were made for which reason: first, quorum, expired, error, tail, retry."""
+
+
+class BotDetails(BotSummary):
+    """`GET /bots/ID`."""
+
+    command: list[str]
+    """With its placeholders."""
+
+    policy: str
+    """As it was given; empty for the defaults."""
+
+    policy_version: int
+    """It rises with every change of the BOT."""
+
+    round: int
+    """It rises with every retry of failed jobs."""
+
+    resources: ReplicaLimits
+    quorum: int
+    """Equal answers that make one canonical."""
+
+    validator: str
+    """How answers are compared."""
+
+    max_attempts: int
+    """Failed replicas after which a job has failed."""
+
+    max_replicas: int
+    """Replicas of one job at most."""
+
+    failover_after: int | None
+    """Failures after which only dedicated hosts get a job; none if null."""
+
+    tail_threshold: int | None
+    """Unsent jobs at which the tail phase begins; null: the server decides."""
+
+    tail_sticky: bool
+    """Whether a BOT that entered its tail phase stays in it."""
+
+    signed: bool
+    """Whether the project's key signed it for native clients."""
+
+    signed_for_boinc: bool
+    """Whether stock BOINC clients are offered it."""
+
+    boinc_unsuitable: str | None
+    """Why stock BOINC clients cannot run it, if that was tried."""
+
+    boinc_url: str | None
+    """Where stock BOINC clients attach; null where they cannot."""
+
+    mean_turnaround_seconds: float | None
+    """Seconds from sending to a valid report, on average."""
+
+    jobs_per_second: float | None
+    """Outcomes per second over the last 500 of them."""
+
+    eta_seconds: float | None
+    """Seconds until it is done at this rate."""
+
+    replicas: Replicas
+    match: Match
+
+
+class ChangedBot(BotSummary):
+    """`PATCH /bots/ID`."""
+
+    warnings: list[str]
+    """What is legal in the policy but hardly meant."""
+
+    match: Match | None
+    """Null unless the policy was changed."""
+
+
+class Submitted(Answer):
+    """`POST /bots`, `POST /bots/ID/start`."""
+
+    id: int
+    state: State
+    jobs_total: int
+    """Jobs that the server has."""
+
+    signed_for_boinc: bool
+    """Whether stock BOINC clients are offered it."""
+
+    boinc_unsuitable: str | None
+    """Why stock BOINC clients cannot run it, if that was tried."""
+
+    boinc_url: str | None
+    """Where stock BOINC clients attach; null where they cannot."""
+
+    warnings: list[str]
+    """What is legal in the policy but hardly meant."""
+
+    match: Match
+
+
+class JobsAppended(Answer):
+    """`POST /bots/ID/jobs`."""
+
+    jobs_total: int
+    """Jobs that the server has, which is the next `offset`."""
+
+
+class Retried(Answer):
+    """`POST /bots/ID/retry`."""
+
+    retried: int
+    """Failed jobs that get new attempts."""
+
+
+class DeletedBot(Answer):
+    """`DELETE /bots/ID`."""
+
+    id: int
+    deleted: Literal[True]
+
+
+class ManifestText(Answer):
+    """`GET /bots/ID/manifest`."""
+
+    text: str
+    """What the project's key signs: JSON, byte for byte."""
+
+    id: str
+    """SHA-256 of the text."""
+
+    signature: str | None
+    """Ed25519 over the text, base64; null if it is not signed."""
+
+
+class SignedForBoinc(Answer):
+    """`PUT /bots/ID/boinc`."""
+
+    id: int
+    signed_for_boinc: Literal[True]
+
+
+class KeyChanged(Answer):
+    """`PUT /boinc/key`."""
+
+    unsigned: list[int]
+    """Unfinished BOTs that wait to be signed with the new key."""

@@ -1,0 +1,195 @@
+"""Health, hosts, owners and keys."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from gridbot_server.models.responses import Ad, Answer
+
+
+class Health(Answer):
+    """`GET /health`."""
+
+    status: Literal["ok", "degraded"]
+    """`degraded` when an operator must look after something."""
+
+    trouble: str | None
+    """What that is, for people."""
+
+    version: str
+    """Of the server."""
+
+    project_key: str
+    """The public key that signs for native clients: Ed25519, base64."""
+
+    epoch: int
+    """It rises when the database is restored from a backup."""
+
+    bots_running: int
+    """BOTs that have jobs left."""
+
+    jobs_unsent: int
+    """Replicas that wait to be sent."""
+
+    jobs_undecided: int
+    """Wake-ups that the transitioner has still to settle, up to 10,000."""
+
+    replicas_running: int
+    """Replicas in progress."""
+
+    clients_active: int
+    """Clients that asked for work in the last ten minutes."""
+
+    inversions: int
+    """Times that a BOT was passed over because its part of the buffer was dry."""
+
+
+class Host(Answer):
+    """A machine."""
+
+    id: int
+    name: str | None
+    """As it calls itself."""
+
+    owner: str
+    attributes: Ad
+    """What the machine last said of itself."""
+
+    venue: Literal["", "home", "work", "school"]
+    """Where it stands, for policies."""
+
+    banned_at: datetime | None
+    """Since when it is banned."""
+
+    banned_why: str
+    """The reason that its clients are told."""
+
+    clients: int
+    """Clients on it that may ask for work."""
+
+    seen_at: datetime | None
+    """When one of them last asked for work."""
+
+    error_rate: float
+    """Moving average of failed replicas among all, from 0 to 1."""
+
+    mean_turnaround_seconds: float | None
+    """Seconds from sending to a valid report, on average."""
+
+    jobs_today: int
+    """Valid replicas of this day."""
+
+    recent_cpu_seconds: float
+    """CPU seconds that gave valid outputs, decaying by e a day."""
+
+    credit: float
+    """Credit earned, in cobblestones."""
+
+    recent_credit: float
+    """Credit a day, decaying."""
+
+    replicas_running: int
+    """Replicas that its clients hold."""
+
+
+class Hosts(Answer):
+    """`GET /hosts`: the latest seen first."""
+
+    hosts: list[Host]
+
+
+class ChangedHost(Answer):
+    """`PATCH /hosts/ID`."""
+
+    id: int
+    venue: Literal["", "home", "work", "school"]
+
+
+class BannedHost(Answer):
+    """`PUT /hosts/ID/ban`."""
+
+    id: int
+    banned_at: datetime
+    banned_why: str
+    replicas: int
+    """Replicas that were taken back from it now."""
+
+
+class UnbannedHost(Answer):
+    """`DELETE /hosts/ID/ban`."""
+
+    id: int
+    banned_at: None
+
+
+class AddedOwner(Answer):
+    """`POST /owners`."""
+
+    name: str
+    operator: bool
+    """Whether it may have keys of that scope."""
+
+    share: float
+    """How hosts are divided among owners: twice the share, twice the hosts."""
+
+    max_jobs: int
+    """Quota: jobs in unfinished BOTs."""
+
+    created_at: datetime
+
+
+class Owner(AddedOwner):
+    """A person who may submit."""
+
+    credit: float
+    """Credit that the hosts of this owner earned, in cobblestones."""
+
+    recent_credit: float
+    """Credit a day, decaying."""
+
+
+class Owners(Answer):
+    """`GET /owners`: by name."""
+
+    owners: list[Owner]
+
+
+class Token(Answer):
+    """A key, without the secret."""
+
+    id: int
+    owner: str
+    scope: Literal["operator", "user", "join", "pilot"]
+    label: str
+    created_at: datetime
+    expires_at: datetime | None
+    revoked_at: datetime | None
+
+
+class Tokens(Answer):
+    """`GET /tokens`: the oldest first."""
+
+    tokens: list[Token]
+
+
+class NewKey(Answer):
+    """`POST /tokens`, `POST /overlay/tokens`: the only time that the key is shown."""
+
+    id: int
+    """What revokes it."""
+
+    token: str
+    """The key."""
+
+
+class RevokedToken(Answer):
+    """`DELETE /tokens/ID`."""
+
+    id: int
+    revoked: Literal[True]
+    clients_ended: int
+    """Clients that were ended with it."""
+
+    clients_left: int
+    """Clients that joined with it and go on working."""

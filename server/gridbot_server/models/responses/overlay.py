@@ -1,0 +1,96 @@
+"""What the overlay's constructor hears: demand, and how pilots fare."""
+
+from __future__ import annotations
+
+from gridbot_server.models.responses import Ad, Answer
+
+
+class BotDemand(Answer):
+    """What one unfinished BOT could use now."""
+
+    bot: int
+    name: str
+    owner: str
+    is_operator: bool
+    """Whether its owner is an operator."""
+
+    share: float
+    """Its owner's share of the hosts."""
+
+    unsent: int
+    """Replicas that wait to be sent."""
+
+    dedicated: int
+    """Replicas among them that only dedicated hosts may have."""
+
+    on_pilots: dict[str, int]
+    """Replicas that run on pilots, by grid."""
+
+    seconds: float | None
+    """Seconds from sending to a valid report, on average."""
+
+    cpus: int
+    """Cores of one replica."""
+
+    memory_mb: int
+    """MB of one replica."""
+
+    policy: str
+    ad: Ad
+    """The BOT's ad, as policies see it."""
+
+
+class Demand(Answer):
+    """`GET /overlay/demand`."""
+
+    bots: list[BotDemand]
+    queue: Ad
+    """The queue's ad, as policies see it."""
+
+
+class Pilot(Answer):
+    """A pilot of a grid."""
+
+    pilot: str
+    """What the overlay calls it."""
+
+    client: int
+    host: int
+    host_name: str | None
+    jobs: int
+    """Replicas of it that were judged valid."""
+
+    failures: int
+    """Replicas of it that failed."""
+
+    error: str
+    """What was said of the last failure; empty without any."""
+
+    seen_seconds_ago: float
+    """Seconds since it last asked for work."""
+
+    running: int
+    """Replicas that it holds."""
+
+    ad: Ad
+    """What its host last said of itself."""
+
+
+class Pilots(Answer):
+    """`GET /overlay/pilots`: the latest first."""
+
+    pilots: list[Pilot]
+
+
+class GivenBack(Answer):
+    """`POST /overlay/pilots/ended`, `POST /clients/self/leave`."""
+
+    replicas: int
+    """Replicas that were taken back and go to other hosts."""
+
+
+class GoodKeys(Answer):
+    """`POST /overlay/tags`."""
+
+    keys: dict[str, int]
+    """By tag of a submission: the number of its key that is neither revoked nor expired."""

@@ -1,0 +1,95 @@
+"""What a BOT gave: lines of the streams, and the progress of uploads."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Literal
+
+from gridbot_server.models.responses import Answer
+
+
+class ResultOutput(Answer):
+    """A file that a job returned."""
+
+    sha256: str
+    size: int
+    """Bytes."""
+
+    content: str = ""
+    """The file itself, base64; only small ones travel here."""
+
+
+class ResultLine(Answer):
+    """A line of `GET /bots/ID/results`: a finished job."""
+
+    n: int
+    """Its place in the order of finishing, which is the cursor `after`."""
+
+    seq: int
+    """The job's number in its BOT."""
+
+    state: Literal["done", "failed"]
+    args: dict[str, str | int | float | bool]
+    """The job's arguments."""
+
+    replica: int | None
+    """The canonical replica; null if the job failed."""
+
+    host: str | None
+    """Who computed it."""
+
+    exit_code: int | None
+    reason: str
+    """Why it failed, as a code such as exit_nonzero; empty if it is done."""
+
+    cpu_seconds: float | None
+    wall_seconds: float | None
+    outputs: dict[str, ResultOutput]
+    """By name."""
+
+
+class LogLine(Answer):
+    """A line of `GET /bots/ID/logs`: a replica that ended."""
+
+    seq: int
+    """The job's number in its BOT."""
+
+    replica: int
+    """The replica's number in its job."""
+
+    why: str
+    """Why it was made: first, quorum, expired, error, tail, retry."""
+
+    how: Literal["success", "error", "expired", "lost", "cancelled"]
+    """How it ended."""
+
+    reason: str
+    """More of that, as a code such as time_limit; may be empty."""
+
+    exit_code: int | None
+    host: str | None
+    sent_at: datetime
+    ended_at: datetime
+    cpu_seconds: float | None
+    wall_seconds: float | None
+    valid: bool | None
+    """Whether its outputs agree with the canonical ones; null if nobody compared."""
+
+    said: str | None
+    """What it said while it ran, as BOINC clients can."""
+
+    stdout: str | None
+    """The end of its standard output."""
+
+    stderr: str | None
+    """The end of its standard error."""
+
+
+class UploadProgress(Answer):
+    """`PUT` of an upload."""
+
+    offset: int
+    """Bytes that have arrived, where the next part begins."""
+
+    complete: bool
+    """Whether all has arrived and its hash is right."""

@@ -1,0 +1,44 @@
+"""Credit, teams and consent."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from gridbot_server.models.responses import Answer
+
+
+class Volunteer(Answer):
+    """`GET /volunteer`: an owner as one who gives computing time."""
+
+    name: str
+    credit: float
+    """Credit earned, in cobblestones."""
+
+    recent_credit: float
+    """Credit a day, decaying."""
+
+    team: str | None
+    public: bool
+    """Whether the statistics files may name this person."""
+
+    created_at: datetime
+
+
+class Team(Answer):
+    """A team of volunteers."""
+
+    name: str
+    credit: float
+    """What its members earned while they were in it, in cobblestones."""
+
+    recent_credit: float
+    """Credit a day, decaying."""
+
+    members: int
+    created_at: datetime
+
+
+class Teams(Answer):
+    """`GET /teams`: those with the most credit first."""
+
+    teams: list[Team]
