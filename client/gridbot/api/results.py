@@ -14,6 +14,7 @@ from urllib.parse import quote
 import requests
 
 from gridbot.api.connection import Connection
+from gridbot.api.documents import ResultLine, ResultOutput
 from gridbot.api.errors import ServerAway
 from gridbot_client.protocol.messages import Scalar
 
@@ -105,7 +106,7 @@ class Result:
 
 
 def result_of(
-    row: Mapping[str, Any], bot: int, types: Mapping[str, str], connection: Connection
+    row: ResultLine, bot: int, types: Mapping[str, str], connection: Connection
 ) -> Result:
     """Result from one line of the results stream."""
     return Result(
@@ -133,7 +134,7 @@ def result_of(
     )
 
 
-def json_lines(connection: Connection, path: str, **params: Any) -> Iterator[dict[str, Any]]:
+def json_lines(connection: Connection, path: str, **params: Any) -> Iterator[Any]:
     """Yield each document of a JSON lines stream.  Raises ServerAway if the connection breaks."""
     with connection.request("GET", path, params=params, stream=True) as answer:
         try:
@@ -149,6 +150,6 @@ def _typed(value: Scalar, kind: str | None) -> Scalar:
     return Real(value) if kind == "real" and isinstance(value, str) else value
 
 
-def _content(output: Mapping[str, Any]) -> bytes | None:
+def _content(output: ResultOutput) -> bytes | None:
     content = output.get("content")
     return None if content is None else base64.b64decode(content)

@@ -9,6 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from gridbot.api.connection import Connection, patiently, quiet
+from gridbot.api.documents import (
+    BotDetails,
+    Bots,
+    BotSummary,
+    ChangedBot,
+    Explanation,
+    LogLine,
+    ManifestText,
+    ResultLine,
+    Retried,
+)
 from gridbot.api.errors import GridbotError, ServerAway
 from gridbot.api.inputs import Progress
 from gridbot.api.items import Items
@@ -72,7 +83,7 @@ class Session:
 
     def bots(self, state: str | None = None, limit: int | None = None) -> list[BotState]:
         """BOTs that this key may see, newest first."""
-        found = self.connection.get("/bots", state=state, limit=limit)
+        found: Bots = self.connection.get("/bots", state=state, limit=limit)
         return [bot_state(document) for document in found["bots"]]
 
 
@@ -97,7 +108,8 @@ class Bot:
 
     def show(self) -> BotState:
         """Current state.  Raises NotFound."""
-        return bot_state(self.connection.get(self._path))
+        document: BotDetails = self.connection.get(self._path)
+        return bot_state(document)
 
     def wait(self, timeout: float | None = None) -> BotState:
         """Wait until the BOT has ended and return its state; survives restarts of the server.
@@ -145,7 +157,10 @@ class Bot:
             ended = not follow or patiently(self.show, _after(None), told).is_final
             last = after
             try:
-                for row in json_lines(self.connection, f"{self._path}/results", after=after):
+                rows: Iterator[ResultLine] = json_lines(
+                    self.connection, f"{self._path}/results", after=after
+                )
+                for row in rows:
                     after = row["n"]
                     yield result_of(row, self.id, types, self.connection)
             except ServerAway as error:
@@ -165,19 +180,23 @@ class Bot:
         """Names of the placeholders of its jobs."""
         return tuple(self._types())
 
-    def logs(self, seq: int | None = None, failed: bool = False) -> Iterator[dict[str, Any]]:
+    def logs(self, seq: int | None = None, failed: bool = False) -> Iterator[LogLine]:
         """Yield ended replicas with the last part of their stdout and stderr, as documents."""
         how = "error" if failed else None
-        return json_lines(self.connection, f"{self._path}/logs", seq=seq, how=how)
+        lines: Iterator[LogLine] = json_lines(
+            self.connection, f"{self._path}/logs", seq=seq, how=how
+        )
+        return lines
 
-    def explain(self, host: str | int | None = None) -> dict[str, Any]:
+    def explain(self, host: str | int | None = None) -> Explanation:
         """Conditions that reject hosts, or one host, and suggested changes, as a document."""
-        document: dict[str, Any] = self.connection.get(f"{self._path}/explanation", host=host)
+        document: Explanation = self.connection.get(f"{self._path}/explanation", host=host)
         return document
 
     def cancel(self) -> BotState:
         """Cancel it; results of finished jobs are kept.  Idempotent."""
-        return bot_state(self.connection.send("POST", f"{self._path}/cancel", {}))
+        document: BotSummary = self.connection.send("POST", f"{self._path}/cancel", {})
+        return bot_state(document)
 
     def delete(self) -> None:
         """Delete an ended BOT with its jobs and results.  Raises Refused or NotFound."""
@@ -185,8 +204,8 @@ class Bot:
 
     def retry(self) -> int:
         """Retry the failed jobs; return their number."""
-        retried: int = self.connection.send("POST", f"{self._path}/retry", {})["retried"]
-        return retried
+        document: Retried = self.connection.send("POST", f"{self._path}/retry", {})
+        return document["retried"]
 
     def set(self, **changes: Any) -> BotState:
         """Change `policy` (text or Path), `name`, `max_attempts`, `max_replicas`,
@@ -194,11 +213,12 @@ class Bot:
         """
         if "policy" in changes:
             changes["policy"] = read_policy(changes["policy"])
-        return bot_state(self.connection.send("PATCH", self._path, changes))
+        document: ChangedBot = self.connection.send("PATCH", self._path, changes)
+        return bot_state(document)
 
     def _types(self) -> Mapping[str, str]:
-        text = self.connection.get(f"{self._path}/manifest")["text"]
-        return Manifest.from_text(text).placeholders
+        document: ManifestText = self.connection.get(f"{self._path}/manifest")
+        return Manifest.from_text(document["text"]).placeholders
 
 
 def _after(seconds: float | None) -> Callable[[float], bool]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, cast
+
+from gridbot.api.documents import BotDetails, BotSummary
 
 FINAL = ("done", "cancelled")
 
@@ -42,9 +44,11 @@ class BotState:
         return self.jobs_done + self.jobs_failed
 
 
-def bot_state(document: Mapping[str, Any]) -> BotState:
+def bot_state(document: BotSummary) -> BotState:
     """State from the server's summary or details of a BOT."""
-    rate, eta = document.get("jobs_per_second"), document.get("eta_seconds")
+    # Of a summary, the fields of the details are missing.
+    details = cast(BotDetails, document)
+    rate, eta = details.get("jobs_per_second"), details.get("eta_seconds")
     return BotState(
         id=document["id"],
         name=document["name"],
@@ -56,7 +60,7 @@ def bot_state(document: Mapping[str, Any]) -> BotState:
         jobs_running=document.get("jobs_running") or 0,
         jobs_unsent=document.get("jobs_unsent") or 0,
         tail=bool(document.get("tail")),
-        round=document.get("round") or 0,
+        round=details.get("round") or 0,
         created_at=_time(document.get("created_at")),
         ended_at=_time(document.get("ended_at")),
         jobs_per_second=rate,

@@ -81,12 +81,11 @@ def test_sizes_have_three_digits() -> None:
 
 
 def state(**changes: Any) -> Any:
-    return bot_state(
-        {
-            "id": 3, "name": "scan", "owner": "alice", "state": "running", "jobs_total": 240,
-            "jobs_done": 120, "jobs_failed": 3, "jobs_running": 8, "jobs_unsent": 109, **changes,
-        }
-    )  # fmt: skip
+    document: Any = {
+        "id": 3, "name": "scan", "owner": "alice", "state": "running", "jobs_total": 240,
+        "jobs_done": 120, "jobs_failed": 3, "jobs_running": 8, "jobs_unsent": 109, **changes,
+    }  # fmt: skip
+    return bot_state(document)
 
 
 def test_one_line_says_how_far_a_bot_is() -> None:

@@ -12,9 +12,10 @@ from gridbot.show.progress import IDLE_SECONDS, PLAIN_SECONDS, changes, standing
 
 def state(running: int = 0, **changes: Any) -> BotState:
     counts = {"jobs_total": 9, "jobs_done": 0, "jobs_failed": 0, "jobs_running": running}
-    return bot_state(
-        {"id": 7, "name": "scan", "owner": "alice", "state": "running", **counts, **changes}
-    )
+    document: Any = {
+        "id": 7, "name": "scan", "owner": "alice", "state": "running", **counts, **changes,
+    }  # fmt: skip
+    return bot_state(document)
 
 
 def told(states: list[tuple[float, BotState]]) -> list[float]:

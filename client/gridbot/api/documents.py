@@ -1,0 +1,264 @@
+"""Documents that the server answers with, as far as this API reads them; times are ISO 8601.
+
+Names and types are those of `gridbot_server.models.responses`, which a test compares: a light
+installation has neither the server nor pydantic.  A newer server may add fields.
+"""
+
+# No postponed annotations: with them, Python 3.11 does not see which fields are not required.
+
+from typing import Literal, NotRequired, TypedDict
+
+State = Literal["open", "running", "done", "cancelled"]
+
+
+class BotSummary(TypedDict):
+    """A BOT in a list."""
+
+    id: int
+    name: str
+    owner: str
+    state: State
+    created_at: str
+    ended_at: str | None
+    jobs_total: int
+    jobs_done: int
+    jobs_failed: int
+    jobs_left: int
+    jobs_running: int
+    jobs_unsent: int
+    tail: bool
+
+
+class Bots(TypedDict):
+    """`GET /bots`: the latest first."""
+
+    bots: list[BotSummary]
+
+
+class Match(TypedDict):
+    """How the hosts that asked for work in the last day suit a BOT."""
+
+    hosts_known: int
+    hosts_matching: int
+    hosts_stock: int
+    hosts_stock_matching: int
+    reason: str
+
+
+class ReplicaLimits(TypedDict):
+    """What one replica may use."""
+
+    cpus: int
+    memory_mb: int
+    disk_mb: int
+    seconds: float
+    gpus: int
+
+
+class Replicas(TypedDict):
+    """The replicas of a BOT."""
+
+    made: int
+    running: int
+    by_reason: dict[str, int]
+
+
+class BotDetails(BotSummary):
+    """`GET /bots/ID`."""
+
+    command: list[str]
+    policy: str
+    policy_version: int
+    round: int
+    resources: ReplicaLimits
+    quorum: int
+    validator: str
+    max_attempts: int
+    max_replicas: int
+    failover_after: int | None
+    tail_threshold: int | None
+    tail_sticky: bool
+    signed: bool
+    signed_for_boinc: bool
+    boinc_unsuitable: str | None
+    boinc_url: str | None
+    mean_turnaround_seconds: float | None
+    jobs_per_second: float | None
+    eta_seconds: float | None
+    replicas: Replicas
+    match: Match
+
+
+class ChangedBot(BotSummary):
+    """`PATCH /bots/ID`."""
+
+    warnings: list[str]
+    match: Match | None
+
+
+class Submitted(TypedDict):
+    """`POST /bots`, `POST /bots/ID/start`."""
+
+    id: int
+    state: State
+    jobs_total: int
+    signed_for_boinc: bool
+    boinc_unsuitable: str | None
+    boinc_url: str | None
+    warnings: list[str]
+    match: Match
+
+
+class JobsAppended(TypedDict):
+    """`POST /bots/ID/jobs`."""
+
+    jobs_total: int
+
+
+class Retried(TypedDict):
+    """`POST /bots/ID/retry`."""
+
+    retried: int
+
+
+class ManifestText(TypedDict):
+    """`GET /bots/ID/manifest`."""
+
+    text: str
+    id: str
+    signature: str | None
+
+
+class OfferedValue(TypedDict):
+    """What rejected hosts have instead."""
+
+    value: str
+    hosts: int
+
+
+class RejectingCondition(TypedDict):
+    """A condition of the policy, the resources or a permission that rejects hosts."""
+
+    kind: str
+    text: str
+    via: str | None
+    rejects: int
+    only: int
+    values: list[OfferedValue]
+
+
+class FailedCondition(TypedDict):
+    """What a host fails, and has instead."""
+
+    text: str
+    has: str
+
+
+class NearMiss(TypedDict):
+    """A host that fails few conditions."""
+
+    host: str
+    fails: list[FailedCondition]
+
+
+class PossibleChange(TypedDict):
+    """What could be relaxed."""
+
+    conditions: int
+    instead_of: str
+    text: str
+    hosts: int
+    policy: str | None
+    submit: str | None
+
+
+class Explanation(TypedDict):
+    """How the hosts that asked for work in the last day suit a BOT."""
+
+    id: int
+    state: State
+    verdict: str
+    hosts_known: int
+    hosts_left_out: bool
+    hosts_matching: int
+    hosts_stock: int
+    hosts_stock_matching: int
+    hosts_silent: int
+    hosts_full: int
+    hosts_outranked: int
+    hosts_undecided: int
+    hosts_free: int
+    signed_for_boinc: bool
+    boinc_unsuitable: str | None
+    jobs_unsent: int
+    jobs_running: int
+    conditions: list[RejectingCondition]
+    nearest: list[NearMiss]
+    changes: list[PossibleChange]
+
+
+class ExplainedHost(TypedDict):
+    """The one host that was asked about."""
+
+    id: int
+    name: str
+    is_boinc: bool
+    client_version: str | int | float | bool | None
+    platform: str | int | float | bool | None
+
+
+class HostExplanation(Explanation):
+    """The same, about one host alone."""
+
+    host: ExplainedHost
+
+
+class ResultOutput(TypedDict):
+    """A file that a job returned."""
+
+    sha256: str
+    size: int
+    content: NotRequired[str]
+
+
+class ResultLine(TypedDict):
+    """A line of `GET /bots/ID/results`: a finished job."""
+
+    n: int
+    seq: int
+    state: Literal["done", "failed"]
+    args: dict[str, str | int | float | bool]
+    replica: int | None
+    host: str | None
+    exit_code: int | None
+    reason: str
+    cpu_seconds: float | None
+    wall_seconds: float | None
+    outputs: dict[str, ResultOutput]
+
+
+class LogLine(TypedDict):
+    """A line of `GET /bots/ID/logs`: a replica that ended."""
+
+    seq: int
+    replica: int
+    why: str
+    how: Literal["success", "error", "expired", "lost", "cancelled"]
+    reason: str
+    exit_code: int | None
+    host: str | None
+    sent_at: str
+    ended_at: str
+    cpu_seconds: float | None
+    wall_seconds: float | None
+    valid: bool | None
+    said: str | None
+    stdout: str | None
+    stderr: str | None
+
+
+class UploadProgress(TypedDict):
+    """`PUT` of an upload."""
+
+    offset: int
+    complete: bool
