@@ -81,7 +81,7 @@ def test_an_unknown_column_is_named_beside_those_that_there_are(running: Deploym
     options = ("--items", str(items), "--", "echo", "{thta1}")
     with nothing_made(running):
         said = one_line(running.run("submit", *options, code=1))
-    assert "thta1" in said and "theta1, theta2" in said
+    assert "thta1" in said and "{theta1}, {theta2}" in said
 
 
 def test_a_range_over_the_quota_is_refused_and_one_within_it_is_not(running: Deployment) -> None:

@@ -220,8 +220,13 @@ def test_each_limit_has_its_reason(
     ("manifest", "args", "reason", "stderr"),
     [
         (Manifest("alice", ("no-such-program",)), {}, "not_executable", "no-such-program"),
-        (Manifest("alice", ("{i}",), {"i": "int"}), {"i": "x"}, "bad_arguments", "takes int"),
-        (shell(outputs=("out",)), {"script": "true"}, "missing_output", "'out' is not there"),
+        (
+            Manifest("alice", ("{i}",), {"i": "int"}),
+            {"i": "x"},
+            "bad_arguments",
+            "is of type int, got 'x'",
+        ),
+        (shell(outputs=("out",)), {"script": "true"}, "missing_output", "output 'out' is missing"),
         (shell(outputs=("out",)), {"script": "ln -s /etc/passwd out"}, "missing_output", "'out'"),
         (shell(max_output_bytes=3), {"script": "echo four"}, "output_too_big", "at most 3"),
     ],

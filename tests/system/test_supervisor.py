@@ -204,7 +204,7 @@ def test_a_taken_address_is_named(server: Server) -> None:
 def test_a_start_in_the_background_says_why_it_failed(server: Server) -> None:
     result = server.command("start", "--dsn", "host=/no/such/directory")
     assert result.exit_code == 1
-    assert f"did not start; {server.settings.log / 'supervisor.log'} says\n" in result.output
+    assert f"did not start; {server.settings.log / 'supervisor.log'} ends:\n" in result.output
     assert "/no/such/directory" in result.output
     assert "Traceback" not in result.output
     assert supervisor_record(server.settings) is None
