@@ -470,7 +470,7 @@ def test_an_output_that_the_server_refuses_fails_the_replica(
     clients.once()
     report = only_report(server, id)
     assert report.reason == "output_too_big"
-    assert "output big of 90000 bytes: 413" in report.stderr
+    assert "output big of 90000 bytes: HTTP 413" in report.stderr
 
 
 def test_what_the_server_lost_is_uploaded_and_reported_again(
