@@ -71,7 +71,9 @@ def test_retry_runs_only_the_failed_jobs_again(running: Deployment) -> None:
     assert f"2 of 5 jobs failed; for the reasons: gridbot bot logs {bot} --failed" in said
     assert "No such file or directory" in running.run("bot", "logs", str(bot), "--failed")
     running.file("absent", "here now\n")
-    assert running.run("bot", "retry", str(bot), "--failed") == f"bot {bot}: 2 failed jobs again\n"
+    assert (
+        running.run("bot", "retry", str(bot), "--failed") == f"bot {bot}: retrying 2 failed jobs\n"
+    )
     running.run("bot", "wait", str(bot))
     assert running.ended(bot) == {
         **{(seq, 1): ("first", "success", True) for seq in range(3)},
