@@ -15,12 +15,12 @@ from typing import Any, NoReturn
 
 import click
 
+from gridbot_client import joining
 from gridbot_client.activity import ActivityLog
+from gridbot_client.backoff import Backoff
 from gridbot_client.client import Client, Revoked
 from gridbot_client.host import description
 from gridbot_client.host.permission import UnreadablePolicy, read_policy, read_policy_file
-from gridbot_client.net import joining
-from gridbot_client.net.backoff import Backoff
 from gridbot_client.net.discovery import Endpoint, NoServer, data_directory, find_server
 from gridbot_client.net.transport import NotOurServer, ServerUnavailable, TransportError
 from gridbot_client.options import Options

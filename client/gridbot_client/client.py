@@ -9,13 +9,12 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 
-from gridbot_client import agent
+from gridbot_client import agent, joining
 from gridbot_client.activity import ActivityLog, count_of
 from gridbot_client.agent import UNFINISHED
+from gridbot_client.backoff import REVOKED_SECONDS, Backoff, poll_seconds
 from gridbot_client.host import description
 from gridbot_client.host.permission import Permission
-from gridbot_client.net import joining
-from gridbot_client.net.backoff import REVOKED_SECONDS, Backoff, poll_seconds
 from gridbot_client.net.transport import RequestRefused, Transport, TransportError
 from gridbot_client.options import Options
 from gridbot_client.pilot.behaviour import NodeRecord

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gridbot_client.net.backoff import Backoff
+from gridbot_client.backoff import Backoff
 from gridbot_client.protocol.messages import (
     ProtocolError,
     WorkRequest,

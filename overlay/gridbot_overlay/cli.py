@@ -15,9 +15,8 @@ import click
 from gridbot.api.errors import BadInput, GridbotError
 from gridbot.api.units import seconds
 from gridbot.commands.options import as_json, print_json, say
-from gridbot.show.printing import printable, table
-from gridbot_overlay import status
-from gridbot_overlay.act import rounds
+from gridbot.printing import printable, table
+from gridbot_overlay import rounds, status
 from gridbot_overlay.act.constructor import views_of
 from gridbot_overlay.act.store import is_held, only_one
 from gridbot_overlay.decide.construct import Plan

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import click
 
-from gridbot_client.net.backoff import delay_seconds, poll_seconds
+from gridbot_client.backoff import delay_seconds, poll_seconds
 from gridbot_server.overload.admission import Admission, QueueLimits
 
 from .harness.command import measurement, quick_option, several

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from gridbot.show.printing import table
+from gridbot.printing import table
 
 from . import many_grids, nat
 from .behind_nat import DELAY_SECONDS, LOSS

@@ -17,7 +17,7 @@ import pytest
 from tests.fakes.project_server import ProjectServer
 from tests.system.deployment import eventually
 
-from gridbot_client.net.backoff import Backoff
+from gridbot_client.backoff import Backoff
 from gridbot_client.protocol.messages import Manifest, ReplicaId, Report, Resources
 from gridbot_client.storage import Folder
 from gridbot_client.work.processes import Census

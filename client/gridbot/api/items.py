@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from gridbot.api.errors import BadInput
+from gridbot.printing import is_number
 from gridbot_client.protocol.messages import MAX_BIGINT, PLACEHOLDER_TYPES, Scalar
 
 ITEM = "i"  # the placeholder of a range and of lines
 
 _INT = re.compile(r"0|-?[1-9][0-9]{0,18}")
-_REAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 class Items(Protocol):
@@ -217,11 +217,6 @@ def carried(row: Mapping[str, Scalar], types: Mapping[str, str]) -> dict[str, Sc
     }
 
 
-def is_number(text: str) -> bool:
-    """True if the text is a decimal number, integer or real."""
-    return _REAL.fullmatch(text) is not None
-
-
 def _width(value: object) -> int:
     """Index in PLACEHOLDER_TYPES of the narrowest type that holds `value` unchanged."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
@@ -232,7 +227,7 @@ def _width(value: object) -> int:
     if _INT.fullmatch(text) and abs(int(text)) <= MAX_BIGINT:
         return 0
     # A number beyond a double's range is a valid argument, but no real.
-    if _REAL.fullmatch(text) and math.isfinite(float(text)):
+    if is_number(text) and math.isfinite(float(text)):
         return 1
     if isinstance(value, float):
         raise BadInput(f"{value} is not a finite number")

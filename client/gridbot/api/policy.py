@@ -9,7 +9,7 @@ import click
 
 import gridbot_policies
 from gridbot.api.errors import BadInput, PolicyError
-from gridbot.show.findings import finding_page
+from gridbot.api.findings import finding_page
 from gridbot_policies.classad import ParseError
 from gridbot_policies.lint.check import refusal
 

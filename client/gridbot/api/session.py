@@ -27,7 +27,7 @@ from gridbot.api.policy import read_policy
 from gridbot.api.results import Result, json_lines, result_of
 from gridbot.api.state import BotState, bot_state
 from gridbot.api.submission import Submission, prepare, send
-from gridbot.show.printing import counted
+from gridbot.printing import counted
 from gridbot_client.net.discovery import NoServer, find_server
 from gridbot_client.protocol.messages import Manifest
 

@@ -11,8 +11,8 @@ import click
 from gridbot.api.session import Session
 from gridbot.api.units import seconds
 from gridbot.commands.options import as_json, print_json, say, with_session
+from gridbot.printing import counted, table
 from gridbot.show.page import client_name
-from gridbot.show.printing import counted, table
 
 _HOST_COLUMNS = (
     "id",

@@ -20,7 +20,7 @@ from gridbot.api.errors import BadInput, GridbotError, ServerAway
 from gridbot.api.results import OutputFile, Result
 from gridbot.api.session import Bot
 from gridbot.api.units import size
-from gridbot.show.printing import csv_cell, first_line, json_document
+from gridbot.printing import csv_cell, first_line, json_document
 from gridbot_client.protocol.messages import ProtocolError, file_name
 
 CURSOR = ".gridbot-results.json"

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from gridbot.api.state import BotState
-from gridbot.show.printing import counted, first_line, printable, table
+from gridbot.printing import counted, first_line, printable, table
 from gridbot.show.progress import status_line
 
 

@@ -15,7 +15,7 @@ from gridbot.api.connection import quiet
 from gridbot.api.inputs import Progress as Told
 from gridbot.api.state import BotState
 from gridbot.api.units import duration
-from gridbot.show.printing import counted
+from gridbot.printing import counted
 
 PLAIN_SECONDS = 5.0  # least time between two lines without a terminal
 IDLE_SECONDS = 10.0  # hosts ask every few seconds; a shorter idle time is normal

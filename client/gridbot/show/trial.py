@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from gridbot.api.policy import policy_error
+from gridbot.printing import cut, printable
 from gridbot.show.context import EvaluationContext
-from gridbot.show.printing import cut, printable
 from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError
 from gridbot_policies.classad.nodes import Node

@@ -1,1 +1,1 @@
-"""Speaking HTTP with the server: finding it, joining, retries, resumable transfers."""
+"""Speaking HTTP with the server: finding it, requests, resumable transfers."""

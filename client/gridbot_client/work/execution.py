@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-from gridbot_client.net.backoff import delay_seconds
+from gridbot_client.backoff import delay_seconds
 from gridbot_client.net.transport import (
     CorruptDownload,
     NotOurServer,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Protocol
 
 from gridbot.api.errors import GridbotError
-from gridbot.show.printing import counted
+from gridbot.printing import counted
 from gridbot_overlay.act.dependencies import Dependencies, Say
 from gridbot_overlay.act.store import SubmissionRecord
 from gridbot_overlay.decide.construct import Cancel, Submit

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gridbot.api.errors import GridbotError
-from gridbot.show.printing import counted
+from gridbot.printing import counted
 from gridbot_overlay.act.acts import Acts
 from gridbot_overlay.act.dependencies import Dependencies
 from gridbot_overlay.act.server import MOST_TAGS, QueueDemand

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gridbot.show.printing import counted
+from gridbot.printing import counted
 from gridbot_overlay.decide.assign import EXACT_OWNERS
 from gridbot_overlay.decide.eligibility import BotEligibility, new_pilots_host
 from gridbot_overlay.decide.grid_ad import grid_ad, queue_wait

@@ -11,14 +11,13 @@ from gridbot_policies.classad.nodes import Attribute, Node
 from gridbot_policies.classad.operators import truth
 from gridbot_policies.classad.source import Source, brief
 from gridbot_policies.classad.values import fold
-from gridbot_policies.explain.clauses import BOT_NAMES, Clause, Fixed, Splitter, bare
 from gridbot_policies.explain.rejections import VALUES, Condition
 from gridbot_policies.explain.relax import Bound, Change
 from gridbot_policies.explain.trace import MAX_SHOWN, Traced, trace, value_text
-from gridbot_policies.explain.unknown import Attempt
-from gridbot_policies.lint.impossible import comparison
 from gridbot_policies.policy.ads import LIVE_ATTRIBUTES, Ads
+from gridbot_policies.policy.clauses import BOT_NAMES, Clause, Fixed, Splitter, bare, comparison
 from gridbot_policies.policy.policy_set import PolicySet
+from gridbot_policies.policy.unknown import Attempt
 
 S = TypeVar("S")
 

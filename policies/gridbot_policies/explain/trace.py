@@ -19,7 +19,7 @@ from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.operators import truth
 from gridbot_policies.classad.source import brief
 from gridbot_policies.classad.values import ERROR, Missing, Record, Value
-from gridbot_policies.explain.clauses import bare
+from gridbot_policies.policy.clauses import bare
 
 # Steps that are kept, and how deep; what an expression does beyond is done, but not shown.
 MAX_STEPS = 1_000

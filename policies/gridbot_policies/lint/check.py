@@ -11,8 +11,8 @@ from typing import Any, Literal
 from gridbot_policies.classad.lexer import ParseError, line_and_column
 from gridbot_policies.classad.source import Source
 from gridbot_policies.lint.doubts import doubts
-from gridbot_policies.lint.hints import MOST
 from gridbot_policies.lint.impossible import impossible
+from gridbot_policies.policy.hints import MOST
 from gridbot_policies.policy.policy_set import PolicySet, SemanticError
 
 _PLACE = re.compile(r"^line \d+, column \d+: ")

@@ -12,8 +12,6 @@ from gridbot_policies.classad.functions.regex import refusal
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.source import Source, brief, cut
 from gridbot_policies.classad.values import fold
-from gridbot_policies.explain.clauses import bare
-from gridbot_policies.lint.hints import PUBLISHED, SHOWN, SPECIAL, closest, lacking
 from gridbot_policies.policy.ads import (
     BOT_ATTRIBUTES,
     HOST_ATTRIBUTES,
@@ -23,6 +21,8 @@ from gridbot_policies.policy.ads import (
     REPLICA_HOST_ATTRIBUTES,
     is_replica_name,
 )
+from gridbot_policies.policy.clauses import bare
+from gridbot_policies.policy.hints import PUBLISHED, SHOWN, SPECIAL, closest, lacking
 from gridbot_policies.policy.policy_set import DEFAULTS
 
 _PUBLISHED: Mapping[str, Iterable[str]] = {

@@ -3,50 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
-from gridbot_policies.classad import Value, nodes
+from gridbot_policies.classad import Value
 from gridbot_policies.classad.evaluate import DEFAULT_LIMITS
 from gridbot_policies.classad.nodes import Definition, Node
 from gridbot_policies.classad.operators import truth
 from gridbot_policies.classad.source import Source, brief, cut
 from gridbot_policies.classad.unparse import unparse
 from gridbot_policies.classad.values import fold
-from gridbot_policies.explain.clauses import Clause, Fixed, Splitter, bare
 from gridbot_policies.explain.trace import value_text
-from gridbot_policies.explain.unknown import Attempt
 from gridbot_policies.lint.doubts import Doubt
-from gridbot_policies.lint.hints import SHOWN
+from gridbot_policies.policy.clauses import Clause, Comparison, Fixed, Splitter, bare, comparison
+from gridbot_policies.policy.hints import SHOWN
 from gridbot_policies.policy.policy_set import DEFAULT_DEADLINE_SECONDS, PolicySet
+from gridbot_policies.policy.unknown import Attempt
 
 # ReplicationRequirements = false is a decision, not a slip.
 _CONDITIONS = ("jobrequirements", "gridpolicy")
 _USES = ("concurrency", "deadline", "rank")
-_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """`side operator number`, whichever of the two it was written first."""
-
-    side: Node
-    operator: str
-    number: int | float
-
-
-def comparison(node: Node) -> Comparison | None:
-    """Read a node as a comparison with a number; None if it is something else."""
-    inner = bare(node)
-    if not isinstance(inner, nodes.Binary) or inner.operator not in _MIRRORED:
-        return None
-    for side, written, operator in (
-        (inner.left, inner.right, inner.operator),
-        (inner.right, inner.left, _MIRRORED[inner.operator]),
-    ):
-        number = _number(bare(written))
-        if number is not None and _number(bare(side)) is None:
-            return Comparison(side, operator, number)
-    return None
 
 
 def impossible(policies: PolicySet, source: Source) -> Iterator[Doubt]:
@@ -145,15 +119,3 @@ def _of_no_use(definition: Definition, value: Value) -> Iterator[Doubt]:
             yield Doubt(definition.expression, f"{said}: the default of {default} s counts")
         case "rank" if number is None:
             yield Doubt(definition.expression, f"{said}: it counts as 0")
-
-
-def _number(node: Node) -> int | float | None:
-    match node:
-        case nodes.Constant(bool()):
-            return None
-        case nodes.Constant(int() | float() as number):
-            return number
-        case nodes.Unary("-", nodes.Constant(int() | float() as number)) if number is not True:
-            return -number
-        case _:
-            return None

@@ -14,11 +14,11 @@ from gridbot_policies.classad.operators import truth
 from gridbot_policies.classad.parser import MAX_CLIENT_TEXT_BYTES, check_size
 from gridbot_policies.classad.source import Source
 from gridbot_policies.classad.values import Value, fold
-from gridbot_policies.explain.clauses import Clause, Splitter
-from gridbot_policies.explain.unknown import Attempt, Unknown
-from gridbot_policies.lint.hints import MOST, PUBLISHED, SPECIAL, closest, lacking
 from gridbot_policies.policy.ads import HOST_ATTRIBUTES
+from gridbot_policies.policy.clauses import Clause, Splitter
+from gridbot_policies.policy.hints import MOST, PUBLISHED, SPECIAL, closest, lacking
 from gridbot_policies.policy.policy_set import SemanticError, check_defined_once
+from gridbot_policies.policy.unknown import Attempt, Unknown
 
 REQUIREMENTS = Attribute("Requirements")
 

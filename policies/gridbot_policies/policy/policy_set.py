@@ -14,8 +14,8 @@ from gridbot_policies.classad.lexer import line_and_column
 from gridbot_policies.classad.nodes import Attribute, Definition, Node
 from gridbot_policies.classad.parser import parse_definitions
 from gridbot_policies.classad.values import fold
-from gridbot_policies.lint.hints import closest, mentions_replicas
 from gridbot_policies.policy.ads import LAYOUT, Ads, grid_scope
+from gridbot_policies.policy.hints import closest, mentions_replicas
 
 MAX_POLICY_BYTES = 16_384
 MAX_CONCURRENCY = 10_000

@@ -14,8 +14,8 @@ from gridbot_policies.classad.values import fold
 from gridbot_policies.explain.conditions import ONLY_ASKING, PolicyConditions
 from gridbot_policies.explain.rejections import Condition, Judged, judge
 from gridbot_policies.explain.relax import Bound, Change
-from gridbot_policies.explain.unknown import Unknown
 from gridbot_policies.policy.ads import LIVE_ATTRIBUTES
+from gridbot_policies.policy.unknown import Unknown
 from gridbot_server.matching.policies import owner_policy
 from gridbot_server.matching.requirements import RESOURCES, Resource, is_stock, lacks
 

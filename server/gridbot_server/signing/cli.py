@@ -19,7 +19,7 @@ import requests
 from gridbot.api.errors import GridbotError, ServerAway
 from gridbot.api.session import Session, connect
 from gridbot.commands.options import FILE, say, server_options, with_session
-from gridbot.show.printing import printable
+from gridbot.printing import printable
 from gridbot_client.protocol.messages import FileRef, Manifest, ProtocolError, manifest_id
 from gridbot_server.composition import STOCK_KEYS
 from gridbot_server.signing import keys

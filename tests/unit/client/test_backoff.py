@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gridbot_client.net.backoff import REVOKED_SECONDS, Backoff, delay_seconds, poll_seconds
+from gridbot_client.backoff import REVOKED_SECONDS, Backoff, delay_seconds, poll_seconds
 
 HOUR, DAY = 3600.0, 86_400.0
 chances = st.floats(0, 1, exclude_max=True)

@@ -6,7 +6,7 @@ import pytest
 from gridbot.api.errors import BadInput
 from gridbot.api.state import bot_state
 from gridbot.api.units import duration, seconds, size
-from gridbot.show.printing import csv_cell, first_line, printable, table
+from gridbot.printing import csv_cell, first_line, printable, table
 from gridbot.show.progress import status_line
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gridbot_client.net.backoff import Backoff
+from gridbot_client.backoff import Backoff
 from gridbot_client.protocol.messages import (
     Assignment,
     FileRef,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.work import calls
 
-from gridbot.show.findings import finding_page
+from gridbot.api.findings import finding_page
 from gridbot_policies import PolicySet, examples
 from gridbot_policies.classad.nodes import walk
 from gridbot_policies.classad.source import Source

@@ -8,9 +8,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gridbot.api.items import is_number
-
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
+_REAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 _UNSAFE = re.compile(r"[^\x20-\x7e]")
 
 
@@ -37,6 +36,11 @@ def cut(text: str, most: int) -> str:
 def counted(number: int, noun: str) -> str:
     """Number and noun, such as `1 job` or `2 jobs`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def is_number(text: str) -> bool:
+    """True if the text is a decimal number, integer or real."""
+    return _REAL.fullmatch(text) is not None
 
 
 def csv_cell(text: str) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from gridbot_client.activity import ActivityLog, count_of
+from gridbot_client.backoff import Backoff
 from gridbot_client.host import description
-from gridbot_client.net.backoff import Backoff
 from gridbot_client.net.discovery import Endpoint
 from gridbot_client.net.transport import NotOurServer, ServerUnavailable, Transport
 from gridbot_client.protocol.messages import Scalar

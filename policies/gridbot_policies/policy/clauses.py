@@ -17,6 +17,7 @@ Settled = Callable[[Node], Value | None]
 _OPEN_FUNCTIONS = frozenset(("time", "random", "currenttime", "daytime", "eval", "unresolved"))
 # Each look walks part of the text; a policy that needs more is taken as it stands.
 _MAX_LOOKS = 100
+_MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
 BOT_NAMES = frozenset(map(fold, BOT_ATTRIBUTES))
 _OPEN = ""  # no attribute has that name
 
@@ -153,3 +154,39 @@ def _chain(node: nodes.Binary) -> list[Node]:
 
 def _is_false(value: Value | None) -> bool:
     return value is not None and truth(value) is False
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """`side operator number`, whichever of the two it was written first."""
+
+    side: Node
+    operator: str
+    number: int | float
+
+
+def comparison(node: Node) -> Comparison | None:
+    """Read a node as a comparison with a number; None if it is something else."""
+    inner = bare(node)
+    if not isinstance(inner, nodes.Binary) or inner.operator not in _MIRRORED:
+        return None
+    for side, written, operator in (
+        (inner.left, inner.right, inner.operator),
+        (inner.right, inner.left, _MIRRORED[inner.operator]),
+    ):
+        number = _number(bare(written))
+        if number is not None and _number(bare(side)) is None:
+            return Comparison(side, operator, number)
+    return None
+
+
+def _number(node: Node) -> int | float | None:
+    match node:
+        case nodes.Constant(bool()):
+            return None
+        case nodes.Constant(int() | float() as number):
+            return number
+        case nodes.Unary("-", nodes.Constant(int() | float() as number)) if number is not True:
+            return -number
+        case _:
+            return None
