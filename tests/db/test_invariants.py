@@ -10,10 +10,10 @@ from tests.db.dispatching import Dispatch, caller, dispatching, failure, success
 from tests.factories import make_bot, make_owner
 
 from gridbot_client.protocol.messages import ReplicaId
+from gridbot_server.commands.server import server
 from gridbot_server.cycles import deadline
 from gridbot_server.storage import invariants
 from gridbot_server.storage.db import Connection
-from gridbot_server.supervision.cli import server
 
 # One statement for each invariant that breaks it and, but for those named with it, no other.
 # The BOTs, by how far they are: 1 is done, 2 has a failed job, 3 has quorum two and one answer

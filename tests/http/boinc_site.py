@@ -16,10 +16,10 @@ from gridbot_client.protocol.messages import Manifest, ReplicaId
 from gridbot_server.boinc.application import offers
 from gridbot_server.boinc.protocol.names import Lease
 from gridbot_server.boinc.protocol.tags import Grammar, Section, read
+from gridbot_server.commands import first_start
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db
 from gridbot_server.storage.files import Store
-from gridbot_server.supervision import first_start
 from gridbot_server.web.app import create_app
 
 MANIFEST = Manifest("ann", ("echo", "{i}"), {"i": "int"})

@@ -28,11 +28,11 @@ from gridbot_server.boinc.application.code_keys import Chain
 from gridbot_server.boinc.application.signed import SignedApplication
 from gridbot_server.boinc.protocol.names import Lease
 from gridbot_server.boinc.protocol.tags import Section
+from gridbot_server.commands import first_start
 from gridbot_server.settings import Settings
 from gridbot_server.signing import keys as native_keys
 from gridbot_server.signing.keys import KeyFileError
 from gridbot_server.storage import db
-from gridbot_server.supervision import first_start
 from gridbot_server.web.app import create_app
 
 OLD, NEW = code_keys.generate(), code_keys.generate()

@@ -11,10 +11,10 @@ from tests.factories import make_key, make_owner, submission
 from tests.http.conftest import Person
 
 from gridbot_server.boinc.application.signed import SignedApplication
+from gridbot_server.commands import first_start
 from gridbot_server.settings import Settings
 from gridbot_server.signing.keys import KeyFileError
 from gridbot_server.storage import db
-from gridbot_server.supervision import first_start
 from gridbot_server.web.app import create_app
 
 

@@ -24,7 +24,7 @@ from gridbot_server.buffer import assignment
 from gridbot_server.dispatch.catalog import Catalog
 from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.http import auth
-from gridbot_server.web import refusals
+from gridbot_server.overload import refusals
 
 JSON = "application/json"
 

@@ -17,8 +17,8 @@ import pytest
 from click.testing import CliRunner, Result
 from tests.system.deployment import eventually, free_port
 
+from gridbot_server.commands.server import server as command
 from gridbot_server.settings import Settings
-from gridbot_server.supervision.cli import server as command
 from gridbot_server.supervision.lock_file import child_records, health, supervisor_record
 from gridbot_server.supervision.processes import (
     Child,

@@ -28,7 +28,7 @@ ALLOWED = {
 }
 # Rooms of the server that few enter: who beside the room itself may import it, and does.
 MAY_ENTER = {
-    "boinc": {"api.boinc", "composition", "web.worker"},
+    "boinc": {"api.boinc", "commands", "web"},
 }
 # The server shares the client's wire format and nothing of its machinery.
 SHARED_WITH_SERVER = ("gridbot_client.protocol.", "gridbot_client.net.discovery.")
@@ -36,36 +36,79 @@ SHARED_WITH_SERVER = ("gridbot_client.protocol.", "gridbot_client.net.discovery.
 # Which of the server's other rooms, and of the modules beside them, each one may import.
 ROOMS: dict[str, set[str]] = {
     "errors": set(),
-    "markup": set(),
     "buffer": set(),
     "validators": set(),
     "models": set(),
     "matching": set(),
     "storage": {"errors"},
     "settings": {"storage"},
-    "credit": {"markup", "storage"},
+    "credit": {"storage"},
+    "signing": {"storage"},
+    "supervision": {"settings", "storage"},
     "dispatch": {"buffer", "errors", "matching", "storage"},
     "feeder": {"buffer", "settings", "storage", "supervision"},
     "cycles": {"credit", "matching", "settings", "storage", "supervision", "validators"},
-    "overload": {"dispatch", "errors", "supervision"},
-    "stock_clients": {"storage"},
-    "composition": {"boinc", "settings", "stock_clients", "storage"},
-    "signing": {"composition", "stock_clients", "storage"},
-    "supervision": {"composition", "settings", "signing", "storage"},
-    "http": {"dispatch", "errors", "overload", "settings", "signing", "stock_clients", "storage"},
-    "bots": {"errors", "http", "models", "stock_clients", "storage", "validators"},
-    "boinc": {"bots", "dispatch", "errors", "http", "markup", "matching", "overload", "settings"}
-    | {"signing", "stock_clients", "storage"},
+    "overload": {"dispatch", "errors", "storage"},
+    "http": {"dispatch", "errors", "overload", "settings", "signing", "storage"},
+    "bots": {"errors", "http", "models", "signing", "storage", "validators"},
+    "boinc": {"bots", "credit", "dispatch", "errors", "http", "matching", "overload", "settings"}
+    | {"signing", "storage"},
     "api": {"boinc", "bots", "buffer", "credit", "cycles", "dispatch", "errors", "http"}
-    | {"matching", "models", "overload", "settings", "signing", "storage", "web"},
-    "web": {"api", "boinc", "composition", "dispatch", "errors", "http", "overload", "settings"}
-    | {"storage", "supervision"},
+    | {"matching", "models", "overload", "settings", "signing", "storage"},
+    "web": {"api", "boinc", "dispatch", "errors", "http", "overload", "settings", "storage"}
+    | {"supervision"},
+    "commands": {"boinc", "settings", "signing", "storage", "supervision"},
 }
-MOST_ROOMS = 22
-# Rooms whose circles are still to be cut.
-CIRCULAR = {"api", "bots", "boinc", "composition", "http", "overload", "signing"}
-CIRCULAR |= {"supervision", "web"}
-
+MOST_ROOMS = 20
+# The same of each package.
+ROOMS_OF: dict[str, dict[str, set[str]]] = {
+    "gridbot_server": ROOMS,
+    "gridbot_client": {
+        "protocol": set(),
+        "backoff": set(),
+        "activity": set(),
+        "agent": {"protocol"},
+        "net": {"protocol"},
+        "pilot": {"protocol"},
+        "storage": {"backoff", "protocol"},
+        "host": {"activity", "agent", "protocol", "storage"},
+        "work": {"activity", "agent", "backoff", "net", "pilot", "protocol", "storage"},
+        "status": {"storage", "work"},
+        "options": {"agent", "host", "pilot", "protocol", "storage", "work"},
+        "joining": {"activity", "backoff", "host", "net", "protocol", "storage", "work"},
+        "client": {"activity", "agent", "backoff", "host", "joining", "net", "options", "pilot"}
+        | {"protocol", "storage", "work"},
+        "cli": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
+        | {"status", "storage", "work"},
+    },
+    "gridbot": {
+        "printing": set(),
+        "installation": set(),
+        "api": {"printing"},
+        "show": {"api", "printing"},
+        "commands": {"api", "printing", "show"},
+        "cli": {"api", "installation"},
+        "__main__": {"cli"},
+    },
+    "gridbot_overlay": {
+        "decide": set(),
+        "settings": {"decide"},
+        "pilot": {"decide"},
+        "submitters": {"decide"},
+        "act": {"decide", "pilot", "submitters"},
+        "status": {"act", "decide"},
+        "folder": {"act", "decide", "pilot", "settings", "submitters"},
+        "rounds": {"act", "decide", "folder", "pilot", "settings"},
+        "cli": {"act", "decide", "folder", "rounds", "settings", "status", "submitters"},
+    },
+    "gridbot_policies": {
+        "examples": set(),
+        "classad": set(),
+        "policy": {"classad"},
+        "explain": {"classad", "policy"},
+        "lint": {"classad", "explain", "policy"},
+    },
+}
 DATABASE = {"psycopg", "psycopg_pool"}
 WEB = {"flask", "gunicorn", "werkzeug"}
 CHANCE = {"time", "random", "secrets"}
@@ -84,6 +127,17 @@ NEVER = {
     "feeder.shares": EVERYTHING,
     "storage.states": EVERYTHING,
 }
+# The same of modules and rooms of the other packages, which never come to import any of it.
+OUTSIDE = {*CHANCE, "socket", "ssl", "requests", "urllib", "subprocess", "sqlite3"}
+PURE = (
+    "gridbot_client.agent",
+    "gridbot_client.backoff",
+    "gridbot_client.pilot.behaviour",
+    "gridbot_client.protocol",
+    "gridbot_client.work.idleness",
+    "gridbot_overlay.decide",
+    "gridbot_policies",
+)
 
 
 def imports(file: Path) -> Iterator[str]:
@@ -178,7 +232,7 @@ def test_of_the_server_only_the_verbs_that_sign_speak_to_one_as_people_do() -> N
         for file in sources("server/gridbot_server")
         if any(name.partition(".")[0] == "gridbot" for name in imports(file))
     }
-    assert users == {"signing/cli.py"}
+    assert users == {"commands/app.py"}
 
 
 def test_only_the_daemons_process_knows_the_scheduler() -> None:
@@ -195,29 +249,34 @@ def test_the_server_has_few_rooms_and_the_table_names_each() -> None:
     assert len(ROOMS) <= MOST_ROOMS
 
 
-@pytest.mark.parametrize("name", ROOMS)
-def test_a_room_of_the_server_imports_only_the_rooms_that_it_may(name: str) -> None:
-    assert neighbours(name) - ROOMS[name] == set()
+@pytest.mark.parametrize("package", ROOMS_OF)
+def test_a_room_imports_only_the_rooms_that_it_may(package: str) -> None:
+    rooms = {room(module, package) for module in MODULES} - {""}
+    assert rooms == set(ROOMS_OF[package])
+    found = {name: neighbours(name, package) - ROOMS_OF[package][name] for name in rooms}
+    assert {name: others for name, others in found.items() if others} == {}
 
 
-def test_no_rooms_of_the_server_import_each_other_in_a_circle() -> None:
-    reached = {name: neighbours(name) for name in ROOMS}
-    for name in ROOMS:  # Warshall
-        for other in ROOMS:
+@pytest.mark.parametrize("package", ROOMS_OF)
+def test_no_rooms_import_each_other_in_a_circle(package: str) -> None:
+    reached = {name: neighbours(name, package) for name in ROOMS_OF[package]}
+    for name in reached:  # Warshall
+        for other in reached:
             if name in reached[other]:
                 reached[other] = reached[other] | reached[name]
-    assert {name for name in ROOMS if name in reached[name]} <= CIRCULAR
+    assert {name for name in reached if name in reached[name]} == set()
 
 
-@pytest.mark.parametrize("name", NEVER)
+@pytest.mark.parametrize("name", [*(f"gridbot_server.{name}" for name in NEVER), *PURE])
 def test_what_is_pure_or_knows_no_database_comes_to_import_neither(name: str) -> None:
-    inside = {module for module in MODULES if f"{module}.".startswith(f"gridbot_server.{name}.")}
+    inside = {module for module in MODULES if f"{module}.".startswith(f"{name}.")}
     assert inside, f"there is no {name}"
+    never = NEVER.get(name.removeprefix("gridbot_server."), OUTSIDE)
     found = {
         f"{module}: {imported}"
         for module in closure(inside)
         for imported in imports(MODULES[module])
-        if imported.partition(".")[0] in NEVER[name]
+        if imported.partition(".")[0] in never
     }
     assert found == set()
 
@@ -251,31 +310,31 @@ def test_every_query_that_code_names_exists_and_is_used() -> None:
 
 def dotted(file: Path) -> str:
     """The module's name as importers write it."""
-    parts = file.relative_to(ROOT / "server").with_suffix("").parts
+    parts = file.relative_to(ROOT).with_suffix("").parts[1:]
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-MODULES = {dotted(file): file for file in sources("server/gridbot_server")}
+MODULES = {dotted(file): file for folder in ALLOWED for file in sources(folder)}
 
 
-def room(module: str) -> str:
-    """The room of a module of the server; "" for what is outside it."""
-    package, _, rest = module.partition(".")
-    return rest.partition(".")[0] if package == "gridbot_server" else ""
+def room(module: str, package: str = "gridbot_server") -> str:
+    """The room of a module of the package; "" for what is outside it."""
+    outer, _, rest = module.partition(".")
+    return rest.partition(".")[0] if outer == package else ""
 
 
-def neighbours(name: str) -> set[str]:
-    """The other rooms that a room imports."""
+def neighbours(name: str, package: str) -> set[str]:
+    """The other rooms of the package that a room imports."""
     return {
-        room(imported)
+        room(imported, package)
         for module, file in MODULES.items()
-        if room(module) == name
+        if room(module, package) == name
         for imported in imports(file)
     } - {name, ""}
 
 
 def closure(modules: set[str]) -> set[str]:
-    """These modules of the server and all others of it that they come to import."""
+    """These modules and all others of ours that they come to import."""
     found, left = set(modules), list(modules)
     while left:
         for imported in imports(MODULES[left.pop()]):

@@ -11,7 +11,7 @@ from gridbot_server.http import auth
 from gridbot_server.http.services import current
 from gridbot_server.models.requests import WorkQuestion
 from gridbot_server.models.responses.clients import WorkAnswer
-from gridbot_server.web.gate import Gate, brings_reports, native_client
+from gridbot_server.overload.gate import Gate, brings_reports, native_client
 
 blueprint = Blueprint("rpc", __name__)
 

@@ -1,4 +1,4 @@
-"""What the rest of the server asks of BOINC, in its own words: handed over in `composition`."""
+"""What the rest of the server asks of BOINC, in its own words: what the web process hands over."""
 
 from __future__ import annotations
 

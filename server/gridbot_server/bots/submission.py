@@ -19,7 +19,7 @@ from gridbot_server.errors import (
 )
 from gridbot_server.http.auth import Key
 from gridbot_server.models.requests import SubmissionRequest
-from gridbot_server.stock_clients import StockClients, Unsuitable
+from gridbot_server.signing.stock_clients import StockClients, Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gridbot_server.markup import block, element
+from gridbot_server.credit.markup import block, element
 
 _MB, _KB = 1 << 20, 1 << 10
 

@@ -18,7 +18,7 @@ from gridbot_server.overload.buckets import BucketFile
 from gridbot_server.overload.login_limits import LoginLimits
 from gridbot_server.overload.transfer_slots import Slots
 from gridbot_server.settings import Settings
-from gridbot_server.stock_clients import StockClients
+from gridbot_server.signing.stock_clients import StockClients
 from gridbot_server.storage import db
 from gridbot_server.storage.files import Store
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gridbot_client.protocol.messages import FileRef, Manifest, manifest_id
 from gridbot_server.signing import keys
-from gridbot_server.stock_clients import StockSigner, Unsuitable
+from gridbot_server.signing.stock_clients import StockSigner, Unsuitable
 from gridbot_server.storage.disk import write_atomically
 
 _NUMBER = r"[1-9][0-9]{0,18}"

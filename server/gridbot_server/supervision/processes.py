@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Self
 
 import psutil
 
+from gridbot_server.storage.boot import boot_id
 from gridbot_server.storage.disk import write_atomically
 
 # A child waits for one line before it becomes its program.  If the parent dies before it has
@@ -186,11 +187,6 @@ def last_lines(path: Path, count: int, start: int = 0) -> list[str]:
         end = log.seek(0, os.SEEK_END)
         log.seek(max(start if start <= end else 0, end - 16384))
         return log.read().decode(errors="replace").splitlines()[-count:]
-
-
-def boot_id() -> str:
-    """Name this boot of the machine; start times and pids mean nothing across boots."""
-    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def _leftover(record: ProcessRecord, mark: tuple[str, str]) -> list[psutil.Process]:

@@ -6,23 +6,17 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 
-import click
-import psycopg
-
-from gridbot_server.settings import DATA_VARIABLE, Settings, SettingsError
-from gridbot_server.signing.keys import KeyFileError
+from gridbot_server.settings import Settings
 from gridbot_server.storage.disk import write_atomically
 from gridbot_server.storage.embedded import PostgresError
-from gridbot_server.supervision import first_start
 from gridbot_server.supervision.lock_file import (
     StartError,
     forget,
@@ -30,7 +24,6 @@ from gridbot_server.supervision.lock_file import (
     records_path,
     refuse_taken_address,
     sign,
-    take_lock,
     take_over,
 )
 from gridbot_server.supervision.log_rotation import rotate_own
@@ -53,10 +46,6 @@ STEADY_SECONDS = 60.0  # a child that stayed up so long has no past
 START_SECONDS = 60.0  # until the server must answer, once its database does
 SETTLE_SECONDS = 1.0  # all must have stayed up before the start counts as one
 HOPELESS_DEATHS = 3  # of one child before the server ever answered
-
-
-# Failures that one line explains; all others are defects and show where they are.
-EXPECTED = (StartError, PostgresError, SettingsError, KeyFileError, psycopg.OperationalError)
 
 
 class _Quit(BaseException):
@@ -271,51 +260,6 @@ class Supervisor:
         return "\n  ".join([f"{path} ends:", *last_lines(path, 10)])
 
 
-def children(settings: Settings, environment: Mapping[str, str]) -> list[Child]:
-    """List the processes of a server, in the order in which they start."""
-    configuration = "python:gridbot_server.web.gunicorn_conf"
-    data = str(settings.data)
-    programs = {
-        "gunicorn": ["gunicorn", "-c", configuration, "gridbot_server.web.app:create_app()"],
-        "feeder": ["gridbot_server.feeder.process", "--data", data],
-        "daemons": ["gridbot_server.cycles.process", "--data", data],
-    }
-    return [
-        Child(
-            name=name,
-            argv=[sys.executable, "-m", *program],
-            env={**environment, DATA_VARIABLE: data},
-            directory=settings.data,
-        )
-        for name, program in programs.items()
-    ]
-
-
-def serve(settings: Settings, lock: int, on_healthy: Callable[[], None]) -> None:
-    """Run a whole server in the foreground; `lock` is what `take_lock` gave."""
-    os.umask(0o077)
-    database = None if settings.dsn else Postgres(settings.data)
-    supervisor = Supervisor(settings, lock, children(settings, os.environ), database)
-    supervisor.run(first_start.prepare, on_healthy)
-
-
 def _ignore_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-
-
-@click.command()
-@click.option("--data", type=click.Path(path_type=Path), required=True)
-@click.option("--lock", type=int, help="A descriptor of the lock, taken by whoever starts us.")
-def main(data: Path, lock: int | None) -> None:
-    """Run the server whose settings are in the data directory."""
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    try:
-        settings = Settings.load(data)
-        serve(settings, take_lock(settings) if lock is None else lock, lambda: None)
-    except EXPECTED as error:
-        raise click.ClickException(str(error)) from None
-
-
-if __name__ == "__main__":
-    main()

@@ -17,7 +17,8 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
 from gridbot_client.protocol.messages import MAX_BIGINT, ProtocolError
-from gridbot_server import api, composition
+from gridbot_server import api
+from gridbot_server.boinc.adapter import BoincClients
 from gridbot_server.dispatch.engine import Engine
 from gridbot_server.errors import (
     DatabaseAway,
@@ -62,7 +63,7 @@ def create_app(
 
 def _services(settings: Settings, engine: Callable[[], services.Engine]) -> Services:
     store = Store(settings.files, settings.uploads)
-    return Services(settings, store, composition.stock_clients(settings, store), engine)
+    return Services(settings, store, BoincClients(settings, store), engine)
 
 
 def _engine_of(settings: Settings) -> Callable[[], Engine]:

@@ -80,12 +80,12 @@ from gridbot_server.boinc.session.session import PendingRequest, SchedulerSessio
 from gridbot_server.errors import ServerError
 from gridbot_server.http import answers, auth
 from gridbot_server.http.services import Answered, Services
+from gridbot_server.overload.gate import Gate, brings_reports, native_client
 from gridbot_server.overload.slow_senders import PATIENCE_SECONDS, PacedSocket
 from gridbot_server.web import fast_http, refusals
 from gridbot_server.web.app import STALL_SECONDS
 from gridbot_server.web.connections import DONE, ConnectionWorker
 from gridbot_server.web.fast_http import PlainRequest
-from gridbot_server.web.gate import Gate, brings_reports, native_client
 
 log = logging.getLogger(__name__)
 

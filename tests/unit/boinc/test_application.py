@@ -15,7 +15,7 @@ from gridbot_server.boinc.application.description import (
     Workunit,
 )
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
-from gridbot_server.stock_clients import Unsuitable
+from gridbot_server.signing.stock_clients import Unsuitable
 
 PRIVATE = code_keys.generate()
 PUBLIC = PRIVATE.public_key()

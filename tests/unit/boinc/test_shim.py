@@ -29,7 +29,7 @@ from tests.boinc_slot import (
 from gridbot_client.protocol.messages import FileRef, Manifest, Resources, Scalar
 from gridbot_server.boinc.application import shim
 from gridbot_server.boinc.application.shim.ending import read_ending
-from gridbot_server.stock_clients import Unsuitable
+from gridbot_server.signing.stock_clients import Unsuitable
 
 
 @pytest.fixture(params=SHELLS)

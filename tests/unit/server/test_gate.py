@@ -7,7 +7,7 @@ import json
 import pytest
 
 from gridbot_client.protocol.messages import Output, ReplicaId, Report, WorkRequest, encode_request
-from gridbot_server.web.gate import Gate, brings_reports, native_client
+from gridbot_server.overload.gate import Gate, brings_reports, native_client
 
 REPORT = Report(ReplicaId(1, 2, 3), "success", exit_code=0)
 

@@ -19,7 +19,7 @@ from gridbot_server.boinc.application.offers import content_md5s
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
 from gridbot_server.errors import Conflict, Gone, RequestError, ServerBusy
 from gridbot_server.signing.keys import KeyFileError
-from gridbot_server.stock_clients import Unsuitable
+from gridbot_server.signing.stock_clients import Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.files import Store

@@ -24,7 +24,7 @@ from gridbot_server.boinc.application import shim
 from gridbot_server.boinc.application.signed import AppFile
 from gridbot_server.boinc.protocol.names import boinc_platform
 from gridbot_server.matching.stock_platforms import SHELL_PLATFORMS, stock_platforms
-from gridbot_server.stock_clients import Unsuitable
+from gridbot_server.signing.stock_clients import Unsuitable
 
 NameOf = Callable[[str], str]  # the name of a file with this SHA-256, for ever
 

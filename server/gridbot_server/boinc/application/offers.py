@@ -14,7 +14,7 @@ from gridbot_server.boinc.application.description import Application
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
 from gridbot_server.boinc.protocol.names import Names
 from gridbot_server.settings import Settings
-from gridbot_server.stock_clients import Unsuitable
+from gridbot_server.signing.stock_clients import Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connect, Connection
 from gridbot_server.storage.files import Store

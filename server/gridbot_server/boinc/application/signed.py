@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPubl
 from gridbot_client.protocol.messages import FileRef, Manifest
 from gridbot_server.boinc.application import code_signatures
 from gridbot_server.boinc.application.shim import render
-from gridbot_server.stock_clients import Unsuitable
+from gridbot_server.signing.stock_clients import Unsuitable
 
 _MANIFEST_LINE = re.compile(rb"^# Manifest [0-9a-f]{64}\r?$", re.MULTILINE)
 _MOST_SCRIPT_BYTES = 1 << 20  # a manifest has at most half of that

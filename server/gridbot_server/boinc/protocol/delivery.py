@@ -24,7 +24,7 @@ from gridbot_server.boinc.application.description import (
 from gridbot_server.boinc.application.signed import AppFile
 from gridbot_server.boinc.protocol.names import output_name
 from gridbot_server.boinc.protocol.tags import BoincError
-from gridbot_server.markup import block, element, escape, flag, given, lines
+from gridbot_server.credit.markup import block, element, escape, flag, given, lines
 
 # What describes a BOT is the same in many replies.
 _kept = lru_cache(maxsize=1024)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from gridbot_server.boinc.protocol.tags import BoincError
-from gridbot_server.markup import block, element, escape, flag
+from gridbot_server.credit.markup import block, element, escape, flag
 
 # Clients read the master page in pieces of that length.
 _MOST_LINE = 255

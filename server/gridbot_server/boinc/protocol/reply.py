@@ -15,7 +15,7 @@ from gridbot_server.boinc.application.signed import AppFile
 from gridbot_server.boinc.protocol import delivery
 from gridbot_server.boinc.protocol.delivery import Places, StockAssignment
 from gridbot_server.boinc.protocol.tags import BoincError
-from gridbot_server.markup import block, element, escape, flag, given, lines
+from gridbot_server.credit.markup import block, element, escape, flag, given, lines
 
 # From 507 on clients take preferences even if a host has its own.
 _SCHEDULER_VERSION = 720

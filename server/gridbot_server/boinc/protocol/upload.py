@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from gridbot_server.boinc.protocol.tags import BoincError, Grammar, Section, read
-from gridbot_server.markup import block, element
+from gridbot_server.credit.markup import block, element
 
 # All that comes before a file's bytes; a client writes about 700.
 MAX_HEAD_BYTES = 8192

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from gridbot_server.markup import escape
+from gridbot_server.credit.markup import escape
 
 # What may be decided, and how the form puts it; one thing each time.
 DECISIONS = {

@@ -23,7 +23,7 @@ from gridbot_client.protocol.messages import (
     manifest_id,
 )
 from gridbot_client.protocol.template import TemplateError, fill, placeholders_in
-from gridbot_server.stock_clients import Unsuitable
+from gridbot_server.signing.stock_clients import Unsuitable
 
 # Where the script finds what the client puts into the slot, and where it leaves the outputs.
 SIGNED_INPUT = "gb_{}"

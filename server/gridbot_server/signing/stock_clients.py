@@ -1,13 +1,12 @@
 """What the server asks of the adapter to stock clients: clients of a protocol that is not ours.
 
-The rooms that submit and sign know such clients by this module alone; `composition` hands them the
-adapter.
+The rooms that submit and sign know such clients by this module alone.  The web process and the
+commands hand them the adapter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 from gridbot_client.protocol.messages import FileRef, Manifest, Scalar
@@ -49,21 +48,4 @@ class StockSigner(Protocol):
         """Return the document that the server takes; raise Unsuitable where there can be none.
 
         `md5_of` gives the MD5 of an input, in lower-case hex.
-        """
-
-
-class StockKeys(Protocol):
-    """Makes the keys of such signers and reads them; raises KeyFileError for what is no key."""
-
-    def create(self, path: Path, /) -> str:
-        """Make a private key in a new file; return its public half as text."""
-
-    def load_signer(self, path: Path, /) -> StockSigner:
-        """Return what signs with the private key in a file."""
-
-    def introduce(self, old: Path, new: Path, /) -> tuple[Mapping[str, Any], StockSigner | None]:
-        """Sign the next key, private or public, with the one in use.
-
-        Returns the document that the server takes, and what signs with the next key if its
-        private half is here.
         """

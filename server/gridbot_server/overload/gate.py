@@ -14,10 +14,10 @@ import re
 import secrets
 import time
 
+from gridbot_server.overload import refusals
 from gridbot_server.overload.admission import Admission
 from gridbot_server.overload.rate_limit import RateLimiter
-from gridbot_server.web import refusals
-from gridbot_server.web.refusals import Refusal
+from gridbot_server.overload.refusals import Refusal
 
 # Retry-After of a client over its rate limit.
 _PAUSE_SECONDS = 60

@@ -6,7 +6,7 @@ import getpass
 import os
 from pathlib import Path
 
-from gridbot_server import composition
+from gridbot_server.boinc.first_start import ensure_keys
 from gridbot_server.settings import Settings
 from gridbot_server.signing import keys
 from gridbot_server.signing.keys import KeyFileError
@@ -21,7 +21,7 @@ def prepare(settings: Settings) -> None:
     with db.connect(settings.dsn_or_embedded, autocommit=True) as conn:
         db.migrate(conn)
         _ensure_project_key(conn, settings)
-        composition.prepare(conn, settings)
+        ensure_keys(conn, settings)
         _ensure_operator(conn, settings.operator_key_path)
 
 

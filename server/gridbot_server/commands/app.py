@@ -21,11 +21,11 @@ from gridbot.api.session import Session, connect
 from gridbot.commands.options import FILE, say, server_options, with_session
 from gridbot.printing import printable
 from gridbot_client.protocol.messages import FileRef, Manifest, ProtocolError, manifest_id
-from gridbot_server.composition import STOCK_KEYS
+from gridbot_server.boinc.application import key_holder
 from gridbot_server.signing import keys
 from gridbot_server.signing.bundle import BundleError, SigningBundle, SigningKeys
 from gridbot_server.signing.keys import KeyFileError
-from gridbot_server.stock_clients import StockSigner
+from gridbot_server.signing.stock_clients import StockSigner
 from gridbot_server.storage.disk import write_atomically
 
 R = TypeVar("R")
@@ -43,7 +43,7 @@ def _make_project_key(path: Path) -> str:
 # Values that jobs may put into a signed command, by the placeholder's type.
 _FILLINGS = {"int": "a whole number", "real": "a number", "text": "any text"}
 # Function that creates a private key file and returns the public key, by kind.
-_KINDS = {"project": _make_project_key, "boinc": STOCK_KEYS.create}
+_KINDS = {"project": _make_project_key, "boinc": key_holder.create}
 
 
 @click.group()
@@ -164,7 +164,7 @@ def rotate(
     command lists the BOTs that still need a signature.
     """
     with _expected():
-        link, signer = STOCK_KEYS.introduce(boinc_key, new_key)
+        link, signer = key_holder.introduce(boinc_key, new_key)
         if folder:
             SigningBundle(folder).put_key(link)
             click.echo(f"signed; next, with the network: gridbot app send {folder}")
@@ -183,7 +183,7 @@ def _load(project_key: Path | None, boinc_key: Path | None) -> SigningKeys:
         raise click.UsageError("missing a key: give --project-key, --boinc-key or both")
     return SigningKeys(
         keys.load_private(project_key) if project_key else None,
-        STOCK_KEYS.load_signer(boinc_key) if boinc_key else None,
+        key_holder.load_signer(boinc_key) if boinc_key else None,
     )
 
 

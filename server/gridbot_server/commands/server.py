@@ -16,6 +16,7 @@ import click
 import psutil
 from rich.console import Console
 
+from gridbot_server.commands.serve import EXPECTED, serve
 from gridbot_server.settings import Settings, default_data
 from gridbot_server.storage import db, invariants
 from gridbot_server.storage.invariants import NotChecked, Violation
@@ -30,7 +31,6 @@ from gridbot_server.supervision.lock_file import (
 from gridbot_server.supervision.log_rotation import open_log, rotate_long
 from gridbot_server.supervision.postgres import Postgres
 from gridbot_server.supervision.processes import ProcessRecord, last_lines, wait_gone
-from gridbot_server.supervision.supervisor import EXPECTED, serve
 
 _MOST_DAYS = 36_500
 STOP_SECONDS = 180  # PostgreSQL may have a long checkpoint to write
@@ -223,7 +223,7 @@ def _choose(before: Settings, chosen: dict[str, Any]) -> Settings:
 def _start_detached(settings: Settings, lock: int) -> None:
     """Start a supervisor in a session of its own, hand it the lock, wait until it is healthy."""
     log = settings.log / "supervisor.log"
-    argv = [sys.executable, "-m", "gridbot_server.supervision.supervisor"]
+    argv = [sys.executable, "-m", "gridbot_server.commands.serve"]
     argv += ["--data", str(settings.data), "--lock", str(lock)]
     click.echo(f"starting the server in {settings.data} (log: {log})")
     rotate_long(log)

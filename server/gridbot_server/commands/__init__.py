@@ -1,0 +1,1 @@
+"""The verbs of `gridbot server` and `gridbot app`, and the server's main program."""
