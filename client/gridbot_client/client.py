@@ -30,7 +30,7 @@ from gridbot_client.work.cache import Cache
 from gridbot_client.work.execution import Executor
 from gridbot_client.work.manifests import Manifests
 from gridbot_client.work.processes import Census
-from gridbot_client.work.replicas import Replicas
+from gridbot_client.work.replicas import HeldReplicas
 from gridbot_client.work.runner import Runner, plain
 from gridbot_client.work.slots import since_boot
 
@@ -64,7 +64,7 @@ class Client:
         cache = Cache(folder.cache, options.cache_bytes)
         runner = Runner(plain, self._census, options.idleness())
         executor = Executor(runner, cache, self._connect)
-        self._replicas = Replicas(folder.slots, options.room, executor, activity)
+        self._replicas = HeldReplicas(folder.slots, options.room, executor, activity)
         self._backoff = folder.backoff()
         self._pending = folder.pending_request()
         self._seqno = folder.next_seqno()

@@ -19,7 +19,7 @@ from typing import Any
 import click
 
 from gridbot_server.api.rpc import UNCHECKED_BYTES
-from gridbot_server.dispatch.engine import Engine, Item
+from gridbot_server.dispatch.engine import Engine, Queued
 from gridbot_server.http import auth
 from gridbot_server.web import fast_http
 
@@ -75,10 +75,10 @@ class _Bench:
             self._batch()
 
     def _batch(self) -> None:
-        found: dict[int, Item] = {}
+        found: dict[int, Queued] = {}
         all_here = threading.Event()
 
-        def tell(number: int, item: Item) -> None:
+        def tell(number: int, item: Queued) -> None:
             self._profile_here()
             found[number] = item
             if len(found) == len(self._talks):
@@ -99,7 +99,7 @@ class _Bench:
         with self._spending("decode and queue"):
             self._engine.begin(token, request[plain.start : plain.size], tell)
 
-    def _reply(self, item: Item) -> bytes:
+    def _reply(self, item: Queued) -> bytes:
         with self._spending("render the reply"):
             return item.result().render()
 

@@ -23,7 +23,7 @@ from tests.factories import (
 
 from gridbot_client.protocol.messages import ReplicaId, Report, WorkRequest
 from gridbot_server.cycles import deadline, retention
-from gridbot_server.dispatch.batch import Client, Exchange
+from gridbot_server.dispatch.batch import ClientRow, Exchange
 from gridbot_server.dispatch.leases import NewLease, add_leases
 from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.storage import moves, sql
@@ -82,7 +82,7 @@ class Site:
 
     def exchange(self, *reports: Report) -> Exchange:
         """Return a request of the client."""
-        client = Client(
+        client = ClientRow(
             hash=b"",
             id=self.client, host=self.host, owner=self.owner, owner_name="alice", accepts=(),
             grid=GRID, dedicated=False, venue="", seqno=0, last_key="", error_rate=0.1,

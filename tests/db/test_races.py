@@ -18,7 +18,7 @@ from gridbot_server.buffer.layout import Item
 from gridbot_server.cycles import deadline, replication, transitioner
 from gridbot_server.dispatch.batch import Exchange, find_clients
 from gridbot_server.dispatch.engine import BATCH_REQUESTS
-from gridbot_server.dispatch.engine import Item as Answered
+from gridbot_server.dispatch.engine import Queued as Answered
 from gridbot_server.dispatch.leases import NewLease, add_leases
 from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.errors import InternalError

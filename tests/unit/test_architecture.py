@@ -1,6 +1,7 @@
 import ast
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -281,6 +282,16 @@ def test_what_is_pure_or_knows_no_database_comes_to_import_neither(name: str) ->
     assert found == set()
 
 
+def test_a_public_class_name_stands_for_one_thing() -> None:
+    defined = Counter(
+        name
+        for module, file in MODULES.items()
+        for name in public_classes(file)
+        if not (module in READERS and name in DOCUMENTS)
+    )
+    assert {name for name, count in defined.items() if count > 1} == set()
+
+
 @pytest.mark.parametrize("folder", ALLOWED)
 def test_every_room_says_first_what_it_is(folder: str) -> None:
     for package in {file.parent for file in sources(folder)}:
@@ -315,6 +326,26 @@ def dotted(file: Path) -> str:
 
 
 MODULES = {dotted(file): file for folder in ALLOWED for file in sources(folder)}
+
+
+def public_classes(file: Path) -> list[str]:
+    """The names of a module's classes, wherever in it they are defined."""
+    return [
+        node.name
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+
+
+# A JSON document is one thing, though two classes describe it under one name: the model with which
+# the server answers, and the shape in which a program without the server's packages reads it.
+DOCUMENTS = {
+    name
+    for module, file in MODULES.items()
+    if module.startswith("gridbot_server.models.responses.")
+    for name in public_classes(file)
+}
+READERS = {"gridbot.api.documents", "gridbot_overlay.decide.model"}
 
 
 def room(module: str, package: str = "gridbot_server") -> str:

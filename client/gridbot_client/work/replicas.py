@@ -50,7 +50,7 @@ class Held:
         return self.slot.id
 
 
-class Replicas:
+class HeldReplicas:
     """Replicas of this client.  The condition `changed` guards them and signals their ends."""
 
     def __init__(self, slots: Path, room: Room, executor: Executor, activity: ActivityLog) -> None:

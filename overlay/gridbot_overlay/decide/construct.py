@@ -15,7 +15,7 @@ from gridbot.printing import counted
 from gridbot_overlay.decide.assign import EXACT_OWNERS
 from gridbot_overlay.decide.eligibility import BotEligibility, new_pilots_host
 from gridbot_overlay.decide.grid_ad import grid_ad, queue_wait
-from gridbot_overlay.decide.health import WHY_HELD, Health
+from gridbot_overlay.decide.health import WHY_HELD, GridHealth
 from gridbot_overlay.decide.limits import Allowance, room
 from gridbot_overlay.decide.matching import Lot, Matched, Need, Supply, match
 from gridbot_overlay.decide.model import BotDemand, Grid, Pilot, PilotState
@@ -38,7 +38,7 @@ class GridView:
     grid: Grid
     pilots: Sequence[Pilot] = ()  # of the last hours
     hosts: Sequence[Mapping[str, Any]] = ()  # ads of its last pilots' hosts, the latest first
-    health: Health = field(default_factory=Health)
+    health: GridHealth = field(default_factory=GridHealth)
     used_hours: float = 0.0  # pilot-hours of pilots that have ended
     barrier: str = ""  # why nothing may be submitted, whatever the demand
     is_drained: bool = False  # waiting pilots go at once

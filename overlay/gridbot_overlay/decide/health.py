@@ -25,7 +25,7 @@ _SHOWN = 300  # characters of a pilot's own words
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class GridHealth:
     """What may be tried in a grid now; `most_new` pilots, None for as many as limits allow."""
 
     most_new: int | None = None
@@ -134,7 +134,7 @@ WASTED = Symptom(
 
 def judge(
     pilots: Iterable[Pilot], now: float, resumed_at: float = 0.0, others: Iterable[Pilot] = ()
-) -> Health:
+) -> GridHealth:
     """Judge a grid by its pilots of the last hours; what was before `resumed_at` is forgiven.
 
     `others` are the pilots of other grids, which tell whether failures are the BOTs' own.
@@ -182,22 +182,23 @@ def _is_elsewhere(other: Pilot, pilot: Pilot, now: float) -> bool:
     )
 
 
-def _judge(counted: Sequence[Pilot], now: float) -> Health:
+def _judge(counted: Sequence[Pilot], now: float) -> GridHealth:
     bad_nodes = _bad_nodes(counted, now)
     rate = _failure_rate(counted, now)
     paused = tuple(sorted(node for node, found in bad_nodes.items() if now < found.until))
     trouble = _trouble_of_grid(counted, bad_nodes, now)
     if trouble is None:
         reason = "; ".join(f"node {node} is paused: {bad_nodes[node].text}" for node in paused)
-        return Health(None, reason, paused, rate)
+        return GridHealth(None, reason, paused, rate)
     if now < trouble.until:
         reason = f"paused for {trouble.until - now:.0f} s more: {trouble.text}"
-        return Health(0, reason, paused, rate)
+        return GridHealth(0, reason, paused, rate)
     is_probed = any(
         pilot.is_live and not pilot.cancelled and pilot.submitted_at >= trouble.last_at
         for pilot in counted
     )
-    return Health(0 if is_probed else 1, f"probing with one pilot: {trouble.text}", paused, rate)
+    reason = f"probing with one pilot: {trouble.text}"
+    return GridHealth(0 if is_probed else 1, reason, paused, rate)
 
 
 def _bad_nodes(pilots: Sequence[Pilot], now: float) -> dict[str, Trouble]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from gridbot_overlay.decide.health import Health
+from gridbot_overlay.decide.health import GridHealth
 from gridbot_overlay.decide.model import Grid, Pilot
 
 _RATE_SECONDS = 60.0
@@ -21,14 +21,14 @@ class Allowance:
 
 
 def room(
-    grid: Grid, pilots: Sequence[Pilot], health: Health, used_hours: float, now: float
+    grid: Grid, pilots: Sequence[Pilot], health: GridHealth, used_hours: float, now: float
 ) -> Allowance:
     """Return the least of what the grid's limits leave; `pilots` are those of the last hours."""
     return min(_rooms(grid, pilots, health, used_hours, now), key=lambda found: found.pilots)
 
 
 def _rooms(
-    grid: Grid, pilots: Sequence[Pilot], health: Health, used_hours: float, now: float
+    grid: Grid, pilots: Sequence[Pilot], health: GridHealth, used_hours: float, now: float
 ) -> Iterator[Allowance]:
     limits = grid.limits
     live = [pilot for pilot in pilots if pilot.is_live]

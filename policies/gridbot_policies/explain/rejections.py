@@ -52,7 +52,7 @@ class Miss(Generic[S]):
 
 
 @dataclass(frozen=True, slots=True)
-class Explanation(Generic[S]):
+class Rejections(Generic[S]):
     """What rejects hosts, the worst first, and the hosts that fail fewest conditions.
 
     `together` are changes of several conditions for hosts that no single one would help.
@@ -92,7 +92,7 @@ class Judged(Generic[S]):
         most = max(self.conditions, key=lambda item: len(failing.get(id(item), ())))
         return most, [verdict.subject for verdict in failing[id(most)]]
 
-    def explain(self, is_enough: IsEnough = lambda: False) -> Explanation[S]:
+    def explain(self, is_enough: IsEnough = lambda: False) -> Rejections[S]:
         """Count what the conditions reject, find the nearest misses and what would help.
 
         What hosts have, and would help, is left out from when it `is_enough`.
@@ -103,7 +103,7 @@ class Judged(Generic[S]):
         failed = [(item, rejected[id(item)]) for item in self.conditions if id(item) in rejected]
         failed.sort(key=lambda found: -len(found[1]))
         obstacles = [_obstacle(item, by, is_enough) for item, by in failed]
-        return Explanation(obstacles, nearest, _together(missed, is_enough))
+        return Rejections(obstacles, nearest, _together(missed, is_enough))
 
     def _failing(self, verdicts: Sequence[Verdict[S]]) -> dict[int, list[Verdict[S]]]:
         """Return the verdicts by the ids of the conditions that failed."""

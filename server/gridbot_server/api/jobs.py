@@ -11,7 +11,7 @@ from gridbot_server.api.access import bot_owner
 from gridbot_server.api.parameters import number
 from gridbot_server.api.schema import JSON_LINES, answers, body_limit, query, takes
 from gridbot_server.bots.submission import add_jobs
-from gridbot_server.bots.validation import Job, read_job
+from gridbot_server.bots.validation import JobSpec, read_job
 from gridbot_server.errors import RequestError, TooLarge
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
@@ -36,7 +36,7 @@ def append_jobs(bot: int, offset: int) -> JobsAppended:
         return JobsAppended(jobs_total=total)
 
 
-def _read_lines(body: bytes, first: int) -> list[Job]:
+def _read_lines(body: bytes, first: int) -> list[JobSpec]:
     lines = [line for line in body.split(b"\n") if line.strip()]
     if len(lines) > MAX_JOBS_AT_ONCE:
         raise TooLarge(f"{len(lines)} jobs in one request, at most {MAX_JOBS_AT_ONCE}")

@@ -16,7 +16,7 @@ from gridbot_server.errors import ObjectNotFound, RequestError
 from gridbot_server.http.services import connection
 from gridbot_server.matching.ads import bot_ad, host_attributes
 from gridbot_server.matching.explanation import Standing, explanation, host_explanation
-from gridbot_server.matching.hosts import Candidate, Demand, survey
+from gridbot_server.matching.hosts import BotRequirements, HostClient, survey
 from gridbot_server.matching.stock_platforms import stock_platforms
 from gridbot_server.models.responses.bots import Match
 from gridbot_server.models.responses.explanation import Explanation, HostExplanation
@@ -76,11 +76,11 @@ class _WaitingBot(QueuedBot):
     signed_for_boinc: bool
     boinc_unsuitable: str | None
 
-    def demand(self, queue: Record) -> Demand:
+    def demand(self, queue: Record) -> BotRequirements:
         """Return what it asks of hosts now; raise ParseError or SemanticError."""
         now = time.time()
         manifest = Manifest.from_text(self.manifest)
-        return Demand(
+        return BotRequirements(
             bot=self.id,
             owner=self.owner,
             owner_name=self.owner_name,
@@ -115,7 +115,7 @@ class _SeenClient:
     silent: bool
     running: int
 
-    def candidate(self) -> Candidate:
+    def candidate(self) -> HostClient:
         """Return it as matching sees it."""
         known = {
             "Owner": self.owner_name,
@@ -129,7 +129,7 @@ class _SeenClient:
             "RecentCpuTime": self.recent_cpu,
         }
         ad = host_attributes(self.ad, known, running=0)
-        return Candidate(
+        return HostClient(
             self.host, ad, self.owner, self.accepts, self.name, self.silent, self.running
         )
 
@@ -163,7 +163,7 @@ def explanation_of(bot: int, state: str, host: str | None = None) -> Explanation
     return HostExplanation(**host_explanation(demand, clients, standing, _patience()))
 
 
-def _clients_of(host: str, found: Sequence[Candidate]) -> Sequence[Candidate]:
+def _clients_of(host: str, found: Sequence[HostClient]) -> Sequence[HostClient]:
     """Make sure that the clients that were found for a number or a name are of one host."""
     numbers = sorted({client.host for client in found})
     if not numbers:
@@ -185,7 +185,7 @@ def queue_ad(conn: Connection) -> Record:
     return record(rows.read_one(conn, dict, SQL["queue"]) or {})
 
 
-def _candidates(conn: Connection, named: str | None = None) -> list[Candidate]:
+def _candidates(conn: Connection, named: str | None = None) -> list[HostClient]:
     found = rows.read(conn, _SeenClient, SQL["hosts_seen"], {"mine": mine(), "host": named})
     return [client.candidate() for client in found]
 
@@ -196,7 +196,7 @@ def _waiting_bot(conn: Connection, bot: int) -> _WaitingBot:
     return found
 
 
-def _readable(bot: _WaitingBot, queue: Record) -> Demand | None:
+def _readable(bot: _WaitingBot, queue: Record) -> BotRequirements | None:
     """Return another BOT; None if its policy was stored by a version that read it otherwise."""
     try:
         return bot.demand(queue)

@@ -33,7 +33,7 @@ from gridbot_server.models.responses.operation import (
     Owner,
     Owners,
     RevokedToken,
-    Token,
+    TokenInfo,
     Tokens,
 )
 from gridbot_server.signing import keys
@@ -147,7 +147,7 @@ def add_owner(json: NewOwner) -> AddedOwner:
 def list_tokens() -> Tokens:
     """List keys without the keys themselves, which nobody can see again."""
     with connection() as conn:
-        return Tokens(tokens=rows.read(conn, Token, SQL["tokens"], {"mine": mine()}))
+        return Tokens(tokens=rows.read(conn, TokenInfo, SQL["tokens"], {"mine": mine()}))
 
 
 @blueprint.post("/api/v1/tokens")

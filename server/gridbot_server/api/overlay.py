@@ -29,8 +29,8 @@ from gridbot_server.models.responses.overlay import (
     Demand,
     GivenBack,
     GoodKeys,
-    Pilot,
     Pilots,
+    PilotTally,
 )
 from gridbot_server.signing import keys
 from gridbot_server.storage import rows, sql
@@ -96,7 +96,7 @@ def list_pilots(grid: str, seconds: int) -> Pilots:
     """List a grid's pilots of the last `seconds`, the latest first."""
     values = {"grid": grid, "lifetime": timedelta(seconds=seconds), "limit": _MOST_PILOTS}
     with connection() as conn:
-        return Pilots(pilots=rows.read(conn, Pilot, SQL["pilots"], values))
+        return Pilots(pilots=rows.read(conn, PilotTally, SQL["pilots"], values))
 
 
 @blueprint.post("/pilots/ended")

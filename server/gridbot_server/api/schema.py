@@ -16,11 +16,12 @@ from pydantic import BaseModel, ValidationError
 
 from gridbot_server.api.parameters import Parameter
 from gridbot_server.errors import RequestError
-from gridbot_server.models.responses import Answer
+from gridbot_server.models.responses import ResponseModel
 from gridbot_server.settings import Settings
 
 View = TypeVar("View", bound=Callable[..., Any])
 P = ParamSpec("P")
+Returned = ResponseModel | tuple[ResponseModel, HTTPStatus]
 
 JSON, JSON_LINES, BYTES = "application/json", "application/jsonl", "application/octet-stream"
 
@@ -83,14 +84,14 @@ def query(**parameters: Parameter) -> Callable[[View], View]:
 
 def answers(
     *statuses: HTTPStatus, errors: Sequence[HTTPStatus] = ()
-) -> Callable[[Callable[P, Answer | tuple[Answer, HTTPStatus]]], Callable[P, Response]]:
+) -> Callable[[Callable[P, Returned]], Callable[P, Response]]:
     """Answer with the model that the view returns and the first of the statuses [200].
 
     A view that chooses among them returns the status beside the model.
     """
     statuses = statuses or (HTTPStatus.OK,)
 
-    def mark(view: Callable[P, Answer | tuple[Answer, HTTPStatus]]) -> Callable[P, Response]:
+    def mark(view: Callable[P, Returned]) -> Callable[P, Response]:
         hint = get_type_hints(view)["return"]
         model = get_args(hint)[0] if get_origin(hint) is tuple else hint
 
@@ -110,7 +111,7 @@ def answers(
 def sends(
     media_type: str | None,
     *statuses: HTTPStatus,
-    model: type[Answer] | None = None,
+    model: type[ResponseModel] | None = None,
     headers: Mapping[str, str] | None = None,
     errors: Sequence[HTTPStatus] = (),
 ) -> Callable[[View], View]:

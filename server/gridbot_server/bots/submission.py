@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 import orjson
 
 from gridbot_client.protocol.messages import FileRef, Manifest
-from gridbot_server.bots.validation import Draft, Job, Range, check_jobs, make_draft
+from gridbot_server.bots.validation import Draft, JobSpec, Range, check_jobs, make_draft
 from gridbot_server.errors import (
     Conflict,
     MissingFiles,
@@ -30,7 +30,7 @@ Sign = Callable[[str], bytes]  # makes the project's signature over the text of 
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmissionReceipt:
     """The BOT of a submission, and whether it was made now or found by its submit key."""
 
     bot: int
@@ -39,7 +39,7 @@ class Submitted:
 
 def submit(
     conn: Connection, key: Key, body: SubmissionRequest, stock: StockClients, sign: Sign | None
-) -> Submitted:
+) -> SubmissionReceipt:
     """Insert a BOT with its jobs in one transaction, or find the one this key already made.
 
     With `sign` it is signed for native clients, and for stock clients if it suits them.
@@ -50,18 +50,18 @@ def submit(
     with conn.transaction():
         max_jobs = _lock_owner(conn, key.owner)
         if (found := _find(conn, key.owner, body.submit_key, draft)) is not None:
-            return Submitted(found, is_new=False)
+            return SubmissionReceipt(found, is_new=False)
         _check_quota(conn, key.owner, max_jobs, draft.size)
         _check_files(conn, _files(draft))
         bot = _insert(conn, key.owner, body, draft, sign)
         _insert_jobs(conn, bot, draft)
         if sign is not None:
             _sign_for_stock(conn, bot, draft, stock)
-    return Submitted(bot, is_new=True)
+    return SubmissionReceipt(bot, is_new=True)
 
 
 def add_jobs(
-    conn: Connection, owner: int, bot: int, offset: int, jobs: list[Job], stock: StockClients
+    conn: Connection, owner: int, bot: int, offset: int, jobs: list[JobSpec], stock: StockClients
 ) -> int:
     """Append jobs to an open BOT that has `offset` jobs now; return how many it has then.
 
@@ -196,7 +196,7 @@ def _sign_for_stock(conn: Connection, bot: int, draft: Draft, stock: StockClient
         conn.execute(SQL["refuse_boinc"], {"bot": bot, "why": why})
 
 
-def _unsuitable(stock: StockClients, manifest: Manifest, jobs: Iterable[Job]) -> str:
+def _unsuitable(stock: StockClients, manifest: Manifest, jobs: Iterable[JobSpec]) -> str:
     """Return what keeps stock clients from running the jobs, nothing if they can."""
     try:
         for job in jobs:
@@ -206,7 +206,7 @@ def _unsuitable(stock: StockClients, manifest: Manifest, jobs: Iterable[Job]) ->
     return ""
 
 
-def _rows(bot: int, jobs: list[Job], first: int) -> Iterator[tuple[int, int, str, str | None]]:
+def _rows(bot: int, jobs: list[JobSpec], first: int) -> Iterator[tuple[int, int, str, str | None]]:
     for seq, job in enumerate(jobs, first):
         inputs = orjson.dumps([asdict(ref) for ref in job.inputs]).decode() if job.inputs else None
         yield bot, seq, orjson.dumps(job.args).decode(), inputs

@@ -49,7 +49,7 @@ class Range:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class JobSpec:
     """One job's arguments and its own input files."""
 
     args: Mapping[str, Scalar]
@@ -62,7 +62,7 @@ class Draft:
 
     manifest: Manifest
     policies: PolicySet
-    jobs: Range | list[Job] | None
+    jobs: Range | list[JobSpec] | None
 
     @property
     def size(self) -> int:
@@ -98,22 +98,22 @@ def policy_warnings(policies: PolicySet) -> list[str]:
     return warnings(policies)
 
 
-def read_job(raw: Any, number: int) -> Job:
+def read_job(raw: Any, number: int) -> JobSpec:
     """Read one job: `{"args": {…}, "inputs": […]}`, or its arguments alone."""
     try:
         if not isinstance(raw, dict) or not isinstance(raw.get("args"), dict):
-            return Job(job_args(raw))
+            return JobSpec(job_args(raw))
         if unknown := raw.keys() - {"args", "inputs"}:
             raise ProtocolError(f"unknown field {min(unknown)}")
         files = raw.get("inputs") or []
         if not isinstance(files, list):
             raise ProtocolError("inputs: expected a list")
-        return Job(job_args(raw["args"]), tuple(file_ref(item) for item in files))
+        return JobSpec(job_args(raw["args"]), tuple(file_ref(item) for item in files))
     except ProtocolError as error:
         raise RequestError(f"job {number}: {error}") from None
 
 
-def check_jobs(manifest: Manifest, jobs: Sequence[Job], first: int) -> None:
+def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
     """Make sure that every job fills the command; raise RequestError naming the first that fails.
 
     The client's own code fills it here, so that what passes cannot fail there.
@@ -128,7 +128,7 @@ def check_jobs(manifest: Manifest, jobs: Sequence[Job], first: int) -> None:
             _check_names(f"job {number}: inputs", [*shared, *(ref.name for ref in job.inputs)])
 
 
-def _jobs(body: Jobs) -> Range | list[Job] | None:
+def _jobs(body: Jobs) -> Range | list[JobSpec] | None:
     if len(body.model_fields_set) != 1:
         raise RequestError("jobs: expected exactly one of range, items and stream")
     if body.range is not None:
@@ -153,7 +153,7 @@ def _range(numbers: list[int]) -> Range:
     return jobs
 
 
-def _manifest(body: SubmissionRequest, owner: str, jobs: Range | list[Job] | None) -> Manifest:
+def _manifest(body: SubmissionRequest, owner: str, jobs: Range | list[JobSpec] | None) -> Manifest:
     types = {RANGE_PLACEHOLDER: "int"} if isinstance(jobs, Range) else dict(body.placeholders)
     _check_placeholders(body.command, types, jobs)
     for index, pattern in enumerate(body.outputs):
@@ -173,7 +173,7 @@ def _manifest(body: SubmissionRequest, owner: str, jobs: Range | list[Job] | Non
 
 
 def _check_placeholders(
-    command: Sequence[str], types: Mapping[str, str], jobs: Range | list[Job] | None
+    command: Sequence[str], types: Mapping[str, str], jobs: Range | list[JobSpec] | None
 ) -> None:
     try:
         unknown = placeholders_in(command) - types.keys()

@@ -20,7 +20,7 @@ from gridbot_server.storage.rows import JobTexts, array, encode, fetch
 SQL = sql.load("dispatch.sql")
 
 
-class Client(NamedTuple):
+class ClientRow(NamedTuple):
     """Who asks, as the database knows it."""
 
     hash: bytes  # of its token
@@ -69,7 +69,7 @@ class _Lease(NamedTuple):
 class Exchange:
     """One request on its way through the batch, and what it comes to."""
 
-    client: Client
+    client: ClientRow
     request: WorkRequest
     reupload: list[ReplicaId] = field(default_factory=list)
     abort: list[ReplicaId] = field(default_factory=list)
@@ -83,7 +83,7 @@ class Exchange:
         return self.request.seqno > self.client.seqno
 
 
-def find_clients(conn: Connection, requests: Mapping[bytes, WorkRequest]) -> dict[bytes, Client]:
+def find_clients(conn: Connection, requests: Mapping[bytes, WorkRequest]) -> dict[bytes, ClientRow]:
     """Return who makes these requests, by the hashes of their tokens, and note the requests.
 
     A token that is unknown or revoked has no client.
@@ -92,7 +92,7 @@ def find_clients(conn: Connection, requests: Mapping[bytes, WorkRequest]) -> dic
         {"hash": token_hash.hex(), "seqno": request.seqno, "key": request.key}
         for token_hash, request in requests.items()
     ]
-    found = fetch(conn, Client, SQL["clients"], {"requests": encode(rows)})
+    found = fetch(conn, ClientRow, SQL["clients"], {"requests": encode(rows)})
     return {client.hash: client for client in found}
 
 

@@ -15,7 +15,7 @@ from gridbot_server.buffer.assignment import completed, prepared
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import Slot
 from gridbot_server.dispatch import batch
-from gridbot_server.dispatch.batch import Client, Exchange
+from gridbot_server.dispatch.batch import ClientRow, Exchange
 from gridbot_server.dispatch.catalog import Catalog, Entry
 from gridbot_server.dispatch.choose import (
     COPIES_PER_REQUEST,
@@ -147,7 +147,7 @@ class Dispatcher:
         return leases
 
     def _take_copies(
-        self, choice: Choice, client: Client, seen: View, reservation: Reservation
+        self, choice: Choice, client: ClientRow, seen: View, reservation: Reservation
     ) -> set[int]:
         """Take the chosen copies; this very batch may send others of their jobs to the host."""
         wanted: dict[int, list[Slot]] = {}

@@ -82,12 +82,12 @@ ANSWER_SECONDS = 60.0
 
 
 @dataclass(slots=True)
-class Item:
+class Queued:
     """One request on its way through the engine."""
 
     token_hash: bytes
     request: WorkRequest
-    tell: Callable[[Item], None]  # called once, by the writer thread
+    tell: Callable[[Queued], None]  # called once, by the writer thread
     outcome: ReplyParts | ServerError | None = None
 
     def answer(self, outcome: ReplyParts | ServerError) -> None:
@@ -111,7 +111,7 @@ class Engine:
         self.generation = random.SystemRandom().randrange(1, 2**31)
         self._alive = liveness.hold(buffer_path, self.generation)
         # By place and number of arrival; None, at the end, stops the writer.
-        self._queue = queue.PriorityQueue[tuple[float, int, Item | None]](QUEUE_REQUESTS)
+        self._queue = queue.PriorityQueue[tuple[float, int, Queued | None]](QUEUE_REQUESTS)
         self._arrivals = itertools.count(1)
         self._dispatcher = Dispatcher(self.generation)
         self._conn: db.Connection | None = None
@@ -136,24 +136,24 @@ class Engine:
     def ask(self, token_hash: bytes, request: WorkRequest) -> ReplyParts:
         """Answer a request that was read already; its reply is not rendered yet."""
         answered = threading.Event()
-        item = Item(token_hash, request, lambda _: answered.set())
+        item = Queued(token_hash, request, lambda _: answered.set())
         self._queue_up(item)
         if not answered.wait(ANSWER_SECONDS):
             raise ServerBusy(f"no answer within {ANSWER_SECONDS:.0f} s")
         return item.result()
 
-    def begin(self, token_hash: bytes, body: bytes, tell: Callable[[Item], None]) -> None:
+    def begin(self, token_hash: bytes, body: bytes, tell: Callable[[Queued], None]) -> None:
         """Queue a host request; the writer thread will `tell` the item with its answer.
 
         Raises an error of `errors` when it cannot be queued.
         """
         self.take(token_hash, _read(body), tell)
 
-    def take(self, token_hash: bytes, request: WorkRequest, tell: Callable[[Item], None]) -> None:
+    def take(self, token_hash: bytes, request: WorkRequest, tell: Callable[[Queued], None]) -> None:
         """Queue a request that was read already, as `begin` does."""
-        self._queue_up(Item(token_hash, request, tell))
+        self._queue_up(Queued(token_hash, request, tell))
 
-    def _queue_up(self, item: Item) -> None:
+    def _queue_up(self, item: Queued) -> None:
         number = next(self._arrivals)
         place = number - REPORTS_AHEAD if item.request.reports else number
         try:
@@ -164,7 +164,7 @@ class Engine:
     # ------------------------------------------------------------------------ writer thread
 
     def _run(self) -> None:
-        postponed: list[Item] = []
+        postponed: list[Queued] = []
         stopping = False
         while not stopping or postponed:
             items, postponed, stop = self._collect(postponed)
@@ -174,7 +174,7 @@ class Engine:
                 for item in items:
                     self._has_served([item])
 
-    def _has_served(self, items: list[Item]) -> bool:
+    def _has_served(self, items: list[Queued]) -> bool:
         """Serve a batch, or a single request, which is answered whatever happens."""
         try:
             self._serve(items)
@@ -185,21 +185,21 @@ class Engine:
             return False
         return True
 
-    def _collect(self, postponed: list[Item]) -> tuple[list[Item], list[Item], bool]:
+    def _collect(self, postponed: list[Queued]) -> tuple[list[Queued], list[Queued], bool]:
         """Return a batch of requests of different clients, those put off, and whether to stop."""
-        waiting: list[Item | None] = list(postponed)
+        waiting: list[Queued | None] = list(postponed)
         if not waiting:
             waiting.append(self._queue.get()[2])
         while len(waiting) < BATCH_REQUESTS and not self._queue.empty():
             waiting.append(self._queue.get()[2])
-        chosen: dict[bytes, Item] = {}
+        chosen: dict[bytes, Queued] = {}
         later = []
         for item in waiting:
             if item is not None and chosen.setdefault(item.token_hash, item) is not item:
                 later.append(item)
         return list(chosen.values()), later, None in waiting
 
-    def _serve(self, items: list[Item]) -> None:
+    def _serve(self, items: list[Queued]) -> None:
         """Serve a batch; a lost connection is opened again, once, before giving up."""
         for attempt in (1, 2):
             try:
@@ -210,7 +210,7 @@ class Engine:
         for item in items:
             item.answer(DatabaseAway("the database does not answer; ask again later"))
 
-    def _transact(self, items: list[Item]) -> None:
+    def _transact(self, items: list[Queued]) -> None:
         """Serve a batch in one transaction, settle the slots that it took, then answer."""
         conn, buffer = self._connection(), self._open_buffer()
         reservation = Reservation()
@@ -235,7 +235,7 @@ class Engine:
         self,
         conn: db.Connection,
         buffer: SchedulingBuffer | None,
-        items: list[Item],
+        items: list[Queued],
         reservation: Reservation,
     ) -> dict[bytes, ReplyParts | ServerError]:
         """Do all that a batch asks for; return what each of its tokens is answered."""

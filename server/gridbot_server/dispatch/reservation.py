@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.buffer.layout import Slot
-from gridbot_server.dispatch.batch import Client
+from gridbot_server.dispatch.batch import ClientRow
 
 
 @dataclass(slots=True)
@@ -16,7 +16,7 @@ class Reservation:
     numbers: list[int] = field(default_factory=list)  # of all slots
     feeder_wanted: bool = False
     _names: set[ReplicaId] = field(default_factory=set)
-    _holders: dict[tuple[int, int], list[Client]] = field(default_factory=dict)  # of copies
+    _holders: dict[tuple[int, int], list[ClientRow]] = field(default_factory=dict)  # of copies
 
     def add(self, slot: Slot) -> ReplicaId | None:
         """Keep a slot; None when another slot of its replica is kept already."""
@@ -27,7 +27,7 @@ class Reservation:
         self._names.add(name)
         return name
 
-    def admits(self, copy: Slot, client: Client, distinct_owners: bool) -> bool:
+    def admits(self, copy: Slot, client: ClientRow, distinct_owners: bool) -> bool:
         """Whether a copy is the only one of its job for the client's host, or owner; noted if so.
 
         The first copy of a job is never in the same batch: the others follow when it is sent.

@@ -77,7 +77,7 @@ def put(
     taken: Mapping[int, int],
     now: float,
 ) -> int:
-    """Claim copies of BOTs that have less than half of what they should; return how many.
+    """SlotClaim copies of BOTs that have less than half of what they should; return how many.
 
     `taken` is the slots of each BOT that were taken since the last pass.
     """

@@ -23,7 +23,7 @@ from gridbot_server.buffer.layout import Item, Slot, SlotState
 from gridbot_server.feeder import copies
 from gridbot_server.feeder.running import SQL, RunningBot, read_bots
 from gridbot_server.feeder.shares import (
-    Demand,
+    SlotClaim,
     is_tail,
     segments,
     withdrawals,
@@ -68,7 +68,7 @@ class Feeder:
         2. Take back slots of web processes that died, and copies that stayed too long.
         3. Settle the ranges of which nothing is left in the buffer.
         4. Make room where BOTs that came early hold the part of those that came late.
-        5. Claim and put in further copies, then first copies.
+        5. SlotClaim and put in further copies, then first copies.
 
         Steps 2 and 3 look at every slot, so they are not repeated at every notification.
         """
@@ -106,7 +106,7 @@ class Feeder:
         self._taken = {bot: count - self._counts.get(bot, 0) for bot, count in counts.items()}
         self._counts = counts
         demands = {
-            bot: Demand(item.state.unsent, self._taken.get(bot, 0)) for bot, item in bots.items()
+            bot: SlotClaim(item.state.unsent, self._taken.get(bot, 0)) for bot, item in bots.items()
         }
         return segments(self._buffer.slots, demands)
 

@@ -9,14 +9,14 @@ REFILL = 0.25  # a segment is refilled when this part of it is empty: no tiny ra
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class SlotClaim:
     """One BOT's claim on the buffer: jobs it could put in, and jobs taken since the last pass."""
 
     unsent: int
     taken: int
 
 
-def segments(slots: int, demands: Mapping[int, Demand]) -> dict[int, int]:
+def segments(slots: int, demands: Mapping[int, SlotClaim]) -> dict[int, int]:
     """Return how many slots each BOT may fill: at least 1/n of them each.
 
     What a BOT cannot fill goes to the others in proportion to how fast they were emptied of late.

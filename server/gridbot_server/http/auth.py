@@ -49,7 +49,7 @@ class Key:
 
 
 @dataclass(frozen=True, slots=True)
-class Client:
+class AuthenticatedClient:
     """A running client, by its own token."""
 
     id: int
@@ -97,9 +97,9 @@ def key() -> Key:
     return cast(Key, g.key)
 
 
-def client() -> Client:
+def client() -> AuthenticatedClient:
     """Return the client that makes this request."""
-    return cast(Client, g.client)
+    return cast(AuthenticatedClient, g.client)
 
 
 def check_client() -> None:
@@ -130,7 +130,7 @@ def _key(scope: str) -> Key:
     return found
 
 
-def _client() -> Client:
+def _client() -> AuthenticatedClient:
     token = bearer_hash()
     with services.connection() as conn:
         found = _find_client(conn, token)
@@ -164,6 +164,6 @@ def _find_key(conn: Connection, token: bytes) -> Key | None:
         return cursor.execute(SQL["key"], {"hash": token}).fetchone()
 
 
-def _find_client(conn: Connection, token: bytes) -> Client | None:
-    with conn.cursor(row_factory=class_row(Client)) as cursor:
+def _find_client(conn: Connection, token: bytes) -> AuthenticatedClient | None:
+    with conn.cursor(row_factory=class_row(AuthenticatedClient)) as cursor:
         return cursor.execute(SQL["client"], {"hash": token}).fetchone()

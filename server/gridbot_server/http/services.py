@@ -52,7 +52,7 @@ class Dispatched(Protocol):
         """Return the reply, or raise one of the errors of `errors`."""
 
 
-class Engine(Protocol):
+class WorkEngine(Protocol):
     """Answers hosts' requests for work, many in one transaction."""
 
     def handle(self, token_hash: bytes, body: bytes) -> bytes:
@@ -77,13 +77,13 @@ class Services:
     settings: Settings
     store: Store
     stock_clients: StockClients
-    make_engine: Callable[[], Engine]
+    make_engine: Callable[[], WorkEngine]
     uploads: Slots = field(init=False)
     downloads: Slots = field(init=False)
     before_close: list[Callable[[], None]] = field(default_factory=list)  # what uses the engine
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pool: ConnectionPool[db.Connection] | None = None
-    _engine: Engine | None = None
+    _engine: WorkEngine | None = None
     _buckets: BucketFile | None = None
     _login_limits: LoginLimits | None = None
     _pid: int = 0
@@ -104,7 +104,7 @@ class Services:
         return self._pool
 
     @property
-    def engine(self) -> Engine:
+    def engine(self) -> WorkEngine:
         """Return this process's engine, made on first use."""
         with self._lock:
             if self._engine is None:

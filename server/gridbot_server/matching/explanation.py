@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from gridbot_policies.classad.source import edited
-from gridbot_policies.explain.rejections import VALUES, Explanation, Judged, Miss, Obstacle
+from gridbot_policies.explain.rejections import VALUES, Judged, Miss, Obstacle, Rejections
 from gridbot_policies.explain.relax import Relaxed
 from gridbot_server.matching.hosts import (
-    Candidate,
-    Demand,
+    BotRequirements,
+    HostClient,
     Known,
     commonest_obstacle,
     judged,
@@ -36,7 +36,7 @@ class Standing:
     state: str
     unsent: int
     running: int
-    rivals: Sequence[Demand]
+    rivals: Sequence[BotRequirements]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,8 @@ class Occupied:
 
 
 def explanation(
-    demand: Demand,
-    candidates: Sequence[Candidate],
+    demand: BotRequirements,
+    candidates: Sequence[HostClient],
     standing: Standing,
     is_enough: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
@@ -70,8 +70,8 @@ def explanation(
 
 
 def host_explanation(
-    demand: Demand,
-    clients: Sequence[Candidate],
+    demand: BotRequirements,
+    clients: Sequence[HostClient],
     standing: Standing,
     is_enough: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
@@ -91,8 +91,8 @@ def host_explanation(
 
 
 def _document(
-    demand: Demand,
-    candidates: Sequence[Candidate],
+    demand: BotRequirements,
+    candidates: Sequence[HostClient],
     standing: Standing,
     is_enough: Callable[[], bool],
     reason: Callable[[Judged[Known]], str],
@@ -136,7 +136,7 @@ def _all_obstacles(found: Judged[Known]) -> str:
 
 
 def _occupied(
-    matching: Sequence[Known], rivals: Sequence[Demand], is_enough: Callable[[], bool]
+    matching: Sequence[Known], rivals: Sequence[BotRequirements], is_enough: Callable[[], bool]
 ) -> Occupied:
     asking = [known for known in matching if not known.candidate.silent]
     full, free = list[Known](), list[Known]()
@@ -160,7 +160,7 @@ def _is_full(known: Known) -> bool:
     return known.candidate.running >= known.demand.policies.concurrency(known.ads)
 
 
-def _outranks(rival: Demand, known: Known) -> bool:
+def _outranks(rival: BotRequirements, known: Known) -> bool:
     there = Known(known.candidate, rival)
     return suits(there) and rival.policies.rank(there.ads) > known.demand.policies.rank(known.ads)
 
@@ -226,7 +226,7 @@ def _condition(found: Obstacle) -> dict[str, Any]:
     }
 
 
-def _changes(found: Explanation[Known], policy: str) -> Iterator[dict[str, Any]]:
+def _changes(found: Rejections[Known], policy: str) -> Iterator[dict[str, Any]]:
     """Yield what could be relaxed; `policy` is the whole text with the change made."""
     single = [relaxed for obstacle in found.obstacles for relaxed in obstacle.relaxed]
     for relaxed in (*single, *found.together):

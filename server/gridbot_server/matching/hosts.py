@@ -26,7 +26,7 @@ NOBODY = "no client has asked for work in the last day; start one with: gridbot 
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class HostClient:
     """A client of a host as far as matching goes; `attributes` are all that policies see.
 
     `name` is None for those who may not know whose machine it is.
@@ -52,7 +52,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class BotRequirements:
     """What a BOT asks of a host, and the queue in which it waits."""
 
     bot: int
@@ -79,7 +79,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class MatchCount:
     """How many hosts are known, how many suit, and the commonest obstacle when none does.
 
     The `stock` ones among them run stock BOINC clients.
@@ -100,8 +100,8 @@ class Known:
     be shown in `shown`: only the whole match may depend on it, as it does at dispatch.
     """
 
-    candidate: Candidate
-    demand: Demand
+    candidate: HostClient
+    demand: BotRequirements
     lacks: Mapping[str, str] = field(init=False, repr=False, compare=False)  # words by kind
     ads: Ads = field(init=False, repr=False, compare=False)
     open: Ads = field(init=False, repr=False, compare=False)
@@ -151,7 +151,7 @@ def owner_clauses(known: Known, answer: bool | None) -> list[str]:
     return list(policy.clauses(answer, ads.host, ads.bot, ads.queue, ads.now, LIVE_ATTRIBUTES))
 
 
-def conditions(demand: Demand) -> list[Condition[Known]]:
+def conditions(demand: BotRequirements) -> list[Condition[Known]]:
     """Return all that the BOT asks of a host.
 
     What its owner can change soonest comes first: the policy, then the resources, which
@@ -168,7 +168,7 @@ def conditions(demand: Demand) -> list[Condition[Known]]:
 
 
 def judged(
-    candidates: Iterable[Candidate], demand: Demand, is_enough: Callable[[], bool]
+    candidates: Iterable[HostClient], demand: BotRequirements, is_enough: Callable[[], bool]
 ) -> Judged[Known]:
     """Judge the hosts of the candidates by their most suitable clients, until it is enough."""
     subjects = ((item.host, Known(item, demand)) for item in candidates)
@@ -176,14 +176,14 @@ def judged(
 
 
 def survey(
-    candidates: Iterable[Candidate],
-    demand: Demand,
+    candidates: Iterable[HostClient],
+    demand: BotRequirements,
     is_enough: Callable[[], bool] = lambda: False,
-) -> Match:
+) -> MatchCount:
     """Count the hosts of which at least one client could be given a job."""
     found = judged(candidates, demand, is_enough)
     stock, stock_matching = stock_hosts(found)
-    return Match(
+    return MatchCount(
         len(found.verdicts), len(found.matching), stock, stock_matching, commonest_obstacle(found)
     )
 
@@ -232,7 +232,7 @@ def _needed(
     return Condition(kind, text, lambda known: kind not in known.lacks, has, bound=bound)
 
 
-def _resources(demand: Demand) -> Iterator[Condition[Known]]:
+def _resources(demand: BotRequirements) -> Iterator[Condition[Known]]:
     for resource in RESOURCES:
         if wanted := getattr(demand.resources, resource.field):
             yield _resource(resource, resource.words(wanted))
@@ -249,7 +249,7 @@ def _resource(resource: Resource, text: str) -> Condition[Known]:
     return _needed(resource.kind, text, lambda known: str(amount(known) or "none"), bound)
 
 
-def _platforms(demand: Demand) -> Iterator[Condition[Known]]:
+def _platforms(demand: BotRequirements) -> Iterator[Condition[Known]]:
     def has(attribute: str) -> Callable[[Known], str]:
         return lambda known: str(known.candidate.attributes.get(attribute, "none"))
 
@@ -260,7 +260,7 @@ def _platforms(demand: Demand) -> Iterator[Condition[Known]]:
         yield _needed("boinc platform", f"BOINC platform {names}", has("Platforms"))
 
 
-def _permissions(demand: Demand) -> Iterator[Condition[Known]]:
+def _permissions(demand: BotRequirements) -> Iterator[Condition[Known]]:
     """Yield conditions on signatures and accepted owners."""
     stock = (
         f"the BOT is unsuitable for stock BOINC clients: {demand.boinc_unsuitable}"

@@ -59,7 +59,7 @@ def _without_defaults(schema: dict[str, Any]) -> None:
         described.pop("default", None)
 
 
-class Change(Body):
+class PartialBody(Body):
     """Base of bodies of which only what is given changes; what is not given has no default."""
 
     model_config = ConfigDict(json_schema_extra=_without_defaults)
@@ -115,7 +115,7 @@ class SubmissionRequest(Body):
     tail_sticky: bool = True
 
 
-class BotChange(Change):
+class BotChange(PartialBody):
     """`PATCH /bots/ID`."""
 
     policy: Text = ""
@@ -156,7 +156,7 @@ class Join(Body):
     pilot: PilotName = ""  # what the overlay calls it
 
 
-class ClientChange(Change):
+class ClientChange(PartialBody):
     """`PUT /clients/self`."""
 
     host: dict[str, Any] | None = None
@@ -222,7 +222,7 @@ class NewTeam(Body):
     name: TeamName
 
 
-class VolunteerChange(Change):
+class VolunteerChange(PartialBody):
     """`PATCH /volunteer`; without a team one is in none."""
 
     team: TeamName | None = None

@@ -38,7 +38,7 @@ STALL_SECONDS = 60.0
 
 
 def create_app(
-    settings: Settings | None = None, engine: Callable[[], services.Engine] | None = None
+    settings: Settings | None = None, engine: Callable[[], services.WorkEngine] | None = None
 ) -> Flask:
     """Make the application; `engine` makes what answers requests for work, at the first of them.
 
@@ -61,7 +61,7 @@ def create_app(
     return app
 
 
-def _services(settings: Settings, engine: Callable[[], services.Engine]) -> Services:
+def _services(settings: Settings, engine: Callable[[], services.WorkEngine]) -> Services:
     store = Store(settings.files, settings.uploads)
     return Services(settings, store, BoincClients(settings, store), engine)
 

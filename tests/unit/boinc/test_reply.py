@@ -10,11 +10,11 @@ from gridbot_server.boinc.protocol import reply
 from gridbot_server.boinc.protocol.delivery import Places, StockAssignment
 from gridbot_server.boinc.protocol.names import Lease, Names
 from gridbot_server.boinc.protocol.reply import (
-    Host,
+    BoincHost,
+    BoincUser,
     Message,
     SchedulerReply,
     SigningKey,
-    Volunteer,
     render,
 )
 from gridbot_server.boinc.protocol.tags import BoincError, Grammar, Section, read
@@ -26,7 +26,7 @@ PLACES = Places(
 SIGNATURE = "45246fad1fe482a0\nef382a1e9550a21a\n."
 SCRIPT = AppFile("a" * 64, "1" * 32, 500, True, SIGNATURE)
 TOOL = AppFile("b" * 64, "2" * 32, 90_000, True, SIGNATURE)
-VOLUNTEER = Volunteer(5, "Ann & Bob", 1_700_000_000, "e" * 32, "c" * 32, 12.5, 0.25, "the <team>")
+VOLUNTEER = BoincUser(5, "Ann & Bob", 1_700_000_000, "e" * 32, "c" * 32, 12.5, 0.25, "the <team>")
 
 HOLDERS = frozenset(
     {"app", "file_info", "app_version", "workunit", "result", "project_preferences"}
@@ -83,7 +83,7 @@ FULL = SchedulerReply(
     request_delay_seconds=7,
     next_rpc_seconds=3600,
     volunteer=VOLUNTEER,
-    host=Host(4, 1_700_000_001, is_new=True),
+    host=BoincHost(4, 1_700_000_001, is_new=True),
     acks=("r1", "an <unknown> & odd one"),
     aborts=("r2",),
     has_messages_acked=True,
@@ -129,7 +129,7 @@ def test_messages_have_the_priority_of_a_line_or_a_notice() -> None:
 
 
 def test_point_8_the_host_id_is_told_only_when_it_is_assigned() -> None:
-    known = replace(FULL, host=Host(4, 1_700_000_001))
+    known = replace(FULL, host=BoincHost(4, 1_700_000_001))
     assert told(FULL).integer("hostid") == 4
     assert "hostid" not in told(known)
     assert told(known).integer("host_create_time") == 1_700_000_001

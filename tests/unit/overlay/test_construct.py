@@ -19,7 +19,7 @@ from gridbot_overlay.decide.construct import (
     plan,
     plan_without_server,
 )
-from gridbot_overlay.decide.health import WHY_HELD, Health
+from gridbot_overlay.decide.health import WHY_HELD, GridHealth
 from gridbot_overlay.decide.model import BotDemand, Grid, PilotState
 
 LINUX = {"OpSys": "LINUX", "NumCpus": 4, "Memory": 8000, "Name": "n1"}
@@ -163,7 +163,7 @@ def test_live_pilots_reserve_their_whole_life_of_the_budget() -> None:
 
 def test_a_paused_a_drained_and_a_silent_grid_get_nothing_while_others_do() -> None:
     views = [
-        GridView(grid=grid("paused"), health=Health(0, "paused for 60 s")),
+        GridView(grid=grid("paused"), health=GridHealth(0, "paused for 60 s")),
         GridView(grid=grid("drained"), barrier="drained", is_drained=True),
         GridView(grid=grid("fine")),
     ]
@@ -173,7 +173,7 @@ def test_a_paused_a_drained_and_a_silent_grid_get_nothing_while_others_do() -> N
 
 
 def test_a_grid_that_is_probed_gets_one_pilot() -> None:
-    view = GridView(grid=grid(), health=Health(1, "probing with one pilot"))
+    view = GridView(grid=grid(), health=GridHealth(1, "probing with one pilot"))
     assert submits(planned([demand(unsent=10)], view)) == {"g": 1}
 
 
@@ -198,7 +198,7 @@ def test_a_pilot_that_waits_for_too_long_is_taken_back() -> None:
 
 
 def test_paused_nodes_are_passed_on() -> None:
-    found = planned([demand()], GridView(grid=grid(), health=Health(None, "", ("n7",))))
+    found = planned([demand()], GridView(grid=grid(), health=GridHealth(None, "", ("n7",))))
     assert found.submits[0].excluded_nodes == ("n7",)
 
 

@@ -7,15 +7,15 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 import pytest
 
 from gridbot.api import documents
-from gridbot_server.models.responses import Answer, bots, explanation, results
+from gridbot_server.models.responses import ResponseModel, bots, explanation, results
 
 READ = {name: item for name, item in vars(documents).items() if is_typeddict(item)}
 
 
-def answers(*modules: ModuleType) -> Iterator[tuple[str, type[Answer]]]:
+def answers(*modules: ModuleType) -> Iterator[tuple[str, type[ResponseModel]]]:
     for module in modules:
         for name, item in vars(module).items():
-            if inspect.isclass(item) and issubclass(item, Answer):
+            if inspect.isclass(item) and issubclass(item, ResponseModel):
                 yield name, item
 
 

@@ -13,19 +13,19 @@ from gridbot_policies import PolicySet
 from gridbot_policies.classad import DEFAULT_LIMITS, record
 from gridbot_policies.explain.rejections import judge
 from gridbot_server.matching.explanation import Standing, explanation, host_explanation
-from gridbot_server.matching.hosts import Candidate, Demand, Known, conditions, survey
+from gridbot_server.matching.hosts import BotRequirements, HostClient, Known, conditions, survey
 
 OWNER, OTHER = 1, 2
 _hosts = itertools.count(1)
 
 
-def host(name: str | None = "alpha", **ad: Any) -> Candidate:
+def host(name: str | None = "alpha", **ad: Any) -> HostClient:
     own = {"NumCpus": 4, "Memory": 8000, "Disk": 100_000, "OpSys": "LINUX", "ErrorRate": 0.1}
-    return Candidate(next(_hosts), {"Name": name or "secret", **own, **ad}, OWNER, [], name)
+    return HostClient(next(_hosts), {"Name": name or "secret", **own, **ad}, OWNER, [], name)
 
 
-def demand(policy: str = "", tail: bool = False, **resources: int) -> Demand:
-    return Demand(
+def demand(policy: str = "", tail: bool = False, **resources: int) -> BotRequirements:
+    return BotRequirements(
         bot=7,
         owner=OWNER,
         owner_name="alice",
@@ -42,7 +42,7 @@ def standing(**changes: Any) -> Standing:
     return replace(Standing(7, "running", unsent=10, running=0, rivals=[]), **changes)
 
 
-def explained(wanted: Demand, *hosts: Candidate, **changes: Any) -> dict[str, Any]:
+def explained(wanted: BotRequirements, *hosts: HostClient, **changes: Any) -> dict[str, Any]:
     return explanation(wanted, hosts, standing(**changes))
 
 
@@ -154,7 +154,7 @@ def test_of_several_clients_of_a_host_the_best_one_counts() -> None:
     assert counts(found) == {"8 CPUs": (1, 1)}
 
 
-def hidden(**ad: Any) -> Candidate:
+def hidden(**ad: Any) -> HostClient:
     said = {"Name": "secret", "Owner": "bob", "Requirements": 'BOT.Owner =!= "dave"', **ad}
     return replace(host(None, **said), owner=OWNER)
 
@@ -208,7 +208,7 @@ def test_of_ones_own_hosts_the_name_and_the_owner_are_shown() -> None:
 
 
 def test_a_host_that_writes_its_attributes_otherwise_spoils_no_explanation() -> None:
-    odd = Candidate(99, {"NAME": "x", "owner": "bob", "NumCpus": 4}, OWNER, [])
+    odd = HostClient(99, {"NAME": "x", "owner": "bob", "NumCpus": 4}, OWNER, [])
     found = explained(demand("JobRequirements = Host.NumCpus > 5"), odd, host())
     assert counts(found) == {"Host.NumCpus > 5": (2, 2)}
     assert "bob" not in str(found)
@@ -267,7 +267,7 @@ def test_a_requirement_that_only_fails_as_a_whole_is_named_as_a_whole() -> None:
     ],
 )  # fmt: skip
 def test_the_verdict_says_plainly_what_holds_the_bot_up(
-    changes: dict[str, Any], hosts: list[Candidate], verdict: str
+    changes: dict[str, Any], hosts: list[HostClient], verdict: str
 ) -> None:
     assert explained(demand(), *hosts, **changes)["verdict"].startswith(verdict)
 
@@ -403,7 +403,7 @@ BUSY = "LoadAvg < 0.5"
     ],
 )  # fmt: skip
 def test_a_host_whose_owner_may_refuse_the_bot_at_times_is_named(
-    hosts: list[Candidate], verdict: str
+    hosts: list[HostClient], verdict: str
 ) -> None:
     found = explained(demand(), *hosts)
     assert found["verdict"] == verdict
@@ -423,7 +423,7 @@ def test_of_ones_own_host_the_clause_that_refuses_is_shown() -> None:
     assert stranger["conditions"][0]["values"] == [{"value": "no", "hosts": 1}]
 
 
-def stock(**ad: Any) -> Candidate:
+def stock(**ad: Any) -> HostClient:
     return host(**{"IsBoinc": True, "Platforms": "linux-x86_64", **ad})
 
 
@@ -469,7 +469,7 @@ def test_a_stock_client_runs_what_is_signed_for_it_whoever_owns_it() -> None:
          " signed for stock BOINC clients: gridbot app sign 7 --boinc-key FILE"),
     ],
 )  # fmt: skip
-def test_one_host_is_told_all_that_keeps_the_bot_away(known: Candidate, verdict: str) -> None:
+def test_one_host_is_told_all_that_keeps_the_bot_away(known: HostClient, verdict: str) -> None:
     found = host_explanation(demand(), [known], standing())
     assert found["verdict"] == verdict
     assert found["host"]["is_boinc"] == known.is_stock

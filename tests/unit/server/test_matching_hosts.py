@@ -5,21 +5,21 @@ import pytest
 from gridbot_client.protocol.messages import Manifest, Resources
 from gridbot_policies import PolicySet
 from gridbot_policies.classad import record
-from gridbot_server.matching.hosts import Candidate, Demand
+from gridbot_server.matching.hosts import BotRequirements, HostClient
 from gridbot_server.matching.requirements import lacks, obstacle, trusts
 
 HOST = {"NumCpus": 4, "Memory": 8000, "Disk": 1000, "Platform": "linux-x86_64"}
 
 
-def client(host: dict[str, Any], owner: int = 1) -> Candidate:
-    return Candidate(1, host, owner, [])
+def client(host: dict[str, Any], owner: int = 1) -> HostClient:
+    return HostClient(1, host, owner, [])
 
 
 def demand(
     platforms: tuple[str, ...], stock_platforms: tuple[str, ...] = (), **resources: int
-) -> Demand:
+) -> BotRequirements:
     wanted = Resources(**{"disk_mb": 1000, **resources})
-    return Demand(
+    return BotRequirements(
         bot=7,
         owner=1,
         owner_name="alice",

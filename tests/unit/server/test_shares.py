@@ -1,11 +1,11 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gridbot_server.feeder.shares import Demand, is_tail, segments, withdrawals
+from gridbot_server.feeder.shares import SlotClaim, is_tail, segments, withdrawals
 
 demands = st.dictionaries(
     st.integers(1, 1000),
-    st.builds(Demand, st.integers(0, 100_000), st.integers(0, 10_000)),
+    st.builds(SlotClaim, st.integers(0, 100_000), st.integers(0, 10_000)),
     max_size=40,
 )
 
@@ -13,7 +13,7 @@ demands = st.dictionaries(
 @settings(derandomize=True)
 @given(st.integers(1, 4096), demands)
 def test_every_bot_has_its_part_and_the_buffer_is_never_overfull(
-    slots: int, wanted: dict[int, Demand]
+    slots: int, wanted: dict[int, SlotClaim]
 ) -> None:
     shares = segments(slots, wanted)
     assert sum(shares.values()) <= slots
@@ -22,7 +22,7 @@ def test_every_bot_has_its_part_and_the_buffer_is_never_overfull(
 
 
 def test_spare_room_goes_where_jobs_were_taken() -> None:
-    shares = segments(100, {1: Demand(5, 0), 2: Demand(1000, 89), 3: Demand(1000, 9)})
+    shares = segments(100, {1: SlotClaim(5, 0), 2: SlotClaim(1000, 89), 3: SlotClaim(1000, 9)})
     assert shares[1] == 5
     assert shares[2] > shares[3] > 33 - 1
 

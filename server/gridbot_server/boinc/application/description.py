@@ -114,7 +114,7 @@ class Application:
 
 
 @dataclass(frozen=True, slots=True)
-class InputFile:
+class JobFile:
     """A job's own file; unlike the application's files it has no signature."""
 
     sha256: str
@@ -150,7 +150,7 @@ class Workunit(NamedTuple):
 
     name: str
     command_line: str
-    inputs: tuple[InputFile, ...] = ()
+    inputs: tuple[JobFile, ...] = ()
 
 
 class JobInstance(NamedTuple):
@@ -264,6 +264,6 @@ def _check_input(ref: FileRef) -> None:
         )
 
 
-def _own_input(ref: FileRef, md5s: Mapping[str, str]) -> InputFile:
+def _own_input(ref: FileRef, md5s: Mapping[str, str]) -> JobFile:
     _check_input(ref)
-    return InputFile(ref.sha256, md5s[ref.sha256], ref.size)
+    return JobFile(ref.sha256, md5s[ref.sha256], ref.size)

@@ -17,7 +17,7 @@ from gridbot_server.boinc.application.description import (
     Application,
     AppVersion,
     FileUse,
-    InputFile,
+    JobFile,
     Terms,
     Workunit,
 )
@@ -89,7 +89,7 @@ def render(
         yield _job(frames[id(item.terms)], item, places)
 
 
-def _need_file(needed: dict[str, str], file: AppFile | InputFile, places: Places) -> None:
+def _need_file(needed: dict[str, str], file: AppFile | JobFile, places: Places) -> None:
     name = places.name_of(file.sha256)
     # An application's file, which comes first, has a signature, which must not get lost.
     needed.setdefault(f"file {name}", _download(name, places.download_url, file))
@@ -102,7 +102,7 @@ def _app(app: App) -> str:
 
 
 @_kept
-def _download(name: str, download_url: str, file: AppFile | InputFile) -> str:
+def _download(name: str, download_url: str, file: AppFile | JobFile) -> str:
     signed = file if isinstance(file, AppFile) else None
     return block(
         "file_info",

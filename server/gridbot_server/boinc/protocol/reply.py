@@ -31,7 +31,7 @@ class Message:
 
 
 @dataclass(frozen=True, slots=True)
-class Volunteer:
+class BoincUser:
     """Whose account the client uses."""
 
     id: int
@@ -45,7 +45,7 @@ class Volunteer:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class BoincHost:
     """The client's host as the server knows it.
 
     `is_new` tells the client its id, upon which it counts its requests anew and takes another
@@ -78,8 +78,8 @@ class SchedulerReply:
     request_delay_seconds: float = 0.0  # no request before
     next_rpc_seconds: float = 0.0  # a request at the latest after that, to be said every time
     is_down: bool = False
-    volunteer: Volunteer | None = None
-    host: Host | None = None
+    volunteer: BoincUser | None = None
+    host: BoincHost | None = None
     resource_share: float = 100.0
     acks: tuple[str, ...] = ()
     aborts: tuple[str, ...] = ()
@@ -154,7 +154,7 @@ def _project(reply: SchedulerReply) -> Iterator[str]:
 
 
 @lru_cache(maxsize=1024)
-def _volunteer(volunteer: Volunteer | None, resource_share: float) -> str:
+def _volunteer(volunteer: BoincUser | None, resource_share: float) -> str:
     if volunteer is None:
         return ""
     return "".join(
@@ -172,7 +172,7 @@ def _volunteer(volunteer: Volunteer | None, resource_share: float) -> str:
     )
 
 
-def _host(host: Host | None) -> Iterator[str]:
+def _host(host: BoincHost | None) -> Iterator[str]:
     if host is None:
         return
     if host.is_new:

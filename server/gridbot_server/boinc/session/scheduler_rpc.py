@@ -16,11 +16,11 @@ from gridbot_server.boinc.protocol import reply
 from gridbot_server.boinc.protocol.delivery import StockAssignment
 from gridbot_server.boinc.protocol.names import Lease
 from gridbot_server.boinc.protocol.reply import (
-    Host,
+    BoincHost,
+    BoincUser,
     Message,
     SchedulerReply,
     SigningKey,
-    Volunteer,
 )
 from gridbot_server.boinc.protocol.request import SchedulerRequest
 from gridbot_server.boinc.session.assigning import assignments
@@ -208,7 +208,7 @@ def _reply(
         request_delay_seconds=delay,
         next_rpc_seconds=max(IDLE_SECONDS, delay) if is_idle else HEARTBEAT_SECONDS,
         volunteer=_volunteer(project, rpc.account),
-        host=Host(
+        host=BoincHost(
             client.id,
             client.created_at,
             is_new=request.hostid != client.id,
@@ -248,10 +248,10 @@ def _aborts(rpc: SchedulerRpc, given: ReplyParts) -> tuple[str, ...]:
     return (*map(names.replica, [*unwanted, *foreign]), *rpc.said.unknown)
 
 
-def _volunteer(project: Project, account: Account) -> Volunteer:
+def _volunteer(project: Project, account: Account) -> BoincUser:
     """The account; what stands for an e-mail address and a person tells neither."""
     digest = project.names.person(account.owner)
-    return Volunteer(
+    return BoincUser(
         account.owner,
         account.name,
         account.created_at,

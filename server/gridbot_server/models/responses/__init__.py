@@ -20,7 +20,7 @@ def _may_grow(schema: dict[str, Any]) -> None:
     schema.pop("additionalProperties")
 
 
-class Answer(BaseModel):
+class ResponseModel(BaseModel):
     """Base of all answers: made by views, or from rows whose columns are named as the fields."""
 
     model_config = ConfigDict(

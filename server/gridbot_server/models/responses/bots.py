@@ -5,12 +5,12 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from gridbot_server.models.responses import Answer
+from gridbot_server.models.responses import ResponseModel
 
 State = Literal["open", "running", "done", "cancelled"]
 
 
-class BotSummary(Answer):
+class BotSummary(ResponseModel):
     """A BOT in a list."""
 
     id: int
@@ -41,13 +41,13 @@ class BotSummary(Answer):
     """Whether it is in its tail phase."""
 
 
-class Bots(Answer):
+class Bots(ResponseModel):
     """`GET /bots`: the latest first."""
 
     bots: list[BotSummary]
 
 
-class Match(Answer):
+class Match(ResponseModel):
     """How the hosts that asked for work in the last day suit a BOT."""
 
     hosts_known: int
@@ -64,7 +64,7 @@ class Match(Answer):
     """Why no host matches, for people; empty if one does."""
 
 
-class ReplicaLimits(Answer):
+class ReplicaLimits(ResponseModel):
     """What one replica may use."""
 
     cpus: int
@@ -82,7 +82,7 @@ class ReplicaLimits(Answer):
     gpus: int
 
 
-class Replicas(Answer):
+class Replicas(ResponseModel):
     """The replicas of a BOT."""
 
     made: int
@@ -167,7 +167,7 @@ class ChangedBot(BotSummary):
     """Null unless the policy was changed."""
 
 
-class Submitted(Answer):
+class Submitted(ResponseModel):
     """`POST /bots`, `POST /bots/ID/start`."""
 
     id: int
@@ -190,28 +190,28 @@ class Submitted(Answer):
     match: Match
 
 
-class JobsAppended(Answer):
+class JobsAppended(ResponseModel):
     """`POST /bots/ID/jobs`."""
 
     jobs_total: int
     """Jobs that the server has, which is the next `offset`."""
 
 
-class Retried(Answer):
+class Retried(ResponseModel):
     """`POST /bots/ID/retry`."""
 
     retried: int
     """Failed jobs that get new attempts."""
 
 
-class DeletedBot(Answer):
+class DeletedBot(ResponseModel):
     """`DELETE /bots/ID`."""
 
     id: int
     deleted: Literal[True]
 
 
-class ManifestText(Answer):
+class ManifestText(ResponseModel):
     """`GET /bots/ID/manifest`."""
 
     text: str
@@ -224,14 +224,14 @@ class ManifestText(Answer):
     """Ed25519 over the text, base64; null if it is not signed."""
 
 
-class SignedForBoinc(Answer):
+class SignedForBoinc(ResponseModel):
     """`PUT /bots/ID/boinc`."""
 
     id: int
     signed_for_boinc: Literal[True]
 
 
-class KeyChanged(Answer):
+class KeyChanged(ResponseModel):
     """`PUT /boinc/key`."""
 
     unsigned: list[int]

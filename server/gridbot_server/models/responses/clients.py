@@ -6,10 +6,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from gridbot_server.models.responses import Answer
+from gridbot_server.models.responses import ResponseModel
 
 
-class ClientIdentity(Answer):
+class ClientIdentity(ResponseModel):
     """`PUT /clients/self`."""
 
     client: int
@@ -33,7 +33,7 @@ class JoinedClient(ClientIdentity):
 ReplicaName = Annotated[list[int], Field(min_length=3, max_length=3)]
 
 
-class InputFile(Answer):
+class InputFile(ResponseModel):
     """A file that a job finds under this name."""
 
     name: str
@@ -44,7 +44,7 @@ class InputFile(Answer):
     executable: bool
 
 
-class AssignedReplica(Answer):
+class AssignedReplica(ResponseModel):
     """A replica to run."""
 
     id: ReplicaName
@@ -63,7 +63,7 @@ class AssignedReplica(Answer):
     """Seconds from now in which the report must come."""
 
 
-class SentManifest(Answer):
+class SentManifest(ResponseModel):
     """A manifest, byte for byte as it was signed."""
 
     text: str
@@ -71,7 +71,7 @@ class SentManifest(Answer):
     """Ed25519 over the text, base64; null if it is not signed."""
 
 
-class WorkAnswer(Answer):
+class WorkAnswer(ResponseModel):
     """`POST /rpc`.  The engine renders it by itself; tests hold it against this model."""
 
     protocol: Literal[1]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gridbot_server.models.responses import Answer
+from gridbot_server.models.responses import ResponseModel
 
 
-class ErrorAnswer(Answer):
+class ErrorAnswer(ResponseModel):
     """Why a request was not served."""
 
     error: str

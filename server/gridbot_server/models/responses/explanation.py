@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from gridbot_server.models.responses import Answer
+from gridbot_server.models.responses import ResponseModel
 from gridbot_server.models.responses.bots import State
 
 
-class OfferedValue(Answer):
+class OfferedValue(ResponseModel):
     """What rejected hosts have instead."""
 
     value: str
@@ -14,7 +14,7 @@ class OfferedValue(Answer):
     """Hosts that have it."""
 
 
-class RejectingCondition(Answer):
+class RejectingCondition(ResponseModel):
     """A condition of the policy, the resources or a permission that rejects hosts."""
 
     kind: str
@@ -34,21 +34,21 @@ class RejectingCondition(Answer):
     """The commonest first."""
 
 
-class FailedCondition(Answer):
+class FailedCondition(ResponseModel):
     """What a host fails, and has instead."""
 
     text: str
     has: str
 
 
-class NearMiss(Answer):
+class NearMiss(ResponseModel):
     """A host that fails few conditions."""
 
     host: str
     fails: list[FailedCondition]
 
 
-class PossibleChange(Answer):
+class PossibleChange(ResponseModel):
     """What could be relaxed."""
 
     conditions: int
@@ -68,7 +68,7 @@ class PossibleChange(Answer):
     """Options of a new submission that it takes; null if none."""
 
 
-class Explanation(Answer):
+class Explanation(ResponseModel):
     """How the hosts that asked for work in the last day suit a BOT."""
 
     id: int
@@ -123,7 +123,7 @@ class Explanation(Answer):
     changes: list[PossibleChange]
 
 
-class ExplainedHost(Answer):
+class ExplainedHost(ResponseModel):
     """The one host that was asked about."""
 
     id: int

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from gridbot_server.models.responses import Ad, Answer
+from gridbot_server.models.responses import Ad, ResponseModel
 
 
-class Health(Answer):
+class Health(ResponseModel):
     """`GET /health`."""
 
     status: Literal["ok", "degraded"]
@@ -45,7 +45,7 @@ class Health(Answer):
     """Times that a BOT was passed over because its part of the buffer was dry."""
 
 
-class Host(Answer):
+class Host(ResponseModel):
     """A machine."""
 
     id: int
@@ -93,20 +93,20 @@ class Host(Answer):
     """Replicas that its clients hold."""
 
 
-class Hosts(Answer):
+class Hosts(ResponseModel):
     """`GET /hosts`: the latest seen first."""
 
     hosts: list[Host]
 
 
-class ChangedHost(Answer):
+class ChangedHost(ResponseModel):
     """`PATCH /hosts/ID`."""
 
     id: int
     venue: Literal["", "home", "work", "school"]
 
 
-class BannedHost(Answer):
+class BannedHost(ResponseModel):
     """`PUT /hosts/ID/ban`."""
 
     id: int
@@ -116,14 +116,14 @@ class BannedHost(Answer):
     """Replicas that were taken back from it now."""
 
 
-class UnbannedHost(Answer):
+class UnbannedHost(ResponseModel):
     """`DELETE /hosts/ID/ban`."""
 
     id: int
     banned_at: None
 
 
-class AddedOwner(Answer):
+class AddedOwner(ResponseModel):
     """`POST /owners`."""
 
     name: str
@@ -149,13 +149,13 @@ class Owner(AddedOwner):
     """Credit a day, decaying."""
 
 
-class Owners(Answer):
+class Owners(ResponseModel):
     """`GET /owners`: by name."""
 
     owners: list[Owner]
 
 
-class Token(Answer):
+class TokenInfo(ResponseModel):
     """A key, without the secret."""
 
     id: int
@@ -167,13 +167,13 @@ class Token(Answer):
     revoked_at: datetime | None
 
 
-class Tokens(Answer):
+class Tokens(ResponseModel):
     """`GET /tokens`: the oldest first."""
 
-    tokens: list[Token]
+    tokens: list[TokenInfo]
 
 
-class NewKey(Answer):
+class NewKey(ResponseModel):
     """`POST /tokens`, `POST /overlay/tokens`: the only time that the key is shown."""
 
     id: int
@@ -183,7 +183,7 @@ class NewKey(Answer):
     """The key."""
 
 
-class RevokedToken(Answer):
+class RevokedToken(ResponseModel):
     """`DELETE /tokens/ID`."""
 
     id: int

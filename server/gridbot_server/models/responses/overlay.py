@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gridbot_server.models.responses import Ad, Answer
+from gridbot_server.models.responses import Ad, ResponseModel
 
 
-class BotDemand(Answer):
+class BotDemand(ResponseModel):
     """What one unfinished BOT could use now."""
 
     bot: int
@@ -40,7 +40,7 @@ class BotDemand(Answer):
     """The BOT's ad, as policies see it."""
 
 
-class Demand(Answer):
+class Demand(ResponseModel):
     """`GET /overlay/demand`."""
 
     bots: list[BotDemand]
@@ -48,7 +48,7 @@ class Demand(Answer):
     """The queue's ad, as policies see it."""
 
 
-class Pilot(Answer):
+class PilotTally(ResponseModel):
     """A pilot of a grid."""
 
     pilot: str
@@ -76,20 +76,20 @@ class Pilot(Answer):
     """What its host last said of itself."""
 
 
-class Pilots(Answer):
+class Pilots(ResponseModel):
     """`GET /overlay/pilots`: the latest first."""
 
-    pilots: list[Pilot]
+    pilots: list[PilotTally]
 
 
-class GivenBack(Answer):
+class GivenBack(ResponseModel):
     """`POST /overlay/pilots/ended`, `POST /clients/self/leave`."""
 
     replicas: int
     """Replicas that were taken back and go to other hosts."""
 
 
-class GoodKeys(Answer):
+class GoodKeys(ResponseModel):
     """`POST /overlay/tags`."""
 
     keys: dict[str, int]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
-from gridbot_server.models.responses import Answer
+from gridbot_server.models.responses import ResponseModel
 
 
-class ResultOutput(Answer):
+class ResultOutput(ResponseModel):
     """A file that a job returned."""
 
     sha256: str
@@ -19,7 +19,7 @@ class ResultOutput(Answer):
     """The file itself, base64; only small ones travel here."""
 
 
-class ResultLine(Answer):
+class ResultLine(ResponseModel):
     """A line of `GET /bots/ID/results`: a finished job."""
 
     n: int
@@ -48,7 +48,7 @@ class ResultLine(Answer):
     """By name."""
 
 
-class LogLine(Answer):
+class LogLine(ResponseModel):
     """A line of `GET /bots/ID/logs`: a replica that ended."""
 
     seq: int
@@ -85,7 +85,7 @@ class LogLine(Answer):
     """The end of its standard error."""
 
 
-class UploadProgress(Answer):
+class UploadProgress(ResponseModel):
     """`PUT` of an upload."""
 
     offset: int

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from gridbot_server.models.responses import Answer
+from gridbot_server.models.responses import ResponseModel
 
 
-class Volunteer(Answer):
+class Volunteer(ResponseModel):
     """`GET /volunteer`: an owner as one who gives computing time."""
 
     name: str
@@ -24,7 +24,7 @@ class Volunteer(Answer):
     created_at: datetime
 
 
-class Team(Answer):
+class Team(ResponseModel):
     """A team of volunteers."""
 
     name: str
@@ -38,7 +38,7 @@ class Team(Answer):
     created_at: datetime
 
 
-class Teams(Answer):
+class Teams(ResponseModel):
     """`GET /teams`: those with the most credit first."""
 
     teams: list[Team]
