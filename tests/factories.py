@@ -10,7 +10,7 @@ from typing import Any
 
 from psycopg.types.json import Jsonb
 
-from gridbot_client.protocol.messages import Manifest, ReplicaId
+from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId
 from gridbot_server.signing import keys
 from gridbot_server.storage.db import Connection
 
@@ -79,6 +79,14 @@ def make_bot(conn: Connection, owner: int, jobs: int = 1, **columns: Any) -> int
 def make_lease(conn: Connection, replica: ReplicaId, client: int, **columns: Any) -> None:
     """Let a client hold a replica."""
     _insert(conn, "lease", "bot", **_replica(conn, replica, client), **_lease(columns))
+
+
+def lease_with_input(conn: Connection, owner: int, client: int, content: bytes) -> ReplicaId:
+    """Let a client hold the job of a BOT whose manifest has this content as an input."""
+    ref = FileRef("data", hashlib.sha256(content).hexdigest(), len(content))
+    bot = make_bot(conn, owner, manifest=Manifest("x", ("cat", "data"), inputs=(ref,)).text())
+    make_lease(conn, replica := ReplicaId(bot, 0, 0), client)
+    return replica
 
 
 def make_ended(

@@ -56,6 +56,8 @@ BREAKS = {
     "an_output_belongs_to_a_sent_replica": "UPDATE output SET replica = 9 WHERE bot = 1",
     "nothing_outlives_its_bot": "INSERT INTO job VALUES (99, 0, '{}')",
     "an_output_has_its_content": "UPDATE output SET content = 'lie' WHERE bot = 1",
+    "an_output_belongs_to_its_bots_owner": "INSERT INTO blob VALUES (sha256('x'), '', 1);"
+    " UPDATE output SET content = NULL, sha256 = sha256('x'), size = 1 WHERE bot = 1",
     "a_claimed_copy_has_a_claimant": "UPDATE requeue SET machine = NULL, claimed_until = now()"
     " WHERE bot = 4",
     "unfinished_jobs_are_within_the_quota": "UPDATE owner SET max_jobs = 5",

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.types.json import Jsonb
 from tests.db.dispatching import Caller, Dispatch, failure, success
-from tests.factories import make_bot, make_client, make_ended
+from tests.factories import make_bot, make_client, make_ended, make_owner
 
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId
 from gridbot_server.cycles import collector, process, retention
@@ -188,6 +188,16 @@ def known(conn: Connection, store: Store, text: str, age: timedelta = OLD) -> Co
     return content
 
 
+def owned(conn: Connection, owner: int, content: Content, age: timedelta = OLD) -> None:
+    """Let a file have been an owner's for so long."""
+    conn.execute("INSERT INTO blob_owner VALUES (%s, %s, now() - %s)", [content.sha256, owner, age])
+
+
+def owners(conn: Connection, content: Content) -> set[int]:
+    query = "SELECT owner FROM blob_owner WHERE sha256 = %s"
+    return {owner for (owner,) in conn.execute(query, [content.sha256])}
+
+
 def collect(conn: Connection, store: Store, now: datetime) -> int:
     return sum(collector.collect(conn, store, now, prefix) for prefix in range(256))
 
@@ -255,7 +265,7 @@ def test_a_file_that_somebody_is_about_to_refer_to_stays(
 
 
 def test_a_file_that_is_being_stored_again_stays(
-    conn: Connection, dsn: str, store: Store, now: datetime
+    conn: Connection, dsn: str, alice: int, store: Store, now: datetime
 ) -> None:
     content = known(conn, store, "old")
     values = {"sha256": content.sha256, "md5": content.md5, "size": content.size}
@@ -264,10 +274,63 @@ def test_a_file_that_is_being_stored_again_stays(
             uploading.execute(sql.load(name)["add_blob"], values)
             assert collect(conn, store, now) == 0
     with db.connect(dsn) as submitting:
+        owned(conn, alice, content)
         query = sql.load("submission.sql")["blobs"]
-        assert submitting.execute(query, {"hashes": [content.sha256]}).fetchone()
+        wanted = {"owner": alice, "hashes": [content.sha256]}
+        assert submitting.execute(query, wanted).fetchone()
         assert collect(conn, store, now) == 0
     assert collect(conn, store, now) == 1
+
+
+def test_a_file_goes_from_the_owner_whose_bots_do_not_refer_to_it_any_more(
+    conn: Connection, alice: int, store: Store, now: datetime
+) -> None:
+    bob, shared = make_owner(conn, "bob"), known(conn, store, "shared")
+    for owner in (alice, bob):
+        owned(conn, owner, shared)
+    manifest = Manifest("bob", ("cat", "data"), {}, inputs=(ref(shared),)).text()
+    bot = make_bot(conn, bob, manifest=manifest)
+    assert collect(conn, store, now) == 0
+    assert owners(conn, shared) == {bob}
+    conn.execute("DELETE FROM bot WHERE id = %s", [bot])
+    assert collect(conn, store, now) == 1
+    assert owners(conn, shared) == set()
+
+
+def test_a_file_stays_its_owners_while_a_bot_refers_to_it_or_it_was_sent_lately(
+    conn: Connection, alice: int, store: Store, now: datetime
+) -> None:
+    of_manifest, of_job, of_output, young = (
+        known(conn, store, name) for name in ("manifest", "job", "output", "young")
+    )
+    manifest = Manifest("alice", ("cat", "data"), {}, inputs=(ref(of_manifest),)).text()
+    bot = make_bot(conn, alice, manifest=manifest)
+    inputs = [{"name": "own", "sha256": of_job.sha256.hex(), "size": of_job.size}]
+    conn.execute("UPDATE job SET inputs = %s", [Jsonb(inputs)])
+    client, _ = make_client(conn, alice)
+    make_ended(conn, ReplicaId(bot, 0, 1), client)
+    conn.execute(
+        "INSERT INTO output VALUES (%s, 0, 1, 'out', %s, %s)",
+        [bot, of_output.sha256, of_output.size],
+    )
+    for content in (of_manifest, of_job, of_output):
+        owned(conn, alice, content)
+    owned(conn, alice, young, AT_ONCE)
+    assert collect(conn, store, now) == 0
+    kept = [owners(conn, content) for content in (of_manifest, of_job, of_output, young)]
+    assert kept == 4 * [{alice}]
+
+
+def test_many_files_of_many_owners_go_page_by_page(
+    conn: Connection, alice: int, store: Store
+) -> None:
+    bob = make_owner(conn, "bob")
+    for number in range(5):
+        content = known(conn, store, f"{number}")
+        for owner in (alice, bob):
+            owned(conn, owner, content)
+    gone = sum(collector.forget_owners(conn, prefix, limit=1) for prefix in range(256))
+    assert gone == 10
 
 
 def test_a_bot_is_not_deleted_while_an_output_is_added_to_it(

@@ -6,7 +6,7 @@ import hashlib
 from typing import Any
 
 import pytest
-from tests.factories import make_bot
+from tests.factories import lease_with_input, make_bot
 from tests.http.conftest import Answer, Person, Site
 
 from gridbot_server.http.slow_readers import PIECE_BYTES, UNBOUNDED_BYTES
@@ -35,7 +35,15 @@ def _total(site: Site) -> int:
 
 @pytest.fixture
 def client(site: Site, alice: Person) -> Person:
-    return site.client_of(alice)
+    """A client that needs the files of this page."""
+    return _reader(site, alice)
+
+
+def _reader(site: Site, owner: Person) -> Person:
+    found = site.client_of(owner)
+    for content in (LONG, SHORT):
+        lease_with_input(site.conn, owner.id, found.id, content)
+    return found
 
 
 @pytest.mark.parametrize("kind", ["/results", "/logs", "/archive"])
@@ -89,6 +97,7 @@ def test_one_who_reads_slowly_leaves_slots_to_others(
     site: Site, alice: Person, bob: Person, client: Person
 ) -> None:
     path, begun = _put(alice, LONG), []
+    other = _reader(site, bob)
     while True:
         asked = site.app.test_client().get(
             path, headers={"Authorization": f"Bearer {client.token}"}
@@ -97,7 +106,7 @@ def test_one_who_reads_slowly_leaves_slots_to_others(
             break
         begun.append(asked)
     assert len(begun) == _total(site) // 4
-    assert site.client_of(bob)("GET", path).data == LONG
+    assert other("GET", path).data == LONG
     for answer in begun:
         answer.close()
     assert client("GET", path).data == LONG
@@ -106,9 +115,10 @@ def test_one_who_reads_slowly_leaves_slots_to_others(
 def test_an_owner_whose_clients_read_slowly_leaves_slots_to_others(
     site: Site, alice: Person, bob: Person, client: Person
 ) -> None:
-    path = _put(alice, LONG)
+    path = _put(bob, LONG)
+    _put(alice, LONG)
     for _ in range(_total(site) // 2):
         _slots(site).take(Party(owner=f"owner {alice.id}"))
     assert client("GET", path).status_code == 503
     assert alice("GET", path).data == LONG  # a person, not a machine
-    assert site.client_of(bob)("GET", path).data == bob("GET", path).data == LONG
+    assert _reader(site, bob)("GET", path).data == bob("GET", path).data == LONG

@@ -51,9 +51,9 @@ def _starts(python: str) -> bool:
     return subprocess.run([python, "-c", ""], stderr=DEVNULL).returncode == 0
 
 
-def key_of(server: Server, running: Deployment) -> str:
+def key_of(server: Server, running: Deployment, artefact: Artefact) -> str:
     owner = json.loads(running.run("user", "list", "--json"))["owners"][0]["name"]
-    return server.pilot_key("ice", [owner], 600.0, "gb1", 1).token
+    return server.pilot_key("ice", [owner], 600.0, "gb1", 1, artefact).token
 
 
 def started(
@@ -89,7 +89,9 @@ def test_a_bare_node_fetches_verifies_runs_and_leaves_nothing(
     bot = running.submit("--range", "0:3", "--", "expr", "1", "+", "{}")
     server.offer(artefact)
     grid = replace(GRID, python=python)
-    code, said = pilot(grid, running.url, key_of(server, running), far_away(artefact), tmp_path)
+    code, said = pilot(
+        grid, running.url, key_of(server, running, artefact), far_away(artefact), tmp_path
+    )
     assert code == 0, said
     assert set(running.outcomes(bot)) == {0, 1, 2}
     ran = "SELECT DISTINCT grid, pilot FROM ended JOIN client ON client.id = client WHERE bot = %s"
@@ -104,7 +106,7 @@ def test_a_node_that_hands_no_path_to_jobs_is_no_worse(
     setup = ("unset PATH", f"PATH={python.parent}:/usr/bin:/bin")  # which is not exported then
     grid = replace(GRID, python=python.name, setup=setup)
     bot = running.submit("--range", "0:1", "--", "expr", "1", "+", "{}")
-    code, said = pilot(grid, running.url, key_of(server, running), artefact, tmp_path)
+    code, said = pilot(grid, running.url, key_of(server, running, artefact), artefact, tmp_path)
     assert code == 0, said
     assert set(running.outcomes(bot)) == {0}
 
@@ -122,7 +124,9 @@ def test_no_key_lies_in_the_folder_of_a_pilot_where_its_jobs_could_read_it(
             sha256(word).digest() for word in words
         )
 
-    with started(GRID, running.url, key_of(server, running), artefact, tmp_path) as process:
+    with started(
+        GRID, running.url, key_of(server, running, artefact), artefact, tmp_path
+    ) as process:
         try:
             eventually(lambda: running.leases(bot), what="a lease")
             own = [
@@ -176,7 +180,7 @@ def test_another_artefact_than_was_promised_does_not_run(
     server.offer(artefact)
     changed = replace(artefact, sha256="0" * 64)
     grid = replace(GRID, shape=replace(GRID.shape, walltime_seconds=1))
-    code, said = pilot(grid, running.url, key_of(server, running), changed, tmp_path)
+    code, said = pilot(grid, running.url, key_of(server, running, artefact), changed, tmp_path)
     assert code == 3
     assert "does not give the artefact" in said
     assert os.listdir(tmp_path / "scratch") == []

@@ -51,10 +51,12 @@ def status(wire: socket.socket) -> int:
 
 def test_one_who_reads_slowly_gets_few_threads_and_others_their_files(server: Deployment) -> None:
     path = f"/files/{SHA256}"
-    headers = {"Authorization": f"Bearer {server.operator_key}"}
-    address = f"{server.url}/api/v1/blobs/{SHA256}?size={len(DATA)}"
-    requests.put(address, DATA, headers=headers, timeout=60).raise_for_status()
+    data = server.folder / "data"
+    data.write_bytes(DATA)
+    server.submit("--range", "0:2", "--input", f"{data}", "--", "true")
     slow, other = server.bare_client("slow"), server.bare_client("other")
+    eventually(lambda: slow.ask().assignments, what="a replica")
+    eventually(lambda: other.ask().assignments, what="another replica")
     few = THREADS * 3 // 8 // 4
     with asked(server, 2 * THREADS * [head("GET", path, slow.token)]) as wires:
         assert Counter(map(status, wires)) == {200: few, 503: 2 * THREADS - few}

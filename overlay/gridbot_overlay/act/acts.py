@@ -165,7 +165,9 @@ class RealActs:
             server = self._deps.server
             try:
                 server.offer(self._artefact)
-                key = server.pilot_key(item.grid, item.owners, lifetime, tag, item.count)
+                key = server.pilot_key(
+                    item.grid, item.owners, lifetime, tag, item.count, self._artefact
+                )
             except GridbotError as error:
                 self._deps.say(f"{item.grid}: pilots are not prepared: {error}")
                 continue

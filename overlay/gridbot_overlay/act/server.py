@@ -59,11 +59,21 @@ class Server:
         return list(found["pilots"])
 
     def pilot_key(
-        self, grid: str, owners: Sequence[str], seconds: float, tag: str, count: int
+        self,
+        grid: str,
+        owners: Sequence[str],
+        seconds: float,
+        tag: str,
+        count: int,
+        artefact: Artefact,
     ) -> PilotKey:
-        """Make a key for the pilots of one submission: one grid, these owners' BOTs, so long."""
+        """Make a key for the pilots of one submission: one grid, these owners' BOTs, so long.
+
+        It reads the artefact, and no other file.
+        """
         body = {
             "grid": grid, "owners": list(owners), "seconds": seconds, "tag": tag, "count": count,
+            "artefact": artefact.sha256,
         }  # fmt: skip
         document = self._connection.send("POST", "/overlay/tokens", body)
         return PilotKey(document["id"], document["token"])

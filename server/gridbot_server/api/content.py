@@ -1,4 +1,4 @@
-"""`GET /files/SHA256`: content by its hash, which whoever asks must know already."""
+"""`GET /files/SHA256`: content by its hash, for those whose it is and for clients that need it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ from flask import Blueprint, Response, g, request
 from werkzeug.exceptions import RequestedRangeNotSatisfiable
 from werkzeug.wsgi import FileWrapper
 
+from gridbot_client.protocol.messages import Manifest
 from gridbot_server.api.parameters import is_sha256
 from gridbot_server.api.schema import BYTES, sends
 from gridbot_server.errors import ObjectNotFound, ServerBusy
 from gridbot_server.http import auth
-from gridbot_server.http.services import current
+from gridbot_server.http.services import connection, current
 from gridbot_server.http.slow_readers import PIECE_BYTES, bounded
 from gridbot_server.overload.transfer_slots import Party
+from gridbot_server.storage import rows, sql
+from gridbot_server.storage.db import Connection
+
+SQL = sql.load("content.sql")
 
 blueprint = Blueprint("content", __name__)
 
@@ -29,8 +34,31 @@ sends_content = sends(
 @auth.rule("content")
 @sends_content
 def fetch_content(sha256: str) -> Response:
-    """Send the content, or the range of it that is asked for."""
+    """Send the content, or the range of it that is asked for.
+
+    A person's key reads what its owner sent or what the owner's BOTs returned; a client reads the
+    inputs of the jobs that it holds.  Any other content is answered as if it were not here.
+    """
+    with connection() as conn:
+        if not (is_sha256(sha256) and _may_read(conn, sha256)):
+            raise _not_found(sha256)
     return send_content(sha256)
+
+
+def _may_read(conn: Connection, sha256: str) -> bool:
+    if (key := g.get("key")) is not None:
+        values = {"key": key.id, "sha256": bytes.fromhex(sha256)}
+        return rows.fetch_value(conn, int, SQL["of_key"], values) is not None
+    held = {"client": auth.client().id, "hash": sha256}
+    manifests = rows.fetch_values(conn, str, SQL["leased_manifests"], held)
+    # A command may hold the hash as well, which is no right to the content.
+    if any(sha256 == ref.sha256 for text in manifests for ref in Manifest.from_text(text).inputs):
+        return True
+    return rows.fetch_value(conn, int, SQL["of_leased_job"], held) is not None
+
+
+def _not_found(sha256: str) -> ObjectNotFound:
+    return ObjectNotFound(f"there is no file {sha256[:64]!r}")
 
 
 def reader() -> Party:
@@ -52,14 +80,14 @@ def key_holder(key: auth.Key) -> Party:
 
 
 def send_content(sha256: str, party: Party | None = None) -> Response:
-    """Answer with a file of the store, to whoever shows a token or to `party`.
+    """Answer with a file of the store that the caller may read, or `party`.
 
     Raises ObjectNotFound when it is not there, ServerBusy while too many are being sent.
     """
     store = current().store
     size = store.size(sha256) if is_sha256(sha256) else None
     if size is None:
-        raise ObjectNotFound(f"there is no file {sha256[:64]!r}")
+        raise _not_found(sha256)
     response = Response(
         FileWrapper(store.open(sha256), PIECE_BYTES),  # unlike gunicorn's, it seeks for ranges
         mimetype="application/octet-stream",

@@ -127,6 +127,7 @@ def add_pilot_token(json: PilotToken) -> NewKey:
             "serves": sorted(found.values()),
             "tag": json.tag,
             "count": json.count,
+            "artefact": bytes.fromhex(json.artefact) if json.artefact else None,
             "lifetime": timedelta(seconds=json.seconds),
         }
         return NewKey(id=rows.fetch_only_value(conn, int, SQL["add_token"], values), token=token)

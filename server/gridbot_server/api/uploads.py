@@ -116,9 +116,10 @@ def receive_output(
     if isinstance(received, int):
         return UploadProgress(offset=received, complete=False)
     with connection() as conn, conn.transaction():
-        if conn.execute(SQL["lock_bot"], output.values).fetchone() is None:
+        owner = rows.fetch_value(conn, int, SQL["lock_bot"], output.values)
+        if owner is None:
             raise _gone(bot)
-        _add_blob(conn, received)
+        _add_blob(conn, received, owner)
         _add_output(conn, output)
     return UploadProgress(offset=received.size, complete=True)
 
@@ -128,7 +129,7 @@ def receive_output(
 @query(size=_SIZE)
 @_tells_offset
 def find_input_offset(sha256: str, size: int) -> Response:
-    """Tell how much of an input file has arrived."""
+    """Tell how much of an input file has arrived from this owner."""
     upload = _input(sha256, size)
     with connection() as conn:
         is_there = _has_blob(conn, upload)
@@ -141,7 +142,10 @@ def find_input_offset(sha256: str, size: int) -> Response:
 @query(size=_SIZE, offset=_OFFSET)
 @_takes_part
 def receive_input(sha256: str, size: int, offset: int) -> UploadProgress:
-    """Take the bytes of an input file from `offset` on."""
+    """Take the bytes of an input file from `offset` on.
+
+    A content that others sent already is read whole all the same: only who has it gets to own it.
+    """
     upload = _input(sha256, size)
     with connection() as conn:
         if _has_blob(conn, upload):
@@ -149,8 +153,8 @@ def receive_input(sha256: str, size: int, offset: int) -> UploadProgress:
     received = _receive(upload, offset, key_holder(auth.key()))
     if isinstance(received, int):
         return UploadProgress(offset=received, complete=False)
-    with connection() as conn:
-        _add_blob(conn, received)
+    with connection() as conn, conn.transaction():
+        _add_blob(conn, received, auth.key().owner)
     return UploadProgress(offset=received.size, complete=True)
 
 
@@ -207,8 +211,8 @@ def _has_output(conn: Connection, output: OutputUpload) -> bool:
 
 
 def _has_blob(conn: Connection, upload: Upload) -> bool:
-    values = {"sha256": bytes.fromhex(upload.sha256)}
-    size = rows.fetch_value(conn, int, SQL["blob"], values)
+    values = {"sha256": bytes.fromhex(upload.sha256), "owner": auth.key().owner}
+    size = rows.fetch_value(conn, int, SQL["own_blob"], values)
     # The row alone does not do: the file may have been lost with a disk.
     if size is None or current().store.size(upload.sha256) != size:
         return False
@@ -229,9 +233,12 @@ def _receive(upload: Upload, offset: int, party: Party) -> Content | int:
         return services.store.receive(upload, offset, request.stream.read)
 
 
-def _add_blob(conn: Connection, content: Content) -> None:
-    values = {"sha256": content.sha256, "md5": content.md5, "size": content.size}
+def _add_blob(conn: Connection, content: Content, owner: int) -> None:
+    values = {
+        "sha256": content.sha256, "md5": content.md5, "size": content.size, "owner": owner,
+    }  # fmt: skip
     conn.execute(SQL["add_blob"], values)
+    conn.execute(SQL["add_owner"], values)
 
 
 def _add_output(conn: Connection, output: OutputUpload) -> None:

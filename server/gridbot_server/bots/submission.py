@@ -52,7 +52,7 @@ def submit(
         if (found := _find(conn, key.owner, body.submit_key, draft)) is not None:
             return SubmissionReceipt(found, is_new=False)
         _check_quota(conn, key.owner, max_jobs, draft.size)
-        _check_files(conn, _files(draft))
+        _check_files(conn, key.owner, _files(draft))
         bot = _insert(conn, key.owner, body, draft, sign)
         _insert_jobs(conn, bot, draft)
         if sign is not None:
@@ -76,7 +76,7 @@ def add_jobs(
             raise WrongOffset(f"BOT {bot} has {size} jobs, not {offset}", jobs_total=size)
         check_jobs(manifest, jobs, first=offset)
         _check_quota(conn, owner, max_jobs, len(jobs))
-        _check_files(conn, [ref for job in jobs for ref in job.inputs])
+        _check_files(conn, owner, [ref for job in jobs for ref in job.inputs])
         _copy(conn, _rows(bot, jobs, first=offset))
         conn.execute(SQL["grow"], {"bot": bot, "size": len(jobs)})
         if is_for_stock and (why := _unsuitable(stock, manifest, jobs)):
@@ -132,12 +132,16 @@ def _files(draft: Draft) -> list[FileRef]:
     return [*draft.manifest.inputs, *own]
 
 
-def _check_files(conn: Connection, files: Iterable[FileRef]) -> None:
+def _check_files(conn: Connection, owner: int, files: Iterable[FileRef]) -> None:
+    """Raise MissingFiles unless the owner has sent them all: others' files do not count."""
     wanted = {ref.sha256: ref for ref in files}
     if not wanted:
         return
     hashes = [bytes.fromhex(sha256) for sha256 in wanted]
-    sizes = {row[0].hex(): row[1] for row in conn.execute(SQL["blobs"], {"hashes": hashes})}
+    sizes = {
+        row[0].hex(): row[1]
+        for row in conn.execute(SQL["blobs"], {"owner": owner, "hashes": hashes})
+    }
     if missing := sorted(wanted.keys() - sizes.keys()):
         names = ", ".join(wanted[sha256].name for sha256 in missing[:5])
         raise MissingFiles(f"not uploaded yet: {names}", missing=missing)

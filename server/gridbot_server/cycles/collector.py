@@ -1,6 +1,8 @@
 """Files of the store that nothing refers to any more go away.
 
-A file and its row of `blob` go apart: first the row, then, in any later pass, a file without one.
+A file is an owner's while a BOT of the owner's refers to it or a short time has not passed since it
+was sent; when it is nobody's, it goes.  A file and its row of `blob` go apart: first the row, then,
+in any later pass, a file without one.
 What is just being stored is safe by its age: a file is younger than `GRACE` until its row, and what
 refers to it, are committed.
 """
@@ -14,12 +16,12 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.files import PARTIAL_LIFETIME, Store
-from gridbot_server.storage.rows import fetch_values
+from gridbot_server.storage.rows import fetch, fetch_values
 
 SQL = sql.load("retention.sql")
 
@@ -42,16 +44,52 @@ def collect(conn: Connection, store: Store, now: datetime, prefix: int) -> int:
     """Collect the files whose hash begins with this byte; return how many went."""
     for aside in store.uploads.glob(f"{_ASIDE}*"):  # where a pass was killed
         _settle(store, aside, now)
+    forget_owners(conn, prefix)
     forget_blobs(conn, prefix)
     return remove_files(conn, store, now, prefix)
+
+
+class _Owned(NamedTuple):
+    """A file, by its hash, and one of its owners."""
+
+    sha256: bytes
+    owner: int
+
+
+def forget_owners(conn: Connection, prefix: int, limit: int = _BATCH) -> int:
+    """Take old files from owners whose BOTs do not refer to them, in batches; return how many."""
+    forgotten, after = 0, _Owned(bytes([prefix]), 0)
+    while True:
+        page = {"after": after.sha256, "after_owner": after.owner, "end": _end(prefix)}
+        old = _owned(conn, "old_owners", {**page, "grace": GRACE, "limit": limit})
+        if disused := _owned(conn, "disused", _columns(old)):
+            with conn.transaction():
+                locked = _owned(conn, "lock_owners", {**_columns(disused), "grace": GRACE})
+                forgotten += conn.execute(SQL["forget_owners"], _columns(locked)).rowcount
+        if len(old) < limit:
+            return forgotten
+        after = old[-1]
+
+
+def _owned(conn: Connection, query: str, values: dict[str, Any]) -> list[_Owned]:
+    with conn.transaction():
+        conn.execute(SQL["plan_by_keys"])
+        return fetch(conn, _Owned, SQL[query], values)
+
+
+def _columns(pairs: list[_Owned]) -> dict[str, Any]:
+    return {"hashes": [pair.sha256 for pair in pairs], "owners": [pair.owner for pair in pairs]}
+
+
+def _end(prefix: int) -> bytes:
+    return bytes([prefix + 1]) if prefix < 255 else _LAST
 
 
 def forget_blobs(conn: Connection, prefix: int, limit: int = _BATCH) -> int:
     """Remove the rows of old files that nothing refers to, in batches; return how many."""
     forgotten, after = 0, bytes([prefix])
-    end = bytes([prefix + 1]) if prefix < 255 else _LAST
     while True:
-        page = {"after": after, "end": end, "grace": GRACE, "limit": limit}
+        page = {"after": after, "end": _end(prefix), "grace": GRACE, "limit": limit}
         old = _hashes(conn, "old_blobs", page)
         if loose := _hashes(conn, "unreferenced", {"hashes": old}):
             with conn.transaction():

@@ -62,8 +62,8 @@ def rule(name: Rule) -> Callable[[View], View]:
     """Mark a view with who may call it.
 
     `pilot`, `join`, `user`, `operator`: a key of at least that scope.  `client`: a client's token.
-    `content`: either, for whoever knows a content's hash.  `engine`: the view itself hands the
-    token on, to be looked up together with the rest.  `boinc`: the view itself checks the key,
+    `content`: either; the view itself checks whose the content is.  `engine`: the view itself hands
+    the token on, to be looked up together with the rest.  `boinc`: the view itself checks the key,
     certificate or name that BOINC's protocol carries.  `public`: everybody.
     """
 

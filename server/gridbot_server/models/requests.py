@@ -201,6 +201,7 @@ class PilotToken(Body):
     seconds: Annotated[float, Field(gt=0, le=366 * 86_400)]
     tag: PilotName  # of their submission: they are TAG.0 to TAG.(count - 1)
     count: Annotated[int, Field(ge=1, le=10_000)]
+    artefact: Sha256 | None = None  # the one file that the key reads; else all that its owner sent
 
 
 class EndedPilots(Body):

@@ -107,16 +107,19 @@ class Intake:
 
     def _keep(self, output: OutputName, content: Content, kept: Sequence[_Kept]) -> bool:
         """Note the upload and the outputs in it, unless the replica succeeded meanwhile."""
-        # A bundle stays as well: what is in the store is listed.
-        blobs = [content, *(item.content for item in kept if item.inline is None)]
+        outputs = [item.content for item in kept if item.inline is None]
         with self.connect() as conn, conn.transaction() as transaction:
             conn.execute(SQL["drop_outputs"], _values(output))
             conn.execute(SQL["lock_lease"], _values(output))
             _, is_reported, _ = _replica(conn, output)
             if is_reported:
                 raise Rollback(transaction)
-            for blob in blobs:
+            # A bundle stays as well: what is in the store is listed.  In the order of their hashes,
+            # so that two uploads do not wait for each other's rows.
+            for blob in sorted([content, *outputs], key=lambda blob: blob.sha256):
                 conn.execute(SQL["add_blob"], _hashes(blob))
+                if blob in outputs:
+                    conn.execute(SQL["add_owner"], {**_values(output), **_hashes(blob)})
             for item in kept:
                 values = {"name": item.name, "content": item.inline, **_hashes(item.content)}
                 conn.execute(SQL["add_output"], {**_values(output), **values})

@@ -177,3 +177,8 @@ WITH held AS MATERIALIZED (
 INSERT INTO blob (sha256, md5, size)
 SELECT %(sha256)s, %(md5)s, %(size)s WHERE NOT EXISTS (SELECT FROM held)
 ON CONFLICT DO NOTHING
+
+-- name: add_owner
+-- An output belongs to the owner of its BOT.
+INSERT INTO blob_owner (sha256, owner) SELECT %(sha256)s, owner FROM bot WHERE id = %(bot)s
+ON CONFLICT (sha256, owner) DO UPDATE SET used_at = now()

@@ -217,6 +217,12 @@ SELECT o.bot, o.seq, o.replica, o.name, o.size
  WHERE CASE WHEN o.content IS NULL THEN (b.size = o.size) IS NOT TRUE
             ELSE length(o.content) <> o.size OR sha256(o.content) <> o.sha256 END;
 
+-- name: an_output_belongs_to_its_bots_owner
+SELECT o.bot, o.seq, o.replica, o.name
+  FROM output o JOIN bot ON bot.id = o.bot
+ WHERE o.content IS NULL AND NOT EXISTS (SELECT FROM blob_owner b
+                    WHERE (b.sha256, b.owner) = (o.sha256, bot.owner));
+
 -- name: a_claimed_copy_has_a_claimant
 SELECT bot, seq, replica, machine, claimed_until FROM requeue
  WHERE (machine IS NULL) <> (claimed_until IS NULL);

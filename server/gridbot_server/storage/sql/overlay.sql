@@ -32,8 +32,8 @@ SELECT * FROM (
 SELECT name, id FROM owner WHERE name = ANY(%(names)s)
 
 -- name: add_token
-INSERT INTO token (hash, owner, scope, grid, serves, tag, pilots, label, expires_at)
-VALUES (%(hash)s, %(owner)s, 'pilot', %(grid)s, %(serves)s, %(tag)s, %(count)s,
+INSERT INTO token (hash, owner, scope, grid, serves, tag, pilots, artefact, label, expires_at)
+VALUES (%(hash)s, %(owner)s, 'pilot', %(grid)s, %(serves)s, %(tag)s, %(count)s, %(artefact)s,
         'pilots ' || %(tag)s, now() + %(lifetime)s)
 RETURNING id
 

@@ -59,13 +59,37 @@ DELETE FROM appraisal WHERE bot = %(bot)s
 -- name: remove_bot
 DELETE FROM bot WHERE id = %(bot)s
 
+-- name: old_owners
+-- Pages by hash and owner.
+SELECT sha256, owner FROM blob_owner
+ WHERE (sha256, owner) > (%(after)s, %(after_owner)s) AND sha256 < %(end)s
+   AND used_at < now() - %(grace)s
+ ORDER BY sha256, owner LIMIT %(limit)s
+
+-- name: disused
+SELECT sha256, owner FROM disused(%(owners)s, %(hashes)s)
+
+-- name: lock_owners
+-- Not those that somebody is just about to refer to, as with `lock_blobs`.
+SELECT sha256, owner FROM blob_owner JOIN unnest(%(owners)s::int[], %(hashes)s::bytea[])
+                                       AS pair (owner, sha256) USING (sha256, owner)
+ WHERE used_at < now() - %(grace)s
+ ORDER BY sha256, owner FOR UPDATE OF blob_owner SKIP LOCKED
+
+-- name: forget_owners
+-- A statement after the locks: what was referred to meanwhile is seen.
+DELETE FROM blob_owner WHERE (sha256, owner) IN (
+       SELECT sha256, owner FROM disused(%(owners)s, %(hashes)s))
+
 -- name: old_blobs
 SELECT sha256 FROM blob
  WHERE sha256 > %(after)s AND sha256 < %(end)s AND created_at < now() - %(grace)s
  ORDER BY sha256 LIMIT %(limit)s
 
 -- name: unreferenced
-SELECT unreferenced(%(hashes)s)
+-- Scripts for stock clients and their bundles of outputs are nobody's; all else goes after its owners.
+SELECT hash FROM unreferenced(%(hashes)s) AS hash
+ WHERE NOT EXISTS (SELECT FROM blob_owner WHERE sha256 = hash)
 
 -- name: lock_blobs
 -- Not those that somebody is just about to refer to, who holds the row until that is committed, nor
@@ -77,6 +101,7 @@ SELECT sha256 FROM blob
 -- name: forget_blobs
 -- A statement after the locks: what was referred to meanwhile is seen.
 DELETE FROM blob WHERE sha256 IN (SELECT unreferenced(%(hashes)s))
+   AND NOT EXISTS (SELECT FROM blob_owner WHERE blob_owner.sha256 = blob.sha256)
 
 -- name: known_blobs
 SELECT sha256 FROM blob WHERE sha256 = ANY(%(hashes)s)

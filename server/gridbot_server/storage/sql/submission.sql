@@ -13,8 +13,9 @@ SELECT coalesce(sum(size), 0) FROM bot
  WHERE owner = %(owner)s AND state IN ('open', 'running')
 
 -- name: blobs
--- They stay until the submission, which refers to them, has ended.
-SELECT sha256, size FROM blob WHERE sha256 = ANY(%(hashes)s) FOR KEY SHARE
+-- Those that are the owner's.  They stay until the submission, which refers to them, has ended.
+SELECT sha256, size FROM blob_owner JOIN blob USING (sha256)
+ WHERE owner = %(owner)s AND sha256 = ANY(%(hashes)s) FOR KEY SHARE
 
 -- name: insert_bot
 INSERT INTO bot (owner, name, submit_key, state, policy, manifest, signature, quorum, validator,

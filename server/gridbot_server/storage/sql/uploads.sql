@@ -17,9 +17,11 @@ SELECT 1 FROM output
  WHERE bot = %(bot)s AND seq = %(seq)s AND replica = %(replica)s AND name = %(name)s
    AND sha256 = %(sha256)s AND content IS NULL
 
--- name: blob
--- Whoever hears that it is here has as much time to refer to it as if he had just sent it.
-UPDATE blob SET created_at = now() WHERE sha256 = %(sha256)s RETURNING size
+-- name: own_blob
+-- Its size, if it is the owner's, who has as much time to refer to it as if it had just been sent.
+UPDATE blob_owner SET used_at = now() FROM blob
+ WHERE blob.sha256 = %(sha256)s AND (blob_owner.sha256, owner) = (%(sha256)s, %(owner)s)
+RETURNING size
 
 -- name: add_blob
 -- One that is here already stays until the caller's transaction, which refers to it, has ended.
@@ -30,9 +32,14 @@ INSERT INTO blob (sha256, md5, size)
 SELECT %(sha256)s, %(md5)s, %(size)s WHERE NOT EXISTS (SELECT FROM held)
 ON CONFLICT DO NOTHING
 
+-- name: add_owner
+-- Of a content that was sent whole, by the owner or for one of the owner's BOTs.
+INSERT INTO blob_owner (sha256, owner) VALUES (%(sha256)s, %(owner)s)
+ON CONFLICT (sha256, owner) DO UPDATE SET used_at = now()
+
 -- name: lock_bot
 -- It is not deleted while an output is added to it.
-SELECT 1 FROM bot WHERE id = %(bot)s AND deleted_at IS NULL FOR KEY SHARE
+SELECT owner FROM bot WHERE id = %(bot)s AND deleted_at IS NULL FOR KEY SHARE
 
 -- name: add_output
 -- A client that ran the replica anew may replace its output, until its success was reported.

@@ -1,0 +1,19 @@
+-- name: of_key
+-- Whether this key may read the file: it is its owner's, who sent it or whose BOT returned it.  Keys
+-- that volunteers get read nothing; pilots' keys read the one file that they name.
+SELECT 1 FROM token JOIN blob_owner USING (owner)
+ WHERE token.id = %(key)s AND sha256 = %(sha256)s AND scope <> 'join'
+   AND coalesce(artefact = sha256, true)
+
+-- name: of_leased_job
+-- Whether a job that this client holds has the file as an input of its own.
+SELECT 1 FROM lease JOIN job USING (bot, seq)
+ WHERE lease.client = %(client)s
+   AND job.inputs @> jsonb_build_array(jsonb_build_object('sha256', %(hash)s::text))
+ LIMIT 1
+
+-- name: leased_manifests
+-- What the BOTs run of which this client holds jobs, where the hash occurs: as an input, perhaps.
+SELECT manifest FROM bot
+ WHERE id IN (SELECT lease.bot FROM lease WHERE lease.client = %(client)s)
+   AND position(%(hash)s IN manifest) > 0
