@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import random
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from collections.abc import Callable, Mapping
 from gridbot_client import agent, joining
 from gridbot_client.activity import ActivityLog, count_of
 from gridbot_client.agent import UNFINISHED
-from gridbot_client.backoff import REVOKED_SECONDS, Backoff, poll_seconds
+from gridbot_client.backoff import REVOKED_SECONDS
 from gridbot_client.host import description
 from gridbot_client.host.permission import Permission
 from gridbot_client.net.transport import RequestRefused, Transport, TransportError
@@ -22,9 +21,11 @@ from gridbot_client.protocol.messages import (
     MAX_HOLDING,
     ProtocolError,
     Scalar,
+    WorkReply,
     WorkRequest,
     decode_reply,
 )
+from gridbot_client.schedule import RequestSchedule
 from gridbot_client.storage import Folder, Identity
 from gridbot_client.work.cache import Cache
 from gridbot_client.work.execution import Executor
@@ -34,7 +35,6 @@ from gridbot_client.work.replicas import HeldReplicas
 from gridbot_client.work.runner import Runner, plain
 from gridbot_client.work.slots import since_boot
 
-LEAST_POLL_SECONDS = 0.1
 _LOOK_SECONDS = 1.0  # how often the pause flag is looked at
 _HOST_SECONDS = 60.0  # how often the host's attributes are measured
 
@@ -65,13 +65,12 @@ class Client:
         runner = Runner(plain, self._census, options.idleness())
         executor = Executor(runner, cache, self._connect)
         self._replicas = HeldReplicas(folder.slots, options.room, executor, activity)
-        self._backoff = folder.backoff()
+        self._schedule = RequestSchedule(folder)
         self._pending = folder.pending_request()
         self._seqno = folder.next_seqno()
-        self._ask_at = self._busy_at = since_boot()
+        self._busy_at = since_boot()
         self._host: dict[str, Scalar] = {}
         self._host_at = -_HOST_SECONDS
-        self._free_at = 0.0  # earliest time of the next request, seconds since boot
         self._is_introduced = False
         self._is_revoked = False
         self._is_draining = False  # asks for no further work
@@ -96,23 +95,14 @@ class Client:
         """Wait for a moment if no request is due; False if one is due now."""
         self._activity.flush()
         if self._folder.hurry_flag.exists():
-            self._hurry()
+            self._schedule.hurry()
         self._replicas.is_halted = self._is_revoked or self._is_paused()
         self._replicas.start_ready()
         with self._replicas.changed:
-            now = since_boot()
-            blocked_until = max(self._free_at, now + self._backoff.remaining(time.time()))
-            seconds = agent.request_in(self._replicas.items(), self._ask_at, blocked_until, now)
+            seconds = self._schedule.due_in(self._replicas.items())
             if seconds > 0:
                 self._replicas.changed.wait(min(seconds, _LOOK_SECONDS))
         return seconds > 0
-
-    def _hurry(self) -> None:
-        """Make the next request now, as `gridbot client resume` asks for."""
-        self._folder.hurry_flag.unlink(missing_ok=True)
-        self._backoff = Backoff()
-        self._folder.save_backoff(self._backoff)
-        self._ask_at = since_boot()
 
     def _is_done(self) -> bool:
         items, now = self._replicas.items(), since_boot()
@@ -146,21 +136,23 @@ class Client:
         except (TransportError, ProtocolError) as error:
             self._failed(error)
         else:
-            self._succeeded()
-            self._free_at = since_boot() + LEAST_POLL_SECONDS
-            asked = agent.next_request_seconds(
-                reply.next_request_seconds, may_ask=self._permission.is_given
-            )
-            poll = poll_seconds(asked, random.random())  # noqa: S311
-            self._ask_at = since_boot() + max(LEAST_POLL_SECONDS, poll)
-            self._is_draining = self._is_draining or self._options.once
-            if self._options.pilot:
-                acks = set(reply.acks)
-                ended = [report for report in request.reports if report.id in acks]
-                self._record = self._record.after(ended, since_boot())
-                self._ask_at = max(self._ask_at, self._record.ask_at)
-            self._replicas.take_in(request.reports, reply, self._manifests)
-            self._forget_request()
+            self._apply(request, reply)
+
+    def _apply(self, request: WorkRequest, reply: WorkReply) -> None:
+        """Take in what a reply grants and acknowledges, and plan the next request."""
+        self._is_revoked = False
+        self._is_draining = self._is_draining or self._options.once
+        if self._options.pilot:
+            acks = set(reply.acks)
+            ended = [report for report in request.reports if report.id in acks]
+            self._record = self._record.after(ended, since_boot())
+        asked = agent.next_request_seconds(
+            reply.next_request_seconds, may_ask=self._permission.is_given
+        )
+        if self._schedule.answered(asked, not_before=self._record.ask_at):
+            self._activity.say(f"{self._identity.url} answers again")
+        self._replicas.take_in(request.reports, reply, self._manifests)
+        self._forget_request()
 
     def _introduce(self) -> None:
         """Send the host's attributes; if the server does not know the client, join again."""
@@ -224,21 +216,10 @@ class Client:
         self._pending = None
         self._folder.request_answered()
 
-    # --- success and failure of requests
-
-    def _succeeded(self) -> None:
-        self._is_revoked = False
-        if self._backoff.failures:
-            self._activity.say(f"{self._identity.url} answers again")
-            self._backoff = Backoff()
-            self._folder.save_backoff(self._backoff)
+    # --- failure of requests
 
     def _failed(self, error: Exception, floor: float = 0.0) -> None:
-        floor = max(floor, getattr(error, "retry_after", 0.0))
-        chance = random.random()  # noqa: S311
-        self._backoff = self._backoff.failed(str(error), time.time(), chance, floor)
-        self._folder.save_backoff(self._backoff)
-        wait = self._backoff.remaining(time.time())
+        wait = self._schedule.failed(error, floor)
         self._activity.say(f"waiting for the server ({error}); next try in {wait:.0f} s")
 
     def _refused(self, error: RequestRefused) -> None:

@@ -77,8 +77,9 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "status": {"storage", "work"},
         "options": {"agent", "host", "pilot", "protocol", "storage", "work"},
         "joining": {"activity", "backoff", "host", "net", "protocol", "storage", "work"},
+        "schedule": {"agent", "backoff", "storage", "work"},
         "client": {"activity", "agent", "backoff", "host", "joining", "net", "options", "pilot"}
-        | {"protocol", "storage", "work"},
+        | {"protocol", "schedule", "storage", "work"},
         "cli": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
         | {"status", "storage", "work"},
     },
