@@ -11,6 +11,7 @@ from gridbot_server.settings import Settings
 from gridbot_server.signing.keys import KeyFileError
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import fetch_value
 
 SQL = sql.load("setup.sql")
 
@@ -24,12 +25,12 @@ def ensure_keys(conn: Connection, settings: Settings) -> None:
     conn.execute(SQL["set_boinc_names"], {"secret": secrets.token_hex(32)})
     given = settings.boinc_public_path
     public = code_keys.public_text(code_keys.load_public(given)) if given.exists() else ""
-    row = conn.execute(SQL["boinc_chain"]).fetchone()
-    if row is None:
+    text = fetch_value(conn, str, SQL["boinc_chain"])
+    if text is None:
         first = Link(public or _own_key(settings.boinc_key_path))
         conn.execute(SQL["set_boinc_chain"], {"chain": Chain((first,)).text()})
         return
-    chain = Chain.from_text(row[0])
+    chain = Chain.from_text(text)
     code_signatures.check_chain(chain)
     if public and public not in (link.key for link in chain.links):
         raise KeyFileError(

@@ -9,13 +9,13 @@ import io
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 from gridbot_client.protocol import messages
 from gridbot_client.protocol.messages import Manifest
 from gridbot_server.boinc.application import code_keys, code_signatures, description, signed
 from gridbot_server.boinc.application.code_keys import Chain, Link
-from gridbot_server.boinc.application.offers import content_md5s
+from gridbot_server.boinc.application.offers import content_md5s, read_chain
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
 from gridbot_server.errors import Conflict, Gone, RequestError, ServerBusy
 from gridbot_server.signing.keys import KeyFileError
@@ -23,6 +23,7 @@ from gridbot_server.signing.stock_clients import Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.files import Store
+from gridbot_server.storage.rows import fetch_only, fetch_only_value, fetch_values
 
 log = logging.getLogger(__name__)
 
@@ -64,12 +65,18 @@ def rotate(conn: Connection, key: str, signature: str) -> list[int]:
     was in use before, or is not signed by the one in use.
     """
     with conn.transaction():
-        chain = _chain(conn, "lock_chain")
+        chain = read_chain(conn, SQL["lock_chain"])
         if (longer := _longer(chain, Link(key.strip(), signature))) != chain:
             conn.execute(SQL["change_chain"], {"chain": longer.text()})
             conn.execute(SQL["withdraw"], {"why": OUTDATED})
             log.warning("BOINC clients are led to the code signing key %d", len(longer.links))
-        return [row[0] for row in conn.execute(SQL["withdrawn"], {"why": OUTDATED})]
+        return fetch_values(conn, int, SQL["withdrawn"], {"why": OUTDATED})
+
+
+class _Bot(NamedTuple):
+    state: str
+    manifest: str
+    is_offered: bool
 
 
 def _manifest(conn: Connection, bot: int) -> tuple[Manifest, bool]:
@@ -77,18 +84,17 @@ def _manifest(conn: Connection, bot: int) -> tuple[Manifest, bool]:
 
     And whether it is offered to stock clients, so that its jobs are known to suit them.
     """
-    row = conn.execute(SQL["state_and_manifest"], {"bot": bot}).fetchone()
-    assert row is not None, "the caller has seen the BOT"
-    if row[0] == "open":
+    row = fetch_only(conn, _Bot, SQL["state_and_manifest"], {"bot": bot})
+    if row.state == "open":
         raise Conflict(f"BOT {bot} still waits for jobs: sign it when it is started")
-    return Manifest.from_text(row[1]), row[2]
+    return Manifest.from_text(row.manifest), row.is_offered
 
 
 def _checked(conn: Connection, manifest: Manifest, given: SignedApplication) -> SignedApplication:
     """What was given, without anything that the key in use did not sign."""
     with _suitable():
         description.check_manifest(manifest)
-    public = code_keys.parse_public(_chain(conn, "share_chain").newest)
+    public = code_keys.parse_public(read_chain(conn, SQL["share_chain"]).newest)
     md5s = content_md5s(conn, manifest.inputs)
     for ref in manifest.inputs:
         if ref.sha256 not in md5s:
@@ -107,8 +113,7 @@ def _check_jobs(conn: Connection, bot: int, manifest: Manifest) -> None:
     One BOT at a time, on all servers together, so that no more than one connection is kept.
     """
     with conn.transaction(), _suitable():
-        row = conn.execute("SELECT pg_try_advisory_xact_lock(%s)", [_JOBS_LOCK]).fetchone()
-        if not (row and row[0]):
+        if not fetch_only_value(conn, bool, SQL["try_jobs_lock"], {"lock": _JOBS_LOCK}):
             raise ServerBusy("the jobs of another BOT are being looked at: send it again")
         for args, inputs in _unusual_jobs(conn, bot):
             refs = tuple(messages.file_ref(item) for item in inputs or ())
@@ -129,12 +134,6 @@ def _unusual_jobs(conn: Connection, bot: int) -> Iterator[tuple[Any, ...]]:
         cursor.itersize = _JOBS_AT_ONCE
         values = {"bot": bot, "most": description.SURELY_FITS_BYTES}
         yield from cursor.execute(SQL["unusual_jobs"], values)
-
-
-def _chain(conn: Connection, query: str) -> Chain:
-    row = conn.execute(SQL[query]).fetchone()
-    assert row is not None, "setup made it"
-    return Chain.from_text(row[0])
 
 
 def _longer(chain: Chain, link: Link) -> Chain:

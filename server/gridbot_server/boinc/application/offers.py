@@ -6,6 +6,7 @@ import io
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gridbot_client.protocol.messages import FileRef, Manifest
 from gridbot_server.boinc.application import code_keys, description, signed
@@ -18,6 +19,7 @@ from gridbot_server.signing.stock_clients import Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connect, Connection
 from gridbot_server.storage.files import Store
+from gridbot_server.storage.rows import fetch, fetch_mapping, fetch_only_value
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +36,12 @@ class OfferedBot:
     application: Application | None
 
 
+class _BotTexts(NamedTuple):
+    bot: int
+    manifest: str
+    application: str | None  # None: not signed for stock clients
+
+
 @dataclass(slots=True)
 class Offers:
     """Reads BOTs' applications, whose signatures are checked against the key in use."""
@@ -47,9 +55,9 @@ class Offers:
         found = {bot: offer for bot in set(bots) if (offer := self._known.get(bot))}
         if unknown := sorted(set(bots) - found.keys()):
             with connect() as conn:
-                for bot, text, application_text in conn.execute(SQL["bots"], {"bots": unknown}):
-                    manifest = Manifest.from_text(text)
-                    found[bot] = self._offer(conn, bot, manifest, application_text)
+                for row in fetch(conn, _BotTexts, SQL["bots"], {"bots": unknown}):
+                    manifest = Manifest.from_text(row.manifest)
+                    found[row.bot] = self._offer(conn, row.bot, manifest, row.application)
             self._keep(found)
         return found
 
@@ -84,8 +92,7 @@ def sign(
     if not path.exists():
         raise Unsuitable("the code signing key for BOINC clients is not on this server")
     private = code_keys.load_private(path)
-    row = conn.execute(SQL["share_chain"]).fetchone()
-    if row is None or code_keys.public_text(private.public_key()) != Chain.from_text(row[0]).newest:
+    if code_keys.public_text(private.public_key()) != read_chain(conn, SQL["share_chain"]).newest:
         raise Unsuitable(f"{path.name} on this server is not the code signing key in use any more")
     description.platforms(manifest)
     md5s = content_md5s(conn, manifest.inputs)
@@ -103,4 +110,9 @@ def sign(
 def content_md5s(conn: Connection, files: Iterable[FileRef]) -> dict[str, str]:
     """Return the MD5 of each file that is here, by its SHA-256."""
     hashes = [bytes.fromhex(sha256) for sha256 in {ref.sha256 for ref in files}]
-    return dict(conn.execute(SQL["md5s"], {"hashes": hashes}).fetchall()) if hashes else {}
+    return fetch_mapping(conn, SQL["md5s"], {"hashes": hashes}) if hashes else {}
+
+
+def read_chain(conn: Connection, query: bytes) -> Chain:
+    """Return the chain of code signing keys; `query` is the one that reads it, and locks it."""
+    return Chain.from_text(fetch_only_value(conn, str, query))

@@ -21,7 +21,7 @@ from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connect, Connection
-from gridbot_server.storage.rows import encode
+from gridbot_server.storage.rows import encode, fetch, fetch_only_value, fetch_value
 
 SQL = sql.load("boinc.sql")
 
@@ -82,8 +82,8 @@ def find(conn: Connection, asked: Sequence[tuple[str, int]]) -> list[KnownCaller
         for place, (authenticator, client) in enumerate(asked)
     ]
     found = [KnownCaller()] * len(asked)
-    for place, *row in conn.execute(SQL["callers"], {"callers": encode(rows)}):
-        found[place] = KnownCaller(Account(*row[:7]), _client(row[7:]))
+    for row in fetch(conn, _CallerRow, SQL["callers"], {"callers": encode(rows)}):
+        found[row.number] = KnownCaller(_account(row), _client(row))
     return found
 
 
@@ -92,12 +92,60 @@ def find_account(conn: Connection, authenticator: str) -> Account | None:
     return find(conn, [(authenticator, 0)])[0].account
 
 
-def _client(row: Sequence[Any]) -> KnownClient | None:
-    id, hash, seqno, created_at, turnaround, cpid, machine, place, is_welcome, *rest = row
-    if id is None:
+class _CallerRow(NamedTuple):
+    """An account and, unless `client` is None, a client of it with its host."""
+
+    number: int  # in the order asked
+    owner: int
+    owner_name: str
+    owner_since: int  # s since 1970
+    is_self_made: bool
+    owner_credit: float
+    owner_recent_credit: float
+    team: str
+    client: int | None
+    hash: bytes
+    seqno: int
+    client_since: int  # s since 1970
+    mean_turnaround: float | None
+    cpid: str
+    machine: bytes
+    place: bytes
+    is_welcome: bool
+    host_credit: float
+    host_recent_credit: float
+    venue: str
+    banned: str | None
+
+
+def _account(row: _CallerRow) -> Account:
+    return Account(
+        owner=row.owner,
+        name=row.owner_name,
+        created_at=row.owner_since,
+        is_self_made=row.is_self_made,
+        total_credit=row.owner_credit,
+        recent_credit=row.owner_recent_credit,
+        team=row.team,
+    )
+
+
+def _client(row: _CallerRow) -> KnownClient | None:
+    if row.client is None:
         return None
-    identity = MachineIdentity(cpid, machine, place)
-    return KnownClient(id, hash, seqno, created_at, turnaround, identity, is_welcome, *rest)
+    return KnownClient(
+        id=row.client,
+        hash=row.hash,
+        seqno=row.seqno,
+        created_at=row.client_since,
+        mean_turnaround=row.mean_turnaround,
+        identity=MachineIdentity(row.cpid, row.machine, row.place),
+        is_welcome=row.is_welcome,
+        total_credit=row.host_credit,
+        recent_credit=row.host_recent_credit,
+        venue=row.venue,
+        banned=row.banned,
+    )
 
 
 @lru_cache(maxsize=512)
@@ -160,12 +208,12 @@ def _first_contact(
     values = {**_values(account, identity), "allows_others": allows_others}
     with conn.transaction():
         conn.execute(SQL["lock_cpid"], values)
-        row = conn.execute(SQL["known_before"], values).fetchone()
-        if row is None:
+        client = fetch_value(conn, int, SQL["known_before"], values)
+        if client is None:
             return _add(conn, account, identity, attachments)
         # Its requests are counted from the beginning again.
-        conn.execute(SQL["count_anew"], {"client": row[0]})
-        return _change(conn, account, identity, row[0])
+        conn.execute(SQL["count_anew"], {"client": client})
+        return _change(conn, account, identity, client)
 
 
 def _change(conn: Connection, account: Account, identity: MachineIdentity, client: int) -> int:
@@ -184,9 +232,7 @@ def _add(
         # No token hashes to it: nobody speaks for this client in another protocol.
         "hash": secrets.token_bytes(32),
     }
-    row = conn.execute(SQL["add_client"], values).fetchone()
-    assert row is not None
-    return int(row[0])
+    return fetch_only_value(conn, int, SQL["add_client"], values)
 
 
 def _values(account: Account, identity: MachineIdentity) -> dict[str, Any]:

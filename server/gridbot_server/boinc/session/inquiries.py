@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from gridbot_client.protocol.messages import Output, ReplicaId
 from gridbot_server.boinc.session import hosts, project
@@ -12,7 +13,7 @@ from gridbot_server.boinc.session.project import Project
 from gridbot_server.boinc.session.reports import Stored
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode
+from gridbot_server.storage.rows import encode, fetch
 
 SQL = sql.load("boinc.sql")
 
@@ -46,14 +47,28 @@ def inquire(conn: Connection, known: Project, inquiries: Sequence[Inquiry]) -> F
     )
 
 
+class _UploadRow(NamedTuple):
+    """An uploaded file and, unless `output` is None, an output in it."""
+
+    bot: int
+    seq: int
+    replica: int
+    number: int
+    md5: str
+    size: int
+    output: str | None  # its name
+    output_sha256: str
+    output_size: int
+
+
 def _uploads(conn: Connection, replicas: Iterable[ReplicaId]) -> Uploads:
     """The files that were uploaded for these replicas, by number, and the outputs in each."""
     found: dict[ReplicaId, dict[int, Stored]] = {}
     if listed := [id._asdict() for id in replicas]:
-        rows = conn.execute(SQL["uploads"], {"replicas": encode(listed)})
-        for bot, seq, replica, number, md5, size, *output in rows:
-            files = found.setdefault(ReplicaId(bot, seq, replica), {})
-            stored = files.setdefault(number, Stored(md5, size, []))
-            if output[0] is not None:
-                stored.outputs.append(Output(*output))
+        for row in fetch(conn, _UploadRow, SQL["uploads"], {"replicas": encode(listed)}):
+            files = found.setdefault(ReplicaId(row.bot, row.seq, row.replica), {})
+            stored = files.setdefault(row.number, Stored(row.md5, row.size, []))
+            if row.output is not None:
+                output = Output(row.output, row.output_sha256, row.output_size)
+                stored.outputs.append(output)
     return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from psycopg import Rollback
 
@@ -22,6 +22,7 @@ from gridbot_server.overload.transfer_slots import Party, Slots
 from gridbot_server.storage import files, sql
 from gridbot_server.storage.db import Connect, Connection
 from gridbot_server.storage.files import Content, Store
+from gridbot_server.storage.rows import fetch_one
 
 SQL = sql.load("boinc.sql")
 
@@ -57,8 +58,8 @@ class Intake:
     def _size(self, name: str) -> int:
         output = self._output(name)
         with self.connect() as conn:
-            row = conn.execute(SQL["upload"], _values(output)).fetchone()
-        return int(row[1]) if row else self.store.offset(_partial(name, 0, ""))
+            there = _upload(conn, output)
+        return there.size if there else self.store.offset(_partial(name, 0, ""))
 
     def _output(self, name: str) -> OutputName:
         output = self.project.names.read_output(name)
@@ -71,17 +72,16 @@ class Intake:
         if not self.project.names.is_certificate(asked.name, asked.max_size, asked.signature):
             raise BoincError(f"{asked.name}: its certificate is not ours")
         with self.connect() as conn:
-            manifest, is_reported, owner = _replica(conn, output)
-            row = conn.execute(SQL["upload"], _values(output)).fetchone()
-        if row and row[:2] == (asked.md5, asked.size):
+            replica, there = _replica(conn, output), _upload(conn, output)
+        if there and (there.md5, there.size) == (asked.md5, asked.size):
             return upload.accepted()
-        if is_reported:
+        if replica.is_reported:
             raise _reported(asked.name)
-        if row and row[2] >= _MOST_UPLOADS:
-            raise BoincError(f"{asked.name}: {row[2]} different files came already")
-        # Not before: whoever has nothing to upload must not keep others from it.
-        with self.slots.held(Party(f"client {output.lease.client}", f"owner {owner}")):
-            return self._receive_checked(output, manifest, asked, read)
+        if there and there.times >= _MOST_UPLOADS:
+            raise BoincError(f"{asked.name}: {there.times} different files came already")
+        # Not before: a client that has nothing to upload must not keep others from it.
+        with self.slots.held(Party(f"client {output.lease.client}", f"owner {replica.owner}")):
+            return self._receive_checked(output, Manifest.from_text(replica.manifest), asked, read)
 
     def _receive_checked(
         self, output: OutputName, manifest: Manifest, asked: UploadRequest, read: Read
@@ -111,7 +111,7 @@ class Intake:
         with self.connect() as conn, conn.transaction() as transaction:
             conn.execute(SQL["drop_outputs"], _values(output))
             conn.execute(SQL["lock_lease"], _values(output))
-            _, is_reported, _ = _replica(conn, output)
+            is_reported = _replica(conn, output).is_reported
             if is_reported:
                 raise Rollback(transaction)
             # A bundle stays as well: what is in the store is listed.  In the order of their hashes,
@@ -170,11 +170,27 @@ def _partial(name: str, size: int, md5: str) -> files.Upload:
     return files.Upload(f"boinc {name}", "", size, md5)
 
 
-def _replica(conn: Connection, output: OutputName) -> tuple[Manifest, bool, int]:
-    row = conn.execute(SQL["replica"], _values(output)).fetchone()
-    if row is None:
+class _Replica(NamedTuple):
+    manifest: str  # of its BOT
+    is_reported: bool  # its success
+    owner: int  # of the client
+
+
+class _Upload(NamedTuple):
+    md5: str
+    size: int
+    times: int  # that a file came in the place of another
+
+
+def _replica(conn: Connection, output: OutputName) -> _Replica:
+    replica = fetch_one(conn, _Replica, SQL["replica"], _values(output))
+    if replica is None:
         raise BoincError("the replica's BOT is cancelled or gone, its outputs are not wanted")
-    return Manifest.from_text(row[0]), row[1], row[2]
+    return replica
+
+
+def _upload(conn: Connection, output: OutputName) -> _Upload | None:
+    return fetch_one(conn, _Upload, SQL["upload"], _values(output))
 
 
 def _reported(name: str) -> BoincError:

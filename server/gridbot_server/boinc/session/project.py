@@ -12,6 +12,7 @@ from gridbot_server.boinc.protocol.names import Names, canonical_url
 from gridbot_server.settings import Settings
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import fetch_mapping, fetch_value
 
 SQL = sql.load("boinc.sql")
 
@@ -48,8 +49,8 @@ def scheduler_url(settings: Settings) -> str:
 
 def current(conn: Connection, project: Project) -> Project:
     """The project with the code signing key in use now; the same one while that is the same."""
-    row = conn.execute(SQL["chain"]).fetchone()
-    chain = _chain(row[0]) if row else project.chain
+    text = fetch_value(conn, str, SQL["chain"])
+    chain = project.chain if text is None else _chain(text)
     return project if chain == project.chain else replace(project, chain=chain)
 
 
@@ -58,7 +59,7 @@ _chain = lru_cache(maxsize=4)(Chain.from_text)
 
 def load(conn: Connection, settings: Settings) -> Project:
     """Read what was made at setup; raise BoincError for an URL that no client can attach to."""
-    found: dict[str, str] = dict(conn.execute(SQL["settings"]).fetchall())
+    found: dict[str, str] = fetch_mapping(conn, SQL["settings"])
     return Project(
         settings.project_name,
         master_url(settings),

@@ -40,7 +40,7 @@ from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connect
-from gridbot_server.storage.rows import encode
+from gridbot_server.storage.rows import encode, fetch
 
 SQL = sql.load("boinc.sql")
 
@@ -160,7 +160,7 @@ def work_request(rpc: SchedulerRpc) -> WorkRequest:
 
 def _leases(connect: Connect, client: int) -> set[ReplicaId]:
     with connect() as conn:
-        return {ReplicaId(*row) for row in conn.execute(SQL["leases"], {"client": client})}
+        return set(fetch(conn, ReplicaId, SQL["leases"], {"client": client}))
 
 
 def _want(rpc: SchedulerRpc) -> int:

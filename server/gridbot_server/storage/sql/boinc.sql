@@ -4,15 +4,19 @@ SELECT name, value FROM setting WHERE name IN ('boinc_names', 'boinc_chain')
 -- name: callers
 -- Each with a valid key, the client of that number if it is the same owner's, and their credit.
 -- No other key than one for clients: jobs can read the key of the client that runs them.
-SELECT x.place, o.id, coalesce(b.name, o.name), extract(epoch FROM o.created_at)::bigint,
-       b.owner IS NOT NULL,
-       coalesce(v.total, 0), coalesce(average_credit(v.average, v.averaged_at), 0),
-       coalesce(team.name, ''),
-       c.id, c.hash, c.seqno, extract(epoch FROM c.created_at)::bigint, h.mean_turnaround,
+SELECT x.place AS number, o.id AS owner, coalesce(b.name, o.name) AS owner_name,
+       extract(epoch FROM o.created_at)::bigint AS owner_since,
+       b.owner IS NOT NULL AS is_self_made,
+       coalesce(v.total, 0) AS owner_credit,
+       coalesce(average_credit(v.average, v.averaged_at), 0) AS owner_recent_credit,
+       coalesce(team.name, '') AS team,
+       c.id AS client, c.hash, c.seqno,
+       extract(epoch FROM c.created_at)::bigint AS client_since, h.mean_turnaround,
        k.cpid, k.machine, k.place,
-       c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now()),
-       coalesce(e.total, 0), coalesce(average_credit(e.average, e.averaged_at), 0), h.venue,
-       CASE WHEN h.banned_at IS NOT NULL THEN h.banned_why END
+       c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now()) AS is_welcome,
+       coalesce(e.total, 0) AS host_credit,
+       coalesce(average_credit(e.average, e.averaged_at), 0) AS host_recent_credit, h.venue,
+       CASE WHEN h.banned_at IS NOT NULL THEN h.banned_why END AS banned
   FROM json_to_recordset(%(callers)s) AS x (place int, hash text, client bigint)
   JOIN token t ON t.hash = decode(x.hash, 'hex') AND t.scope = 'join'
    AND t.revoked_at IS NULL
@@ -89,7 +93,10 @@ SELECT value FROM setting WHERE name = 'boinc_chain' FOR UPDATE
 UPDATE setting SET value = %(chain)s WHERE name = 'boinc_chain'
 
 -- name: state_and_manifest
-SELECT state, manifest, boinc IS NOT NULL FROM bot WHERE id = %(bot)s
+SELECT state, manifest, boinc IS NOT NULL AS is_offered FROM bot WHERE id = %(bot)s
+
+-- name: try_jobs_lock
+SELECT pg_try_advisory_xact_lock(%(lock)s)
 
 -- name: unusual_jobs
 SELECT args, inputs FROM job
@@ -118,21 +125,21 @@ ON CONFLICT (bot, seq, replica) DO UPDATE SET said_at = EXCLUDED.said_at, said =
  WHERE kept.said_at <= EXCLUDED.said_at
 
 -- name: bots
-SELECT id, manifest, boinc FROM bot WHERE id = ANY(%(bots)s)
+SELECT id AS bot, manifest, boinc AS application FROM bot WHERE id = ANY(%(bots)s)
 
 -- name: md5s
 SELECT encode(sha256, 'hex'), encode(md5, 'hex') FROM blob WHERE sha256 = ANY(%(hashes)s)
 
 -- name: uploads
 -- A replica uploads one file, which brings all of its outputs: a row for each, or one without.
-SELECT u.bot, u.seq, u.replica, u.number, encode(u.md5, 'hex'), u.size,
-       o.name, encode(o.sha256, 'hex'), o.size
+SELECT u.bot, u.seq, u.replica, u.number, encode(u.md5, 'hex') AS md5, u.size,
+       o.name AS output, encode(o.sha256, 'hex') AS output_sha256, o.size AS output_size
   FROM json_to_recordset(%(replicas)s) AS x (bot bigint, seq bigint, replica int)
   JOIN boinc_upload u ON (u.bot, u.seq, u.replica) = (x.bot, x.seq, x.replica)
   LEFT JOIN output o ON (o.bot, o.seq, o.replica) = (x.bot, x.seq, x.replica)
 
 -- name: upload
-SELECT encode(md5, 'hex'), size, times FROM boinc_upload
+SELECT encode(md5, 'hex') AS md5, size, times FROM boinc_upload
  WHERE (bot, seq, replica, number) = (%(bot)s, %(seq)s, %(replica)s, %(number)s)
 
 -- name: replica
@@ -140,8 +147,8 @@ SELECT encode(md5, 'hex'), size, times FROM boinc_upload
 -- whose the client is.  The BOT is not deleted while outputs are added to it.
 SELECT bot.manifest,
        EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq, e.replica)
-                   = (%(bot)s, %(seq)s, %(replica)s) AND e.how = 'success'),
-       (SELECT owner FROM client WHERE id = %(client)s)
+                   = (%(bot)s, %(seq)s, %(replica)s) AND e.how = 'success') AS is_reported,
+       (SELECT owner FROM client WHERE id = %(client)s) AS owner
   FROM bot
  WHERE bot.id = %(bot)s AND bot.state <> 'cancelled'
    AND EXISTS (SELECT FROM client WHERE id = %(client)s AND revoked_at IS NULL)
