@@ -101,7 +101,7 @@ NEW = [fresh(1, 50), copy(2, 51), fresh(2, 52)]
 OPERATIONS: dict[str, tuple[Callable[[SchedulingBuffer], Any], list[ReplicaId], list[Item]]] = {
     "take_fresh": (lambda buffer: buffer.take_fresh(1, 2, OTHER), [], []),
     "take_copies": (lambda buffer: buffer.take_copies(buffer.copies(1, 1, 0), OTHER), [], []),
-    "give_back": (lambda buffer: buffer.give_back(taken(buffer)), [], []),
+    "restore": (lambda buffer: buffer.restore(taken(buffer)), [], []),
     "free": (
         lambda buffer: buffer.free(taken(buffer)),
         [ReplicaId(1, 0, 1), ReplicaId(1, 1, 1), ReplicaId(1, 20, 2)],
@@ -297,13 +297,13 @@ def test_a_rollback_makes_slots_ready_again_in_front_and_in_order(path: Path) ->
     buffer.publish([bot_state(1)], 0.0, 0)
     buffer.put([fresh(1, seq) for seq in range(6)], 0.0)
     slots = buffer.take_fresh(1, 3, MINE)
-    buffer.give_back([slot.number for slot in slots])
+    buffer.restore([slot.number for slot in slots])
     assert seqs(buffer.take_fresh(1, 6, MINE)) == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_copy_is_given_back_as_a_copy(path: Path) -> None:
     buffer = filled(path)
-    buffer.give_back(taken(buffer))
+    buffer.restore(taken(buffer))
     (segment, _) = buffer.segments()
     assert (segment.fresh, segment.copies) == (5, 2)
 
@@ -312,7 +312,7 @@ def test_a_slot_that_was_freed_is_not_given_back(path: Path) -> None:
     buffer = filled(path)
     numbers = taken(buffer)
     buffer.free(numbers)
-    buffer.give_back(numbers)
+    buffer.restore(numbers)
     assert audit(path)[ReplicaId(1, 0, 1)] == 0
 
 
@@ -376,7 +376,7 @@ def test_a_bot_that_is_over_leaves_but_for_what_is_taken(path: Path) -> None:
     assert {slot.bot for slot in buffer.contents() if slot.state is SlotState.READY} == {2}
     numbers = taken(buffer)
     assert len(numbers) == 3
-    buffer.give_back(numbers)
+    buffer.restore(numbers)
     assert taken(buffer) == []
     assert buffer.room == 16 - 4
 

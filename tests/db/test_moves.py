@@ -30,7 +30,7 @@ from gridbot_server.storage import moves, sql
 from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode
-from gridbot_server.storage.states import GIVEN_BACK, MOVES, Event, State, after
+from gridbot_server.storage.states import MOVES, RELINQUISHED, Event, State, after
 
 GRID = "cluster"
 ROWS = b"""
@@ -124,13 +124,13 @@ def report(how: Literal["success", "error"]) -> Callable[[Site], None]:
     return apply
 
 
-def give_back(event: Event) -> Callable[[Site], None]:
+def relinquish(event: Event) -> Callable[[Site], None]:
     def apply(site: Site) -> None:
         values = {
             "client": site.client, "host": site.host, "token": site.token, "grid": GRID,
             "pilots": ["tag.0"],
         }  # fmt: skip
-        moves.give_back(site.conn, event, values)
+        moves.relinquish(site.conn, event, values)
 
     return apply
 
@@ -158,7 +158,7 @@ EVENTS: dict[Event, Callable[[Site], object]] = {
     Event.SUCCEEDED: report("success"),
     Event.FAILED: report("error"),
     Event.DEADLINE_PASSED: lambda site: deadline.run_once(site.conn),
-    **{event: give_back(event) for event in GIVEN_BACK},
+    **{event: relinquish(event) for event in RELINQUISHED},
     Event.JOB_HAS_OUTCOME: finish_job,
     Event.BOT_CANCELLED: cancel,
     Event.BOT_DELETED: delete,

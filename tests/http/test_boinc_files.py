@@ -132,7 +132,7 @@ def test_who_has_no_certificate_takes_no_upload_slot(site: Site) -> None:
     assert status(upload(site, lease, certificate="")) == -1
     answer = upload(site, lease)
     assert (status(answer), "too many transfers at once" in answer) == (1, True)
-    slots.give_back(Party())
+    slots.release(Party())
     assert status(upload(site, lease)) == status(upload(site, lease)) == 0
 
 
@@ -142,7 +142,7 @@ def test_uploads_of_one_host_leave_slots_to_others(site: Site) -> None:
         slots.take(Party(f"client {lease.client}"))
     answer = upload(site, lease)
     assert (status(answer), "too many transfers of this client" in answer) == (1, True)
-    slots.give_back(Party(f"client {lease.client}"))
+    slots.release(Party(f"client {lease.client}"))
     assert status(upload(site, lease)) == 0
 
 
@@ -153,7 +153,7 @@ def test_uploads_of_one_account_leave_slots_to_others(site: Site) -> None:
         slots.take(Party(owner=f"owner {owner}"))
     answer = upload(site, lease)
     assert (status(answer), "too many transfers of this owner" in answer) == (1, True)
-    slots.give_back(Party(owner=f"owner {owner}"))
+    slots.release(Party(owner=f"owner {owner}"))
     assert status(upload(site, lease)) == 0
 
 

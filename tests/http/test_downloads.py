@@ -54,7 +54,7 @@ def test_without_a_slot_no_stream_begins(site: Site, alice: Person, kind: str) -
     refused = alice("GET", path)
     assert (refused.status_code, refused.json["retry"]) == (503, True)
     assert int(refused.headers["Retry-After"]) > 0
-    _slots(site).give_back(Party())
+    _slots(site).release(Party())
     assert alice("GET", path).status_code == 200
 
 
@@ -68,7 +68,7 @@ def test_without_a_slot_only_short_files_are_sent(
     assert client("GET", short).data == SHORT
     part = client("GET", long, headers={"Range": f"bytes=5-{UNBOUNDED_BYTES}"})
     assert (part.status_code, part.data) == (206, LONG[5 : UNBOUNDED_BYTES + 1])
-    _slots(site).give_back(Party())
+    _slots(site).release(Party())
     assert client("GET", long).data == LONG
 
 

@@ -256,7 +256,7 @@ def test_uploads_leave_threads_to_requests_for_work(
         slots.take(Party())
     answer = _Sender(client, _url(replica)).put(0)
     assert (answer.status_code, answer.json["retry"]) == (503, True)
-    slots.give_back(Party())
+    slots.release(Party())
     assert _Sender(client, _url(replica)).put(0).json["complete"]
 
 

@@ -62,7 +62,7 @@ def test_one_who_reads_slowly_gets_few_threads_and_others_their_files(server: De
         assert Counter(map(status, wires)) == {200: few, 503: 2 * THREADS - few}
         assert other.call("GET", path).content == DATA
         assert requests.get(f"{server.url}/health", timeout=30).ok
-    eventually(lambda: slow.call("GET", path).ok, what="a slot that is given back")
+    eventually(lambda: slow.call("GET", path).ok, what="a released slot")
 
 
 def test_one_who_sends_slowly_gets_few_threads_and_others_upload(server: Deployment) -> None:

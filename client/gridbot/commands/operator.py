@@ -82,8 +82,8 @@ def ban(session: Session, number: int, why: str | None, as_json: bool) -> None:
     if as_json:
         print_json(document)
     else:
-        given_back = counted(document["replicas"], "replica")
-        click.echo(f"host {number} is banned; {given_back} rescheduled")
+        replicas = counted(document["replicas"], "replica")
+        click.echo(f"host {number} is banned; {replicas} rescheduled")
 
 
 @host.command()

@@ -12,7 +12,7 @@ from gridbot_server.models.requests import Ban
 from gridbot_server.models.responses.operation import BannedHost, UnbannedHost
 from gridbot_server.storage import rows, sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.moves import give_back
+from gridbot_server.storage.moves import relinquish
 from gridbot_server.storage.states import Event
 
 SQL = sql.load("bans.sql")
@@ -33,7 +33,7 @@ def ban_host(host: int, json: Ban) -> BannedHost:
         if banned is None:
             raise ObjectNotFound(f"there is no host {host}")
         conn.execute(SQL["revoke_clients_of_host"], values)
-        replicas = give_back(conn, Event.HOST_BANNED, values)
+        replicas = relinquish(conn, Event.HOST_BANNED, values)
     return BannedHost(**banned, replicas=replicas)
 
 
@@ -62,5 +62,5 @@ def end_clients_of_key(conn: Connection, token: int) -> int:
     conn.execute(SQL["lock_clients_of_key"], values)
     ended = clients_of_key(conn, token)
     conn.execute(SQL["revoke_clients_of_key"], values)
-    give_back(conn, Event.CLIENT_REVOKED, values)
+    relinquish(conn, Event.CLIENT_REVOKED, values)
     return ended

@@ -20,11 +20,11 @@ from gridbot_server.http.services import connection, current
 from gridbot_server.matching.ads import lasting
 from gridbot_server.models.requests import ClientChange, Join
 from gridbot_server.models.responses.clients import ClientIdentity, JoinedClient
-from gridbot_server.models.responses.overlay import GivenBack
+from gridbot_server.models.responses.overlay import Relinquished
 from gridbot_server.signing import keys
 from gridbot_server.storage import rows, sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.moves import give_back
+from gridbot_server.storage.moves import relinquish
 from gridbot_server.storage.states import Event
 
 SQL = sql.load("clients.sql")
@@ -106,11 +106,11 @@ def change_client(json: ClientChange) -> ClientIdentity:
 @blueprint.post("/self/leave")
 @auth.rule("client")
 @answers()
-def end_client() -> GivenBack:
+def end_client() -> Relinquished:
     """Take back what the client holds, which will not run it any further; tell how much."""
     with connection() as conn, conn.transaction():
         values = {"client": auth.client().id}
-        return GivenBack(replicas=give_back(conn, Event.CLIENT_LEFT, values))
+        return Relinquished(replicas=relinquish(conn, Event.CLIENT_LEFT, values))
 
 
 def _check_newcomer(conn: Connection, key: auth.Key) -> None:
@@ -130,7 +130,7 @@ def _check_pilot(conn: Connection, key: auth.Key, name: str) -> None:
         raise Forbidden(f"this key is not for a pilot {name!r}")
     values = {"key": key.id, "pilot": name}
     for client in rows.fetch_values(conn, int, SQL["earlier_pilots"], values):
-        give_back(conn, Event.CLIENT_LEFT, {"client": client})
+        relinquish(conn, Event.CLIENT_LEFT, {"client": client})
 
 
 def _accepts(conn: Connection, key: auth.Key, names: Sequence[str]) -> list[int]:

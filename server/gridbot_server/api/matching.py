@@ -137,7 +137,7 @@ class _SeenClient:
 def match_of(bot: int) -> Match:
     """Return how the known hosts suit a BOT. Call it without a connection in hand.
 
-    Policies are evaluated after the connection is given back: that may take a second.
+    Policies are evaluated after the connection is returned: that may take a second.
     """
     with connection() as conn:
         queue, candidates = queue_ad(conn), _candidates(conn)

@@ -27,14 +27,14 @@ from gridbot_server.models.responses.operation import NewKey
 from gridbot_server.models.responses.overlay import (
     BotDemand,
     Demand,
-    GivenBack,
     GoodKeys,
     Pilots,
     PilotTally,
+    Relinquished,
 )
 from gridbot_server.signing import keys
 from gridbot_server.storage import rows, sql
-from gridbot_server.storage.moves import give_back
+from gridbot_server.storage.moves import relinquish
 from gridbot_server.storage.states import Event
 
 SQL = sql.load("overlay.sql")
@@ -103,10 +103,10 @@ def list_pilots(grid: str, seconds: int) -> Pilots:
 @auth.rule("operator")
 @json_body
 @answers()
-def end_pilots(json: EndedPilots) -> GivenBack:
+def end_pilots(json: EndedPilots) -> Relinquished:
     """Take back what pilots ran that their grid has ended; tell how many replicas that were."""
     with connection() as conn, conn.transaction():
-        return GivenBack(replicas=give_back(conn, Event.PILOT_ENDED, json.model_dump()))
+        return Relinquished(replicas=relinquish(conn, Event.PILOT_ENDED, json.model_dump()))
 
 
 @blueprint.post("/tokens")

@@ -128,7 +128,7 @@ class SchedulingBuffer:
         with self._locked() as memory:
             memory.free(numbers)
 
-    def give_back(self, numbers: Iterable[int]) -> None:
+    def restore(self, numbers: Iterable[int]) -> None:
         """Make taken slots ready again, in front: their transaction was rolled back."""
         with self._locked() as memory:
             slots = [memory.slot(number, body=False) for number in numbers]

@@ -14,7 +14,7 @@ def run_once(conn: Connection, limit: int = 1000) -> int:
     The transitioner makes the new replica, and a late answer may still win.
     """
     with conn.transaction():
-        return moves.give_back(conn, Event.DEADLINE_PASSED, {"limit": limit})
+        return moves.relinquish(conn, Event.DEADLINE_PASSED, {"limit": limit})
 
 
 def sweep_cancelled(conn: Connection, limit: int = 5000) -> int:

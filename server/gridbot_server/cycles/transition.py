@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from gridbot_server.cycles.quorum import groups
-from gridbot_server.storage.states import ERRORS, FAILURES, GIVEN_BACK, State
+from gridbot_server.storage.states import ERRORS, FAILURES, RELINQUISHED, State
 from gridbot_server.validators import Validator
 
 # Hosts that vanish are not the job's fault, so expiries are borne longer than errors; yet every
@@ -122,7 +122,7 @@ def _late_verdicts(job: Job, rules: Rules) -> dict[int, bool]:
 
 
 def lone_voters(job: Job, rules: Rules) -> set[int]:
-    """Return those by whose word alone the job would be given up."""
+    """Return the lone reporters by whom the job would be given up."""
     exhausted = (items for items in _exhausted(job, rules) if items)
     voters = ({item.voter for item in items} for items in exhausted)
     return {voter for found in voters if len(found) == 1 for voter in found}
@@ -131,10 +131,10 @@ def lone_voters(job: Job, rules: Rules) -> set[int]:
 def _failure(job: Job, answers: Sequence[Ended], rules: Rules) -> str | None:
     """Return why the job is given up, or None.  Attempts count per round of retries."""
     errors, expired = _exhausted(job, rules)
-    if errors and _is_believed(errors, job):
+    if errors and _have_witness(errors, job):
         last = max(errors, key=lambda item: item.ended_at)
         return f"{len(errors)} attempts failed, the last one: {last.reason or last.how}"
-    if expired and _is_believed(expired, job):
+    if expired and _have_witness(expired, job):
         return f"{len(expired)} replicas were never answered"
     if len(answers) >= rules.quorum + rules.max_attempts:
         return f"{len(answers)} answers, and no {rules.quorum} of them agree"
@@ -152,10 +152,11 @@ def _exhausted(job: Job, rules: Rules) -> tuple[list[Ended], list[Ended]]:
     )
 
 
-def _is_believed(failures: Sequence[Ended], job: Job) -> bool:
-    """Whether these count: one's word alone does not while others work for the BOT.
+def _have_witness(failures: Sequence[Ended], job: Job) -> bool:
+    """Whether these count: those of a lone reporter do not while others work for the BOT.
 
-    A host that fails all it gets must not end a BOT (black holes, paper section 6.5).
+    This witness rule keeps a host that fails all it gets from ending a BOT (black holes, paper
+    section 6.5).
     """
     voters = {item.voter for item in failures}
     return len(voters) > 1 or not voters <= job.doubted
@@ -169,7 +170,7 @@ def _pool(job: Job, rules: Rules) -> str | None:
     if rules.failover_after is None:
         return None
     failures = sum(
-        item.round == job.round and item.how in FAILURES and item.reason not in GIVEN_BACK
+        item.round == job.round and item.how in FAILURES and item.reason not in RELINQUISHED
         for item in job.ended
     )
     return "dedicated" if failures >= rules.failover_after else None

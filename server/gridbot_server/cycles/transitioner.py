@@ -26,7 +26,7 @@ from gridbot_server.storage import moves, sql
 from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import JobId, encode, fetch
-from gridbot_server.storage.states import GIVEN_BACK, Event, State
+from gridbot_server.storage.states import RELINQUISHED, Event, State
 from gridbot_server.validators import VALIDATORS
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ SQL = sql.load("cycles.sql")
 PRIORITY = {"error": 1, "expired": 1}
 
 # Reasons of replicas whose client did not end them.
-NOT_ENDED = frozenset((Event.DEADLINE_PASSED, *GIVEN_BACK))
+NOT_ENDED = frozenset((Event.DEADLINE_PASSED, *RELINQUISHED))
 
 
 class _BotRules(NamedTuple):
@@ -183,7 +183,7 @@ def _listed(ids: Sequence[JobId]) -> dict[str, str]:
 
 
 def _doubt(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules]) -> None:
-    """Note by whose word alone a job would be given up although others work for its BOT."""
+    """Note the lone reporters by whom a job would be given up although others work for its BOT."""
     lone = {
         name: lone_voters(job, rules[name[0]])
         for name, job in jobs.items()

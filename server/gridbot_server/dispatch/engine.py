@@ -19,7 +19,7 @@ starves.  Beyond QUEUE_REQUESTS a request is refused at once (back-pressure).
 
 When replies leave.  Only after the commit.  A client that has its acknowledgement may delete its
 outputs; a client that has an assignment has a lease.  The slots that the batch took out of the
-scheduling buffer are freed after the commit, or given back after a rollback, before any answer.
+scheduling buffer are freed after the commit, or restored after a rollback, before any answer.
 
 What a crash loses, by the place of the crash:
 
@@ -28,8 +28,8 @@ What a crash loses, by the place of the crash:
     after the commit    the replies: clients ask again with the same key, are acknowledged (their
                         reports find no lease any more), and get their leases again (`resend`)
 
-A commit whose answer was lost looks like a rollback here: the slots are given back, and whoever
-takes one of a replica that was leased after all is refused by the row of its lease.
+A commit whose answer was lost looks like a rollback here: the slots are restored.  A request
+that takes one whose replica was leased after all is refused by the row of its lease.
 
 Faults.  A lost connection is opened again, and the batch is served once more; then its requests are
 refused with DatabaseAway.  If a batch fails otherwise, each of its requests is served alone, so
@@ -222,7 +222,7 @@ class Engine:
             # leased after all is refused when somebody takes it again.
             self._dispatcher.forget_hosts()
             if buffer is not None:
-                buffer.give_back(reservation.numbers)
+                buffer.restore(reservation.numbers)
             raise
         if buffer is not None and reservation.numbers:
             buffer.free(reservation.numbers)

@@ -156,7 +156,7 @@ class Feeder:
                 (slot.number, name in sent) for slot, name in zip(slots, names, strict=True)
             ]
             self._buffer.free([number for number, is_sent in numbered if is_sent])
-            self._buffer.give_back([number for number, is_sent in numbered if not is_sent])
+            self._buffer.restore([number for number, is_sent in numbered if not is_sent])
             liveness.path_of(self._buffer.path, generation).unlink(missing_ok=True)
             log.info("took back %d slots of web process %d", len(slots), generation)
 

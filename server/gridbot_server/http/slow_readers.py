@@ -59,7 +59,7 @@ class _Body:
         """Close what it is read from, and give the slot back."""
         if self._is_open:
             self._is_open = False
-            self._slots.give_back(self._party)
+            self._slots.release(self._party)
             if close := getattr(self._source, "close", None):
                 close()
 

@@ -61,7 +61,7 @@ class LoginLimits:
         """Let `find` look for an account's key; return that, or what `find` says instead.
 
         An attempt is counted before it is known to be wrong, so that concurrent ones count, too.
-        A right password is then given back.  Without an address only accounts are limited, and
+        A right password is then refunded.  Without an address only accounts are limited, and
         new accounts together: one limit on all addresses would let anybody lock out everybody.
         Raises TooManyAttempts, without a call of `find`.
         """
@@ -75,6 +75,6 @@ class LoginLimits:
         found = find()
         if isinstance(found, str):
             if address:
-                self.addresses.give_back(address)
-            self.accounts.give_back(account)
+                self.addresses.refund(address)
+            self.accounts.refund(account)
         return found

@@ -39,7 +39,7 @@ class RateLimiter:
             self._arrivals[bucket] = arrival + self._interval
         return True
 
-    def give_back(self, key: str) -> None:
+    def refund(self, key: str) -> None:
         """Undo the count of an event that turned out to be harmless."""
         bucket = self._bucket(key)
         with self._arrivals:

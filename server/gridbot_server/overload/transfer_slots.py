@@ -40,7 +40,7 @@ class Slots:
         self._lock = Lock()
 
     def take(self, party: Party) -> None:
-        """Take a slot, which must be given back; raise ServerBusy when there is none for it."""
+        """Take a slot, which must be released; raise ServerBusy when there is none for it."""
         client, owner = party
         with self._lock:
             if not self._free:
@@ -51,7 +51,7 @@ class Slots:
                 raise ServerBusy("too many transfers of this owner at once, try again later")
             self._count(party, 1)
 
-    def give_back(self, party: Party) -> None:
+    def release(self, party: Party) -> None:
         """End what `take` began."""
         with self._lock:
             self._count(party, -1)
@@ -63,7 +63,7 @@ class Slots:
         try:
             yield
         finally:
-            self.give_back(party)
+            self.release(party)
 
     def _count(self, party: Party, change: int) -> None:
         self._free -= change

@@ -54,7 +54,7 @@ def end_unanswered(
     return len(gone)
 
 
-def give_back(conn: Connection, event: Event, values: Mapping[str, Any]) -> int:
+def relinquish(conn: Connection, event: Event, values: Mapping[str, Any]) -> int:
     """As `end_unanswered`, with counters of its own."""
     counters = Counters()
     count = end_unanswered(conn, event, values, counters)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode, fetch
-from gridbot_server.storage.states import FAILURES, GIVEN_BACK
+from gridbot_server.storage.states import FAILURES, RELINQUISHED
 
 SQL = sql.load("siblings.sql")
 
@@ -58,7 +58,7 @@ def describe(
     Hosts go with their owners: `holders` have a replica or an output of it, `failed` let it fail.
     """
     listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
-    values = {"jobs": listed, "given_back": list(GIVEN_BACK), "failures": list(FAILURES)}
+    values = {"jobs": listed, "relinquished": list(RELINQUISHED), "failures": list(FAILURES)}
     replicas = fetch(conn, _Sibling, SQL["siblings"], values)
     hosts = _hosts(conn, sorted({replica.host for replica in replicas}))
     details: dict[tuple[int, int], dict[str, Any]] = {

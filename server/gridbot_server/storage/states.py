@@ -15,7 +15,7 @@ tables of what is in progress stay small.
     LEASED      lease                     a client has it until its deadline
     SUCCESS     ended, how = success      its client reported outputs
     ERROR       ended, how = error        its client reported a failure
-    EXPIRED     ended, how = expired      it was not answered, or was given back
+    EXPIRED     ended, how = expired      it was not answered, or was relinquished
     LOST        ended, how = lost         of an earlier release; counts as an error
     CANCELLED   ended, how = cancelled    nobody wants its answer any more
 
@@ -114,7 +114,7 @@ ERRORS = frozenset((State.ERROR, State.LOST))
 FAILURES = ERRORS | {State.EXPIRED}
 
 # Relinquished replicas: they expired before their deadline, which says nothing of their job.
-GIVEN_BACK = (Event.PILOT_ENDED, Event.CLIENT_LEFT, Event.HOST_BANNED, Event.CLIENT_REVOKED)
+RELINQUISHED = (Event.PILOT_ENDED, Event.CLIENT_LEFT, Event.HOST_BANNED, Event.CLIENT_REVOKED)
 
 
 def after(state: State, event: Event) -> State:

@@ -40,7 +40,7 @@ def test_an_event_that_is_given_back_does_not_count() -> None:
     events = limiter()
     for _ in range(50):
         assert events.take("ann", 1000.0)
-        events.give_back("ann")
+        events.refund("ann")
     assert passed(events, 1000.0) == 3
 
 

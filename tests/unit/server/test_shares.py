@@ -53,8 +53,8 @@ def test_no_bot_gives_jobs_back_that_belong_to_its_part(
 ) -> None:
     there = {bot: held for bot, (held, _) in bots.items()}
     absent = {bot: rest for bot, (_, rest) in bots.items()}
-    given_back = withdrawals(slots, room, there, absent)
-    for bot, count in given_back.items():
+    withdrawn = withdrawals(slots, room, there, absent)
+    for bot, count in withdrawn.items():
         assert 0 < count <= there[bot] - slots // len(there)
 
 

@@ -82,7 +82,7 @@ class Pilots(ResponseModel):
     pilots: list[PilotTally]
 
 
-class GivenBack(ResponseModel):
+class Relinquished(ResponseModel):
     """`POST /overlay/pilots/ended`, `POST /clients/self/leave`."""
 
     replicas: int

@@ -12,7 +12,7 @@ SELECT e.bot, e.seq, e.replica, CASE WHEN e.how = 'success' THEN 'success' ELSE 
   JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
  WHERE e.how = 'success'
     OR (e.how = ANY(%(failures)s)
-        AND e.reason <> ALL(%(given_back)s)
+        AND e.reason <> ALL(%(relinquished)s)
         AND e.ended_at > now() - interval '5 minutes'
         AND e.round = (SELECT max(q.round) FROM requeue q WHERE (q.bot, q.seq) = (x.bot, x.seq)))
 
