@@ -254,6 +254,19 @@ def test_a_quorum_of_two_outvotes_one_wrong_answer(
     assert how(conn, copies["also right"]) == ("success", True)
 
 
+def test_a_validator_that_only_newer_servers_know_keeps_no_other_bot_from_its_end(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    newer, usual = make_bot(conn, alice, validator="numeric"), make_bot(conn, alice)
+    dispatch.feed()
+    client.ask(0, tuple(success(item) for item in client.ask().assignments))
+    dispatch.settle()
+    assert (outcome(conn, newer), outcome(conn, usual)) == (None, (1, None))
+    conn.execute("UPDATE bot SET validator = 'exact' WHERE id = %s", [newer])
+    dispatch.settle()  # as a server that knows it
+    assert outcome(conn, newer) == (1, None)
+
+
 def test_one_host_never_makes_a_quorum(dispatch: Dispatch, conn: Connection, alice: int) -> None:
     make_bot(conn, alice, jobs=1, quorum=2)
     host = make_host(conn, alice)

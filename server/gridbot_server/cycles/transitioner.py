@@ -10,6 +10,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gridbot_server.credit import ledger
@@ -27,7 +28,7 @@ from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import JobId, encode, fetch
 from gridbot_server.storage.states import RELINQUISHED, Event, State
-from gridbot_server.validators import VALIDATORS
+from gridbot_server.validators import VALIDATORS, Validator
 
 log = logging.getLogger(__name__)
 
@@ -116,17 +117,38 @@ class _Numbered(NamedTuple):
     last: int
 
 
+class _UnknownValidator(Exception):
+    """A validator that a newer server knows; its BOT's wake-ups are left to that."""
+
+    def __init__(self, bot: int, validator: str) -> None:
+        super().__init__(f"BOT {bot} has the unknown validator {validator!r}")
+        self.bot = bot
+
+
 def run_once(conn: Connection, limit: int = 2000) -> int:
     """Settle up to `limit` wake-ups; return how many there were.
 
-    All in one transaction: a crash leaves them all to be settled again.
+    All in one transaction: a crash leaves them all to be settled again.  The wake-ups of a BOT
+    with an unknown validator are kept: a server that knows it settles them.
     """
-    with conn.transaction():
-        woken = fetch(conn, JobId, SQL["take_pending"], {"limit": limit})
-        if woken:
-            conn.execute(SQL["plan_by_keys"])
-            _settle(conn, sorted(set(woken)))
-    return len(woken)
+    left: list[int] = []
+    while True:
+        try:
+            with conn.transaction():
+                woken = fetch(conn, JobId, SQL["take_pending"], {"limit": limit, "left": left})
+                if woken:
+                    conn.execute(SQL["plan_by_keys"])
+                    _settle(conn, sorted(set(woken)))
+            return len(woken)
+        except _UnknownValidator as error:
+            _complain(str(error))
+            left.append(error.bot)
+
+
+@lru_cache(maxsize=1000)
+def _complain(error: str) -> None:
+    """Log an error that comes again in each pass, once."""
+    log.error("%s: its jobs stay undecided until this server is updated", error)
 
 
 def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
@@ -146,10 +168,17 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
 def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
     """Return the rules of those BOTs that run or ran to their end; cancelled ones are left out."""
     return {
-        bot.id: Rules(bot.quorum, bot.max_attempts, VALIDATORS[bot.validator], bot.failover_after)
+        bot.id: Rules(bot.quorum, bot.max_attempts, _validator(bot), bot.failover_after)
         for bot in fetch(conn, _BotRules, SQL["lock_bots"], {"bots": list(bots)})
         if bot.state in ("running", "done")
     }
+
+
+def _validator(bot: _BotRules) -> Validator:
+    try:
+        return VALIDATORS[bot.validator]
+    except KeyError:
+        raise _UnknownValidator(bot.id, bot.validator) from None
 
 
 def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, Job]:

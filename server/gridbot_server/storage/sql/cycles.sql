@@ -3,7 +3,8 @@ SELECT pg_try_advisory_lock(%(lock)s)
 
 -- name: take_pending
 -- Not locked first: of two who want the same rows one waits, and finds them gone.
-DELETE FROM pending WHERE ctid = ANY (ARRAY(SELECT ctid FROM pending LIMIT %(limit)s))
+DELETE FROM pending WHERE ctid = ANY (ARRAY(
+       SELECT ctid FROM pending WHERE bot <> ALL(%(left)s::bigint[]) LIMIT %(limit)s))
 RETURNING bot, seq
 
 -- name: plan_by_keys
