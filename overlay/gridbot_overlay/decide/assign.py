@@ -1,4 +1,4 @@
-"""Divides scarce slots among owners by share, and grids' slots among BOTs: a min-cost flow.  Pure.
+"""Bipartite min-cost assignment of scarce slots: to owners by share, of grids to BOTs.  Pure.
 
 Paper section 5: BOTs are matched to grids, each side with capacities.  The k-th slot of an owner
 is worth share / k, so that owners who compete get slots in proportion to their shares.  Sets of
