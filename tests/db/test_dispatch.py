@@ -1,6 +1,7 @@
 import time
 
 import pytest
+from scripts.benchmarks.hostile import HOSTILE
 from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_client, make_ended, make_host, make_owner
 
@@ -8,6 +9,7 @@ from gridbot_client.protocol.messages import ReplicaId, Report
 from gridbot_server.cycles import replication
 from gridbot_server.cycles.deadline import sweep_cancelled
 from gridbot_server.dispatch.bans import Banned
+from gridbot_server.matching.spending import Spending
 from gridbot_server.storage.db import Connection
 
 
@@ -449,3 +451,47 @@ def test_a_host_that_was_away_for_years_gets_work(
     conn.execute("UPDATE host SET recent_cpu = 1, recent_at = now() - interval '5 years'")
     dispatch.feed()
     assert len(client.ask().assignments) == 1
+
+
+# ------------------------------------------------------------------------- evaluation budgets
+
+TOO_LONG = HOSTILE[0](1)
+
+
+def _suspended(conn: Connection, bot: int) -> bool:
+    row = conn.execute("SELECT suspended IS NOT NULL FROM bot WHERE id = %s", [bot]).fetchone()
+    assert row is not None
+    return bool(row[0])
+
+
+def test_a_policy_that_exceeds_its_budget_three_times_is_suspended_and_others_go_on(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    hostile = make_bot(conn, alice, policy=TOO_LONG)
+    honest = make_bot(conn, alice, jobs=100, policy="Concurrency = 1000")
+    dispatch.feed()
+    given: list[list[int]] = []
+    while not _suspended(conn, hostile) and len(given) < 30:
+        given.append([item.id.bot for item in client.ask(want=1).assignments])
+    assert 3 <= len(given) < 30
+    assert given[-1] == [honest]
+    assert all(hostile not in bots for bots in given)
+    dispatch.feed()
+    client.ask(want=0, reports=tuple(success(item) for item in client.holding))
+    conn.execute("UPDATE bot SET state = 'cancelled', ended_at = now() WHERE id = %s", [honest])
+    dispatch.feed()
+    assert "suspended policy (1)" in client.ask(want=1).message
+
+
+def test_a_replication_policy_that_exceeds_its_budget_is_suspended_too(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    policy = TOO_LONG.replace("JobRequirements", "ReplicationRequirements")
+    bot = make_bot(conn, alice, jobs=4, tail=True, policy=policy)
+    dispatch.feed()
+    client.ask(want=4)
+    spending, passes = Spending(), 0
+    while not _suspended(conn, bot) and passes < 30:
+        assert replication.run_once(conn, time.time(), spending) == 0
+        passes += 1
+    assert 3 <= passes < 30

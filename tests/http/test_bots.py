@@ -244,3 +244,19 @@ def test_another_signature_is_refused(site: Site, alice: Person, signature: str)
     assert answer.status_code == 400
     assert answer.json["detail"].startswith("signature: ")
     assert _bot(site, bot, "signature") == (None,)
+
+
+def test_a_suspended_bot_says_why_and_a_changed_policy_lifts_it(site: Site, alice: Person) -> None:
+    bot = make_bot(site.conn, alice.id)
+    why = "its policy took too long"
+    site.conn.execute("UPDATE bot SET suspended = %s WHERE id = %s", [why, bot])
+    path = f"/api/v1/bots/{bot}"
+    assert alice("GET", path).json["suspended"] == why
+    explained = alice("GET", f"{path}/explanation").json
+    assert explained["suspended"] == why
+    assert explained["verdict"] == "the BOT is suspended until its policy is changed"
+    alice("PATCH", path, json={"name": "other"})
+    assert alice("GET", path).json["suspended"] == why
+    alice("PATCH", path, json={"policy": "Rank = 1"})
+    assert alice("GET", path).json["suspended"] is None
+    assert alice("GET", f"{path}/explanation").json["suspended"] is None

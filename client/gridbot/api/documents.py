@@ -68,6 +68,7 @@ class BotDetails(BotSummary):
 
     command: list[str]
     policy: str
+    suspended: str | None
     policy_version: int
     round: int
     resources: ReplicaLimits
@@ -178,6 +179,7 @@ class Explanation(TypedDict):
     id: int
     state: State
     verdict: str
+    suspended: str | None
     hosts_known: int
     hosts_left_out: bool
     hosts_matching: int

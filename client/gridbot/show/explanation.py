@@ -9,7 +9,7 @@ from typing import Any
 from gridbot.api.errors import BadInput
 from gridbot.api.state import BotState
 from gridbot.printing import counted, cut, printable, table
-from gridbot.show.page import boinc_line, client_name, match_line
+from gridbot.show.page import boinc_line, client_name, match_line, suspension_line
 
 _COUNTS = 20  # characters that the columns of numbers and the gaps take
 _NARROWEST = 30
@@ -44,6 +44,8 @@ def idle_reason(state: BotState) -> str:
     """Reason why no job runs, from the BOT's own state."""
     if state.state == "open":
         return "its submission is not complete"
+    if why := state.document.get("suspended"):
+        return f"it is suspended: {suspension_line(state.id, why)}"
     match = state.document.get("match") or {}
     if not match.get("hosts_matching"):
         line = match_line(match)
@@ -64,6 +66,8 @@ def idle_reason(state: BotState) -> str:
 
 def _page(said: Mapping[str, Any], width: int) -> Iterator[str]:
     yield f"bot {said['id']}: {printable(said['verdict'])}"
+    if why := said.get("suspended"):
+        yield f"suspended: {suspension_line(said['id'], why)}"
     host = said.get("host")
     yield from _one(host) if host else _all(said)
     if said["conditions"] and not host:

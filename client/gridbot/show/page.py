@@ -59,6 +59,8 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     if said.get("boinc_url"):
         yield "BOINC", boinc_line(said)
     yield from _policy(said)
+    if why := said.get("suspended"):
+        yield "suspended", suspension_line(bot.id, why)
     if not bot.is_final and (match := said.get("match")):
         yield "hosts", match_line(match)
         if match["hosts_known"] > match["hosts_matching"]:
@@ -84,6 +86,11 @@ def _policy(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     lines = (said.get("policy") or "").strip().splitlines() or ["the default"]
     for name, line in zip(("policy", *[""] * len(lines)), lines, strict=False):
         yield name, printable(line, keep="\t")
+
+
+def suspension_line(bot: int, why: str) -> str:
+    """Why a BOT gets no work until its policy is changed, and how to change it, in one line."""
+    return f"{printable(why)}: gridbot bot set {bot} --policy FILE"
 
 
 def match_line(match: Mapping[str, Any]) -> str:

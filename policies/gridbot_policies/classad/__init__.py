@@ -7,7 +7,13 @@
 Usable by itself: it needs the standard library and google-re2 only.
 """
 
-from gridbot_policies.classad.evaluate import CLIENT_LIMITS, DEFAULT_LIMITS, Limits, evaluate
+from gridbot_policies.classad.evaluate import (
+    CLIENT_LIMITS,
+    DEFAULT_LIMITS,
+    Limits,
+    evaluate,
+    evaluate_counted,
+)
 from gridbot_policies.classad.lexer import ParseError
 from gridbot_policies.classad.match import match_scope, matches, rank, symmetric_match
 from gridbot_policies.classad.nodes import Node
@@ -35,6 +41,7 @@ __all__ = [
     "Record",
     "Value",
     "evaluate",
+    "evaluate_counted",
     "match_scope",
     "matches",
     "parse",

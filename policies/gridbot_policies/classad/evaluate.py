@@ -38,6 +38,7 @@ __all__ = [
     "Failure",
     "Limits",
     "evaluate",
+    "evaluate_counted",
 ]
 
 
@@ -55,11 +56,25 @@ def evaluate(
     HTCondor's strict evaluation: bare names are not sought in the other ad of a match, and MY
     and CurrentTime are names like others.
     """
+    return evaluate_counted(expression, scope, now=now, limits=limits, strict=strict)[0]
+
+
+def evaluate_counted(
+    expression: Node,
+    scope: Record | None = None,
+    *,
+    now: float | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+    strict: bool = False,
+) -> tuple[Value, int]:
+    """Return the value as `evaluate` does, and the steps that it took."""
     run = Evaluation(scope, now, limits, strict, HANDLERS)
+    value: Value
     try:
-        return HANDLERS[type(expression)](run, expression, scope, limits.depth)
+        value = HANDLERS[type(expression)](run, expression, scope, limits.depth)
     except (Failure, RecursionError):  # the latter only if the caller itself is very deep
-        return ERROR
+        value = ERROR
+    return value, limits.steps - run.steps
 
 
 def _constant(_run: Evaluation, node: nodes.Constant, _scope: Record | None, _depth: int) -> Value:

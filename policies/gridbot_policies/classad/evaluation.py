@@ -137,6 +137,7 @@ class Evaluation:
         """
         mark = (id(node), id(scope))
         if mark not in self.records:
+            self.spend(len(node.definitions) // 2)
             self.records[mark] = (node, record_of(node, scope))
         return self.records[mark][1]
 

@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from gridbot_policies.classad import UNDEFINED, Record, record
-from gridbot_policies.classad.compiler import Layer, Layout
-from gridbot_policies.classad.functions import CallContext
+from gridbot_policies.classad.compiler import Layer, Layout, Meter
 
 HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
     {
@@ -157,7 +156,7 @@ class Ads:
     that is called like one of the ads.
     """
 
-    __slots__ = ("_scope", "bot", "host", "job", "meter", "now", "queue")
+    __slots__ = ("_scope", "bot", "charged", "host", "job", "meter", "now", "queue", "steps")
 
     # A plain class, because one is made for each BOT and host request.
     def __init__(
@@ -173,8 +172,15 @@ class Ads:
         self.queue = queue
         self.job = _NO_REPLICAS if job is None else _complete_job(job)
         self.now = now
-        self.meter: CallContext | None = None  # what compiled policies have used among these ads
+        self.charged = 0  # of the steps, to somebody's budget
+        self.steps = 0  # that evaluations took among these ads, without those that are metered
+        self.meter: Meter | None = None  # counts what functions took in compiled policies
         self._scope: Record | None = None
+
+    @property
+    def spent(self) -> int:
+        """The steps that all evaluations among these ads have taken."""
+        return self.steps if self.meter is None else self.steps + self.meter.spent
 
     @property
     def scope(self) -> Record:

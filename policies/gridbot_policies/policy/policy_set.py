@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from types import MappingProxyType
 
-from gridbot_policies.classad import Record, Value, evaluate, parse
+from gridbot_policies.classad import Record, Value, evaluate, evaluate_counted, parse
 from gridbot_policies.classad.compiler import Evaluator, compile_attributes
 from gridbot_policies.classad.lexer import line_and_column
 from gridbot_policies.classad.nodes import Attribute, Definition, Node
@@ -157,7 +157,10 @@ class _Evaluators:
         return self._walk(name, ads)
 
     def _walk(self, name: str, ads: Ads) -> Value:
-        return evaluate(Attribute(name), self._attributes.within(ads.scope), now=ads.now)
+        scope = self._attributes.within(ads.scope)
+        value, steps = evaluate_counted(Attribute(name), scope, now=ads.now)
+        ads.steps += steps
+        return value
 
 
 def _is_satisfied(value: Value) -> bool:

@@ -75,6 +75,7 @@ class _WaitingBot(QueuedBot):
 
     signed_for_boinc: bool
     boinc_unsuitable: str | None
+    suspended: str | None
 
     def demand(self, queue: Record) -> BotRequirements:
         """Return what it asks of hosts now; raise ParseError or SemanticError."""
@@ -155,7 +156,7 @@ def explanation_of(bot: int, state: str, host: str | None = None) -> Explanation
         wanted = _waiting_bot(conn, bot)
         others = rows.read(conn, _WaitingBot, SQL["rivals"], {"bot": bot})
     rivals = [found for other in others if (found := _readable(other, queue))]
-    standing = Standing(bot, state, wanted.unsent, wanted.running, rivals)
+    standing = Standing(bot, state, wanted.unsent, wanted.running, rivals, wanted.suspended)
     demand = wanted.demand(queue)
     if host is None:
         return Explanation(**explanation(demand, candidates, standing, _patience()))

@@ -21,6 +21,7 @@ from apscheduler.schedulers.base import BaseScheduler
 from gridbot_server.credit import export
 from gridbot_server.cycles import collector, deadline, replication, retention, transitioner
 from gridbot_server.cycles.clock import ClockWatch
+from gridbot_server.matching.spending import Spending
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, files, sql
 from gridbot_server.storage.rows import fetch_value
@@ -53,11 +54,17 @@ class Schedule:
 
 def schedules(settings: Settings) -> list[Schedule]:
     """Every cycle of the server."""
+    spending = Spending()
     return [
         # A pass has its price however little it finds: some jobs at once, and nobody waits long.
         Schedule("transitioner", 0.2, transitioner.run_once),
         Schedule("deadline", 0.5, deadline.run_once),
-        Schedule("replication", 1.0, lambda conn: replication.run_once(conn, time.time()), False),
+        Schedule(
+            "replication",
+            1.0,
+            lambda conn: replication.run_once(conn, time.time(), spending),
+            False,
+        ),
         Schedule("sweep", 0.5, deadline.sweep_cancelled),
         Schedule("deletion", 1.0, retention.remove_rows, False),
         Schedule("retention", 60.0, lambda conn: retain(settings, conn), False),

@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gridbot_policies import Ads
 from gridbot_policies.classad import Record, record
 from gridbot_server.cycles import speculation
 from gridbot_server.matching import ads
 from gridbot_server.matching.policies import bot_policies
-from gridbot_server.storage import moves, siblings, sql
+from gridbot_server.matching.spending import REASON, Spending
+from gridbot_server.storage import moves, siblings, sql, suspension
 from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode, fetch, fetch_only
@@ -27,9 +29,11 @@ class _Bot(NamedTuple):
 
     bot: int
     name: str
+    owner: int
     owner_name: str
     signed: bool
     policy: str
+    version: int
     max_replicas: int
     size: int
     done: int
@@ -60,19 +64,24 @@ class _Next(NamedTuple):
     replica: int
 
 
-def run_once(conn: Connection, now: float) -> int:
-    """Queue replicas of running jobs whose BOTs want them; return how many."""
-    count = 0
+def run_once(conn: Connection, now: float, spending: Spending | None = None) -> int:
+    """Queue replicas of running jobs whose BOTs want them; return how many.
+
+    What policies take is charged to `spending`, which is kept from pass to pass.
+    """
+    count, spending = 0, spending or Spending()
+    spending.begin()
     waiting = fetch_only(conn, _Queue, SQL["job_queue"])
     queue = record({"BOTsInQueue": waiting.bots, "JobsInQueue": waiting.jobs})
     for bot in fetch(conn, _Bot, SQL["tails"]):
-        if speculation.has_idle_hosts(bot.unsent, bot.running):
+        is_due = spending.is_due(bot.owner, bot.bot)
+        if is_due and speculation.has_idle_hosts(bot.unsent, bot.running):
             with conn.transaction():
-                count += _replicate(conn, bot, queue, now)
+                count += _replicate(conn, bot, queue, now, spending)
     return count
 
 
-def _replicate(conn: Connection, bot: _Bot, queue: Record, now: float) -> int:
+def _replicate(conn: Connection, bot: _Bot, queue: Record, now: float, spending: Spending) -> int:
     wanted = {"bot": bot.bot, "most": bot.max_replicas, "limit": SAMPLE}
     sample = fetch(conn, _Job, SQL["running_jobs"], wanted)
     if not sample:
@@ -81,7 +90,15 @@ def _replicate(conn: Connection, bot: _Bot, queue: Record, now: float) -> int:
     jobs = {job: ads.job_ad(job.bot, job.seq, details[job]["replicas"], now) for job in sample}
     bot_ad = ads.bot_ad(bot, bot.name, bot.owner_name, bot.signed, now)
     policies = bot_policies(bot.name, bot.policy)
-    chosen = speculation.decide(policies, bot_ad, queue, jobs, now)
+
+    def is_affordable(ads: Ads) -> bool:
+        if spending.charge(bot.owner, bot.bot, ads):
+            return spending.is_due(bot.owner, bot.bot)
+        if spending.exceeded(bot.bot, bot.version):
+            suspension.suspend(conn, bot.bot, bot.version, REASON)
+        return False
+
+    chosen = speculation.decide(policies, bot_ad, queue, jobs, now, is_affordable)
     return _queue_copies(conn, bot.bot, chosen) if chosen else 0
 
 

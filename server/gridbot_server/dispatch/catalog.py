@@ -37,6 +37,7 @@ class Entry:
     quorum: int
     stock_platforms: tuple[str, ...]  # where stock BOINC clients can run it
     needs: str  # equal for BOTs that need the same of a host, and of whom it trusts
+    is_suspended: bool  # its policy exceeded its evaluation budget repeatedly
 
     @property
     def among_strangers(self) -> bool:
@@ -57,6 +58,7 @@ class _Row(NamedTuple):
     signature: bytes | None
     quorum: int
     is_for_stock: bool
+    is_suspended: bool
 
 
 class Catalog:
@@ -105,4 +107,5 @@ def _entry(row: _Row) -> Entry:
         quorum=row.quorum,
         stock_platforms=stock,
         needs=sys.intern(needs),
+        is_suspended=row.is_suspended,
     )

@@ -1,6 +1,7 @@
 """Algorithm 1 of the paper with the optimisation of section 6.4: which replicas a host gets.
 
-Pure: the clock, the ads and the buffer's content are arguments, so a simulator runs the same code.
+Pure: the clock, the ads, the buffer's content and the accounts of evaluation budgets are arguments,
+so a simulator runs the same code.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record
 from gridbot_policies.policy.owner import OwnerPolicy
 from gridbot_server.matching.requirements import obstacle
+from gridbot_server.matching.spending import Spending
 
 # Copies of one BOT that are looked at for one request: a bound on its cost.
 COPIES_PER_REQUEST = 64
@@ -59,6 +61,7 @@ class Candidate:
     quorum: int = 1
     running: int = 0  # replicas in progress
     needs: str = ""  # the same for BOTs that need the same of a host, if that is known
+    is_suspended: bool = False  # its policy exceeded its budget repeatedly
 
     @property
     def distinct_owners(self) -> bool:
@@ -117,6 +120,7 @@ class Choice:
     takes: list[Take] = field(default_factory=list)
     refusals: dict[str, int] = field(default_factory=dict)
     inversions: int = 0  # BOTs that ranked high enough but whose segment was dry
+    overspent: set[int] = field(default_factory=set)  # BOTs whose policy exceeded its budget
 
     def refuse(self, reason: str) -> None:
         """Count one BOT that this host does not get."""
@@ -139,22 +143,26 @@ def choose(
     queue: Record,
     usage: Mapping[int, float] | None = None,
     now: float | None = None,
+    spending: Spending | None = None,
 ) -> Choice:
     """List what to send to `host`, best first; O(BOTs).
+
+    What policies take is charged to `spending`; those whose owner has spent too much wait.
 
     `now` (s since 1970) is the time that policies see.  `usage` is the replicas that each owner
     has running, divided by the owner's share; owners who have less come first, and within one
     owner Rank decides alone, as in the paper.  Concurrency of the best bounds all others (the
     printed algorithm has `<` where its text means `>`).
     """
-    choice, obstacles = Choice(), _Obstacles(host)
-    offers = [
-        offer for item in candidates for offer in _offers(host, item, queue, now, choice, obstacles)
-    ]
+    round_ = _Round(host, queue, now, spending or Spending())
+    choice = round_.choice
+    offers = [offer for item in candidates for offer in _offers(round_, item)]
     offers.sort(key=lambda offer: _order(offer, usage or {}))
     room, limit = host.want, None
     for offer in offers:
         concurrency = offer.candidate.policies.concurrency(offer.ads)
+        if not round_.is_affordable(offer.candidate, offer.ads):
+            continue
         if concurrency < 1:  # nothing of this BOT, which is no reason to give nothing of others
             choice.refuse("Concurrency")
             continue
@@ -183,60 +191,87 @@ def _take(offer: _Offer, count: int, choice: Choice) -> int:
     return count
 
 
-class _Obstacles:
-    """What keeps BOTs from a host, looked for once among all BOTs with the same needs."""
+class _Round:
+    """One look at all BOTs for one host."""
 
-    def __init__(self, host: HostView) -> None:
-        self._host = host
+    def __init__(
+        self, host: HostView, queue: Record, now: float | None, spending: Spending
+    ) -> None:
+        self.host, self.queue, self.now = host, queue, now
+        self.choice = Choice()
+        self._spending = spending
         self._known: dict[str, str | None] = {}
 
-    def of(self, item: Candidate) -> str | None:
+    def obstacle(self, item: Candidate) -> str | None:
+        """What keeps a BOT from the host, looked for once among all with the same needs."""
+        if item.is_suspended:
+            return "suspended policy"
         if not item.needs:
-            return obstacle(self._host, item)
+            return obstacle(self.host, item)
         if item.needs not in self._known:
-            self._known[item.needs] = obstacle(self._host, item)
+            self._known[item.needs] = obstacle(self.host, item)
         return self._known[item.needs]
 
+    def is_due(self, item: Candidate) -> bool:
+        """Whether the owner's budget has room for the BOT's policies."""
+        return self._spending.is_due(item.owner, item.bot)
 
-def _offers(
-    host: HostView, item: Candidate, queue: Record, now: float | None, choice: Choice,
-    obstacles: _Obstacles,
-) -> Iterator[_Offer]:  # fmt: skip
+    def is_affordable(self, item: Candidate, ads: Ads) -> bool:
+        """Charge what the policies have taken; refuse a BOT beyond its budget."""
+        if self._spending.charge(item.owner, item.bot, ads):
+            return True
+        if item.bot not in self.choice.overspent:
+            self.choice.overspent.add(item.bot)
+            self.choice.refuse("evaluation budget")
+        return False
+
+
+def _offers(round_: _Round, item: Candidate) -> Iterator[_Offer]:
+    host, choice = round_.host, round_.choice
     if not (item.fresh or item.dry or item.copies):
         return
-    if reason := obstacles.of(item):
+    if reason := round_.obstacle(item):
         choice.refuse(reason)
         return
-    if host.policy and not host.policy.accepts(host.ad, item.ad, queue, now):
+    if host.policy and not host.policy.accepts(host.ad, item.ad, round_.queue, round_.now):
         choice.refuse("the host owner's Requirements")
         return
-    ads = Ads(host.ad, item.ad, queue, now=now)
+    if not round_.is_due(item):
+        choice.refuse("evaluation budget of its owner")
+        return
+    ads = Ads(host.ad, item.ad, round_.queue, now=round_.now)
     suits = item.policies.requirements(ads)
+    rank = item.policies.rank(ads) if suits else 0.0
+    if not round_.is_affordable(item, ads):
+        return
     if suits:
-        rank = item.policies.rank(ads)
         if item.fresh or item.dry:
             yield _Offer(item, ads, rank, None)
     else:
         choice.refuse("JobRequirements")
-        rank = 0.0
     if item.copies and (suits or item.policies.looks_at_replicas):
-        yield from _copy_offers(host, item, ads, rank)
+        yield from _copy_offers(round_, item, ads, rank)
 
 
-def _copy_offers(host: HostView, item: Candidate, ads: Ads, rank: float) -> Iterator[_Offer]:
+def _copy_offers(round_: _Round, item: Candidate, ads: Ads, rank: float) -> Iterator[_Offer]:
     """Offer the copies that may run here; a policy that looks at replicas is asked about each.
 
     To another policy they are all the same: no more are offered than the host wants.
     """
     assert item.copies is not None
+    host = round_.host
     fitting = (copy for copy in item.copies() if _may_hold(host, item, copy))
     if not item.policies.looks_at_replicas:
         yield from (_Offer(item, ads, rank, copy) for copy in islice(fitting, host.want))
         return
     for copy in fitting:
         own = Ads(ads.host, ads.bot, ads.queue, copy.job, ads.now)
-        if item.policies.requirements(own):
-            yield _Offer(item, own, item.policies.rank(own), copy)
+        suits = item.policies.requirements(own)
+        rank = item.policies.rank(own) if suits else 0.0
+        if not (round_.is_affordable(item, own) and round_.is_due(item)):
+            return
+        if suits:
+            yield _Offer(item, own, rank, copy)
 
 
 def _may_hold(host: HostView, item: Candidate, copy: Copy) -> bool:

@@ -37,6 +37,8 @@ from gridbot_server.dispatch.reservation import Reservation
 from gridbot_server.dispatch.view import View, view
 from gridbot_server.matching import ads
 from gridbot_server.matching.policies import owner_policy
+from gridbot_server.matching.spending import REASON, Spending
+from gridbot_server.storage import suspension
 from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
 
@@ -49,6 +51,7 @@ class Dispatcher:
     def __init__(self, generation: int) -> None:
         self.generation = generation
         self._catalog = Catalog()
+        self._spending = Spending()
         self._described: dict[int, bytes] = {}  # host -> hash of its last ad
         self._start = 0  # where looking at further copies begins: it rotates
 
@@ -96,9 +99,14 @@ class Dispatcher:
         seen = self._look_at(conn, buffer)
         idle_seconds = idle_delay(buffer.pulse()[1])
         leases: list[NewLease] = []
+        overspent: set[int] = set()
         for exchange in hungry:
             host = _host_view(exchange)
-            choice = choose(host, seen.candidates.values(), seen.queue, seen.usage, seen.now)
+            self._spending.begin()
+            choice = choose(
+                host, seen.candidates.values(), seen.queue, seen.usage, seen.now, self._spending
+            )
+            overspent |= {bot for bot in choice.overspent if self._is_to_end(bot, seen)}
             for _ in range(choice.inversions):
                 buffer.count_inversion()
             taken = self._take(buffer, choice, exchange, seen, reservation)
@@ -110,6 +118,15 @@ class Dispatcher:
         reservation.feeder_wanted = seen.is_low
         sent = add_leases(conn, leases, seen.with_quorum, counters)
         self._answer(conn, sent, seen.entries, replies)
+        for bot in overspent:
+            suspension.suspend(conn, bot, seen.entries[bot].version, REASON)
+
+    def _is_to_end(self, bot: int, seen: View) -> bool:
+        """Note that a BOT's policy exceeded its budget; whether it is to be suspended."""
+        if not self._spending.exceeded(bot, seen.entries[bot].version):
+            return False
+        seen.candidates[bot].is_suspended = True  # for the rest of the batch
+        return True
 
     def _look_at(self, conn: Connection, buffer: SchedulingBuffer) -> View:
         segments = buffer.segments()

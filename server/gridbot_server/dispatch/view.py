@@ -127,6 +127,7 @@ def _candidate(
         quorum=entry.quorum,
         running=state.running,
         needs=entry.needs,
+        is_suspended=entry.is_suspended,
     )
 
 

@@ -37,6 +37,7 @@ class Standing:
     unsent: int
     running: int
     rivals: Sequence[BotRequirements]
+    suspended: str | None = None  # why it gets no work until its policy is changed
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,7 @@ def _document(
         "id": standing.bot,
         "state": standing.state,
         "verdict": _verdict(standing, occupied, reason(found), host),
+        "suspended": standing.suspended,
         "hosts_known": len(found.verdicts),
         "hosts_left_out": found.is_partial,
         "hosts_matching": occupied.hosts,
@@ -171,6 +173,8 @@ def _verdict(standing: Standing, occupied: Occupied, reason: str, host: str) -> 
         return f"the BOT is {standing.state}: it has no unsent jobs"
     if standing.state == "open":
         return "the BOT is open: its submission is not complete"
+    if standing.suspended:
+        return "the BOT is suspended until its policy is changed"
     if reason:
         return f"{f'{host} cannot' if host else 'no known host can'} run it now: {reason}"
     if not standing.unsent:

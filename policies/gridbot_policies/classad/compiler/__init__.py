@@ -14,13 +14,17 @@ from typing import Any
 from gridbot_policies.classad.compiler.code import NotCompilable
 from gridbot_policies.classad.compiler.layout import Layer, Layout
 from gridbot_policies.classad.compiler.program import Program
+from gridbot_policies.classad.compiler.support import Meter
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.values import Value, fold
 
-__all__ = ["Evaluator", "Layer", "Layout", "compile_attributes"]
+__all__ = ["Evaluator", "Layer", "Layout", "Meter", "compile_attributes"]
 
 Evaluator = Callable[[Any], Value]
-"""Returns the value of one attribute among ads, in the form that a layout describes."""
+"""Returns the value of one attribute among ads, in the form that a layout describes.
+
+The ads have two attributes more: `meter`, None at first, and `steps`, to which each evaluation adds
+what its code takes; what functions take, the meter counts."""
 
 
 def compile_attributes(

@@ -20,7 +20,11 @@ from gridbot_policies.classad.compiler.code import (
     Term,
 )
 from gridbot_policies.classad.compiler.layout import Layer, Layout
-from gridbot_policies.classad.compiler.support import CODE_STEPS, NAMESPACE
+from gridbot_policies.classad.compiler.support import (
+    CODE_STEPS,
+    CODE_STEPS_OF_WALK,
+    NAMESPACE,
+)
 from gridbot_policies.classad.functions import FUNCTIONS
 from gridbot_policies.classad.nodes import Node
 from gridbot_policies.classad.values import ERROR as ERROR_VALUE
@@ -73,6 +77,7 @@ class Program:
         name = f"entry_{function.name}"
         self.source += [
             f"def {name}(ads):",
+            f"  ads.steps += {1 + function.steps // CODE_STEPS_OF_WALK}",
             "  try:",
             *function.lines,
             f"  except UNSETTLED: return WALK(KEY_{function.name}, ads)",

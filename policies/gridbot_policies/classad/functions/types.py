@@ -50,8 +50,8 @@ def _eval(call: CallContext, value: Value) -> Value:
     if isinstance(text, Missing):
         return ERROR
     try:
-        # Three characters cost the parser about what a step costs the evaluator.
-        call.spend(len(text) // 3)
+        # A character costs the parser as much as some steps cost the evaluator, if it is a token.
+        call.spend(3 * len(text))
         return call.evaluate(parse_for_eval(text, strict=call.strict))
     except ParseError:
         return ERROR

@@ -104,6 +104,9 @@ class BotDetails(BotSummary):
     policy: str
     """As it was given; empty for the defaults."""
 
+    suspended: str | None
+    """Why it gets no work until its policy is changed; null: it is not suspended."""
+
     policy_version: int
     """It rises with every change of the BOT."""
 

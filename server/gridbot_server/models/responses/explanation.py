@@ -76,6 +76,9 @@ class Explanation(ResponseModel):
     verdict: str
     """The plainest reason, for people."""
 
+    suspended: str | None
+    """Why it gets no work until its policy is changed; null: it is not suspended."""
+
     hosts_known: int
     hosts_left_out: bool
     """Whether the policy took too long to look at all of them."""

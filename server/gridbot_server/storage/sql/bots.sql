@@ -21,7 +21,7 @@ SELECT bot.id, bot.name, owner.name AS owner, bot.state, bot.created_at, bot.end
 
 -- name: details
 SELECT quorum, validator, max_attempts, max_replicas, tail_threshold, tail_sticky,
-       failover_after, policy,
+       failover_after, policy, suspended,
        policy_version, round, manifest, signature IS NOT NULL AS signed,
        boinc IS NOT NULL AS signed_for_boinc, boinc_unsuitable,
        turnaround_sum / nullif(turnaround_n, 0) AS mean_turnaround_seconds
@@ -51,6 +51,7 @@ UPDATE bot SET policy = coalesce(%(policy)s, policy), name = coalesce(%(name)s, 
                              ELSE failover_after END,
        max_attempts = coalesce(%(max_attempts)s, max_attempts),
        max_replicas = coalesce(%(max_replicas)s, max_replicas),
+       suspended = CASE WHEN %(policy)s::text IS NULL THEN suspended END,
        policy_version = policy_version + 1
  WHERE id = %(bot)s AND quorum <= coalesce(%(max_replicas)s, max_replicas)
 RETURNING id
@@ -108,18 +109,20 @@ SELECT count(*) AS "BOTsInQueue",
 -- Other BOTs that wait to be sent, as `wants` gives them.
 SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS NOT NULL AS signed,
        bot.boinc IS NOT NULL AS signed_for_boinc, bot.boinc_unsuitable,
+       bot.suspended,
        bot.manifest, bot.policy, bot.size, bot.done, bot.failed, bot.tail,
        extract(epoch FROM bot.created_at)::float AS created_at, bot.policy_version,
        bot.turnaround_sum / nullif(bot.turnaround_n, 0) AS mean_turnaround,
        greatest(0, bot.size - count.first + count.queued) AS unsent,
        (SELECT count(*) FROM lease WHERE lease.bot = bot.id) AS running
   FROM bot JOIN owner ON owner.id = bot.owner CROSS JOIN LATERAL bot_count(bot.id) AS count
- WHERE bot.state = 'running' AND bot.id <> %(bot)s AND bot.size > count.first - count.queued
+ WHERE bot.state = 'running' AND bot.suspended IS NULL AND bot.id <> %(bot)s AND bot.size > count.first - count.queued
  ORDER BY bot.id LIMIT 50
 
 -- name: wants
 SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS NOT NULL AS signed,
        bot.boinc IS NOT NULL AS signed_for_boinc, bot.boinc_unsuitable,
+       bot.suspended,
        bot.manifest, bot.policy, bot.size, bot.done, bot.failed, bot.tail,
        extract(epoch FROM bot.created_at)::float AS created_at, bot.policy_version,
        bot.turnaround_sum / nullif(bot.turnaround_n, 0) AS mean_turnaround,

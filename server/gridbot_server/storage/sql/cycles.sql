@@ -141,7 +141,8 @@ DELETE FROM token WHERE scope = 'pilot' AND expires_at < now() - interval '2 day
 
 -- name: tails
 -- BOTs in which few jobs are unsent, and which have replicas in progress to be speeded up.
-SELECT b.id AS bot, b.name, o.name AS owner_name, b.signature IS NOT NULL AS signed, b.policy,
+SELECT b.id AS bot, b.name, b.owner, o.name AS owner_name, b.signature IS NOT NULL AS signed,
+       b.policy, b.policy_version AS version,
        b.max_replicas, b.size, b.done, b.failed,
        b.size - s.first + greatest(0, s.queued) AS unsent,
        greatest(0, s.sent - s.back) AS running, b.tail,
@@ -149,7 +150,7 @@ SELECT b.id AS bot, b.name, o.name AS owner_name, b.signature IS NOT NULL AS sig
        CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END AS mean_turnaround
   FROM bot b JOIN owner o ON o.id = b.owner
  CROSS JOIN LATERAL bot_count(b.id) AS s
- WHERE b.state = 'running' AND b.tail
+ WHERE b.state = 'running' AND b.tail AND b.suspended IS NULL
  ORDER BY b.id
 
 -- name: running_jobs

@@ -1,6 +1,7 @@
 -- name: bots
 SELECT b.id, b.policy_version AS version, b.name, o.name AS owner, o.share, b.policy, b.manifest,
-       b.signature, b.quorum, b.boinc IS NOT NULL AS is_for_stock
+       b.signature, b.quorum, b.boinc IS NOT NULL AS is_for_stock,
+       b.suspended IS NOT NULL AS is_suspended
   FROM bot b JOIN owner o ON o.id = b.owner
  WHERE b.id = ANY(%(bots)s)
 
