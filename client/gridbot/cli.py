@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Sequence
+from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points, version
 
 import click
@@ -12,6 +13,9 @@ from gridbot.api.errors import GridbotError, PolicyError
 from gridbot.installation import install_command
 
 GROUP = "gridbot.commands"
+
+# In errors click calls a number by its type's name, "integer range".
+click.IntRange.name = "whole number"
 
 # The help is written here, so that showing it loads none of the packages behind it.
 _AUDIENCES = (
@@ -71,6 +75,15 @@ class Verbs(click.Group):
         """Import a subcommand's package.  Raises CommandFailed with the pip command needed."""
         verb = _verbs().get(cmd_name)
         return _load(verb) if verb else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find a subcommand; for one that is misspelt the error names the nearest."""
+        name, verbs = args[0], self.list_commands(ctx)
+        if name not in verbs and (near := get_close_matches(name, verbs, n=1)):
+            ctx.fail(f"No such command {name!r}. Did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the subcommands grouped by audience."""

@@ -177,7 +177,7 @@ def run(
         raise click.ClickException(str(error)) from None
     except KeyboardInterrupt:
         if not quiet:
-            click.echo(f"stopped; {_RESUMES}")
+            click.echo(f"stopped; {_RESUMES}" if folder.identity() else "stopped")
 
 
 @client.command()

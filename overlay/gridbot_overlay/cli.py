@@ -27,6 +27,9 @@ from gridbot_overlay.submitters import KINDS, GridError
 
 R = TypeVar("R")
 
+_FIRST_GRID = "gridbot overlay add KIND NAME"
+_KINDS = ", ".join(sorted(KINDS))
+
 
 def _seconds(_: click.Context, option: click.Parameter, value: str | None) -> int | None:
     """Parse a duration such as 90s, 30m or 12h into seconds."""
@@ -66,8 +69,10 @@ def overlay() -> None:
     """
 
 
-@overlay.command()
-@click.argument("kind", type=click.Choice(sorted(KINDS)))
+@overlay.command(
+    help=f"Add the grid NAME of KIND to overlay.toml.  Submits nothing.\n\nKIND is one of {_KINDS}."
+)
+@click.argument("kind", metavar="KIND", type=click.Choice(sorted(KINDS)))
 @click.argument("name")
 @click.option("--cpus", type=int, metavar="N", help="CPU cores per pilot.  [default: 1]")
 @click.option(
@@ -186,7 +191,8 @@ def check(folder: OverlayFolder, name: str | None, as_json: bool) -> None:
     if bad := sum(not item.is_good for _, item in found):
         raise GridbotError(f"{bad} of {len(found)} checks failed")
     if not as_json:
-        click.echo(f"all {len(found)} checks passed; next: gridbot overlay run")
+        following = "gridbot overlay run" if settings.grids else _FIRST_GRID
+        click.echo(f"all {len(found)} checks passed; next: {following}")
 
 
 @overlay.command(name="status")
@@ -249,6 +255,8 @@ def run(folder: OverlayFolder, once: bool, dry_run: bool, interval: int) -> None
     if dry_run:
         _tell_plan(rounds.dry_run(folder, click.echo))
         return
+    if not folder.settings().grids:
+        say(f"no grid is configured; add one: {_FIRST_GRID}")
     with only_one(folder.path):
         if once:
             rounds.run_once(folder, folder.store(), _told)

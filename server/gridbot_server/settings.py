@@ -188,6 +188,8 @@ def _check(settings: Settings) -> None:
     for field in fields(settings):
         _check_type(field.name, cast(type[object], field.type), getattr(settings, field.name))
     _check_name(settings.project_name)
+    if settings.public_url and not settings.public_url.startswith(("http://", "https://")):
+        raise SettingsError(f"the public URL {settings.public_url!r} is not a URL; write https://…")
     host, _ = split_bind(settings.bind)
     if _is_loopback(host):
         return

@@ -125,6 +125,9 @@ def test_a_pattern_spans_the_whole_text(operator: Person, name: str) -> None:
     refused = operator("POST", "/api/v1/owners", json={"name": name})
     assert refused.status_code == 400
     assert "does not match ^" in refused.json["detail"]
+    assert refused.json["detail"].endswith(
+        "(up to 64 letters, digits and . _ @ -, a letter or digit first)"
+    )
 
 
 RETRIED = ("POST", "/api/v1/bots/{bot}/retry")

@@ -285,7 +285,7 @@ def test_an_operator_adds_people_and_keys(
 ) -> None:
     run = runner(url, operator, tmp_path)
     assert run("user", "add", "carol", "--max-jobs", "10").exit_code == 0
-    assert "there is an owner carol already" in refused(run("user", "add", "carol"))
+    assert "there is a user carol already" in refused(run("user", "add", "carol"))
     assert "carol" in run("user", "list").stdout
     made = json.loads(run("token", "create", "carol", "--expires", "1d", "--json").stdout)
     assert runner(url, Person(site.app, made["token"], 0, ""), tmp_path)("bots").exit_code == 0
@@ -315,6 +315,9 @@ def test_login_keeps_the_key_for_its_owner_only(
     nothing = {"GRIDBOT_SERVER": None, "GRIDBOT_KEY": None}
     assert CliRunner(env={**environment, **nothing}).invoke(gridbot, ["bots"]).exit_code == 0
     assert "rejects the key" in refused(run("login", url, "--key", "wrong"))
+    key = tmp_path / "alice.key"
+    key.write_text(f"{alice.token}\n")
+    assert run("login", url, "--key-file", str(key)).stdout == f"logged in at {url}\n"
     assert json.loads(path.read_text())["key"] == alice.token
 
 

@@ -198,7 +198,7 @@ def test_a_taken_address_is_named(server: Server) -> None:
     _, port = server.settings.bind.split(":")
     with socket.create_server(("127.0.0.1", int(port))):
         _, said = server.launch("web").communicate(timeout=30)
-    assert said.startswith(f"cannot listen on {server.settings.bind} (Address already in use")
+    assert said.startswith(f"cannot listen on {server.settings.bind}: address already in use;")
 
 
 def test_a_start_in_the_background_says_why_it_failed(server: Server) -> None:

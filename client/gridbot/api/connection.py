@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -151,7 +152,8 @@ def _cause(error: BaseException) -> str:
         if not isinstance(inner, BaseException):
             break
         error = inner
-    return str(error).rpartition(": ")[2] or type(error).__name__
+    text = re.sub(r"^\[Errno -?[0-9]+\] ", "", str(error).rpartition(": ")[2])
+    return text[:1].lower() + text[1:] or type(error).__name__
 
 
 def _first_exception(error: BaseException) -> BaseException | None:

@@ -52,12 +52,22 @@ def specs_of(inputs: Sequence[str | Path], base: Path) -> list[InputSpec]:
     return [spec for text in inputs for spec in _specs(str(text), base)]
 
 
-def program_spec(command: Sequence[str], base: Path) -> InputSpec | None:
-    """The command's program if it is a file with a relative path such as `./prog`, else None."""
+def program_spec(
+    command: Sequence[str], base: Path, specs: Sequence[InputSpec]
+) -> InputSpec | None:
+    """The command's program if it has a relative path such as `./prog`, else None.
+
+    Raises BadInput if it is no file here and no input brings it.
+    """
     program = command[0]
-    if "/" not in program or program.startswith("/") or not (base / program).is_file():
+    if "/" not in program or program.startswith("/") or placeholders_in((program,)):
         return None
-    return InputSpec(program, _name_there(program))
+    name = _name_there(program)
+    if (base / program).is_file():
+        return InputSpec(program, name)
+    if not any(spec.name == name or spec.placeholders for spec in specs):
+        raise BadInput(f"the program {program} is no file here, and no input has its name")
+    return None
 
 
 def local_file(spec: InputSpec, base: Path, executable: bool = False) -> LocalFile:

@@ -245,7 +245,7 @@ def _shared_files(
     """Files common to all jobs, with the command's own program, and notes for the user."""
     base = submission.base
     shared = [spec for spec in specs if not spec.placeholders]
-    program = program_spec(command, base)
+    program = program_spec(command, base, specs)
     own = program.name if program else None
     files = [local_file(spec, base, executable=spec.name == own) for spec in shared]
     notes = []

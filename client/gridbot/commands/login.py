@@ -11,21 +11,25 @@ import click
 
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput
-from gridbot_client.net.discovery import Endpoint, login_path
+from gridbot.commands.options import FILE
+from gridbot_client.net.discovery import Endpoint, is_url, login_path
 
 
 @click.command()
 @click.argument("url")
 @click.option("--key", metavar="KEY", help="Your key.  [default: read from standard input]")
-def login(url: str, key: str | None) -> None:
+@click.option("--key-file", type=FILE, help="File that holds your key.")
+def login(url: str, key: str | None, key_file: Path | None) -> None:
     """Save a server's URL and your key in a file that only you can read.
 
     \b
       gridbot login https://grid.example.org < key.txt
     """  # click's mark for a block that is not wrapped
-    if not url.startswith(("http://", "https://")):
+    if not is_url(url):
         raise BadInput(f"{url!r} is not a URL; write https://…")
-    endpoint = Endpoint(url.rstrip("/"), (key or _typed_key()).strip())
+    if key is None:
+        key = key_file.read_text() if key_file else _typed_key()
+    endpoint = Endpoint(url.rstrip("/"), key.strip())
     if not endpoint.key:
         raise BadInput("no key given; an operator of the server creates one: gridbot token create")
     Connection(endpoint).get("/bots", limit=1)  # a wrong key is said now, not at the first use

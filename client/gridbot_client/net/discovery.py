@@ -36,6 +36,8 @@ def find_server(server: str | None, key_file: Path | None) -> Endpoint:
     A key that belongs to one URL is never sent to another.  Raises NoServer.
     """
     url = server or os.environ.get("GRIDBOT_SERVER")
+    if url and not is_url(url):
+        raise NoServer(f"{url!r} is not a URL; write https://…")
     key = _read_key(key_file) if key_file else os.environ.get("GRIDBOT_KEY")
     if url and key:
         return Endpoint(_plain(url), key.strip())
@@ -50,6 +52,11 @@ def find_server(server: str | None, key_file: Path | None) -> Endpoint:
         "no server is known; name one with --server URL and --key-file FILE, save one with"
         " gridbot login URL, or start one here with gridbot server start"
     )
+
+
+def is_url(text: str) -> bool:
+    """True if a text has the form of a server's URL."""
+    return text.startswith(("http://", "https://"))
 
 
 def login_path() -> Path:

@@ -152,10 +152,15 @@ class _Parser:
 
     def error(self, expected: str, advice: str | None = None) -> ParseError:
         token = self.token
-        found = repr(self.text[token.start : token.end][:40])
         if token.kind == "end":
-            found = "the end of the text"
+            return ParseError(self.text, self.end(), expected, "the end of the text", advice)
+        found = repr(self.text[token.start : token.end][:40])
         return ParseError(self.text, token.start, expected, found, advice)
+
+    def end(self) -> int:
+        """Offset of the end of the text; of its last line that is not blank, if more follow."""
+        start, last = self.token.start, len(self.text.rstrip())
+        return last if "\n" in self.text[last:] else start
 
     def unclosed(self, opened: _Open, expected: str) -> ParseError:
         """Return the error for a bracket that is not closed where it should be."""

@@ -137,7 +137,7 @@ def add_owner(json: NewOwner) -> AddedOwner:
     with connection() as conn:
         added = rows.read_one(conn, AddedOwner, SQL["add_owner"], json.model_dump())
     if added is None:
-        raise Conflict(f"there is an owner {json.name} already")
+        raise Conflict(f"there is a user {json.name} already")
     return added
 
 

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 
 from gridbot_server.api.parameters import Parameter
 from gridbot_server.errors import RequestError
+from gridbot_server.models.requests import PATTERNS_IN_WORDS
 from gridbot_server.models.responses import ResponseModel
 from gridbot_server.settings import Settings
 
@@ -179,7 +180,9 @@ def _what(item: dict[str, Any]) -> str:
         case "string_too_short" | "too_short":
             return "empty"
         case "string_pattern_mismatch":
-            return f"{_brief(value)} does not match {context['pattern']}"
+            pattern = context["pattern"]
+            words = PATTERNS_IN_WORDS.get(pattern)
+            return f"{_brief(value)} does not match {pattern}{f' ({words})' if words else ''}"
         case kind if kind in _EXPECTED:
             return f"expected {_EXPECTED[kind]}, got {_brief(value)}"
         case _:

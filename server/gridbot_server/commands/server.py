@@ -39,9 +39,9 @@ data_option = click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
     default=lambda: default_data(os.environ, os.geteuid()),
-    show_default="$GRIDBOT_DATA/server; /var/lib/gridbot/server if root; else of this user",
     metavar="DIR",
-    help="Data directory of the server.",
+    help="Data directory of the server."
+    "  [default: server in GRIDBOT_DATA; /var/lib/gridbot if root; else ~/.local/share/gridbot]",
 )
 
 
@@ -197,7 +197,10 @@ def check(data: Path, dsn: str | None, idle: bool, timeout: int, as_json: bool) 
 def _expected_failures() -> Iterator[None]:
     try:
         yield
-    except (*EXPECTED, NotChecked, OSError) as error:
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        raise click.ClickException(f"{place}{error.strerror or error}") from None
+    except (*EXPECTED, NotChecked) as error:
         raise click.ClickException(str(error)) from None
 
 
@@ -319,7 +322,7 @@ def _show(found: dict[str, Any]) -> None:
             f" since {process['up_since']} restarts {process['restarts']}"
         )
     for name, value in (found["health"] or {}).items():
-        click.echo(f"  {name}: {value}")
+        click.echo(f"  {name}: {'none' if value is None else value}")
     if found["running"] and found["health"] is None:
         click.echo(f"  {found['url']}/health does not answer")
 

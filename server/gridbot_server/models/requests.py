@@ -38,8 +38,15 @@ Line = Annotated[
     str, Field(min_length=1, max_length=MAX_NAME_CHARACTERS), AfterValidator(_one_line)
 ]
 Text = Annotated[str, AfterValidator(_storable)]
-OwnerName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$")]
-GridName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+OWNER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"
+GRID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+# What people type is explained to them in words, too.
+PATTERNS_IN_WORDS = {
+    OWNER_PATTERN: "up to 64 letters, digits and . _ @ -, a letter or digit first",
+    GRID_PATTERN: "up to 64 letters, digits and . _ -, a letter or digit first",
+}
+OwnerName = Annotated[str, Field(pattern=OWNER_PATTERN)]
+GridName = Annotated[str, Field(pattern=GRID_PATTERN)]
 PilotName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,100}$")]
 TeamName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_shown)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]

@@ -94,8 +94,10 @@ def refuse_taken_address(settings: Settings) -> None:
     try:
         socket.create_server((host, port), family=_family(host)).close()
     except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (")[0]  # the address follows
         raise StartError(
-            f"cannot listen on {settings.bind} ({error.strerror}): choose another by --bind"
+            f"cannot listen on {settings.bind}: {reason.lower()};"
+            " choose another address with --bind ADDRESS:PORT"
         ) from None
 
 

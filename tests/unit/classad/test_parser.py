@@ -76,6 +76,7 @@ def test_literals_and_forms_are_read(text: str, value: object) -> None:
         ("a +\n  b + ;", "line 2, column 7: expected an expression, found ';'"),
         ("a b", "line 1, column 3: expected an operator or the end, found 'b'"),
         ("(1", "line 1, column 3: expected ')', found the end of the text"),
+        ("a >\n\n", "line 1, column 4: expected an expression, found the end of the text"),
         ("{1 2}", "line 1, column 4: expected ',' or '}', found '2'"),
         ("f(1,)", "line 1, column 5: expected an expression, found ')'"),
         ("x.true", "line 1, column 3: expected an attribute name, found 'true'"),

@@ -112,6 +112,25 @@ def test_an_unknown_verb_is_wrong_usage() -> None:
     assert gridbot("sumbit").returncode == 2
 
 
+def test_a_misspelt_verb_is_answered_with_the_nearest() -> None:
+    found = gridbot("sumbit", "--range", "0:3")
+    assert (found.returncode, found.stdout) == (2, "")
+    assert "No such command 'sumbit'. Did you mean 'submit'?" in found.stderr
+
+
+def test_what_is_no_number_is_told_in_plain_words() -> None:
+    assert "'many' is not a valid whole number" in gridbot("submit", "--cpus", "many").stderr
+
+
+@pytest.mark.parametrize("arguments", [("bots", "--server", "grid.org"), ("login", "grid.org")])
+def test_what_is_no_url_is_named(arguments: tuple[str, ...]) -> None:
+    found = gridbot(*arguments)
+    assert (found.returncode, found.stderr) == (
+        1,
+        "gridbot: 'grid.org' is not a URL; write https://…\n",
+    )
+
+
 def test_the_version_is_told() -> None:
     assert gridbot("--version").stdout.startswith("gridbot 0.")
 

@@ -28,6 +28,7 @@ def names(found: Any) -> list[str]:
         ("", {}, "no command given"),
         ("p 'x", {}, "cannot be split: No closing quotation"),
         ("p", {"inputs": ["none.dat"]}, "input none.dat: No such file or directory"),
+        ("./none {}", {"items": range(2)}, "./none is no file here, and no input has its name"),
         ("p", {"outputs": ["{i}.dat"], "items": range(2)}, "placeholders are not allowed"),
         ("p", {"policy": Path("none.ad")}, "none.ad: No such file or directory"),
     ],

@@ -98,6 +98,10 @@ def test_no_grid_is_added_twice(type_in: Type) -> None:
     assert "exists" in str(type_in("add", "local", "here").exception)
 
 
+def test_an_overlay_without_a_grid_is_told_to_add_one(type_in: Type) -> None:
+    assert type_in("check").stdout.endswith("next: gridbot overlay add KIND NAME\n")
+
+
 def test_check_names_what_is_wrong_and_fails(type_in: Type) -> None:
     type_in("add", "local", "here", "--max-running", "1", "--python", "no-such-python")
     found = type_in("check", "--json")

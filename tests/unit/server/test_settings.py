@@ -76,6 +76,11 @@ def test_a_declared_proxy_needs_its_url() -> None:
         Settings(data=Path("/d"), bind="0.0.0.0:80", behind_proxy=True)
 
 
+def test_a_public_url_that_is_none_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"'grid.example' is not a URL; write https://…"):
+        Settings(data=Path("/d"), public_url="grid.example")
+
+
 def test_behind_a_proxy_clients_and_this_machine_have_different_urls() -> None:
     settings = Settings(
         data=Path("/d"), bind="0.0.0.0:80", behind_proxy=True, public_url="https://grid.example"
