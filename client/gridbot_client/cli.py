@@ -184,7 +184,7 @@ def run(
 @data_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def status(data: Path | None, as_json: bool) -> None:
-    """Show the client's state, its server, its replicas and its owner's policy."""
+    """Show the client's state, server, replicas and owner's policy."""
     found = status_of(_folder(data))
     click.echo(json.dumps(found.json()) if as_json else "\n".join(found.lines()))
 
@@ -192,7 +192,10 @@ def status(data: Path | None, as_json: bool) -> None:
 @client.command()
 @data_option
 def pause(data: Path | None) -> None:
-    """Start no further replicas until `resume`; running replicas finish and are reported."""
+    """Start no further replicas until `resume`.
+
+    Running replicas finish and are reported.
+    """
     folder = _folder(data)
     folder.make()
     folder.paused_flag.touch()
@@ -202,7 +205,10 @@ def pause(data: Path | None) -> None:
 @client.command()
 @data_option
 def resume(data: Path | None) -> None:
-    """Continue after `pause`; end the current back-off and ask the server at once."""
+    """Continue after `pause`, or ask the server at once.
+
+    It ends the current back-off, as after an outage.
+    """
     folder = _folder(data)
     folder.make()
     folder.paused_flag.unlink(missing_ok=True)

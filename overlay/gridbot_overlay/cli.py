@@ -199,7 +199,7 @@ def check(folder: OverlayFolder, name: str | None, as_json: bool) -> None:
 @as_json
 @with_folder
 def show_status(folder: OverlayFolder, as_json: bool) -> None:
-    """Show pilots by state, their jobs and hours, and why no more are submitted."""
+    """Show pilots by state, and why no more are submitted."""
     store, now = folder.store(), time.time()
     views = views_of(store, folder.settings().grids.values(), now)
     found = status.document(store, views, now, is_running=is_held(folder.path))
@@ -216,9 +216,10 @@ def show_status(folder: OverlayFolder, as_json: bool) -> None:
 )
 @with_folder
 def drain(folder: OverlayFolder, name: str, let_finish: bool) -> None:
-    """Drain the grid NAME: submit no more pilots, cancel queued ones and end running ones.
+    """Drain the grid NAME: submit no more pilots and end those there.
 
-    The server sends their replicas elsewhere.  A running constructor does this in its next round.
+    Queued pilots are cancelled.  The server sends the replicas of running ones elsewhere.  A
+    running constructor does this in its next round.
     """
     folder.settings().grid(name)
     folder.store().drain(name, "finish" if let_finish else "now")
@@ -229,7 +230,10 @@ def drain(folder: OverlayFolder, name: str, let_finish: bool) -> None:
 @click.argument("name")
 @with_folder
 def resume(folder: OverlayFolder, name: str) -> None:
-    """End a drain or a pause of the grid NAME, and reset its failure counts."""
+    """End a drain or a pause of the grid NAME.
+
+    It also resets the grid's failure counts.
+    """
     folder.settings().grid(name)
     folder.store().resume(name, time.time())
     click.echo(f"{name} is in use again")
@@ -250,7 +254,7 @@ def resume(folder: OverlayFolder, name: str) -> None:
 )
 @with_folder
 def run(folder: OverlayFolder, once: bool, dry_run: bool, interval: int) -> None:
-    """Run the constructor: submit and cancel pilots by demand, until interrupted."""
+    """Submit and cancel pilots by demand, until interrupted."""
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     if dry_run:
         _tell_plan(rounds.dry_run(folder, click.echo))

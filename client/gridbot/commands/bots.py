@@ -56,7 +56,7 @@ def bot() -> None:
 @as_json
 @with_session
 def show(session: Session, number: int, as_json: bool) -> None:
-    """Show a BOT's state, job counts, replicas, resources, policy and matching hosts."""
+    """Show a BOT's state, jobs, resources, policy and matching hosts."""
     state = session.bot(number).show()
     if as_json:
         print_json(state.document)
@@ -78,7 +78,7 @@ def show(session: Session, number: int, as_json: bool) -> None:
 def explain(
     session: Session, number: int, change: int | None, host: str | None, as_json: bool
 ) -> None:
-    """Show which conditions of a BOT reject which hosts, and suggest changes."""
+    """Show which conditions reject which hosts; suggest changes."""
     document = session.bot(number).explain(host)
     if change is not None:
         chosen = chosen_change(document, change)

@@ -159,7 +159,10 @@ def show_user(session: Session, name: str | None, as_json: bool) -> None:
 @as_json
 @with_session
 def set_user(session: Session, public: bool, as_json: bool) -> None:
-    """Set your consent to be named in published statistics; new users are private."""
+    """Set your consent to be named in published statistics.
+
+    New users are not named.
+    """
     tell_volunteer(session.connection.send("PATCH", "/volunteer", {"public": public}), as_json)
 
 

@@ -34,7 +34,7 @@ def policy() -> None:
 @click.option("--strict", is_flag=True, help="Exit with 1 for warnings, too.")
 @as_json
 def check(files: Sequence[Path], strict: bool, as_json: bool) -> None:
-    """Print the errors in policy FILEs, and warnings about likely mistakes.
+    """Print errors and likely mistakes in policy FILEs.
 
     FILE may be -, the standard input.  Exits with 1 if the server would refuse a file.
     """
@@ -87,10 +87,10 @@ def eval_(
     text: str | None, host: str | None, bot: str | None, job: Path | None,
     settings: Sequence[str], server: str | None, key_file: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
-    """Evaluate a policy or an expression, and print the value of every part.
+    """Evaluate a policy or an expression on a host.
 
-    Without FILE or EXPRESSION the policy of --bot ID is evaluated.  Files with ads hold JSON or
-    ClassAds.
+    Prints the value of every part.  Without FILE or EXPRESSION the policy of --bot ID is
+    evaluated.  Files with ads hold JSON or ClassAds.
 
     e.g.  gridbot policy eval 'Host.Memory > 4096' --set Host.Memory=2048
     """

@@ -95,7 +95,7 @@ def make_keys(folder: Path, only: str | None) -> None:
 @click.option("--to", "folder", type=FOLDER, required=True, help="Folder to write.")
 @with_session
 def fetch(session: Session, bots: tuple[int, ...], folder: Path) -> None:
-    """Download BOTs' manifests and inputs into a folder, for signing on an offline machine."""
+    """Download BOTs into a folder, to sign them on an offline machine."""
     with _expected():
         for bot in bots:
             _fetch(session, bot, SigningBundle(folder), with_files=True)
@@ -115,10 +115,10 @@ def sign(
     server: str | None,
     key_file: Path | None,
 ) -> None:
-    """Sign a BOT of the server, or the BOTs in a FOLDER of `gridbot app fetch`.
+    """Sign a BOT of the server, or the BOTs in a fetched FOLDER.
 
-    Shows each BOT's owner, command and inputs, and asks for confirmation.  The keys never leave
-    this machine.  Signing a FOLDER needs no network.
+    FOLDER is that of `gridbot app fetch`.  Shows each BOT's owner, command and inputs, and asks
+    for confirmation.  The keys never leave this machine.  Signing a FOLDER needs no network.
     """
     with _expected():
         at_hand = _load(project_key, boinc_key)
@@ -158,7 +158,7 @@ def rotate(
     server: str | None,
     key_file: Path | None,
 ) -> None:
-    """Rotate the key for BOINC clients, and sign the unfinished BOTs with the new key.
+    """Rotate the key for BOINC clients; sign unfinished BOTs again.
 
     The old key signs the new one, so that clients accept it.  If the new key is public only, the
     command lists the BOTs that still need a signature.
