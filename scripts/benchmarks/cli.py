@@ -9,6 +9,7 @@ from . import (
     bots,
     compare,
     dispatch,
+    drips,
     floor,
     hostile,
     hosts,
@@ -38,6 +39,7 @@ MEASUREMENTS = (
     validate.validate,
     storm.storm,
     overload.overload,
+    drips.drips,
 )
 
 

@@ -2,7 +2,9 @@ import logging
 
 import pytest
 from flask import Flask
+from tests.factories import make_bot
 from tests.http.conftest import Person, Site
+from werkzeug.test import EnvironBuilder, run_wsgi_app
 
 from gridbot_client.protocol.messages import WorkRequest, encode_request
 from gridbot_server.api.rpc import UNCHECKED_BYTES
@@ -163,6 +165,36 @@ def test_answers_are_neither_stored_nor_guessed_at(alice: Person) -> None:
     answer = alice("GET", "/api/v1/bots")
     assert answer.headers["Cache-Control"] == "no-store"
     assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+
+@pytest.mark.parametrize(
+    "path", ["/boinc/", "/boinc/account", "/boinc/stats/", "/health", "/api/v1/bots", "/nowhere"]
+)
+def test_pages_run_no_scripts_are_framed_nowhere_and_tell_no_other_site(
+    alice: Person, path: str
+) -> None:
+    headers = alice("GET", path).headers
+    policy = headers["Content-Security-Policy"].split("; ")
+    assert {"default-src 'none'", "frame-ancestors 'none'", "form-action 'self'"} <= {*policy}
+    assert headers["X-Frame-Options"] == "DENY"
+    assert headers["Referrer-Policy"] == "no-referrer"
+
+
+@pytest.mark.parametrize("sent", [0, 1, 9])
+@pytest.mark.parametrize("path", ["/api/v1/bots/{bot}/cancel", "/api/v1/bots", "/rpc"])
+def test_a_body_that_ends_early_is_refused_and_nothing_is_done(
+    site: Site, alice: Person, path: str, sent: int
+) -> None:
+    bot = make_bot(site.conn, alice.id)
+    builder = EnvironBuilder(path=path.format(bot=bot), method="POST", data=b"x" * sent)
+    builder.headers["Authorization"] = f"Bearer {alice.token}"
+    builder.headers["Content-Type"] = "application/json"
+    # As gunicorn gives it: the stream ends, and says that this is the end of the body.
+    environ = {**builder.get_environ(), "CONTENT_LENGTH": "10", "wsgi.input_terminated": True}
+    body, status, _ = run_wsgi_app(site.app, environ)
+    assert status == "400 BAD REQUEST"
+    assert f"the body ended after {sent} of the 10 bytes" in b"".join(body).decode()
+    assert alice("GET", f"/api/v1/bots/{bot}").json["state"] == "running"
 
 
 def test_a_request_for_work_reaches_the_engine_as_it_came(site: Site, alice: Person) -> None:

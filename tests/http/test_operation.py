@@ -241,3 +241,25 @@ def test_an_owner_says_where_a_machine_stands_and_nobody_else_does(
     for person, venue in ((alice, "home"), (operator, "school"), (alice, "")):
         assert person("PATCH", path, json={"venue": venue}).status_code == 200
         assert alice("GET", "/api/v1/hosts").json["hosts"][0]["venue"] == venue
+
+
+def _key_number(site: Site) -> int:
+    row = site.conn.execute("SELECT max(id) FROM token").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_the_last_operators_key_is_not_revoked_also_not_by_itself(
+    site: Site, operator: Person
+) -> None:
+    first = _key_number(site)
+    expired = site.key_of(operator, "operator", expires_at="yesterday")
+    refused = operator("DELETE", f"/api/v1/tokens/{first}")
+    assert (refused.status_code, refused.json["error"]) == (409, "Conflict")
+    assert "is the last operator's key" in refused.json["detail"]
+    assert operator("DELETE", f"/api/v1/tokens/{_key_number(site)}").status_code == 200
+    other = site.key_of(operator, "operator")
+    assert expired("GET", "/api/v1/owners").status_code == 401
+    assert operator("DELETE", f"/api/v1/tokens/{first}").status_code == 200
+    assert other("DELETE", f"/api/v1/tokens/{_key_number(site)}").status_code == 409
+    assert other("GET", "/api/v1/owners").status_code == 200

@@ -14,6 +14,8 @@ from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.test_overload import refused
 from tests.system.test_rpc_wire import connected
 
+from gridbot_server.overload.slow_senders import PATIENCE_SECONDS
+
 THREADS = 32
 DATA = bytes(range(256)) * 80_000
 SHA256 = hashlib.sha256(DATA).hexdigest()
@@ -73,7 +75,10 @@ def test_one_who_sends_slowly_gets_few_threads_and_others_upload(server: Deploym
     query = f"sha256={SHA256}&size={len(DATA)}"
     heads = [
         head(
-            "PUT", f"/uploads/{bot}/{mine.id.seq}/{mine.id.replica}/part{i}?{query}", slow.token, 99
+            "PUT",
+            f"/uploads/{bot}/{mine.id.seq}/{mine.id.replica}/part{i}?{query}",
+            slow.token,
+            900_000,
         )
         for i in range(THREADS)
     ]
@@ -82,3 +87,31 @@ def test_one_who_sends_slowly_gets_few_threads_and_others_upload(server: Deploym
         assert {status(wire) for wire in refused(wires, THREADS - few)} == {503}
         path = f"/uploads/{bot}/{others.id.seq}/{others.id.replica}/part0?{query}"
         assert other.call("PUT", path, DATA).json()["complete"]
+
+
+def test_those_whose_bodies_never_end_keep_nobody_from_a_page(server: Deployment) -> None:
+    targets = ("/boinc/scheduler", "/boinc/file_upload_handler", "/boinc/account", "/rpc")
+    heads = [head("POST", path, "", size) for path in targets for size in (4_000, 900_000)]
+    with asked(server, [one + b"x" for one in heads for _ in range(4 * THREADS)]):
+        for page in ("/health", "/boinc/", "/boinc/get_project_config.php", "/boinc/account"):
+            # Sooner than any of their threads is given back.
+            answer = requests.get(f"{server.url}{page}", timeout=PATIENCE_SECONDS / 2)
+            assert answer.status_code == 200, page
+
+
+@pytest.mark.parametrize("size", [100, 900_000])
+def test_a_body_that_ends_early_is_refused(server: Deployment, size: int) -> None:
+    request = head("POST", "/api/v1/bots", server.operator_key, size)
+    typed = request.replace(b"Host:", b"Content-Type: application/json\r\nHost:")
+    with asked(server, [typed + b"{}"]) as (wire,):
+        wire.shutdown(socket.SHUT_WR)
+        said = wire.recv(4096)
+    assert said.split()[1] == b"400"
+    assert b"the body ended after 2 of the %d bytes" % size in said
+
+
+def test_a_request_for_work_that_ends_early_is_refused(server: Deployment) -> None:
+    client = server.bare_client("hasty")
+    with asked(server, [head("POST", "/rpc", client.token, 100) + b"{}"]) as (wire,):
+        wire.shutdown(socket.SHUT_WR)
+        assert b"the body ended after 2 of the 100 bytes" in wire.recv(4096)

@@ -109,6 +109,11 @@ _ERRORS_IF: tuple[tuple[_Applies, tuple[HTTPStatus, ...]], ...] = (
     ),
     (lambda route: bool(route.rule.arguments), (HTTPStatus.NOT_FOUND,)),
     (lambda route: bool(route.operation.parameters), (HTTPStatus.BAD_REQUEST,)),
+    # Also what it does not take may be sent, and end early.
+    (
+        lambda route: route.method.lower() not in ("get", "head"),
+        (HTTPStatus.BAD_REQUEST, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    ),
     (
         lambda route: route.operation.body_type is not None,
         (

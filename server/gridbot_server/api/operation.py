@@ -174,7 +174,7 @@ def add_token(json: NewToken) -> NewKey:
 @blueprint.delete("/api/v1/tokens/<int:token>")
 @auth.rule("user")
 @query(with_clients=number("1: end the clients that joined with it, too.", default=0, most=1))
-@answers()
+@answers(errors=(HTTPStatus.CONFLICT,))
 def revoke_token(token: int, with_clients: int) -> RevokedToken:
     """Revoke a key at once; clients that joined with it stay, but for pilots.
 
@@ -182,6 +182,11 @@ def revoke_token(token: int, with_clients: int) -> RevokedToken:
     """
     values = {"token": token, "mine": mine()}
     with connection() as conn, conn.transaction():
+        if rows.fetch_values(conn, int, SQL["lock_operator_keys"]) == [token]:
+            raise Conflict(
+                f"key {token} is the last operator's key: without it nobody can manage the server;"
+                " make another first: gridbot token create NAME --scope operator"
+            )
         if rows.fetch_value(conn, int, SQL["revoke_token"], values) is None:
             raise ObjectNotFound(f"there is no key {token}")
         ended = bans.end_clients_of_key(conn, token) if with_clients else 0

@@ -8,8 +8,17 @@ from http import HTTPStatus
 from gridbot_server.errors import InternalError, ServerError
 
 RETRY_AFTER_SECONDS = 5
-# Answers are neither stored nor guessed at.
-HARDENING = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
+# Answers are neither stored nor guessed at.  Pages have no scripts, styles or frames; their forms
+# go back to this server, and links tell nobody where they were followed.
+HARDENING = {
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": (
+        "default-src 'none'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
+    ),
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+}
 
 
 def error_body(error: ServerError) -> dict[str, object]:

@@ -18,6 +18,7 @@ from werkzeug.routing import IntegerConverter
 
 from gridbot_client.protocol.messages import MAX_BIGINT, ProtocolError
 from gridbot_server import api
+from gridbot_server.api.schema import operation
 from gridbot_server.boinc.adapter import BoincClients
 from gridbot_server.dispatch.engine import Engine
 from gridbot_server.errors import (
@@ -26,7 +27,7 @@ from gridbot_server.errors import (
     RequestError,
     ServerError,
 )
-from gridbot_server.http import answers, auth, services
+from gridbot_server.http import answers, auth, services, whole_body
 from gridbot_server.http.services import Services
 from gridbot_server.settings import DATA_VARIABLE, Settings
 from gridbot_server.storage.files import Store
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 
 # A peer that neither sends nor takes a byte for so long gives its thread back.
 STALL_SECONDS = 60.0
+_UNWANTED_BYTES = 64 * 1024  # of a body that the view does not look at
 
 
 def create_app(
@@ -54,6 +56,7 @@ def create_app(
     app.extensions["gridbot"] = _services(settings, engine or _engine_of(settings))
     app.before_request(_bound_body)
     app.before_request(auth.authenticate)
+    app.before_request(_read_unwanted_body)
     app.after_request(_harden)
     for blueprint in api.BLUEPRINTS:
         app.register_blueprint(blueprint)
@@ -100,6 +103,16 @@ def _bound_body() -> None:
         request.max_content_length = limit(current_app.extensions["gridbot"].settings)
     if socket := request.environ.get("gunicorn.socket"):
         socket.settimeout(STALL_SECONDS)
+    whole_body.insist()
+
+
+def _read_unwanted_body() -> None:
+    """Read a body that the view does not look at, so that one that ends early is refused, too."""
+    view = current_app.view_functions.get(request.endpoint or "")
+    described = view and operation(view)
+    if request.content_length and described and described.body_type is None:
+        request.max_content_length = _UNWANTED_BYTES
+        request.get_data(cache=False)
 
 
 def _harden(response: Response) -> Response:

@@ -20,6 +20,10 @@ MAX_FIELDS = 32
 
 _HEAD = re.compile(rb"POST (/rpc|/boinc/scheduler) HTTP/1\.1\r\n((?:[A-Za-z-]+: [ -~]+\r\n)+)\r\n")
 _LENGTH = re.compile(rb"[0-9]{1,9}")
+# One with a length, or several, or one without: what follows the head.
+_FRAMING = re.compile(
+    rb"\r\n(content-length|transfer-encoding|expect)[ \t]*:[ \t]*([^\r\n]*)", re.I
+)
 # Fields that change the framing of the body or of the answer.
 _SPECIAL = {b"transfer-encoding", b"expect", b"upgrade", b"trailer"}
 
@@ -51,6 +55,22 @@ def read(data: bytes, most: int) -> PlainRequest | None:
         return None
     authorization = fields.get(b"authorization", b"").decode("ascii")
     return PlainRequest(head[1].decode("ascii"), authorization, start, start + length)
+
+
+def size_of(data: bytes) -> int | None:
+    """Return how many bytes the request has that `data` begins with, if its head is there and says.
+
+    None also when the peer waits for a word before it sends the body.
+    """
+    end = data.find(b"\r\n\r\n")
+    fields = _FRAMING.findall(data, 0, end + 2) if end >= 0 else [()]
+    if not fields:
+        return end + 4
+    if len(fields) > 1 or not fields[0]:
+        return None
+    name, value = fields[0]
+    is_length = name.lower() == b"content-length" and _LENGTH.fullmatch(value)
+    return end + 4 + int(value) if is_length else None
 
 
 def _is_plain(fields: Mapping[bytes, bytes]) -> bool:

@@ -8,8 +8,9 @@ after the commit: no thread waits meanwhile.  Every other request goes to the th
 # ===================
 #
 # A web process has one event loop (the main thread, `ThreadWorker.run`), `web_threads` threads
-# that run Flask views (`tpool`), one thread for health checks (`_monitors`), the engine's writer
-# thread, and one for BOINC's scheduler session once a BOINC client has come.
+# that run Flask views (`tpool`), as many for requests whose bodies take time to arrive (`_senders`,
+# started when needed), one thread for health checks (`_monitors`), the engine's writer thread, and
+# one for BOINC's scheduler session once a BOINC client has come.
 #
 # The rule that everything rests on: a connection has one owner at a time, and only its owner
 # touches its socket.  The loop gives a connection away by submitting it to a pool or to the engine.
@@ -20,8 +21,10 @@ after the commit: no thread waits meanwhile.  Every other request goes to the th
 #
 # How a request is told apart: the loop peeks (MSG_PEEK) at what has arrived and consumes it only
 # if it is a whole request in the plain form of `fast_http`.  Otherwise all bytes stay in the kernel
-# for gunicorn's parser in a thread.  For the rest of a body or head the loop waits without a
-# thread: SO_RCVLOWAT makes the poller silent until enough bytes are there.
+# for gunicorn's parser in a thread.  For the rest of a head, or of a body that fits into the
+# socket's buffer, the loop waits without a thread: SO_RCVLOWAT makes the poller silent until enough
+# bytes are there.  Longer bodies are read by `_senders`, so that whoever sends one slowly keeps
+# nobody from a page.
 #
 #   state         kept in               owner   left when                       bound
 #   ------------  --------------------  ------  ------------------------------  ------------------
@@ -110,13 +113,14 @@ class WebWorker(ConnectionWorker):
         """Make what lives as long as the process, then serve until its end."""
         # Health checks do not queue behind other requests.
         self._monitors = ThreadPoolExecutor(1, "health")
+        self._senders = ThreadPoolExecutor(self.cfg.threads, "senders")
         super().init_process()
 
     def enqueue_req(self, conn: Any) -> None:
         """Serve a connection that is new, or on which something arrived."""
         # A thread may have read ahead into the next request.
         if conn.parser is not None and conn.parser.unreader.buf.getvalue():
-            self._hand_over(conn, self.tpool)
+            self._hand_over(conn, self._senders)
             return
         waited = self._waited(conn)
         try:
@@ -150,8 +154,15 @@ class WebWorker(ConnectionWorker):
 
     def _find_thread(self, conn: Any, data: bytes) -> None:
         """Pass a request to the pool that serves its kind; refuse it when the queue is full."""
-        is_health = data.startswith(_HEALTH) and data.endswith(b"\r\n\r\n")
-        pool = self._monitors if is_health else self.tpool
+        size = fast_http.size_of(data)
+        if size and len(data) < size <= _PEEK_BYTES and size != getattr(conn, "awaited", 0):
+            conn.awaited = size  # only once: a peer that has hung up sends no more
+            self._await(conn, size)
+            return
+        conn.awaited = 0
+        pool = self.tpool if size and size <= len(data) else self._senders
+        if data.startswith(_HEALTH) and data.endswith(b"\r\n\r\n"):
+            pool = self._monitors
         if self._in_threads[pool] < _MOST_PER_THREAD * self.cfg.threads:
             self._hand_over(conn, pool)
             return

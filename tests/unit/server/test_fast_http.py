@@ -125,3 +125,21 @@ def test_a_request_says_for_whom_it_is() -> None:
         found = fast_http.read(request(head=head), MOST)
         assert found is not None
         assert found.path == path
+
+
+@pytest.mark.parametrize(
+    ("head", "size"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: here\r\n\r\n", 0),
+        (b"POST /x HTTP/1.1\r\ncontent-length: 7\r\n\r\n", 7),
+        (b"POST /x HTTP/1.1\r\nX: a\r\nContent-Length:7 \r\n\r\n", None),
+        (b"POST /x HTTP/1.1\r\nContent-Length: 7\r\nContent-Length: 8\r\n\r\n", None),
+        (b"POST /x HTTP/1.1\r\nContent-Length: 7\r\nExpect: 100-continue\r\n\r\n", None),
+        (b"POST /x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", None),
+        (b"POST /x HTTP/1.1\r\nTransfer-Encoding: 7\r\n\r\n", None),
+        (b"POST /x HTTP/1.1\r\nContent-Length: 7\r\n", None),
+    ],
+)
+def test_how_long_a_request_is_its_head_says(head: bytes, size: int | None) -> None:
+    expected = None if size is None else len(head) + size
+    assert fast_http.size_of(head) == fast_http.size_of(head + b"Expect: x") == expected

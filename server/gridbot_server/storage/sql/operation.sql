@@ -76,6 +76,12 @@ INSERT INTO token (hash, owner, scope, label, expires_at)
 SELECT %(hash)s, id, %(scope)s, %(label)s, now() + %(lifetime)s FROM owner WHERE name = %(owner)s
 RETURNING id
 
+-- name: lock_operator_keys
+-- Those that are good; two that revoke each other take turns.
+SELECT id FROM token
+ WHERE scope = 'operator' AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
+ ORDER BY id FOR NO KEY UPDATE
+
 -- name: revoke_token
 -- A pilots' key takes its pilots with it, also those whose host is banned: they would come back.
 WITH revoked AS (
