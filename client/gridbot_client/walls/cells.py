@@ -1,0 +1,53 @@
+"""Cell: the walls of one task, as the client orders them from its warden.  Plain data."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+NONE, PROCESS, NAMESPACES, CGROUP = 0, 1, 2, 3  # levels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits that the kernel holds, beside those that the client watches."""
+
+    processes: int  # threads count
+    data_bytes: int  # of one process
+    file_bytes: int  # size of one file
+    open_files: int
+    shared_bytes: int  # of /dev/shm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One task: its program, and what it may see, reach and use.  Paths are absolute and real."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    folder: str  # the slot's directory, in which a new root may be mounted
+    work: str  # below it: current directory, writable
+    level: int
+    limits: Limits
+    is_stranger: bool = True  # sees the system's programs only, not the whole file system
+    network: bool = False
+    reads: tuple[str, ...] = ()  # visible beside
+    writes: tuple[str, ...] = ()  # visible and writable beside
+    hidden: tuple[str, ...] = ()  # never visible
+    canaries: dict[str, str] | None = None  # attack these instead of running a program
+
+    @property
+    def tmp(self) -> str:
+        """The task's own /tmp."""
+        return f"{self.work}/tmp"
+
+    def encode(self) -> bytes:
+        """Text for the warden."""
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def decode(cls, text: bytes) -> Cell:
+        """Cell of such a text."""
+        raw = json.loads(text)
+        raw |= {name: tuple(raw[name]) for name in ("argv", "reads", "writes", "hidden")}
+        return cls(**{**raw, "limits": Limits(**raw["limits"])})

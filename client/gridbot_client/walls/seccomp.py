@@ -1,0 +1,166 @@
+"""The filter on system calls: a BPF program that refuses what no task needs.
+
+Refused is what reaches other processes, the kernel's rarely used and often broken corners, and
+what would build namespaces, in which these get larger.  Everything else is allowed, because
+libraries need new calls with each version, and the walls do not rest on the filter alone.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import socket
+import struct
+from collections.abc import Sequence
+
+from gridbot_client.walls import kernel
+
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
+_X32_BIT = 0x40000000
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
+_SECCOMP_MODE_FILTER = 2
+
+_NEW_NAMESPACE = (
+    kernel.CLONE_NEWNS | kernel.CLONE_NEWUTS | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUSER
+    | kernel.CLONE_NEWPID | kernel.CLONE_NEWNET | kernel.CLONE_NEWCGROUP
+)  # fmt: skip
+_TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
+_NETLINK_ROUTE = 0
+
+# Refused at every level.
+_NEVER = (
+    # other processes
+    "ptrace", "process_vm_readv", "process_vm_writev", "process_madvise", "process_mrelease",
+    "kcmp", "pidfd_getfd", "migrate_pages", "move_pages",
+    # the kernel
+    "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter",
+    "io_uring_register", "add_key", "request_key", "keyctl", "init_module", "finit_module",
+    "delete_module", "kexec_load", "kexec_file_load", "modify_ldt", "lookup_dcookie", "syslog",
+    "fanotify_init", "uselib", "memfd_secret", "vmsplice",
+    # mounts and namespaces
+    "mount", "umount2", "pivot_root", "chroot", "open_tree", "open_tree_attr", "move_mount",
+    "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "setns", "unshare",
+    "open_by_handle_at", "name_to_handle_at",
+    # the machine
+    "acct", "adjtimex", "clock_adjtime", "clock_settime", "settimeofday", "sethostname",
+    "setdomainname", "ioperm", "iopl", "quotactl", "quotactl_fd", "reboot", "swapon", "swapoff",
+    "vhangup",
+    # memory that outlives its process and counts as nobody's
+    "shmget", "shmat", "shmctl", "shmdt", "semget", "semop", "semctl", "semtimedop", "msgget",
+    "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink",
+)  # fmt: skip
+# Without a mount namespace: what changes a file by its path and Landlock does not see.
+_BY_PATH = (
+    "chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "setxattr", "lsetxattr",
+    "setxattrat", "removexattr", "lremovexattr", "removexattrat", "utime", "utimes", "futimesat",
+)  # fmt: skip
+# Without a pid namespace: what acts on another process of the same user; these name their own by 0.
+_BY_PID = (
+    ("prlimit64", 0), ("sched_setaffinity", 0), ("sched_setattr", 0), ("sched_setparam", 0),
+    ("sched_setscheduler", 0), ("setpriority", 1), ("ioprio_set", 1),
+)  # fmt: skip
+_SIGNALS = ("tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
+
+Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
+
+
+def program(
+    families: Sequence[int], *, namespaces: bool, stranger: bool, landlock: int
+) -> list[Instruction]:
+    """Filter for a task that may make sockets of some address families.
+
+    `namespaces` says that the task has its own; `landlock` is the ABI of the kernel's Landlock,
+    which rules what the filter need not.
+    """
+    filters = [_refuse(name) for name in _NEVER]
+    filters += [
+        _when("clone", 0, [(_ANY_BIT, _NEW_NAMESPACE)], errno.EPERM),
+        # Its flags are in memory, which a filter cannot read; libc then uses clone.
+        _refuse("clone3", errno.ENOSYS),
+        _when("ioctl", 1, [(_EQUAL, code) for code in _TERMINAL_INJECTION], errno.EPERM),
+        # The client must be able to look at what it counts.
+        _when("prctl", 0, [(_EQUAL, kernel.PR_SET_DUMPABLE)], errno.EPERM),
+        _only("socket", 0, families, errno.EAFNOSUPPORT),
+        _only_netlink_route(),
+    ]
+    if not namespaces:
+        filters += [_only(name, at, [0], errno.EPERM) for name, at in _BY_PID]
+        if stranger:
+            filters += [_refuse(name) for name in _BY_PATH]
+        if landlock < 3:
+            filters.append(_refuse("truncate"))
+        if landlock < 6:
+            filters += [_only("kill", 0, [0], errno.EPERM), *map(_refuse, _SIGNALS)]
+    found = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, _ARCHITECTURES[kernel.machine()]),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+        (_AT_LEAST, 0, 1, _X32_BIT),
+        (_RETURN, 0, 0, _ERROR | errno.EPERM),
+    ]
+    return [*found, *(line for one in filters for line in one), (_RETURN, 0, 0, _ALLOW)]
+
+
+def install(instructions: Sequence[Instruction]) -> None:
+    """Put this process and its descendants under the filter.  Needs no_new_privs."""
+    text = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *i) for i in instructions))
+    header = ctypes.create_string_buffer(
+        struct.pack("=H6xQ", len(instructions), ctypes.addressof(text))
+    )
+    kernel.prctl(kernel.PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(header))
+
+
+def families(*, inet: bool, unix: bool) -> tuple[int, ...]:
+    """Address families of a task's sockets; AF_NETLINK lists the interfaces."""
+    found = [socket.AF_UNIX] if unix else []
+    if inet:
+        found += [socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK]
+    return tuple(map(int, found))
+
+
+def _refuse(name: str, error: int = errno.EPERM) -> list[Instruction]:
+    number = kernel.number(name)
+    if number is None:
+        return []
+    return [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERROR | error)]
+
+
+def _when(
+    name: str, argument: int, tests: Sequence[tuple[int, int]], error: int
+) -> list[Instruction]:
+    """Refuse a call if its argument's lower half passes one of the tests."""
+    inner = [(_LOAD, 0, 0, _ARGUMENTS + 8 * argument)]
+    for code, constant in tests:
+        inner += [(code, 0, 1, constant), (_RETURN, 0, 0, _ERROR | error)]
+    return _inside(name, inner)
+
+
+def _only(name: str, argument: int, allowed: Sequence[int], error: int) -> list[Instruction]:
+    """Refuse a call unless its argument is one of some numbers."""
+    inner = [(_LOAD, 0, 0, _ARGUMENTS + 8 * argument)]
+    for place, constant in enumerate(allowed):
+        inner.append((_EQUAL, len(allowed) - place, 0, constant))
+    inner.append((_RETURN, 0, 0, _ERROR | error))
+    return _inside(name, inner)
+
+
+def _only_netlink_route() -> list[Instruction]:
+    inner = [
+        (_LOAD, 0, 0, _ARGUMENTS),
+        (_EQUAL, 0, 3, int(socket.AF_NETLINK)),
+        (_LOAD, 0, 0, _ARGUMENTS + 16),
+        (_EQUAL, 1, 0, _NETLINK_ROUTE),
+        (_RETURN, 0, 0, _ERROR | errno.EAFNOSUPPORT),
+    ]
+    return _inside("socket", inner)
+
+
+def _inside(name: str, inner: list[Instruction]) -> list[Instruction]:
+    """Run some instructions for one call only, and load its number again after them."""
+    number = kernel.number(name)
+    if number is None:
+        return []
+    return [(_EQUAL, 0, len(inner) + 1, number), *inner, (_LOAD, 0, 0, _NUMBER)]
