@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,13 +22,23 @@ from gridbot_client.backoff import Backoff
 from gridbot_client.client import Client, Revoked
 from gridbot_client.host import description
 from gridbot_client.host.permission import UnreadablePolicy, read_policy, read_policy_file
-from gridbot_client.net.discovery import Endpoint, NoServer, data_directory, find_server
+from gridbot_client.net.discovery import (
+    Endpoint,
+    NoServer,
+    data_directory,
+    find_server,
+    login_path,
+)
 from gridbot_client.net.transport import NotOurServer, ServerUnavailable, TransportError
 from gridbot_client.options import Options
 from gridbot_client.pilot import node_check
 from gridbot_client.pilot.behaviour import IDLE_WINDOW_SECONDS, PilotOptions
+from gridbot_client.pilot.secrecy import hide
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder, FolderBusy, Identity
+from gridbot_client.walls.cells import CGROUP, NONE, PROCESS
+from gridbot_client.walls.handle import Warden
+from gridbot_client.work.confinement import WallOptions, hidden_places, raised
 from gridbot_client.work.runner import forbid_core_dumps
 from gridbot_policies.policy.owner import OwnerPolicy
 
@@ -41,6 +52,7 @@ data_option = click.option(
     help="Folder of the client; each running client needs its own."
     "  [default: client in GRIDBOT_DATA; /var/lib/gridbot if root; else ~/.local/share/gridbot]",
 )
+ALLOWED_PATH = click.Path(path_type=Path, exists=True)
 accept_option = click.option(
     "--accept", "accepts", multiple=True, metavar="OWNER",
     help="Also run this owner's unsigned commands.  Needs an operator's key.  Repeatable.",
@@ -145,12 +157,33 @@ def join(
     show_default=True,
     help="A pilot ends a job that used almost no CPU for this time, and exits.",
 )  # fmt: skip
+@click.option(
+    "--sandbox", "most_walls", type=click.IntRange(NONE, CGROUP), default=CGROUP, metavar="LEVEL",
+    help="Highest walls to use around tasks, 0 to 3.  [default: the best that works]",
+)  # fmt: skip
+@click.option(
+    "--min-sandbox", "least_walls", type=click.IntRange(PROCESS, CGROUP), default=PROCESS,
+    metavar="LEVEL", show_default=True,
+    help="Refuse work of others where the walls are lower.",
+)  # fmt: skip
+@click.option(
+    "--allow-network", is_flag=True, help="Allow the network to work of others that asks for it."
+)
+@click.option(
+    "--allow-read", "reads", multiple=True, type=ALLOWED_PATH, metavar="PATH",
+    envvar="GRIDBOT_ALLOW_READ", help="Let tasks read this, too.  Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--allow-write", "writes", multiple=True, type=ALLOWED_PATH, metavar="PATH",
+    envvar="GRIDBOT_ALLOW_WRITE", help="Let tasks change this, too.  Repeatable.",
+)  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print errors only; the log has everything.")
 def run(
     data: Path | None, server: str | None, key_file: Path | None, cpus: int | None,
     memory: int | None, accepts: tuple[str, ...], requirements: str | None, policy: Path | None,
     once: bool, exit_when_idle: float | None, dedicated: bool, pilot: str | None,
-    walltime: float | None, low_cpu_after: float, quiet: bool,
+    walltime: float | None, low_cpu_after: float, most_walls: int, least_walls: int,
+    allow_network: bool, reads: tuple[Path, ...], writes: tuple[Path, ...], quiet: bool,
 ) -> None:  # fmt: skip
     """Ask for work and run it until interrupted.  Joins the server first if necessary."""
     folder = _folder(data)
@@ -160,8 +193,14 @@ def run(
             room=description.room(cpus, memory), once=once, exit_when_idle=exit_when_idle,
             is_dedicated=dedicated, policy=owner_policy,
             pilot=_pilot(pilot, walltime, low_cpu_after, folder),
+            walls=WallOptions(
+                most=most_walls, least=least_walls, allow_network=allow_network,
+                reads=_allowed(reads, folder.path), writes=_allowed(writes, folder.path),
+                hidden=_hidden(folder.path, key_file),
+            ),
         )  # fmt: skip
         forbid_core_dumps()
+        hide()
         signal.signal(signal.SIGTERM, _interrupt)
         with folder.lock():
             folder.save_policy(owner_policy.text if owner_policy else "")
@@ -220,24 +259,46 @@ def _run(
     folder: Folder, server: str | None, key_file: Path | None, accepts: tuple[str, ...],
     options: Options, activity: ActivityLog,
 ) -> None:  # fmt: skip
-    host, pilot = options.describe(folder), options.pilot
-    identity = folder.identity()
-    if identity is None:
-        endpoint = find_server(server, key_file)
-        pilot_name = pilot.name if pilot else ""
-        join = partial(joining.join, folder, endpoint, accepts, host, pilot=pilot_name)
-        identity = joining.patiently(join, options.exit_when_idle, activity)
-        activity.say(_joined(identity))
-    elif server and server.rstrip("/") != identity.url:
-        raise joining.JoinError(
-            f"{folder.path} belongs to a client of {identity.url}; name another folder with"
-            f" --data DIR, or change the server: gridbot client join {server}"
-        )
-    else:
-        identity = joining.accepting(folder, identity, accepts)
-        activity.say(f"working for {identity.url} as {identity.owner}, client {identity.client}")
-    rejoin = _rejoiner(folder, identity, key_file, host, pilot.name if pilot else "")
-    Client(folder, identity, options, activity, rejoin).run()
+    with closing(Warden()) as warden:
+        confinement, sandbox = raised(warden, folder.path, options.walls)
+        folder.save_sandbox(sandbox.attributes)
+        host, pilot = options.describe(folder, sandbox), options.pilot
+        identity = folder.identity()
+        if identity is None:
+            endpoint = find_server(server, key_file)
+            pilot_name = pilot.name if pilot else ""
+            join = partial(joining.join, folder, endpoint, accepts, host, pilot=pilot_name)
+            identity = joining.patiently(join, options.exit_when_idle, activity)
+            activity.say(_joined(identity))
+        elif server and server.rstrip("/") != identity.url:
+            raise joining.JoinError(
+                f"{folder.path} belongs to a client of {identity.url}; name another folder with"
+                f" --data DIR, or change the server: gridbot client join {server}"
+            )
+        else:
+            identity = joining.accepting(folder, identity, accepts)
+            activity.say(
+                f"working for {identity.url} as {identity.owner}, client {identity.client}"
+            )
+        if sandbox.warning:
+            activity.say(f"warning: {sandbox.warning}")
+        rejoin = _rejoiner(folder, identity, key_file, host, pilot.name if pilot else "")
+        Client(folder, identity, options, activity, rejoin, confinement, sandbox).run()
+
+
+def _allowed(paths: tuple[Path, ...], folder: Path) -> tuple[str, ...]:
+    """Paths that tasks may see beside, as they really are; never of the client's folder."""
+    own = folder.resolve()
+    found = [path.resolve() for path in paths]
+    for path in found:
+        if path.is_relative_to(own):
+            raise click.UsageError(f"{path} is in the client's folder, which no task may see")
+    return tuple(map(str, found))
+
+
+def _hidden(folder: Path, key_file: Path | None) -> tuple[str, ...]:
+    others = [login_path().parent, data_directory("server"), data_directory("overlay")]
+    return hidden_places(folder, Path.home(), [*others, *([key_file] if key_file else [])])
 
 
 def _pilot(

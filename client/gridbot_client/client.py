@@ -27,12 +27,14 @@ from gridbot_client.protocol.messages import (
 )
 from gridbot_client.schedule import RequestSchedule
 from gridbot_client.storage import Folder, Identity
+from gridbot_client.walls.levels import Sandbox
 from gridbot_client.work.cache import Cache
+from gridbot_client.work.confinement import Confinement
 from gridbot_client.work.execution import Executor
 from gridbot_client.work.manifests import Manifests
 from gridbot_client.work.processes import Census
 from gridbot_client.work.replicas import HeldReplicas
-from gridbot_client.work.runner import Runner, plain
+from gridbot_client.work.runner import Runner
 from gridbot_client.work.slots import since_boot
 
 _LOOK_SECONDS = 1.0  # how often the pause flag is looked at
@@ -52,9 +54,10 @@ class Client:
 
     def __init__(
         self, folder: Folder, identity: Identity, options: Options, activity: ActivityLog,
-        rejoin: Callable[[], Identity | None],
+        rejoin: Callable[[], Identity | None], confinement: Confinement, sandbox: Sandbox,
     ) -> None:  # fmt: skip
         self._folder = folder
+        self._sandbox = sandbox
         self._options = options
         self._activity = activity
         self._rejoin = rejoin
@@ -62,7 +65,7 @@ class Client:
         self._permission = Permission(options.policy, folder, activity)
         self._census = Census()
         cache = Cache(folder.cache, options.cache_bytes)
-        runner = Runner(plain, self._census, options.idleness())
+        runner = Runner(confinement, self._census, options.idleness())
         executor = Executor(runner, cache, self._connect)
         self._replicas = HeldReplicas(folder.slots, options.room, executor, activity)
         self._schedule = RequestSchedule(folder)
@@ -289,6 +292,6 @@ class Client:
         """Host attributes that change rarely, measured every _HOST_SECONDS."""
         if since_boot() - self._host_at >= _HOST_SECONDS:
             options = self._options
-            self._host = options.describe(self._folder)
+            self._host = options.describe(self._folder, self._sandbox)
             self._host_at = since_boot()
         return self._host

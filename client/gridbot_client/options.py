@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from gridbot_client.agent import Room
@@ -11,6 +11,8 @@ from gridbot_client.host import description
 from gridbot_client.pilot.behaviour import IDLE_SHARE, PilotOptions
 from gridbot_client.protocol.messages import Scalar
 from gridbot_client.storage import Folder
+from gridbot_client.walls.levels import Sandbox
+from gridbot_client.work.confinement import WallOptions
 from gridbot_client.work.idleness import Idleness
 from gridbot_policies.policy.owner import OwnerPolicy
 
@@ -26,13 +28,15 @@ class Options:
     exit_when_idle: float | None = None  # seconds
     cache_bytes: int = 10 << 30
     policy: OwnerPolicy | None = None
+    walls: WallOptions = field(default_factory=WallOptions)
 
-    def describe(self, folder: Folder) -> dict[str, Scalar]:
+    def describe(self, folder: Folder, sandbox: Sandbox) -> dict[str, Scalar]:
         """Attributes of the host ad that change rarely."""
-        return description.attributes(
+        found = description.attributes(
             self.room, folder.path, is_pilot=self.pilot is not None,
             is_dedicated=self.is_dedicated, policy=self.policy,
         )  # fmt: skip
+        return {**found, **sandbox.attributes}
 
     def idleness(self) -> Callable[[], Idleness] | None:
         """Factory of the CPU watch of a pilot's replicas; None on a volunteer's machine."""

@@ -27,6 +27,8 @@ class Status:
     folder: str
     requirements: str  # the owner's policy, "" without one
     obstacle: str  # condition of it that does not hold now, "" if all hold
+    sandbox_level: int | None  # of the walls around tasks; None before the first run
+    sandbox: str  # the same in words
 
     def json(self) -> dict[str, Any]:
         """Document for --json."""
@@ -43,6 +45,8 @@ class Status:
         if self.server:
             found.append(f"server {self.server}, owner {self.owner}, client {self.client}")
             found.append(f"replicas: {self.waiting} waiting, {self.finished} to report")
+        if self.sandbox_level is not None:
+            found.append(f"sandbox level {self.sandbox_level}: {self.sandbox}")
         if self.requirements:
             found += ["owner's policy:", *_indented(self.requirements)]
         if self.obstacle:
@@ -84,4 +88,6 @@ def status_of(folder: Folder) -> Status:
         folder=str(folder.path),
         requirements=folder.policy(),
         obstacle=folder.obstacle() if process is not None else "",
+        sandbox_level=folder.sandbox().get("SandboxLevel"),
+        sandbox=folder.sandbox().get("Sandbox", ""),
     )

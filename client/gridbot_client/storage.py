@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -91,6 +91,7 @@ class Folder:
         self.hurry_flag = path / "hurry"  # its owner wants the next request made now
         self.policy_path = path / "policy.ad"
         self._obstacle = path / "obstacle"
+        self._sandbox = path / "sandbox.json"
         self._identity = path / "client.json"
         self._backoff = path / "backoff.json"
         self._request = path / "request.json"
@@ -188,6 +189,16 @@ class Folder:
             write_atomically(self._obstacle, text.encode(), durable=False)
         else:
             self._obstacle.unlink(missing_ok=True)
+
+    # --- walls
+
+    def sandbox(self) -> dict[str, Any]:
+        """Level of the walls that the client proved at its last start, and its text; or empty."""
+        return read_json(self._sandbox) or {}
+
+    def save_sandbox(self, found: Mapping[str, int | str]) -> None:
+        """Save them for other processes to read."""
+        write_atomically(self._sandbox, json.dumps(found).encode(), durable=False)
 
     # --- backoff
 

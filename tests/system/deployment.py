@@ -88,7 +88,12 @@ class Deployment:
         self.data = folder / "server"
         self._dsn = dsn
         self._clients: dict[str, subprocess.Popen[bytes]] = {}
-        self.env = {**os.environ, "GRIDBOT_DATA": str(folder)}
+        # Tests hold jobs back by files in this folder, which jobs read and write.
+        self.env = {
+            **os.environ,
+            "GRIDBOT_DATA": str(folder),
+            "GRIDBOT_ALLOW_WRITE": str(folder),
+        }
 
     # ------------------------------------------------------------------------------ server
 
@@ -169,7 +174,9 @@ class Deployment:
 
     def programs(self, name: str) -> list[psutil.Process]:
         """The jobs that a client runs."""
-        return psutil.Process(self._clients[name].pid).children()
+        client = psutil.Process(self._clients[name].pid)
+        firsts = (first for warden in client.children() for first in warden.children())
+        return [program for first in firsts for program in first.children()]
 
     def freeze(self, name: str) -> None:
         """Stop a client in the midst of its work; what it runs goes on."""

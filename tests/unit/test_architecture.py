@@ -66,6 +66,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
     "gridbot_server": ROOMS,
     "gridbot_client": {
         "protocol": set(),
+        "walls": set(),
         "backoff": set(),
         "activity": set(),
         "agent": {"protocol"},
@@ -73,15 +74,15 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "pilot": {"protocol"},
         "storage": {"backoff", "protocol"},
         "host": {"activity", "agent", "protocol", "storage"},
-        "work": {"activity", "agent", "backoff", "net", "pilot", "protocol", "storage"},
+        "work": {"activity", "agent", "backoff", "net", "pilot", "protocol", "storage", "walls"},
         "status": {"storage", "work"},
-        "options": {"agent", "host", "pilot", "protocol", "storage", "work"},
+        "options": {"agent", "host", "pilot", "protocol", "storage", "walls", "work"},
         "joining": {"activity", "backoff", "host", "net", "protocol", "storage", "work"},
         "schedule": {"agent", "backoff", "storage", "work"},
         "client": {"activity", "agent", "backoff", "host", "joining", "net", "options", "pilot"}
-        | {"protocol", "schedule", "storage", "work"},
+        | {"protocol", "schedule", "storage", "walls", "work"},
         "cli": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
-        | {"status", "storage", "work"},
+        | {"status", "storage", "walls", "work"},
     },
     "gridbot": {
         "printing": set(),

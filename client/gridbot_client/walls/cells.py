@@ -39,7 +39,7 @@ class Cell:
     @property
     def tmp(self) -> str:
         """The task's own /tmp."""
-        return f"{self.work}/tmp"
+        return f"{self.work}/tmp"  # noqa: S108
 
     def encode(self) -> bytes:
         """Text for the warden."""

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from gridbot_client.walls.cells import Cell
 
@@ -76,9 +77,7 @@ class Warden:
         self._process: subprocess.Popen[bytes] | None = None
         self._socket: socket.socket | None = None
 
-    def start(
-        self, cell: Cell, stdout: int, stderr: int, groups: Sequence[int] = ()
-    ) -> WalledTask:
+    def start(self, cell: Cell, stdout: int, stderr: int, groups: Sequence[int] = ()) -> WalledTask:
         """Start the program of a cell.  Raises OSError, also if it cannot be executed."""
         control, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with far, os.fdopen(os.memfd_create("cell"), "w+b") as order:
@@ -96,14 +95,22 @@ class Warden:
             control.close()
             raise
 
+    def begin(self) -> None:
+        """Start the warden now; it also starts with its first task."""
+        with self._lock:
+            self._connected()
+
     def close(self) -> None:
         """End the warden and all tasks; returns when none is left."""
         with self._lock:
-            if self._socket:
-                self._socket.close()
-            if self._process:
-                self._process.wait()
-            self._socket = self._process = None
+            self._forget()
+
+    def _forget(self) -> None:
+        if self._socket:
+            self._socket.close()
+        if self._process:
+            self._process.wait()
+        self._socket = self._process = None
 
     def _send(self, descriptors: Sequence[int]) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
@@ -113,10 +120,7 @@ class Warden:
                     self._connected().sendmsg([b"S"], rights)
                     return
                 except (BrokenPipeError, ConnectionResetError):  # somebody killed it
-                    assert self._process and self._socket
-                    self._socket.close()
-                    self._process.wait()
-                    self._process = None
+                    self._forget()
         raise WardenLost("the warden does not stay")
 
     def _connected(self) -> socket.socket:
@@ -135,10 +139,10 @@ class Warden:
         return self._socket
 
 
-def _hear(control: socket.socket) -> dict[str, object]:
+def _hear(control: socket.socket) -> dict[str, Any]:
     """Next message of a first process; empty if it is gone."""
     text = _receive(control)
-    found: dict[str, object] = json.loads(text) if text else {}
+    found: dict[str, Any] = json.loads(text) if text else {}
     return found
 
 

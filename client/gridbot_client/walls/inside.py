@@ -176,7 +176,7 @@ def _become(cell: Cell, streams: Sequence[int], groups: Sequence[int], failure: 
         _enter(cell, streams, groups)
         if cell.canaries is not None:
             probes.attack(cell.canaries)
-        os.execvpe(cell.argv[0], cell.argv, cell.env)
+        os.execvpe(cell.argv[0], cell.argv, cell.env)  # noqa: S606
     except OSError as error:
         _say(failure, error.errno or 0, error.strerror or str(error))
     except Exception as error:
@@ -240,6 +240,7 @@ def _threads_of_user() -> int:
 
 def _restrict(cell: Cell) -> None:
     has_namespaces = cell.level >= NAMESPACES
+    kernel.bound_capabilities()
     if has_namespaces and cell.is_stranger and os.getuid() == 0:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
@@ -252,7 +253,5 @@ def _restrict(cell: Cell) -> None:
     inet = cell.network or has_namespaces
     sockets = seccomp.families(inet=inet, unix=inet)
     seccomp.install(
-        seccomp.program(
-            sockets, namespaces=has_namespaces, stranger=cell.is_stranger, landlock=abi
-        )
+        seccomp.program(sockets, namespaces=has_namespaces, stranger=cell.is_stranger, landlock=abi)
     )

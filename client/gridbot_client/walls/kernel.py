@@ -11,6 +11,7 @@ import os
 import platform
 import socket
 import struct
+from contextlib import suppress
 
 # x86_64, aarch64; None: the architecture has no such call.
 SYSCALLS: dict[str, tuple[int | None, int | None]] = {
@@ -243,17 +244,17 @@ def raise_loopback() -> None:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
-def drop_capabilities() -> None:
-    """Give up all capabilities for good; an exec brings none back."""
-    for capability in range(_LAST_CAPABILITY):
-        try:
+def bound_capabilities() -> None:
+    """Give up the right to gain any capability by an exec.  Needs the capability to do so."""
+    with suppress(OSError):  # beyond the last one, or not ours to drop: then there are none
+        for capability in range(_LAST_CAPABILITY):
             prctl(PR_CAPBSET_DROP, capability)
-        except OSError:  # beyond the last one, or not ours to drop: then there are none
-            break
-    try:
+
+
+def drop_capabilities() -> None:
+    """Give up all capabilities."""
+    with suppress(OSError):  # a kernel before 4.3
         prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    except OSError:  # a kernel before 4.3
-        pass
     header = ctypes.create_string_buffer(struct.pack("=II", _CAPABILITY_VERSION, 0))
     syscall("capset", header, ctypes.create_string_buffer(24))
 

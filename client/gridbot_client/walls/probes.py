@@ -27,12 +27,12 @@ def _attempts(canaries: Mapping[str, str]) -> dict[str, Callable[[], object]]:
     secret, pid = canaries["secret"], int(canaries["pid"])
     limits = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     return {
-        "read the client's folder": lambda: os.close(os.open(secret, os.O_RDONLY)),
+        "read the client's folder": lambda: _read(secret),
         "change the client's folder": lambda: os.truncate(secret, 0),
         "write outside the slot": lambda: os.mkdir(canaries["folder"]),
         "signal another process": lambda: os.kill(pid, 0),
         "trace another process": lambda: kernel.syscall("ptrace", _PTRACE_ATTACH, pid, 0, 0),
-        "read another process's environment": lambda: os.listdir(f"/proc/{pid}/fd"),
+        "read another process's environment": lambda: _read(f"/proc/{pid}/environ"),
         "limit another process": lambda: resource.prlimit(pid, resource.RLIMIT_CORE, (0, 0)),
         "connect by TCP": lambda: _connect(socket.AF_INET, ("127.0.0.1", int(canaries["tcp"]))),
         "connect to an abstract socket": lambda: _connect(
@@ -56,7 +56,15 @@ def _succeeds(attempt: Callable[[], object]) -> bool:
     return True
 
 
-def _connect(family: int, address: object) -> None:
+def _read(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.read(descriptor, 1)
+    finally:
+        os.close(descriptor)
+
+
+def _connect(family: int, address: tuple[str, int] | bytes) -> None:
     with socket.socket(family) as attempt:
         attempt.settimeout(1.0)
         attempt.connect(address)

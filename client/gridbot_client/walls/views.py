@@ -35,7 +35,7 @@ SYSTEM = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
 ACCELERATORS = ("/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/infiniband")
 # Others' sockets and files are there.
-SHARED = ("/tmp", "/var/tmp", "/run", "/dev")
+SHARED = ("/tmp", "/var/tmp", "/run", "/dev")  # noqa: S108
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
 _CLOSED = kernel.ATTR_RDONLY | kernel.ATTR_NOSUID | kernel.ATTR_NODEV
 _PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV
@@ -65,16 +65,16 @@ def build(cell: Cell) -> None:
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     trees = list(_trees(cell))
     links = {path: os.readlink(path) for path in PROGRAMS if os.path.islink(path)}
-    empty = ["/dev"]
+    hidden = [path for path in cell.hidden if _is_seen(path, cell)]
+    trees += [_Tree.of("/dev/null", path, 0) for path in hidden if os.path.isfile(path)]
+    empty = ["/dev", *(path for path in hidden if os.path.isdir(path))]
     if cell.is_stranger:
         root = cell.folder
         kernel.mount("root", root, "tmpfs", _PLAIN, "size=1m,nr_inodes=2k,mode=755")
     else:
         root = ""
         kernel.restrict_mount("/", _CLOSED)
-        empty += [path for path in (*SHARED[2:3], *cell.hidden) if os.path.isdir(path)]
-        files = [path for path in cell.hidden if os.path.isfile(path)]
-        trees += [_Tree.of("/dev/null", path, 0) for path in files]
+        empty.append("/run")
     for path, target in links.items() if root else ():
         os.symlink(target, root + path)
     # Parents first; of two for one path, the later one lies on top.
@@ -110,6 +110,12 @@ def _trees(cell: Cell) -> Iterator[_Tree]:
         yield _Tree.of(path, path, _CLOSED)
     for path in (*cell.writes, cell.work):
         yield _Tree.of(path, path, _CLOSED & ~kernel.ATTR_RDONLY)
+
+
+def _is_seen(path: str, cell: Cell) -> bool:
+    """True if a path would be visible, were it not hidden."""
+    allowed = (*cell.reads, *cell.writes)
+    return not cell.is_stranger or any(f"{path}/".startswith(f"{other}/") for other in allowed)
 
 
 def _depth(step: str | _Tree) -> int:
@@ -149,7 +155,9 @@ def _mount_new(path: str, root: str, cell: Cell) -> None:
 def rules(cell: Cell, streams: Collection[int]) -> Iterator[tuple[str | int, int]]:
     """Yield places with rights for `landlock.restrict`; `streams` are stdout and stderr."""
     yield from ((stream, landlock.USE) for stream in streams)
-    yield from ((path, landlock.WRITE) for path in (cell.work, *cell.writes))
+    yield cell.work, landlock.WRITE
+    for path in cell.writes:
+        yield from ((part, landlock.WRITE) for part in around(cell.hidden, path))
     if cell.level >= 2:
         yield "/", landlock.READ
         yield "/dev", landlock.USE
@@ -157,9 +165,11 @@ def rules(cell: Cell, streams: Collection[int]) -> Iterator[tuple[str | int, int
         return
     yield from ((path, landlock.USE) for path in DEVICES)
     if cell.is_stranger:
-        seen = (*PROGRAMS, *SETTINGS, *SYSTEM, "/proc", *cell.reads)
+        seen = [*PROGRAMS, *SETTINGS, *SYSTEM, "/proc"]
     else:
-        seen = (*around({*cell.hidden, *SHARED}), "/etc/resolv.conf", *cell.reads)
+        seen = [*around({*cell.hidden, *SHARED}), "/etc/resolv.conf"]
+    for path in cell.reads:
+        seen += around(cell.hidden, path)
     yield from ((path, landlock.READ) for path in seen)
 
 
@@ -169,9 +179,10 @@ def around(hidden: Collection[str], top: str = "/") -> list[str]:
     Landlock knows no rule that forbids, so everything beside the hidden paths is allowed.  Links
     are left out: what they lead to is allowed for itself, or hidden.
     """
-    if top in hidden or os.path.islink(top):
+    below = top.rstrip("/") + "/"
+    if os.path.islink(top) or any(below.startswith(f"{path}/") for path in hidden):
         return []
-    if not any(path.startswith(top.rstrip("/") + "/") for path in hidden):
+    if not any(path.startswith(below) for path in hidden):
         return [top]
     try:
         names = os.listdir(top)

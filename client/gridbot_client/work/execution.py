@@ -18,7 +18,6 @@ from gridbot_client.net.transport import (
 from gridbot_client.protocol.messages import (
     Assignment,
     FileRef,
-    Manifest,
     Output,
     ReplicaId,
     Report,
@@ -65,13 +64,16 @@ class Executor:
         if starts >= MOST_STARTS:
             detail = f"the client ended {starts} times while this replica was running\n"
             return failure(slot.id, "client_restarted_too_often", detail)
+        is_stranger = not judged.is_own
+        if refusal := self.runner.confinement.refusal(is_stranger=is_stranger):
+            return failure(slot.id, "sandbox_too_weak", f"{refusal}\n")
         ended = ProcessEnd("")
         try:
             argv = fill(manifest.command, manifest.placeholders, assignment.args)
             own = admitted_inputs(judged, argv[0], assignment.inputs)
             slot.reset()
             self._fetch((*manifest.inputs, *own), slot, stop)
-            ended = self._run(argv, slot, manifest, starts, stop)
+            ended = self._run(argv, slot, judged, starts, stop)
             if ended.reason:
                 raise _Failed(ended.reason, ended.detail)
             names = {ref.name for ref in (*manifest.inputs, *assignment.inputs)}
@@ -85,7 +87,7 @@ class Executor:
         return replace(_finished(slot, ended, "", ""), how="success", outputs=found)
 
     def _run(
-        self, argv: list[str], slot: ReplicaSlot, manifest: Manifest, starts: int, stop: Stop
+        self, argv: list[str], slot: ReplicaSlot, judged: JudgedManifest, starts: int, stop: Stop
     ) -> ProcessEnd:
         if stop.is_asked:
             raise Stopped
@@ -94,7 +96,9 @@ class Executor:
         def started(pid: int) -> None:
             slot.save_run(RunRecord(starts + 1, pid, created_at(pid)))
 
-        ended = self.runner.run(argv, slot, manifest.resources, stop, started)
+        ended = self.runner.run(
+            argv, slot, judged.manifest.resources, stop, started, is_stranger=not judged.is_own
+        )
         if ended.reason == "stopped" or stop.is_asked:
             raise Stopped
         return ended

@@ -26,6 +26,7 @@ class JudgedManifest:
     manifest: Manifest
     reason: str = ""
     detail: str = ""
+    is_own: bool = False  # of this machine's owner, or of one whom that accepts
 
     @property
     def is_signed(self) -> bool:
@@ -93,4 +94,4 @@ class Manifests:
         why = refusal(signed, manifest.owner, self._public_key, self._trusted)
         if why:
             return JudgedManifest(signed, manifest, "unsigned", f"{why}\n")
-        return JudgedManifest(signed, manifest)
+        return JudgedManifest(signed, manifest, is_own=manifest.owner in self._trusted)

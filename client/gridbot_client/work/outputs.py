@@ -26,6 +26,7 @@ from gridbot_client.work.slots import ReplicaSlot
 # Small outputs beyond this sum are uploaded, so that the request stays small.
 MOST_INLINE_BYTES = 256 * 1024
 _STREAMS = ("stdout", "stderr")
+_OPEN_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _WILD = re.compile(r"[*?\[]")
 
 
@@ -62,8 +63,19 @@ def path_of(slot: ReplicaSlot, name: str) -> Path:
 
 
 def open_output(slot: ReplicaSlot, name: str) -> io.BufferedReader:
-    """Open an output for reading.  Raises OSError if it is not a regular file."""
-    return _open_regular(path_of(slot, name))
+    """Open an output for reading.  Raises OSError if it is not a regular file of one name."""
+    if name in _STREAMS:
+        return _open_regular(path_of(slot, name))
+    directory = os.open(slot.work, _OPEN_DIRECTORY)
+    try:
+        *parents, last = name.split("/")
+        for parent in parents:
+            below = os.open(parent, _OPEN_DIRECTORY, dir_fd=directory)
+            os.close(directory)
+            directory = below
+        return _open_regular(last, directory)
+    finally:
+        os.close(directory)
 
 
 def tail(path: Path, most: int = LOG_TAIL_BYTES) -> str:
@@ -76,18 +88,24 @@ def tail(path: Path, most: int = LOG_TAIL_BYTES) -> str:
         return ""
 
 
-def _open_regular(path: Path) -> io.BufferedReader:
+def _open_regular(path: Path | str, directory: int | None = None) -> io.BufferedReader:
     # Without O_NONBLOCK, opening a pipe in the place of a file would block for ever.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+    descriptor = os.open(path, flags, dir_fd=directory)
+    if not _is_file(os.fstat(descriptor)):
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+        raise OSError(errno.EINVAL, "not a regular file of one name", str(path))
     return open(descriptor, "rb")
+
+
+def _is_file(found: os.stat_result) -> bool:
+    """True for a regular file; one with a second name may be a link to a file outside."""
+    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
 
 
 def _found(slot: ReplicaSlot, wanted: Sequence[str], inputs: Collection[str]) -> Iterator[str]:
     for pattern in wanted:
-        if pattern in _STREAMS and stat.S_ISREG(_mode(path_of(slot, pattern))):
+        if pattern in _STREAMS and _has_file(path_of(slot, pattern)):
             yield pattern
         elif _WILD.search(pattern):
             names = _matches(slot.work, pattern.split("/"))
@@ -96,7 +114,8 @@ def _found(slot: ReplicaSlot, wanted: Sequence[str], inputs: Collection[str]) ->
             yield _usable(pattern)
         else:
             raise OutputError(
-                "missing_output", f"output {pattern!r} is missing or not a regular file\n"
+                "missing_output",
+                f"output {pattern!r} is missing or not a regular file of one name\n",
             )
 
 
@@ -104,11 +123,18 @@ def _matches(directory: Path, pattern: Sequence[str]) -> Iterator[str]:
     """Yield names of regular files that match a pattern, part by part; follows no link."""
     first, rest = pattern[0], pattern[1:]
     for name in _entries(directory, first):
-        mode = _mode(directory / name)
-        if rest and stat.S_ISDIR(mode):
-            yield from (f"{name}/{below}" for below in _matches(directory / name, rest))
-        elif not rest and stat.S_ISREG(mode):
+        path = directory / name
+        if not rest and _has_file(path):
             yield name
+        elif rest and path.is_dir() and not path.is_symlink():
+            yield from (f"{name}/{below}" for below in _matches(path, rest))
+
+
+def _has_file(path: Path) -> bool:
+    try:
+        return _is_file(path.lstat())
+    except OSError:
+        return False
 
 
 def _entries(directory: Path, pattern: str) -> list[str]:
@@ -119,13 +145,6 @@ def _entries(directory: Path, pattern: str) -> list[str]:
     except OSError:
         return []
     return [name for name in names if name[0] != "." and fnmatchcase(name, pattern)]
-
-
-def _mode(path: Path) -> int:
-    try:
-        return path.lstat().st_mode
-    except OSError:
-        return 0
 
 
 def _usable(name: str) -> str:

@@ -1,18 +1,24 @@
-"""Finds and kills the processes of a slot, also those that left its process group."""
+"""Finds, measures and kills the processes of a task, also those that left its process group."""
 
 from __future__ import annotations
 
 import os
 import signal
+import stat
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeVar
 
 import psutil
 
+from gridbot_client.walls import tree
+
 SLOT_VARIABLE = "GRIDBOT_SLOT"
+_TABLE_SECONDS = 0.2
+_ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
 class Census:
@@ -54,6 +60,48 @@ class Census:
                 self._foreign.add(pid)
             return None
         return process if is_ours(slot) and process.is_running() else None
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Living processes of a task, and the number of their threads."""
+
+    pids: frozenset[int]
+    threads: int
+
+
+class ProcessTable:
+    """All processes by their parents, read once for all tasks that are looked at together."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._table: dict[int, tree.Entry] = {}
+        self._read_at = -_TABLE_SECONDS
+
+    def below(self, root: int, *, included: bool = False) -> Family:
+        """Return what descends from a process."""
+        if not os.path.exists("/proc/self/stat"):
+            return _asked(root, included)
+        with self._lock:
+            if time.monotonic() - self._read_at >= _TABLE_SECONDS:
+                self._table = tree.processes()
+                self._read_at = time.monotonic()
+            table = self._table
+        found = tree.below(root, table) | ({root} if included else set())
+        living = {pid for pid in found if pid in table and not table[pid].is_dead}
+        return Family(frozenset(living), sum(table[pid].threads for pid in living))
+
+
+def _asked(root: int, included: bool) -> Family:
+    """Return the family on a system without /proc."""
+    found: list[psutil.Process] = []
+    with suppress(psutil.Error):
+        process = psutil.Process(root)
+        found = [*process.children(recursive=True), *([process] if included else [])]
+    return Family(frozenset(process.pid for process in found), len(found))
+
+
+TABLE = ProcessTable()
 
 
 def kill_all(find: Callable[[], list[psutil.Process]], patience_seconds: float = 5.0) -> bool:
@@ -106,8 +154,47 @@ def cpu_seconds(pids: Collection[int]) -> float:
 
 
 def _share(process: psutil.Process) -> int:
-    info = process.memory_full_info()
+    try:
+        info = process.memory_full_info()
+    except psutil.AccessDenied:  # the process hides itself, and so counts in full
+        return int(process.memory_info().rss)
     return int(getattr(info, "pss", info.rss))
+
+
+def deleted_bytes(pids: Collection[int]) -> int | None:
+    """Space of files that are open but deleted; None if a process hides what it has open.
+
+    Files in memory (memfd) are among them.  A file that is mapped and closed counts by the size
+    of its mapping.
+    """
+    found: dict[tuple[int, int], int] = {}
+    for pid in pids:
+        try:
+            for name in os.listdir(f"/proc/{pid}/fd"):
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    status = os.stat(f"/proc/{pid}/fd/{name}")
+                    if status.st_nlink == 0 and stat.S_ISREG(status.st_mode):
+                        found[status.st_dev, status.st_ino] = status.st_blocks * 512
+            with open(f"/proc/{pid}/maps", "rb") as maps:
+                _add_mapped(maps, found)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        except PermissionError:
+            with suppress(psutil.Error):
+                if psutil.Process(pid).status() not in _ENDED:
+                    return None
+    return sum(found.values())
+
+
+def _add_mapped(maps: Iterable[bytes], found: dict[tuple[int, int], int]) -> None:
+    """Add deleted files of /proc/PID/maps that are not open, by what is mapped of them."""
+    for line in maps:
+        if not line.endswith(b" (deleted)\n"):
+            continue
+        addresses, _, _, device, inode, _ = line.split(None, 5)
+        first, last = (int(address, 16) for address in addresses.split(b"-"))
+        major, minor = (int(part, 16) for part in device.split(b":"))
+        found.setdefault((os.makedev(major, minor), int(inode)), last - first)
 
 
 def _measure(pid: int, measure: Callable[[psutil.Process], N]) -> N | int:

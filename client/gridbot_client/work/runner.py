@@ -2,63 +2,31 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
-import select
 import signal
-import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 import psutil
 
 from gridbot_client.pilot.behaviour import LOW_CPU
 from gridbot_client.protocol.messages import Resources
-from gridbot_client.work import processes
+from gridbot_client.work import processes, trees
+from gridbot_client.work.confinement import Confinement, Program, Task, TaskEnd, most_processes
 from gridbot_client.work.idleness import Idleness
 from gridbot_client.work.processes import SLOT_VARIABLE, Census
 from gridbot_client.work.slots import ReplicaSlot
 
 WATCH_SECONDS = 0.5  # how often memory is looked at
-DISK_WATCH_SECONDS = 5.0
+DISK_WATCH_SECONDS = 5.0  # at most, between two looks at the disk
+DISK_SHARE = 0.02  # of the time may be spent on these
+_LEAST_FILES, _FILES_PER_MB = 10_000, 16
 GRACE_SECONDS = 2.0  # between the polite signal and the other one
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 _KEPT_VARIABLES = ("PATH", "LANG", "TZ")
-
-
-class Confinement(Protocol):
-    """Interface: starts a program in a slot.
-
-    The process leads a session of its own, runs in `slot.work`, has no stdin and writes to
-    `slot.stdout` and `slot.stderr`.  Raises OSError if the program cannot be executed.
-    """
-
-    def __call__(
-        self, argv: Sequence[str], env: Mapping[str, str], slot: ReplicaSlot
-    ) -> subprocess.Popen[bytes]:
-        """Start the program."""
-
-
-def plain(
-    argv: Sequence[str], env: Mapping[str, str], slot: ReplicaSlot
-) -> subprocess.Popen[bytes]:
-    """Confinement of trusted programs: own session, clean environment and limits, no sandbox."""
-    with slot.stdout.open("wb") as stdout, slot.stderr.open("wb") as stderr:
-        return subprocess.Popen(
-            list(argv),
-            cwd=slot.work,
-            env=dict(env),
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            start_new_session=True,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +41,12 @@ class ProcessEnd:
 
 
 class Stop:
-    """Request to stop one replica: its thread and its process."""
+    """Request to stop one replica: its thread and its task."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._lock = threading.Lock()
-        self._leader: int | None = None
+        self._task: Task | None = None
 
     @property
     def is_asked(self) -> bool:
@@ -86,22 +54,22 @@ class Stop:
         return self._event.is_set()
 
     def ask(self) -> None:
-        """Request the stop; the process gets SIGTERM, and its thread does the rest.  Idempotent."""
+        """Request the stop; the task gets SIGTERM, and its thread does the rest.  Idempotent."""
         with self._lock:
-            if not self._event.is_set() and self._leader is not None:
-                processes.kill_group(self._leader, signal.SIGTERM)
+            if not self._event.is_set() and self._task is not None:
+                self._task.terminate()
             self._event.set()
 
     def wait(self, seconds: float) -> bool:
         """Sleep until the stop is requested, at most `seconds`; True if it is requested."""
         return self._event.wait(seconds)
 
-    def leads(self, pid: int | None) -> None:
-        """Set the process group to signal; None once its number may be reused."""
+    def runs(self, task: Task | None) -> None:
+        """Set the task to terminate; None once it is over."""
         with self._lock:
-            self._leader = pid
-            if pid is not None and self._event.is_set():
-                processes.kill_group(pid, signal.SIGTERM)
+            self._task = task
+            if task is not None and self._event.is_set():
+                task.terminate()
 
 
 def environment(slot: ReplicaSlot, own: Mapping[str, str]) -> dict[str, str]:
@@ -123,152 +91,113 @@ def environment(slot: ReplicaSlot, own: Mapping[str, str]) -> dict[str, str]:
 class Runner:
     """Runs replicas one way; safe to use from many threads."""
 
-    confine: Confinement
+    confinement: Confinement
     census: Census
     idleness: Callable[[], Idleness] | None = None  # watches one replica; None: it may be idle
 
     def run(
         self, argv: Sequence[str], slot: ReplicaSlot, limits: Resources, stop: Stop,
-        started: Callable[[int], None],
+        started: Callable[[int], None], *, is_stranger: bool, wants_network: bool = False,
     ) -> ProcessEnd:  # fmt: skip
-        """Run a program to its end; `started` gets the pid of its process group's leader."""
+        """Run a program to its end; `started` gets the pid of its task."""
         begun = time.monotonic()
+        program = Program(
+            _found(argv, slot), environment(slot, os.environ), slot, limits, is_stranger,
+            wants_network,
+        )  # fmt: skip
         try:
-            process = _start(self.confine, argv, slot)
+            task = self.confinement.start(program)
         except (OSError, ValueError) as error:
             return ProcessEnd("not_executable", detail=f"cannot execute {argv[0]!r}: {error}\n")
+        reason = ""
         try:
-            _limit(process.pid, limits)
-            stop.leads(process.pid)
-            started(process.pid)
-            reason = self._watch(process.pid, slot, limits, stop, begun)
+            stop.runs(task)
+            started(task.pid)
+            reason = self._watch(task, slot, limits, stop, begun)
             if reason:
-                _end_politely(process.pid)
+                task.terminate()
+                task.ended_within(GRACE_SECONDS)
         finally:
-            exit_code, cpu_seconds = self._finish(process, slot, stop)
+            stop.runs(None)
+            end = self._finish(task, slot)
+        if end is None:
+            return ProcessEnd(reason or "signal", detail="the task's first process was killed\n")
         if not reason:
-            reason = _why(exit_code, slot, limits)
-        return ProcessEnd(reason, exit_code, cpu_seconds, time.monotonic() - begun)
+            reason = _why(end, slot, limits)
+        return ProcessEnd(reason, end.exit_code, end.cpu_seconds, time.monotonic() - begun)
 
     def _watch(
-        self, pid: int, slot: ReplicaSlot, limits: Resources, stop: Stop, begun: float
+        self, task: Task, slot: ReplicaSlot, limits: Resources, stop: Stop, begun: float
     ) -> str:
-        """Wait until the leader ends (returns "") or exceeds a limit (returns its reason code)."""
+        """Wait until the program ends (returns "") or exceeds a limit (returns its reason code)."""
         disk_at, cpu_at = begun + WATCH_SECONDS, begun
         idleness = self.idleness() if self.idleness else None
-        with _Waiter(pid) as waiter:
-            while True:
-                left = begun + limits.seconds - time.monotonic()
-                if waiter.ended_within(max(0.0, min(left, WATCH_SECONDS))):
-                    return ""
-                if stop.is_asked:
-                    return "stopped"
-                if left <= 0:
-                    return "time_limit"
-                if self._is_too_big(pid, slot, limits.memory_mb << 20):
-                    return "memory_limit"
-                if idleness and time.monotonic() >= cpu_at:
-                    if idleness.is_low(time.monotonic(), self._cpu_seconds(pid, slot)):
-                        return LOW_CPU
-                    cpu_at = time.monotonic() + idleness.window_seconds / 10
-                if time.monotonic() >= disk_at:
-                    if _used_bytes(slot.path) > limits.disk_mb << 20:
-                        return "disk_limit"
-                    disk_at = time.monotonic() + DISK_WATCH_SECONDS
+        while True:
+            left = begun + limits.seconds - time.monotonic()
+            if task.ended_within(max(0.0, min(left, WATCH_SECONDS))):
+                return ""
+            if stop.is_asked:
+                return "stopped"
+            if left <= 0:
+                return "time_limit"
+            family = task.family()
+            if family.threads > most_processes(limits):
+                return "process_limit"
+            if processes.memory_bytes(family.pids, limits.memory_mb << 20) > limits.memory_mb << 20:
+                return "memory_limit"
+            if idleness and time.monotonic() >= cpu_at:
+                if idleness.is_low(time.monotonic(), processes.cpu_seconds(family.pids)):
+                    return LOW_CPU
+                cpu_at = time.monotonic() + idleness.window_seconds / 10
+            now = time.monotonic()
+            if now >= disk_at:
+                if _is_disk_exceeded(slot, limits, family.pids):
+                    return "disk_limit"
+                took = time.monotonic() - now
+                disk_at = now + min(DISK_WATCH_SECONDS, max(WATCH_SECONDS, took / DISK_SHARE))
 
-    def _is_too_big(self, leader: int, slot: ReplicaSlot, limit: int) -> bool:
-        return processes.memory_bytes(self._family(leader, slot), limit) > limit
-
-    def _cpu_seconds(self, leader: int, slot: ReplicaSlot) -> float:
-        return processes.cpu_seconds(self._family(leader, slot))
-
-    def _family(self, leader: int, slot: ReplicaSlot) -> set[int]:
-        return {leader, *(process.pid for process in self.census.of_slot(str(slot.path)))}
-
-    def _finish(
-        self, process: subprocess.Popen[bytes], slot: ReplicaSlot, stop: Stop
-    ) -> tuple[int, float]:
-        """Kill remaining processes; return the leader's exit code and the CPU time of all.
-
-        The group is killed before its leader is reaped, because until then its number is not
-        reused.
-        """
-        processes.kill_group(process.pid)
-        stop.leads(None)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-        processes.kill_all(lambda: self.census.of_slot(str(slot.path)))
-        return process.returncode, usage.ru_utime + usage.ru_stime
+    def _finish(self, task: Task, slot: ReplicaSlot) -> TaskEnd | None:
+        """Kill remaining processes; return the program's end, None if nobody saw it."""
+        try:
+            return task.finish()
+        except OSError:
+            return None
+        finally:
+            processes.kill_all(lambda: self.census.of_slot(str(slot.path)))
 
 
-class _Waiter:
-    """Waits for the end of a child without reaping it."""
-
-    def __init__(self, pid: int) -> None:
-        self._descriptor = os.pidfd_open(pid)
-        self._poll = select.poll()
-        self._poll.register(self._descriptor, select.POLLIN)
-
-    def __enter__(self) -> _Waiter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
-
-    def ended_within(self, seconds: float) -> bool:
-        return bool(self._poll.poll(seconds * 1000))
-
-
-def _start(confine: Confinement, argv: Sequence[str], slot: ReplicaSlot) -> subprocess.Popen[bytes]:
-    """Start the program; a file in the slot has priority over one of the same name on PATH."""
+def _found(argv: Sequence[str], slot: ReplicaSlot) -> Sequence[str]:
+    """Arguments to execute; a file in the slot has priority over one of the same name on PATH."""
     first = argv[0]
     if "/" not in first and (slot.work / first).is_file():
-        argv = [f"./{first}", *argv[1:]]
-    for attempt in range(50):
-        try:
-            return confine(argv, environment(slot, os.environ), slot)
-        except OSError as error:
-            # ETXTBSY: a child that another thread forked still has the file open for writing.
-            if error.errno != errno.ETXTBSY or attempt == 49:
-                raise
-            time.sleep(0.01)
-    raise AssertionError("unreachable")
+        return [f"./{first}", *argv[1:]]
+    return argv
 
 
-def _limit(pid: int, limits: Resources) -> None:
-    """Set the limit on the size of one file; the slot's total is measured by `_watch`."""
-    with suppress(ProcessLookupError, PermissionError):
-        size = limits.disk_mb << 20
-        resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, size))
-
-
-def _end_politely(pid: int) -> None:
-    processes.kill_group(pid, signal.SIGTERM)
-    with _Waiter(pid) as waiter:
-        waiter.ended_within(GRACE_SECONDS)
-
-
-def _why(exit_code: int, slot: ReplicaSlot, limits: Resources) -> str:
+def _why(end: TaskEnd, slot: ReplicaSlot, limits: Resources) -> str:
     """Reason code of an end that `_watch` did not cause; empty for success.
 
-    The disk is measured once more, for files written between two measurements, and by children
-    started before the limit on file sizes was set.
+    The disk is measured once more, for files written between two measurements.
     """
-    if exit_code == -signal.SIGXFSZ or _used_bytes(slot.path) > limits.disk_mb << 20:
+    if end.exit_code == -signal.SIGXFSZ or _is_disk_exceeded(slot, limits, ()):
         return "disk_limit"
-    if exit_code < 0:
+    if end.is_out_of_memory:
+        return "memory_limit"
+    if end.exit_code < 0:
         return "signal"
-    return "exit_nonzero" if exit_code else ""
+    return "exit_nonzero" if end.exit_code else ""
 
 
-def _used_bytes(path: Path) -> int:
-    """Disk space of a tree in bytes, without holes of sparse files."""
-    total = 0
-    for directory, _, names in os.walk(path):
-        for name in names:
-            with suppress(OSError):
-                total += os.lstat(os.path.join(directory, name)).st_blocks * 512
-    return total
+def _is_disk_exceeded(slot: ReplicaSlot, limits: Resources, pids: Collection[int]) -> bool:
+    """True if a slot, with files that are deleted but open, takes too much or has too many files.
+
+    A process that hides what it has open counts as one that has too much.
+    """
+    deleted = processes.deleted_bytes(pids)
+    if deleted is None:
+        return True
+    most_files = max(_LEAST_FILES, _FILES_PER_MB * limits.disk_mb)
+    return trees.exceeds(slot.path, (limits.disk_mb << 20) - deleted, most_files)
 
 
 def forbid_core_dumps() -> None:

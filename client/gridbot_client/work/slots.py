@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -25,6 +23,7 @@ from gridbot_client.protocol.messages import (
     encode_request,
 )
 from gridbot_client.storage import read_json, write_atomically
+from gridbot_client.work import trees
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -141,7 +140,7 @@ class ReplicaSlot:
 
     def reset(self) -> None:
         """Remove files of an earlier start, so that the next one has a clean slot."""
-        _remove_tree(self.work)
+        trees.remove(self.work)
         self.stdout.unlink(missing_ok=True)
         self.stderr.unlink(missing_ok=True)
         self.work.mkdir()
@@ -150,7 +149,7 @@ class ReplicaSlot:
     def remove(self) -> None:
         """Remove the slot, its assignment first, so that half a slot is not taken for a whole."""
         self._assignment.unlink(missing_ok=True)
-        _remove_tree(self.path)
+        trees.remove(self.path)
 
 
 def slot_of(slots: Path, id: ReplicaId) -> ReplicaSlot:
@@ -163,15 +162,6 @@ def slots_in(slots: Path) -> Iterator[ReplicaSlot]:
     for path in sorted(slots.iterdir(), key=lambda path: path.stat().st_mtime):
         with suppress(ValueError, TypeError):
             yield ReplicaSlot(path, ReplicaId(*(int(part) for part in path.name.split("-"))))
-
-
-def _remove_tree(path: Path) -> None:
-    """Remove a tree, also if a program removed permissions of its own directories."""
-    shutil.rmtree(path, ignore_errors=True)
-    if path.exists():
-        for directory, _, _ in os.walk(path):
-            os.chmod(directory, 0o700)
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def _one(assignment: Assignment, manifest: SignedManifest) -> Mapping[str, SignedManifest]:

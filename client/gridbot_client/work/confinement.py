@@ -1,0 +1,313 @@
+"""How programs are started: the interface, the walls of this machine, and none at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from gridbot_client.protocol.messages import Resources
+from gridbot_client.walls import levels, nobody
+from gridbot_client.walls.cells import CGROUP, NAMESPACES, NONE, PROCESS, Cell, Limits
+from gridbot_client.walls.cgroups import Group
+from gridbot_client.walls.handle import WalledTask, Warden
+from gridbot_client.walls.levels import Sandbox
+from gridbot_client.work import processes
+from gridbot_client.work.processes import Family
+from gridbot_client.work.slots import ReplicaSlot
+
+_OPEN_FILES = 4096
+# Beside the memory that the task may use, one process may map that much: stacks of threads, which
+# are hardly used, and the reserves of Java and Go.
+_SPARE_BYTES, _SPARE_BYTES_PER_CPU = 1 << 30, 32 << 20
+_LEAST_SHARED_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program to run in a slot."""
+
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    slot: ReplicaSlot
+    resources: Resources
+    is_stranger: bool  # it runs because the project signed it, not because of its owner
+    wants_network: bool = False
+
+
+class Task(Protocol):
+    """A started program, with all that it starts."""
+
+    @property
+    def pid(self) -> int:
+        """Process that leads a session; what the task started is below it, if it did not flee."""
+
+    def family(self) -> Family:
+        """Processes of the task that live now."""
+
+    def ended_within(self, seconds: float) -> bool:
+        """Wait for the program's end; True if it has ended."""
+
+    def terminate(self) -> None:
+        """Ask the program to end.  From any thread."""
+
+    def finish(self) -> TaskEnd:
+        """Kill what is left of the task, and say how its program ended.  Raises OSError."""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEnd:
+    """End of a task's program: exit code as subprocess has it, CPU time of all its processes."""
+
+    exit_code: int
+    cpu_seconds: float
+    is_out_of_memory: bool = False  # the kernel ended it for its memory
+
+
+class Confinement(Protocol):
+    """Interface: starts programs in slots.
+
+    A program runs in `slot.work`, has no stdin, and writes to `slot.stdout` and `slot.stderr`.
+    """
+
+    def refusal(self, *, is_stranger: bool) -> str:
+        """Why a program is not run here; empty if it is."""
+
+    def start(self, program: Program) -> Task:
+        """Start a program.  Raises OSError if it cannot be executed."""
+
+
+# --- without walls
+
+
+@dataclass(slots=True)
+class _PlainTask:
+    process: subprocess.Popen[bytes]
+    _waiter: int = -1
+    _is_reaped: bool = False
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def family(self) -> Family:
+        return processes.TABLE.below(self.pid, included=True)
+
+    def ended_within(self, seconds: float) -> bool:
+        if self._waiter < 0:
+            self._waiter = os.pidfd_open(self.pid)
+        return bool(select.select([self._waiter], [], [], seconds)[0])
+
+    def terminate(self) -> None:
+        if not self._is_reaped:
+            processes.kill_group(self.pid, signal.SIGTERM)
+
+    def finish(self) -> TaskEnd:
+        """End the group before its leader is reaped: until then its number is not used again."""
+        processes.kill_group(self.pid)
+        self._is_reaped = True
+        _, status, usage = os.wait4(self.pid, 0)
+        self.process.returncode = os.waitstatus_to_exitcode(status)
+        if self._waiter >= 0:
+            os.close(self._waiter)
+        return TaskEnd(self.process.returncode, usage.ru_utime + usage.ru_stime)
+
+
+class Plain:
+    """Own session, clean environment and a limit on file sizes; for one's own work only."""
+
+    def refusal(self, *, is_stranger: bool) -> str:
+        """Refuse strangers' work."""
+        return "this machine offers no walls for the work of others" if is_stranger else ""
+
+    def start(self, program: Program) -> Task:
+        """Start the program."""
+        for attempt in range(50):
+            try:
+                return self._start(program)
+            except OSError as error:
+                # ETXTBSY: a child that another thread forked still has the file open for writing.
+                if error.errno != errno.ETXTBSY or attempt == 49:
+                    raise
+                time.sleep(0.01)
+        raise AssertionError("unreachable")
+
+    def _start(self, program: Program) -> Task:
+        slot = program.slot
+        with slot.stdout.open("wb") as stdout, slot.stderr.open("wb") as stderr:
+            process = subprocess.Popen(
+                list(program.argv),
+                cwd=slot.work,
+                env=dict(program.env),
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                start_new_session=True,
+            )
+        with suppress(ProcessLookupError, PermissionError):
+            size = program.resources.disk_mb << 20
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, size))
+        return _PlainTask(process)
+
+
+# --- behind walls
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WallOptions:
+    """What the machine's owner says about walls; paths are absolute and real."""
+
+    most: int = CGROUP  # level to use at most
+    least: int = PROCESS  # level without which no work of strangers runs
+    allow_network: bool = False  # to strangers' work that asks for it
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupedTask:
+    _task: WalledTask
+    _group: Group | None
+
+    @property
+    def pid(self) -> int:
+        return self._task.pid
+
+    def family(self) -> Family:
+        return processes.TABLE.below(self.pid)
+
+    def ended_within(self, seconds: float) -> bool:
+        return self._task.ended_within(seconds)
+
+    def terminate(self) -> None:
+        self._task.terminate()
+
+    def finish(self) -> TaskEnd:
+        try:
+            exit_code, cpu_seconds = self._task.finish()
+            is_out = self._group is not None and self._group.ran_out_of_memory()
+            return TaskEnd(exit_code, cpu_seconds, is_out)
+        finally:
+            if self._group:
+                self._group.remove()
+
+
+@dataclass(frozen=True, slots=True)
+class Walls:
+    """Starts programs behind the walls that this machine was proven to have."""
+
+    warden: Warden
+    sandbox: Sandbox
+    options: WallOptions
+
+    def refusal(self, *, is_stranger: bool) -> str:
+        """Refuse strangers' work below the level that it needs."""
+        if is_stranger and self.sandbox.level < max(PROCESS, self.options.least):
+            return (
+                f"work of others needs sandbox level {max(PROCESS, self.options.least)}, and this"
+                f" machine offers {self.sandbox.level} ({self.sandbox.obstacle})"
+            )
+        return ""
+
+    def start(self, program: Program) -> Task:
+        """Start the program in a cell of its own."""
+        slot, cell = program.slot, self._cell(program)
+        group = self._group(program)
+        try:
+            with slot.stdout.open("wb") as stdout, slot.stderr.open("wb") as stderr:
+                nobody.give(cell, (slot.work, slot.stdout, slot.stderr))
+                descriptors = group.descriptors if group else ()
+                task = self.warden.start(cell, stdout.fileno(), stderr.fileno(), descriptors)
+        except OSError:
+            if group:
+                group.entered()
+                group.remove()
+            raise
+        if group:
+            group.entered()
+        return _GroupedTask(task, group)
+
+    def _cell(self, program: Program) -> Cell:
+        options, slot = self.options, program.slot
+        is_alone = program.is_stranger and not (program.wants_network and options.allow_network)
+        return Cell(
+            argv=tuple(program.argv), env=dict(program.env), folder=_real(slot.path),
+            work=_real(slot.work), level=min(self.sandbox.level, NAMESPACES),
+            limits=_limits(program.resources, os.cpu_count() or 1),
+            is_stranger=program.is_stranger, network=not is_alone, reads=options.reads,
+            writes=options.writes, hidden=options.hidden,
+        )  # fmt: skip
+
+    def _group(self, program: Program) -> Group | None:
+        if self.sandbox.delegation is None:
+            return None
+        return self.sandbox.delegation.make(
+            f"gridbot-{os.getpid()}-{program.slot.id}",
+            memory_bytes=program.resources.memory_mb << 20,
+            processes=most_processes(program.resources),
+            cpus=program.resources.cpus,
+        )
+
+
+def raised(warden: Warden, folder: Path, options: WallOptions) -> tuple[Confinement, Sandbox]:
+    """Find the best confinement that works here.
+
+    At level 0 a warden still keeps a task's processes together, where one can run at all.
+    """
+    sandbox = Sandbox(NONE, "switched off")
+    try:
+        if options.most > NONE:
+            sandbox = levels.prove(warden, folder, options.most)
+        else:
+            warden.begin()
+    except OSError as error:
+        return Plain(), Sandbox(NONE, str(error))
+    return Walls(warden, sandbox, options), sandbox
+
+
+def most_processes(resources: Resources) -> int:
+    """Processes and threads that a replica may have at once.
+
+    Runtimes start a few threads for each core of the machine, not only for those that they get.
+    """
+    return 128 * resources.cpus + 2 * (os.cpu_count() or 1)
+
+
+def _limits(resources: Resources, cpus: int) -> Limits:
+    memory = resources.memory_mb << 20
+    return Limits(
+        processes=most_processes(resources),
+        data_bytes=4 * memory + _SPARE_BYTES + cpus * _SPARE_BYTES_PER_CPU,
+        file_bytes=resources.disk_mb << 20,
+        open_files=_OPEN_FILES,
+        shared_bytes=max(_LEAST_SHARED_BYTES, memory // 2),
+    )
+
+
+def _real(path: Path) -> str:
+    return os.path.realpath(path)
+
+
+# --- what one's own work does not see either
+
+_PLACES_OF_KEYS = (
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".netrc", ".git-credentials", ".pgpass",
+    ".password-store", ".mozilla", ".thunderbird", ".config/gridbot", ".config/gh",
+    ".config/gcloud", ".config/google-chrome", ".config/chromium", ".local/share/keyrings",
+)  # fmt: skip
+
+
+def hidden_places(folder: Path, home: Path, others: Iterable[Path]) -> tuple[str, ...]:
+    """Paths that no task sees: the client's folder, well-known places of keys, and others."""
+    wanted = [folder, *(home / name for name in _PLACES_OF_KEYS), *others]
+    return tuple(dict.fromkeys(_real(path) for path in wanted if path.exists()))

@@ -1,0 +1,689 @@
+"""Hostile tasks, each of which tries one thing that no task may do.
+
+A body is that of a Python function.  If it raises or returns False, the attempt failed.  `c` holds
+the canaries; `syscall` makes one by its x86-64 number, and raises what it refuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Beast:
+    """One hostile task."""
+
+    kind: str
+    name: str
+    body: str
+    reasons: tuple[str, ...] = ()  # how it must end; empty: anyhow
+    outputs: tuple[str, ...] = ()  # which it wants taken
+    listens: bool = False
+    below: int = 0  # level up to which it is known to succeed
+    only_x86: bool = False
+
+
+DISK = ("disk_limit", "exit_nonzero", "signal")
+MEMORY = ("memory_limit", "exit_nonzero", "signal")
+
+FILES = [
+    Beast("files", "read the token", "return bool(open(c['token']).read())"),
+    Beast("files", "list the folder", "return 'client.json' in os.listdir(c['folder'])"),
+    Beast("files", "append to the token", "open(c['token'], 'a').write('x')"),
+    Beast("files", "truncate the token", "os.truncate(c['token'], 0)"),
+    Beast("files", "replace the token", "open('t', 'w').write('x'); os.replace('t', c['token'])"),
+    Beast("files", "delete the token", "os.unlink(c['token'])"),
+    Beast("files", "open the folder to all", "os.chmod(c['folder'], 0o777)"),
+    Beast("files", "change the token's time", "os.utime(c['token'], (0, 0))", below=1),
+    Beast("files", "mark the token", "os.setxattr(c['token'], 'user.x', b'x')"),
+    Beast("files", "lock the token", "import fcntl; fcntl.flock(open(c['token']), fcntl.LOCK_EX)"),
+    Beast("files", "move the folder", "os.rename(c['folder'], c['folder'] + '2')"),
+    Beast("files", "go up from the slot", "return 'HONEST' in open('../../9-9-9/work/out').read()"),
+    Beast("files", "read ~/.ssh", "return bool(open(c['home'] + '/.ssh/id_rsa').read())"),
+    Beast("files", "plant a start-up file", "open(c['home'] + '/.bashrc', 'w').write('x')"),
+    Beast("files", "plant a key", "open(c['home'] + '/.ssh/authorized_keys', 'w').write('x')"),
+    Beast(
+        "files", "read a neighbour's output", "return bool(open(c['neighbour'] + '/out').read())"
+    ),
+    Beast(
+        "files", "forge a neighbour's output", "open(c['neighbour'] + '/out', 'w').write('FORGED')"
+    ),
+    Beast("files", "clear a neighbour's slot", "os.unlink(c['neighbour'] + '/out')"),
+    Beast("files", "change a cached input", "open(c['cached'], 'r+').write('x')"),
+    Beast(
+        "files",
+        "replace a cached input",
+        "open('t', 'w').write('forge'); os.replace('t', c['cached'])",
+    ),
+    Beast("files", "write beside the slot", "open('../assignment.json', 'w').write('x')"),
+    Beast("files", "write outside", "open(c['outside'] + '/mine', 'w').write('x')"),
+    Beast("files", "change a file outside", "open(c['outside'] + '/data', 'a').write('x')"),
+    Beast("files", "make a directory outside", "os.mkdir(c['outside'] + '/d')"),
+    Beast("files", "write into the system", "open('/usr/lib/mine', 'w').write('x')"),
+    Beast("files", "write into /etc", "open('/etc/cron.d/mine', 'w').write('x')"),
+    Beast("files", "read /etc/shadow", "return bool(open('/etc/shadow').read())"),
+    Beast("files", "leave a file in /dev/shm", "open('/dev/shm/' + c['name'], 'w'); return False"),
+    Beast(
+        "files",
+        "open a disk",
+        """
+disks = glob.glob('/dev/[svx]d[a-z]*') + glob.glob('/dev/loop[0-9]')
+for name in [*disks, '/dev/mem', '/dev/kmsg']:
+    try:
+        os.open(name, os.O_RDONLY)
+        return True
+    except OSError:
+        pass
+return False""",
+    ),
+    Beast("files", "make a device", "os.mknod('d', 0o20666, os.makedev(1, 1)); os.open('d', 0)"),
+    Beast(
+        "files",
+        "open a file by its handle",
+        """
+handle = ctypes.create_string_buffer(struct.pack('=Ii', 128, 0) + bytes(128))
+mount = ctypes.create_string_buffer(8)
+syscall(303, -100, b'/usr', handle, mount, 0)
+syscall(304, os.open('/usr', os.O_RDONLY), handle, os.O_RDONLY)""",
+    ),
+]
+
+OUTPUTS = [
+    Beast(
+        "outputs",
+        "link to the token",
+        "os.symlink(c['token'], 'out'); return False",
+        outputs=("out",),
+    ),
+    Beast("outputs", "hard link to the token", "os.link(c['token'], 'out')", outputs=("out",)),
+    Beast(
+        "outputs",
+        "link to the folder",
+        "os.symlink(c['folder'], 'd'); return False",
+        outputs=("d/client.json",),
+    ),
+    Beast(
+        "outputs",
+        "pattern over a link",
+        "os.symlink(c['folder'], 'd'); return False",
+        outputs=("*/*.json",),
+    ),
+    Beast(
+        "outputs",
+        "link through /proc",
+        "os.symlink('/proc/self/cwd/' + '../' * 9 + c['token'], 'out'); return False",
+        outputs=("out",),
+    ),
+    Beast("outputs", "pipe as output", "os.mkfifo('out'); return False", outputs=("out",)),
+    Beast(
+        "outputs",
+        "socket as output",
+        "socket.socket(socket.AF_UNIX).bind('out'); return False",
+        outputs=("out",),
+    ),
+    Beast("outputs", "directory as output", "os.mkdir('out'); return False", outputs=("out",)),
+    Beast(
+        "outputs",
+        "replace its stdout",
+        "os.symlink(c['token'], '../s'); os.replace('../s', '../stdout')",
+        outputs=("stdout",),
+    ),
+    Beast(
+        "outputs",
+        "names that hurt",
+        "open('a\\n\\x1b[2J', 'w'); open('x' * 255, 'w'); open(b'\\xff\\xfe', 'w'); return False",
+        outputs=("*",),
+    ),
+]
+
+PROCESSES = [
+    Beast("processes", "kill a process", "os.kill(c['pid'], 9)"),
+    Beast("processes", "stop a process", "os.kill(c['pid'], signal.SIGSTOP)"),
+    Beast("processes", "stop the client", "os.kill(c['client'], signal.SIGCONT)"),
+    Beast("processes", "kill all", "os.kill(-1, signal.SIGTERM); return False"),
+    Beast(
+        "processes",
+        "kill its parent",
+        "os.kill(os.getppid(), 9); time.sleep(0.3);"
+        " return os.getppid() != 1 and not os.path.exists('/proc/1/stat')",
+    ),
+    Beast(
+        "processes",
+        "signal by pidfd",
+        "syscall(424, os.pidfd_open(c['pid']), 19, None, 0)",
+        only_x86=True,
+    ),
+    Beast(
+        "processes",
+        "signal through a file's owner",
+        """
+import fcntl
+r, w = os.pipe()
+fcntl.fcntl(r, fcntl.F_SETOWN, c['pid'])
+fcntl.fcntl(r, 10, signal.SIGSTOP)
+fcntl.fcntl(r, fcntl.F_SETFL, os.O_ASYNC)
+os.write(w, b'x')
+time.sleep(0.2)
+return False""",
+    ),
+    Beast("processes", "trace a process", "syscall(101, 0x4206, c['pid'], 0, 0)", only_x86=True),
+    Beast(
+        "processes", "trace its parent", "syscall(101, 0x4206, os.getppid(), 0, 0)", only_x86=True
+    ),
+    Beast("processes", "read a process's memory", "open(f\"/proc/{c['pid']}/mem\", 'rb').read(0)"),
+    Beast(
+        "processes",
+        "read a process's environment",
+        "return bool(open(f\"/proc/{c['pid']}/environ\", 'rb').read())",
+    ),
+    Beast(
+        "processes",
+        "read its parent's environment and memory",
+        """
+return any(open(f'/proc/{os.getppid()}/{name}', 'rb').read(1) is None
+           for name in ('environ', 'mem', 'auxv'))""",
+    ),
+    Beast(
+        "processes",
+        "reach files through /proc",
+        "return bool(open(f\"/proc/{c['pid']}/root{c['token']}\").read())",
+    ),
+    Beast(
+        "processes",
+        "reach files through its parent",
+        "return bool(open(f\"/proc/{os.getppid()}/root{c['token']}\").read())",
+    ),
+    Beast(
+        "processes",
+        "take a descriptor",
+        "syscall(438, os.pidfd_open(c['pid']), 0, 0)",
+        only_x86=True,
+    ),
+    Beast(
+        "processes",
+        "use an inherited descriptor",
+        """
+for number in range(3, 1024):
+    try:
+        os.fstat(number)
+        return True
+    except OSError:
+        pass
+return False""",
+    ),
+    Beast(
+        "processes",
+        "read another's memory by call",
+        """
+buffer = ctypes.create_string_buffer(64)
+vector = struct.pack('=QQ', ctypes.addressof(buffer), 64)
+syscall(310, c['pid'], vector, 1, vector, 1, 0)""",
+        only_x86=True,
+    ),
+    Beast(
+        "processes",
+        "limit another process",
+        "resource.prlimit(c['pid'], resource.RLIMIT_NOFILE, (7, 7))",
+    ),
+    Beast("processes", "slow another process", "os.setpriority(os.PRIO_PROCESS, c['pid'], 19)"),
+    Beast("processes", "bind another process", "os.sched_setaffinity(c['pid'], {0})"),
+    Beast(
+        "processes",
+        "see other processes",
+        "return os.path.exists(f\"/proc/{c['pid']}/stat\")",
+        below=1,
+    ),
+    Beast(
+        "processes",
+        "push keys into a terminal",
+        "import fcntl, termios; fcntl.ioctl(os.open('/dev/tty', os.O_RDWR), 0x5412, b'x')",
+    ),
+    Beast(
+        "processes",
+        "live on as a daemon",
+        """
+if os.fork() == 0:
+    os.setsid()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if os.fork() == 0:
+        os.execve('/bin/sh', ['sh', '-c', 'sleep 30; sleep 30', 'stray-' + c['name']], {})
+    os._exit(0)
+time.sleep(0.2)
+return False""",
+    ),
+    Beast(
+        "processes",
+        "live on by forks in a chain",
+        """
+until = time.monotonic() + 20
+if os.fork() == 0:
+    while time.monotonic() < until:
+        os.setsid() if os.getpid() != os.getsid(0) else None
+        if os.fork():
+            os._exit(0)
+        time.sleep(0.001)
+    os._exit(0)
+time.sleep(0.2)
+return False""",
+    ),
+]
+
+NETWORK = [
+    Beast("network", "connect by TCP", "socket.create_connection(('127.0.0.1', c['tcp']), 1)"),
+    Beast(
+        "network",
+        "connect by TCP to all of its own",
+        "socket.create_connection(('0.0.0.0', c['tcp']), 1)",
+    ),
+    Beast(
+        "network", "connect by IPv6", "socket.create_connection(('::ffff:127.0.0.1', c['tcp']), 1)"
+    ),
+    Beast(
+        "network",
+        "send by UDP",
+        """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.sendto(b'x', ('127.0.0.1', c['udp']))
+return False""",
+    ),
+    Beast(
+        "network",
+        "send by fast open",
+        """
+s = socket.socket()
+s.sendto(b'x', 0x20000000, ('127.0.0.1', c['tcp']))""",
+    ),
+    Beast(
+        "network",
+        "connect to an abstract socket",
+        "socket.socket(socket.AF_UNIX).connect('\\0' + c['name'])",
+    ),
+    Beast(
+        "network",
+        "connect to a socket outside",
+        "socket.socket(socket.AF_UNIX).connect(c['outside'] + '/socket')",
+    ),
+    Beast(
+        "network",
+        "listen",
+        """
+s = socket.socket()
+s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+s.bind(('0.0.0.0', c['port']))
+s.listen()
+time.sleep(0.5)
+return False""",
+        listens=True,
+    ),
+    Beast("network", "raw socket", "socket.socket(socket.AF_INET, socket.SOCK_RAW, 1)"),
+    Beast("network", "packet socket", "socket.socket(socket.AF_PACKET, socket.SOCK_RAW)"),
+    Beast("network", "socket to the hypervisor", "socket.socket(40, socket.SOCK_STREAM)"),
+    Beast("network", "socket of the kernel's cryptography", "socket.socket(38, 5)"),
+    Beast("network", "netlink to the kernel's audit", "socket.socket(16, 3, 9)"),
+    Beast(
+        "network",
+        "see the machine's interfaces",
+        "return len(socket.if_nameindex()) > 1 or open('/proc/net/dev').read().count(':') > 1",
+        below=1,
+    ),
+]
+
+KERNEL = [
+    Beast("kernel", "user namespace by unshare", "syscall(272, 0x10000000)", only_x86=True),
+    Beast(
+        "kernel",
+        "user namespace by clone",
+        "os._exit(0) if syscall(56, 0x10000011, 0, 0, 0, 0) == 0 else None",
+        only_x86=True,
+    ),
+    Beast(
+        "kernel",
+        "user namespace by clone3",
+        """
+arguments = struct.pack('=8Q', 0x10000000, 0, 0, 0, 17, 0, 0, 0)
+os._exit(0) if syscall(435, arguments, 64) == 0 else None""",
+        only_x86=True,
+    ),
+    Beast(
+        "kernel",
+        "enter a namespace",
+        "syscall(308, os.open('/proc/self/ns/user', os.O_RDONLY), 0)",
+        only_x86=True,
+    ),
+    Beast("kernel", "mount", "syscall(165, b'x', b'/tmp', b'tmpfs', 0, b'')", only_x86=True),
+    Beast("kernel", "mount anew", "syscall(165, b'x', b'/', b'', 32 | 4096, b'')", only_x86=True),
+    Beast("kernel", "unmount", "syscall(166, b'/proc', 2)", only_x86=True),
+    Beast("kernel", "file system context", "syscall(430, b'tmpfs', 0)", only_x86=True),
+    Beast("kernel", "change its root", "syscall(161, b'.')", only_x86=True),
+    Beast("kernel", "key rings", "syscall(250, 0, -3, 1)", only_x86=True),
+    Beast("kernel", "add a key", "syscall(248, b'user', b'x', b'y', 1, -3)", only_x86=True),
+    Beast(
+        "kernel",
+        "bpf",
+        "syscall(321, 0, struct.pack('=IIII', 2, 4, 4, 1) + bytes(100), 116)",
+        only_x86=True,
+    ),
+    Beast(
+        "kernel",
+        "performance counters",
+        "syscall(298, struct.pack('=IIQ', 1, 112, 0) + bytes(100), 0, -1, -1, 0)",
+        only_x86=True,
+    ),
+    Beast("kernel", "io_uring", "syscall(425, 4, ctypes.create_string_buffer(120))", only_x86=True),
+    Beast("kernel", "userfaultfd", "syscall(323, 1)", only_x86=True),
+    Beast(
+        "kernel", "shared memory of System V", "syscall(29, 0x6772, 4096, 0o1666)", only_x86=True
+    ),
+    Beast("kernel", "semaphores of System V", "syscall(64, 0x6772, 1, 0o1666)", only_x86=True),
+    Beast("kernel", "messages of System V", "syscall(68, 0x6772, 0o1666)", only_x86=True),
+    Beast(
+        "kernel",
+        "message queue of POSIX",
+        "syscall(240, b'zoo', 0o102, 0o666, None)",
+        only_x86=True,
+    ),
+    Beast("kernel", "calls of another ABI", "syscall(0x40000000 + 39)", only_x86=True),
+    Beast(
+        "kernel",
+        "capabilities",
+        """
+text = open('/proc/self/status').read()
+return any(int(line.split()[1], 16) for line in text.splitlines() if line[:6] in
+           ('CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'CapInh')) or 'NoNewPrivs:\\t1' not in text""",
+    ),
+    Beast(
+        "kernel",
+        "become root",
+        """
+os.setresuid(0, 0, 0) if os.getuid() else syscall(59 + 10**6)
+return True""",
+    ),
+    Beast(
+        "kernel",
+        "set-user-id program",
+        """
+shutil.copy('/bin/sh', 's')
+os.chmod('s', 0o6755)
+found = os.popen('./s -p -c "id -u"; su -c id 2>&1; sudo -n id 2>&1').read()
+return 'uid=0' in found""",
+    ),
+    Beast("kernel", "core pattern", "os.open('/proc/sys/kernel/core_pattern', os.O_WRONLY)"),
+    Beast(
+        "kernel", "setting of the kernel", "os.open('/proc/sys/vm/overcommit_memory', os.O_RDWR)"
+    ),
+    Beast("kernel", "magic key", "os.open('/proc/sysrq-trigger', os.O_WRONLY)"),
+    Beast(
+        "kernel",
+        "debug file systems",
+        "return bool(os.listdir('/sys/kernel/debug') + os.listdir('/sys/kernel/tracing'))",
+    ),
+    Beast(
+        "kernel",
+        "its own cgroup",
+        """
+for name in glob.glob('/sys/fs/cgroup/*/') + glob.glob('/sys/fs/cgroup/'):
+    try:
+        os.mkdir(name + c['name'])
+        return True
+    except OSError:
+        pass
+return False""",
+    ),
+    Beast("kernel", "host name", "syscall(170, b'evil', 4)", only_x86=True),
+    Beast("kernel", "clock", "time.clock_settime(time.CLOCK_REALTIME, time.time())"),
+    Beast("kernel", "module", "syscall(313, os.open('/bin/sh', 0), b'', 0)", only_x86=True),
+    Beast("kernel", "log of the kernel", "syscall(103, 10, 0, 0)", only_x86=True),
+]
+
+LIMITS = [
+    Beast(
+        "limits",
+        "400 processes",
+        """
+made = 0
+for _ in range(400):
+    if os.fork() == 0:
+        time.sleep(3)
+        os._exit(0)
+    made += 1
+time.sleep(2)
+return made >= 400""",
+    ),
+    Beast(
+        "limits",
+        "400 threads",
+        """
+for _ in range(400):
+    threading.Thread(target=time.sleep, args=(3,), daemon=True).start()
+time.sleep(2)""",
+    ),
+    Beast("limits", "memory", "x = bytearray(400 << 20); time.sleep(3)", MEMORY),
+    Beast("limits", "memory beyond all limits", "x = bytearray(64 << 30)"),
+    Beast(
+        "limits",
+        "memory of a child that left",
+        """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        code = 'x = bytearray(400 << 20); import time; time.sleep(5)'
+        os.execve(sys.executable, [sys.executable, '-S', '-c', code], {})
+    os._exit(0)
+time.sleep(4)""",
+        MEMORY,
+    ),
+    Beast(
+        "limits",
+        "memory in many processes",
+        """
+for _ in range(8):
+    if os.fork() == 0:
+        x = bytearray(50 << 20)
+        time.sleep(5)
+        os._exit(0)
+time.sleep(4)
+os.wait()""",
+        MEMORY,
+    ),
+    Beast(
+        "limits",
+        "memory of who hides",
+        """
+libc.prctl(4, 0, 0, 0, 0)
+shutil.copy(sys.executable, 'p')
+os.chmod('p', 0o111)
+if os.fork() == 0:
+    os.execve('./p', ['p', '-S', '-c', 'x = bytearray(400 << 20); import time; time.sleep(4)'], {})
+time.sleep(3)
+os.wait()""",
+        (*MEMORY, "disk_limit"),
+    ),
+    Beast(
+        "limits",
+        "memory in files without a name",
+        """
+f = os.memfd_create('x')
+for _ in range(90):
+    os.write(f, bytes(1 << 20))
+os.ftruncate(f, 90 << 20)
+time.sleep(4)""",
+        (*DISK, "memory_limit"),
+    ),
+    Beast(
+        "limits",
+        "memory in /dev/shm",
+        """
+with open('/dev/shm/x', 'wb') as f:
+    for _ in range(400):
+        f.write(bytes(1 << 20))
+time.sleep(1)""",
+    ),
+    Beast(
+        "limits",
+        "deleted but open",
+        """
+for number in range(9):
+    f = os.open(f'f{number}', os.O_CREAT | os.O_RDWR)
+    os.unlink(f'f{number}')
+    os.write(f, bytes(10 << 20))
+time.sleep(4)""",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "deleted but mapped",
+        """
+for number in range(9):
+    f = os.open('f', os.O_CREAT | os.O_RDWR)
+    os.unlink('f')
+    os.write(f, bytes(10 << 20))
+    c[number] = mmap.mmap(f, 10 << 20)
+    os.close(f)
+time.sleep(4)""",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "deleted but open in a child that left",
+        """
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.environ.clear()
+        for number in range(9):
+            f = os.open('f', os.O_CREAT | os.O_RDWR)
+            os.unlink('f')
+            os.write(f, bytes(10 << 20))
+        time.sleep(5)
+    os._exit(0)
+time.sleep(4)""",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "40,000 empty files",
+        """
+for number in range(40000):
+    open(f'{number}', 'w').close()
+time.sleep(1)""",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "20,000 directories",
+        """
+for number in range(20000):
+    os.mkdir(f'{number}')
+time.sleep(1)""",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "deep directories",
+        """
+for _ in range(3000):
+    os.mkdir('d' * 100)
+    os.chdir('d' * 100)
+time.sleep(1)""",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "files behind a closed door",
+        """
+os.mkdir('d')
+for number in range(4):
+    open(f'd/{number}', 'wb').write(bytes(10 << 20))
+os.chmod('d', 0)
+os.chmod('.', 0)
+time.sleep(2)""",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "one big file",
+        """
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+open('f', 'wb').write(bytes(60 << 20))""",
+    ),
+    Beast(
+        "limits",
+        "many files",
+        """
+for number in range(6):
+    open(f'{number}', 'wb').write(bytes(9 << 20))
+time.sleep(1)""",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "flood stdout",
+        """
+while True:
+    sys.stdout.write('x' * 1000000)""",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "huge sparse file",
+        """
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+os.truncate(os.open('f', os.O_CREAT | os.O_RDWR), 1 << 40)""",
+    ),
+    Beast(
+        "limits",
+        "raise its limits",
+        """
+for kind in (resource.RLIMIT_FSIZE, resource.RLIMIT_CORE, resource.RLIMIT_NPROC,
+             resource.RLIMIT_DATA, resource.RLIMIT_NOFILE):
+    try:
+        resource.setrlimit(kind, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        return True
+    except (ValueError, OSError):
+        pass
+return False""",
+    ),
+    Beast(
+        "limits",
+        "raise its limits in a child",
+        """
+try:
+    resource.prlimit(os.getppid(), resource.RLIMIT_FSIZE, (1 << 40, 1 << 40))
+except (OSError, ValueError):
+    return False""",
+    ),
+    Beast(
+        "limits",
+        "core dump",
+        """
+if os.fork() == 0:
+    os.abort()
+_, status = os.wait()
+return os.WCOREDUMP(status) or bool(glob.glob('core*'))""",
+    ),
+    Beast(
+        "limits",
+        "open files",
+        """
+for _ in range(100000):
+    os.open('/dev/null', os.O_RDONLY)""",
+    ),
+    Beast(
+        "limits",
+        "ignore the end",
+        """
+for number in range(1, 65):
+    try:
+        signal.signal(number, signal.SIG_IGN)
+    except (OSError, ValueError):
+        pass
+time.sleep(60)""",
+        ("time_limit",),
+    ),
+    Beast("limits", "stop itself", "os.kill(0, signal.SIGSTOP); time.sleep(60)", ("time_limit",)),
+    Beast("limits", "higher priority", "os.setpriority(os.PRIO_PROCESS, 0, -5)"),
+    Beast("limits", "real time", "os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(5))"),
+    Beast("limits", "lock memory", "libc.mlockall(3) == 0 or c['x']; bytearray(300 << 20)"),
+]
+
+ZOO = [*FILES, *OUTPUTS, *PROCESSES, *NETWORK, *KERNEL, *LIMITS]
