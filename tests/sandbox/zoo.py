@@ -324,7 +324,6 @@ return False""",
         "network",
         "see the machine's interfaces",
         "return len(socket.if_nameindex()) > 1 or open('/proc/net/dev').read().count(':') > 1",
-        below=1,
     ),
 ]
 

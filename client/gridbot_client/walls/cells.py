@@ -9,8 +9,8 @@ NONE, PROCESS, NAMESPACES, CGROUP = 0, 1, 2, 3  # levels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Limits that the kernel holds, beside those that the client watches."""
+class KernelLimits:
+    """KernelLimits that the kernel holds, beside those that the client watches."""
 
     processes: int  # threads count
     data_bytes: int  # of one process
@@ -28,7 +28,7 @@ class Cell:
     folder: str  # the slot's directory, in which a new root may be mounted
     work: str  # below it: current directory, writable
     level: int
-    limits: Limits
+    limits: KernelLimits
     is_stranger: bool = True  # sees the system's programs only, not the whole file system
     network: bool = False
     reads: tuple[str, ...] = ()  # visible beside
@@ -50,4 +50,4 @@ class Cell:
         """Cell of such a text."""
         raw = json.loads(text)
         raw |= {name: tuple(raw[name]) for name in ("argv", "reads", "writes", "hidden")}
-        return cls(**{**raw, "limits": Limits(**raw["limits"])})
+        return cls(**{**raw, "limits": KernelLimits(**raw["limits"])})

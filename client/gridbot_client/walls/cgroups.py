@@ -24,7 +24,7 @@ _V1_FILES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class TaskCgroup:
     """The cgroups of one task, entered through `descriptors`."""
 
     folders: tuple[Path, ...]
@@ -62,7 +62,7 @@ class Delegation:
     version: int
     parents: Mapping[str, Path]
 
-    def make(self, name: str, *, memory_bytes: int, processes: int, cpus: int) -> Group:
+    def make(self, name: str, *, memory_bytes: int, processes: int, cpus: int) -> TaskCgroup:
         """Make the groups of a task with its limits.  Raises OSError."""
         limits = {"memory": memory_bytes, "pids": processes, "cpu": cpus * _PERIOD_US}
         made: dict[str, Path] = {}
@@ -75,11 +75,11 @@ class Delegation:
             for folder in dict.fromkeys(made.values()):
                 descriptors.append(os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
         except OSError:
-            Group(tuple(made.values()), tuple(descriptors), Path()).remove()
+            TaskCgroup(tuple(made.values()), tuple(descriptors), Path()).remove()
             raise
         events = "memory.events" if self.version == 2 else "memory.oom_control"
         folders = tuple(dict.fromkeys(made.values()))
-        return Group(folders, tuple(descriptors), made["memory"] / events)
+        return TaskCgroup(folders, tuple(descriptors), made["memory"] / events)
 
 
 def find() -> Delegation | None:

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridbot_client.walls import cgroups, landlock, nobody
-from gridbot_client.walls.cells import CGROUP, NAMESPACES, NONE, PROCESS, Cell, Limits
+from gridbot_client.walls.cells import CGROUP, NAMESPACES, NONE, PROCESS, Cell, KernelLimits
 from gridbot_client.walls.cgroups import Delegation
 from gridbot_client.walls.handle import Warden
 
 log = logging.getLogger(__name__)
 
 _PROBE_SECONDS = 30.0
-_LIMITS = Limits(
+_LIMITS = KernelLimits(
     processes=64, data_bytes=4 << 30, file_bytes=1 << 20, open_files=256, shared_bytes=1 << 20
 )
 _OF_ONES_OWN = ("connect by TCP",)  # what one's own work may do

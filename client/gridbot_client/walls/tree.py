@@ -13,7 +13,7 @@ PATIENCE_SECONDS = 5.0
 _PAUSE_SECONDS = 0.002
 
 
-class Entry(NamedTuple):
+class ProcessEntry(NamedTuple):
     """One process."""
 
     parent: int
@@ -21,7 +21,7 @@ class Entry(NamedTuple):
     is_dead: bool  # a zombie
 
 
-def processes() -> dict[int, Entry]:
+def processes() -> dict[int, ProcessEntry]:
     """All processes of this machine, or of this pid namespace."""
     found = {}
     for name in os.listdir("/proc"):
@@ -31,7 +31,7 @@ def processes() -> dict[int, Entry]:
     return found
 
 
-def below(root: int, table: Mapping[int, Entry]) -> set[int]:
+def below(root: int, table: Mapping[int, ProcessEntry]) -> set[int]:
     """Ids of all descendants of a process."""
     children: dict[int, list[int]] = {}
     for pid, entry in table.items():
@@ -65,7 +65,7 @@ def end_descendants(reap: Callable[[], object], spared: Collection[int] = ()) ->
         time.sleep(_PAUSE_SECONDS)
 
 
-def _read(name: str) -> Entry:
+def _read(name: str) -> ProcessEntry:
     descriptor = os.open(f"/proc/{name}/stat", os.O_RDONLY | os.O_CLOEXEC)
     try:
         text = os.read(descriptor, 1024)
@@ -73,4 +73,4 @@ def _read(name: str) -> Entry:
         os.close(descriptor)
     # The name stands in parentheses and may hold any character (proc_pid_stat(5)).
     fields = text[text.rindex(b")") + 2 :].split()
-    return Entry(int(fields[1]), int(fields[17]), fields[0] in (b"Z", b"X"))
+    return ProcessEntry(int(fields[1]), int(fields[17]), fields[0] in (b"Z", b"X"))

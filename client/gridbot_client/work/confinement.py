@@ -17,8 +17,8 @@ from typing import Protocol
 
 from gridbot_client.protocol.messages import Resources
 from gridbot_client.walls import levels, nobody
-from gridbot_client.walls.cells import CGROUP, NAMESPACES, NONE, PROCESS, Cell, Limits
-from gridbot_client.walls.cgroups import Group
+from gridbot_client.walls.cells import CGROUP, NAMESPACES, NONE, PROCESS, Cell, KernelLimits
+from gridbot_client.walls.cgroups import TaskCgroup
 from gridbot_client.walls.handle import WalledTask, Warden
 from gridbot_client.walls.levels import Sandbox
 from gridbot_client.work import processes
@@ -33,7 +33,7 @@ _LEAST_SHARED_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class TaskOrder:
     """A program to run in a slot."""
 
     argv: Sequence[str]
@@ -82,7 +82,7 @@ class Confinement(Protocol):
     def refusal(self, *, is_stranger: bool) -> str:
         """Why a program is not run here; empty if it is."""
 
-    def start(self, program: Program) -> Task:
+    def start(self, program: TaskOrder) -> Task:
         """Start a program.  Raises OSError if it cannot be executed."""
 
 
@@ -129,7 +129,7 @@ class Plain:
         """Refuse strangers' work."""
         return "this machine offers no walls for the work of others" if is_stranger else ""
 
-    def start(self, program: Program) -> Task:
+    def start(self, program: TaskOrder) -> Task:
         """Start the program."""
         for attempt in range(50):
             try:
@@ -141,7 +141,7 @@ class Plain:
                 time.sleep(0.01)
         raise AssertionError("unreachable")
 
-    def _start(self, program: Program) -> Task:
+    def _start(self, program: TaskOrder) -> Task:
         slot = program.slot
         with slot.stdout.open("wb") as stdout, slot.stderr.open("wb") as stderr:
             process = subprocess.Popen(
@@ -177,7 +177,7 @@ class WallOptions:
 @dataclass(frozen=True, slots=True)
 class _GroupedTask:
     _task: WalledTask
-    _group: Group | None
+    _group: TaskCgroup | None
 
     @property
     def pid(self) -> int:
@@ -219,7 +219,7 @@ class Walls:
             )
         return ""
 
-    def start(self, program: Program) -> Task:
+    def start(self, program: TaskOrder) -> Task:
         """Start the program in a cell of its own."""
         slot, cell = program.slot, self._cell(program)
         group = self._group(program)
@@ -237,7 +237,7 @@ class Walls:
             group.entered()
         return _GroupedTask(task, group)
 
-    def _cell(self, program: Program) -> Cell:
+    def _cell(self, program: TaskOrder) -> Cell:
         options, slot = self.options, program.slot
         is_alone = program.is_stranger and not (program.wants_network and options.allow_network)
         return Cell(
@@ -248,7 +248,7 @@ class Walls:
             writes=options.writes, hidden=options.hidden,
         )  # fmt: skip
 
-    def _group(self, program: Program) -> Group | None:
+    def _group(self, program: TaskOrder) -> TaskCgroup | None:
         if self.sandbox.delegation is None:
             return None
         return self.sandbox.delegation.make(
@@ -283,9 +283,9 @@ def most_processes(resources: Resources) -> int:
     return 128 * resources.cpus + 2 * (os.cpu_count() or 1)
 
 
-def _limits(resources: Resources, cpus: int) -> Limits:
+def _limits(resources: Resources, cpus: int) -> KernelLimits:
     memory = resources.memory_mb << 20
-    return Limits(
+    return KernelLimits(
         processes=most_processes(resources),
         data_bytes=4 * memory + _SPARE_BYTES + cpus * _SPARE_BYTES_PER_CPU,
         file_bytes=resources.disk_mb << 20,

@@ -75,7 +75,7 @@ class ProcessTable:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._table: dict[int, tree.Entry] = {}
+        self._table: dict[int, tree.ProcessEntry] = {}
         self._read_at = -_TABLE_SECONDS
 
     def below(self, root: int, *, included: bool = False) -> Family:

@@ -15,7 +15,7 @@ import psutil
 from gridbot_client.pilot.behaviour import LOW_CPU
 from gridbot_client.protocol.messages import Resources
 from gridbot_client.work import processes, trees
-from gridbot_client.work.confinement import Confinement, Program, Task, TaskEnd, most_processes
+from gridbot_client.work.confinement import Confinement, Task, TaskEnd, TaskOrder, most_processes
 from gridbot_client.work.idleness import Idleness
 from gridbot_client.work.processes import SLOT_VARIABLE, Census
 from gridbot_client.work.slots import ReplicaSlot
@@ -101,7 +101,7 @@ class Runner:
     ) -> ProcessEnd:  # fmt: skip
         """Run a program to its end; `started` gets the pid of its task."""
         begun = time.monotonic()
-        program = Program(
+        program = TaskOrder(
             _found(argv, slot), environment(slot, os.environ), slot, limits, is_stranger,
             wants_network,
         )  # fmt: skip

@@ -1,0 +1,227 @@
+"""What the owner's tasks see, what options change, and what is left when something is killed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from tests.sandbox.cage import LIMITS, Cage, highest
+from tests.sandbox.zoo import FILES, OUTPUTS, PROCESSES, Beast
+from tests.system.deployment import eventually
+
+from gridbot_client.protocol.messages import ReplicaId
+from gridbot_client.walls.cells import NAMESPACES
+from gridbot_client.walls.handle import Warden
+from gridbot_client.walls.levels import Sandbox
+from gridbot_client.walls.views import around
+from gridbot_client.work import trees
+from gridbot_client.work.confinement import Confinement, Plain, WallOptions, raised
+from gridbot_client.work.processes import Census
+from gridbot_client.work.runner import ProcessEnd, Runner, Stop
+from gridbot_client.work.slots import ReplicaSlot, slot_of
+
+# Root's task may read what root may; what it writes below the machine's /tmp lands in its own.
+OF_THE_OWNER = {"read /etc/shadow", "plant a start-up file"}
+
+
+@pytest.fixture(scope="module")
+def best() -> Sandbox:
+    found = highest()
+    if found.level < NAMESPACES:
+        assert "CI" not in os.environ, found.obstacle
+        pytest.skip(found.obstacle)
+    return found
+
+
+@pytest.fixture(scope="module")
+def owners(best: Sandbox) -> Iterator[Cage]:
+    made = Cage(best.level, is_stranger=False)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize(
+    "beast",
+    [beast for beast in (*FILES, *OUTPUTS, *PROCESSES) if beast.name not in OF_THE_OWNER],
+    ids=lambda beast: f"{beast.kind}: {beast.name}",
+)
+def test_a_hostile_task_of_the_owner_does_no_harm_either(beast: Beast, owners: Cage) -> None:
+    assert owners.let_in(beast).harm == []
+
+
+class Machine:
+    """A client's folder with a warden and one slot, below `base`."""
+
+    def __init__(self, base: Path, **options: object) -> None:
+        self.folder = base / "client"
+        (self.folder / "slots").mkdir(parents=True)
+        (self.folder / "client.json").write_text("token")
+        (base / "data").write_text("data")
+        self.base, self.warden = base, Warden()
+        self.confinement: Confinement
+        found = WallOptions(hidden=(str(self.folder),), **options)  # type: ignore[arg-type]
+        self.confinement, self.sandbox = raised(self.warden, self.folder, found)
+        self.slot: ReplicaSlot = slot_of(self.folder / "slots", ReplicaId(1, 1, 1))
+
+    def run(self, script: str, *, is_stranger: bool) -> tuple[ProcessEnd, str]:
+        """Run a shell's script in the slot; how it ended, and what it printed."""
+        self.slot.path.mkdir(exist_ok=True)
+        self.slot.reset()
+        end = Runner(self.confinement, Census()).run(
+            ["sh", "-c", script, str(self.base)], self.slot, LIMITS, Stop(), lambda _: None,
+            is_stranger=is_stranger,
+        )  # fmt: skip
+        return end, self.slot.stdout.read_text() if self.slot.stdout.exists() else end.detail
+
+
+Makes = Callable[..., Machine]
+
+
+@pytest.fixture
+def base() -> Iterator[Path]:
+    made = Path(tempfile.mkdtemp(prefix="gridbot-test-"))
+    made.chmod(0o755)  # under root a stranger's task is nobody
+    yield made
+    trees.remove(made)
+
+
+@pytest.fixture
+def machine(base: Path) -> Iterator[Makes]:
+    made: list[Machine] = []
+
+    def make(**options: object) -> Machine:
+        made.append(Machine(base, **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.warden.close()
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("is_stranger", [True, False])
+def test_a_task_sees_what_the_machines_owner_allows_but_never_the_clients_folder(
+    machine: Makes, base: Path, best: Sandbox, level: int, is_stranger: bool
+) -> None:
+    made = machine(most=level, reads=(str(base),))
+    script = 'cat "$0"/data; cat "$0"/client/client.json; echo x > "$0"/new; echo done'
+    assert made.run(script, is_stranger=is_stranger)[1] == "datadone\n"
+    assert not (base / "new").exists()
+
+
+@pytest.mark.parametrize("level", [1, 2])
+@pytest.mark.parametrize("is_stranger", [True, False])
+def test_a_task_changes_what_the_machines_owner_allows(
+    machine: Makes, base: Path, best: Sandbox, level: int, is_stranger: bool
+) -> None:
+    shared = base / "shared"
+    shared.mkdir()
+    shared.chmod(0o777)
+    made = machine(most=level, writes=(str(shared),))
+    made.run('echo x > "$0"/shared/new; echo x > "$0"/new', is_stranger=is_stranger)
+    assert (shared / "new").read_text() == "x\n"
+    assert not (base / "new").exists()
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_a_program_finds_its_usual_surroundings(machine: Makes, best: Sandbox, level: int) -> None:
+    made = machine(most=level)
+    script = (
+        "set -e; echo err > /dev/stderr; : > /dev/stdout; date > file; test -s file;"
+        " mkfifo pipe; (echo through > pipe &); read word < pipe; test $word = through;"
+        " head -c 9 /dev/urandom > $TMPDIR/x; ls /usr > /dev/null; kill -0 $$; sort file | wc -l"
+    )
+    for is_stranger in (True, False):
+        end, text = made.run(script, is_stranger=is_stranger)
+        assert (end.reason, text.split()) == ("", ["1"])
+        assert made.slot.stderr.read_text() == "err\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        ({"most": 0}, "work of others needs sandbox level 1, and this machine offers 0"),
+        ({"most": 1, "least": 2}, "work of others needs sandbox level 2, and this machine offers"),
+    ],
+)
+def test_work_of_others_is_refused_behind_lower_walls_than_it_needs(
+    machine: Makes, options: dict[str, int], refusal: str
+) -> None:
+    made = machine(**options)
+    assert refusal in made.confinement.refusal(is_stranger=True)
+    assert made.confinement.refusal(is_stranger=False) == ""
+    assert made.run("echo hello", is_stranger=False)[1] == "hello\n"
+    assert Plain().refusal(is_stranger=True) and not Plain().refusal(is_stranger=False)
+
+
+def test_a_program_that_cannot_be_executed_is_named(machine: Makes) -> None:
+    made = machine()
+    end, _ = made.run("true", is_stranger=False)
+    assert end.reason == ""
+    runner = Runner(made.confinement, Census())
+    end = runner.run(
+        ["no-such-program"], made.slot, LIMITS, Stop(), lambda _: None, is_stranger=False
+    )
+    assert (end.reason, end.exit_code) == ("not_executable", None)
+    assert "'no-such-program'" in end.detail and "No such file" in end.detail
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+@pytest.mark.parametrize("killed", ["warden", "first process"])
+def test_nothing_of_a_task_outlives_its_keepers(
+    machine: Makes, best: Sandbox, level: int, killed: str
+) -> None:
+    made = machine(most=level)
+    ends: list[ProcessEnd] = []
+    script = "setsid sleep 1000.5 & sleep 1000.5"
+    thread = threading.Thread(
+        target=lambda: ends.append(made.run(script, is_stranger=False)[0]), daemon=True
+    )
+    thread.start()
+    eventually(lambda: len(sleepers()) == 2)
+    found = youngest_warden()
+    victim = found if killed == "warden" else found.children()[0]
+    victim.kill()
+    thread.join(60)
+    assert ends[0].reason == "signal"
+    eventually(lambda: sleepers() == [])
+    assert made.run("echo again", is_stranger=False)[1] == "again\n"
+
+
+def sleepers() -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.Process().children(recursive=True) + psutil.Process(1).children()
+        if process.is_running() and "1000.5" in _words(process)
+    ]
+
+
+def _words(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()[:2] if process.name() == "sleep" else []
+    except psutil.Error:
+        return []
+
+
+def youngest_warden() -> psutil.Process:
+    found = [
+        process
+        for process in psutil.Process().children()
+        if any("gridbot_client.walls.warden" in word for word in process.cmdline())
+    ]
+    return max(found, key=lambda process: process.create_time())
+
+
+def test_around_leaves_out_what_is_hidden_and_links_to_it(tmp_path: Path) -> None:
+    for path in ("a/b/c", "a/d", "e"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "a" / "b")
+    top = str(tmp_path)
+    assert sorted(around({f"{top}/a/b"}, top)) == [f"{top}/a/d", f"{top}/e"]
+    assert around({f"{top}/x"}, f"{top}/a") == [f"{top}/a"]
+    assert around({top}, f"{top}/a") == []
