@@ -24,6 +24,7 @@ from tests.system.bare_client import BareClient
 
 import gridbot
 from gridbot import Session
+from gridbot_client.work.processes import SLOT_VARIABLE
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db
 
@@ -174,9 +175,9 @@ class Deployment:
 
     def programs(self, name: str) -> list[psutil.Process]:
         """The jobs that a client runs."""
-        client = psutil.Process(self._clients[name].pid)
-        firsts = (first for warden in client.children() for first in warden.children())
-        return [program for first in firsts for program in first.children()]
+        below = psutil.Process(self._clients[name].pid).children(recursive=True)
+        found = {process.pid: process for process in below if _is_in_slot(process)}
+        return [process for process in found.values() if process.ppid() not in found]
 
     def freeze(self, name: str) -> None:
         """Stop a client in the midst of its work; what it runs goes on."""
@@ -291,6 +292,12 @@ class Deployment:
     def outcomes(self, bot: int) -> dict[int, int | None]:
         """The canonical replica of every finished job."""
         return dict(self.rows("SELECT seq, canonical FROM outcome WHERE bot = %s", bot))
+
+
+def _is_in_slot(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return SLOT_VARIABLE in process.environ()
+    return False
 
 
 @contextmanager
