@@ -150,11 +150,11 @@ def test_a_boinc_client_that_asks_too_often_is_told_so_in_a_reply(server: Deploy
     assert "asks too often" in replies[-1]
 
 
-def test_slow_requests_that_hold_all_threads_hide_neither_health_nor_a_retry_time(
+def test_slow_requests_that_hold_all_their_threads_hide_no_page_and_no_retry_time(
     server: Deployment,
 ) -> None:
     with ExitStack() as stack:
-        head = "POST /api/v1/bots HTTP/1.1\r\nHost: here\r\nContent-Length: 10\r\n"
+        head = "POST /api/v1/bots HTTP/1.1\r\nHost: here\r\nContent-Length: 900000\r\n"
         head += f"Content-Type: application/json\r\nAuthorization: Bearer {server.operator_key}\r\n"
         for _ in range(20 * server.settings.web_threads):
             wire, _ = stack.enter_context(connected(server))
@@ -163,7 +163,7 @@ def test_slow_requests_that_hold_all_threads_hide_neither_health_nor_a_retry_tim
         def is_refused() -> bool:
             with connected(server) as (wire, _):
                 wire.settimeout(1)
-                wire.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: here\r\n\r\n")
+                wire.sendall(f"{head}\r\n".encode())
                 try:
                     status, headers, _ = heard(wire)
                 except TimeoutError:  # it waits for a thread: there was room still
@@ -172,6 +172,9 @@ def test_slow_requests_that_hold_all_threads_hide_neither_health_nor_a_retry_tim
 
         eventually(is_refused, what="a refusal")
         assert health(server) == 200
+        with connected(server) as (wire, _):
+            wire.sendall(b"GET /api/v1/openapi.json HTTP/1.1\r\nHost: here\r\n\r\n")
+            assert heard(wire)[0] == 200
 
 
 def test_half_a_head_holds_no_thread(server: Deployment) -> None:
