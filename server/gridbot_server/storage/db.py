@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import psycopg
-from psycopg.rows import TupleRow
+from psycopg.rows import TupleRow, scalar_row
 
 from gridbot_server.storage import sql
 
@@ -68,8 +68,9 @@ def migrate(conn: Connection) -> list[str]:
 
 
 def _refuse_newer(conn: Connection, newest: int) -> None:
-    row = conn.execute("SELECT max(version) FROM migration").fetchone()
-    if row and row[0] > newest:
+    with conn.cursor(row_factory=scalar_row) as cursor:
+        there = cursor.execute("SELECT max(version) FROM migration").fetchone()
+    if there is not None and there > newest:
         raise RuntimeError(
-            f"the database has schema {row[0]}, this server knows {newest}: install a newer gridbot"
+            f"the database has schema {there}, this server knows {newest}: install a newer gridbot"
         )
