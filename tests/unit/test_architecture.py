@@ -116,6 +116,9 @@ DATABASE = {"psycopg", "psycopg_pool"}
 WEB = {"flask", "gunicorn", "werkzeug"}
 CHANCE = {"time", "random", "secrets"}
 EVERYTHING = {*DATABASE, *WEB, *CHANCE, "socket", "ssl", "requests", "urllib", "subprocess"}
+# Modules whose rows have still to get names.
+STILL_BY_POSITION = {"gridbot_server.bots.submission", "gridbot_server.commands.first_start"}
+
 # What these modules and rooms never come to import, not even through others of the server.
 NEVER = {
     "buffer": DATABASE | WEB,
@@ -292,6 +295,20 @@ def test_a_public_class_name_stands_for_one_thing() -> None:
         if not (module in READERS and name in DOCUMENTS)
     )
     assert {name for name, count in defined.items() if count > 1} == set()
+
+
+def test_rows_are_read_by_name() -> None:
+    found = {
+        module
+        for module, file in MODULES.items()
+        if module.startswith("gridbot_server.")
+        for node in ast.walk(ast.parse(file.read_text("utf-8")))
+        if isinstance(node, ast.Subscript)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "row"
+        and isinstance(node.slice, ast.Constant | ast.Slice)
+    }
+    assert found - STILL_BY_POSITION == set()
 
 
 @pytest.mark.parametrize("folder", ALLOWED)
