@@ -1,0 +1,1 @@
+"""The parts of `scripts/api-fuzz`: requests made from the description of the API."""
