@@ -30,3 +30,24 @@ def test_each_way_through_the_code_takes_at_most_seven_files() -> None:
     steps = [int(number) for number in re.findall(r"^\| (\d) \|", ways, re.M)]
     assert steps.count(1) == 4
     assert max(steps) <= 7
+
+
+# A test by its file and name.
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+
+
+def test_every_test_that_the_threat_model_names_exists() -> None:
+    named = TEST.findall((ROOT / "SECURITY.md").read_text(encoding="utf-8"))
+    assert len(named) > 30
+    assert [
+        f"{path}::{name}"
+        for path, name in named
+        if f"\ndef {name}(" not in (ROOT / path).read_text(encoding="utf-8")
+    ] == []
+
+
+def test_every_line_of_the_threat_model_names_a_test_or_a_gap() -> None:
+    text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    table = text.partition("## Threat model")[2].partition("## Known gaps")[0]
+    lines = [line for line in table.splitlines() if line.startswith("|")][2:]
+    assert [line for line in lines if "`tests/" not in line and "a known gap" not in line] == []
