@@ -1,0 +1,56 @@
+"""Claims about what migrations make of rows that are there already."""
+
+from __future__ import annotations
+
+import hashlib
+
+from psycopg.types.json import Jsonb
+from tests.factories import make_bot, make_client, make_ended, make_owner
+
+from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId
+from gridbot_server.storage import db, sql
+from gridbot_server.storage.db import Connection
+
+
+def _before(conn: Connection, version: int) -> None:
+    """Make the database as it was before a migration, empty."""
+    conn.execute("DROP SCHEMA public CASCADE")
+    conn.execute("CREATE SCHEMA public")
+    conn.execute(
+        "CREATE TABLE migration (version int PRIMARY KEY, name text NOT NULL,"
+        " applied_at timestamptz NOT NULL DEFAULT now())"
+    )
+    for number, name, text in sql.migrations():
+        if number < version:
+            conn.execute(text)
+            conn.execute("INSERT INTO migration (version, name) VALUES (%s, %s)", [number, name])
+
+
+def _blob(conn: Connection, text: str) -> FileRef:
+    content = text.encode()
+    sha256 = hashlib.sha256(content).digest()
+    conn.execute("INSERT INTO blob VALUES (%s, '', %s)", [sha256, len(content)])
+    return FileRef(text, sha256.hex(), len(content))
+
+
+def test_files_belong_to_the_owners_whose_bots_refer_to_them(conn: Connection) -> None:
+    _before(conn, 12)
+    alice, bob = make_owner(conn, "alice"), make_owner(conn, "bob")
+    names = ("shared", "own", "job", "output", "command", "nobodys")
+    shared, own, of_job, output, in_command, _ = (_blob(conn, name) for name in names)
+    lost = FileRef("lost", "0" * 64, 1)
+    both = Manifest("x", ("cat", in_command.sha256), inputs=(shared, own, lost)).text()
+    bot = make_bot(conn, alice, jobs=2, manifest=both)
+    make_bot(conn, bob, manifest=Manifest("x", ("cat",), inputs=(shared,)).text())
+    refs = Jsonb([{"name": "a", "sha256": of_job.sha256, "size": 3}])
+    conn.execute("UPDATE job SET inputs = %s WHERE (bot, seq) = (%s, 1)", [refs, bot])
+    client, _ = make_client(conn, alice)
+    make_ended(conn, ReplicaId(bot, 0, 1), client)
+    conn.execute(
+        "INSERT INTO output VALUES (%s, 0, 1, 'out', %s, %s)",
+        [bot, bytes.fromhex(output.sha256), output.size],
+    )
+    db.migrate(conn)
+    found = conn.execute("SELECT encode(sha256, 'hex'), owner FROM blob_owner").fetchall()
+    of_alice = {(ref.sha256, alice) for ref in (shared, own, of_job, output)}
+    assert set(found) == of_alice | {(shared.sha256, bob)}
