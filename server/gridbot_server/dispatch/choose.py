@@ -199,7 +199,7 @@ class _Round:
     ) -> None:
         self.host, self.queue, self.now = host, queue, now
         self.choice = Choice()
-        self._spending = spending
+        self.spending = spending
         self._known: dict[str, str | None] = {}
 
     def obstacle(self, item: Candidate) -> str | None:
@@ -212,13 +212,9 @@ class _Round:
             self._known[item.needs] = obstacle(self.host, item)
         return self._known[item.needs]
 
-    def is_due(self, item: Candidate) -> bool:
-        """Whether the owner's budget has room for the BOT's policies."""
-        return self._spending.is_due(item.owner, item.bot)
-
     def is_affordable(self, item: Candidate, ads: Ads) -> bool:
         """Charge what the policies have taken; refuse a BOT beyond its budget."""
-        if self._spending.charge(item.owner, item.bot, ads):
+        if self.spending.charge(item.owner, item.bot, ads):
             return True
         if item.bot not in self.choice.overspent:
             self.choice.overspent.add(item.bot)
@@ -236,7 +232,7 @@ def _offers(round_: _Round, item: Candidate) -> Iterator[_Offer]:
     if host.policy and not host.policy.accepts(host.ad, item.ad, round_.queue, round_.now):
         choice.refuse("the host owner's Requirements")
         return
-    if not round_.is_due(item):
+    if not round_.spending.is_due(item.owner, item.bot):
         choice.refuse("evaluation budget of its owner")
         return
     ads = Ads(host.ad, item.ad, round_.queue, now=round_.now)
@@ -268,7 +264,7 @@ def _copy_offers(round_: _Round, item: Candidate, ads: Ads, rank: float) -> Iter
         own = Ads(ads.host, ads.bot, ads.queue, copy.job, ads.now)
         suits = item.policies.requirements(own)
         rank = item.policies.rank(own) if suits else 0.0
-        if not (round_.is_affordable(item, own) and round_.is_due(item)):
+        if not (round_.is_affordable(item, own) and round_.spending.is_due(item.owner, item.bot)):
             return
         if suits:
             yield _Offer(item, own, rank, copy)

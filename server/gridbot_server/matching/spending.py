@@ -80,7 +80,7 @@ class Spending:
     """The accounts of all owners, kept from one request, or pass of a cycle, to the next."""
 
     def __init__(self) -> None:
-        self._accounts: dict[int, _Account] = {}
+        self._accounts: dict[int, _Account] = {}  # of owners that were charged lately
         self._excesses: Counter[tuple[int, int]] = Counter()  # by BOT and version
 
     def begin(self) -> None:
@@ -92,6 +92,8 @@ class Spending:
 
     def is_due(self, owner: int, bot: int) -> bool:
         """Whether the BOT's policies may be evaluated now."""
+        if not self._accounts:  # as nearly always
+            return True
         account = self._accounts.get(owner)
         return account is None or account.is_due(bot)
 
@@ -100,6 +102,8 @@ class Spending:
 
         Tell whether the policy is within its budget.
         """
+        if ads.steps <= FREE_STEPS and ads.meter is None and not self._accounts:
+            return True  # as nearly always
         spent, account = ads.spent, self._accounts.get(owner)
         if spent <= FREE_STEPS:
             if account is not None:
