@@ -135,6 +135,16 @@ def test_a_wrong_policy_is_shown_with_a_caret(run: Run, site: Site, tmp_path: Pa
         assert (found.exit_code, found.stdout, found.stderr) == (1, "", checked.stderr)
 
 
+def test_a_suspended_bot_says_why_and_what_to_do(run: Run, site: Site, alice: Person) -> None:
+    bot = make_bot(site.conn, alice.id)
+    site.conn.execute("UPDATE bot SET suspended = 'its policy took too long' WHERE id = %s", [bot])
+    said = f"its policy took too long: gridbot bot set {bot} --policy FILE"
+    assert f"suspended  {said}\n" in run("bot", "show", bot).stdout
+    explained = run("bot", "explain", bot).stdout
+    assert f"suspended: {said}\n" in explained
+    assert f"bot {bot}: the BOT is suspended until its policy is changed\n" in explained
+
+
 def test_a_policy_that_is_no_text_is_refused_in_a_line(run: Run, tmp_path: Path) -> None:
     (tmp_path / "p.ad").write_bytes(b"Rank = \xff;")
     for verb in ("bot set 1 --policy p.ad", "submit --policy p.ad -- p"):
