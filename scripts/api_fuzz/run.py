@@ -14,7 +14,7 @@ from .requests import CONTENT, SHA256, Cast, Request, Requests
 
 _SECONDS = 60.0  # an answer that takes longer is none
 _REQUESTS_PER_CAST = 400  # by then its keys are revoked, its hosts banned, its BOTs deleted
-_MOST_FAULTS = 50
+_MOST_FAULTS = 5  # that are kept of one operation
 
 
 @dataclass(slots=True)
@@ -24,6 +24,7 @@ class Outcome:
     requests: int = 0
     statuses: Counter[int] = field(default_factory=Counter)
     succeeded: Counter[str] = field(default_factory=Counter)  # by operation
+    failed: Counter[str] = field(default_factory=Counter)  # by operation
     operations: set[str] = field(default_factory=set)
     faults: list[str] = field(default_factory=list)
 
@@ -36,7 +37,8 @@ class Outcome:
             self.succeeded[request.name] += 1
         if (status == 0 or status >= 500) and status != http.HTTPStatus.SERVICE_UNAVAILABLE:
             told = f"{request.method} {request.target[:300]} {request.body[:500]!r}"
-            if len(self.faults) < _MOST_FAULTS:
+            self.failed[request.name] += 1
+            if self.failed[request.name] <= _MOST_FAULTS:
                 self.faults.append(f"{status or 'no answer'}: {told} gave {body[:200]!r}")
 
 

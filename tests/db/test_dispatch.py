@@ -1,11 +1,12 @@
 import time
 
 import pytest
+from psycopg.types.json import Jsonb
 from scripts.benchmarks.hostile import HOSTILE
 from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_client, make_ended, make_host, make_owner
 
-from gridbot_client.protocol.messages import ReplicaId, Report
+from gridbot_client.protocol.messages import Manifest, ReplicaId, Report
 from gridbot_server.cycles import replication
 from gridbot_server.cycles.deadline import sweep_cancelled
 from gridbot_server.dispatch.bans import Banned
@@ -56,6 +57,18 @@ def test_a_banned_host_is_told_why_and_those_in_its_batch_are_served(
     make_bot(conn, alice, jobs=1)
     dispatch.feed()
     assert len(client.ask().assignments) == 1
+
+
+@pytest.mark.parametrize("number", [6.02e23, 1e19, -1e308, 9.3e18, 1e-300, 123456789012345678])
+def test_a_number_reaches_its_job_as_it_was_submitted(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller, number: float
+) -> None:
+    manifest = Manifest("alice", ("echo", "{x}"), {"x": "real"}).text()
+    make_bot(conn, alice, manifest=manifest)
+    conn.execute("UPDATE job SET args = %s", [Jsonb({"x": number, "y": "1" * 30})])
+    dispatch.feed()
+    (given,) = client.ask().assignments
+    assert given.args == {"x": number, "y": "1" * 30}
 
 
 def test_concurrency_bounds_what_a_host_holds(

@@ -263,3 +263,13 @@ def test_the_last_operators_key_is_not_revoked_also_not_by_itself(
     assert operator("DELETE", f"/api/v1/tokens/{first}").status_code == 200
     assert other("DELETE", f"/api/v1/tokens/{_key_number(site)}").status_code == 409
     assert other("GET", "/api/v1/owners").status_code == 200
+
+
+@pytest.mark.parametrize("number", [1e308, -1e300, 1e19, 2.0**63])
+def test_a_machine_with_enormous_figures_is_listed_like_others(
+    site: Site, alice: Person, number: float
+) -> None:
+    body = {"host": {**HOST, "Fuel": number}, "mac": "aa:bb:cc:dd:ee:ff"}
+    assert alice("POST", "/api/v1/clients", json=body).status_code == 201
+    (listed,) = alice("GET", "/api/v1/hosts").json["hosts"]
+    assert listed["attributes"]["Fuel"] == number

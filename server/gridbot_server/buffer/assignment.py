@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from gridbot_client.protocol import numbers
 from gridbot_client.protocol.messages import ReplicaId
 
 
 def prepared(name: ReplicaId, manifest: str, args: str, inputs: str) -> bytes:
     """An assignment without its deadline and closing brace; `args` and `inputs` are JSON texts."""
+    args = numbers.exact(args)
     head = f'{{"id":[{name.bot},{name.seq},{name.replica}],"manifest":"{manifest}"'
     return f'{head},"args":{args},"inputs":{inputs}'.encode()
 

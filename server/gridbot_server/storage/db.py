@@ -9,10 +9,15 @@ from typing import Any
 
 import psycopg
 from psycopg.rows import TupleRow, scalar_row
+from psycopg.types.json import set_json_loads
 
+from gridbot_client.protocol import numbers
 from gridbot_server.storage import sql
 
 log = logging.getLogger(__name__)
+
+# A machine may say that it has 1e300 of something; as an integer nobody could be told of it.
+set_json_loads(numbers.loads)
 
 Connection = psycopg.Connection[TupleRow]
 Connect = Callable[[], AbstractContextManager[Connection]]  # borrows one
