@@ -21,6 +21,7 @@ from . import (
     storm,
     submit,
     validate,
+    walls,
 )
 
 MEASUREMENTS = (
@@ -39,6 +40,7 @@ MEASUREMENTS = (
     validate.validate,
     storm.storm,
     overload.overload,
+    walls.walls,
     drips.drips,
 )
 

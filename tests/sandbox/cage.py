@@ -20,7 +20,6 @@ import psutil
 from tests.sandbox.zoo import Beast
 
 from gridbot_client.protocol.messages import Manifest, ReplicaId, Resources
-from gridbot_client.walls.cells import CGROUP
 from gridbot_client.walls.handle import Warden
 from gridbot_client.walls.levels import Sandbox
 from gridbot_client.work import outputs, trees
@@ -59,7 +58,7 @@ def highest() -> Sandbox:
     """The best level of this machine."""
     folder, warden = Path(tempfile.mkdtemp(prefix="gridbot-test-")), Warden()
     try:
-        return raised(warden, folder, WallOptions(most=CGROUP))[1]
+        return raised(warden, folder, WallOptions(hidden=(str(folder),)))[1]
     finally:
         warden.close()
         shutil.rmtree(folder)

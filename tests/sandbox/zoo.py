@@ -23,7 +23,7 @@ class Beast:
     only_x86: bool = False
 
 
-DISK = ("disk_limit", "exit_nonzero", "signal")
+DISK = ("disk_limit", "exit_nonzero", "signal", "time_limit")
 MEMORY = ("memory_limit", "exit_nonzero", "signal")
 
 FILES = [
@@ -388,7 +388,7 @@ os._exit(0) if syscall(435, arguments, 64) == 0 else None""",
         """
 text = open('/proc/self/status').read()
 return any(int(line.split()[1], 16) for line in text.splitlines() if line[:6] in
-           ('CapPrm', 'CapEff', 'CapBnd', 'CapAmb', 'CapInh')) or 'NoNewPrivs:\\t1' not in text""",
+           ('CapPrm', 'CapEff', 'CapAmb', 'CapInh')) or 'NoNewPrivs:\\t1' not in text""",
     ),
     Beast(
         "kernel",

@@ -43,7 +43,9 @@ class Overlay:
         """Configure a grid whose pilots leave soon."""
         scratch = ("--scratch", str(self.folder / "scratch"))
         common = ("--idle", "3s", "--python", PYTHON, "--data", str(self.folder), *scratch)
-        self.server.run("overlay", "add", kind, name, *common, *options)
+        # Jobs wait for files in the server's folder.
+        allowed = ("--setup", f"export GRIDBOT_ALLOW_WRITE={self.server.folder}")
+        self.server.run("overlay", "add", kind, name, *common, *allowed, *options)
 
     def add_slurm(self, name: str, cluster: Slurm, *options: str) -> None:
         """Configure a cluster; each of its nodes is a host of its own."""

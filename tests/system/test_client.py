@@ -346,6 +346,45 @@ def test_another_project_key_is_not_believed(server: ProjectServer, clients: Cli
     assert not server.reports[id]
 
 
+# --- walls
+
+
+def test_the_sandbox_level_is_proven_shown_and_published(
+    server: ProjectServer, clients: Clients
+) -> None:
+    clients.once()
+    host, status = server.requests[-1].host, clients.status()
+    assert (host["SandboxLevel"], host["Sandbox"]) == (status["sandbox_level"], status["sandbox"])
+    assert f"sandbox level {status['sandbox_level']}: " in clients.command("status")
+    out = clients.once("--sandbox", "0")
+    assert server.requests[-1].host["SandboxLevel"] == 0
+    assert "warning: no work of others will run" in out
+
+
+def test_work_of_others_is_refused_without_walls(server: ProjectServer, clients: Clients) -> None:
+    (id,) = server.add(shell(owner="bob"), script("true"))
+    clients.once("--sandbox", "0")
+    report = only_report(server, id)
+    assert (report.how, report.reason) == ("error", "sandbox_too_weak")
+    assert "work of others needs sandbox level 1" in report.stderr
+
+
+def test_nobodys_task_sees_the_clients_folder_and_only_ones_own_reads_beyond_the_system(
+    server: ProjectServer, clients: Clients
+) -> None:
+    text = f"cat {clients.folder}/client.json; ls {clients.folder}; cat /etc/fstab; true"
+    (own,) = server.add(shell(owner="alice"), script(text))
+    (others,) = server.add(shell(owner="bob"), script(text), bot=2)
+    clients.once("--min-sandbox", "2")
+    for id in (own, others):
+        report = only_report(server, id)
+        assert report.how == "success"
+        assert b"token" not in (seen := contents(report)["stdout"] or b"")
+        assert b"client.json" not in seen
+    assert "/etc/fstab" in only_report(server, others).stderr
+    assert "/etc/fstab" not in only_report(server, own).stderr
+
+
 # --- the network
 
 

@@ -6,12 +6,14 @@ namespace.  Below, it is a subreaper: whatever the task leaves behind becomes it
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import resource
 import select
 import signal
 import socket
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NoReturn
@@ -23,6 +25,7 @@ TERMINATE, END = b"T", b"K"  # the client's words: SIGTERM to the task's group; 
 NOBODY = 65534
 _OUT_OF_MEMORY_SCORE = b"500"  # the kernel takes the task rather than the client
 _CONTROL, _FIRST_STREAM = 3, 4  # descriptors
+_COUNT_SECONDS = 1.0  # for which the number of a user's threads is believed
 
 
 class _Failed(Exception):
@@ -154,6 +157,7 @@ class _Life:
         if self._cell.level < NAMESPACES:
             with suppress(OSError):
                 os.killpg(self._task, signal.SIGKILL)
+            self._reap()
             tree.end_descendants(self._reap)
             return
         with suppress(ProcessLookupError):
@@ -216,8 +220,7 @@ def _limit(cell: Cell) -> None:
     _lower(resource.RLIMIT_NOFILE, limits.open_files)
     _lower(resource.RLIMIT_MSGQUEUE, 0)
     _lower(resource.RLIMIT_RTPRIO, 0)
-    others = 2 if cell.level >= NAMESPACES else _threads_of_user()
-    _lower(resource.RLIMIT_NPROC, others + limits.processes)
+    _lower(resource.RLIMIT_NPROC, limits.processes + _other_threads(cell))
 
 
 def _lower(kind: int, value: int) -> None:
@@ -228,14 +231,42 @@ def _lower(kind: int, value: int) -> None:
     resource.setrlimit(kind, (value, value))
 
 
-def _threads_of_user() -> int:
-    """Threads of this user on the machine, all of which count towards RLIMIT_NPROC."""
+def _other_threads(cell: Cell) -> int:
+    """Threads that count towards RLIMIT_NPROC beside the task's.
+
+    In a user namespace of its own that is the first process alone, else all of the user's.
+    """
+    if cell.level >= NAMESPACES:
+        return 2
+    return _threads_of_user(int(time.monotonic() / _COUNT_SECONDS))
+
+
+@functools.lru_cache(maxsize=1)
+def _threads_of_user(_: int) -> int:
     user, count = os.getuid(), 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         with suppress(OSError):
             if os.stat(f"/proc/{name}").st_uid == user:
                 count += os.stat(f"/proc/{name}/task").st_nlink - 2
     return count
+
+
+def prepare(cell: Cell) -> None:
+    """Compute what is the same for many cells, for the processes that are forked afterwards."""
+    if cell.level >= NAMESPACES:
+        views.system()
+    if cell.level >= PROCESS:
+        _filter(cell)
+        _other_threads(cell)
+
+
+def _filter(cell: Cell) -> bytes:
+    has_namespaces = cell.level >= NAMESPACES
+    inet = cell.network or has_namespaces
+    return seccomp.program(
+        seccomp.families(inet=inet, unix=inet), namespaces=has_namespaces,
+        stranger=cell.is_stranger, landlock=landlock.version(),
+    )  # fmt: skip
 
 
 def _restrict(cell: Cell) -> None:
@@ -250,8 +281,4 @@ def _restrict(cell: Cell) -> None:
     abi = landlock.version()
     if abi:
         landlock.restrict(views.rules(cell, (1, 2)), abi, network=cell.network or has_namespaces)
-    inet = cell.network or has_namespaces
-    sockets = seccomp.families(inet=inet, unix=inet)
-    seccomp.install(
-        seccomp.program(sockets, namespaces=has_namespaces, stranger=cell.is_stranger, landlock=abi)
-    )
+    seccomp.install(_filter(cell))

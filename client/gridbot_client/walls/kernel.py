@@ -140,7 +140,7 @@ CLONE_NEWCGROUP, CLONE_NEWTIME = 0x2000000, 0x80
 SIGCHLD = 17
 
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_RDONLY = 2, 4, 8, 1
-MS_REC, MS_PRIVATE = 0x4000, 1 << 18
+MS_BIND, MS_REC, MS_PRIVATE = 0x1000, 0x4000, 1 << 18
 MNT_DETACH = 2
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
 
@@ -219,9 +219,11 @@ def attach(tree: int, target: str) -> None:
     os.close(tree)
 
 
-def restrict_mount(where: str | int, attributes: int, *, recursive: bool = True) -> None:
-    """Add attributes to a mount, given by path or descriptor, and to those below it."""
-    asked = ctypes.create_string_buffer(struct.pack("=QQQQ", attributes, 0, 0, 0))
+def restrict_mount(
+    where: str | int, attributes: int, *, lifted: int = 0, recursive: bool = True
+) -> None:
+    """Add attributes to a mount, given by path or descriptor, and to those below it; lift some."""
+    asked = ctypes.create_string_buffer(struct.pack("=QQQQ", attributes, lifted, 0, 0))
     flags = _AT_RECURSIVE if recursive else 0
     if isinstance(where, int):
         syscall("mount_setattr", where, b"", flags | _AT_EMPTY_PATH, asked, 32)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import stat
 import struct
@@ -29,6 +30,7 @@ USE = _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL_DEV  # of a device, or of on
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 
+@functools.cache
 def version() -> int:
     """ABI of the kernel's Landlock; 0 without it."""
     try:

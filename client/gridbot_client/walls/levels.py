@@ -9,12 +9,13 @@ import secrets
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from gridbot_client.walls import cgroups, landlock, nobody
+from gridbot_client.walls import cgroups, landlock, nobody, probes
 from gridbot_client.walls.cells import CGROUP, NAMESPACES, NONE, PROCESS, Cell, KernelLimits
 from gridbot_client.walls.cgroups import Delegation
 from gridbot_client.walls.handle import Warden
@@ -65,8 +66,15 @@ class Sandbox:
         return _TEXTS[self.level]
 
 
-def prove(warden: Warden, folder: Path, most: int = CGROUP) -> Sandbox:
-    """Find the best level up to `most`; `folder` is the client's, which no task may see."""
+def prove(
+    warden: Warden, folder: Path, most: int, *, hidden: tuple[str, ...], reads: tuple[str, ...],
+    writes: tuple[str, ...],
+) -> Sandbox:  # fmt: skip
+    """Find the best level up to `most` with what tasks are to see, and not to see.
+
+    `folder` is the client's; it must be among what is hidden for any level to be proven.
+    """
+    attack = partial(_attack, warden, folder, hidden, reads, writes)
     obstacle = ""
     with _canaries(folder) as canaries:
         for level in range(most, NONE, -1):
@@ -75,7 +83,7 @@ def prove(warden: Warden, folder: Path, most: int = CGROUP) -> Sandbox:
                 obstacle = "level 3: no writable cgroup with limits on memory and processes"
                 continue
             try:
-                done = _attacks(warden, folder, level, canaries, delegation)
+                done = _attacks(attack, level, canaries, delegation)
             except (OSError, ValueError) as error:
                 obstacle = f"level {level}: {error}"
             else:
@@ -87,28 +95,29 @@ def prove(warden: Warden, folder: Path, most: int = CGROUP) -> Sandbox:
 
 
 def _attacks(
-    warden: Warden, folder: Path, level: int, canaries: Mapping[str, str],
+    attack: Callable[..., set[str]], level: int, canaries: Mapping[str, str],
     delegation: Delegation | None,
 ) -> set[str]:  # fmt: skip
     """Attacks that succeed at a level, as a stranger and as one's own work."""
     if level < NAMESPACES and not landlock.version():
         raise OSError("this kernel has no Landlock")
-    strangers = _attack(warden, folder, level, canaries, True, delegation)
-    own = _attack(warden, folder, level, canaries, False, delegation)
+    strangers = attack(level, canaries, delegation, is_stranger=True)
+    own = attack(level, canaries, delegation, is_stranger=False)
     return strangers | (own - set(_OF_ONES_OWN))
 
 
 def _attack(
-    warden: Warden, folder: Path, level: int, canaries: Mapping[str, str], is_stranger: bool,
-    delegation: Delegation | None,
+    warden: Warden, folder: Path, hidden: tuple[str, ...], reads: tuple[str, ...],
+    writes: tuple[str, ...], level: int, canaries: Mapping[str, str],
+    delegation: Delegation | None, *, is_stranger: bool,
 ) -> set[str]:  # fmt: skip
     slot = folder / "probe"
     shutil.rmtree(slot, ignore_errors=True)
     (slot / "work" / "tmp").mkdir(parents=True)
     cell = Cell(
         argv=("probe",), env={}, folder=str(slot), work=str(slot / "work"), level=level,
-        limits=_LIMITS, is_stranger=is_stranger, network=not is_stranger, hidden=(str(folder),),
-        canaries=dict(canaries),
+        limits=_LIMITS, is_stranger=is_stranger, network=not is_stranger, hidden=hidden,
+        reads=reads, writes=writes, canaries=dict(canaries),
     )  # fmt: skip
     group = None
     try:
@@ -125,7 +134,9 @@ def _attack(
             said = stdout.read()
         if code:
             raise OSError(f"the probe ended with {code}")
-        return set(json.loads(said))
+        done = set(json.loads(said))
+        # Below its own /tmp a task may make what it likes, also under the name of our folder.
+        return done if os.path.exists(canaries["folder"]) else done - {probes.WRITE}
     finally:
         if group:
             group.entered()

@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from gridbot_client.walls import kernel
 
+WRITE = "write outside the slot"
 _PTRACE_ATTACH = 16
 _KEYCTL_GET_KEYRING = 0
 _PRIVATE, _CREATE = 0, 0o1600
@@ -29,7 +30,7 @@ def _attempts(canaries: Mapping[str, str]) -> dict[str, Callable[[], object]]:
     return {
         "read the client's folder": lambda: _read(secret),
         "change the client's folder": lambda: os.truncate(secret, 0),
-        "write outside the slot": lambda: os.mkdir(canaries["folder"]),
+        WRITE: lambda: os.mkdir(canaries["folder"]),
         "signal another process": lambda: os.kill(pid, 0),
         "trace another process": lambda: kernel.syscall("ptrace", _PTRACE_ATTACH, pid, 0, 0),
         "read another process's environment": lambda: _read(f"/proc/{pid}/environ"),

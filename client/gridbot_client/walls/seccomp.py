@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import socket
 import struct
 from collections.abc import Sequence
@@ -56,20 +57,21 @@ _BY_PATH = (
     "chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "setxattr", "lsetxattr",
     "setxattrat", "removexattr", "lremovexattr", "removexattrat", "utime", "utimes", "futimesat",
 )  # fmt: skip
-# Without a pid namespace: what acts on another process of the same user; these name their own by 0.
+# What acts on another process of the same user, at levels without a pid namespace; these name
+# their own process by 0.
 _BY_PID = (
-    ("prlimit64", 0), ("sched_setaffinity", 0), ("sched_setattr", 0), ("sched_setparam", 0),
+    ("sched_setaffinity", 0), ("sched_setattr", 0), ("sched_setparam", 0),
     ("sched_setscheduler", 0), ("setpriority", 1), ("ioprio_set", 1),
 )  # fmt: skip
 _SIGNALS = ("tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
 
+_INSTRUCTION = "=HBBI"
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
 
 
-def program(
-    families: Sequence[int], *, namespaces: bool, stranger: bool, landlock: int
-) -> list[Instruction]:
-    """Filter for a task that may make sockets of some address families.
+@functools.lru_cache
+def program(families: tuple[int, ...], *, namespaces: bool, stranger: bool, landlock: int) -> bytes:
+    """Text of the filter for a task that may make sockets of some address families.
 
     `namespaces` says that the task has its own; `landlock` is the ABI of the kernel's Landlock,
     which rules what the filter need not.
@@ -82,6 +84,7 @@ def program(
         _when("ioctl", 1, [(_EQUAL, code) for code in _TERMINAL_INJECTION], errno.EPERM),
         # The client must be able to look at what it counts.
         _when("prctl", 0, [(_EQUAL, kernel.PR_SET_DUMPABLE)], errno.EPERM),
+        _only("prlimit64", 0, [0], errno.EPERM),
         _only("socket", 0, families, errno.EAFNOSUPPORT),
         _only_netlink_route(),
     ]
@@ -101,15 +104,15 @@ def program(
         (_AT_LEAST, 0, 1, _X32_BIT),
         (_RETURN, 0, 0, _ERROR | errno.EPERM),
     ]
-    return [*found, *(line for one in filters for line in one), (_RETURN, 0, 0, _ALLOW)]
+    found += [*(line for one in filters for line in one), (_RETURN, 0, 0, _ALLOW)]
+    return b"".join(struct.pack(_INSTRUCTION, *line) for line in found)
 
 
-def install(instructions: Sequence[Instruction]) -> None:
+def install(program: bytes) -> None:
     """Put this process and its descendants under the filter.  Needs no_new_privs."""
-    text = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *i) for i in instructions))
-    header = ctypes.create_string_buffer(
-        struct.pack("=H6xQ", len(instructions), ctypes.addressof(text))
-    )
+    text = ctypes.create_string_buffer(program)
+    count = len(program) // struct.calcsize(_INSTRUCTION)
+    header = ctypes.create_string_buffer(struct.pack("=H6xQ", count, ctypes.addressof(text)))
     kernel.prctl(kernel.PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(header))
 
 

@@ -11,10 +11,11 @@ are attached, parents before children.  Paths below another's mount are thus mad
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from glob import glob
+from typing import NamedTuple
 
 from gridbot_client.walls import kernel, landlock
 from gridbot_client.walls.cells import Cell
@@ -44,39 +45,70 @@ _PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV
 # --- level 2: mounts
 
 
-@dataclass(frozen=True, slots=True)
-class _Tree:
-    """Copy of a part of the file system, to be attached at `path`."""
+class _Source(NamedTuple):
+    """Part of the file system that is to be seen at `path`."""
+
+    real: str
+    path: str
+    is_directory: bool
+    attributes: int = _CLOSED
+
+
+class _Tree(NamedTuple):
+    """Copy of the mounts of a part of the file system, to be attached at `path`."""
 
     path: str
     descriptor: int
     is_directory: bool
 
-    @classmethod
-    def of(cls, source: str, path: str, attributes: int) -> _Tree:
-        descriptor = kernel.clone_tree(source)
-        if attributes:
-            kernel.restrict_mount(descriptor, attributes)
-        return cls(path, descriptor, os.path.isdir(source))
+
+class _System(NamedTuple):
+    """What a task sees of the system itself."""
+
+    programs: tuple[_Source, ...]  # of a stranger
+    links: dict[str, str]  # in a stranger's root
+    devices: tuple[_Source, ...]
+    accelerators: tuple[_Source, ...]
+    names: tuple[_Source, ...]  # of one's own: what /etc/resolv.conf leads to
+
+
+@functools.cache
+def system() -> _System:
+    """What there is, looked up once: it hardly changes while a client runs."""
+    links = {path: os.readlink(path) for path in PROGRAMS if os.path.islink(path)}
+    seen = [path for path in (*PROGRAMS, *SETTINGS, *SYSTEM) if path not in links]
+    names = os.path.realpath("/etc/resolv.conf")
+    found = [path for pattern in ACCELERATORS for path in glob(pattern)]
+    return _System(
+        tuple(_source(path) for path in seen if os.path.exists(path)),
+        links,
+        tuple(_source(path, kernel.ATTR_NOSUID) for path in DEVICES if os.path.exists(path)),
+        tuple(_source(path, kernel.ATTR_NOSUID) for path in found),
+        (_source(names),) if names.startswith("/run/") and os.path.exists(names) else (),
+    )
+
+
+def _source(path: str, attributes: int = _CLOSED) -> _Source:
+    real = os.path.realpath(path)
+    return _Source(real, path, os.path.isdir(real), attributes)
 
 
 def build(cell: Cell) -> None:
     """Make the view of a cell in new user, mount and pid namespaces, and enter it."""
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
-    trees = list(_trees(cell))
-    links = {path: os.readlink(path) for path in PROGRAMS if os.path.islink(path)}
     hidden = [path for path in cell.hidden if _is_seen(path, cell)]
-    trees += [_Tree.of("/dev/null", path, 0) for path in hidden if os.path.isfile(path)]
+    covers = [path for path in hidden if os.path.isfile(path)]
     empty = ["/dev", *(path for path in hidden if os.path.isdir(path))]
+    trees = [_copy(source) for source in _sources(cell)]
+    trees += [_copy(_Source("/dev/null", path, False, 0)) for path in covers]
     if cell.is_stranger:
         root = cell.folder
         kernel.mount("root", root, "tmpfs", _PLAIN, "size=1m,nr_inodes=2k,mode=755")
+        _bind_programs(root)
     else:
         root = ""
         kernel.restrict_mount("/", _CLOSED)
         empty.append("/run")
-    for path, target in links.items() if root else ():
-        os.symlink(target, root + path)
     # Parents first; of two for one path, the later one lies on top.
     steps: list[str | _Tree] = [*empty, "/proc", *trees, "/dev/shm"]  # noqa: S108
     for step in sorted(steps, key=_depth):
@@ -91,30 +123,40 @@ def build(cell: Cell) -> None:
         kernel.change_root(root)
 
 
-def _trees(cell: Cell) -> Iterator[_Tree]:
-    if cell.is_stranger:
-        for path in (*PROGRAMS, *SETTINGS, *SYSTEM):
-            if os.path.exists(path) and not (path in PROGRAMS and os.path.islink(path)):
-                yield _Tree.of(os.path.realpath(path), path, _CLOSED)
-    else:
-        names = os.path.realpath("/etc/resolv.conf")
-        if names.startswith("/run/") and os.path.exists(names):
-            yield _Tree.of(names, names, _CLOSED)
-    found = [path for pattern in ACCELERATORS for path in glob(pattern)]
-    for path in (*DEVICES, *(found if not cell.is_stranger else ())):
-        if os.path.exists(path):
-            yield _Tree.of(path, path, kernel.ATTR_NOSUID)
-    for path in SHARED[:2]:
-        yield _Tree.of(cell.tmp, path, _CLOSED & ~kernel.ATTR_RDONLY)
-    for path in cell.reads:
-        yield _Tree.of(path, path, _CLOSED)
-    for path in (*cell.writes, cell.work):
-        yield _Tree.of(path, path, _CLOSED & ~kernel.ATTR_RDONLY)
+def _bind_programs(root: str) -> None:
+    """Show a stranger the system; cheaper than copies, for what nothing covers on the way."""
+    for path, link in system().links.items():
+        os.symlink(link, root + path)
+    for source in system().programs:
+        _make(root + source.path, source.is_directory)
+        kernel.mount(source.real, root + source.path, "", kernel.MS_BIND | kernel.MS_REC)
+    kernel.restrict_mount(root, _CLOSED)
+    # The root itself still gets mount points.
+    kernel.restrict_mount(root, 0, lifted=kernel.ATTR_RDONLY, recursive=False)
+
+
+def _sources(cell: Cell) -> Iterator[_Source]:
+    found = system()
+    if not cell.is_stranger:
+        yield from (*found.names, *found.accelerators)
+    yield from found.devices
+    open_ = _CLOSED & ~kernel.ATTR_RDONLY
+    yield from (_Source(cell.tmp, path, True, open_) for path in SHARED[:2])
+    yield from (_source(path) for path in cell.reads)
+    yield from (_source(path, open_) for path in (*cell.writes, cell.work))
+
+
+def _copy(source: _Source) -> _Tree:
+    descriptor = kernel.clone_tree(source.real)
+    if source.attributes:
+        kernel.restrict_mount(descriptor, source.attributes)
+    return _Tree(source.path, descriptor, source.is_directory)
 
 
 def _is_seen(path: str, cell: Cell) -> bool:
     """True if a path would be visible, were it not hidden."""
-    allowed = (*cell.reads, *cell.writes)
+    # Its own /tmp is writable: a place below it, which holds the slot, is to be closed like others.
+    allowed = (*SHARED[:2], *cell.reads, *cell.writes)
     return not cell.is_stranger or any(f"{path}/".startswith(f"{other}/") for other in allowed)
 
 
@@ -124,13 +166,19 @@ def _depth(step: str | _Tree) -> int:
 
 def _attach(tree: _Tree, root: str) -> None:
     target = root + tree.path
-    if not os.path.lexists(target):
-        if tree.is_directory:
-            os.makedirs(target)
-        else:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+    if not os.access(target, os.F_OK):
+        _make(target, tree.is_directory)
     kernel.attach(tree.descriptor, target)
+
+
+def _make(target: str, is_directory: bool) -> None:
+    """Make a mount point."""
+    make = os.mkdir if is_directory else os.mknod
+    try:
+        make(target)
+    except FileNotFoundError:
+        os.makedirs(os.path.dirname(target))
+        make(target)
 
 
 def _mount_new(path: str, root: str, cell: Cell) -> None:

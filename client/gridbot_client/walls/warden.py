@@ -27,6 +27,7 @@ warden, a subreaper as well, ends the strays.
 from __future__ import annotations
 
 import array
+import gc
 import json
 import os
 import select
@@ -50,6 +51,7 @@ _ISOLATED = (
 def main(descriptor: int) -> None:
     """Serve the client at the other end of a socket until it closes."""
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    gc.disable()  # a collection in a fork would copy all memory, and there are no cycles
     _Warden(socket.socket(fileno=descriptor)).serve()
 
 
@@ -103,6 +105,7 @@ class _Warden:
     def _start(self, order: int, control: int, stdout: int, stderr: int, *groups: int) -> None:
         try:
             cell = Cell.decode(os.pread(order, os.fstat(order).st_size, 0))
+            inside.prepare(cell)
             self._first.add(self._clone(cell, control, (stdout, stderr), groups))
         except (OSError, ValueError, TypeError, KeyError) as error:
             code = error.errno if isinstance(error, OSError) else 0

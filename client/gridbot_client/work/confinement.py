@@ -267,7 +267,10 @@ def raised(warden: Warden, folder: Path, options: WallOptions) -> tuple[Confinem
     sandbox = Sandbox(NONE, "switched off")
     try:
         if options.most > NONE:
-            sandbox = levels.prove(warden, folder, options.most)
+            sandbox = levels.prove(
+                warden, folder, options.most, hidden=options.hidden, reads=options.reads,
+                writes=options.writes,
+            )  # fmt: skip
         else:
             warden.begin()
     except OSError as error:
@@ -310,4 +313,4 @@ _PLACES_OF_KEYS = (
 def hidden_places(folder: Path, home: Path, others: Iterable[Path]) -> tuple[str, ...]:
     """Paths that no task sees: the client's folder, well-known places of keys, and others."""
     wanted = [folder, *(home / name for name in _PLACES_OF_KEYS), *others]
-    return tuple(dict.fromkeys(_real(path) for path in wanted if path.exists()))
+    return tuple(dict.fromkeys(map(_real, wanted)))
