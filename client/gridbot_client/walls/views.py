@@ -82,8 +82,8 @@ def system() -> _System:
     return _System(
         tuple(_source(path) for path in seen if os.path.exists(path)),
         links,
-        tuple(_source(path, kernel.ATTR_NOSUID) for path in DEVICES if os.path.exists(path)),
-        tuple(_source(path, kernel.ATTR_NOSUID) for path in found),
+        tuple(_source(path, 0) for path in DEVICES if os.path.exists(path)),
+        tuple(_source(path, 0) for path in found),
         (_source(names),) if names.startswith("/run/") and os.path.exists(names) else (),
     )
 
