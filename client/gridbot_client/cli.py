@@ -194,7 +194,8 @@ def run(
             is_dedicated=dedicated, policy=owner_policy,
             pilot=_pilot(pilot, walltime, low_cpu_after, folder),
             walls=WallOptions(
-                most=most_walls, least=least_walls, allow_network=allow_network,
+                most=most_walls, least=least_walls, is_pilot=pilot is not None,
+                allow_network=allow_network,
                 reads=_allowed(reads, folder.path), writes=_allowed(writes, folder.path),
                 hidden=_hidden(folder.path, key_file),
             ),

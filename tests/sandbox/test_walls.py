@@ -128,6 +128,15 @@ def test_a_task_changes_what_the_machines_owner_allows(
     assert not (base / "new").exists()
 
 
+def test_on_a_pilot_all_work_is_that_of_who_submitted_it(
+    machine: Makes, base: Path, best: Sandbox
+) -> None:
+    made = machine(is_pilot=True, reads=(str(base),))
+    script = 'cat "$0"/data "$0"/client/client.json; test -e /etc/fstab || test -e /opt; echo $?'
+    assert made.run(script, is_stranger=True)[1] == "data0\n"
+    assert made.confinement.refusal(is_stranger=True) == ""
+
+
 @pytest.mark.parametrize("level", [1, 2])
 def test_a_program_finds_its_usual_surroundings(machine: Makes, best: Sandbox, level: int) -> None:
     made = machine(most=level)
@@ -156,6 +165,7 @@ def test_work_of_others_is_refused_behind_lower_walls_than_it_needs(
     assert refusal in made.confinement.refusal(is_stranger=True)
     assert made.confinement.refusal(is_stranger=False) == ""
     assert made.run("echo hello", is_stranger=False)[1] == "hello\n"
+    assert Plain(is_pilot=True).refusal(is_stranger=True) == ""
     assert Plain().refusal(is_stranger=True) and not Plain().refusal(is_stranger=False)
 
 

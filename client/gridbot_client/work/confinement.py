@@ -122,12 +122,17 @@ class _PlainTask:
         return TaskEnd(self.process.returncode, usage.ru_utime + usage.ru_stime)
 
 
+@dataclass(frozen=True, slots=True)
 class Plain:
     """Own session, clean environment and a limit on file sizes; for one's own work only."""
 
+    is_pilot: bool = False  # all work is one's own
+
     def refusal(self, *, is_stranger: bool) -> str:
         """Refuse strangers' work."""
-        return "this machine offers no walls for the work of others" if is_stranger else ""
+        if is_stranger and not self.is_pilot:
+            return "this machine offers no walls for the work of others"
+        return ""
 
     def start(self, program: TaskOrder) -> Task:
         """Start the program."""
@@ -168,6 +173,7 @@ class WallOptions:
 
     most: int = CGROUP  # level to use at most
     least: int = PROCESS  # level without which no work of strangers runs
+    is_pilot: bool = False  # who submitted the pilot answers for all work: none is a stranger's
     allow_network: bool = False  # to strangers' work that asks for it
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
@@ -212,7 +218,8 @@ class Walls:
 
     def refusal(self, *, is_stranger: bool) -> str:
         """Refuse strangers' work below the level that it needs."""
-        if is_stranger and self.sandbox.level < max(PROCESS, self.options.least):
+        is_held = is_stranger and not self.options.is_pilot
+        if is_held and self.sandbox.level < max(PROCESS, self.options.least):
             return (
                 f"work of others needs sandbox level {max(PROCESS, self.options.least)}, and this"
                 f" machine offers {self.sandbox.level} ({self.sandbox.obstacle})"
@@ -239,12 +246,13 @@ class Walls:
 
     def _cell(self, program: TaskOrder) -> Cell:
         options, slot = self.options, program.slot
-        is_alone = program.is_stranger and not (program.wants_network and options.allow_network)
+        is_stranger = program.is_stranger and not options.is_pilot
+        is_alone = is_stranger and not (program.wants_network and options.allow_network)
         return Cell(
             argv=tuple(program.argv), env=dict(program.env), folder=_real(slot.path),
             work=_real(slot.work), level=min(self.sandbox.level, NAMESPACES),
             limits=_limits(program.resources, os.cpu_count() or 1),
-            is_stranger=program.is_stranger, network=not is_alone, reads=options.reads,
+            is_stranger=is_stranger, network=not is_alone, reads=options.reads,
             writes=options.writes, hidden=options.hidden,
         )  # fmt: skip
 
@@ -274,7 +282,7 @@ def raised(warden: Warden, folder: Path, options: WallOptions) -> tuple[Confinem
         else:
             warden.begin()
     except OSError as error:
-        return Plain(), Sandbox(NONE, str(error))
+        return Plain(options.is_pilot), Sandbox(NONE, str(error))
     return Walls(warden, sandbox, options), sandbox
 
 
