@@ -40,7 +40,11 @@ FILES = [
     Beast("files", "move the folder", "os.rename(c['folder'], c['folder'] + '2')"),
     Beast("files", "go up from the slot", "return 'HONEST' in open('../../9-9-9/work/out').read()"),
     Beast("files", "read ~/.ssh", "return bool(open(c['home'] + '/.ssh/id_rsa').read())"),
-    Beast("files", "plant a start-up file", "open(c['home'] + '/.bashrc', 'w').write('x')"),
+    Beast(
+        "files",
+        "plant a start-up file",
+        "open(c['home'] + '/.bashrc', 'w').write('x'); return False",
+    ),
     Beast("files", "plant a key", "open(c['home'] + '/.ssh/authorized_keys', 'w').write('x')"),
     Beast(
         "files", "read a neighbour's output", "return bool(open(c['neighbour'] + '/out').read())"
