@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from tests.sandbox.zoo import FILES, OUTPUTS, PROCESSES, Beast
 from tests.system.deployment import eventually
 
 from gridbot_client.protocol.messages import ReplicaId
+from gridbot_client.walls import cgroups
 from gridbot_client.walls.cells import NAMESPACES
 from gridbot_client.walls.handle import Warden
 from gridbot_client.walls.levels import Sandbox
@@ -225,6 +227,23 @@ def youngest_warden() -> psutil.Process:
         if any("gridbot_client.walls.warden" in word for word in process.cmdline())
     ]
     return max(found, key=lambda process: process.create_time())
+
+
+def test_groups_that_a_killed_client_left_are_removed() -> None:
+    found = cgroups.find()
+    if found is None:
+        pytest.skip("no writable cgroup")
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    limits = {"memory_bytes": 1 << 30, "processes": 9, "cpus": 1}
+    left = found.make(f"gridbot-{ended.pid}-1-1-1", **limits)
+    kept = found.make(f"gridbot-{os.getpid()}-1-1-1", **limits)
+    for group in (left, kept):
+        group.entered()
+    found.sweep()
+    assert not any(folder.exists() for folder in left.folders)
+    assert all(folder.exists() for folder in kept.folders)
+    kept.remove()
 
 
 def test_around_leaves_out_what_is_hidden_and_links_to_it(tmp_path: Path) -> None:

@@ -62,6 +62,15 @@ class Delegation:
     version: int
     parents: Mapping[str, Path]
 
+    def sweep(self) -> None:
+        """Remove empty groups that killed clients left."""
+        for parent in set(self.parents.values()):
+            for folder in parent.glob("gridbot-*-*"):
+                owner = folder.name.split("-")[1]
+                if owner.isdigit() and not os.path.exists(f"/proc/{owner}"):
+                    with suppress(OSError):  # not empty, or another client was quicker
+                        folder.rmdir()
+
     def make(self, name: str, *, memory_bytes: int, processes: int, cpus: int) -> TaskCgroup:
         """Make the groups of a task with its limits.  Raises OSError."""
         limits = {"memory": memory_bytes, "pids": processes, "cpu": cpus * _PERIOD_US}

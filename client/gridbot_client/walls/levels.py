@@ -79,6 +79,8 @@ def prove(
     with _canaries(folder) as canaries:
         for level in range(most, NONE, -1):
             delegation = cgroups.find() if level == CGROUP else None
+            if delegation:
+                delegation.sweep()
             if level == CGROUP and delegation is None:
                 obstacle = "level 3: no writable cgroup with limits on memory and processes"
                 continue
