@@ -30,6 +30,14 @@ settings.register_profile("tests", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("tests")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def configuration(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep logins and signing keys of tests out of the configuration of those who run them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("configuration")))
+        yield
+
+
 @pytest.fixture
 def private_directory() -> Iterator[Path]:
     """A directory with a short path that PostgreSQL's own user can enter, unlike pytest's."""

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import itertools
 import json
+import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from psycopg.types.json import Jsonb
 
-from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId
+from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId, manifest_id
+from gridbot_client.protocol.signatures import fingerprint, manifest_statement
+from gridbot_server.bots.job_parts import sign_parts, unsigned_parts
+from gridbot_server.bots.validation import Seal, make_draft
+from gridbot_server.models.requests import SubmissionRequest
 from gridbot_server.signing import keys
 from gridbot_server.storage.db import Connection
 
@@ -34,7 +42,7 @@ def make_owner(conn: Connection, name: str, **columns: Any) -> int:
 
 def make_key(conn: Connection, owner: int, scope: str = "user", **columns: Any) -> str:
     """Add a key and return it."""
-    token, token_hash = keys.new_token()
+    token, token_hash = keys.new_token(scope)
     _insert(conn, "token", "id", hash=token_hash, owner=owner, scope=scope, **columns)
     return token
 
@@ -48,15 +56,19 @@ def make_host(conn: Connection, owner: int, ad: Mapping[str, Any] = HOST, **colu
 def make_client(
     conn: Connection, owner: int, host: int | None = None, **columns: Any
 ) -> tuple[int, str]:
-    """Add a client, on a machine of its own unless one is given; return its id and token."""
-    token, token_hash = keys.new_token()
+    """Add a client, on a machine of its own unless one is given; return its id and token.
+
+    It speaks today's protocol, and its user trusts the keys of their own account.
+    """
+    columns = {"protocol": 2, "trusts": [owner], **columns}
+    token, token_hash = keys.new_token("client")
     host = make_host(conn, owner) if host is None else host
     client = _insert(conn, "client", "id", hash=token_hash, host=host, owner=owner, **columns)
     return client, token
 
 
 def make_bot(conn: Connection, owner: int, jobs: int = 1, **columns: Any) -> int:
-    """Add a running BOT whose jobs are a range."""
+    """Add a running BOT whose jobs are a range, and which its owner has signed."""
     row = conn.execute("SELECT name FROM owner WHERE id = %s", [owner]).fetchone()
     assert row is not None
     values: dict[str, Any] = {
@@ -64,6 +76,8 @@ def make_bot(conn: Connection, owner: int, jobs: int = 1, **columns: Any) -> int
         "submit_key": f"key{next(_numbers)}",
         "state": "running",
         "manifest": Manifest(row[0], ("echo", "{i}"), {"i": "int"}).text(),
+        "version": 2,
+        "owner_signature": bytes(64),
         "size": jobs,
         **columns,
     }
@@ -165,3 +179,24 @@ def _insert(conn: Connection, table: str, returning: str, **columns: Any) -> int
     row = conn.execute(statement.encode(), columns).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def signed(conn: Connection, owner: int, body: dict[str, Any]) -> dict[str, Any]:
+    """Sign the body of a `POST /bots` with a key of its owner, which the database then knows."""
+    key = Ed25519PrivateKey.generate()
+    public = key.public_key().public_bytes_raw()
+    _insert(conn, "signing_key", "owner", owner=owner, key=public)
+    row = conn.execute("SELECT name FROM owner WHERE id = %s", [owner]).fetchone()
+    project = conn.execute("SELECT key FROM project_key WHERE introduced_by IS NULL").fetchone()
+    assert row is not None and project is not None
+    seal = Seal(fingerprint(project[0]), secrets.token_hex(16), public.hex(), 0, 2**40)
+    draft = make_draft(SubmissionRequest(**body), row[0], seal)
+    text = draft.manifest.text()
+    jobs = draft.jobs if isinstance(draft.jobs, list) else []
+    parts = sign_parts(unsigned_parts(jobs, 0, None), manifest_id(text), key.sign)
+    signature = base64.b64encode(key.sign(manifest_statement(text))).decode()
+    return {
+        **body,
+        "envelope": {**asdict(seal), "signature": signature},
+        "parts": [base64.b64encode(part.signature or b"").decode() for part in parts],
+    }

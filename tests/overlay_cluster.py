@@ -28,6 +28,7 @@ from gridbot_overlay.act.workers import GridWorkers
 from gridbot_overlay.decide.construct import Plan
 from gridbot_overlay.decide.model import Grid, GridLimits, Pilot
 from gridbot_overlay.pilot.artefact import Artefact
+from gridbot_overlay.pilot.pins import PilotPins
 from gridbot_overlay.submitters import KINDS
 
 FAKE = Path(__file__).parent / "fakes/bin/slurm"
@@ -87,6 +88,10 @@ class Api(ThreadingHTTPServer):
             case "POST", ["overlay", "tags"]:
                 good = {key["tag"]: number for number, key in self._good_keys()}
                 return {"keys": {tag: good[tag] for tag in body["tags"] if tag in good}}
+            case "GET", ["signing"]:
+                return {"owner": "ops", "project": "0" * 64, "project_key": "0" * 64, "keys": []}
+            case "POST", ["signing", "keys"]:
+                return {"owner": "ops", "project": "0" * 64, "project_key": "0" * 64, "keys": []}
             case "DELETE", ["tokens", number]:
                 self.revoked.add(int(number))
                 return {}
@@ -214,6 +219,7 @@ def rounds(
             name: KINDS[grid.kind](grid, folder / "grids" / name) for name, grid in named.items()
         },
         server=Server(connection),
+        pins=PilotPins("0" * 64, ("1" * 64,)),
         store=used,
         say=said.append,
         workers=GridWorkers(patience_seconds),

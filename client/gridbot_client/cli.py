@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -22,6 +23,7 @@ from gridbot_client.backoff import Backoff
 from gridbot_client.client import Client, Revoked
 from gridbot_client.host import description
 from gridbot_client.host.permission import UnreadablePolicy, read_policy, read_policy_file
+from gridbot_client.joining import Pinning, own_fingerprints
 from gridbot_client.net.discovery import (
     Endpoint,
     NoServer,
@@ -34,6 +36,7 @@ from gridbot_client.options import Options
 from gridbot_client.pilot import node_check
 from gridbot_client.pilot.behaviour import IDLE_WINDOW_SECONDS, PilotOptions
 from gridbot_client.pilot.secrecy import hide
+from gridbot_client.protocol.fields import is_sha256
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder, FolderBusy, Identity
 from gridbot_client.walls.cells import CGROUP, NONE, PROCESS
@@ -45,6 +48,21 @@ from gridbot_policies.policy.owner import OwnerPolicy
 _LOG_BYTES = 4 << 20
 _RESUMES = "the next run continues its replicas"
 
+
+def _fingerprint(_: click.Context, option: click.Parameter, value: str) -> str:
+    if value and not is_sha256(value):
+        raise click.BadParameter(
+            f"{value!r} is no fingerprint: 64 lower-case hex digits", param=option
+        )
+    return value
+
+
+def _fingerprints(
+    context: click.Context, option: click.Parameter, values: tuple[str, ...]
+) -> tuple[str, ...]:
+    return tuple(_fingerprint(context, option, value) for value in values)
+
+
 data_option = click.option(
     "--data",
     type=click.Path(path_type=Path),
@@ -53,9 +71,14 @@ data_option = click.option(
     "  [default: client in GRIDBOT_DATA; /var/lib/gridbot if root; else ~/.local/share/gridbot]",
 )
 ALLOWED_PATH = click.Path(path_type=Path, exists=True)
-accept_option = click.option(
-    "--accept", "accepts", multiple=True, metavar="OWNER",
-    help="Also run this owner's unsigned commands.  Needs an operator's key.  Repeatable.",
+trust_option = click.option(
+    "--trust", "trusts", multiple=True, metavar="FINGERPRINT", callback=_fingerprints,
+    help="Also run BOTs that this key signed, as its owner's `gridbot key list` shows it.  Another"
+    " owner's needs an operator's key to join with.  Repeatable.",
+)  # fmt: skip
+project_key_option = click.option(
+    "--project-key", metavar="FINGERPRINT", default="", callback=_fingerprint,
+    help="Project key that the server must have.  [default: the one it shows at the join]",
 )  # fmt: skip
 key_option = click.option(
     "--key-file",
@@ -86,23 +109,51 @@ def client() -> None:
 @click.argument("url")
 @click.option("--key", metavar="KEY", help="Key of the server, such as a join key.")
 @key_option
-@accept_option
+@trust_option
+@project_key_option
 @data_option
 def join(
-    url: str, key: str | None, key_file: Path | None, accepts: tuple[str, ...], data: Path | None
-) -> None:
+    url: str, key: str | None, key_file: Path | None, trusts: tuple[str, ...], project_key: str,
+    data: Path | None,
+) -> None:  # fmt: skip
     """Register this client with the server at URL.
 
     An operator creates the key: gridbot token create NAME --scope join
+
+    With a join key the client runs what the project signs.  With a key of your own it also runs
+    your BOTs: it trusts the signing keys that the server knows as yours at that moment.
     """
     folder = _folder(data)
     try:
         endpoint = Endpoint(url.rstrip("/"), key) if key else find_server(url, key_file)
         with folder.lock():
-            identity = joining.join(folder, endpoint, accepts, _host(folder))
+            pinning = Pinning((*trusts, *own_fingerprints(endpoint.url)), project_key)
+            identity = joining.join(folder, endpoint, pinning, _host(folder))
     except (NoServer, FolderBusy, joining.JoinError, TransportError) as error:
         raise click.ClickException(str(error)) from None
     click.echo(_joined(identity))
+    click.echo(_trusted(identity))
+
+
+@client.command()
+@click.argument("fingerprints", nargs=-1, required=True, callback=_fingerprints)
+@data_option
+def trust(fingerprints: tuple[str, ...], data: Path | None) -> None:
+    """Run BOTs that the keys with these FINGERPRINTS signed.
+
+    Compare a fingerprint with what `gridbot key list` shows its owner.
+    """
+    folder = _folder(data)
+    try:
+        with folder.lock():
+            identity = folder.identity()
+            if identity is None:
+                raise click.ClickException("not joined yet; join with --trust FINGERPRINT")
+            click.echo(_trusted(joining.trusting(folder, identity, fingerprints)))
+    except FolderBusy:
+        raise click.ClickException(
+            f"a client (pid {folder.holder()}) is running: stop it, then trust the key"
+        ) from None
 
 
 @client.command()
@@ -120,7 +171,8 @@ def join(
 @click.option(
     "--memory", type=click.IntRange(1), metavar="MB", help="Memory to use.  [default: all]"
 )
-@accept_option
+@trust_option
+@project_key_option
 @click.option(
     "--requirements",
     metavar="EXPR",
@@ -180,7 +232,8 @@ def join(
 @click.option("--quiet", is_flag=True, help="Print errors only; the log has everything.")
 def run(
     data: Path | None, server: str | None, key_file: Path | None, cpus: int | None,
-    memory: int | None, accepts: tuple[str, ...], requirements: str | None, policy: Path | None,
+    memory: int | None, trusts: tuple[str, ...], project_key: str, requirements: str | None,
+    policy: Path | None,
     once: bool, exit_when_idle: float | None, dedicated: bool, pilot: str | None,
     walltime: float | None, low_cpu_after: float, most_walls: int, least_walls: int,
     allow_network: bool, reads: tuple[Path, ...], writes: tuple[Path, ...], quiet: bool,
@@ -208,7 +261,7 @@ def run(
             if sys.stdin.isatty():  # started by hand, so not in step with other clients
                 folder.save_backoff(Backoff())
             activity = ActivityLog(_writer(folder, quiet), time.monotonic)
-            _run(folder, server, key_file, accepts, options, activity)
+            _run(folder, server, key_file, Pinning(trusts, project_key), options, activity)
     except (ServerUnavailable, NotOurServer) as error:
         raise ServerFault(str(error)) from None
     except (
@@ -257,7 +310,7 @@ def resume(data: Path | None) -> None:
 
 
 def _run(
-    folder: Folder, server: str | None, key_file: Path | None, accepts: tuple[str, ...],
+    folder: Folder, server: str | None, key_file: Path | None, pinning: Pinning,
     options: Options, activity: ActivityLog,
 ) -> None:  # fmt: skip
     with closing(Warden()) as warden:
@@ -268,16 +321,20 @@ def _run(
         if identity is None:
             endpoint = find_server(server, key_file)
             pilot_name = pilot.name if pilot else ""
-            join = partial(joining.join, folder, endpoint, accepts, host, pilot=pilot_name)
+            own = own_fingerprints(endpoint.url) if pilot is None else ()
+            pinning = replace(pinning, owners=(*pinning.owners, *own))
+            join = partial(joining.join, folder, endpoint, pinning, host, pilot=pilot_name)
             identity = joining.patiently(join, options.exit_when_idle, activity)
             activity.say(_joined(identity))
+            activity.say(_trusted(identity))
         elif server and server.rstrip("/") != identity.url:
             raise joining.JoinError(
                 f"{folder.path} belongs to a client of {identity.url}; name another folder with"
                 f" --data DIR, or change the server: gridbot client join {server}"
             )
         else:
-            identity = joining.accepting(folder, identity, accepts)
+            owners = (*pinning.owners, *own_fingerprints(identity.url))
+            identity = joining.trusting(folder, identity, owners)
             activity.say(
                 f"working for {identity.url} as {identity.owner}, client {identity.client}"
             )
@@ -351,7 +408,8 @@ def _rejoiner(
             endpoint = find_server(identity.url, key_file)
         except NoServer:
             return None
-        return joining.join(folder, endpoint, identity.accepts, host, identity.project_key, pilot)
+        pinning = Pinning(identity.trusts, identity.project_key)
+        return joining.join(folder, endpoint, pinning, host, pilot)
 
     return rejoin
 
@@ -366,6 +424,17 @@ def _host(folder: Folder) -> dict[str, Any]:
 
 def _joined(identity: Identity) -> str:
     return f"joined {identity.url} as {identity.owner}, client {identity.client}"
+
+
+def _trusted(identity: Identity) -> str:
+    """Whose BOTs run here, in words."""
+    strangers = f"runs what project key {identity.project_key} signed"
+    if not identity.trusts:
+        return (
+            f"{strangers}, and no one's else; to run your own BOTs here:"
+            " gridbot client trust FINGERPRINT (gridbot key list shows it)"
+        )
+    return f"{strangers}, and the BOTs of {', '.join(identity.trusts)}"
 
 
 def _writer(folder: Folder, quiet: bool) -> Callable[[str], None]:

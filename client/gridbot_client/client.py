@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -19,11 +17,13 @@ from gridbot_client.options import Options
 from gridbot_client.pilot.behaviour import NodeRecord
 from gridbot_client.protocol.messages import (
     MAX_HOLDING,
+    MAX_REVOCATIONS,
     ProtocolError,
     Scalar,
     WorkReply,
     WorkRequest,
     decode_reply,
+    read_revocations,
 )
 from gridbot_client.schedule import RequestSchedule
 from gridbot_client.storage import Folder, Identity
@@ -36,8 +36,10 @@ from gridbot_client.work.processes import Census
 from gridbot_client.work.replicas import HeldReplicas
 from gridbot_client.work.runner import Runner
 from gridbot_client.work.slots import since_boot
+from gridbot_client.work.trust import Pins, Trust
 
 _LOOK_SECONDS = 1.0  # how often the pause flag is looked at
+_REVOCATIONS_SECONDS = 3600.0  # how often the server is asked for them
 _HOST_SECONDS = 60.0  # how often the host's attributes are measured
 
 
@@ -61,8 +63,10 @@ class Client:
         self._options = options
         self._activity = activity
         self._rejoin = rejoin
-        self._use(identity)
         self._permission = Permission(options.policy, folder, activity)
+        self._revocations = folder.revocations()
+        self._revocations_at = -_REVOCATIONS_SECONDS
+        self._use(identity)
         self._census = Census()
         cache = Cache(folder.cache, options.cache_bytes)
         runner = Runner(confinement, self._census, options.idleness())
@@ -131,6 +135,7 @@ class Client:
         try:
             if not self._is_introduced:
                 self._introduce()
+            self._learn_revocations()
             self._pending = request = self._next_request()
             reply = decode_reply(self._transport.rpc(self._folder.save_request(request)))
             self._manifests.take_in(reply.manifests)
@@ -279,11 +284,27 @@ class Client:
     def _use(self, identity: Identity) -> None:
         self._identity = identity
         self._transport = self._connect()
-        try:
-            key = base64.b64decode(identity.project_key, validate=True)
-        except binascii.Error:
-            key = b""  # no signature verifies with it
-        self._manifests = Manifests(key, identity.trusted)
+        pins = Pins(identity.project_key, identity.project, frozenset(identity.trusts))
+        trust = Trust(pins, time.time, self._revocations)
+        self._manifests = Manifests(trust, self._policy_obstacle)
+
+    def _policy_obstacle(self, bot: Mapping[str, Scalar]) -> str | None:
+        """The clause of the owner's policy that forbids a BOT that arrived; None if none does."""
+        host = {**self._attributes(), **description.live_attributes(time.time())}
+        return self._permission.obstacle_to(host, bot, time.time())
+
+    def _learn_revocations(self) -> None:
+        """Ask from time to time what was revoked; what is known is never forgotten."""
+        if since_boot() - self._revocations_at < _REVOCATIONS_SECONDS:
+            return
+        told = read_revocations(self._transport.get_json("/api/v1/clients/self/revocations"))
+        self._revocations_at = since_boot()
+        known = set(self._revocations)
+        new = [item for item in told if item not in known and item.is_valid()]
+        if new:
+            self._revocations = (*self._revocations, *new)[-MAX_REVOCATIONS:]
+            self._folder.save_revocations(self._revocations)
+            self._manifests.revoked(self._revocations)
 
     def _connect(self) -> Transport:
         return Transport(self._identity.url, self._identity.token)

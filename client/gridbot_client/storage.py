@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import json
 import os
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from gridbot_client.backoff import Backoff
+from gridbot_client.protocol.fields import is_sha256
 from gridbot_client.protocol.messages import (
     ProtocolError,
     WorkRequest,
     decode_request,
     encode_request,
+    read_revocations,
+    revocation_json,
 )
+from gridbot_client.protocol.signatures import Revocation, fingerprint
 
 
 class FolderBusy(Exception):
@@ -28,19 +33,15 @@ class FolderBusy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Result of joining: server, token, client number, owner and pinned project key."""
+    """Result of joining: server, token, client number, owner, and the keys that are trusted."""
 
     url: str
     token: str
     client: int
     owner: str
-    project_key: str  # base64, pinned at join
-    accepts: tuple[str, ...] = ()
-
-    @property
-    def trusted(self) -> frozenset[str]:
-        """Owners whose unsigned commands run here."""
-        return frozenset({self.owner, *self.accepts})
+    project_key: str  # fingerprint, pinned at join
+    project: str = ""  # fingerprint of the project's first key, by which manifests name it
+    trusts: tuple[str, ...] = ()  # fingerprints of owners' keys, pinned by this machine's user
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -93,6 +94,7 @@ class Folder:
         self._obstacle = path / "obstacle"
         self._sandbox = path / "sandbox.json"
         self._identity = path / "client.json"
+        self._revocations = path / "revocations.json"
         self._backoff = path / "backoff.json"
         self._request = path / "request.json"
         self._answered = path / "answered.json"
@@ -139,8 +141,8 @@ class Folder:
         for path in (self._identity, self._previous):
             raw = read_json(path)
             if raw is not None:
-                with suppress(TypeError, KeyError):
-                    return Identity(**{**raw, "accepts": tuple(raw["accepts"])})
+                with suppress(TypeError, KeyError, ValueError):
+                    return _identity(raw)
         return None
 
     def save_identity(self, identity: Identity) -> None:
@@ -159,6 +161,21 @@ class Folder:
         for path in (self._request, self._answered, self._backoff):
             path.unlink(missing_ok=True)
         self.make()
+
+    # --- revocations
+
+    def revocations(self) -> tuple[Revocation, ...]:
+        """Revocations that this client has heard of; each is by the key that it names."""
+        raw = read_json(self._revocations) or {}
+        try:
+            return read_revocations(raw)
+        except ProtocolError:
+            return ()
+
+    def save_revocations(self, found: Iterable[Revocation]) -> None:
+        """Save them: a server that keeps quiet later does not undo them."""
+        document = {"revocations": [revocation_json(item) for item in found]}
+        write_atomically(self._revocations, json.dumps(document).encode())
 
     # --- the owner's policy
 
@@ -242,6 +259,15 @@ class Folder:
         """
         sent = [r.seqno for p in (self._request, self._answered) if (r := _read_request(p))]
         return max(sent) + 1 if sent else int(time.time())
+
+
+def _identity(raw: dict[str, Any]) -> Identity:
+    """Read a saved identity, also one of a version that pinned the whole key and owners' names."""
+    raw.pop("accepts", None)
+    key = raw["project_key"]
+    if not is_sha256(key):
+        raw["project_key"] = fingerprint(base64.b64decode(key, validate=True))
+    return Identity(**{**raw, "trusts": tuple(raw.get("trusts", ()))})
 
 
 def _read_request(path: Path) -> WorkRequest | None:

@@ -16,6 +16,7 @@ from gridbot.api.errors import BadInput, GridbotError
 from gridbot.api.units import seconds
 from gridbot.commands.options import as_json, print_json, say
 from gridbot.printing import printable, table
+from gridbot_client.protocol.fields import is_sha256
 from gridbot_overlay import rounds, status
 from gridbot_overlay.act.constructor import views_of
 from gridbot_overlay.act.store import is_held, only_one
@@ -153,6 +154,26 @@ def add(
     own = dict(map(_option, options))
     folder.add(name, _grid_table(kind, dict(filter(_is_given, given.items())), own))
     click.echo(f"added {name} to {folder.settings_path}; next: gridbot overlay check {name}")
+    try:
+        pinned = folder.pins(folder.settings())
+    except GridbotError as error:
+        say(f"the keys that pilots trust are pinned at the first round: {error}")
+    else:
+        click.echo(f"pilots run what project key {pinned.project_key} signed, and BOTs signed by:")
+        click.echo("\n".join(pinned.owners))
+
+
+@overlay.command()
+@click.argument("fingerprint")
+@with_folder
+def trust(folder: OverlayFolder, fingerprint: str) -> None:
+    """Let pilots also run BOTs that the key with this FINGERPRINT signed.
+
+    Its owner's `gridbot key list` shows it.  A running constructor follows when it starts again.
+    """
+    if not is_sha256(fingerprint):
+        raise BadInput(f"{fingerprint!r} is no fingerprint: 64 lower-case hex digits")
+    click.echo("pilots run BOTs signed by: " + ", ".join(folder.trust(fingerprint).owners))
 
 
 @overlay.command(name="list")

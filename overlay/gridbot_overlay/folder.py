@@ -7,12 +7,16 @@ from pathlib import Path
 
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, GridbotError
+from gridbot.api.session import connect
 from gridbot_client.net.discovery import NoServer, data_directory, find_server
+from gridbot_client.protocol.signatures import fingerprint
 from gridbot_client.storage import write_atomically
 from gridbot_overlay.act.server import Server
 from gridbot_overlay.act.store import PilotStore
 from gridbot_overlay.decide.model import Grid
+from gridbot_overlay.pilot import pins
 from gridbot_overlay.pilot.artefact import Artefact, build
+from gridbot_overlay.pilot.pins import PilotPins
 from gridbot_overlay.pilot.wheels import WheelsMissing
 from gridbot_overlay.settings import FILE_NAME, OverlaySettings, grid_of, grid_text, read_settings
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
@@ -60,6 +64,26 @@ class OverlayFolder:
             return Server(Connection(find_server(settings.server, settings.key_file)))
         except NoServer as error:
             raise GridbotError(str(error)) from None
+
+    def pins(self, settings: OverlaySettings) -> PilotPins:
+        """Return the keys that pilots trust; the first time, the project's and this user's own.
+
+        Raises BadInput, GridbotError.
+        """
+        if (kept := pins.load(self.path)) is not None:
+            return kept
+        server = str(settings.server) if settings.server else None
+        with connect(server, settings.key_file) as session:
+            project = bytes.fromhex(session.project_key())
+            made = PilotPins(fingerprint(project), (session.signer().key.fingerprint,))
+        pins.save(self.path, made)
+        return made
+
+    def trust(self, owner: str) -> PilotPins:
+        """Let pilots also run BOTs that the key with this fingerprint signed."""
+        made = self.pins(self.settings()).with_owner(owner)
+        pins.save(self.path, made)
+        return made
 
     def submitter(self, grid: Grid) -> Submitter:
         """Return what speaks with a grid.  Raises BadInput for options that it does not have."""

@@ -85,6 +85,7 @@ def _dependencies(
         submitters=folder.submitters(settings),
         server=folder.server(settings),
         store=store,
+        pins=folder.pins(settings),
         say=say,
         workers=GridWorkers(patience),
     )

@@ -84,6 +84,11 @@ class Settings:
         return self.data / "endpoint.json"
 
     @property
+    def signing_key_path(self) -> Path:
+        """The operator's private key that signs their BOTs; for commands of that person."""
+        return self.data / "signing.key"
+
+    @property
     def operator_key_path(self) -> Path:
         """The operator's token, for the owner's eyes only."""
         return self.data / "operator.key"

@@ -306,7 +306,7 @@ def test_two_clients_on_one_host_do_not_see_each_others_replicas(
     assert two.ask().assignments == ()
 
 
-def test_an_unsigned_bot_goes_only_to_clients_that_trust_its_owner(
+def test_a_bot_that_its_owner_signed_goes_only_to_clients_that_trust_that_owner(
     dispatch: Dispatch, conn: Connection, alice: int
 ) -> None:
     make_bot(conn, alice, jobs=2, policy="Concurrency = 1")
@@ -315,8 +315,8 @@ def test_an_unsigned_bot_goes_only_to_clients_that_trust_its_owner(
     stranger = caller(dispatch, bob)
     reply = stranger.ask()
     assert reply.assignments == ()
-    assert "unsigned, and the client does not accept its owner" in reply.message
-    _, token = make_client(conn, bob, accepts=[alice])
+    assert "the client does not trust its owner's key" in reply.message
+    _, token = make_client(conn, bob, trusts=[alice])
     assert len(Caller(dispatch, token).ask().assignments) == 1
 
 
@@ -328,7 +328,7 @@ def test_a_pilot_serves_only_those_it_was_submitted_for(
     theirs = make_bot(conn, bob, jobs=1)
     make_bot(conn, operator, jobs=1, signature=b"by the project")
     dispatch.feed()
-    _, token = make_client(conn, operator, accepts=[bob], grid="ice")
+    _, token = make_client(conn, operator, accepts=[bob], trusts=[bob], grid="ice")
     pilot = Caller(dispatch, token)
     bots = [item.id.bot for item in pilot.ask().assignments]
     assert bots == [theirs]

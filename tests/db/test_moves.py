@@ -85,6 +85,7 @@ class Site:
         client = ClientRow(
             hash=b"",
             id=self.client, host=self.host, owner=self.owner, owner_name="alice", accepts=(),
+            trusts=(self.owner,),
             grid=GRID, dedicated=False, venue="", seqno=0, last_key="", error_rate=0.1,
             mean_turnaround=None, jobs_today=0, recent_cpu=0.0,
         )  # fmt: skip

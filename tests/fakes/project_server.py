@@ -8,17 +8,20 @@ import json
 import re
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from gridbot_client.protocol import job_table
 from gridbot_client.protocol.messages import (
     Assignment,
     FileRef,
+    JobInput,
     Manifest,
     ReplicaId,
     Report,
@@ -27,9 +30,18 @@ from gridbot_client.protocol.messages import (
     WorkRequest,
     decode_request,
     encode_reply,
+    introduction_json,
     manifest_id,
+    revocation_json,
 )
-from gridbot_client.protocol.signatures import CONTEXT
+from gridbot_client.protocol.signatures import (
+    Introduction,
+    Revocation,
+    fingerprint,
+    introduction,
+    manifest_statement,
+    revocation,
+)
 
 TOKEN = "the-client-token"
 
@@ -39,6 +51,12 @@ class ProjectServer:
 
     def __init__(self) -> None:
         self.key = Ed25519PrivateKey.generate()
+        self.project = fingerprint(self.key.public_key().public_bytes_raw())
+        self.protocol = 2
+        self.introduced: Introduction | None = None
+        self.links: list[dict[str, str]] = []  # from the project's earlier keys to the present one
+        self.owner_keys: list[str] = []  # fingerprints, for whoever joins with a key of their own
+        self.revocations: list[dict[str, str | None]] = []
         self.requests: list[WorkRequest] = []
         self.reports: dict[ReplicaId, list[Report]] = defaultdict(list)
         self.uploads: dict[str, bytearray] = {}
@@ -80,24 +98,70 @@ class ProjectServer:
         return FileRef(name, sha256, len(content), executable)
 
     def add(self, manifest: Manifest, jobs: Iterable[dict[str, Any]] = ({},), *, bot: int = 1,
-            signed: bool = True, deadline: float = 600.0,
+            signed: bool = True, owner: Ed25519PrivateKey | None = None, deadline: float = 600.0,
             inputs: tuple[FileRef, ...] = ()) -> list[ReplicaId]:  # fmt: skip
+        """Queue a BOT, signed by the project, or by its owner's key, or by nobody."""
+        public = owner.public_key().public_bytes_raw().hex() if owner else ""
+        manifest = replace(
+            manifest,
+            project=self.project,
+            bot=f"{bot:032x}",
+            owner_key=public,
+            job_inputs=manifest.job_inputs or (JobInput("*"), JobInput("*/*")),
+        )
         text = manifest.text()
-        signature = self.key.sign(CONTEXT + text.encode()) if signed else None
+        statement = manifest_statement(text)
         id = manifest_id(text)
-        self._manifests[id] = SignedManifest(text, signature)
+        self._manifests[id] = SignedManifest(
+            text,
+            self.key.sign(statement) if signed else None,
+            owner.sign(statement) if owner else None,
+            self.key.public_key().public_bytes_raw(),
+            (self.introduced,) if self.introduced else (),
+        )
         made = [
             Assignment(ReplicaId(bot, seq, 0), id, args, deadline, inputs)
             for seq, args in enumerate(jobs)
         ]
+        made = with_proofs(made, owner or self.key)
         with self._lock:
             self._queue.extend(made)
         return [item.id for item in made]
 
+    def change(self, id: ReplicaId, **changes: Any) -> None:
+        """Change a queued assignment behind its signature."""
+        with self._lock:
+            self._queue = deque(
+                replace(job, **changes) if job.id == id else job for job in self._queue
+            )
+
+    def revoke(self, id: ReplicaId) -> None:
+        """Tell that the project has revoked the signature on a queued replica's BOT."""
+        (subject,) = {job.manifest for job in self._queue if job.id == id}
+        signature = self.key.sign(revocation(subject))
+        item = Revocation(subject, self.key.public_key().public_bytes_raw(), signature)
+        self.revocations.append(revocation_json(item))
+
+    def rotate(self) -> None:
+        """Replace the project's key by one that it introduces."""
+        old, self.key = self.key, Ed25519PrivateKey.generate()
+        keys = old.public_key().public_bytes_raw(), self.key.public_key().public_bytes_raw()
+        self.introduced = Introduction(*keys, old.sign(introduction(*keys)))
+        self.links.append(introduction_json(self.introduced))
+
     @property
     def joined(self) -> dict[str, Any]:
         key = base64.b64encode(self.key.public_key().public_bytes_raw()).decode()
-        return {"client": 7, "owner": "alice", "accepts": [], "project_key": key, "epoch": 1}
+        return {
+            "client": 7,
+            "owner": "alice",
+            "accepts": [],
+            "project": self.project,
+            "project_key": key,
+            "introductions": self.links,
+            "protocol": self.protocol,
+            "epoch": 1,
+        }
 
     # --- answering
 
@@ -135,6 +199,19 @@ class ProjectServer:
         taken = [self._queue.popleft() for _ in range(min(request.want, len(self._queue)))]
         self._leases.update((item.id, (request.key, item)) for item in taken)
         return taken
+
+
+def with_proofs(jobs: Sequence[Assignment], key: Ed25519PrivateKey) -> list[Assignment]:
+    """Jobs of one BOT, from its first on, with the proofs of parts that this key signs."""
+    made: list[Assignment] = []
+    for at in range(0, len(jobs), job_table.PART_JOBS):
+        part = jobs[at : at + job_table.PART_JOBS]
+        leaves = [job_table.leaf(job_table.job_text(job.args, job.inputs)) for job in part]
+        root = job_table.levels(leaves)[-1][0]
+        signature = key.sign(job_table.statement(part[0].manifest, at, len(part), root))
+        found = job_table.proofs(leaves, signature)
+        made += (replace(job, proof=proof.encode()) for job, proof in zip(part, found, strict=True))
+    return made
 
 
 class _Cut(Exception):
@@ -191,7 +268,7 @@ def _handler(server: ProjectServer) -> type[BaseHTTPRequestHandler]:
                 raise _Cut
             if fault == "garbage":
                 self._read()
-                self._answer(200, b'{"protocol": 1, "assignments": [{"id": 5}]}')
+                self._answer(200, b'{"protocol": 2, "assignments": [{"id": 5}]}')
                 raise _Cut
             if fault == "redirect":
                 self._read()
@@ -213,6 +290,9 @@ def _handler(server: ProjectServer) -> type[BaseHTTPRequestHandler]:
             self._answer(200, answer)
 
         def _join(self, path: str, query: dict[str, str], fault: str) -> None:
+            if path == "/api/v1/clients/self/revocations":
+                self._json(200, revocations=server.revocations)
+                return
             document = json.loads(self._read())
             if path == "/api/v1/clients/self":
                 if server.is_revoked:
@@ -220,9 +300,9 @@ def _handler(server: ProjectServer) -> type[BaseHTTPRequestHandler]:
                     return
                 server.introductions.append(document)
                 self._json(200, **server.joined)
-            elif self.headers["Authorization"] == "Bearer good-key":
+            elif self.headers["Authorization"] in ("Bearer good-key", "Bearer gb_user_key"):
                 server.joins.append(document)
-                self._json(201, token=TOKEN, **server.joined)
+                self._json(201, token=TOKEN, owner_keys=server.owner_keys, **server.joined)
             else:
                 self._json(401, error="Unauthorized", detail="unknown key", retry=False)
 

@@ -92,6 +92,7 @@ def site(settings: Settings, conn: db.Connection) -> Iterator[Site]:
     keys.create(settings.project_key_path)
     public = keys.public_bytes(settings.project_key_path).hex()
     conn.execute("INSERT INTO setting VALUES ('project_key', %s)", [public])
+    conn.execute("INSERT INTO project_key (key) VALUES (%s)", [bytes.fromhex(public)])
     app = create_app(settings, engine=Echo)
     yield Site(app, settings, conn)
     app.extensions["gridbot"].close()

@@ -620,4 +620,4 @@ def test_what_is_no_key_is_refused_by_its_file(
 
 
 def test_signing_needs_a_key_to_sign_with(desk: Desk) -> None:
-    assert "--project-key, --boinc-key or both" in desk("app", "sign", 1, code=2).stderr
+    assert "--project-key, --boinc-key or both" in desk("app", "sign", "folder", code=2).stderr

@@ -23,13 +23,14 @@ BOT_ROUTES = [
     ("GET", "/archive"),
     ("GET", "/logs"),
     ("GET", "/manifest"),
+    ("GET", "/parts"),
     ("GET", "/inputs/<sha256>"),
     ("PUT", "/signature"),
     ("PUT", "/boinc"),
 ]
 BODIES: dict[tuple[str, str], Any] = {
     ("PATCH", ""): {"policy": "Rank = 9"},
-    ("PUT", "/signature"): {"signature": ""},
+    ("PUT", "/signature"): {"signature": base64.b64encode(bytes(64)).decode()},
     ("PUT", "/boinc"): {"script": "", "signatures": {}},
 }
 

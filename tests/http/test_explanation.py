@@ -69,7 +69,7 @@ def test_hosts_that_match_but_hold_all_they_may_are_said_to_be_full(
 def test_hosts_that_serve_another_bot_first_are_counted(
     site: Site, alice: Person, bob: Person
 ) -> None:
-    site.client_of(alice, accepts=[bob.id])
+    site.client_of(alice, trusts=[alice.id, bob.id])
     bot = make_bot(site.conn, alice.id, jobs=3)
     make_bot(site.conn, bob.id, jobs=3, policy="Rank = 9", name="rival")
     make_bot(site.conn, bob.id, jobs=3, policy="Rank = ", name="no longer a policy")
@@ -226,7 +226,7 @@ def test_one_host_alone_is_explained(run: Run, site: Site, alice: Person, bob: P
     free = run("bot", "explain", bot, "--host", "beta").stdout
     assert "no problem: beta can run it, and may get a job at the next request" in free
     other = run("bot", "explain", bot, "--host", hidden).stdout
-    assert f"host {hidden} cannot run it now: the BOT is not signed by the project" in other
+    assert f"host {hidden} cannot run it now: the BOT is signed by alice alone" in other
     assert "hidden" not in other
     for name in ("hidden", "nobody", "999"):
         message = refused(run("bot", "explain", bot, "--host", name))

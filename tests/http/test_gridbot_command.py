@@ -327,7 +327,8 @@ def test_login_keeps_the_key_for_its_owner_only(
     assert "rejects the key" in refused(run("login", url, "--key", "wrong"))
     key = tmp_path / "alice.key"
     key.write_text(f"{alice.token}\n")
-    assert run("login", url, "--key-file", str(key)).stdout == f"logged in at {url}\n"
+    said = run("login", url, "--key-file", str(key)).stdout
+    assert said.startswith(f"logged in at {url}\nyour BOTs are signed with the key ")
     assert json.loads(path.read_text())["key"] == alice.token
 
 

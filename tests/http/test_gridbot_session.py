@@ -9,7 +9,7 @@ from tests.http.conftest import Person, Site
 from tests.http.loopback import LosesReplies, serve
 
 from gridbot.api.connection import Connection
-from gridbot.api.errors import BadInput, NotFound, PolicyError, Refused, ServerAway
+from gridbot.api.errors import BadInput, GridbotError, NotFound, PolicyError, Refused, ServerAway
 from gridbot.api.session import Session
 from gridbot.api.submission import Submission, prepare
 from gridbot_client.net.discovery import Endpoint
@@ -101,18 +101,37 @@ def test_lost_replies_do_not_double_streamed_jobs(
     assert bot.show().state == "running"
 
 
+class Interrupted(Exception):
+    """The scientist's machine went away."""
+
+
 def test_a_submission_that_was_broken_off_goes_on(
-    site: Site, session: Session, alice: Person, tmp_path: Path
+    site: Site, session: Session, tmp_path: Path
 ) -> None:
     (tmp_path / "lines").write_text("".join(f"{n}\n" for n in range(20_003)))
+
+    def interrupt(what: str, done: int, total: int) -> None:
+        raise Interrupted
+
+    with pytest.raises(Interrupted):
+        session.submit("echo {}", tmp_path / "lines", progress=interrupt, idempotency_key="mine")
+    assert (count(site, "bot"), count(site, "job")) == (1, 20_000)
+    bot = session.submit("echo {}", items=tmp_path / "lines", idempotency_key="mine")
+    assert count(site, "bot") == 1
+    assert args_of(site, bot.id) == [{"i": n} for n in range(20_003)]
+    assert bot.show().state == "running"
+
+
+def test_jobs_are_not_signed_for_a_bot_that_this_key_did_not_sign(
+    site: Site, session: Session, alice: Person, tmp_path: Path
+) -> None:
+    (tmp_path / "lines").write_text("x\n" * 20_001)
     submission = Submission(command="echo {}", items=tmp_path / "lines", idempotency_key="mine")
     body = {**prepare(submission).body, "jobs": {"stream": True}}
-    number = alice("POST", "/api/v1/bots", json=body).json["id"]
-    first = b"".join(b'{"args":{"i":%d}}\n' % n for n in range(7))
-    alice("POST", f"/api/v1/bots/{number}/jobs?offset=0", data=first)
-    bot = session.submit("echo {}", items=tmp_path / "lines", idempotency_key="mine")
-    assert bot.id == number
-    assert args_of(site, number) == [{"i": n} for n in range(20_003)]
+    assert alice("POST", "/api/v1/bots", json=body).status_code == 201
+    with pytest.raises(GridbotError, match="another BOT under this idempotency key"):
+        session.submit("echo {}", items=tmp_path / "lines", idempotency_key="mine")
+    assert count(site, "job") == 0
 
 
 def test_one_key_is_one_bot(site: Site, session: Session) -> None:

@@ -4,11 +4,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.factories import json_lines, make_bot, submission
+from tests.factories import json_lines, make_bot, signed, submission
 from tests.http.conftest import Person, Site
 
 from gridbot_client.protocol.messages import Manifest
-from gridbot_client.protocol.signatures import verify_manifest
+from gridbot_client.protocol.signatures import manifest_statement, verify
 from gridbot_server.signing import keys
 from gridbot_server.web.app import create_app
 
@@ -333,14 +333,15 @@ def test_the_server_signs_only_its_operators_bots_and_only_if_told_to(
     assert row is not None
     assert (row[1] is not None) == is_signed
     public = keys.public_bytes(site.settings.project_key_path)
-    assert not is_signed or verify_manifest(public, row[0], row[1])
+    assert not is_signed or verify(public, manifest_statement(row[0]), row[1])
     assert person("GET", f"/api/v1/bots/{bot}").json["signed"] == is_signed
     app.extensions["gridbot"].close()
 
 
 def test_submission_says_when_no_known_host_can_run_it(site: Site, alice: Person) -> None:
     def match(**changes: Any) -> Any:
-        found = alice("POST", "/api/v1/bots", json=submission(**changes)).json["match"]
+        body = signed(site.conn, alice.id, submission(**changes))
+        found = alice("POST", "/api/v1/bots", json=body).json["match"]
         return found["hosts_known"], found["hosts_matching"], found["reason"]
 
     nobody = "no client has asked for work in the last day; start one with: gridbot client run"
@@ -357,13 +358,16 @@ def test_submission_says_when_no_known_host_can_run_it(site: Site, alice: Person
     assert match(policy="Concurrency = 0") == (1, 0, concurrency)
 
 
-def test_an_unsigned_bot_matches_clients_that_accept_its_owner(
+def test_a_bot_matches_clients_that_trust_the_key_that_signed_it(
     site: Site, alice: Person, bob: Person
 ) -> None:
     site.client_of(bob)
-    first = alice("POST", "/api/v1/bots", json=submission()).json["match"]
+    body = signed(site.conn, alice.id, submission())
+    first = alice("POST", "/api/v1/bots", json=body).json["match"]
     assert first["hosts_matching"] == 0
-    assert "does not accept alice's unsigned commands" in first["reason"]
-    site.client_of(bob, accepts=[alice.id])
-    second = alice("POST", "/api/v1/bots", json=submission()).json["match"]
+    assert "is signed by alice alone, whose key the client does not trust" in first["reason"]
+    site.client_of(bob, trusts=[alice.id])
+    second = alice("POST", "/api/v1/bots", json=signed(site.conn, alice.id, submission())).json[
+        "match"
+    ]
     assert (second["hosts_known"], second["hosts_matching"]) == (2, 1)

@@ -40,12 +40,21 @@ class BareClient:
         """Become a client of the server, on a host of that identity."""
         answer = requests.post(
             f"{url}/api/v1/clients",
-            json={"host": HOST, "mac": host, "accepts": []},
+            json={"host": HOST, "mac": host, "protocol": 2},
             headers={"Authorization": f"Bearer {key}"},
             timeout=30,
         )
         answer.raise_for_status()
-        return cls(url, answer.json()["token"])
+        joined = answer.json()
+        made = cls(url, joined["token"])
+        trusts = {"protocol": 2, "trusts": joined["owner_keys"]}
+        requests.put(
+            f"{url}/api/v1/clients/self",
+            json=trusts,
+            headers={"Authorization": f"Bearer {made.token}"},
+            timeout=30,
+        ).raise_for_status()
+        return made
 
     def request(self, want: int = 1, reports: tuple[Report, ...] = ()) -> WorkRequest:
         """Make up a new request."""

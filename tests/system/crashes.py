@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import Any
 
 import psutil
 import psycopg
@@ -19,6 +20,8 @@ import requests
 from tests.system.bare_client import HOST, BareClient
 from tests.system.deployment import Deployment, eventually
 
+from gridbot import Session
+from gridbot.api.errors import ServerAway
 from gridbot_client.protocol.messages import (
     Assignment,
     Output,
@@ -38,7 +41,7 @@ JOBS = 400  # of one BOT
 BACKLOG = 600  # unfinished jobs that there are at least, while the load lasts
 
 # Of every kind of BOT there is always one at work.
-KINDS: dict[str, dict[str, object]] = {
+KINDS: dict[str, dict[str, Any]] = {
     "plain": {"policy": "Concurrency = 16; Deadline = 4"},
     "quorum": {"policy": "Concurrency = 16; Deadline = 4", "quorum": 2},
     "copies": {
@@ -72,8 +75,8 @@ class Load:
 
     def start(self) -> None:
         """Let them begin."""
-        with requests.Session() as session:
-            self._submit(session)
+        with self.server.session() as scientist:
+            self._submit(scientist)
         for number in range(self.clients):
             client = BareClient.join(self.server.url, self.server.operator_key, f"load{number}")
             player = _Player(self, client.token, random.Random(f"{self.seed}:{number}"))
@@ -130,29 +133,30 @@ class Load:
         self._threads[-1].start()
 
     def _keep_busy(self) -> None:
-        with requests.Session() as session:
+        with requests.Session() as session, self.server.session() as scientist:
             while not (self._drain.is_set() or self._stop.is_set()):
                 if self._backlog(session) < BACKLOG:
-                    self._submit(session)
+                    self._submit(scientist)
                 self.wait(0.2)
 
     def _backlog(self, session: requests.Session) -> int:
         answer = self.call(session, "GET", "/api/v1/bots?state=running", self.server.operator_key)
         return sum(bot["jobs_left"] for bot in answer.json()["bots"])
 
-    def _submit(self, session: requests.Session) -> None:
+    def _submit(self, scientist: Session) -> None:
         """Submit a BOT of each kind; a submission repeated for a lost reply is one BOT."""
         for name, options in KINDS.items():
-            body = {
-                "submit_key": uuid.uuid4().hex,
-                "name": name,
-                "command": ["/bin/echo", "{i}"],
-                "jobs": {"range": [0, JOBS, 1]},
-                **options,
-            }
-            path, key = "/api/v1/bots", self.server.operator_key
-            answer = self.call(session, "POST", path, key, json=body)
-            self.submitted.append(answer.json()["id"])
+            key = uuid.uuid4().hex
+            while not self._stop.is_set():
+                try:
+                    bot = scientist.submit(
+                        ["/bin/echo", "{}"], range(JOBS), name=name, idempotency_key=key, **options
+                    )
+                except ServerAway:
+                    self.wait(0.1)
+                else:
+                    self.submitted.append(bot.id)
+                    break
 
 
 @dataclass

@@ -14,11 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.fakes.project_server import ProjectServer
 from tests.system.deployment import eventually
 
 from gridbot_client.backoff import Backoff
-from gridbot_client.protocol.messages import Manifest, ReplicaId, Report, Resources
+from gridbot_client.protocol.messages import JobInput, Manifest, ReplicaId, Report, Resources
+from gridbot_client.protocol.signatures import fingerprint
 from gridbot_client.storage import Folder
 from gridbot_client.work.processes import Census
 
@@ -95,6 +97,10 @@ def clients(tmp_path: Path, server: ProjectServer) -> Iterator[Clients]:
     made = Clients(tmp_path / "client", server)
     yield made
     made.end()
+
+
+def fingerprint_of(key: Ed25519PrivateKey) -> str:
+    return fingerprint(key.public_key().public_bytes_raw())
 
 
 def only_report(server: ProjectServer, id: ReplicaId) -> Report:
@@ -277,14 +283,26 @@ def test_a_replica_whose_deadline_passed_is_not_started(
 # --- trust
 
 
-def test_unsigned_commands_of_others_are_refused_aloud(
+def test_what_nobody_signed_is_refused_aloud(server: ProjectServer, clients: Clients) -> None:
+    canary = clients.folder.parent / "ran"
+    (id,) = server.add(shell(owner="alice"), script(f"touch {canary}"), signed=False)
+    out = clients.once()
+    report = only_report(server, id)
+    assert (report.how, report.reason) == ("error", "unsigned")
+    assert "a BOT of alice does not run here: nobody signed it" in out
+    assert not canary.exists()
+
+
+def test_the_owners_name_that_a_server_tells_is_no_reason_to_run(
     server: ProjectServer, clients: Clients
 ) -> None:
     canary = clients.folder.parent / "ran"
-    (id,) = server.add(shell(owner="bob"), script(f"touch {canary}"), signed=False)
+    mallory = Ed25519PrivateKey.generate()
+    server.owner_keys = [fingerprint_of(mallory)]
+    (id,) = server.add(shell(owner="alice"), script(f"touch {canary}"), signed=False, owner=mallory)
     out = clients.once()
     assert only_report(server, id).reason == "unsigned"
-    assert "BOT of owner bob is not signed" in out and "unsigned commands only of alice" in out
+    assert f"it is signed by key {fingerprint_of(mallory)} only" in out
     assert not canary.exists()
 
 
@@ -294,10 +312,11 @@ def test_a_jobs_own_file_does_not_replace_the_signed_command(
 ) -> None:
     canary = clients.folder.parent / "ran"
     evil = server.file("echo", f"#!/bin/sh\ntouch {canary}\n".encode(), executable=True)
-    (id,) = server.add(Manifest("bob", (name, "hello")), [{}], inputs=(evil,))
+    manifest = Manifest("bob", (name, "hello"), job_inputs=(JobInput("*", executable=True),))
+    (id,) = server.add(manifest, [{}], inputs=(evil,))
     clients.once()
     report = only_report(server, id)
-    assert (report.how, report.reason) == ("error", "input_shadows")
+    assert (report.how, report.reason) == ("error", "input_forbidden")
     assert "would replace the signed command" in report.stderr
     assert not canary.exists()
 
@@ -310,29 +329,114 @@ def test_a_jobs_own_file_does_not_replace_a_shared_one(
     (id,) = server.add(shell(inputs=(good,)), script("cat data"), inputs=(bad,))
     clients.once()
     report = only_report(server, id)
-    assert (report.how, report.reason, report.stdout) == ("error", "input_shadows", "")
-    assert "input data of this job would replace the BOT's input" in report.stderr
+    assert (report.how, report.reason, report.stdout) == ("error", "input_forbidden", "")
+    assert "input data of this job would replace another input" in report.stderr
 
 
-@pytest.mark.parametrize(("signed", "can_execute"), [(True, "no"), (False, "yes")])
-def test_a_jobs_own_file_is_a_program_only_for_those_whose_unsigned_work_runs(
-    server: ProjectServer, clients: Clients, signed: bool, can_execute: str
+@pytest.mark.parametrize(
+    ("allowed", "name", "executable"),
+    [("*.csv", "numpy.py", False), ("*", "tool", True), ("data-?.csv", "data-10.csv", False)],
+)
+def test_a_jobs_own_files_are_those_that_the_signature_allows(
+    server: ProjectServer, clients: Clients, allowed: str, name: str, executable: bool
 ) -> None:
-    tool = server.file("tool", b"#!/bin/sh\ntrue\n", executable=True)
-    asked = script("test -x tool && echo yes || echo no")
-    (id,) = server.add(shell(), asked, inputs=(tool,), signed=signed)
+    own = server.file(name, b"x", executable=executable)
+    (id,) = server.add(shell(job_inputs=(JobInput(allowed),)), script("echo ran"), inputs=(own,))
     clients.once()
-    assert only_report(server, id).stdout == f"{can_execute}\n"
+    report = only_report(server, id)
+    assert (report.reason, report.stdout) == ("input_forbidden", "")
+    assert f"{name}" in report.stderr and "signature allows no job" in report.stderr
 
 
-@pytest.mark.parametrize(("owner", "args"), [("alice", ()), ("bob", ("--accept", "bob"))])
-def test_unsigned_commands_of_a_trusted_owner_run(
-    server: ProjectServer, clients: Clients, owner: str, args: tuple[str, ...]
+def test_a_bot_runs_for_the_owners_key_that_the_machines_user_pinned(
+    server: ProjectServer, clients: Clients
 ) -> None:
-    (id,) = server.add(shell(owner=owner), script("true"), signed=False)
-    clients.once(*args)
+    bob = Ed25519PrivateKey.generate()
+    (id,) = server.add(shell(owner="bob"), script("true"), signed=False, owner=bob)
+    clients.once("--trust", fingerprint_of(bob))
     assert only_report(server, id).how == "success"
-    assert server.introductions[-1]["accepts"] == [*args[1:]]
+    assert server.introductions[-1]["trusts"] == [fingerprint_of(bob)]
+
+
+def test_a_key_can_be_trusted_later(server: ProjectServer, clients: Clients) -> None:
+    bob = Ed25519PrivateKey.generate()
+    clients.once()
+    assert fingerprint_of(bob) in clients.command("trust", fingerprint_of(bob))
+    (id,) = server.add(shell(owner="bob"), script("true"), signed=False, owner=bob)
+    clients.once()
+    assert only_report(server, id).how == "success"
+
+
+@pytest.mark.parametrize(("key", "reason"), [("gb_user_key", ""), ("good-key", "unsigned")])
+def test_joining_with_a_key_of_ones_own_is_the_word_for_ones_own_signing_keys(
+    server: ProjectServer, clients: Clients, key: str, reason: str
+) -> None:
+    alice = Ed25519PrivateKey.generate()
+    server.owner_keys = [fingerprint_of(alice)]
+    (id,) = server.add(shell(), script("true"), signed=False, owner=alice)
+    clients.env["GRIDBOT_KEY"] = key
+    clients.once()
+    assert only_report(server, id).reason == reason
+
+
+def test_a_job_that_is_not_in_the_signed_table_does_not_run(
+    server: ProjectServer, clients: Clients
+) -> None:
+    canary = clients.folder.parent / "ran"
+    first, second = server.add(shell(), [*script("true"), *script("echo fine")])
+    server.change(first, args={"script": f"touch {canary}"})
+    out = clients.once()
+    assert only_report(server, first).reason == "unsigned"
+    assert "job 0 does not belong to the signed BOT" in out
+    assert contents(only_report(server, second))["stdout"] == b"fine\n"
+    assert not canary.exists()
+
+
+def test_what_is_revoked_runs_no_more_even_if_the_server_keeps_quiet_later(
+    server: ProjectServer, clients: Clients
+) -> None:
+    (first,) = server.add(shell(), script("true"))
+    server.revoke(first)
+    clients.once()
+    assert only_report(server, first).reason == "unsigned"
+    server.revocations.clear()
+    (again,) = server.add(shell(), [*script("true")])
+    clients.once()
+    assert server.reports[again][-1].reason == "unsigned"
+
+
+def test_the_projects_next_key_is_followed_from_the_pinned_one(
+    server: ProjectServer, clients: Clients
+) -> None:
+    clients.once()
+    server.rotate()
+    (id,) = server.add(shell(), script("true"))
+    clients.once()
+    assert only_report(server, id).how == "success"
+
+
+def test_a_server_of_an_older_version_is_told_apart(
+    server: ProjectServer, clients: Clients
+) -> None:
+    server.protocol = 1
+    process = clients.start()
+    assert process.stdout
+    assert "speaks an older version of the protocol" in process.stdout.readline()
+    process.terminate()
+    clients.finish(process)
+
+
+def test_the_machines_owner_is_asked_about_the_bot_that_arrived(
+    server: ProjectServer, clients: Clients
+) -> None:
+    bob = Ed25519PrivateKey.generate()
+    options = ("--trust", fingerprint_of(bob), "--requirements", "BOT.Signed")
+    (unsigned,) = server.add(shell(owner="bob"), script("true"), signed=False, owner=bob)
+    clients.once(*options)
+    assert only_report(server, unsigned).reason == "owner_policy"
+    (signed,) = server.add(shell(owner="bob"), script("true"), bot=2, owner=bob)
+    clients.once(*options)
+    assert only_report(server, signed).how == "success"
 
 
 def test_another_project_key_is_not_believed(server: ProjectServer, clients: Clients) -> None:

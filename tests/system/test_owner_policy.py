@@ -46,15 +46,16 @@ def log(server: Deployment, name: str) -> str:
 
 def test_what_one_host_refuses_goes_to_another(running: Deployment) -> None:
     eve = running.add_user("eve")
+    trusted = json.loads(running.run("key", "list", "--json", key=eve))["here"]
     not_eves = 'BOT.Owner != "eve"'
-    running.client("picky", "--cpus", "1", "--accept", "eve", "--requirements", not_eves)
+    running.client("picky", "--cpus", "1", "--trust", trusted, "--requirements", not_eves)
     picky = host_with(running, not_eves)
     refused = running.submit("--range", "0:3", "--", "true", key=eve)
     welcome = running.submit("--range", "0:3", "--", "true")
     running.wait(welcome)
     assert hosts_of(running, welcome) == {picky}
     assert running.leases(refused) == [] and running.ended(refused) == {}
-    running.client("open", "--cpus", "1", "--accept", "eve")
+    running.client("open", "--cpus", "1", "--trust", trusted)
     running.wait(refused)
     assert picky not in hosts_of(running, refused)
     assert status(running, "picky")["requirements"] == not_eves

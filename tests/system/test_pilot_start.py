@@ -17,11 +17,14 @@ from tests.system.deployment import Deployment, eventually
 
 from gridbot.api.connection import Connection
 from gridbot_client.net.discovery import Endpoint
+from gridbot_client.protocol.signatures import fingerprint
 from gridbot_overlay.act.server import Server
 from gridbot_overlay.decide.model import Grid, PilotShape
 from gridbot_overlay.pilot.artefact import Artefact, build
+from gridbot_overlay.pilot.pins import PilotPins
 from gridbot_overlay.pilot.script import render
 from gridbot_overlay.pilot.wheels import OWN_PYTHON, PYTHONS
+from gridbot_server.signing.keys import public_bytes
 
 GRID = Grid(
     name="ice", kind="local", python=getattr(sys, "_base_executable", sys.executable),
@@ -56,12 +59,22 @@ def key_of(server: Server, running: Deployment, artefact: Artefact) -> str:
     return server.pilot_key("ice", [owner], 600.0, "gb1", 1, artefact).token
 
 
+NOBODY = PilotPins("0" * 64, ())
+
+
+def pins_of(running: Deployment) -> PilotPins:
+    """What the constructor of the user who started the server pins."""
+    keys = running.settings.project_key_path, running.settings.signing_key_path
+    project, owner = (fingerprint(public_bytes(path)) for path in keys)
+    return PilotPins(project, (owner,))
+
+
 def started(
-    grid: Grid, url: str, token: str, artefact: Artefact, tmp_path: Path
+    grid: Grid, url: str, token: str, artefact: Artefact, tmp_path: Path, pins: PilotPins = NOBODY
 ) -> subprocess.Popen[str]:
     """Start the script as a batch system does, with nothing of this environment."""
     scratch = tmp_path / "scratch"
-    script = render(replace(grid, scratch=str(scratch)), url, token, artefact)
+    script = render(replace(grid, scratch=str(scratch)), url, token, artefact, pins)
     env = {"PATH": "/usr/bin:/bin", "GRIDBOT_PILOT_TAG": "gb1", "GRIDBOT_PILOT_INDEX": "0"}
     (tmp_path / "script").write_text(script)
     with (tmp_path / "script").open() as given:
@@ -70,9 +83,11 @@ def started(
         )
 
 
-def pilot(grid: Grid, url: str, token: str, artefact: Artefact, tmp_path: Path) -> tuple[int, str]:
+def pilot(
+    grid: Grid, url: str, token: str, artefact: Artefact, tmp_path: Path, pins: PilotPins = NOBODY
+) -> tuple[int, str]:
     """Run the script to its end; its exit code and what it said."""
-    process = started(grid, url, token, artefact, tmp_path)
+    process = started(grid, url, token, artefact, tmp_path, pins)
     _, said = process.communicate(timeout=120)
     return process.returncode, said
 
@@ -90,8 +105,9 @@ def test_a_bare_node_fetches_verifies_runs_and_leaves_nothing(
     server.offer(artefact)
     grid = replace(GRID, python=python)
     code, said = pilot(
-        grid, running.url, key_of(server, running, artefact), far_away(artefact), tmp_path
-    )
+        grid, running.url, key_of(server, running, artefact), far_away(artefact), tmp_path,
+        pins_of(running),
+    )  # fmt: skip
     assert code == 0, said
     assert set(running.outcomes(bot)) == {0, 1, 2}
     ran = "SELECT DISTINCT grid, pilot FROM ended JOIN client ON client.id = client WHERE bot = %s"
@@ -106,7 +122,8 @@ def test_a_node_that_hands_no_path_to_jobs_is_no_worse(
     setup = ("unset PATH", f"PATH={python.parent}:/usr/bin:/bin")  # which is not exported then
     grid = replace(GRID, python=python.name, setup=setup)
     bot = running.submit("--range", "0:1", "--", "expr", "1", "+", "{}")
-    code, said = pilot(grid, running.url, key_of(server, running, artefact), artefact, tmp_path)
+    key, pins = key_of(server, running, artefact), pins_of(running)
+    code, said = pilot(grid, running.url, key, artefact, tmp_path, pins)
     assert code == 0, said
     assert set(running.outcomes(bot)) == {0}
 
@@ -124,9 +141,8 @@ def test_no_key_lies_in_the_folder_of_a_pilot_where_its_jobs_could_read_it(
             sha256(word).digest() for word in words
         )
 
-    with started(
-        GRID, running.url, key_of(server, running, artefact), artefact, tmp_path
-    ) as process:
+    key, pins = key_of(server, running, artefact), pins_of(running)
+    with started(GRID, running.url, key, artefact, tmp_path, pins) as process:
         try:
             eventually(lambda: running.leases(bot), what="a lease")
             own = [

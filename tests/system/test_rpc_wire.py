@@ -109,7 +109,7 @@ def test_requests_sent_at_once_are_answered_in_their_order(running: Deployment) 
         details = [answer(replies)[2].get("detail") for _ in range(4)]
         wire.sendall(wrong[3][30:])
         details.append(answer(replies)[2]["detail"])
-    spoken = "unsupported protocol version {}; supported: 1"
+    spoken = "unsupported protocol version {}; supported: 1 and 2"
     expected = [spoken.format(number) for number in (21, 22, 23, 24)]
     assert details == [*expected[:2], None, *expected[2:]]
 

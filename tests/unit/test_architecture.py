@@ -82,7 +82,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "client": {"activity", "agent", "backoff", "host", "joining", "net", "options", "pilot"}
         | {"protocol", "schedule", "storage", "walls", "work"},
         "cli": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
-        | {"status", "storage", "walls", "work"},
+        | {"protocol", "status", "storage", "walls", "work"},
     },
     "gridbot": {
         "printing": set(),

@@ -30,6 +30,7 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.url = endpoint.url.rstrip("/")  # public URL, for messages
+        self.signing_key = endpoint.signing_key
         self._address = endpoint.address.rstrip("/")
         self._http = requests.Session()
         if endpoint.key:

@@ -80,6 +80,8 @@ class BotDetails(BotSummary):
     tail_threshold: int | None
     tail_sticky: bool
     signed: bool
+    owner_signed: bool
+    waits_for_signature: bool
     signed_for_boinc: bool
     boinc_unsuitable: str | None
     boinc_url: str | None
@@ -128,6 +130,7 @@ class ManifestText(TypedDict):
     text: str
     id: str
     signature: str | None
+    owner_signature: str | None
 
 
 class OfferedValue(TypedDict):
@@ -237,6 +240,26 @@ class ResultLine(TypedDict):
     cpu_seconds: float | None
     wall_seconds: float | None
     outputs: dict[str, ResultOutput]
+
+
+class SigningKeyInfo(TypedDict):
+    """A public key that signs an owner's BOTs."""
+
+    key: str
+    fingerprint: str
+    label: str
+    introduced_by: str | None
+    created_at: str
+    is_revoked: bool
+
+
+class Signing(TypedDict):
+    """`GET /signing`: what a submitter must know to sign."""
+
+    owner: str
+    project: str
+    project_key: str
+    keys: list[SigningKeyInfo]
 
 
 class LogLine(TypedDict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,9 +12,11 @@ from pathlib import Path, PurePosixPath
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, Refused
 from gridbot_client.protocol import template
-from gridbot_client.protocol.messages import FileRef, ProtocolError, Scalar, file_name
+from gridbot_client.protocol.messages import FileRef, JobInput, ProtocolError, Scalar, file_name
 
 CHUNK_BYTES = 8 * 1024 * 1024  # of one request; lost when a connection breaks
+
+_ANY = re.compile(r"[^/]+")  # a part of a path
 
 Progress = Callable[[str, int, int], None]  # label, done, total
 
@@ -91,6 +94,7 @@ class JobInputs:
         self._specs = specs
         self._base = base
         self.files: dict[InputSpec, LocalFile] = {}
+        self.names: set[JobInput] = set()  # patterns of the names, with * for values
 
     def of(self, row: Mapping[str, Scalar]) -> Iterator[FileRef]:
         """Files of the job with the values `row`.  Raises BadInput."""
@@ -100,6 +104,9 @@ class JobInputs:
             filled = InputSpec(source, name)
             if filled not in self.files:
                 self.files[filled] = local_file(filled, self._base)
+                values = {column: _ANY.sub("*", str(value)) for column, value in row.items()}
+                (pattern,) = template.fill((spec.name,), texts, values)
+                self.names.add(JobInput(pattern, self.files[filled].ref.executable))
             yield self.files[filled].ref
 
 

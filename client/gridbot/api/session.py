@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from gridbot.api import signing_key
 from gridbot.api.connection import Connection, patiently, quiet
 from gridbot.api.documents import (
     BotDetails,
@@ -19,16 +21,18 @@ from gridbot.api.documents import (
     ManifestText,
     ResultLine,
     Retried,
+    Signing,
 )
 from gridbot.api.errors import GridbotError, ServerAway
 from gridbot.api.inputs import Progress
 from gridbot.api.items import Items
 from gridbot.api.policy import read_policy
 from gridbot.api.results import Result, json_lines, result_of
+from gridbot.api.signing_key import OwnerKey
 from gridbot.api.state import BotState, bot_state
-from gridbot.api.submission import Submission, prepare, send
+from gridbot.api.submission import Signer, Submission, prepare, send
 from gridbot.printing import counted
-from gridbot_client.net.discovery import NoServer, find_server
+from gridbot_client.net.discovery import NoServer, find_server, signing_key_path
 from gridbot_client.protocol.messages import Manifest
 
 # Seconds between two polls of a BOT: short at first, because many BOTs are short.
@@ -52,6 +56,7 @@ class Session:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self._signer: Signer | None = None
 
     def __enter__(self) -> Session:
         return self
@@ -73,9 +78,36 @@ class Session:
         PolicyError, Refused or ServerAway.
         """
         prepared = prepare(Submission(command=command, items=items, **options))
-        document = send(self.connection, prepared, progress)
+        document = send(self.connection, prepared, self.signer(), progress)
         document["warnings"] = [*prepared.notes, *document.get("warnings", [])]
         return Bot(self.connection, document["id"], document)
+
+    def signing_key(self) -> OwnerKey:
+        """The key pair that signs this user's BOTs for the server; made when it is missing.
+
+        Raises BadInput.
+        """
+        kept = self.connection.signing_key or signing_key_path()
+        return signing_key.ensure(signing_key.usual_path(kept))
+
+    def signer(self) -> Signer:
+        """The signing key, once the server knows it.
+
+        Raises Refused if an older key of this user must introduce it first.
+        """
+        if self._signer is None:
+            key = self.signing_key()
+            document: Signing = self.connection.get("/signing")
+            if key.public.hex() not in {known["key"] for known in document["keys"]}:
+                body = {"key": key.public.hex(), "label": platform.node()[:200] or "no name"}
+                document = self.connection.send("POST", "/signing/keys", body)
+            self._signer = Signer(key, document["owner"], document["project"])
+        return self._signer
+
+    def project_key(self) -> str:
+        """The project's present public key, in hex, as the server tells it."""
+        document: Signing = self.connection.get("/signing")
+        return document["project_key"]
 
     def bot(self, number: int) -> Bot:
         """BOT with this number; its first method call raises NotFound if it does not exist."""

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import secrets
 import shlex
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
 from gridbot.api.connection import Connection, patiently
+from gridbot.api.documents import ManifestText
 from gridbot.api.errors import BadInput, GridbotError, Refused
 from gridbot.api.inputs import (
     InputSpec,
@@ -28,10 +32,22 @@ from gridbot.api.inputs import (
 )
 from gridbot.api.items import Items, RangeItems, Survey, carried, items_of, survey
 from gridbot.api.policy import read_policy
-from gridbot_client.protocol.messages import Resources
+from gridbot.api.signing_key import OwnerKey
+from gridbot_client.protocol import job_table
+from gridbot_client.protocol.messages import (
+    JobRange,
+    Manifest,
+    ProtocolError,
+    RequestedWalls,
+    Resources,
+    manifest_id,
+)
+from gridbot_client.protocol.signatures import manifest_statement, verify
 
 T = TypeVar("T")
+SignParts = Callable[[Sequence[str], int], Iterator[tuple[Sequence[str], bytes]]]
 
+VALID_SECONDS = 366 * 86_400  # how long a signature is good
 CHUNK_JOBS = 20_000
 CHUNK_BYTES = 16 * 1024 * 1024
 PATIENCE_SECONDS = 120.0  # retries while a server restarts during a submission
@@ -46,7 +62,9 @@ class Submission:
     range, a Path of a .csv or a text file, a list of values or of mappings, or None for one job.
     `inputs` are `FILE`, `FILE=NAME` or directories, relative to `base`; a path with placeholders
     is one file per job.  `outputs` are names or patterns in the job's directory.  `policy` is a
-    text or the Path of an .ad file.  `seconds` is the time limit of a job, wall clock.
+    text or the Path of an .ad file.  `seconds` is the time limit of a job, wall clock.  Strangers'
+    machines give jobs no network unless `network` asks for it, and never less than level `sandbox`
+    of walls around them.
     Submissions with the same `idempotency_key` are one BOT.
     """
 
@@ -70,8 +88,19 @@ class Submission:
     failover_after: int | None = None
     tail_threshold: int | None = None
     tail_sticky: bool = True
+    network: bool = False
+    sandbox: int = 0
     idempotency_key: str = field(default_factory=lambda: str(uuid.uuid4()))
     base: Path = field(default_factory=Path)
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A key, and in whose name it signs for which project."""
+
+    key: OwnerKey
+    owner: str
+    project: str  # fingerprint
 
 
 @dataclass(frozen=True)
@@ -79,22 +108,35 @@ class Prepared:
     """A checked submission: every file exists and every placeholder has a column."""
 
     body: Mapping[str, Any]  # the request, without its jobs
+    manifest: Manifest  # without what says who signs it
     items: Items
     survey: Survey
     files: Sequence[LocalFile]
     job_inputs: JobInputs | None
     notes: Sequence[str]
 
-    def jobs(self) -> Iterator[Mapping[str, Any]]:
-        """Yield each job as a JSON object of the request.  Raises BadInput."""
+    def jobs(self) -> Iterator[str]:
+        """Yield each job in the canonical form that is signed.  Raises BadInput."""
         for number, row in self.items.rows():
             try:
-                job: dict[str, Any] = {"args": carried(row, self.survey.types)}
+                args = carried(row, self.survey.types)
             except (KeyError, ValueError):
                 raise BadInput(f"{self.items.where(number)}: changed during submission") from None
-            if self.job_inputs:
-                job["inputs"] = [asdict(ref) for ref in self.job_inputs.of(row)]
-            yield job
+            yield job_table.job_text(args, [*self.job_inputs.of(row)] if self.job_inputs else ())
+
+    def signed(self, signer: Signer) -> tuple[Manifest, dict[str, Any]]:
+        """The manifest as this key signs it, for a new BOT, and the envelope of the request."""
+        now = int(time.time())
+        seal: dict[str, Any] = {
+            "project": signer.project,
+            "bot": secrets.token_hex(16),
+            "owner_key": signer.key.public.hex(),
+            "not_before": now,
+            "expires": now + VALID_SECONDS,
+        }
+        manifest = replace(self.manifest, owner=signer.owner, **seal)
+        signature = signer.key.sign(manifest_statement(manifest.text()))
+        return manifest, {**seal, "signature": _base64(signature)}
 
 
 def prepare(submission: Submission) -> Prepared:
@@ -108,13 +150,10 @@ def prepare(submission: Submission) -> Prepared:
     found = survey(items)
     files, notes = _shared_files(submission, command, specs)
     job_inputs = _job_inputs(submission, specs, items)
+    manifest = _manifest(submission, command, items, found, files, job_inputs)
     return Prepared(
-        body={
-            **_body(submission, command),
-            "policy": policy,
-            "placeholders": dict(found.types),
-            "inputs": [asdict(file.ref) for file in files],
-        },
+        body={**_body(submission, manifest), "policy": policy},
+        manifest=manifest,
         items=items,
         survey=found,
         files=files + (list(job_inputs.files.values()) if job_inputs else []),
@@ -123,44 +162,70 @@ def prepare(submission: Submission) -> Prepared:
     )
 
 
-def send(connection: Connection, prepared: Prepared, progress: Progress) -> dict[str, Any]:
-    """Create the BOT and return the server's document.
+def send(
+    connection: Connection, prepared: Prepared, signer: Signer, progress: Progress
+) -> dict[str, Any]:
+    """Sign the BOT, create it, and return the server's document.
 
     Idempotent: the idempotency key identifies the BOT, and jobs are sent from the first one that
     the server lacks.  So an interrupted submission continues with the same key.
     """
     upload(connection, prepared.files, progress)
-    if isinstance(prepared.items, RangeItems) and not prepared.job_inputs:
+    manifest, envelope = prepared.signed(signer)
+    body = {**prepared.body, "envelope": envelope}
+    if manifest.range is not None:
+        assert isinstance(prepared.items, RangeItems)
         numbers = prepared.items.range
         jobs: object = {"range": [numbers.start, numbers.stop, numbers.step]}
-        return _send(connection, "/bots", {**prepared.body, "jobs": jobs})
-    chunks = _ahead(_chunks(_lines(prepared.jobs())))
+        return _send(connection, "/bots", {**body, "jobs": jobs})
+    chunks = _ahead(_chunks(prepared.jobs()))
     first = next(chunks)
     if len(first) == prepared.survey.count:
-        jobs = {"items": [json.loads(line) for line in first]}
-        return _send(connection, "/bots", {**prepared.body, "jobs": jobs})
-    document = _send(connection, "/bots", {**prepared.body, "jobs": {"stream": True}})
+        jobs = {"items": [json.loads(text) for text in first]}
+        parts = [_base64(item) for _, item in _signed(first, 0, manifest, signer.key)]
+        return _send(connection, "/bots", {**body, "jobs": jobs, "parts": parts})
+    document = _send(connection, "/bots", {**body, "jobs": {"stream": True}})
     if document["state"] != "open":
         return document
-    there = document["jobs_total"]
     bot = f"/bots/{document['id']}"
-    offset = 0
+    manifest = _submitted_manifest(connection.get(f"{bot}/manifest"), manifest)
+    there, offset = document["jobs_total"], 0
     for chunk in chain([first], chunks):
-        there = _send_chunk(connection, bot, chunk, offset, there)
+        sign = partial(_signed, manifest=manifest, key=signer.key)
+        there = _send_chunk(connection, bot, chunk, offset, there, sign)
         offset += len(chunk)
         progress("uploading jobs", offset, prepared.survey.count)
     return {**document, **_send(connection, f"{bot}/start", {})}
 
 
+def _submitted_manifest(document: ManifestText, ours: Manifest) -> Manifest:
+    """The manifest of the BOT that takes our jobs: ours, or that of an interrupted submission.
+
+    It must be what this key signed: a server could otherwise have jobs signed for another command.
+    """
+    found = Manifest.from_text(document["text"])
+    same = replace(found, bot=ours.bot, not_before=ours.not_before, expires=ours.expires)
+    signature = base64.b64decode(document["owner_signature"] or "")
+    key = bytes.fromhex(ours.owner_key)
+    is_signed = verify(key, manifest_statement(document["text"]), signature)
+    if same != ours or found.text() != document["text"] or not is_signed:
+        raise GridbotError(
+            "the server holds another BOT under this idempotency key, or one that another key"
+            " signed; submit with a new key"
+        )
+    return found
+
+
 def _send_chunk(
-    connection: Connection, bot: str, chunk: Sequence[bytes], offset: int, there: int
+    connection: Connection, bot: str, chunk: Sequence[str], offset: int, there: int, sign: SignParts
 ) -> int:
     """Send the jobs of a chunk that the server lacks; return the number of jobs it holds."""
     end = offset + len(chunk)
     while there < end:
         if there < offset:
             raise GridbotError(f"the server lost jobs: it holds {there} of {offset} sent")
-        path, body = f"{bot}/jobs?offset={there}", b"".join(chunk[there - offset :])
+        path = f"{bot}/jobs?offset={there}"
+        body = b"".join(_lines(sign(chunk[there - offset :], there)))
         request = partial(connection.request, "POST", path, data=body, accept=(409,))
         answer = _patiently(request).json()
         # 409: either the offset to continue from, or the BOT takes no more jobs.
@@ -179,9 +244,25 @@ def _patiently(call: Callable[[], T]) -> T:
     return patiently(call, lambda waited: waited > PATIENCE_SECONDS)
 
 
-def _lines(jobs: Iterable[Mapping[str, Any]]) -> Iterator[bytes]:
-    encode = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes one for each call
-    return (encode(job).encode() + b"\n" for job in jobs)
+def _signed(
+    jobs: Sequence[str], first: int, manifest: Manifest, key: OwnerKey
+) -> Iterator[tuple[Sequence[str], bytes]]:
+    """Yield parts of consecutive jobs, as canonical texts, with the signature over each."""
+    id = manifest_id(manifest.text())
+    for at in range(0, len(jobs), job_table.PART_JOBS):
+        part = jobs[at : at + job_table.PART_JOBS]
+        root = job_table.levels([job_table.leaf(text) for text in part])[-1][0]
+        yield part, key.sign(job_table.statement(id, first + at, len(part), root))
+
+
+def _lines(parts: Iterable[tuple[Sequence[str], bytes]]) -> Iterator[bytes]:
+    for jobs, signature in parts:
+        yield "\n".join(jobs).encode()
+        yield b'\n{"#signature":"%b"}\n' % base64.b64encode(signature)
+
+
+def _base64(signature: bytes) -> str:
+    return base64.b64encode(signature).decode()
 
 
 def _ahead(source: Iterator[T]) -> Iterator[T]:
@@ -193,16 +274,17 @@ def _ahead(source: Iterator[T]) -> Iterator[T]:
             yield item
 
 
-def _chunks(lines: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """Group lines into requests of at most CHUNK_JOBS lines and CHUNK_BYTES."""
-    chunk: list[bytes] = []
+def _chunks(jobs: Iterable[str]) -> Iterator[list[str]]:
+    """Group jobs into requests of at most CHUNK_JOBS jobs and CHUNK_BYTES."""
+    chunk: list[str] = []
     size = 0
-    for line in lines:
-        if chunk and (len(chunk) == CHUNK_JOBS or size + len(line) > CHUNK_BYTES):
+    for job in jobs:
+        bytes_more = len(job) if job.isascii() else len(job.encode())
+        if chunk and (len(chunk) == CHUNK_JOBS or size + bytes_more > CHUNK_BYTES):
             yield chunk
             chunk, size = [], 0
-        chunk.append(line)
-        size += len(line)
+        chunk.append(job)
+        size += bytes_more + 1
     if chunk:
         yield chunk
 
@@ -281,28 +363,58 @@ def _job_inputs(
     return found
 
 
-def _body(submission: Submission, command: Sequence[str]) -> dict[str, Any]:
+def _manifest(
+    submission: Submission,
+    command: Sequence[str],
+    items: Items,
+    found: Survey,
+    files: Sequence[LocalFile],
+    job_inputs: JobInputs | None,
+) -> Manifest:
+    """What the jobs run, as far as the submitter knows it."""
     for pattern in submission.outputs:
         if placeholders_in((pattern,)):
             raise BadInput(
                 f"output {pattern!r}: placeholders are not allowed; write a pattern such as *.dat"
             )
+    rule = None
+    if isinstance(items, RangeItems) and job_inputs is None:
+        rule = JobRange(items.range.start, items.range.step, len(items.range))
+    manifest = Manifest(
+        owner="",
+        command=tuple(command),
+        placeholders=dict(found.types),
+        inputs=tuple(file.ref for file in files),
+        outputs=tuple(submission.outputs),
+        resources=Resources(
+            cpus=submission.cpus,
+            memory_mb=submission.memory_mb,
+            disk_mb=submission.disk_mb,
+            seconds=submission.seconds,
+            gpus=submission.gpus,
+        ),
+        max_output_bytes=submission.max_output_mb * 1024 * 1024,
+        platforms=tuple(submission.platforms),
+        job_inputs=tuple(sorted(job_inputs.names, key=str)) if job_inputs else (),
+        range=rule,
+        walls=RequestedWalls(submission.sandbox, submission.network),
+    )
+    try:
+        return Manifest.from_text(manifest.text())  # as the server will read it
+    except ProtocolError as error:
+        raise BadInput(str(error)) from None
+
+
+def _body(submission: Submission, manifest: Manifest) -> dict[str, Any]:
+    fields = asdict(manifest)
+    taken = (
+        "command", "placeholders", "inputs", "outputs", "resources", "max_output_bytes",
+        "platforms", "job_inputs", "walls",
+    )  # fmt: skip
     return {
         "submit_key": submission.idempotency_key,
-        "name": submission.name or Path(command[0]).name,
-        "command": command,
-        "outputs": list(submission.outputs),
-        "resources": asdict(
-            Resources(
-                cpus=submission.cpus,
-                memory_mb=submission.memory_mb,
-                disk_mb=submission.disk_mb,
-                seconds=submission.seconds,
-                gpus=submission.gpus,
-            )
-        ),
-        "max_output_bytes": submission.max_output_mb * 1024 * 1024,
-        "platforms": list(submission.platforms),
+        "name": submission.name or Path(manifest.command[0]).name,
+        **{name: fields[name] for name in taken},
         "quorum": submission.quorum,
         "validator": submission.validator,
         "max_attempts": submission.max_attempts,

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from gridbot.api.connection import Connection
-from gridbot.api.errors import BadInput
-from gridbot.commands.options import FILE
-from gridbot_client.net.discovery import Endpoint, is_url, login_path
+from gridbot.api.errors import BadInput, Refused
+from gridbot.api.session import Session
+from gridbot.commands.options import FILE, say
+from gridbot_client.net.discovery import Endpoint, is_url, login_path, signing_key_path
 
 
 @click.command()
@@ -32,9 +34,16 @@ def login(url: str, key: str | None, key_file: Path | None) -> None:
     endpoint = Endpoint(url.rstrip("/"), key.strip())
     if not endpoint.key:
         raise BadInput("no key given; an operator of the server creates one: gridbot token create")
-    Connection(endpoint).get("/bots", limit=1)  # a wrong key is said now, not at the first use
+    session = Session(Connection(replace(endpoint, signing_key=signing_key_path())))
+    session.connection.get("/bots", limit=1)  # a wrong key is said now, not at the first use
     _write_private(login_path(), json.dumps({"url": endpoint.url, "key": endpoint.key}))
     click.echo(f"logged in at {endpoint.url}")
+    try:
+        signer = session.signer()
+    except Refused as error:
+        say(f"you cannot submit from this machine yet: {error}")
+    else:
+        click.echo(f"your BOTs are signed with the key {signer.key.fingerprint}")
 
 
 def _typed_key() -> str:

@@ -10,8 +10,8 @@ from gridbot_client.protocol.messages import Scalar
 from gridbot_client.storage import Folder
 from gridbot_policies import SemanticError
 from gridbot_policies.classad import ParseError, record
-from gridbot_policies.policy.ads import SERVER_SIDE_ATTRIBUTES
-from gridbot_policies.policy.owner import OwnerPolicy
+from gridbot_policies.policy.ads import BOT_ATTRIBUTES, SERVER_SIDE_ATTRIBUTES
+from gridbot_policies.policy.owner import OwnerPolicy, partly_known
 
 
 class UnreadablePolicy(Exception):
@@ -53,6 +53,16 @@ class Permission:
     def is_given(self) -> bool:
         """Result of the last `judge`."""
         return not self._obstacle
+
+    def obstacle_to(
+        self, host: Mapping[str, Scalar], bot: Mapping[str, Scalar], now: float
+    ) -> str | None:
+        """The clause that forbids a BOT with these attributes; others of its ad are not known."""
+        if self._policy is None:
+            return None
+        hidden = [name for name in BOT_ATTRIBUTES if name not in bot]
+        known = partly_known(bot, hidden)
+        return self._policy.obstacle(record(host), now, SERVER_SIDE_ATTRIBUTES, known)
 
     def judge(self, host: Mapping[str, Scalar], now: float) -> None:
         """Evaluate the policy for the host's attributes; unknown BOT attributes do not forbid."""

@@ -18,11 +18,13 @@ class Endpoint:
     """A server's public URL, a key, and `local_url` if this machine reaches it by another URL.
 
     On the server's own machine the public URL may name a proxy that is not reachable from there.
+    `signing_key` is the file of the key pair that signs the user's BOTs for this server.
     """
 
     url: str
     key: str
     local_url: str = ""
+    signing_key: Path | None = None
 
     @property
     def address(self) -> str:
@@ -40,12 +42,14 @@ def find_server(server: str | None, key_file: Path | None) -> Endpoint:
         raise NoServer(f"{url!r} is not a URL; write https://…")
     key = _read_key(key_file) if key_file else os.environ.get("GRIDBOT_KEY")
     if url and key:
-        return Endpoint(_plain(url), key.strip())
+        beside = key_file.with_name("signing.key") if key_file else None
+        own = beside if beside and _is_own(beside) else signing_key_path()
+        return Endpoint(_plain(url), key.strip(), signing_key=own)
     for known in _known():
         if url is None or _plain(url) == known.url:
-            return replace(known, key=(key or known.key).strip())
+            return _with_key(known, key)
         if _plain(url) == known.local_url:
-            return Endpoint(known.local_url, (key or known.key).strip())
+            return _with_key(replace(known, url=known.local_url, local_url=""), key)
     if url:
         raise NoServer(f"no key for {url}; add --key-file FILE, or save one: gridbot login {url}")
     raise NoServer(
@@ -65,6 +69,17 @@ def login_path() -> Path:
     return Path(config) / "gridbot" / "login.json"
 
 
+def signing_key_path() -> Path:
+    """File of the key pair that signs this user's BOTs, unless the server is their own."""
+    return login_path().with_name("signing.key")
+
+
+def own_signing_keys(url: str) -> list[Path]:
+    """Files of signing keys that this user has on this machine for the server at `url`."""
+    known = [found.signing_key for found in _known() if url in (found.url, found.local_url)]
+    return [path for path in known if path and _is_own(path)]
+
+
 def data_directory(part: str) -> Path:
     """Default data directory of this user's `client`, `server` or `overlay`."""
     if chosen := os.environ.get("GRIDBOT_DATA"):
@@ -78,7 +93,7 @@ def data_directory(part: str) -> Path:
 def _known() -> Iterator[Endpoint]:
     login = _own_json(login_path())
     if login and login.get("url") and login.get("key"):
-        yield Endpoint(_plain(login["url"]), login["key"])
+        yield Endpoint(_plain(login["url"]), login["key"], signing_key=signing_key_path())
     yield from filter(None, map(_local_server, _server_directories()))
 
 
@@ -93,7 +108,16 @@ def _local_server(data: Path) -> Endpoint | None:
     if not found or not found.get("url") or not _is_own(key):
         return None
     local_url = _plain(found.get("local_url", ""))
-    return Endpoint(_plain(found["url"]), key.read_text().strip(), local_url)
+    return Endpoint(
+        _plain(found["url"]), key.read_text().strip(), local_url, signing_key=data / "signing.key"
+    )
+
+
+def _with_key(known: Endpoint, key: str | None) -> Endpoint:
+    """The endpoint with another key, which may be another person's: then with their signing key."""
+    if key is None or key.strip() == known.key:
+        return replace(known, key=known.key.strip())
+    return replace(known, key=key.strip(), signing_key=signing_key_path())
 
 
 def _own_json(path: Path) -> dict[str, str] | None:

@@ -98,6 +98,11 @@ class Transport:
         with self._call("POST", "/rpc", data=body, headers=_JSON) as response:
             return _body(response)
 
+    def get_json(self, path: str) -> Any:
+        """Return the JSON document at `path`."""
+        with self._call("GET", path) as response:
+            return _document(_body(response))
+
     def post_json(self, path: str, document: Mapping[str, Any], method: str = "POST") -> Any:
         """Send a JSON document; return the document of the response."""
         body = json.dumps(document).encode()

@@ -1,17 +1,28 @@
-"""The manifest of a BOT, which is hashed, signed and sent: command, inputs, resource limits."""
+"""The manifest of a BOT, which is hashed, signed and sent: command, inputs, limits, walls.
+
+What single jobs add to it is signed apart, in parts of the job table: see `job_table`.
+"""
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gridbot_client.protocol import fields
-from gridbot_client.protocol.fields import MAX_BIGINT, file_name
+from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError, file_name
 
 PLACEHOLDER_TYPES = ("int", "real", "text")
+VERSION = 2  # of manifests; those of version 1 name no BOT, and their jobs are not signed
+MAX_WALLS = 4
+
+_PATTERN = re.compile(r"[A-Za-z0-9_*?][A-Za-z0-9._+=@%*?-]*(/[A-Za-z0-9_*?][A-Za-z0-9._+=@%*?-]*)*")
+_IDENTITY = re.compile(r"([0-9a-f]{32})?")
+_KEY = re.compile(r"([0-9a-f]{64})?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +47,39 @@ class Resources:
 
 
 @dataclass(frozen=True, slots=True)
+class JobInput:
+    """Names that inputs of single jobs may have: a pattern in which * and ? stop at a slash."""
+
+    name: str
+    executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedWalls:
+    """The walls around a job that its owner asks for: their least level, and access to networks."""
+
+    level: int = 0
+    network: bool = False
+
+
+class JobRange(NamedTuple):
+    """Jobs whose only argument is `i` = start + seq * step, for `size` jobs."""
+
+    start: int
+    step: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
 class Manifest:
     """Command of a BOT's replicas: argv template, typed placeholders, inputs, limits.
 
-    The project key signs exactly `text()`; the manifest's id is its SHA-256.  No shell is
+    Owner's and project's keys sign exactly `text()`; the manifest's id is its SHA-256.  No shell is
     involved: a placeholder is replaced inside one argument, by a value of its type.
+
+    `project` is the fingerprint of the project's first key, `bot` the BOT's identity: 128 random
+    bits in hex.  `owner_key` signs the job table; if it is empty the project's key does.  The
+    signature is valid from `not_before` to `expires`, seconds since 1970.
     """
 
     owner: str
@@ -51,6 +90,15 @@ class Manifest:
     resources: Resources = field(default_factory=Resources)
     max_output_bytes: int = 64 * 1024 * 1024  # all outputs of one replica together
     platforms: tuple[str, ...] = ()  # e.g. "linux-x86_64"; empty = any
+    job_inputs: tuple[JobInput, ...] = ()
+    range: JobRange | None = None  # None: the job table is signed in parts
+    walls: RequestedWalls = field(default_factory=RequestedWalls)
+    project: str = ""
+    bot: str = ""
+    owner_key: str = ""  # Ed25519, in hex
+    not_before: int = 0
+    expires: int = MAX_BIGINT
+    version: int = VERSION
 
     def text(self) -> str:
         """Canonical JSON that is hashed, signed and sent."""
@@ -82,6 +130,15 @@ class Manifest:
             platforms=tuple(
                 fields.text(item, "platforms", 100) for item in fields.listing(raw, "platforms", 20)
             ),
+            job_inputs=tuple(job_input(item) for item in fields.listing(raw, "job_inputs", 100)),
+            range=_job_range(raw.get("range")),
+            walls=_walls(fields.mapping(raw.get("walls", {}), "walls")),
+            project=_hex(raw, "project", _KEY),
+            bot=_hex(raw, "bot", _IDENTITY),
+            owner_key=_hex(raw, "owner_key", _KEY),
+            not_before=fields.integer(raw, "not_before", 0, MAX_BIGINT, 0),
+            expires=fields.integer(raw, "expires", 0, MAX_BIGINT, MAX_BIGINT),
+            version=fields.integer(raw, "version", 1, MAX_BIGINT, 1),
         )
 
 
@@ -99,6 +156,56 @@ def file_ref(raw: object) -> FileRef:
         size=fields.integer(item, "size", 0, MAX_BIGINT),
         executable=item.get("executable") is True,
     )
+
+
+def job_input(raw: object) -> JobInput:
+    """Validate a pattern of names of jobs' own inputs."""
+    item = fields.mapping(raw, "job_input")
+    name = fields.string(item, "name", fields.MAX_NAME_BYTES)
+    if not _PATTERN.fullmatch(name):
+        raise ProtocolError(
+            f"job_input.name: {name!r} is not a usable file name or pattern (letters, digits,"
+            " ._+=@%- and *? in parts that do not begin with a dot or a dash)"
+        )
+    return JobInput(name, item.get("executable") is True)
+
+
+def admits(allowed: Iterable[JobInput], ref: FileRef) -> bool:
+    """True if a job may have this file as an input of its own."""
+    return any(
+        (item.executable or not ref.executable) and _matches(item.name, ref.name)
+        for item in allowed
+    )
+
+
+def _matches(pattern: str, name: str) -> bool:
+    parts, names = pattern.split("/"), name.split("/")
+    return len(parts) == len(names) and all(
+        fnmatch.fnmatchcase(name, part) for part, name in zip(parts, names, strict=True)
+    )
+
+
+def _job_range(raw: object) -> JobRange | None:
+    if raw is None:
+        return None
+    if isinstance(raw, list) and list(map(type, raw)) == [int] * 3:
+        found = JobRange(*raw)
+        last = found.start + found.step * (found.size - 1)
+        if found.size > 0 and max(abs(found.start), abs(last), found.size) <= MAX_BIGINT:
+            return found
+    raise ProtocolError("range: expected [start, step, size] of at least one job, within 64 bits")
+
+
+def _walls(raw: Mapping[str, Any]) -> RequestedWalls:
+    level = fields.integer(raw, "level", 0, MAX_WALLS, 0)
+    return RequestedWalls(level, raw.get("network") is True)
+
+
+def _hex(raw: Mapping[str, Any], name: str, form: re.Pattern[str]) -> str:
+    value = fields.string(raw, name, 64, "")
+    if not form.fullmatch(value):
+        raise ProtocolError(f"{name}: {value!r} is not of the form {form.pattern}")
+    return value
 
 
 def resources(raw: Mapping[str, Any]) -> Resources:

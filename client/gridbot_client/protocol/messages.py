@@ -1,4 +1,7 @@
-"""The native protocol's message model: dataclasses and their JSON form, version 1.
+"""The native protocol's message model: dataclasses and their JSON form, version 2.
+
+A client of version 1 cannot check what it runs, so that a server gives it only BOTs that were
+submitted before version 2.  The requests are the same.
 
 One model serves every kind of client; the BOINC adapter translates into it, too.
 Decoding is bounded and total: any input becomes a message or a `ProtocolError`.
@@ -23,15 +26,21 @@ from gridbot_client.protocol.fields import MAX_NAME_BYTES as MAX_NAME_BYTES
 from gridbot_client.protocol.fields import ProtocolError as ProtocolError
 from gridbot_client.protocol.fields import Scalar as Scalar
 from gridbot_client.protocol.fields import file_name as file_name
+from gridbot_client.protocol.job_table import MAX_PROOF_BYTES
 from gridbot_client.protocol.manifest import PLACEHOLDER_TYPES as PLACEHOLDER_TYPES
 from gridbot_client.protocol.manifest import FileRef as FileRef
+from gridbot_client.protocol.manifest import JobInput as JobInput
+from gridbot_client.protocol.manifest import JobRange as JobRange
 from gridbot_client.protocol.manifest import Manifest as Manifest
+from gridbot_client.protocol.manifest import RequestedWalls as RequestedWalls
 from gridbot_client.protocol.manifest import Resources as Resources
 from gridbot_client.protocol.manifest import file_ref as file_ref
 from gridbot_client.protocol.manifest import manifest_id as manifest_id
 from gridbot_client.protocol.manifest import resources as resources
+from gridbot_client.protocol.signatures import KEY_BYTES, Introduction, Revocation
 
-VERSION = 1
+VERSION = 2
+SUPPORTED = (1, 2)  # by a server
 
 # Outputs up to this size travel inside the report; larger ones are uploaded first.
 INLINE_OUTPUT_BYTES = 16 * 1024
@@ -43,6 +52,8 @@ MAX_REPORTS = 256  # per request; a client with more sends them in several reque
 MAX_HOLDING = 4096
 MAX_MANIFESTS = 1000  # that a client says it has
 MAX_OUTPUTS = 256  # per replica
+MAX_INTRODUCTIONS = 100  # of the keys that signed one BOT
+MAX_REVOCATIONS = 10_000
 MAX_SECONDS = 1e9
 MAX_HOST_ATTRIBUTES = 100
 MAX_ATTRIBUTE_NAME_BYTES = 100
@@ -110,25 +121,39 @@ class WorkRequest:
     holding: tuple[ReplicaId, ...] = ()
     reports: tuple[Report, ...] = ()
     manifests: tuple[str, ...] = ()  # ids that the client has already
+    protocol: int = VERSION
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One replica to run: its arguments, and the seconds until its deadline."""
+    """One replica to run: its arguments, and the seconds until its deadline.
+
+    `proof` shows that the job belongs to the signed BOT (`job_table.Proof`); the job of a range has
+    none.
+    """
 
     id: ReplicaId
     manifest: str
     args: Mapping[str, Scalar]
     deadline_seconds: float
     inputs: tuple[FileRef, ...] = ()  # the job's own, beside the manifest's
+    proof: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class SignedManifest:
-    """A manifest's text as signed; `signature` is None for an unsigned BOT."""
+    """A manifest's text with the signatures on it.
+
+    `signature` is by the project key `project_key`, `owner_signature` by the manifest's own
+    `owner_key`; None where that key has not signed.  `introductions` lead to these keys from older
+    ones.
+    """
 
     text: str
-    signature: bytes | None
+    signature: bytes | None = None
+    owner_signature: bytes | None = None
+    project_key: bytes = b""
+    introductions: tuple[Introduction, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +177,7 @@ def encode_request(request: WorkRequest) -> bytes:
     """JSON body of `POST /rpc`."""
     return _dump(
         {
-            "protocol": VERSION,
+            "protocol": request.protocol,
             "key": request.key,
             "seqno": request.seqno,
             "host": dict(request.host),
@@ -175,10 +200,7 @@ def encode_reply(reply: WorkReply) -> bytes:
             "reupload": reply.reupload,
             "abort": reply.abort,
             "assignments": [assignment_json(item) for item in reply.assignments],
-            "manifests": {
-                name: {"text": item.text, "signature": _base64(item.signature)}
-                for name, item in reply.manifests.items()
-            },
+            "manifests": {name: manifest_json(item) for name, item in reply.manifests.items()},
             "message": reply.message,
         }
     )
@@ -192,7 +214,25 @@ def assignment_json(item: Assignment) -> dict[str, Any]:
         "args": dict(item.args),
         "deadline_seconds": item.deadline_seconds,
         "inputs": [asdict(ref) for ref in item.inputs],
+        "proof": _base64(item.proof or None),
     }
+
+
+def manifest_json(item: SignedManifest) -> dict[str, Any]:
+    """JSON form of a signed manifest."""
+    return {
+        "text": item.text,
+        "signature": _base64(item.signature),
+        "owner_signature": _base64(item.owner_signature),
+        "project_key": _base64(item.project_key or None),
+        "introductions": [introduction_json(made) for made in item.introductions],
+    }
+
+
+def introduction_json(item: Introduction) -> dict[str, str]:
+    """JSON form of an introduction."""
+    named = {"old": item.old, "new": item.new, "signature": item.signature}
+    return {name: base64.b64encode(value).decode() for name, value in named.items()}
 
 
 def _report_json(report: Report) -> dict[str, Any]:
@@ -230,8 +270,9 @@ def _base64(content: bytes | None) -> str | None:
 
 def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> WorkRequest:
     """Decode the body of `POST /rpc`; times are clamped, sizes bounded.  Raises ProtocolError."""
-    raw = _versioned(body, loads)
+    raw = _versioned(body, loads, SUPPORTED)
     return WorkRequest(
+        protocol=raw["protocol"],
         key=fields.string(raw, "key", MAX_KEY_BYTES),
         seqno=fields.integer(raw, "seqno", 0, MAX_BIGINT),
         host=host_attributes(raw.get("host", {})),
@@ -247,7 +288,7 @@ def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> W
 
 def decode_reply(body: bytes) -> WorkReply:
     """Decode the reply to `POST /rpc`.  Raises ProtocolError."""
-    raw = _versioned(body, json.loads)
+    raw = _versioned(body, json.loads, (VERSION,))
     return WorkReply(
         epoch=fields.integer(raw, "epoch", 0, MAX_BIGINT),
         next_request_seconds=fields.number(raw, "next_request_seconds", 0.0, 86_400.0),
@@ -315,6 +356,7 @@ def _assignment(raw: object) -> Assignment:
         args=job_args(item.get("args")),
         deadline_seconds=fields.number(item, "deadline_seconds", 0.0, MAX_SECONDS),
         inputs=tuple(file_ref(ref) for ref in fields.listing(item, "inputs", 10_000)),
+        proof=_bounded(item, "proof", MAX_PROOF_BYTES),
     )
 
 
@@ -323,7 +365,52 @@ def _signed_manifest(raw: object) -> SignedManifest:
     return SignedManifest(
         fields.string(item, "text", 1 << 22),
         fields.content(item.get("signature"), "manifest.signature"),
+        fields.content(item.get("owner_signature"), "manifest.owner_signature"),
+        _bounded(item, "project_key", KEY_BYTES),
+        introductions(item),
     )
+
+
+def introductions(raw: Mapping[str, Any]) -> tuple[Introduction, ...]:
+    """Validate a list of introductions; whether their keys made them is for `is_valid`."""
+    return tuple(
+        Introduction(
+            _bounded(item, "old", KEY_BYTES),
+            _bounded(item, "new", KEY_BYTES),
+            _bounded(item, "signature", 64),
+        )
+        for found in fields.listing(raw, "introductions", MAX_INTRODUCTIONS)
+        for item in [fields.mapping(found, "introduction")]
+    )
+
+
+def read_revocations(raw: Mapping[str, Any]) -> tuple[Revocation, ...]:
+    """Validate a list of revocations; whether their keys made them is for `is_valid`."""
+    found = [
+        fields.mapping(item, "revocation")
+        for item in fields.listing(raw, "revocations", MAX_REVOCATIONS)
+    ]
+    return tuple(
+        Revocation(
+            fields.sha256(item.get("subject"), "revocation.subject"),
+            bytes.fromhex(fields.sha256(item.get("signer"), "revocation.signer")),
+            _bounded(item, "signature", 64),
+        )
+        for item in found
+    )
+
+
+def revocation_json(item: Revocation) -> dict[str, str | None]:
+    """JSON form of a revocation."""
+    signer, signature = item.signer.hex(), _base64(item.signature)
+    return {"subject": item.subject, "signer": signer, "signature": signature}
+
+
+def _bounded(raw: Mapping[str, Any], name: str, most: int) -> bytes:
+    found = fields.content(raw.get(name), name) or b""
+    if len(found) > most:
+        raise ProtocolError(f"{name}: {len(found)} bytes, at most {most}")
+    return found
 
 
 def job_args(raw: object) -> dict[str, Scalar]:
@@ -352,11 +439,14 @@ def max_attribute_bytes(name: str) -> int:
     return MAX_REQUIREMENTS_BYTES if name.lower() == "requirements" else MAX_ATTRIBUTE_BYTES
 
 
-def _versioned(body: bytes, loads: Callable[[bytes], Any]) -> Mapping[str, Any]:
+def _versioned(
+    body: bytes, loads: Callable[[bytes], Any], supported: Sequence[int]
+) -> Mapping[str, Any]:
     raw = fields.mapping(fields.parse(body, loads), "message")
-    if raw.get("protocol") != VERSION:
-        found = raw.get("protocol")
-        raise ProtocolError(f"unsupported protocol version {found!r}; supported: {VERSION}")
+    found = raw.get("protocol")
+    if type(found) is not int or found not in supported:
+        listed = " and ".join(map(str, supported))
+        raise ProtocolError(f"unsupported protocol version {found!r}; supported: {listed}")
     return raw
 
 

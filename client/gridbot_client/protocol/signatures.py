@@ -1,44 +1,97 @@
-"""Authorization of commands: signed by the pinned project key, or of a trusted owner."""
+"""Statements that keys sign, and their verification.
+
+| statement | signed by | says |
+|---|---|---|
+| manifest | owner's key, project's key | this BOT's jobs run this command |
+| part of a job table | manifest's `owner_key`, else project's key | these are jobs of that BOT |
+| introduction | older key | the newer key may sign in its place |
+| revocation | see `work.trust` | no longer trust this key or BOT |
+
+Each statement begins with a context of its own, so that none passes for another.  Keys are Ed25519
+public keys of 32 bytes; a fingerprint is the SHA-256 of one, in hex.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import hashlib
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
-from gridbot_client.protocol.messages import SignedManifest
-
-CONTEXT = b"gridbot-manifest-v1\n"
+KEY_BYTES = 32
 
 
-def verify_manifest(public_key: bytes, text: str, signature: bytes) -> bool:
-    """True if the project key signed this manifest (Ed25519); False for a key of a wrong size.
+@dataclass(frozen=True, slots=True)
+class Introduction:
+    """An older key's word for a newer one."""
+
+    old: bytes
+    new: bytes
+    signature: bytes
+
+    def is_valid(self) -> bool:
+        """True if the older key made it."""
+        return verify(self.old, introduction(self.old, self.new), self.signature)
+
+
+@dataclass(frozen=True, slots=True)
+class Revocation:
+    """The word of `signer` that a key or a BOT, by fingerprint or manifest id, is not trusted."""
+
+    subject: str
+    signer: bytes
+    signature: bytes
+
+    def is_valid(self) -> bool:
+        """True if `signer` made it."""
+        return verify(self.signer, revocation(self.subject), self.signature)
+
+
+def manifest_statement(text: str) -> bytes:
+    """Bytes that are signed of a manifest."""
+    return b"gridbot-manifest-v2\n" + text.encode()
+
+
+def introduction(old: bytes, new: bytes) -> bytes:
+    """Bytes that the older key signs to introduce the newer one."""
+    return b"gridbot-introduction-v2\n" + old + new
+
+
+def revocation(subject: str) -> bytes:
+    """Bytes that are signed to revoke a key, by its fingerprint, or a BOT, by its manifest's id."""
+    return b"gridbot-revocation-v2\n" + bytes.fromhex(subject)
+
+
+def fingerprint(key: bytes) -> str:
+    """SHA-256 of a public key, in hex."""
+    return hashlib.sha256(key).hexdigest()
+
+
+def reachable(
+    roots: Iterable[str], introductions: Iterable[Introduction], revoked: Collection[str] = ()
+) -> set[str]:
+    """Fingerprints of the roots and of all keys that they introduced, directly or not.
+
+    A revoked key is not reached, and introduces nobody.
+    """
+    known = set(roots) - set(revoked)
+    waiting = [item for item in introductions if fingerprint(item.new) not in revoked]
+    while ready := [item for item in waiting if fingerprint(item.old) in known]:
+        waiting = [item for item in waiting if item not in ready]
+        known |= {fingerprint(item.new) for item in ready if item.is_valid()}
+    return known
+
+
+def verify(public_key: bytes, statement: bytes, signature: bytes) -> bool:
+    """True if the key signed the statement; False for a key of a wrong size.
 
     The library is compiled and cannot be imported from a zip file, so it is imported here: a
-    client packed that way fails on signed work instead of skipping the check.
+    client packed that way fails on its first BOT instead of skipping the check.
     """
     from cryptography.exceptions import InvalidSignature
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
     try:
-        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, CONTEXT + text.encode())
+        Ed25519PublicKey.from_public_bytes(public_key).verify(signature, statement)
     except (InvalidSignature, ValueError):
         return False
     return True
-
-
-def refusal(
-    signed: SignedManifest, owner: str, public_key: bytes, trusted: Collection[str]
-) -> str | None:
-    """Reason why the commands of `owner` may not run here, or None if they may.
-
-    A signature must verify if there is one, also for trusted owners.
-    """
-    if signed.signature is not None:
-        if verify_manifest(public_key, signed.text, signed.signature):
-            return None
-        return f"the signature on the BOT of owner {owner} is not by this project's key"
-    if owner in trusted:
-        return None
-    return (
-        f"BOT of owner {owner} is not signed by this project's key;"
-        f" this client runs unsigned commands only of {' and '.join(sorted(trusted))}"
-    )

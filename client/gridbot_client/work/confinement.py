@@ -79,8 +79,8 @@ class Confinement(Protocol):
     A program runs in `slot.work`, has no stdin, and writes to `slot.stdout` and `slot.stderr`.
     """
 
-    def refusal(self, *, is_stranger: bool) -> str:
-        """Why a program is not run here; empty if it is."""
+    def refusal(self, *, is_stranger: bool, least: int = 0) -> str:
+        """Why a program is not run here; empty if it is.  `least` is the level that it asks for."""
 
     def start(self, program: TaskOrder) -> Task:
         """Start a program.  Raises OSError if it cannot be executed."""
@@ -128,8 +128,10 @@ class Plain:
 
     is_pilot: bool = False  # all work is one's own
 
-    def refusal(self, *, is_stranger: bool) -> str:
-        """Refuse strangers' work."""
+    def refusal(self, *, is_stranger: bool, least: int = 0) -> str:
+        """Refuse strangers' work, and all that asks for walls."""
+        if least > NONE:
+            return f"the BOT asks for sandbox level {least}, and this machine offers none"
         if is_stranger and not self.is_pilot:
             return "this machine offers no walls for the work of others"
         return ""
@@ -216,8 +218,13 @@ class Walls:
     sandbox: Sandbox
     options: WallOptions
 
-    def refusal(self, *, is_stranger: bool) -> str:
-        """Refuse strangers' work below the level that it needs."""
+    def refusal(self, *, is_stranger: bool, least: int = 0) -> str:
+        """Refuse strangers' work below the level that it needs, and any below what it asks for."""
+        if self.sandbox.level < least:
+            return (
+                f"the BOT asks for sandbox level {least}, and this machine offers"
+                f" {self.sandbox.level} ({self.sandbox.obstacle})"
+            )
         is_held = is_stranger and not self.options.is_pilot
         if is_held and self.sandbox.level < max(PROCESS, self.options.least):
             return (

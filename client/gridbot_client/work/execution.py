@@ -25,7 +25,7 @@ from gridbot_client.protocol.messages import (
 from gridbot_client.protocol.template import TemplateError, fill
 from gridbot_client.work import outputs
 from gridbot_client.work.cache import Cache
-from gridbot_client.work.manifests import JudgedManifest, ShadowingInput, admitted_inputs
+from gridbot_client.work.manifests import ForbiddenInput, JudgedManifest, check_inputs
 from gridbot_client.work.outputs import OutputError
 from gridbot_client.work.runner import ProcessEnd, Runner, Stop, created_at
 from gridbot_client.work.slots import ReplicaSlot, RunRecord
@@ -64,15 +64,17 @@ class Executor:
         if starts >= MOST_STARTS:
             detail = f"the client ended {starts} times while this replica was running\n"
             return failure(slot.id, "client_restarted_too_often", detail)
-        is_stranger = not judged.is_own
-        if refusal := self.runner.confinement.refusal(is_stranger=is_stranger):
+        is_stranger = judged.is_strangers
+        if refusal := self.runner.confinement.refusal(
+            is_stranger=is_stranger, least=manifest.walls.level
+        ):
             return failure(slot.id, "sandbox_too_weak", f"{refusal}\n")
         ended = ProcessEnd("")
         try:
             argv = fill(manifest.command, manifest.placeholders, assignment.args)
-            own = admitted_inputs(judged, argv[0], assignment.inputs)
+            check_inputs(manifest, argv[0], assignment.inputs)
             slot.reset()
-            self._fetch((*manifest.inputs, *own), slot, stop)
+            self._fetch((*manifest.inputs, *assignment.inputs), slot, stop)
             ended = self._run(argv, slot, judged, starts, stop)
             if ended.reason:
                 raise _Failed(ended.reason, ended.detail)
@@ -80,8 +82,8 @@ class Executor:
             found = outputs.collect(slot, manifest, names)
         except TemplateError as error:
             return failure(slot.id, "bad_arguments", f"{error}\n")
-        except ShadowingInput as error:
-            return failure(slot.id, "input_shadows", f"{error}\n")
+        except ForbiddenInput as error:
+            return failure(slot.id, "input_forbidden", f"{error}\n")
         except (_Failed, OutputError) as error:
             return _finished(slot, ended, error.reason, str(error))
         return replace(_finished(slot, ended, "", ""), how="success", outputs=found)
@@ -97,7 +99,13 @@ class Executor:
             slot.save_run(RunRecord(starts + 1, pid, created_at(pid)))
 
         ended = self.runner.run(
-            argv, slot, judged.manifest.resources, stop, started, is_stranger=not judged.is_own
+            argv,
+            slot,
+            judged.manifest.resources,
+            stop,
+            started,
+            is_stranger=judged.is_strangers,
+            wants_network=judged.manifest.walls.network,
         )
         if ended.reason == "stopped" or stop.is_asked:
             raise Stopped

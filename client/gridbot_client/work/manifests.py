@@ -3,67 +3,86 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
+from gridbot_client.protocol.manifest import admits
 from gridbot_client.protocol.messages import (
+    Assignment,
     FileRef,
     Manifest,
     ProtocolError,
+    Scalar,
     SignedManifest,
     manifest_id,
 )
-from gridbot_client.protocol.signatures import refusal
+from gridbot_client.protocol.signatures import Revocation
+from gridbot_client.work.trust import Approval, Distrusted, Trust
 
 _MOST_KEPT = 200
 
 
 @dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why a replica does not run here: a reason code, and a sentence for people."""
+
+    reason: str
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class JudgedManifest:
-    """A manifest with reason code and text of its refusal, both empty if it may run."""
+    """A manifest with its approval, or its rejection."""
 
     signed: SignedManifest
     manifest: Manifest
-    reason: str = ""
-    detail: str = ""
-    is_own: bool = False  # of this machine's owner, or of one whom that accepts
+    approval: Approval | None = None
+    rejection: Rejection | None = None
 
     @property
-    def is_signed(self) -> bool:
-        """True if it runs because of its signature, not of its owner."""
-        return self.signed.signature is not None
+    def is_strangers(self) -> bool:
+        """True if it runs because the project vouches for it, not because of its owner."""
+        return self.approval is None or self.approval.is_strangers
 
 
-class ShadowingInput(Exception):
-    """A job's own input would replace a shared input or the signed command."""
+class ForbiddenInput(Exception):
+    """A job's own input is not one that its BOT may have, or would replace something signed."""
 
 
-def admitted_inputs(
-    judged: JudgedManifest, program: str, inputs: Sequence[FileRef]
-) -> tuple[FileRef, ...]:
-    """Return a job's own inputs as they may be placed in its slot.  Raises ShadowingInput.
+def check_inputs(manifest: Manifest, program: str, inputs: Sequence[FileRef]) -> None:
+    """Check a job's own inputs against its BOT.  Raises ForbiddenInput.
 
-    A signature covers the manifest, not the files of single jobs.  So a job's input must not
-    replace a shared input.  In a signed BOT it must not be the command's `program` either, because
-    a file in the slot has priority over one on the search path, and it is never executable.
+    Names and kinds are those that the manifest allows.  Whatever it allows, an input replaces
+    neither a shared input nor the command's `program`: a file in the slot has priority over one on
+    the search path.
     """
-    shared = {ref.name for ref in judged.manifest.inputs}
+    taken = {posixpath.normpath(ref.name) for ref in manifest.inputs}
     for ref in inputs:
-        if ref.name in shared:
-            raise ShadowingInput(f"input {ref.name} of this job would replace the BOT's input")
-        if judged.is_signed and posixpath.normpath(program) == posixpath.normpath(ref.name):
-            raise ShadowingInput(f"input {ref.name} of this job would replace the signed command")
-    if judged.is_signed:
-        return tuple(replace(ref, executable=False) for ref in inputs)
-    return tuple(inputs)
+        name = posixpath.normpath(ref.name)
+        if name in taken:
+            raise ForbiddenInput(f"input {ref.name} of this job would replace another input")
+        if name == posixpath.normpath(program):
+            raise ForbiddenInput(f"input {ref.name} of this job would replace the signed command")
+        if not admits(manifest.job_inputs, ref):
+            kind = "an executable input" if ref.executable else "an input"
+            raise ForbiddenInput(f"the BOT's signature allows no job to have {kind} {ref.name}")
+        taken.add(name)
+
+
+# The machine owner's policy about a BOT: the clause that forbids it, or None.
+PolicyObstacle = Callable[[Mapping[str, Scalar]], str | None]
+
+
+def no_obstacle(_: Mapping[str, Scalar]) -> None:
+    """Policy of a machine whose owner has none."""
 
 
 class Manifests:
     """Manifests that this client has received; the server sends each only once."""
 
-    def __init__(self, public_key: bytes, trusted: Collection[str]) -> None:
-        self._public_key = public_key
-        self._trusted = trusted
+    def __init__(self, trust: Trust, obstacle: PolicyObstacle = no_obstacle) -> None:
+        self._trust = trust
+        self._obstacle = obstacle
         self._judged: dict[str, JudgedManifest] = {}
 
     def take_in(self, found: Mapping[str, SignedManifest]) -> None:
@@ -85,13 +104,43 @@ class Manifests:
         """Ids of the received manifests."""
         return tuple(self._judged)
 
+    def revoked(self, revocations: Sequence[Revocation]) -> None:
+        """Judge all manifests anew, now that these keys and BOTs are revoked."""
+        self._trust.revocations = revocations
+        self._judged = {id: self._judge(old.signed) for id, old in self._judged.items()}
+
+    def rejection(
+        self, judged: JudgedManifest, job: Assignment, *, has_arrived: bool = True
+    ) -> Rejection | None:
+        """Why a job does not run here, or None if it may.
+
+        The owner's policy is evaluated for what has arrived, whatever the server made of it; jobs
+        that were here before run to their end.
+        """
+        if judged.rejection:
+            return judged.rejection
+        assert judged.approval
+        try:
+            self._trust.check_job(judged.signed, judged.manifest, job)
+        except Distrusted as error:
+            return Rejection("unsigned", f"{error}\n")
+        bot: dict[str, Scalar] = {
+            "Owner": judged.manifest.owner,
+            "Signed": judged.approval.by_project,
+        }
+        if has_arrived and (clause := self._obstacle(bot)):
+            return Rejection("owner_policy", f"the machine's owner does not allow it: {clause}\n")
+        return None
+
     def _judge(self, signed: SignedManifest) -> JudgedManifest:
         try:
             manifest = Manifest.from_text(signed.text)
         except ProtocolError as error:
             nobody = Manifest(owner="", command=())
-            return JudgedManifest(signed, nobody, "bad_arguments", f"invalid manifest: {error}\n")
-        why = refusal(signed, manifest.owner, self._public_key, self._trusted)
-        if why:
-            return JudgedManifest(signed, manifest, "unsigned", f"{why}\n")
-        return JudgedManifest(signed, manifest, is_own=manifest.owner in self._trusted)
+            invalid = Rejection("bad_arguments", f"invalid manifest: {error}\n")
+            return JudgedManifest(signed, nobody, rejection=invalid)
+        try:
+            return JudgedManifest(signed, manifest, self._trust.approval(signed, manifest))
+        except Distrusted as error:
+            why = Rejection("unsigned", f"a BOT of {manifest.owner} does not run here: {error}\n")
+            return JudgedManifest(signed, manifest, rejection=why)

@@ -149,9 +149,9 @@ class HeldReplicas:
         slot = slot_of(self._slots, assignment.id)
         slot.save_assignment(assignment, judged.signed)
         held = Held(slot, assignment, judged, since_boot() + assignment.deadline_seconds)
-        if judged.reason:
-            self._activity.refused(held.id.bot, judged.detail.strip())
-            held.report = failure(held.id, judged.reason, judged.detail)
+        if why := manifests.rejection(judged, assignment):
+            self._activity.refused(held.id.bot, why.detail.strip())
+            held.report = failure(held.id, why.reason, why.detail)
             slot.save_report(held.report)
             held.stage = Stage.FINISHED
         return held
@@ -202,8 +202,8 @@ class HeldReplicas:
         if held.report:
             held.stage = Stage.UPLOADING
             self._spawn(held, Stage.FINISHED)
-        elif judged.reason:
-            held.report, held.stage = failure(held.id, judged.reason, judged.detail), Stage.FINISHED
+        elif why := manifests.rejection(judged, assignment, has_arrived=False):
+            held.report, held.stage = failure(held.id, why.reason, why.detail), Stage.FINISHED
 
     # --- the thread of one replica
 

@@ -174,7 +174,7 @@ class RealActs:
             pilots = [_pilot(grid, tag, index, item, now) for index in range(item.count)]
             submission = SubmissionRecord(tag, item.grid, now, key.id, item.why)
             self._deps.store.submitting(submission, pilots)
-            script = render(grid, server.url, key.token, self._artefact)
+            script = render(grid, server.url, key.token, self._artefact, self._deps.pins)
             yield _Prepared(item, _order(grid, tag, item, script))
 
     def _submitted(self, made: _Prepared, answer: list[str] | Exception, now: float) -> None:

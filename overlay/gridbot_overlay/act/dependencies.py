@@ -9,6 +9,7 @@ from gridbot_overlay.act.server import Server
 from gridbot_overlay.act.store import PilotStore
 from gridbot_overlay.act.workers import GridWorkers
 from gridbot_overlay.decide.model import Grid
+from gridbot_overlay.pilot.pins import PilotPins
 from gridbot_overlay.submitters import Submitter
 
 Say = Callable[[str], None]
@@ -22,5 +23,6 @@ class Dependencies:
     submitters: Mapping[str, Submitter]  # by grid
     server: Server
     store: PilotStore
+    pins: PilotPins
     say: Say
     workers: GridWorkers = field(default_factory=GridWorkers)

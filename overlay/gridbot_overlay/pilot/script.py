@@ -9,13 +9,14 @@ from importlib import resources
 
 from gridbot_overlay.decide.model import Grid
 from gridbot_overlay.pilot.artefact import Artefact
+from gridbot_overlay.pilot.pins import PilotPins
 
 _TEMPLATE = resources.files(__package__).joinpath("job.sh").read_text(encoding="utf-8")
 _START = resources.files(__package__).joinpath("start.py").read_text(encoding="utf-8")
 _PLACEHOLDER = re.compile("@(setup|python|scratch|settings|start)@")
 
 
-def render(grid: Grid, server_url: str, token: str, artefact: Artefact) -> str:
+def render(grid: Grid, server_url: str, token: str, artefact: Artefact, pins: PilotPins) -> str:
     """Return the shell script that starts one pilot of the grid.
 
     `token` is a pilots' key, which says whom they serve.  The submitter tells each pilot its tag
@@ -32,6 +33,7 @@ def render(grid: Grid, server_url: str, token: str, artefact: Artefact) -> str:
             *("--cpus", str(shape.cpus), "--memory", str(shape.memory_mb)),
             *("--exit-when-idle", str(shape.idle_seconds)),
             *(["--dedicated"] if grid.is_dedicated else []),
+            *pins.arguments,
         ],
     }
     values = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
 
-from gridbot_policies.classad import CLIENT_LIMITS, Node, Record, evaluate
+from gridbot_policies.classad import CLIENT_LIMITS, Node, Record, evaluate, record
 from gridbot_policies.classad.lexer import tokens
 from gridbot_policies.classad.nodes import Attribute, Definition, Selection, walk
 from gridbot_policies.classad.operators import truth
@@ -74,9 +74,18 @@ class OwnerPolicy:
         answers = [answer for _, answer in self._answers(host, bot, queue, now, unknown)]
         return False if False in answers else None if None in answers else True
 
-    def obstacle(self, host: Record, now: float, unknown: Collection[str] = ()) -> str | None:
-        """Return the clause that keeps every BOT away, as text; None if there is none."""
-        return next(self.clauses(False, host, None, None, now, unknown), None)
+    def obstacle(
+        self,
+        host: Record,
+        now: float,
+        unknown: Collection[str] = (),
+        bot: Record | None = None,
+    ) -> str | None:
+        """Return the clause that keeps a BOT away, as text; None if there is none.
+
+        Without `bot`, the clause that keeps every BOT away.
+        """
+        return next(self.clauses(False, host, bot, None, now, unknown), None)
 
     def clauses(
         self,
@@ -128,6 +137,12 @@ class OwnerPolicy:
         }
         outer = Record(outermost, ("Host", "BOT", "Target", "Queue"))
         return self.attributes.within(host.within(outer))
+
+
+def partly_known(values: Mapping[str, object], unknown: Collection[str]) -> Record:
+    """An ad with these values, in which the `unknown` attributes have values that nobody knows."""
+    hidden = Record({fold(name): Unknown(name) for name in unknown}, tuple(unknown))
+    return record(values).overlaid(hidden)
 
 
 def _read(text: str) -> Source:

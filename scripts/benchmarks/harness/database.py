@@ -27,8 +27,9 @@ WITH people AS (
       FROM people, generate_series(0, %(hosts)s - 1) AS n
     RETURNING id, owner, identity
 )
-INSERT INTO client (hash, host, owner)
-SELECT sha256(convert_to(%(token)s || split_part(identity, ':', 2), 'UTF8')), id, owner FROM added
+INSERT INTO client (hash, host, owner, protocol, trusts)
+SELECT sha256(convert_to(%(token)s || split_part(identity, ':', 2), 'UTF8')), id, owner, 2,
+       ARRAY[owner] FROM added
 """
 _ANALYZE = "ANALYZE host, client"
 

@@ -14,10 +14,11 @@ SQL = sql.load("bots.sql")
 
 @dataclass(frozen=True, slots=True)
 class StoredManifest:
-    """What a BOT runs, and the project key's signature over it."""
+    """What a BOT runs, and the signatures over it of the project's and the owner's key."""
 
     manifest: str
     signature: bytes | None
+    owner_signature: bytes | None
 
 
 def bot_owner(conn: Connection, bot: int) -> int:

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from dataclasses import asdict
-from functools import partial
 from http import HTTPStatus
 from typing import Any, NamedTuple, get_args
 
 from flask import Blueprint
 
 from gridbot_client.protocol.messages import Manifest, manifest_id
-from gridbot_client.protocol.signatures import verify_manifest
 from gridbot_server.api.access import bot_owner, manifest_of, mine
 from gridbot_server.api.matching import explanation_of, match_of
 from gridbot_server.api.parameters import Parameter, number, one_of
 from gridbot_server.api.schema import answers, body_limit, json_body, query
-from gridbot_server.bots.submission import Sign, start, submit
+from gridbot_server.api.signing import decode
+from gridbot_server.bots import signing
+from gridbot_server.bots.submission import ProjectSigner, start, submit
 from gridbot_server.bots.validation import parse_policy, policy_warnings
 from gridbot_server.errors import Conflict, RequestError
 from gridbot_server.http import auth
@@ -69,7 +68,7 @@ def submit_bot(json: SubmissionRequest) -> tuple[Submitted, HTTPStatus]:
     It is created (201), or was by an earlier request (200).
     """
     with connection() as conn:
-        submitted = submit(conn, auth.key(), json, current().stock_clients, _signer())
+        submitted = submit(conn, auth.key(), json, current().stock_clients, project_signer())
     status = HTTPStatus.CREATED if submitted.is_new else HTTPStatus.OK
     return _submitted(submitted.bot), status
 
@@ -176,13 +175,17 @@ def change_bot(bot: int, json: BotChange) -> ChangedBot:
 @auth.rule("user")
 @answers()
 def show_manifest(bot: int) -> ManifestText:
-    """Give what the project key signs."""
+    """Give what the keys of owner and project sign."""
     with connection() as conn:
         bot_owner(conn, bot)
         found = manifest_of(conn, bot)
-    signature = base64.b64encode(found.signature).decode() if found.signature else None
     text = found.manifest
-    return ManifestText(text=text, id=manifest_id(text), signature=signature)
+    return ManifestText(
+        text=text,
+        id=manifest_id(text),
+        signature=_encode(found.signature),
+        owner_signature=_encode(found.owner_signature),
+    )
 
 
 @blueprint.put("/<int:bot>/signature")
@@ -190,13 +193,11 @@ def show_manifest(bot: int) -> ManifestText:
 @json_body
 @answers()
 def sign_bot(bot: int, json: Signature) -> BotSummary:
-    """Attach a signature that was made where the project key is."""
+    """Attach a signature that was made where the project's or the owner's key is."""
     with connection() as conn:
         bot_owner(conn, bot)
-        signature = _decode(json.signature)
-        if not verify_manifest(_project_key(conn), manifest_of(conn, bot).manifest, signature):
-            raise RequestError("signature: it is not the project key's over this BOT's manifest")
-        conn.execute(SQL["sign"], {"bot": bot, "signature": signature})
+        parts = [decode(part) for part in json.parts]
+        signing.sign_bot(conn, bot, decode(json.signature), parts)
         return _summary(conn, bot)
 
 
@@ -206,12 +207,13 @@ _CHANGEABLE = (
 )  # fmt: skip
 
 
-def _signer() -> Sign | None:
+def project_signer() -> ProjectSigner | None:
     """Return what signs this submission: the project's key, for an operator if so configured."""
     settings = current().settings
     if not (settings.sign_on_submit and auth.key().is_operator):
         return None
-    return partial(keys.sign_manifest, keys.load_private(settings.project_key_path))
+    private = keys.load_private(settings.project_key_path)
+    return ProjectSigner(private.public_key().public_bytes_raw(), private.sign)
 
 
 def _submitted(bot: int) -> Submitted:
@@ -285,12 +287,5 @@ def _retry(conn: Connection, bot: int) -> int:
         return retried
 
 
-def _project_key(conn: Connection) -> bytes:
-    return bytes.fromhex(rows.fetch_value(conn, str, SQL["project_key"]) or "")
-
-
-def _decode(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise RequestError("signature: expected base64") from None
+def _encode(signature: bytes | None) -> str | None:
+    return base64.b64encode(signature).decode() if signature else None

@@ -7,19 +7,22 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import NamedTuple
 
 from flask import Blueprint
 from psycopg.types.json import Jsonb
 
-from gridbot_client.protocol.messages import host_attributes
+from gridbot_client.protocol.messages import VERSION, host_attributes, introduction_json
+from gridbot_client.protocol.signatures import fingerprint
 from gridbot_server.api.schema import answers, json_body
+from gridbot_server.bots import signing
 from gridbot_server.dispatch.bans import Banned
 from gridbot_server.errors import Forbidden, RequestError, ServerBusy, Unauthorized
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
 from gridbot_server.matching.ads import lasting
 from gridbot_server.models.requests import ClientChange, Join
-from gridbot_server.models.responses.clients import ClientIdentity, JoinedClient
+from gridbot_server.models.responses.clients import ClientIdentity, JoinedClient, SentIntroduction
 from gridbot_server.models.responses.overlay import Relinquished
 from gridbot_server.signing import keys
 from gridbot_server.storage import rows, sql
@@ -50,11 +53,11 @@ class _PilotsKey:
     pilots: int
 
 
-@dataclass(frozen=True, slots=True)
-class _Project:
+class _Project(NamedTuple):
     """What clients hear of the project."""
 
-    key: str | None  # hexadecimal
+    first: bytes | None  # its first key, which names it
+    key: bytes | None
     epoch: int
 
 
@@ -65,7 +68,7 @@ class _Project:
 def join_client(json: Join) -> JoinedClient:
     """Register a client on a machine and give it its token, once."""
     key = auth.key()
-    token, token_hash = keys.new_token()
+    token, token_hash = keys.new_token("client")
     with connection() as conn, conn.transaction():
         host = _host(conn, key, json)
         # What decides where jobs go that failed elsewhere is not for any volunteer to say.
@@ -73,7 +76,8 @@ def join_client(json: Join) -> JoinedClient:
         dedicated = vouched and json.host.get("IsDedicated") is True
         made = {
             "hash": token_hash, "host": host, "owner": key.owner, "dedicated": dedicated,
-            "key": key.id,
+            "key": key.id, "protocol": json.protocol,
+            "trusts": _trusted(conn, key, json.trusts),
         }  # fmt: skip
         if key.serves is None:
             made["accepts"] = _accepts(conn, key, json.accepts)
@@ -83,7 +87,8 @@ def join_client(json: Join) -> JoinedClient:
             _check_pilot(conn, key, json.pilot)
             made["pilot"] = json.pilot
             client = rows.fetch_only_value(conn, int, SQL["add_pilot"], made)
-        return JoinedClient(**dict(_identity(conn, client, key.owner_name)), token=token)
+        identity = dict(_identity(conn, client, key.owner_name))
+        return JoinedClient(**identity, token=token, owner_keys=_own_keys(conn, key))
 
 
 @blueprint.put("/self")
@@ -91,12 +96,13 @@ def join_client(json: Join) -> JoinedClient:
 @json_body
 @answers()
 def change_client(json: ClientChange) -> ClientIdentity:
-    """Describe the machine anew, change whose unsigned commands the client runs."""
+    """Describe the machine anew, change whom the client trusts."""
     client = auth.client()
     with connection() as conn, conn.transaction():
         if json.accepts is not None:
             others = [name for name in json.accepts if name != client.owner_name]
             _narrow(conn, client.id, others)
+        _trust(conn, client, json)
         if json.host is not None:
             ad = Jsonb(lasting(host_attributes(json.host)))
             conn.execute(SQL["change_host"], {"host": client.host, "ad": ad})
@@ -147,6 +153,41 @@ def _accepts(conn: Connection, key: auth.Key, names: Sequence[str]) -> list[int]
     return _owner_ids(conn, others)
 
 
+def _trusted(conn: Connection, key: auth.Key, fingerprints: Sequence[str]) -> list[int]:
+    """Return the owners whose signatures a new client trusts.
+
+    Who they are is for the machine's user to say.  But whoever gets jobs sees their inputs and
+    makes their results, so that an operator says which clients get those of other owners.
+    """
+    found = signing.owners_of_keys(conn, fingerprints)
+    if key.serves is not None:
+        return sorted(found & set(key.serves))
+    if key.is_operator:
+        return sorted(found)
+    return sorted(found & {key.owner})
+
+
+def _trust(conn: Connection, client: auth.AuthenticatedClient, json: ClientChange) -> None:
+    """Note what a client can check and whom its user trusts now."""
+    found = signing.owners_of_keys(conn, json.trusts)
+    values = {
+        "client": client.id,
+        "protocol": json.protocol,
+        "trusts": sorted(found),
+        "owner": client.owner,
+    }
+    conn.execute(SQL["change_trust"], values)
+
+
+def _own_keys(conn: Connection, key: auth.Key) -> list[str]:
+    """Fingerprints of the signing keys of the person who joins with a key of their own."""
+    if key.scope not in ("user", "operator"):
+        return []
+    return [
+        fingerprint(item.key) for item in signing.keys_of(conn, key.owner) if not item.is_revoked
+    ]
+
+
 def _narrow(conn: Connection, client: int, names: Sequence[str]) -> None:
     """Let a client accept some of the owners that it was joined to accept, and no others."""
     allowed = set(_accepted(conn, client))
@@ -189,12 +230,16 @@ def _owner_ids(conn: Connection, names: Sequence[str]) -> list[int]:
 
 
 def _identity(conn: Connection, client: int, owner: str) -> ClientIdentity:
-    project = rows.read_one(conn, _Project, SQL["project"])
-    assert project is not None, "it selects one"
+    project = rows.fetch_only(conn, _Project, SQL["project"])
     return ClientIdentity(
         client=client,
         owner=owner,
         accepts=_accepted(conn, client),
-        project_key=base64.b64encode(bytes.fromhex(project.key or "")).decode(),
+        project=fingerprint(project.first or b""),
+        project_key=base64.b64encode(project.key or b"").decode(),
         epoch=project.epoch,
+        protocol=VERSION,
+        introductions=[
+            SentIntroduction(**introduction_json(item)) for item in signing.project_links(conn)
+        ],
     )

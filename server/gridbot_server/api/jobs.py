@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import binascii
 from http import HTTPStatus
 
 import orjson
 from flask import Blueprint, request
 
+from gridbot_client.protocol.job_table import PART_JOBS
 from gridbot_server.api.access import bot_owner
+from gridbot_server.api.bots import project_signer
 from gridbot_server.api.parameters import number
 from gridbot_server.api.schema import JSON_LINES, answers, body_limit, query, takes
-from gridbot_server.bots.submission import add_jobs
-from gridbot_server.bots.validation import JobSpec, read_job
+from gridbot_server.bots.submission import Appended, add_jobs
+from gridbot_server.bots.validation import read_job
 from gridbot_server.errors import RequestError, TooLarge
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
@@ -28,19 +31,49 @@ blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1/bots/<int:bot>")
 @query(offset=number("How many jobs the BOT has now.", required=True))
 @answers(errors=(HTTPStatus.CONFLICT,))
 def append_jobs(bot: int, offset: int) -> JobsAppended:
-    """Append JSON lines, one job each, to a BOT that has `offset` jobs."""
+    """Append JSON lines, one job each, to a BOT that has `offset` jobs.
+
+    A line `{"#signature": …}` signs the jobs since the last such line, at most 64.
+    """
     with connection() as conn:
         owner = bot_owner(conn, bot)
-        jobs = _read_lines(request.get_data(cache=False), first=offset)
-        total = add_jobs(conn, owner, bot, offset, jobs, current().stock_clients)
+        appended = _read_lines(request.get_data(cache=False), first=offset)
+        stock = current().stock_clients
+        total = add_jobs(conn, owner, bot, offset, appended, stock, project_signer())
         return JobsAppended(jobs_total=total)
 
 
-def _read_lines(body: bytes, first: int) -> list[JobSpec]:
+def _read_lines(body: bytes, first: int) -> Appended:
     lines = [line for line in body.split(b"\n") if line.strip()]
-    if len(lines) > MAX_JOBS_AT_ONCE:
-        raise TooLarge(f"{len(lines)} jobs in one request, at most {MAX_JOBS_AT_ONCE}")
-    return [read_job(_parse(line, number), number) for number, line in enumerate(lines, first)]
+    if len(lines) > 2 * MAX_JOBS_AT_ONCE:
+        raise TooLarge(f"{len(lines)} lines in one request, at most {2 * MAX_JOBS_AT_ONCE}")
+    found = Appended([], [], [])
+    for line in lines:
+        number = first + len(found.jobs)
+        raw = _parse(line, number)
+        if isinstance(raw, dict) and raw.keys() == {"#signature"}:
+            _end_part(found, raw["#signature"], number)
+        else:
+            found.jobs.append(read_job(raw, number))
+    if len(found.jobs) > MAX_JOBS_AT_ONCE:
+        raise TooLarge(f"{len(found.jobs)} jobs in one request, at most {MAX_JOBS_AT_ONCE}")
+    return found
+
+
+def _end_part(found: Appended, signature: object, number: int) -> None:
+    size = len(found.jobs) - sum(found.sizes)
+    if not 1 <= size <= PART_JOBS:
+        raise RequestError(
+            f"before job {number}: a signature over {size} jobs; it signs 1 to {PART_JOBS}"
+        )
+    try:
+        raw = binascii.a2b_base64(
+            signature if isinstance(signature, str) else "*", strict_mode=True
+        )
+    except ValueError:
+        raise RequestError(f"before job {number}: signature: expected base64") from None
+    found.sizes.append(size)
+    found.signatures.append(raw)
 
 
 def _parse(line: bytes, number: int) -> object:

@@ -38,6 +38,7 @@ class QueuedBot:
     owner: int
     owner_name: str
     signed: bool
+    owner_signed: bool
     manifest: str
     policy: str
     policy_version: int
@@ -86,6 +87,7 @@ class _WaitingBot(QueuedBot):
             owner=self.owner,
             owner_name=self.owner_name,
             signed=self.signed,
+            owner_signed=self.owner_signed,
             manifest=manifest,
             policies=PolicySet.parse(self.policy),
             ad=self.ad(now),
@@ -105,6 +107,8 @@ class _SeenClient:
     owner_name: str
     owner: int
     accepts: list[int]
+    trusts: list[int]
+    protocol: int
     grid: str | None
     dedicated: bool
     venue: str
@@ -131,8 +135,9 @@ class _SeenClient:
         }
         ad = host_attributes(self.ad, known, running=0)
         return HostClient(
-            self.host, ad, self.owner, self.accepts, self.name, self.silent, self.running
-        )
+            self.host, ad, self.owner, self.accepts, self.trusts, self.protocol, self.name,
+            self.silent, self.running,
+        )  # fmt: skip
 
 
 def match_of(bot: int) -> Match:

@@ -46,6 +46,7 @@ _TAGS = {
     "openapi.json": "This document.",
     "overlay": "What the overlay's constructor asks and tells.",
     "owners": "People who may submit.",
+    "signing": "Keys that sign BOTs: a person's own, and the project's.",
     "rpc": "Requests for work of execution clients.",
     "teams": "Teams of volunteers.",
     "tokens": "Keys.",

@@ -156,7 +156,7 @@ def list_tokens() -> Tokens:
 @answers(HTTPStatus.CREATED)
 def add_token(json: NewToken) -> NewKey:
     """Make a key for an owner and show it, once."""
-    token, token_hash = keys.new_token()
+    token, token_hash = keys.new_token(json.scope)
     seconds = json.expires_seconds
     lifetime = None if seconds is None else timedelta(seconds=seconds)
     values = {**json.model_dump(), "hash": token_hash, "lifetime": lifetime}

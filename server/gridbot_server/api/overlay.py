@@ -115,7 +115,7 @@ def end_pilots(json: EndedPilots) -> Relinquished:
 @answers(HTTPStatus.CREATED)
 def add_pilot_token(json: PilotToken) -> NewKey:
     """Make a key for pilots: for one grid, for some owners' BOTs, for a while."""
-    token, token_hash = keys.new_token()
+    token, token_hash = keys.new_token("pilot")
     with connection() as conn:
         found: dict[str, int] = rows.fetch_mapping(conn, SQL["owner_ids"], {"names": json.owners})
         if missing := set(json.owners) - set(found):

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass
+import secrets
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import NamedTuple
 
 import orjson
 
-from gridbot_client.protocol.messages import FileRef, Manifest
-from gridbot_server.bots.validation import Draft, JobSpec, Range, check_jobs, make_draft
+from gridbot_client.protocol.messages import FileRef, Manifest, manifest_id
+from gridbot_client.protocol.signatures import fingerprint, manifest_statement
+from gridbot_server.bots.job_parts import (
+    JobPart,
+    Sign,
+    SignedBy,
+    sign_parts,
+    signed,
+    unsigned_parts,
+)
+from gridbot_server.bots.validation import Draft, JobSpec, Range, Seal, check_jobs, make_draft
 from gridbot_server.errors import (
     Conflict,
     MissingFiles,
@@ -22,11 +33,21 @@ from gridbot_server.models.requests import SubmissionRequest
 from gridbot_server.signing.stock_clients import StockClients, Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import fetch, fetch_one, fetch_value
 
 SQL = sql.load("submission.sql")
 
 
-Sign = Callable[[str], bytes]  # makes the project's signature over the text of a manifest
+UNSIGNED_SECONDS = 366 * 86_400  # how long a BOT that arrives unsigned may run, once it is signed
+_EARLIER_SECONDS = 86_400  # for clients whose clocks are behind
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectSigner:
+    """The project's key, where it is on this server."""
+
+    key: bytes  # public
+    sign: Sign
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,48 +59,107 @@ class SubmissionReceipt:
 
 
 def submit(
-    conn: Connection, key: Key, body: SubmissionRequest, stock: StockClients, sign: Sign | None
+    conn: Connection,
+    key: Key,
+    body: SubmissionRequest,
+    stock: StockClients,
+    signer: ProjectSigner | None,
 ) -> SubmissionReceipt:
     """Insert a BOT with its jobs in one transaction, or find the one this key already made.
 
-    With `sign` it is signed for native clients, and for stock clients if it suits them.
+    With `signer` it is signed for strangers' clients, and for stock clients if it suits them.
     The owner's row is locked meanwhile: equal submissions that race make one BOT, and
     the quota holds however many submissions run.
     """
-    draft = make_draft(body, key.owner_name)
+    draft = make_draft(body, key.owner_name, _seal(conn, key.owner, signer))
+    parts = _parts(draft, signer)
     with conn.transaction():
         max_jobs = _lock_owner(conn, key.owner)
         if (found := _find(conn, key.owner, body.submit_key, draft)) is not None:
             return SubmissionReceipt(found, is_new=False)
         _check_quota(conn, key.owner, max_jobs, draft.size)
         _check_files(conn, key.owner, _files(draft))
-        bot = _insert(conn, key.owner, body, draft, sign)
+        _check_key(conn, key, draft)
+        bot = _insert(conn, key.owner, body, draft, signer)
         _insert_jobs(conn, bot, draft)
-        if sign is not None:
+        _copy_parts(conn, bot, parts)
+        if signer is not None:
             _sign_for_stock(conn, bot, draft, stock)
     return SubmissionReceipt(bot, is_new=True)
 
 
+class _Locked(NamedTuple):
+    """A BOT whose row the transaction holds."""
+
+    state: str
+    size: int
+    manifest: str
+    is_for_stock: bool
+    waits_for_signature: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Jobs on their way into an open BOT: after `sizes[n]` more jobs came signature n."""
+
+    jobs: list[JobSpec]
+    sizes: list[int]
+    signatures: list[bytes]
+
+
+class _Sealing(NamedTuple):
+    """What the manifest of an unsigned BOT says of its signer."""
+
+    project: bytes  # the project's first key
+    owner_key: bytes | None  # the owner's latest
+    now: int
+
+
+class _Found(NamedTuple):
+    """The BOT that an earlier submission with the same key made."""
+
+    id: int
+    manifest: str
+
+
+class _Blob(NamedTuple):
+    """A content that is here."""
+
+    sha256: bytes
+    size: int
+
+
 def add_jobs(
-    conn: Connection, owner: int, bot: int, offset: int, jobs: list[JobSpec], stock: StockClients
+    conn: Connection,
+    owner: int,
+    bot: int,
+    offset: int,
+    appended: Appended,
+    stock: StockClients,
+    signer: ProjectSigner | None,
 ) -> int:
     """Append jobs to an open BOT that has `offset` jobs now; return how many it has then.
 
-    Raises WrongOffset with the jobs there, so that a sender whose reply was lost goes on.
+    A BOT that its owner signed takes only signed jobs.  Raises WrongOffset with the jobs there, so
+    that a sender whose reply was lost goes on.
     """
+    jobs = appended.jobs
     with conn.transaction():
         max_jobs = _lock_owner(conn, owner)
-        state, size, manifest, is_for_stock = _lock_bot(conn, bot)
-        if state != "open":
-            raise Conflict(f"BOT {bot} takes no more jobs, it is {state}", jobs_total=size)
+        found = _lock_bot(conn, bot)
+        manifest, size = Manifest.from_text(found.manifest), found.size
+        if found.state != "open":
+            raise Conflict(f"BOT {bot} takes no more jobs, it is {found.state}", jobs_total=size)
         if offset != size:
             raise WrongOffset(f"BOT {bot} has {size} jobs, not {offset}", jobs_total=size)
         check_jobs(manifest, jobs, first=offset)
         _check_quota(conn, owner, max_jobs, len(jobs))
         _check_files(conn, owner, [ref for job in jobs for ref in job.inputs])
+        parts = _appended_parts(found, manifest, offset, appended, signer)
         _copy(conn, _rows(bot, jobs, first=offset))
+        _copy_parts(conn, bot, parts)
         conn.execute(SQL["grow"], {"bot": bot, "size": len(jobs)})
-        if is_for_stock and (why := _unsuitable(stock, manifest, jobs)):
+        if found.is_for_stock and (why := _unsuitable(stock, manifest, jobs)):
             conn.execute(SQL["refuse_boinc"], {"bot": bot, "why": why})
     return size + len(jobs)
 
@@ -87,39 +167,111 @@ def add_jobs(
 def start(conn: Connection, bot: int) -> None:
     """Let an open BOT run; one that runs or ran already is left as it is."""
     with conn.transaction():
-        state, size, *_ = _lock_bot(conn, bot)
-        if state == "cancelled":
+        found = _lock_bot(conn, bot)
+        if found.state == "cancelled":
             raise Conflict(f"BOT {bot} is cancelled, submit it again")
-        if state == "open" and size == 0:
+        if found.state == "open" and found.size == 0:
             raise RequestError(f"BOT {bot} has no jobs, add some first")
         conn.execute(SQL["start"], {"bot": bot})
 
 
 def _lock_owner(conn: Connection, owner: int) -> int:
-    row = conn.execute(SQL["lock_owner"], {"owner": owner}).fetchone()
-    assert row is not None, "owners are never deleted"
-    return int(row[0])
+    most = fetch_value(conn, int, SQL["lock_owner"], {"owner": owner})
+    assert most is not None, "owners are never deleted"
+    return most
 
 
-def _lock_bot(conn: Connection, bot: int) -> tuple[str, int, Manifest, bool]:
-    row = conn.execute(SQL["lock_bot"], {"bot": bot}).fetchone()
-    if row is None:
+def _lock_bot(conn: Connection, bot: int) -> _Locked:
+    found = fetch_one(conn, _Locked, SQL["lock_bot"], {"bot": bot})
+    if found is None:
         raise ObjectNotFound(f"there is no BOT {bot}")
-    return row[0], row[1], Manifest.from_text(row[2]), row[3]
+    return found
 
 
 def _find(conn: Connection, owner: int, submit_key: str, draft: Draft) -> int | None:
-    row = conn.execute(SQL["find"], {"owner": owner, "submit_key": submit_key}).fetchone()
-    if row is None:
+    found = fetch_one(conn, _Found, SQL["find"], {"owner": owner, "submit_key": submit_key})
+    if found is None:
         return None
-    if row[1] != draft.manifest.text():
-        raise Conflict(f"the submit key {submit_key!r} made BOT {row[0]}, which runs another thing")
-    return int(row[0])
+    if _unsealed(found.manifest) != _unsealed(draft.manifest.text()):
+        raise Conflict(
+            f"the submit key {submit_key!r} made BOT {found.id}, which runs another thing"
+        )
+    return found.id
+
+
+def _unsealed(text: str) -> Manifest:
+    """A manifest without what differs whenever it is submitted."""
+    manifest = Manifest.from_text(text)
+    return replace(manifest, bot="", project="", owner_key="", not_before=0, expires=0)
+
+
+def _seal(conn: Connection, owner: int, signer: ProjectSigner | None) -> Seal:
+    """What a manifest says that arrives unsigned.
+
+    Its job table is signed by the owner's latest key, unless the project's is to do it at once.
+    """
+    found = fetch_one(conn, _Sealing, SQL["sealing"], {"owner": owner})
+    assert found is not None, "a server has a project key since its first start"
+    by_owner = found.owner_key is not None and signer is None
+    return Seal(
+        project=fingerprint(found.project),
+        bot=secrets.token_hex(16),
+        owner_key=found.owner_key.hex() if found.owner_key and by_owner else "",
+        not_before=found.now - _EARLIER_SECONDS,
+        expires=found.now + UNSIGNED_SECONDS,
+    )
+
+
+def _check_key(conn: Connection, key: Key, draft: Draft) -> None:
+    """Let a BOT be signed only with a key that is known to be its owner's."""
+    if draft.signature is None:
+        return
+    values = {"key": bytes.fromhex(draft.manifest.owner_key), "owner": key.owner}
+    if fetch_value(conn, bool, SQL["is_good_key"], values) is None:
+        raise RequestError(
+            f"envelope.owner_key: {draft.manifest.owner_key} is not a signing key of"
+            f" {key.owner_name}, or it was revoked; to make it known: gridbot key add"
+        )
+
+
+def _parts(draft: Draft, signer: ProjectSigner | None) -> list[JobPart]:
+    """Parts of the jobs that come with a submission, signed if anybody signs them now."""
+    if not isinstance(draft.jobs, list):
+        return []
+    made = unsigned_parts(draft.jobs, 0, None)
+    manifest = manifest_id(draft.manifest.text())
+    if draft.signature is not None:
+        by = SignedBy(manifest, bytes.fromhex(draft.manifest.owner_key))
+        return signed(made, draft.parts, by)
+    return sign_parts(made, manifest, signer.sign) if signer else made
+
+
+def _appended_parts(
+    bot: _Locked, manifest: Manifest, first: int, appended: Appended, signer: ProjectSigner | None
+) -> list[JobPart]:
+    id = manifest_id(bot.manifest)
+    if manifest.version == 1:
+        return []
+    if bot.waits_for_signature:
+        if appended.signatures:
+            raise RequestError("the BOT itself is not signed, so its jobs cannot be")
+        return unsigned_parts(appended.jobs, first, None)
+    if manifest.owner_key:
+        made = unsigned_parts(appended.jobs, first, appended.sizes)
+        if sum(appended.sizes) != len(appended.jobs):
+            raise RequestError(
+                f"{len(appended.jobs) - sum(appended.sizes)} jobs at the end are not signed:"
+                ' the line {"#signature": …} must follow them'
+            )
+        by = SignedBy(id, bytes.fromhex(manifest.owner_key))
+        return signed(made, appended.signatures, by)
+    if signer is None:
+        raise Conflict("the project's key signs this BOT's jobs, and it is not on this server")
+    return sign_parts(unsigned_parts(appended.jobs, first, None), id, signer.sign)
 
 
 def _check_quota(conn: Connection, owner: int, max_jobs: int, more: int) -> None:
-    row = conn.execute(SQL["unfinished"], {"owner": owner}).fetchone()
-    there = int(row[0]) if row else 0
+    there = fetch_value(conn, int, SQL["unfinished"], {"owner": owner}) or 0
     if there + more > max_jobs:
         raise QuotaExceeded(
             f"the quota is {max_jobs:,} jobs in unfinished BOTs: {there:,} are there,"
@@ -138,10 +290,8 @@ def _check_files(conn: Connection, owner: int, files: Iterable[FileRef]) -> None
     if not wanted:
         return
     hashes = [bytes.fromhex(sha256) for sha256 in wanted]
-    sizes = {
-        row[0].hex(): row[1]
-        for row in conn.execute(SQL["blobs"], {"owner": owner, "hashes": hashes})
-    }
+    blobs = fetch(conn, _Blob, SQL["blobs"], {"owner": owner, "hashes": hashes})
+    sizes = {blob.sha256.hex(): blob.size for blob in blobs}
     if missing := sorted(wanted.keys() - sizes.keys()):
         names = ", ".join(wanted[sha256].name for sha256 in missing[:5])
         raise MissingFiles(f"not uploaded yet: {names}", missing=missing)
@@ -151,7 +301,11 @@ def _check_files(conn: Connection, owner: int, files: Iterable[FileRef]) -> None
 
 
 def _insert(
-    conn: Connection, owner: int, body: SubmissionRequest, draft: Draft, sign: Sign | None
+    conn: Connection,
+    owner: int,
+    body: SubmissionRequest,
+    draft: Draft,
+    signer: ProjectSigner | None,
 ) -> int:
     text = draft.manifest.text()
     chosen = body.model_dump(
@@ -160,19 +314,20 @@ def _insert(
             "tail_threshold", "tail_sticky", "failover_after",
         }
     )  # fmt: skip
-    row = conn.execute(
-        SQL["insert_bot"],
-        {
-            **chosen,
-            "owner": owner,
-            "state": "open" if draft.jobs is None else "running",
-            "manifest": text,
-            "signature": sign(text) if sign else None,
-            "size": draft.size,
-        },
-    ).fetchone()
-    assert row is not None
-    return int(row[0])
+    values = {
+        **chosen,
+        "owner": owner,
+        "state": "open" if draft.jobs is None else "running",
+        "manifest": text,
+        "signature": signer.sign(manifest_statement(text)) if signer else None,
+        "signed_with": signer.key if signer else None,
+        "owner_signature": draft.signature,
+        "waits": draft.signature is None and signer is None,
+        "size": draft.size,
+    }
+    bot = fetch_value(conn, int, SQL["insert_bot"], values)
+    assert bot is not None, "it is inserted"
+    return bot
 
 
 def _insert_jobs(conn: Connection, bot: int, draft: Draft) -> None:
@@ -214,6 +369,13 @@ def _rows(bot: int, jobs: list[JobSpec], first: int) -> Iterator[tuple[int, int,
     for seq, job in enumerate(jobs, first):
         inputs = orjson.dumps([asdict(ref) for ref in job.inputs]).decode() if job.inputs else None
         yield bot, seq, orjson.dumps(job.args).decode(), inputs
+
+
+def _copy_parts(conn: Connection, bot: int, parts: Iterable[JobPart]) -> None:
+    with conn.cursor() as cursor, cursor.copy(SQL["copy_parts"]) as copy:
+        copy.set_types(["int8", "int8", "int2", "bytea", "bytea"])
+        for part in parts:
+            copy.write_row((bot, *part))
 
 
 def _copy(conn: Connection, rows: Iterator[tuple[int, int, str, str | None]]) -> None:

@@ -2,35 +2,57 @@
 
 from __future__ import annotations
 
+import binascii
+import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
+from gridbot_client.protocol.manifest import admits, job_input
 from gridbot_client.protocol.messages import (
     MAX_BIGINT,
     MAX_NAME_BYTES,
     FileRef,
+    JobInput,
+    JobRange,
     Manifest,
     ProtocolError,
+    RequestedWalls,
     Scalar,
     file_name,
     file_ref,
     job_args,
     resources,
 )
+from gridbot_client.protocol.signatures import manifest_statement, verify
 from gridbot_client.protocol.template import TemplateError, fill, placeholders_in
 from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError
 from gridbot_policies.lint.check import warnings
 from gridbot_server.errors import InvalidPolicy, RequestError
-from gridbot_server.models.requests import Jobs, SubmissionRequest
+from gridbot_server.models.requests import Envelope, Jobs, SubmissionRequest
 from gridbot_server.validators import VALIDATORS
 
 RANGE_PLACEHOLDER = "i"
 
 _PART = r"[A-Za-z0-9_*?\[][A-Za-z0-9._+=@%*?\[\]!-]*"
 _PATTERN = re.compile(rf"{_PART}(/{_PART})*")
+
+
+# For a submission that does not say which names its jobs' inputs have.
+_ANY_NAME = (JobInput("*"), JobInput("*/*"), JobInput("*/*/*"))
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Who signs a manifest, and for what: fields of `Manifest`."""
+
+    project: str
+    bot: str
+    owner_key: str
+    not_before: int
+    expires: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +80,17 @@ class JobSpec:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A submission that only the database can still refuse; without jobs it is open."""
+    """A submission that only the database can still refuse; without jobs it is open.
+
+    `signature` is the owner's over the manifest, None if it must be signed yet; `parts` are those
+    over the parts of the job table.
+    """
 
     manifest: Manifest
     policies: PolicySet
     jobs: Range | list[JobSpec] | None
+    signature: bytes | None
+    parts: list[bytes]
 
     @property
     def size(self) -> int:
@@ -72,15 +100,28 @@ class Draft:
         return self.jobs.size if isinstance(self.jobs, Range) else len(self.jobs)
 
 
-def make_draft(body: SubmissionRequest, owner: str) -> Draft:
-    """Check a submission; raise RequestError, InvalidPolicy or ProtocolError for what is wrong."""
+def make_draft(body: SubmissionRequest, owner: str, seal: Seal) -> Draft:
+    """Check a submission; raise RequestError, InvalidPolicy or ProtocolError for what is wrong.
+
+    `seal` is what the manifest of a BOT that arrives unsigned says of its signer.
+    """
     policies = parse_policy(body.policy)
     jobs = _jobs(body.jobs)
     _check_limits(body)
-    manifest = _manifest(body, owner, jobs)
+    manifest = _manifest(body, owner, jobs, seal)
     if isinstance(jobs, list):
         check_jobs(manifest, jobs, first=0)
-    return Draft(manifest, policies, jobs)
+    signature = None
+    if body.envelope:
+        signature = binascii.a2b_base64(body.envelope.signature)
+        key = bytes.fromhex(manifest.owner_key)
+        if not verify(key, manifest_statement(manifest.text()), signature):
+            raise RequestError(
+                "envelope.signature: it is not the owner key's over this submission's manifest"
+            )
+    elif body.parts:
+        raise RequestError("parts: a submission without an envelope has no signatures")
+    return Draft(manifest, policies, jobs, signature, list(map(binascii.a2b_base64, body.parts)))
 
 
 def parse_policy(text: str) -> PolicySet:
@@ -119,6 +160,7 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
     The client's own code fills it here, so that what passes cannot fail there.
     """
     shared = [ref.name for ref in manifest.inputs]
+    program = posixpath.normpath(manifest.command[0])
     for number, job in enumerate(jobs, first):
         try:
             fill(manifest.command, manifest.placeholders, job.args)
@@ -126,6 +168,7 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
             raise RequestError(f"job {number}: {error}") from None
         if job.inputs:
             _check_names(f"job {number}: inputs", [*shared, *(ref.name for ref in job.inputs)])
+            _check_job_inputs(f"job {number}: inputs", manifest, program, job.inputs)
 
 
 def _jobs(body: Jobs) -> Range | list[JobSpec] | None:
@@ -153,7 +196,20 @@ def _range(numbers: list[int]) -> Range:
     return jobs
 
 
-def _manifest(body: SubmissionRequest, owner: str, jobs: Range | list[JobSpec] | None) -> Manifest:
+def _check_job_inputs(
+    where: str, manifest: Manifest, program: str, inputs: Iterable[FileRef]
+) -> None:
+    for ref in inputs:
+        if posixpath.normpath(ref.name) == program:
+            raise RequestError(f"{where}: {ref.name} would replace the command")
+        if not admits(manifest.job_inputs, ref):
+            kind = "an executable" if ref.executable else "a file"
+            raise RequestError(f"{where}: job_inputs allow no job to have {kind} {ref.name}")
+
+
+def _manifest(
+    body: SubmissionRequest, owner: str, jobs: Range | list[JobSpec] | None, seal: Seal
+) -> Manifest:
     types = {RANGE_PLACEHOLDER: "int"} if isinstance(jobs, Range) else dict(body.placeholders)
     _check_placeholders(body.command, types, jobs)
     for index, pattern in enumerate(body.outputs):
@@ -168,8 +224,31 @@ def _manifest(body: SubmissionRequest, owner: str, jobs: Range | list[JobSpec] |
         resources=resources(body.resources.model_dump()),
         max_output_bytes=body.max_output_bytes,
         platforms=tuple(body.platforms),
+        job_inputs=_job_inputs(body, jobs),
+        range=JobRange(jobs.start, jobs.step, jobs.size) if isinstance(jobs, Range) else None,
+        walls=RequestedWalls(body.walls.level, body.walls.network),
+        **asdict(_sealed(body.envelope, seal)),
     )
     return Manifest.from_text(manifest.text())  # the client's own checks
+
+
+def _job_inputs(
+    body: SubmissionRequest, jobs: Range | list[JobSpec] | None
+) -> tuple[JobInput, ...]:
+    """Names that jobs' own inputs may have: those asked for, or any plain file's."""
+    if body.job_inputs is not None:
+        return tuple(job_input(item.model_dump()) for item in body.job_inputs)
+    return () if isinstance(jobs, Range) else _ANY_NAME
+
+
+def _sealed(envelope: Envelope | None, seal: Seal) -> Seal:
+    if envelope is None:
+        return seal
+    if envelope.project != seal.project:
+        raise RequestError(f"envelope.project: {envelope.project} is not this project")
+    if envelope.expires <= seal.not_before:
+        raise RequestError(f"envelope.expires: {envelope.expires} is in the past")
+    return Seal(**envelope.model_dump(exclude={"signature"}))
 
 
 def _check_placeholders(

@@ -6,11 +6,15 @@ from gridbot_client.protocol import numbers
 from gridbot_client.protocol.messages import ReplicaId
 
 
-def prepared(name: ReplicaId, manifest: str, args: str, inputs: str) -> bytes:
-    """An assignment without its deadline and closing brace; `args` and `inputs` are JSON texts."""
+def prepared(name: ReplicaId, manifest: str, args: str, inputs: str, proof: str = "") -> bytes:
+    """An assignment without its deadline and closing brace.
+
+    `args` and `inputs` are JSON texts, `proof` is base64.
+    """
     args = numbers.exact(args)
     head = f'{{"id":[{name.bot},{name.seq},{name.replica}],"manifest":"{manifest}"'
-    return f'{head},"args":{args},"inputs":{inputs}'.encode()
+    proof = f',"proof":"{proof}"' if proof else ""
+    return f'{head},"args":{args},"inputs":{inputs}{proof}'.encode()
 
 
 def completed(assignment: bytes, deadline_seconds: float) -> bytes:

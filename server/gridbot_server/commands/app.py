@@ -59,7 +59,7 @@ def app() -> None:
 
 def _private_keys(command: Callable[..., R]) -> Callable[..., R]:
     project = click.option(
-        "--project-key", type=FILE, help="Private key that signs for native clients."
+        "--project-key", type=FILE, help="The project's private key, for strangers' clients."
     )
     boinc = click.option("--boinc-key", type=FILE, help="Private key that signs for BOINC clients.")
     return project(boinc(command))
@@ -119,12 +119,18 @@ def sign(
 
     FOLDER is that of `gridbot app fetch`.  Shows each BOT's owner, command and inputs, and asks
     for confirmation.  The keys never leave this machine.  Signing a FOLDER needs no network.
+
+    Without a key, your own signs a BOT of yours that was submitted without a signature.
     """
     with _expected():
         at_hand = _load(project_key, boinc_key)
         if target.isdecimal():
             with connect(server, key_file) as session:
+                if at_hand == SigningKeys():
+                    at_hand = SigningKeys(owner=session.signing_key().private)
                 _sign_there(session, int(target), at_hand, yes)
+        elif at_hand == SigningKeys():
+            raise click.UsageError("missing a key: give --project-key, --boinc-key or both")
         else:
             _sign_here(SigningBundle(Path(target)), at_hand, yes)
 
@@ -179,11 +185,9 @@ def rotate(
 
 
 def _load(project_key: Path | None, boinc_key: Path | None) -> SigningKeys:
-    if project_key is None and boinc_key is None:
-        raise click.UsageError("missing a key: give --project-key, --boinc-key or both")
     return SigningKeys(
-        keys.load_private(project_key) if project_key else None,
-        key_holder.load_signer(boinc_key) if boinc_key else None,
+        project=keys.load_private(project_key) if project_key else None,
+        stock=key_holder.load_signer(boinc_key) if boinc_key else None,
     )
 
 
@@ -192,7 +196,8 @@ def _fetch(session: Session, bot: int, bundle: SigningBundle, with_files: bool) 
     text = document["text"]
     if manifest_id(text) != document["id"]:
         raise GridbotError(f"bot {bot}: the manifest does not match its id; nothing is signed")
-    manifest = bundle.put(bot, text)
+    parts = session.connection.get(f"/bots/{bot}/parts")["parts"]
+    manifest = bundle.put(bot, text, parts)
     for ref in manifest.inputs if with_files else ():
         bundle.put_file(ref, _download(session, bot, ref))
 
@@ -251,7 +256,7 @@ def _each(bots: Sequence[int], step: Callable[[int], None]) -> None:
 
 def _sign(bot: int, bundle: SigningBundle, at_hand: SigningKeys) -> None:
     why = bundle.sign(bot, at_hand)
-    if why and at_hand.project is None:
+    if why and at_hand.project is None and at_hand.owner is None:
         raise GridbotError(f"unsuitable for BOINC clients: {why}")
     if why:
         say(f"bot {bot}: unsuitable for BOINC clients: {why}")
@@ -259,9 +264,9 @@ def _sign(bot: int, bundle: SigningBundle, at_hand: SigningKeys) -> None:
 
 def _send(session: Session, bot: int, bundle: SigningBundle) -> None:
     signed = bundle.signed(bot)
-    if "native" in signed:
-        body = {"signature": signed["native"]}
-        session.connection.send("PUT", f"/bots/{bot}/signature", body)
+    for kind in ("owner", "native"):
+        if kind in signed:
+            session.connection.send("PUT", f"/bots/{bot}/signature", signed[kind])
     if "boinc" in signed:
         session.connection.send("PUT", f"/bots/{bot}/boinc", signed["boinc"])
     if signed:
@@ -282,7 +287,7 @@ def _approve(bot: int, bundle: SigningBundle, yes: bool) -> None:
 
 
 def _show(bot: int, manifest: Manifest) -> None:
-    """Print the owner, command, placeholders and inputs that the signature covers."""
+    """Print what the signature covers: owner, command, placeholders, inputs, network."""
     say(f"BOT {bot} of {printable(manifest.owner)}")
     say(f"command {printable(shlex.join(manifest.command))}")
     for name, kind in manifest.placeholders.items():
@@ -290,6 +295,11 @@ def _show(bot: int, manifest: Manifest) -> None:
     for ref in manifest.inputs:
         program = "  (a program)" if ref.executable else ""
         say(f"input   {ref.sha256}  {printable(ref.name)}{program}")
+    for item in manifest.job_inputs:
+        program = "  (may be a program)" if item.executable else ""
+        say(f"jobs' own inputs  {printable(item.name)}{program}")
+    if manifest.walls.network:
+        say("network jobs may reach networks")
 
 
 @contextmanager

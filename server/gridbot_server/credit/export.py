@@ -12,13 +12,14 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from gridbot_server.credit import records
 from gridbot_server.credit.records import Credit, HostRecord, Totals
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.disk import make_directory
+from gridbot_server.storage.rows import fetch_only, fetch_value, stream
 
 SQL = sql.load("credit.sql")
 
@@ -50,7 +51,7 @@ def write(conn: Connection, directory: Path, now: float) -> None:
     make_directory(directory)
     with conn.transaction():
         conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        secret = bytes.fromhex(_row(conn, "export_secret")[0])
+        secret = _secret(conn)
         for name, texts in (
             ("user", _users(conn, secret)),
             ("team", _teams(conn)),
@@ -61,7 +62,7 @@ def write(conn: Connection, directory: Path, now: float) -> None:
                 gzip.GzipFile("", "wb", 6, file, now) as packed,
             ):
                 _document(packed, f"{name}s", texts)
-        totals = Totals(*_row(conn, "export_totals"))
+        totals = fetch_only(conn, Totals, SQL["export_totals"])
     with _replaced(directory / TABLES) as file:
         _document(file, "tables", [totals.record(now)])
     os.utime(directory / TABLES, (now, now))
@@ -75,35 +76,79 @@ def _document(file: IO[bytes] | gzip.GzipFile, tag: str, texts: Iterable[str]) -
     file.write(f"</{tag}>\n".encode())
 
 
+class _User(NamedTuple):
+    """A user who agreed to be named."""
+
+    id: int
+    name: str
+    created_at: int
+    total: float
+    average: float
+    averaged_at: float
+    team: int | None
+
+
+class _Team(NamedTuple):
+    """A team; its founder only if that one agreed to be named."""
+
+    id: int
+    name: str
+    founder: int | None
+    founder_name: str
+    created_at: int
+    total: float
+    average: float
+    averaged_at: float
+
+
+class _Host(NamedTuple):
+    """A host; its owner only if that one agreed to be named."""
+
+    id: int
+    owner: int | None
+    ad: dict[str, Any]
+    created_at: int
+    seen_at: int
+    turnaround_seconds: float | None
+    total: float
+    average: float
+    averaged_at: float
+
+
 def _users(conn: Connection, secret: bytes) -> Iterator[str]:
-    for id, name, created_at, *credit, team in _rows(conn, "export_users"):
-        yield records.user(id, name, created_at, Credit(*credit), _cpid(secret, "user", id), team)
+    for user in stream(conn, _User, "export_users", SQL["export_users"], _ROWS):
+        credit, cpid = _credit(user), _cpid(secret, "user", user.id)
+        yield records.user(user.id, user.name, user.created_at, credit, cpid, user.team)
 
 
 def _teams(conn: Connection) -> Iterator[str]:
-    for id, name, founder, founder_name, created_at, *credit in _rows(conn, "export_teams"):
-        named = None if founder is None else (founder, founder_name)
-        yield records.team(id, name, named, created_at, Credit(*credit))
+    for team in stream(conn, _Team, "export_teams", SQL["export_teams"], _ROWS):
+        named = None if team.founder is None else (team.founder, team.founder_name)
+        yield records.team(team.id, team.name, named, team.created_at, _credit(team))
 
 
 def _hosts(conn: Connection, secret: bytes) -> Iterator[str]:
-    for id, user, ad, created_at, seen_at, turnaround, *credit in _rows(conn, "export_hosts"):
-        cpid = None if user is None else _cpid(secret, "host", id)
+    for host in stream(conn, _Host, "export_hosts", SQL["export_hosts"], _ROWS):
         yield HostRecord(
-            id, user, cpid, ad, created_at, seen_at, turnaround, Credit(*credit)
+            id=host.id,
+            user=host.owner,
+            cpid=None if host.owner is None else _cpid(secret, "host", host.id),
+            ad=host.ad,
+            created_at=host.created_at,
+            seen_at=host.seen_at,
+            turnaround_seconds=host.turnaround_seconds,
+            credit=_credit(host),
         ).record()
 
 
-def _row(conn: Connection, query: str) -> tuple[Any, ...]:
-    row = conn.execute(SQL[query]).fetchone()
-    assert row is not None, f"{query}: what setup makes is not there"
-    return row
+def _credit(row: _User | _Team | _Host) -> Credit:
+    return Credit(row.total, row.average, row.averaged_at)
 
 
-def _rows(conn: Connection, query: str) -> Iterator[tuple[Any, ...]]:
-    with conn.cursor(name=query) as cursor:
-        cursor.itersize = _ROWS
-        yield from cursor.execute(SQL[query])
+def _secret(conn: Connection) -> bytes:
+    secret = fetch_value(conn, str, SQL["export_secret"])
+    assert secret is not None, "the first start made it"
+    return bytes.fromhex(secret)
 
 
 def _cpid(secret: bytes, kind: str, id: int) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from gridbot_server.credit.markup import block, element
 
@@ -119,8 +119,7 @@ class HostRecord:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Totals:
+class Totals(NamedTuple):
     """How many have credit, whether named or not, and how much there is."""
 
     users: int

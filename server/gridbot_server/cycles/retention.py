@@ -23,7 +23,7 @@ JOBS = 2000  # of one batch
 
 _PARTS = (
     "remove_outputs", "remove_uploads", "remove_trickles", "remove_outcomes",
-    "remove_wake_ups", "remove_jobs", "shrink",
+    "remove_wake_ups", "remove_job_parts", "remove_jobs", "shrink",
 )  # fmt: skip
 _REST = ("remove_ranges", "remove_counters", "remove_appraisal", "remove_bot")
 

@@ -8,14 +8,14 @@ reported is in `reports.py`, what they get in `leases.py`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gridbot_client.protocol.messages import ReplicaId, WorkRequest
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import JobTexts, array, encode, fetch
+from gridbot_server.storage.rows import array, encode, fetch
 
 SQL = sql.load("dispatch.sql")
 
@@ -29,6 +29,7 @@ class ClientRow(NamedTuple):
     owner: int
     owner_name: str
     accepts: Sequence[int]
+    trusts: Sequence[int]
     grid: str | None
     dedicated: bool
     venue: str
@@ -132,14 +133,3 @@ def describe_hosts(conn: Connection, ads: Mapping[int, Mapping[str, Any]]) -> No
     if ads:
         rows = [{"id": host, "ad": ad} for host, ad in sorted(ads.items())]
         conn.execute(SQL["describe_hosts"], {"hosts": encode(rows)})
-
-
-def read_jobs(
-    conn: Connection, jobs: Iterable[tuple[int, int]]
-) -> dict[tuple[int, int], tuple[str, str]]:
-    """Return arguments and inputs, both as JSON text, of jobs whose slot does not hold them."""
-    rows = [{"bot": bot, "seq": seq} for bot, seq in set(jobs)]
-    if not rows:
-        return {}
-    found = fetch(conn, JobTexts, SQL["jobs"], {"jobs": encode(rows)})
-    return {(job.bot, job.seq): (job.args, job.inputs) for job in found}

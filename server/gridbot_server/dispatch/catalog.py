@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import sys
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gridbot_client.protocol.messages import Manifest, manifest_id
+from gridbot_client.protocol.messages import Manifest, SignedManifest, manifest_id, manifest_json
+from gridbot_client.protocol.signatures import Introduction
 from gridbot_policies import PolicySet
 from gridbot_server.buffer.layout import BotSnapshot
 from gridbot_server.matching.policies import bot_policies
@@ -32,8 +32,9 @@ class Entry:
     policies: PolicySet
     manifest: Manifest
     manifest_id: str
-    rendered: bytes  # the manifest's member of a reply: "id":{"text":…,"signature":…}
+    rendered: bytes  # the manifest's member of a reply: "id":{"text":…,"signature":…,…}
     signed: bool
+    owner_signed: bool
     quorum: int
     stock_platforms: tuple[str, ...]  # where stock BOINC clients can run it
     needs: str  # equal for BOTs that need the same of a host, and of whom it trusts
@@ -52,13 +53,26 @@ class _Row(NamedTuple):
     version: int
     name: str
     owner: str
+    owner_id: int
     share: float
     policy: str
     manifest: str
+    manifest_version: int
     signature: bytes | None
+    owner_signature: bytes | None
+    signed_with: bytes | None
     quorum: int
     is_for_stock: bool
     is_suspended: bool
+
+
+class _Link(NamedTuple):
+    """A key's word for a newer one, of an owner or of the project."""
+
+    owner: int | None
+    old: bytes
+    new: bytes
+    signature: bytes
 
 
 class Catalog:
@@ -80,20 +94,30 @@ class Catalog:
         """Return the entries of any BOTs, straight from the database."""
         if not bots:
             return {}
-        return {row.id: _entry(row) for row in fetch(conn, _Row, SQL["bots"], {"bots": list(bots)})}
+        found = fetch(conn, _Row, SQL["bots"], {"bots": list(bots)})
+        owners = list({row.owner_id for row in found})
+        links = fetch(conn, _Link, SQL["introductions"], {"owners": owners})
+        return {row.id: _entry(row, links) for row in found}
 
     def _is_fresh(self, state: BotSnapshot) -> bool:
         entry = self._entries.get(state.bot)
         return entry is not None and entry.version >= state.version
 
 
-def _entry(row: _Row) -> Entry:
+def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
     identity = manifest_id(row.manifest)
-    signed = None if row.signature is None else base64.b64encode(row.signature).decode()
-    member = json.dumps(identity) + ":" + json.dumps({"text": row.manifest, "signature": signed})
     manifest = Manifest.from_text(row.manifest)
+    signed = SignedManifest(
+        row.manifest,
+        row.signature,
+        row.owner_signature,
+        row.signed_with or b"",
+        tuple(Introduction(*link[1:]) for link in links if link.owner in (None, row.owner_id)),
+    )
+    member = json.dumps(identity) + ":" + json.dumps(manifest_json(signed))
     stock = stock_platforms(manifest) if row.is_for_stock else ()
-    needs = repr((row.owner, signed is not None, manifest.resources, manifest.platforms, stock))
+    signers = (row.manifest_version, row.signature is None, row.owner_signature is None)
+    needs = repr((row.owner, signers, manifest.resources, manifest.platforms, stock))
     return Entry(
         version=row.version,
         name=row.name,
@@ -103,7 +127,8 @@ def _entry(row: _Row) -> Entry:
         manifest=manifest,
         manifest_id=identity,
         rendered=member.encode(),
-        signed=signed is not None,
+        signed=row.signature is not None,
+        owner_signed=row.owner_signature is not None,
         quorum=row.quorum,
         stock_platforms=stock,
         needs=sys.intern(needs),

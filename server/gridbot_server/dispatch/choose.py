@@ -55,6 +55,8 @@ class Candidate:
     copies: Callable[[], Sequence[Copy]] | None  # looks at the waiting copies; None: there are none
     dry: bool = False  # unsent first copies exist, but none is at hand
     signed: bool = False
+    owner_signed: bool = False
+    manifest_version: int = 2
     platforms: Sequence[str] = ()
     stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it; none: nowhere
     among_strangers: bool = False  # its jobs run on machines whose owners nobody vouches for
@@ -84,6 +86,8 @@ class HostView:
     running: int
     want: int
     accepts: Sequence[int] = ()
+    trusts: Sequence[int] = ()
+    protocol: int = 2
     dedicated: bool = False
     # (bot, seq) of what the client holds or reports now, with or without a lease: the late
     # answer of an expired replica is on its way, so a copy of its job would be for nothing.

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from gridbot_client.protocol.messages import WHY, WorkRequest
+from gridbot_client.protocol.messages import WHY, ReplicaId, WorkRequest
 from gridbot_policies.classad import record
 from gridbot_server.buffer.assignment import completed, prepared
 from gridbot_server.buffer.buffer import SchedulingBuffer
@@ -41,6 +41,8 @@ from gridbot_server.matching.spending import REASON, Spending
 from gridbot_server.storage import suspension
 from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.job_proofs import read_jobs
+from gridbot_server.storage.rows import JobId, JobTexts
 
 MAX_WANT = 200  # replicas in one reply
 
@@ -187,10 +189,10 @@ class Dispatcher:
         replies: Mapping[int, ReplyParts],
     ) -> None:
         unheld = [lease.id[:2] for lease in leases if lease.body is None]
-        jobs = batch.read_jobs(conn, unheld)
+        jobs = read_jobs(conn, unheld)
         for lease in leases:
             entry = entries[lease.id.bot]
-            assignment = lease.body or prepared(lease.id, entry.manifest_id, *jobs[lease.id[:2]])
+            assignment = lease.body or _prepared(lease.id, entry, jobs)
             _add_assignment(
                 replies[lease.exchange.client.id], lease.exchange.request, entry,
                 completed(assignment, lease.deadline_seconds),
@@ -205,12 +207,12 @@ class Dispatcher:
         lost = [name for exchange in exchanges for name in exchange.resend]
         if not lost:
             return
-        jobs = batch.read_jobs(conn, [(name.bot, name.seq) for name in lost])
+        jobs = read_jobs(conn, [(name.bot, name.seq) for name in lost])
         entries = self._catalog.read(conn, {name.bot for name in lost})
         for exchange in exchanges:
             for name, seconds in exchange.resend.items():
                 entry = entries[name.bot]
-                assignment = prepared(name, entry.manifest_id, *jobs[name.bot, name.seq])
+                assignment = _prepared(name, entry, jobs)
                 _add_assignment(
                     replies[exchange.client.id], exchange.request, entry,
                     completed(assignment, seconds),
@@ -225,6 +227,10 @@ class Dispatcher:
                 changed[exchange.client.host] = ad
                 self._described[exchange.client.host] = mark
         return changed
+
+
+def _prepared(name: ReplicaId, entry: Entry, jobs: Mapping[JobId, JobTexts]) -> bytes:
+    return prepared(name, entry.manifest_id, *jobs[JobId(name.bot, name.seq)][2:])
 
 
 def _add_assignment(reply: ReplyParts, request: WorkRequest, entry: Entry, rendered: bytes) -> None:
@@ -246,6 +252,8 @@ def _host_view(exchange: Exchange) -> HostView:
         of_bot=exchange.of_bot,
         want=min(request.want, MAX_WANT),
         accepts=client.accepts,
+        trusts=client.trusts,
+        protocol=request.protocol,
         dedicated=attributes.get("IsDedicated") is True,
         policy=owner_policy(ad.get("Requirements")),
         at_hand={

@@ -32,12 +32,13 @@ class ReplyParts:
     next_request_seconds: float = 1.0
     message: str = ""
     epoch: int = 0
+    protocol: int = VERSION
 
     def render(self) -> bytes:
         """The bytes of the reply, equal in meaning to `protocol.encode_reply`."""
         head = orjson.dumps(
             {
-                "protocol": VERSION,
+                "protocol": self.protocol,
                 "epoch": self.epoch,
                 "next_request_seconds": self.next_request_seconds,
                 "acks": _plain(self.acks),
@@ -85,7 +86,12 @@ def explain(choice: Choice, bots: int) -> str:
 def begin_reply(exchange: Exchange) -> ReplyParts:
     """Answer what a request reports and holds; work may come beside."""
     acks = [report.id for report in exchange.request.reports if report.id not in exchange.reupload]
-    reply = ReplyParts(acks=acks, reupload=exchange.reupload, abort=exchange.abort)
+    reply = ReplyParts(
+        acks=acks,
+        reupload=exchange.reupload,
+        abort=exchange.abort,
+        protocol=exchange.request.protocol,
+    )
     if not exchange.is_new and exchange.request.key != exchange.client.last_key:
         reply.next_request_seconds = MAX_IDLE_SECONDS
         reply.message = "another copy of this client asked after this one: join again"

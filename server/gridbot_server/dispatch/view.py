@@ -121,6 +121,8 @@ def _candidate(
         copies=copies,
         dry=segment.fresh == 0 and state.unclaimed > 0,
         signed=entry.signed,
+        owner_signed=entry.owner_signed,
+        manifest_version=entry.manifest.version,
         platforms=entry.manifest.platforms,
         stock_platforms=entry.stock_platforms,
         among_strangers=entry.among_strangers,

@@ -50,7 +50,7 @@ from gridbot_client.protocol.messages import (
 class _Message(WorkRequest):
     """A request with the version of its protocol, as on the wire."""
 
-    protocol: Literal[1]
+    protocol: Literal[1, 2]
 
 
 _typed = msgspec.json.Decoder(_Message).decode

@@ -15,7 +15,8 @@ from gridbot_server.buffer.layout import SLOT_BYTES, Item, Slot, SlotState
 from gridbot_server.feeder.running import RunningBot
 from gridbot_server.storage import siblings, sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import JobTexts, encode, fetch
+from gridbot_server.storage.job_proofs import read_jobs
+from gridbot_server.storage.rows import JobId, JobTexts, encode, fetch
 
 SQL = sql.load("feeder.sql")
 
@@ -105,10 +106,7 @@ def _items(
 ) -> list[Item]:
     jobs = sorted({(copy.bot, copy.seq) for copy in claimed})
     details = siblings.describe(conn, jobs)
-    listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
-    texts = {
-        (job.bot, job.seq): job for job in fetch(conn, JobTexts, SQL["jobs"], {"jobs": listed})
-    }
+    texts = read_jobs(conn, jobs)
     room = buffer.slot_bytes - SLOT_BYTES
     return [
         Item(
@@ -117,7 +115,7 @@ def _items(
             copy.replica,
             copy.round,
             WHY.index(copy.why),
-            _body(copy, bots[copy.bot].manifest_id, texts[copy.bot, copy.seq]),
+            _body(copy, bots[copy.bot].manifest_id, texts[JobId(copy.bot, copy.seq)]),
             _detail(details[copy.bot, copy.seq], copy.pool, room),
         )
         for copy in claimed
@@ -125,7 +123,7 @@ def _items(
 
 
 def _body(copy: _Copy, manifest: str, job: JobTexts) -> bytes:
-    return prepared(ReplicaId(copy.bot, copy.seq, copy.replica), manifest, job.args, job.inputs)
+    return prepared(ReplicaId(copy.bot, copy.seq, copy.replica), manifest, *job[2:])
 
 
 def _detail(detail: Mapping[str, Any], pool: str | None, room: int) -> bytes:

@@ -30,7 +30,8 @@ from gridbot_server.feeder.shares import (
     worth_filling,
 )
 from gridbot_server.storage import db
-from gridbot_server.storage.rows import JobTexts, encode, fetch, fetch_value
+from gridbot_server.storage.job_proofs import jobs_of_range
+from gridbot_server.storage.rows import JobTexts, encode, fetch, fetch_value, has_row
 
 log = logging.getLogger(__name__)
 
@@ -148,7 +149,7 @@ class Feeder:
             if not liveness.is_dead(self._buffer.path, generation):
                 continue
             name = db.web_process(generation)
-            if self._conn.execute(SQL["backend_lives"], {"name": name}).fetchone():
+            if has_row(self._conn, SQL["backend_lives"], {"name": name}):
                 continue
             names = _names(slots)
             sent = self._sent(names)
@@ -185,7 +186,8 @@ class Feeder:
     def _settle_range(self, bot: RunningBot, lo: int, hi: int, now: float) -> int:
         place = {"bot": bot.state.bot, "lo": lo}
         most = max(1, self._buffer.room)
-        jobs = fetch(self._conn, JobTexts, SQL["unsent_jobs"], {**place, "hi": hi, "most": most})
+        values = {**place, "hi": hi, "most": most}
+        jobs = jobs_of_range(self._conn, SQL["unsent_jobs"], values, bot.state.bot, lo, hi)
         if not jobs:
             self._conn.execute(SQL["drop_range"], {**place, "machine": self._buffer.machine})
             return 0
@@ -210,7 +212,7 @@ class Feeder:
         }  # fmt: skip
         count = 0
         for claimed in fetch(self._conn, _Range, SQL["claim_ranges"], arguments):
-            jobs = fetch(self._conn, JobTexts, SQL["range_jobs"], claimed._asdict())
+            jobs = jobs_of_range(self._conn, SQL["range_jobs"], claimed._asdict(), *claimed)
             bot = claimed.bot
             bots[bot] = replace(bots[bot], fed=claimed.hi)
             count += self._put_jobs(bots[bot], jobs, now)
@@ -246,7 +248,7 @@ class Feeder:
                 1,
                 0,
                 first,
-                prepared(ReplicaId(job.bot, job.seq, 1), bot.manifest_id, job.args, job.inputs),
+                prepared(ReplicaId(job.bot, job.seq, 1), bot.manifest_id, *job[2:]),
             )
             for job in jobs
         ]

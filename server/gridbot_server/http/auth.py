@@ -7,11 +7,9 @@ route without a mark answers nobody.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, NamedTuple, TypeVar, cast
 
 from flask import current_app, g, request
-from psycopg.rows import class_row
 
 from gridbot_server.dispatch import bans
 from gridbot_server.errors import Forbidden, InternalError, Unauthorized
@@ -19,6 +17,7 @@ from gridbot_server.http import services
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import fetch_one
 
 SQL = sql.load("auth.sql")
 
@@ -31,8 +30,7 @@ Rule = Literal[
 _SCOPES = ("pilot", "join", "user", "operator")
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(NamedTuple):
     """A person's key, or one that only joins clients, or one that only joins a grid's pilots."""
 
     id: int
@@ -48,8 +46,7 @@ class Key:
         return self.scope == "operator"
 
 
-@dataclass(frozen=True, slots=True)
-class AuthenticatedClient:
+class AuthenticatedClient(NamedTuple):
     """A running client, by its own token."""
 
     id: int
@@ -160,10 +157,8 @@ def _refuse_banned(conn: Connection, token: bytes) -> None:
 
 
 def _find_key(conn: Connection, token: bytes) -> Key | None:
-    with conn.cursor(row_factory=class_row(Key)) as cursor:
-        return cursor.execute(SQL["key"], {"hash": token}).fetchone()
+    return fetch_one(conn, Key, SQL["key"], {"hash": token})
 
 
 def _find_client(conn: Connection, token: bytes) -> AuthenticatedClient | None:
-    with conn.cursor(row_factory=class_row(AuthenticatedClient)) as cursor:
-        return cursor.execute(SQL["client"], {"hash": token}).fetchone()
+    return fetch_one(conn, AuthenticatedClient, SQL["client"], {"hash": token})

@@ -36,6 +36,8 @@ class HostClient:
     attributes: Mapping[str, Any]
     owner: int
     accepts: Sequence[int]
+    trusts: Sequence[int]
+    protocol: int
     name: str | None = None
     silent: bool = False  # it has not asked for work lately
     running: int = 0  # replicas that the client holds
@@ -59,6 +61,7 @@ class BotRequirements:
     owner: int
     owner_name: str
     signed: bool
+    owner_signed: bool
     manifest: Manifest
     policies: PolicySet
     ad: Record
@@ -66,6 +69,11 @@ class BotRequirements:
     now: float  # the time that policies see, seconds since 1970
     stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it
     boinc_unsuitable: str | None = None  # why it could not be signed for them, if that was tried
+
+    @property
+    def manifest_version(self) -> int:
+        """Form of its manifest."""
+        return self.manifest.version
 
     @property
     def resources(self) -> Resources:
@@ -269,13 +277,23 @@ def _permissions(demand: BotRequirements) -> Iterator[Condition[Known]]:
         f" gridbot app sign {demand.bot} --boinc-key FILE"
     )
     yield _needed("boinc", stock, lambda _: "a stock BOINC client")
-    native = (
-        "the BOT is not signed by the project, and the client does not accept"
-        f" {demand.owner_name}'s unsigned commands"
-    )
-    yield _needed("trust", native, lambda _: "no")
+    yield _needed("trust", _signatures(demand), lambda known: known.lacks["trust"])
     pilot = f"the pilot was not submitted on behalf of {demand.owner_name}"
     yield _needed("grid", pilot, lambda known: str(known.candidate.attributes.get("Grid")))
+
+
+def _signatures(demand: BotRequirements) -> str:
+    """Say whose signature is missing, and what to do."""
+    if demand.manifest.version == 1:
+        return "the BOT was submitted before signatures covered jobs: submit it again"
+    if demand.signed:
+        return "the client is too old to check the BOT's signature"
+    if demand.owner_signed:
+        return (
+            f"the BOT is signed by {demand.owner_name} alone, whose key the client does not trust;"
+            f" for strangers' clients the project signs: gridbot app sign {demand.bot}"
+        )
+    return f"the BOT waits for a signature: gridbot app sign {demand.bot}"
 
 
 def _owner() -> Condition[Known]:

@@ -20,8 +20,16 @@ class Work(Protocol):
         """Who submitted it."""
 
     @property
+    def manifest_version(self) -> int:
+        """Form of its manifest: 1, or 2 if the signature covers its jobs."""
+
+    @property
     def signed(self) -> bool:
         """Whether the project has signed it."""
+
+    @property
+    def owner_signed(self) -> bool:
+        """Whether its owner has signed it."""
 
     @property
     def resources(self) -> Resources:
@@ -45,7 +53,15 @@ class Worker(Protocol):
 
     @property
     def accepts(self) -> Sequence[int]:
-        """Whose unsigned commands it runs beside its owner's."""
+        """Owners whom a pilot serves, or whose unsigned commands a client of protocol 1 runs."""
+
+    @property
+    def trusts(self) -> Sequence[int]:
+        """Owners whose signatures it trusts, its own among them; for clients of protocol 2."""
+
+    @property
+    def protocol(self) -> int:
+        """Version of the protocol that it speaks."""
 
     @property
     def attributes(self) -> Mapping[str, Any]:
@@ -118,17 +134,34 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
             yield Lack(resource.kind, f"needs {resource.words(wanted)}")
 
 
-def trusts(signed: bool, bot_owner: int, client_owner: int, accepts: Sequence[int]) -> bool:
-    """True if a client may run the BOT: signed, or of its own owner or an accepted one."""
-    return signed or bot_owner == client_owner or bot_owner in accepts
+def distrust(worker: Worker, work: Work) -> str | None:
+    """Say why a native client would refuse the BOT for its signatures; None if it would not.
+
+    The client decides by itself, from the keys that its user pinned.  This keeps jobs from clients
+    that would only send them back.
+    """
+    if work.manifest_version == 1:
+        if worker.protocol > 1:
+            return "submitted before signatures covered jobs: submit it again"
+        is_own = work.owner == worker.owner or work.owner in worker.accepts
+        return (
+            None if work.signed or is_own else "unsigned, and the client does not accept its owner"
+        )
+    if worker.protocol == 1:
+        return "the client is too old to check the BOT's signatures: update it"
+    if work.signed or (work.owner_signed and work.owner in worker.trusts):
+        return None
+    if not work.owner_signed:
+        return "nobody has signed it"
+    return "not signed by the project, and the client does not trust its owner's key"
 
 
 def _native_lacks(worker: Worker, work: Work) -> Iterator[Lack]:
     # A pilot serves only the owners for whom it was submitted (paper section 8).
     if worker.attributes.get("Grid") is not None and work.owner not in worker.accepts:
         yield Lack("grid", "the pilot was not submitted on behalf of its owner")
-    elif not trusts(work.signed, work.owner, worker.owner, worker.accepts):
-        yield Lack("trust", "unsigned, and the client does not accept its owner")
+    elif why := distrust(worker, work):
+        yield Lack("trust", why)
     if work.platforms and worker.attributes.get("Platform") not in work.platforms:
         yield Lack("platform", _needs_platform(work.platforms))
 

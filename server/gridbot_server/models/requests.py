@@ -10,6 +10,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from gridbot_client.protocol.messages import MAX_BIGINT, PLACEHOLDER_TYPES
 
 MAX_JOBS_AT_ONCE = 20_000
+MAX_PARTS_AT_ONCE = MAX_JOBS_AT_ONCE  # one job in each, at worst
+MAX_SIGNED_PARTS = 1_000_000
 MAX_NAME_CHARACTERS = 200
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -50,6 +52,10 @@ GridName = Annotated[str, Field(pattern=GRID_PATTERN)]
 PilotName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,100}$")]
 TeamName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_shown)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+HexKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # Ed25519, public
+Base64Signature = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]{86}==$")]  # Ed25519
+Fingerprints = Annotated[list[Sha256], Field(max_length=1000)]  # of owners' keys
+Protocol = Literal[1, 2]
 BoincText = Annotated[str, Field(pattern=r"^[0-9a-f\s.]{1,1000}$")]  # a key or a signature
 BigInt = Annotated[int, Field(ge=-MAX_BIGINT, le=MAX_BIGINT)]
 PlaceholderType = Literal[PLACEHOLDER_TYPES]  # type: ignore[valid-type]
@@ -99,8 +105,37 @@ class Jobs(Body):
     stream: Literal[True] | None = None
 
 
+class NameOfJobInput(Body):
+    """Names that inputs of single jobs may have: a pattern in which * and ? stop at a slash."""
+
+    name: Line
+    executable: bool = False
+
+
+class WantedWalls(Body):
+    """The walls that a BOT asks for around its jobs."""
+
+    level: Annotated[int, Field(ge=0, le=4)] = 0
+    network: bool = False
+
+
+class Envelope(Body):
+    """What a submitter signs beside the command, and the signature over the whole manifest."""
+
+    project: Sha256  # fingerprint of the project's first key
+    bot: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]  # the BOT's identity
+    owner_key: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    not_before: Annotated[int, Field(ge=0, le=MAX_BIGINT)]  # seconds since 1970
+    expires: Annotated[int, Field(ge=0, le=MAX_BIGINT)]
+    signature: Base64Signature
+
+
 class SubmissionRequest(Body):
-    """`POST /bots`."""
+    """`POST /bots`.
+
+    Without an `envelope` the BOT waits until somebody signs it.  `parts` are the signatures of the
+    parts of the job table, of 64 jobs each.
+    """
 
     submit_key: Line
     name: Line
@@ -120,6 +155,10 @@ class SubmissionRequest(Body):
     failover_after: Annotated[int, Field(ge=1, le=100)] | None = None
     tail_threshold: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     tail_sticky: bool = True
+    job_inputs: Annotated[list[NameOfJobInput], Field(max_length=100)] | None = None
+    walls: WantedWalls = WantedWalls()
+    envelope: Envelope | None = None
+    parts: Annotated[list[Base64Signature], Field(max_length=MAX_PARTS_AT_ONCE)] = []
 
 
 class BotChange(PartialBody):
@@ -135,9 +174,38 @@ class BotChange(PartialBody):
 
 
 class Signature(Body):
-    """`PUT /bots/ID/signature`."""
+    """`PUT /bots/ID/signature`: by the key of the project or by the manifest's owner key.
 
-    signature: Annotated[str, Field(max_length=200)]  # base64
+    `parts` are the signatures of all parts of the job table, in order; needed from the key that
+    the manifest names, or the project's if it names none.
+    """
+
+    signature: Base64Signature
+    parts: Annotated[list[Base64Signature], Field(max_length=MAX_SIGNED_PARTS)] = []
+
+
+class NewSigningKey(Body):
+    """`POST /signing/keys`: a further key of an owner, with the word of an older one."""
+
+    key: HexKey
+    label: Line = "no name"
+    introduced_by: HexKey | None = None
+    signature: Base64Signature | None = None
+
+
+class NextProjectKey(Body):
+    """`PUT /signing/project-key`: the project's next key, introduced by the present one."""
+
+    key: HexKey
+    signature: Base64Signature
+
+
+class NewRevocation(Body):
+    """`POST /signing/revocations`: a key's word that a key or a BOT is not trusted any more."""
+
+    subject: Sha256  # fingerprint of a key, or id of a manifest
+    signer: HexKey
+    signature: Base64Signature
 
 
 class BoincSignatures(Body):
@@ -161,6 +229,8 @@ class Join(Body):
     mac: Line  # the MAC address, or whatever else stays the same on this machine
     accepts: Annotated[list[OwnerName], Field(max_length=1000)] = []
     pilot: PilotName = ""  # what the overlay calls it
+    protocol: Protocol = 1
+    trusts: Fingerprints = []
 
 
 class ClientChange(PartialBody):
@@ -168,6 +238,8 @@ class ClientChange(PartialBody):
 
     host: dict[str, Any] | None = None
     accepts: Annotated[list[OwnerName], Field(max_length=1000)] | None = None
+    protocol: Protocol = 1
+    trusts: Fingerprints = []
 
 
 class HostChange(Body):
@@ -282,7 +354,7 @@ class ReplicaReport(_Open):
 class WorkQuestion(_Open):
     """`POST /rpc`: a client reports what ended, lists what it holds, asks for more."""
 
-    protocol: Literal[1]
+    protocol: Protocol
     key: str
     """Idempotency key: the same request, sent again, is answered with the same replicas."""
 

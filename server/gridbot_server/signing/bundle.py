@@ -12,7 +12,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,8 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from gridbot_client.protocol import job_table
+from gridbot_client.protocol.fields import MAX_BIGINT, is_sha256
 from gridbot_client.protocol.messages import FileRef, Manifest, manifest_id
 from gridbot_server.signing import keys
 from gridbot_server.signing.stock_clients import StockSigner, Unsuitable
@@ -38,10 +40,11 @@ class BundleError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class SigningKeys:
-    """The private keys at hand: for native clients, for stock clients, or both."""
+    """The private keys at hand: of the project, for stock clients, of a BOT's owner."""
 
     project: Ed25519PrivateKey | None = None
     stock: StockSigner | None = None
+    owner: Ed25519PrivateKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,14 @@ class SigningBundle:
 
     # ------------------------------------------------------------------------ to be signed
 
-    def put(self, bot: int, text: str) -> Manifest:
-        """Add what a BOT runs; its files are put beside it one by one."""
+    def put(self, bot: int, text: str, parts: Sequence[Mapping[str, Any]] = ()) -> Manifest:
+        """Add what a BOT runs, and the parts of its job table; files are put beside it one by one.
+
+        A part has its `first` job, its `size` and the `root` of its hash tree.
+        """
         (self.folder / "files").mkdir(parents=True, exist_ok=True)
         manifest = Manifest.from_text(text)
-        _write(self._path(bot), {"manifest": text})
+        _write(self._path(bot), {"manifest": text, "parts": list(parts)})
         _write(self._list_path, {**self._list(), str(bot): manifest_id(text)})
         return manifest
 
@@ -94,9 +100,15 @@ class SigningBundle:
         """
         text, why = self._text(bot), ""
         made = self.signed(bot)
+        owner_key = Manifest.from_text(text).owner_key
         if at_hand.project:
-            signature = keys.sign_manifest(at_hand.project, text)
-            made["native"] = base64.b64encode(signature).decode()
+            made["native"] = self._signatures(bot, text, at_hand.project, signs_jobs=not owner_key)
+        if at_hand.owner:
+            if at_hand.owner.public_key().public_bytes_raw().hex() != owner_key:
+                raise BundleError(
+                    f"bot {bot}: names {owner_key or 'no key'} as its owner's, not the one at hand"
+                )
+            made["owner"] = self._signatures(bot, text, at_hand.owner, signs_jobs=True)
         if at_hand.stock:
             md5_of = partial(self._md5, at_hand.stock)
             try:
@@ -107,8 +119,29 @@ class SigningBundle:
             _write(self._path(bot, ".signed"), made)
         return why
 
+    def _signatures(
+        self, bot: int, text: str, key: Ed25519PrivateKey, signs_jobs: bool
+    ) -> Document:
+        parts = self._parts(bot) if signs_jobs else []
+        statements = [
+            job_table.statement(manifest_id(text), part["first"], part["size"], root)
+            for part in parts
+            for root in [bytes.fromhex(part["root"])]
+        ]
+        return {
+            "signature": _base64(keys.sign_manifest(key, text)),
+            "parts": [_base64(key.sign(statement)) for statement in statements],
+        }
+
+    def _parts(self, bot: int) -> list[Any]:
+        path = self._path(bot)
+        found = _read(path).get("parts", [])
+        if not isinstance(found, list) or not all(map(_is_part, found)):
+            raise BundleError(f"{path}: holds no parts of a job table")
+        return found
+
     def signed(self, bot: int) -> Document:
-        """The signatures of a BOT, as the server takes them: `native`, `boinc`, both or none."""
+        """Signatures of a BOT, as the server takes them: of `native`, `owner` and `boinc`."""
         path = self._path(bot, ".signed")
         return _read(path) if path.exists() else {}
 
@@ -159,6 +192,21 @@ class SigningBundle:
 
     def _file(self, ref: FileRef) -> Path:
         return self.folder / "files" / ref.sha256
+
+
+def _is_part(raw: object) -> bool:
+    return (
+        isinstance(raw, dict)
+        and type(raw.get("first")) is int
+        and 0 <= raw["first"] <= MAX_BIGINT
+        and type(raw.get("size")) is int
+        and 1 <= raw["size"] <= job_table.PART_JOBS
+        and is_sha256(str(raw.get("root")))
+    )
+
+
+def _base64(signature: bytes) -> str:
+    return base64.b64encode(signature).decode()
 
 
 def _is_whole(ref: FileRef, path: Path) -> bool:

@@ -19,7 +19,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from gridbot_client.protocol.signatures import CONTEXT
+from gridbot_client.protocol.signatures import manifest_statement
 from gridbot_server.storage.disk import write_new
 
 
@@ -69,13 +69,17 @@ def load_public(path: Path) -> bytes:
 
 
 def sign_manifest(private: Ed25519PrivateKey, text: str) -> bytes:
-    """Return the project's signature over a manifest's text."""
-    return private.sign(CONTEXT + text.encode())
+    """Return a key's signature over a manifest's text."""
+    return private.sign(manifest_statement(text))
 
 
-def new_token() -> tuple[str, bytes]:
-    """Return a new token and what the database keeps of it."""
-    token = "gb_" + secrets.token_urlsafe(32)
+def new_token(scope: str) -> tuple[str, bytes]:
+    """Return a new token and what the database keeps of it.
+
+    A token shows its scope, so that a client knows whether its user holds a key of their own
+    (`gridbot_client.net.joining`).
+    """
+    token = f"gb_{scope}_{secrets.token_urlsafe(32)}"
     return token, token_hash(token)
 
 

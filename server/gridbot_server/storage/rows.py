@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
@@ -90,6 +90,18 @@ def read_one(
         return cursor.execute(query, values).fetchone()
 
 
+def has_row(conn: Connection, query: bytes, values: Mapping[str, Any] | None = None) -> bool:
+    """Run a query; return whether it gives any row."""
+    return conn.execute(query, values).fetchone() is not None
+
+
+def stream(conn: Connection, shape: type[T], name: str, query: bytes, at_once: int) -> Iterator[T]:
+    """Run a query in a cursor of that name on the server; yield its rows, `at_once` in memory."""
+    with conn.cursor(name, row_factory=_shaped(shape)) as cursor:
+        cursor.itersize = at_once
+        yield from cursor.execute(query)
+
+
 def _value(row: tuple[Any, ...], kind: type[V]) -> V:
     (value,) = row
     if not isinstance(value, kind):
@@ -123,12 +135,16 @@ class JobId(NamedTuple):
 
 
 class JobTexts(NamedTuple):
-    """A job's arguments and inputs, as JSON texts."""
+    """A job's arguments and inputs, as JSON texts, and the proof of its signature.
+
+    `proof` is base64; empty for jobs of a range and of BOTs that are not signed.
+    """
 
     bot: int
     seq: int
     args: str
     inputs: str
+    proof: str = ""
 
 
 def encode(rows: object) -> str:

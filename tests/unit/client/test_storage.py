@@ -26,7 +26,7 @@ from gridbot_client.work.cache import Cache
 from gridbot_client.work.outputs import OutputError
 from gridbot_client.work.slots import Moment, ReplicaSlot, RunRecord, slot_of, slots_in
 
-IDENTITY = Identity("http://x", "secret", 7, "alice", "a2V5", ("bob",))
+IDENTITY = Identity("http://x", "secret", 7, "alice", "0" * 64, "1" * 64, ("2" * 64,))
 MANIFEST = Manifest("alice", ("true",))
 ID = ReplicaId(1, 2, 3)
 

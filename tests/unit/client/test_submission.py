@@ -1,3 +1,4 @@
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -97,6 +98,7 @@ def test_each_row_may_have_its_own_file(tmp_path: Path) -> None:
         tmp_path, "p in.dat {n}", inputs=["{name}.dat=in.dat"], items=tmp_path / "runs.csv"
     )
     jobs = list(found.jobs())
+    jobs = [json.loads(text) for text in jobs]
     assert [job["args"]["n"] for job in jobs] == [1, 2, 3]
     assert {ref["name"] for job in jobs for ref in job["inputs"]} == {"in.dat"}
     assert jobs[0]["inputs"] == jobs[2]["inputs"] != jobs[1]["inputs"]

@@ -1,139 +1,288 @@
 from __future__ import annotations
 
-import json
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from tests.fakes.project_server import with_proofs
 
-from gridbot_client.host import description
-from gridbot_client.net.discovery import Endpoint, NoServer, find_server, login_path
-from gridbot_client.protocol.messages import Manifest, ProtocolError, SignedManifest, manifest_id
-from gridbot_client.protocol.signatures import CONTEXT, refusal, verify_manifest
+from gridbot_client.protocol.messages import (
+    Assignment,
+    JobRange,
+    Manifest,
+    ProtocolError,
+    ReplicaId,
+    SignedManifest,
+    manifest_id,
+)
+from gridbot_client.protocol.signatures import (
+    Introduction,
+    Revocation,
+    fingerprint,
+    introduction,
+    manifest_statement,
+    reachable,
+    revocation,
+    verify,
+)
 from gridbot_client.work.manifests import Manifests
+from gridbot_client.work.trust import CLOCK_ERROR_SECONDS, Approval, Distrusted, Pins, Trust
 
-KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
-PUBLIC = KEY.public_key().public_bytes_raw()
-TEXT = Manifest("bob", ("true",)).text()
-GOOD = KEY.sign(CONTEXT + TEXT.encode())
-
-
-def test_the_project_key_signs_exactly_the_text() -> None:
-    assert verify_manifest(PUBLIC, TEXT, GOOD)
-    assert not verify_manifest(PUBLIC, TEXT + " ", GOOD)
-    assert not verify_manifest(PUBLIC, TEXT, KEY.sign(TEXT.encode()))
-    assert not verify_manifest(PUBLIC[::-1], TEXT, GOOD)
+NOW = 1_800_000_000
+PROJECT, OWNER, EVE = (Ed25519PrivateKey.from_private_bytes(bytes([n] * 32)) for n in (1, 2, 3))
 
 
-@pytest.mark.parametrize("key", [b"", PUBLIC[:31], b"\x00" * 32])
-def test_a_broken_key_signs_nothing(key: bytes) -> None:
-    assert not verify_manifest(key, TEXT, GOOD)
+def public(key: Ed25519PrivateKey) -> bytes:
+    return key.public_key().public_bytes_raw()
 
 
-@pytest.mark.parametrize("bit", range(0, 512, 37))
-def test_a_flipped_bit_breaks_the_signature(bit: int) -> None:
-    flipped = bytearray(GOOD)
-    flipped[bit // 8] ^= 1 << bit % 8
-    assert not verify_manifest(PUBLIC, TEXT, bytes(flipped))
+def print_of(key: Ed25519PrivateKey) -> str:
+    return fingerprint(public(key))
 
 
-def test_unsigned_commands_run_for_trusted_owners_only() -> None:
-    unsigned = SignedManifest(TEXT, None)
-    assert refusal(unsigned, "bob", PUBLIC, {"bob", "alice"}) is None
-    why = refusal(unsigned, "bob", PUBLIC, {"alice"})
-    assert why and "owner bob is not signed" in why and "only of alice" in why
+MANIFEST = Manifest(
+    "bob", ("echo", "{x}"), {"x": "text"}, project=print_of(PROJECT), bot="0" * 31 + "7",
+    owner_key=public(OWNER).hex(), not_before=NOW, expires=NOW + 1000,
+)  # fmt: skip
 
 
-def test_a_wrong_signature_is_refused_even_for_a_trusted_owner() -> None:
-    assert refusal(SignedManifest(TEXT, bytes(64)), "bob", PUBLIC, {"bob"})
+def trust(*owners: Ed25519PrivateKey, now: float = NOW, **changes: Any) -> Trust:
+    pins = Pins(print_of(PROJECT), print_of(PROJECT), frozenset(map(print_of, owners)))
+    return Trust(replace(pins, **changes), lambda: now)
+
+
+def by(
+    project: Ed25519PrivateKey | None = None,
+    owner: Ed25519PrivateKey | None = None,
+    manifest: Manifest = MANIFEST,
+    *links: Introduction,
+) -> SignedManifest:
+    statement = manifest_statement(manifest.text())
+    return SignedManifest(
+        manifest.text(),
+        project.sign(statement) if project else None,
+        owner.sign(statement) if owner else None,
+        public(project) if project else b"",
+        links,
+    )
+
+
+def introduced(old: Ed25519PrivateKey, new: Ed25519PrivateKey) -> Introduction:
+    return Introduction(public(old), public(new), old.sign(introduction(public(old), public(new))))
+
+
+def jobs(count: int, manifest: Manifest = MANIFEST) -> list[Assignment]:
+    id = manifest_id(manifest.text())
+    made = [Assignment(ReplicaId(9, n, 1), id, {"x": f"value {n}"}, 60.0) for n in range(count)]
+    return with_proofs(made, OWNER)
+
+
+@pytest.mark.parametrize(
+    ("signed", "trusted", "expected"),
+    [
+        (by(PROJECT), (), Approval(by_owner=False, by_project=True)),
+        (by(PROJECT, OWNER), (), Approval(by_owner=False, by_project=True)),
+        (by(None, OWNER), (OWNER,), Approval(by_owner=True, by_project=False)),
+        (by(PROJECT, OWNER), (OWNER,), Approval(by_owner=True, by_project=True)),
+    ],
+)
+def test_a_bot_runs_for_the_keys_that_signed_it(
+    signed: SignedManifest, trusted: tuple[Ed25519PrivateKey, ...], expected: Approval
+) -> None:
+    assert trust(*trusted).approval(signed, MANIFEST) == expected
+
+
+@pytest.mark.parametrize(
+    ("signed", "trusted", "why"),
+    [
+        (by(), (OWNER,), "nobody signed it"),
+        (by(None, OWNER), (), "does not trust"),
+        (by(None, OWNER), (EVE,), "does not trust"),
+        (by(None, EVE), (OWNER,), "the owner's signature on it is not valid"),
+        (by(EVE, OWNER), (OWNER,), "not the one pinned"),
+        (replace(by(PROJECT), signature=bytes(64)), (OWNER,), "not by this project's key"),
+        (replace(by(EVE), project_key=public(PROJECT)), (), "not by this project's key"),
+    ],
+)
+def test_no_other_signature_will_do(
+    signed: SignedManifest, trusted: tuple[Ed25519PrivateKey, ...], why: str
+) -> None:
+    with pytest.raises(Distrusted, match=why):
+        trust(*trusted).approval(signed, MANIFEST)
+
+
+@pytest.mark.parametrize(
+    ("change", "now", "why"),
+    [
+        ({"project": "0" * 64}, NOW, "for another project"),
+        ({"version": 1}, NOW, "does not cover its jobs"),
+        ({}, NOW + 1001 + CLOCK_ERROR_SECONDS, "has expired"),
+        ({}, NOW - 1 - CLOCK_ERROR_SECONDS, "not valid yet"),
+    ],
+)
+def test_a_signature_is_good_for_one_project_and_one_time(
+    change: dict[str, Any], now: float, why: str
+) -> None:
+    manifest = replace(MANIFEST, **change)
+    with pytest.raises(Distrusted, match=why):
+        trust(now=now).approval(by(PROJECT, manifest=manifest), manifest)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 63, 64, 65, 130, 200])
+def test_each_job_of_a_signed_table_is_proven_in_at_most_350_bytes(count: int) -> None:
+    signed, checker = by(PROJECT), trust()
+    for job in jobs(count):
+        checker.check_job(signed, MANIFEST, job)
+        assert len(job.proof) <= 258, "344 characters of base64"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"args": {"x": "evil"}},
+        {"args": {"x": "value 5", "y": 1}},
+        {"id": ReplicaId(9, 6, 1)},
+        {"id": ReplicaId(9, 69, 1)},
+        {"id": ReplicaId(9, 0, 1)},
+        {"proof": b""},
+        {"proof": bytes(258)},
+        {"proof": jobs(70)[5].proof[:-32]},
+        {"proof": jobs(70)[5].proof + bytes(32)},
+        {"proof": jobs(70)[5].proof[:-1]},
+        {"proof": jobs(70)[6].proof},
+        {"proof": with_proofs(jobs(70), EVE)[5].proof},
+    ],
+)
+def test_no_other_job_passes_for_one_of_the_table(change: dict[str, Any]) -> None:
+    job = replace(jobs(70)[5], **change)
+    with pytest.raises(Distrusted, match=r"is not signed|does not belong to the signed BOT"):
+        trust().check_job(by(PROJECT), MANIFEST, job)
+
+
+def test_a_job_of_one_bot_does_not_run_under_the_signature_on_another() -> None:
+    other = replace(MANIFEST, bot="f" * 32)
+    with pytest.raises(Distrusted, match="does not belong"):
+        trust().check_job(by(PROJECT, manifest=other), other, jobs(3)[1])
+
+
+def test_any_flipped_bit_breaks_a_proof() -> None:
+    good = jobs(64)[17]
+    for bit in range(0, len(good.proof) * 8, 7):
+        flipped = bytearray(good.proof)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(Distrusted):
+            trust().check_job(by(PROJECT), MANIFEST, replace(good, proof=bytes(flipped)))
+
+
+def test_the_jobs_of_a_range_are_those_of_its_rule() -> None:
+    manifest = replace(MANIFEST, range=JobRange(10, 5, 3))
+    signed = by(PROJECT, manifest=manifest)
+    for seq, value in enumerate((10, 15, 20)):
+        job = Assignment(ReplicaId(1, seq, 1), "0" * 64, {"i": value}, 60.0)
+        trust().check_job(signed, manifest, job)
+    for seq, args in ((0, {"i": 15}), (3, {"i": 25}), (0, {"i": 10, "x": 1}), (0, {"i": True})):
+        job = Assignment(ReplicaId(1, seq, 1), "0" * 64, args, 60.0)
+        with pytest.raises(Distrusted, match="not in the signed range"):
+            trust().check_job(signed, manifest, job)
+
+
+def test_an_introduced_key_signs_like_the_one_that_introduced_it() -> None:
+    second, third = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+    manifest = replace(MANIFEST, owner_key=public(third).hex())
+    links = introduced(second, third), introduced(OWNER, second)
+    assert trust(OWNER).approval(by(None, third, manifest, *links), manifest).by_owner
+    for broken in ((links[0],), (links[1],), (replace(links[0], signature=bytes(64)), links[1])):
+        with pytest.raises(Distrusted, match="does not trust"):
+            trust(OWNER).approval(by(None, third, manifest, *broken), manifest)
+
+
+def test_the_projects_next_key_is_believed_if_the_pinned_one_introduced_it() -> None:
+    later = Ed25519PrivateKey.generate()
+    signed = by(later, None, MANIFEST, introduced(PROJECT, later))
+    assert trust().approval(signed, MANIFEST).by_project
+    with pytest.raises(Distrusted, match="not the one pinned"):
+        trust().approval(by(later, None, MANIFEST, introduced(EVE, later)), MANIFEST)
+
+
+def test_circles_and_many_introductions_end() -> None:
+    keys = [Ed25519PrivateKey.generate() for _ in range(20)]
+    links = [introduced(old, new) for old, new in zip(keys, [*keys[1:], keys[0]], strict=True)]
+    assert reachable([print_of(keys[3])], links) == set(map(print_of, keys))
+    assert reachable([print_of(EVE)], links) == {print_of(EVE)}
+
+
+def revoked(subject: str, signer: Ed25519PrivateKey) -> Revocation:
+    return Revocation(subject, public(signer), signer.sign(revocation(subject)))
+
+
+@pytest.mark.parametrize(
+    ("item", "is_refused"),
+    [
+        (revoked(manifest_id(MANIFEST.text()), PROJECT), True),
+        (revoked(manifest_id(MANIFEST.text()), OWNER), True),
+        (revoked(print_of(OWNER), OWNER), True),
+        (revoked(print_of(OWNER), PROJECT), True),
+        (revoked(manifest_id(MANIFEST.text()), EVE), False),
+        (revoked(print_of(OWNER), EVE), False),
+    ],
+)
+def test_what_a_key_that_may_has_revoked_runs_no_more(item: Revocation, is_refused: bool) -> None:
+    assert item.is_valid()
+    checker = trust(OWNER)
+    checker.revocations = [item]
+    signed = by(None, OWNER)
+    if is_refused:
+        with pytest.raises(Distrusted):
+            checker.approval(signed, MANIFEST)
+    else:
+        assert checker.approval(signed, MANIFEST).by_owner
+
+
+def test_a_revocation_takes_effect_on_manifests_that_are_known() -> None:
+    manifests, signed = Manifests(trust(OWNER)), by(None, OWNER)
+    id = manifest_id(signed.text)
+    manifests.take_in({id: signed})
+    before = manifests.get(id)
+    assert before and manifests.rejection(before, jobs(2)[1]) is None
+    manifests.revoked([revoked(id, OWNER)])
+    after = manifests.get(id)
+    found = manifests.rejection(after, jobs(2)[1]) if after else None
+    assert found and (found.reason, "was revoked" in found.detail) == ("unsigned", True)
+
+
+def test_the_owner_of_the_machine_is_asked_about_what_arrived_not_what_the_server_made_of_it() -> (
+    None
+):
+    seen: list[object] = []
+
+    def obstacle(bot: object) -> str:
+        seen.append(bot)
+        return "BOT.Signed"
+
+    manifests = Manifests(trust(OWNER), obstacle)
+    signed = by(None, OWNER)
+    manifests.take_in({manifest_id(signed.text): signed})
+    judged = manifests.get(manifest_id(signed.text))
+    found = manifests.rejection(judged, jobs(1)[0]) if judged else None
+    assert seen == [{"Owner": "bob", "Signed": False}]
+    assert found and found.reason == "owner_policy"
 
 
 def test_a_manifest_under_another_name_is_the_servers_fault() -> None:
-    manifests = Manifests(PUBLIC, {"bob"})
+    manifests = Manifests(trust())
     with pytest.raises(ProtocolError, match="does not match this id"):
-        manifests.take_in({"0" * 64: SignedManifest(TEXT, GOOD)})
+        manifests.take_in({"0" * 64: by(PROJECT)})
     assert manifests.ids() == ()
 
 
 def test_a_manifest_that_is_no_manifest_fails_its_replicas() -> None:
-    manifests = Manifests(PUBLIC, {"bob"})
-    manifests.take_in({manifest_id("[]"): SignedManifest("[]", None)})
+    manifests = Manifests(trust())
+    manifests.take_in({manifest_id("[]"): SignedManifest("[]")})
     judged = manifests.get(manifest_id("[]"))
-    assert judged and judged.reason == "bad_arguments"
+    assert judged and judged.rejection and judged.rejection.reason == "bad_arguments"
 
 
-def test_the_machine_id_is_stable() -> None:
-    assert description.machine_id() == description.machine_id() != ""
-
-
-def test_the_host_says_what_its_owner_allows(tmp_path: Path) -> None:
-    ad = description.attributes(description.room(3, 700), tmp_path, is_pilot=True)
-    assert (ad["NumCpus"], ad["Memory"], ad["IsPilot"]) == (3, 700, True)
-    assert ad["Platform"] == f"{ad['OpSys']}-{ad['Arch']}".lower()
-
-
-# --- finding the server
-
-
-@pytest.fixture(autouse=True)
-def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("GRIDBOT_SERVER", "GRIDBOT_KEY"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("GRIDBOT_DATA", str(tmp_path / "data"))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-
-
-def write_login(url: str, key: str) -> None:
-    login_path().parent.mkdir(parents=True)
-    login_path().write_text(json.dumps({"url": url, "key": key}))
-
-
-def write_server(folder: Path, url: str, key: str, **more: str) -> None:
-    folder.mkdir(parents=True)
-    endpoint = {"url": url, "pid": 1, "data": str(folder), **more}
-    (folder / "endpoint.json").write_text(json.dumps(endpoint))
-    (folder / "operator.key").write_text(key + "\n")
-
-
-@pytest.mark.parametrize("below", ["", "server"])
-def test_a_server_of_this_user_is_found_with_nothing_typed(tmp_path: Path, below: str) -> None:
-    write_server(tmp_path / "data" / below, "http://here:1", "operator")
-    assert find_server(None, None) == Endpoint("http://here:1", "operator")
-
-
-def test_a_servers_own_machine_reaches_it_past_any_proxy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    url, local = "https://grid.invalid", "http://127.0.0.1:1"
-    write_server(tmp_path / "data", url, "operator", local_url=local)
-    found = find_server(None, None)
-    assert (found.url, found.address) == (url, local)
-    monkeypatch.setenv("GRIDBOT_SERVER", url)
-    assert find_server(None, None) == found
-    assert find_server(local, None) == Endpoint(local, "operator")
-    assert Endpoint(url, "key").address == url
-
-
-def test_login_goes_before_a_local_server_and_arguments_before_login(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_server(tmp_path / "data", "http://here:1", "operator")
-    write_login("https://far/", "mine")
-    assert find_server(None, None) == Endpoint("https://far", "mine")
-    monkeypatch.setenv("GRIDBOT_SERVER", "http://here:1/")
-    assert find_server(None, None) == Endpoint("http://here:1", "operator")
-    (tmp_path / "key").write_text("typed\n")
-    assert find_server("http://x", tmp_path / "key") == Endpoint("http://x", "typed")
-
-
-def test_a_key_is_never_sent_to_another_server() -> None:
-    write_login("https://far", "mine")
-    with pytest.raises(NoServer, match="no key for https://elsewhere;"):
-        find_server("https://elsewhere", None)
-
-
-def test_nothing_known_says_what_to_type(tmp_path: Path) -> None:
-    with pytest.raises(NoServer, match="gridbot server start"):
-        find_server(None, None)
-    with pytest.raises(NoServer, match=r"cannot read the key file .*: No such file"):
-        find_server("http://x", tmp_path / "absent")
+@pytest.mark.parametrize("key", [b"", public(PROJECT)[:31], bytes(32)])
+def test_a_broken_key_signs_nothing(key: bytes) -> None:
+    assert not verify(key, b"text", PROJECT.sign(b"text"))

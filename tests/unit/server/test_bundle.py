@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from gridbot_client.protocol.messages import FileRef, Manifest, ProtocolError
-from gridbot_client.protocol.signatures import verify_manifest
+from gridbot_client.protocol.signatures import manifest_statement, verify
 from gridbot_server.boinc.application import code_keys, code_signatures, signed
 from gridbot_server.boinc.application.key_holder import CodeSigner
 from gridbot_server.boinc.application.signed import SignedApplication
@@ -41,8 +41,9 @@ def test_a_bot_is_signed_for_both_kinds_of_clients(bundle: SigningBundle) -> Non
     assert bundle.manifest(7) == MANIFEST
     assert bundle.sign(7, SigningKeys(NATIVE, BOINC)) == ""
     found = bundle.signed(7)
-    signature = base64.b64decode(found["native"])
-    assert verify_manifest(NATIVE.public_key().public_bytes_raw(), MANIFEST.text(), signature)
+    signature = base64.b64decode(found["native"]["signature"])
+    statement = manifest_statement(MANIFEST.text())
+    assert verify(NATIVE.public_key().public_bytes_raw(), statement, signature)
     application = SignedApplication.from_text(json.dumps(found["boinc"]))
     assert len(signed.check(MANIFEST, application, md5, BOINC_KEY.public_key())) == 2
     assert bundle.bots() == [7], "what is signed is no BOT of its own"

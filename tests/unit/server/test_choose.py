@@ -26,14 +26,15 @@ QUEUE = record({"BOTsInQueue": 1, "JobsInQueue": 10})
 def host(**changes: Any) -> HostView:
     attributes = {"Name": "box", "NumCpus": 4, "Memory": 4096, "Disk": 10_000, "Running": 0}
     attributes |= changes.pop("attributes", {})
-    made = HostView(7, ALICE, attributes, record(attributes), running=0, want=100)
+    made = HostView(7, ALICE, attributes, record(attributes), running=0, want=100, trusts=[ALICE])
     return replace(made, **changes)
 
 
 def bot(number: int, policy: str = "", fresh: int = 100, **changes: Any) -> Candidate:
     made = Candidate(
-        number, ALICE, PolicySet.parse(policy), record({"Tail": False}), Resources(), fresh, None
-    )
+        number, ALICE, PolicySet.parse(policy), record({"Tail": False}), Resources(), fresh, None,
+        owner_signed=True,
+    )  # fmt: skip
     return replace(made, **changes)
 
 
@@ -116,7 +117,10 @@ def test_the_deadline_sees_the_concurrency() -> None:
         ({"resources": Resources(memory_mb=5000)}, "needs 5000 MB memory"),
         ({"resources": Resources(cpus=8)}, "needs 8 CPUs"),
         ({"platforms": ("windows-x86_64",)}, "needs platform windows-x86_64"),
-        ({"owner": BOB}, "unsigned, and the client does not accept its owner"),
+        (
+            {"owner": BOB},
+            "not signed by the project, and the client does not trust its owner's key",
+        ),
     ],
 )
 def test_a_host_that_cannot_run_the_bot_is_told_why(changes: dict[str, Any], reason: str) -> None:

@@ -21,7 +21,9 @@ _hosts = itertools.count(1)
 
 def host(name: str | None = "alpha", **ad: Any) -> HostClient:
     own = {"NumCpus": 4, "Memory": 8000, "Disk": 100_000, "OpSys": "LINUX", "ErrorRate": 0.1}
-    return HostClient(next(_hosts), {"Name": name or "secret", **own, **ad}, OWNER, [], name)
+    return HostClient(
+        next(_hosts), {"Name": name or "secret", **own, **ad}, OWNER, [], [OWNER], 2, name
+    )
 
 
 def demand(policy: str = "", tail: bool = False, **resources: int) -> BotRequirements:
@@ -30,6 +32,7 @@ def demand(policy: str = "", tail: bool = False, **resources: int) -> BotRequire
         owner=OWNER,
         owner_name="alice",
         signed=False,
+        owner_signed=True,
         manifest=Manifest("alice", ("p",), resources=Resources(**resources)),
         policies=PolicySet.parse(policy),
         ad=record({"Tail": tail, "JobsLeft": 10}),
@@ -138,12 +141,12 @@ def test_a_resource_is_relaxed_by_submitting_again() -> None:
 
 
 def test_what_its_owner_can_change_is_named_first_where_two_reject_as_many() -> None:
-    stranger = replace(host(), owner=OTHER)
+    stranger = replace(host(), owner=OTHER, trusts=[OTHER])
     wanted = demand("JobRequirements = Host.Memory > 9000", cpus=8)
     reason = survey([stranger], wanted).reason
     assert reason == "the policy's condition Host.Memory > 9000 is not satisfied (1 host)"
     assert survey([stranger], demand(cpus=8)).reason.startswith("a job needs 8 CPUs")
-    assert "unsigned commands (1 host)" in survey([stranger], demand()).reason
+    assert "whose key the client does not trust" in survey([stranger], demand()).reason
 
 
 def test_of_several_clients_of_a_host_the_best_one_counts() -> None:
@@ -208,7 +211,7 @@ def test_of_ones_own_hosts_the_name_and_the_owner_are_shown() -> None:
 
 
 def test_a_host_that_writes_its_attributes_otherwise_spoils_no_explanation() -> None:
-    odd = HostClient(99, {"NAME": "x", "owner": "bob", "NumCpus": 4}, OWNER, [])
+    odd = HostClient(99, {"NAME": "x", "owner": "bob", "NumCpus": 4}, OWNER, [], [OWNER], 2)
     found = explained(demand("JobRequirements = Host.NumCpus > 5"), odd, host())
     assert counts(found) == {"Host.NumCpus > 5": (2, 2)}
     assert "bob" not in str(found)

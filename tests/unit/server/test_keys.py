@@ -4,7 +4,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
-from gridbot_client.protocol.signatures import verify_manifest
+from gridbot_client.protocol.signatures import manifest_statement, verify
 from gridbot_server.signing import keys
 
 
@@ -14,8 +14,8 @@ def test_what_the_project_signs_clients_verify(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
     public = keys.public_bytes(path)
     signature = keys.sign_manifest(keys.load_private(path), "text")
-    assert verify_manifest(public, "text", signature)
-    assert not verify_manifest(public, "texT", signature)
+    assert verify(public, manifest_statement("text"), signature)
+    assert not verify(public, manifest_statement("texT"), signature)
 
 
 def test_a_project_key_is_never_overwritten(tmp_path: Path) -> None:
@@ -42,8 +42,8 @@ def test_a_file_that_holds_another_key_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_token_is_another_one() -> None:
-    (one, hash_one), (two, hash_two) = keys.new_token(), keys.new_token()
-    assert one.startswith("gb_")
-    assert len(one) == 46
+    (one, hash_one), (two, hash_two) = keys.new_token("user"), keys.new_token("user")
+    assert one.startswith("gb_user_")
+    assert len(one) == 51
     assert one != two
     assert (keys.token_hash(one), keys.token_hash(two)) == (hash_one, hash_two)

@@ -1,3 +1,4 @@
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -6,13 +7,13 @@ from gridbot_client.protocol.messages import Manifest, Resources
 from gridbot_policies import PolicySet
 from gridbot_policies.classad import record
 from gridbot_server.matching.hosts import BotRequirements, HostClient
-from gridbot_server.matching.requirements import lacks, obstacle, trusts
+from gridbot_server.matching.requirements import distrust, lacks, obstacle
 
 HOST = {"NumCpus": 4, "Memory": 8000, "Disk": 1000, "Platform": "linux-x86_64"}
 
 
 def client(host: dict[str, Any], owner: int = 1) -> HostClient:
-    return HostClient(1, host, owner, [])
+    return HostClient(1, host, owner, [], [owner], 2)
 
 
 def demand(
@@ -24,6 +25,7 @@ def demand(
         owner=1,
         owner_name="alice",
         signed=False,
+        owner_signed=True,
         manifest=Manifest("alice", ("p",), resources=wanted, platforms=platforms),
         policies=PolicySet.parse(""),
         ad=record({}),
@@ -72,7 +74,7 @@ STOCK = {**HOST, "IsBoinc": True, "Platforms": "linux-x86_64 linux-i686"}
         ({**STOCK, "NumGpus": 3, "NumIntelGpus": 1, "NumAmdGpus": 2}, ("linux-x86_64",), 2, []),
         # Whose BOT it is matters to native clients only.
         ({**HOST, "Platform": "other", "Memory": 1}, (), 0,
-         [("trust", "unsigned, and the client does not accept its owner"),
+         [("trust", "not signed by the project, and the client does not trust its owner's key"),
           ("memory", "needs 512 MB memory")]),
     ],
 )  # fmt: skip
@@ -84,17 +86,38 @@ def test_all_that_a_host_lacks_is_told(
     assert [(lack.kind, lack.text) for lack in found] == expected
 
 
+@dataclass(frozen=True)
+class Signed:
+    """A BOT of owner 1, and who has signed it."""
+
+    manifest_version: int
+    signed: bool
+    owner_signed: bool
+    owner: int = 1
+    resources: Resources = field(default_factory=Resources)
+    platforms: tuple[str, ...] = ()
+    stock_platforms: tuple[str, ...] = ()
+
+
 @pytest.mark.parametrize(
-    ("signed", "client_owner", "accepts", "expected"),
+    ("protocol", "bot", "owner", "trusted", "expected"),
     [
-        (False, 1, [], True),
-        (False, 2, [], False),
-        (False, 2, [3], False),
-        (False, 2, [3, 1], True),
-        (True, 2, [], True),
+        (2, Signed(2, True, False), 2, [], None),
+        (2, Signed(2, False, True), 1, [1], None),
+        (2, Signed(2, False, True), 2, [3, 1], None),
+        (2, Signed(2, False, True), 1, [], "does not trust its owner's key"),
+        (2, Signed(2, False, True), 2, [3], "does not trust its owner's key"),
+        (2, Signed(2, False, False), 1, [1], "nobody has signed it"),
+        (2, Signed(1, True, False), 1, [1], "submit it again"),
+        (1, Signed(2, True, True), 1, [1], "the client is too old"),
+        (1, Signed(1, True, False), 2, [], None),
+        (1, Signed(1, False, False), 1, [], None),
+        (1, Signed(1, False, False), 2, [3, 1], None),
+        (1, Signed(1, False, False), 2, [3], "does not accept its owner"),
     ],
 )
-def test_unsigned_commands_run_for_their_owner_and_where_accepted(
-    signed: bool, client_owner: int, accepts: list[int], expected: bool
+def test_a_client_is_given_what_it_can_check_and_trusts(
+    protocol: int, bot: Signed, owner: int, trusted: list[int], expected: str | None
 ) -> None:
-    assert trusts(signed, 1, client_owner, accepts) == expected
+    why = distrust(HostClient(1, HOST, owner, trusted, trusted, protocol), bot)
+    assert why == expected if expected is None else why and expected in why

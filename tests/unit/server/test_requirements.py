@@ -24,7 +24,9 @@ STOCK = {
 class Work:
     resources: Resources
     owner: int = 1
+    manifest_version: int = 2
     signed: bool = True
+    owner_signed: bool = False
     platforms: Sequence[str] = ()
     stock_platforms: Sequence[str] = ("linux-x86_64",)
 
@@ -34,6 +36,8 @@ class Worker:
     attributes: dict[str, Any]
     owner: int = 2
     accepts: Sequence[int] = ()
+    trusts: Sequence[int] = ()
+    protocol: int = 2
 
 
 @pytest.mark.parametrize(

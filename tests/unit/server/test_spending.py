@@ -39,11 +39,13 @@ def bot(number: int, policy: str = "", owner: int = ALICE) -> Candidate:
     """A BOT of which a host gets one job whenever its policy is evaluated and suits."""
     text = policy if "Concurrency" in policy else f"{policy} Concurrency = 1000;"
     ad = record({"Tail": False})
-    return Candidate(number, owner, PolicySet.parse(text), ad, Resources(), 1, None)
+    return Candidate(
+        number, owner, PolicySet.parse(text), ad, Resources(), 1, None, owner_signed=True
+    )
 
 
 def asked(spending: Spending, *bots: Candidate, requests: int = 1) -> Choice:
-    host = HostView(1, BOB, HOST, HOST_AD, running=0, want=100, accepts=(ALICE,))
+    host = HostView(1, BOB, HOST, HOST_AD, running=0, want=100, trusts=(ALICE, BOB))
     for _ in range(requests):
         spending.begin()
         found = choose(host, bots, QUEUE, spending=spending)

@@ -114,7 +114,7 @@ def uploads(count: int) -> list[dict[str, Any]]:
 
 # A place in a request, values that it may have, and values that it may not.
 RULES: list[tuple[tuple[str | int, ...], list[Any], list[Any]]] = [
-    (("protocol",), [1], [0, 2, "1", None]),
+    (("protocol",), [1, 2], [0, 3, "1", None, True, 1.0]),
     (("key",), ["", text(100)], [text(101), "a\0", "\ud800", 5, None]),
     (("seqno",), [0, MAX_BIGINT], [-1, MAX_BIGINT + 1, 10**30, 1.0, True, "1", None]),
     (("want",), [0, 10_000], [-1, 10_001, 1.0, False, None]),
@@ -156,7 +156,6 @@ RULES: list[tuple[tuple[str | int, ...], list[Any], list[Any]]] = [
 
 # Nothing is wrong with these, and yet they do not stay as they are.
 MENDED: list[tuple[tuple[str | int, ...], list[Any]]] = [
-    (("protocol",), [True, 1.0]),
     (("reports", 1, "cpu_seconds"), [-1, 1e10, 10**400, -0.1]),
     (("reports", 1, "wall_seconds"), [2e9]),
     (("reports", 1, "stdout"), [text(LOG_TAIL_BYTES + 1), "a\0b"]),

@@ -16,13 +16,14 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import click
 
 from gridbot_client.agent import Room
 from gridbot_client.host import description
 from gridbot_client.protocol.messages import (
+    VERSION,
     Assignment,
     Output,
     Report,
@@ -47,8 +48,11 @@ class Client:
         )
         self._host = description.attributes(Room(1, 4096), Path("/tmp"))
         joining = {"host": self._host, "mac": name, "accepts": []}
-        answer = self._post("/api/v1/clients", key, json.dumps(joining).encode())
-        self.token = str(json.loads(answer)["token"])
+        answer = self._send_json("POST", "/api/v1/clients", key, joining)
+        self.token = str(answer["token"])
+        if answer.get("protocol") == VERSION:  # an older server knows nothing of keys
+            trusted = {"protocol": VERSION, "trusts": answer["owner_keys"]}
+            self._send_json("PUT", "/api/v1/clients/self", self.token, trusted)
         self._seqno = 0
         self._manifests: set[str] = set()
 
@@ -73,13 +77,16 @@ class Client:
             reports=tuple(reports),
             manifests=tuple(self._manifests),
         )
-        reply = decode_reply(self._post("/rpc", self.token, encode_request(request)))
+        reply = decode_reply(self._send("POST", "/rpc", self.token, encode_request(request)))
         self._manifests.update(reply.manifests)
         return reply
 
-    def _post(self, path: str, token: str, body: bytes) -> bytes:
+    def _send_json(self, method: str, path: str, token: str, document: object) -> Any:
+        return json.loads(self._send(method, path, token, json.dumps(document).encode()))
+
+    def _send(self, method: str, path: str, token: str, body: bytes) -> bytes:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-        self._connection.request("POST", path, body, headers)
+        self._connection.request(method, path, body, headers)
         response = self._connection.getresponse()
         answer = response.read()
         if response.status not in (200, 201):

@@ -136,7 +136,13 @@ class BotDetails(BotSummary):
     """Whether a BOT that entered its tail phase stays in it."""
 
     signed: bool
-    """Whether the project's key signed it for native clients."""
+    """Whether the project's key signed it, for strangers' clients."""
+
+    owner_signed: bool
+    """Whether its owner's key signed it, for clients that trust that key."""
+
+    waits_for_signature: bool
+    """Whether it runs nowhere until somebody signs it."""
 
     signed_for_boinc: bool
     """Whether stock BOINC clients are offered it."""
@@ -218,13 +224,16 @@ class ManifestText(ResponseModel):
     """`GET /bots/ID/manifest`."""
 
     text: str
-    """What the project's key signs: JSON, byte for byte."""
+    """What the keys of owner and project sign: JSON, byte for byte."""
 
     id: str
     """SHA-256 of the text."""
 
     signature: str | None
-    """Ed25519 over the text, base64; null if it is not signed."""
+    """The project key's, Ed25519, base64; null if it has not signed."""
+
+    owner_signature: str | None
+    """That of the owner key that the text names; null if it has not signed."""
 
 
 class SignedForBoinc(ResponseModel):

@@ -9,6 +9,15 @@ from pydantic import Field
 from gridbot_server.models.responses import ResponseModel
 
 
+class SentIntroduction(ResponseModel):
+    """An older key's word for a newer one."""
+
+    old: str
+    new: str
+    signature: str
+    """Ed25519, base64, as the keys."""
+
+
 class ClientIdentity(ResponseModel):
     """`PUT /clients/self`."""
 
@@ -17,17 +26,28 @@ class ClientIdentity(ResponseModel):
     accepts: list[str]
     """Further owners whose unsigned commands it runs."""
 
+    project: str
+    """Fingerprint of the project's first key, by which manifests name the project."""
+
     project_key: str
-    """The public key that signs what it runs: Ed25519, base64."""
+    """The public key that signs for strangers: Ed25519, base64."""
 
     epoch: int
     """It rises when the database is restored from a backup."""
+
+    protocol: int
+    """Latest version of the protocol that the server speaks."""
+
+    introductions: list[SentIntroduction]
+    """How the project's earlier keys lead to its present one."""
 
 
 class JoinedClient(ClientIdentity):
     """`POST /clients`: the only time that the token is shown."""
 
     token: str
+    owner_keys: list[str]
+    """Fingerprints of the owner's signing keys, for whoever joins with a key of their own."""
 
 
 ReplicaName = Annotated[list[int], Field(min_length=3, max_length=3)]
@@ -62,19 +82,31 @@ class AssignedReplica(ResponseModel):
     deadline_seconds: float
     """Seconds from now in which the report must come."""
 
+    proof: str | None = None
+    """That the job belongs to the signed BOT: base64.  None for the job of a range."""
+
 
 class SentManifest(ResponseModel):
     """A manifest, byte for byte as it was signed."""
 
     text: str
     signature: str | None
-    """Ed25519 over the text, base64; null if it is not signed."""
+    """The project key's, Ed25519, base64; null if it has not signed."""
+
+    owner_signature: str | None
+    """That of the manifest's owner key; null if it has not signed."""
+
+    project_key: str | None
+    """The key that made `signature`: base64."""
+
+    introductions: list[SentIntroduction]
+    """How older keys lead to those that signed."""
 
 
 class WorkAnswer(ResponseModel):
     """`POST /rpc`.  The engine renders it by itself; tests hold it against this model."""
 
-    protocol: Literal[1]
+    protocol: Literal[1, 2]
     epoch: int
     """It rises when the database is restored from a backup: then the client tells all anew."""
 

@@ -23,6 +23,7 @@ SELECT bot.id, bot.name, owner.name AS owner, bot.state, bot.created_at, bot.end
 SELECT quorum, validator, max_attempts, max_replicas, tail_threshold, tail_sticky,
        failover_after, policy, suspended,
        policy_version, round, manifest, signature IS NOT NULL AS signed,
+       owner_signature IS NOT NULL AS owner_signed, waits_for_signature,
        boinc IS NOT NULL AS signed_for_boinc, boinc_unsuitable,
        turnaround_sum / nullif(turnaround_n, 0) AS mean_turnaround_seconds
   FROM bot WHERE id = %(bot)s
@@ -69,20 +70,14 @@ UPDATE bot SET round = round + 1, failed = failed - %(retried)s, state = 'runnin
  WHERE id = %(bot)s
 
 -- name: manifest
-SELECT manifest, signature FROM bot WHERE id = %(bot)s
-
--- name: project_key
-SELECT value FROM setting WHERE name = 'project_key'
-
--- name: sign
-UPDATE bot SET signature = %(signature)s, policy_version = policy_version + 1 WHERE id = %(bot)s
+SELECT manifest, signature, owner_signature FROM bot WHERE id = %(bot)s
 
 -- name: hosts_seen
 -- The clients that asked for work in the last day, the latest first, or those of one host, by its
 -- number or its name, whenever they asked. Whose host it is stays hidden from others, as in the
 -- list of hosts: `mine` is null for an operator.
 SELECT host.id AS host, host.ad, owner.name AS owner_name, client.owner, client.accepts,
-       client.grid, client.dedicated, host.venue, host.error_rate,
+       client.trusts, client.protocol, client.grid, client.dedicated, host.venue, host.error_rate,
        CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS jobs_today,
        host.mean_turnaround,
        host.recent_cpu * exp(greatest(-600, extract(epoch FROM host.recent_at - now()) / 86400))
@@ -108,6 +103,7 @@ SELECT count(*) AS "BOTsInQueue",
 -- name: rivals
 -- Other BOTs that wait to be sent, as `wants` gives them.
 SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS NOT NULL AS signed,
+       bot.owner_signature IS NOT NULL AS owner_signed,
        bot.boinc IS NOT NULL AS signed_for_boinc, bot.boinc_unsuitable,
        bot.suspended,
        bot.manifest, bot.policy, bot.size, bot.done, bot.failed, bot.tail,
@@ -121,6 +117,7 @@ SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS N
 
 -- name: wants
 SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS NOT NULL AS signed,
+       bot.owner_signature IS NOT NULL AS owner_signed,
        bot.boinc IS NOT NULL AS signed_for_boinc, bot.boinc_unsuitable,
        bot.suspended,
        bot.manifest, bot.policy, bot.size, bot.done, bot.failed, bot.tail,

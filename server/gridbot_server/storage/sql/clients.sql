@@ -9,8 +9,10 @@ ON CONFLICT (identity) DO UPDATE SET ad = EXCLUDED.ad
 RETURNING id, banned_at IS NOT NULL AS is_banned, banned_why
 
 -- name: add_client
-INSERT INTO client (hash, host, owner, dedicated, accepts, joined_with)
-VALUES (%(hash)s, %(host)s, %(owner)s, %(dedicated)s, %(accepts)s, %(key)s) RETURNING id
+-- It may trust, later, whom it may trust now: an operator's word is given once.
+INSERT INTO client (hash, host, owner, dedicated, accepts, joined_with, protocol, trusts, may_trust)
+VALUES (%(hash)s, %(host)s, %(owner)s, %(dedicated)s, %(accepts)s, %(key)s, %(protocol)s,
+        %(trusts)s, %(trusts)s) RETURNING id
 
 -- name: lock_key
 -- So that a pilot which joins while its key is revoked ends with it.
@@ -29,8 +31,9 @@ RETURNING id
 -- name: add_pilot
 -- It ends with the key that it joined with.
 INSERT INTO client (hash, host, owner, dedicated, accepts, grid, joined_with, token, pilot,
-                    expires_at)
-SELECT %(hash)s, %(host)s, %(owner)s, %(dedicated)s, serves, grid, id, id, %(pilot)s, expires_at
+                    expires_at, protocol, trusts, may_trust)
+SELECT %(hash)s, %(host)s, %(owner)s, %(dedicated)s, serves, grid, id, id, %(pilot)s, expires_at,
+       %(protocol)s, %(trusts)s, serves
   FROM token WHERE id = %(key)s RETURNING id
 
 -- name: accepted
@@ -42,9 +45,17 @@ SELECT coalesce(array_agg(owner.name ORDER BY owner.name), '{}')
 -- Whom a pilot serves, its key says.
 UPDATE client SET accepts = %(accepts)s WHERE id = %(client)s AND grid IS NULL
 
+-- name: change_trust
+UPDATE client
+   SET protocol = %(protocol)s,
+       trusts = ARRAY(SELECT owner FROM unnest(%(trusts)s::int[]) AS owner
+                       WHERE owner = ANY (may_trust) OR owner = %(owner)s AND grid IS NULL)
+ WHERE id = %(client)s
+
 -- name: change_host
 UPDATE host SET ad = %(ad)s WHERE id = %(host)s
 
 -- name: project
-SELECT (SELECT value FROM setting WHERE name = 'project_key') AS key,
+SELECT (SELECT key FROM project_key WHERE introduced_by IS NULL) AS first,
+       (SELECT decode(value, 'hex') FROM setting WHERE name = 'project_key') AS key,
        (SELECT value::bigint FROM setting WHERE name = 'epoch') AS epoch

@@ -86,24 +86,27 @@ SELECT (SELECT count(*) FROM volunteer WHERE total > 0) AS users,
        (SELECT coalesce(sum(total), 0) FROM volunteer) AS credit
 
 -- name: export_users
-SELECT v.owner, coalesce(b.name, o.name), extract(epoch FROM o.created_at)::bigint,
-       v.total, v.average, extract(epoch FROM v.averaged_at)::float8, v.team
+SELECT v.owner AS id, coalesce(b.name, o.name) AS name,
+       extract(epoch FROM o.created_at)::bigint AS created_at,
+       v.total, v.average, extract(epoch FROM v.averaged_at)::float8 AS averaged_at, v.team
   FROM volunteer v JOIN owner o ON o.id = v.owner LEFT JOIN boinc_account b ON b.owner = v.owner
  WHERE v.is_public AND v.total > 0 ORDER BY v.owner
 
 -- name: export_teams
-SELECT t.id, t.name, CASE WHEN v.is_public THEN t.founder END, coalesce(b.name, o.name),
-       extract(epoch FROM t.created_at)::bigint, t.total, t.average,
-       extract(epoch FROM t.averaged_at)::float8
+SELECT t.id, t.name, CASE WHEN v.is_public THEN t.founder END AS founder,
+       coalesce(b.name, o.name) AS founder_name,
+       extract(epoch FROM t.created_at)::bigint AS created_at, t.total, t.average,
+       extract(epoch FROM t.averaged_at)::float8 AS averaged_at
   FROM team t JOIN owner o ON o.id = t.founder
   LEFT JOIN volunteer v ON v.owner = t.founder LEFT JOIN boinc_account b ON b.owner = t.founder
  WHERE t.total > 0 ORDER BY t.id
 
 -- name: export_hosts
-SELECT h.id, CASE WHEN v.is_public THEN h.owner END, h.ad,
-       extract(epoch FROM h.created_at)::bigint,
-       coalesce(extract(epoch FROM seen.seen_at), 0)::bigint, h.mean_turnaround::float8,
-       c.total, c.average, extract(epoch FROM c.averaged_at)::float8
+SELECT h.id, CASE WHEN v.is_public THEN h.owner END AS owner, h.ad,
+       extract(epoch FROM h.created_at)::bigint AS created_at,
+       coalesce(extract(epoch FROM seen.seen_at), 0)::bigint AS seen_at,
+       h.mean_turnaround::float8 AS turnaround_seconds,
+       c.total, c.average, extract(epoch FROM c.averaged_at)::float8 AS averaged_at
   FROM host_credit c JOIN host h ON h.id = c.host
   LEFT JOIN volunteer v ON v.owner = h.owner
   LEFT JOIN (SELECT host, max(seen_at) AS seen_at FROM client GROUP BY host) AS seen

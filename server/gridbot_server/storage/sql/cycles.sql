@@ -126,6 +126,8 @@ WITH gone AS (
      ORDER BY id LIMIT 10 FOR UPDATE SKIP LOCKED
 ), emptied AS (
     DELETE FROM job WHERE bot IN (SELECT id FROM gone)
+), unsigned AS (
+    DELETE FROM job_part WHERE bot IN (SELECT id FROM gone)
 )
 UPDATE bot SET state = 'cancelled', ended_at = now(), size = 0 WHERE id IN (SELECT id FROM gone)
 RETURNING id

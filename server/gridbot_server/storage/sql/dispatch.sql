@@ -1,9 +1,16 @@
 -- name: bots
-SELECT b.id, b.policy_version AS version, b.name, o.name AS owner, o.share, b.policy, b.manifest,
-       b.signature, b.quorum, b.boinc IS NOT NULL AS is_for_stock,
+SELECT b.id, b.policy_version AS version, b.name, o.name AS owner, b.owner AS owner_id, o.share,
+       b.policy, b.manifest, b.version AS manifest_version, b.signature, b.owner_signature,
+       b.signed_with, b.quorum, b.boinc IS NOT NULL AS is_for_stock,
        b.suspended IS NOT NULL AS is_suspended
   FROM bot b JOIN owner o ON o.id = b.owner
  WHERE b.id = ANY(%(bots)s)
+
+-- name: introductions
+SELECT owner, introduced_by AS old, key AS new, signature FROM signing_key
+ WHERE introduced_by IS NOT NULL AND owner = ANY(%(owners)s)
+ UNION ALL
+SELECT NULL, introduced_by, key, signature FROM project_key WHERE introduced_by IS NOT NULL
 
 -- name: clients
 -- Who asks, as it was before this request; from now on, as it is with it.  Locked in one order: a
@@ -20,7 +27,7 @@ WITH found AS MATERIALIZED (
            last_key = CASE WHEN f.new_seqno > f.seqno THEN f.new_key ELSE f.last_key END
       FROM found f WHERE c.id = f.id
 )
-SELECT f.hash, f.id, f.host, f.owner, o.name AS owner_name, f.accepts, f.grid, f.dedicated, h.venue, f.seqno, f.last_key,
+SELECT f.hash, f.id, f.host, f.owner, o.name AS owner_name, f.accepts, f.trusts, f.grid, f.dedicated, h.venue, f.seqno, f.last_key,
        h.error_rate, h.mean_turnaround,
        CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END AS jobs_today,
        h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400)) AS recent_cpu
@@ -64,11 +71,6 @@ UPDATE requeue q SET machine = NULL, claimed_until = NULL
 UPDATE host h SET ad = x.ad
   FROM json_to_recordset(%(hosts)s) AS x (id bigint, ad jsonb)
  WHERE h.id = x.id
-
--- name: jobs
-SELECT j.bot, j.seq, j.args::text AS args, coalesce(j.inputs, '[]')::text AS inputs
-  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
-  JOIN job j ON (j.bot, j.seq) = (x.bot, x.seq)
 
 -- name: epoch
 SELECT value::bigint FROM setting WHERE name = 'epoch'

@@ -8,7 +8,7 @@ SELECT b.id AS bot, b.policy_version AS version, b.owner, b.size,
        encode(sha256(convert_to(b.manifest, 'UTF8')), 'hex') AS manifest_id
   FROM bot b
  CROSS JOIN LATERAL bot_count(b.id) AS s
- WHERE b.state = 'running'
+ WHERE b.state = 'running' AND NOT b.waits_for_signature
  ORDER BY b.id LIMIT %(most)s
 
 -- name: set_tail
@@ -111,11 +111,6 @@ UPDATE requeue q SET machine = NULL, claimed_until = NULL
 
 -- name: unclaim_all
 UPDATE requeue SET machine = NULL, claimed_until = NULL WHERE machine = %(machine)s
-
--- name: jobs
-SELECT j.bot, j.seq, j.args::text AS args, coalesce(j.inputs, '[]')::text AS inputs
-  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
-  JOIN job j ON (j.bot, j.seq) = (x.bot, x.seq)
 
 -- name: was_sent
 SELECT l.bot, l.seq, l.replica FROM lease l

@@ -1,7 +1,8 @@
 -- name: demand
 -- What unfinished BOTs could use: replicas to be sent, and those that run on pilots by grid.
 SELECT b.id, b.name, o.name AS owner_name, b.owner, o.operator, o.share, b.policy, b.manifest,
-       b.signature IS NOT NULL AS signed, b.policy_version, b.size, b.done, b.failed, b.tail,
+       b.signature IS NOT NULL AS signed, b.owner_signature IS NOT NULL AS owner_signed,
+       b.policy_version, b.size, b.done, b.failed, b.tail,
        extract(epoch FROM b.created_at)::float8 AS created_at,
        b.turnaround_sum / nullif(b.turnaround_n, 0) AS mean_turnaround,
        greatest(0, b.size - count.first + count.queued) AS unsent,
@@ -11,7 +12,7 @@ SELECT b.id, b.name, o.name AS owner_name, b.owner, o.operator, o.share, b.polic
           FROM (SELECT c.grid, count(*) AS n FROM lease l JOIN client c ON c.id = l.client
                  WHERE l.bot = b.id AND c.grid IS NOT NULL GROUP BY c.grid) AS x) AS on_pilots
   FROM bot b JOIN owner o ON o.id = b.owner CROSS JOIN LATERAL bot_count(b.id) AS count
- WHERE b.state = 'running' AND b.suspended IS NULL
+ WHERE b.state = 'running' AND b.suspended IS NULL AND NOT b.waits_for_signature
  ORDER BY b.id
 
 -- name: pilots

@@ -41,6 +41,9 @@ DELETE FROM outcome WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 -- name: remove_wake_ups
 DELETE FROM pending WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 
+-- name: remove_job_parts
+DELETE FROM job_part WHERE bot = %(bot)s AND first >= %(first)s
+
 -- name: remove_jobs
 DELETE FROM job WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 

@@ -2,6 +2,9 @@
 SELECT value FROM setting WHERE name = 'project_key'
 
 -- name: set_project_key
+WITH first AS (
+    INSERT INTO project_key (key) VALUES (decode(%(key)s, 'hex')) ON CONFLICT DO NOTHING
+)
 INSERT INTO setting VALUES ('project_key', %(key)s) ON CONFLICT (name) DO NOTHING
 
 -- name: key_is_known
@@ -14,6 +17,13 @@ ON CONFLICT (name) DO UPDATE SET operator = true
 -- name: add_operator_key
 INSERT INTO token (hash, owner, scope, label)
 SELECT %(hash)s, id, 'operator', 'made at server start' FROM owner WHERE name = %(name)s
+
+-- name: add_signing_key
+-- The owner's first needs nobody's word; a further one must be introduced, which takes that key.
+INSERT INTO signing_key (key, owner, label)
+SELECT %(key)s, id, 'made at server start' FROM owner
+ WHERE name = %(name)s AND NOT EXISTS (SELECT FROM signing_key k WHERE k.owner = owner.id)
+ON CONFLICT DO NOTHING
 
 -- name: set_boinc_names
 INSERT INTO setting VALUES ('boinc_names', %(secret)s) ON CONFLICT (name) DO NOTHING

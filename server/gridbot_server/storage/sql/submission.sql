@@ -3,13 +3,24 @@
 SELECT max_jobs FROM owner WHERE id = %(owner)s FOR NO KEY UPDATE
 
 -- name: lock_bot
-SELECT state, size, manifest, boinc IS NOT NULL FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
+SELECT state, size, manifest, boinc IS NOT NULL AS is_for_stock, waits_for_signature
+  FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
+
+-- name: sealing
+SELECT (SELECT key FROM project_key WHERE introduced_by IS NULL) AS project,
+       (SELECT key FROM signing_key WHERE owner = %(owner)s AND revoked_at IS NULL
+         ORDER BY created_at DESC, key LIMIT 1) AS owner_key,
+       extract(epoch FROM now())::bigint AS now
+
+-- name: is_good_key
+SELECT true FROM signing_key
+ WHERE key = %(key)s AND owner = %(owner)s AND revoked_at IS NULL
 
 -- name: find
 SELECT id, manifest FROM bot WHERE owner = %(owner)s AND submit_key = %(submit_key)s
 
 -- name: unfinished
-SELECT coalesce(sum(size), 0) FROM bot
+SELECT coalesce(sum(size), 0)::bigint FROM bot
  WHERE owner = %(owner)s AND state IN ('open', 'running')
 
 -- name: blobs
@@ -20,10 +31,11 @@ SELECT sha256, size FROM blob_owner JOIN blob USING (sha256)
 -- name: insert_bot
 INSERT INTO bot (owner, name, submit_key, state, policy, manifest, signature, quorum, validator,
                  max_attempts, max_replicas, tail_threshold, tail_sticky, failover_after,
-                 size)
+                 size, version, owner_signature, signed_with, waits_for_signature)
 VALUES (%(owner)s, %(name)s, %(submit_key)s, %(state)s, %(policy)s, %(manifest)s, %(signature)s,
         %(quorum)s, %(validator)s, %(max_attempts)s, %(max_replicas)s, %(tail_threshold)s,
-        %(tail_sticky)s, %(failover_after)s, %(size)s)
+        %(tail_sticky)s, %(failover_after)s, %(size)s, 2, %(owner_signature)s, %(signed_with)s,
+        %(waits)s)
 RETURNING id
 
 -- name: insert_range
@@ -33,6 +45,9 @@ SELECT %(bot)s, n, jsonb_build_object('i', %(start)s::bigint + n * %(step)s::big
 
 -- name: copy_jobs
 COPY job (bot, seq, args, inputs) FROM STDIN
+
+-- name: copy_parts
+COPY job_part (bot, first, size, leaves, signature) FROM STDIN
 
 -- name: grow
 UPDATE bot SET size = size + %(size)s WHERE id = %(bot)s
