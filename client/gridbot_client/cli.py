@@ -431,7 +431,7 @@ def _trusted(identity: Identity) -> str:
     strangers = f"runs what project key {identity.project_key} signed"
     if not identity.trusts:
         return (
-            f"{strangers}, and no one's else; to run your own BOTs here:"
+            f"{strangers}, and nothing else; to run your own BOTs here:"
             " gridbot client trust FINGERPRINT (gridbot key list shows it)"
         )
     return f"{strangers}, and the BOTs of {', '.join(identity.trusts)}"

@@ -44,7 +44,7 @@ def bot_page(bot: BotState) -> str:
 def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     said = bot.document
     yield f"bot {bot.id}", printable(bot.name)
-    signed = "signed" if said.get("signed") else "unsigned"
+    signed = _signed(said)
     yield "", f"of {bot.owner}, {bot.state}, {signed}, created {_local(bot.created_at)}"
     if bot.ended_at:
         yield "", f"ended {_local(bot.ended_at)}"
@@ -148,3 +148,14 @@ def log_page(entry: Mapping[str, Any]) -> str:
 
 def _local(moment: datetime | None) -> str:
     return "-" if moment is None else moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _signed(said: Mapping[str, Any]) -> str:
+    """Who has signed it, in words."""
+    if said.get("signed"):
+        return "signed by the project"
+    if said.get("owner_signed"):
+        return "signed by its owner"
+    if said.get("waits_for_signature"):
+        return f"waiting for a signature (gridbot app sign {said['id']})"
+    return "not signed for native clients"

@@ -103,7 +103,7 @@ SELECT args, inputs FROM job
  WHERE bot = %(bot)s AND (inputs IS NOT NULL OR octet_length(args::text) > %(most)s)
 
 -- name: offer
-UPDATE bot SET boinc = %(signed)s, boinc_unsuitable = NULL, policy_version = policy_version + 1
+UPDATE bot SET boinc = %(signed)s, boinc_unsuitable = NULL, waits_for_signature = false, policy_version = policy_version + 1
  WHERE id = %(bot)s
 
 -- name: withdraw
