@@ -72,6 +72,8 @@ class Trust:
         revoked = self._revoked(signed, manifest)
         if manifest_id(signed.text) in revoked:
             raise Distrusted(f"the signature on BOT {manifest.bot} was revoked")
+        if manifest.owner_key and fingerprint(bytes.fromhex(manifest.owner_key)) in revoked:
+            raise Distrusted("the key that signs its jobs was revoked")
         found = Approval(
             self._is_by_owner(signed, manifest, revoked), self._is_by_project(signed, revoked)
         )

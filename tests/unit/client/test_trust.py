@@ -239,6 +239,13 @@ def test_what_a_key_that_may_has_revoked_runs_no_more(item: Revocation, is_refus
         assert checker.approval(signed, MANIFEST).by_owner
 
 
+def test_the_projects_word_for_a_bot_does_not_outlive_the_key_that_signs_its_jobs() -> None:
+    checker = trust()
+    checker.revocations = [revoked(print_of(OWNER), OWNER)]
+    with pytest.raises(Distrusted, match="the key that signs its jobs was revoked"):
+        checker.approval(by(PROJECT, OWNER), MANIFEST)
+
+
 def test_a_revocation_takes_effect_on_manifests_that_are_known() -> None:
     manifests, signed = Manifests(trust(OWNER)), by(None, OWNER)
     id = manifest_id(signed.text)
