@@ -536,6 +536,7 @@ def test_whatever_answers_instead_of_the_server_changes_nothing(
     server: ProjectServer, clients: Clients, fault: str
 ) -> None:
     (id,) = server.add(shell(), script("true"))
+    server.next_request_seconds = 60.0  # so that the second request is the one with the report
     server.faults["rpc"] += [fault, fault]
     out = clients.once()
     assert only_report(server, id).how == "success"
