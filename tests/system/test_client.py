@@ -51,8 +51,9 @@ class Clients:
         self.started: list[subprocess.Popen[str]] = []
 
     def start(self, *args: str, data: Path | None = None) -> subprocess.Popen[str]:
-        # The folder in which tests put the files that show what tasks did.
-        allowed = ["--allow-write", str(self.folder.parent)]
+        # The folder in which tests put the files that show what tasks did, and this Python, which
+        # may be below /tmp: tasks have one of their own.
+        allowed = ["--allow-write", str(self.folder.parent), "--allow-read", sys.prefix]
         argv = [sys.executable, "-c", ENTRY, "run", "--data", str(data or self.folder)]
         argv += ["--trust", fingerprint_of(self.server.alice)]
         argv += [*allowed, *args]
