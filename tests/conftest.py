@@ -27,7 +27,8 @@ for _number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
 
 # Hypothesis would measure each example's time by the wall clock, on a machine that is busy.
 settings.register_profile("tests", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("tests")
+settings.register_profile("long", settings.get_profile("tests"), max_examples=100_000)
+settings.load_profile("tests")  # pytest --hypothesis-profile=long takes the other one
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ import itertools
 import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -181,15 +181,19 @@ def _insert(conn: Connection, table: str, returning: str, **columns: Any) -> int
     return int(row[0])
 
 
-def signed(conn: Connection, owner: int, body: dict[str, Any]) -> dict[str, Any]:
-    """Sign the body of a `POST /bots` with a key of its owner, which the database then knows."""
+def signed(conn: Connection, owner: int, body: dict[str, Any], **sealed: Any) -> dict[str, Any]:
+    """Sign the body of a `POST /bots` with a key of its owner, which the database then knows.
+
+    `sealed` are fields of the envelope that differ from the usual ones.
+    """
     key = Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes_raw()
     _insert(conn, "signing_key", "owner", owner=owner, key=public)
     row = conn.execute("SELECT name FROM owner WHERE id = %s", [owner]).fetchone()
     project = conn.execute("SELECT key FROM project_key WHERE introduced_by IS NULL").fetchone()
     assert row is not None and project is not None
-    seal = Seal(fingerprint(project[0]), secrets.token_hex(16), public.hex(), 0, 2**40)
+    usual = Seal(fingerprint(project[0]), secrets.token_hex(16), public.hex(), 0, 2**40)
+    seal = replace(usual, **sealed)
     draft = make_draft(SubmissionRequest(**body), row[0], seal)
     text = draft.manifest.text()
     jobs = draft.jobs if isinstance(draft.jobs, list) else []

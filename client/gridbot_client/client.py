@@ -17,7 +17,6 @@ from gridbot_client.options import Options
 from gridbot_client.pilot.behaviour import NodeRecord
 from gridbot_client.protocol.messages import (
     MAX_HOLDING,
-    MAX_REVOCATIONS,
     ProtocolError,
     Scalar,
     WorkReply,
@@ -285,8 +284,8 @@ class Client:
         self._identity = identity
         self._transport = self._connect()
         pins = Pins(identity.project_key, identity.project, frozenset(identity.trusts))
-        trust = Trust(pins, time.time, self._revocations)
-        self._manifests = Manifests(trust, self._policy_obstacle)
+        self._trust = Trust(pins, time.time, self._revocations)
+        self._manifests = Manifests(self._trust, self._policy_obstacle)
 
     def _policy_obstacle(self, bot: Mapping[str, Scalar]) -> str | None:
         """The clause of the owner's policy that forbids a BOT that arrived; None if none does."""
@@ -299,12 +298,11 @@ class Client:
             return
         told = read_revocations(self._transport.get_json("/api/v1/clients/self/revocations"))
         self._revocations_at = since_boot()
-        known = set(self._revocations)
-        new = [item for item in told if item not in known and item.is_valid()]
-        if new:
-            self._revocations = (*self._revocations, *new)[-MAX_REVOCATIONS:]
-            self._folder.save_revocations(self._revocations)
-            self._manifests.revoked(self._revocations)
+        kept = self._trust.with_revocations(told)
+        if kept != self._revocations:
+            self._revocations = kept
+            self._folder.save_revocations(kept)
+            self._manifests.revoked(kept)
 
     def _connect(self) -> Transport:
         return Transport(self._identity.url, self._identity.token)

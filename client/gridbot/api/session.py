@@ -23,7 +23,7 @@ from gridbot.api.documents import (
     Retried,
     Signing,
 )
-from gridbot.api.errors import GridbotError, ServerAway
+from gridbot.api.errors import GridbotError, NotFound, ServerAway
 from gridbot.api.inputs import Progress
 from gridbot.api.items import Items
 from gridbot.api.policy import read_policy
@@ -97,7 +97,7 @@ class Session:
         """
         if self._signer is None:
             key = self.signing_key()
-            document: Signing = self.connection.get("/signing")
+            document = self._signing()
             if key.public.hex() not in {known["key"] for known in document["keys"]}:
                 body = {"key": key.public.hex(), "label": platform.node()[:200] or "no name"}
                 document = self.connection.send("POST", "/signing/keys", body)
@@ -106,8 +106,17 @@ class Session:
 
     def project_key(self) -> str:
         """The project's present public key, in hex, as the server tells it."""
-        document: Signing = self.connection.get("/signing")
-        return document["project_key"]
+        return self._signing()["project_key"]
+
+    def _signing(self) -> Signing:
+        try:
+            found: Signing = self.connection.get("/signing")
+        except NotFound:
+            raise GridbotError(
+                f"{self.connection.url} is an older server, which knows no signing keys; ask its"
+                " operator to update it"
+            ) from None
+        return found
 
     def bot(self, number: int) -> Bot:
         """BOT with this number; its first method call raises NotFound if it does not exist."""

@@ -251,7 +251,7 @@ def _signed(
     id = manifest_id(manifest.text())
     for at in range(0, len(jobs), job_table.PART_JOBS):
         part = jobs[at : at + job_table.PART_JOBS]
-        root = job_table.levels([job_table.leaf(text) for text in part])[-1][0]
+        root = job_table.root([job_table.leaf(text) for text in part])
         yield part, key.sign(job_table.statement(id, first + at, len(part), root))
 
 

@@ -85,6 +85,16 @@ def levels(leaves: Sequence[bytes]) -> list[list[bytes]]:
     return found
 
 
+def root(leaves: Sequence[bytes]) -> bytes:
+    """Root of the tree over a part's leaves."""
+    return levels(leaves)[-1][0]
+
+
+def split(leaves: bytes) -> list[bytes]:
+    """Take apart the leaves of a part that are kept as one text of bytes."""
+    return [leaves[at : at + 32] for at in range(0, len(leaves), 32)]
+
+
 def path_of(tree: Sequence[Sequence[bytes]], place: int) -> tuple[bytes, ...]:
     """Siblings on the way from a leaf to the root."""
     found = []

@@ -18,6 +18,7 @@ from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError, file_name
 
 PLACEHOLDER_TYPES = ("int", "real", "text")
 VERSION = 2  # of manifests; those of version 1 name no BOT, and their jobs are not signed
+CLOCK_ERROR_SECONDS = 86_400  # by which the clocks of signer and machine may differ
 MAX_WALLS = 4
 
 _PATTERN = re.compile(r"[A-Za-z0-9_*?][A-Za-z0-9._+=@%*?-]*(/[A-Za-z0-9_*?][A-Za-z0-9._+=@%*?-]*)*")

@@ -384,11 +384,11 @@ def introductions(raw: Mapping[str, Any]) -> tuple[Introduction, ...]:
     )
 
 
-def read_revocations(raw: Mapping[str, Any]) -> tuple[Revocation, ...]:
+def read_revocations(raw: object) -> tuple[Revocation, ...]:
     """Validate a list of revocations; whether their keys made them is for `is_valid`."""
     found = [
         fields.mapping(item, "revocation")
-        for item in fields.listing(raw, "revocations", MAX_REVOCATIONS)
+        for item in fields.listing(fields.mapping(raw, "the list"), "revocations", MAX_REVOCATIONS)
     ]
     return tuple(
         Revocation(

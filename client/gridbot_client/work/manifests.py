@@ -91,7 +91,7 @@ class Manifests:
             if manifest_id(signed.text) != id:
                 raise ProtocolError(f"manifests: the text of {id} does not match this id")
         for id, signed in found.items():
-            if id not in self._judged:
+            if id not in self.ids():
                 self._judged[id] = self._judge(signed)
         while len(self._judged) > _MOST_KEPT:
             del self._judged[next(iter(self._judged))]
@@ -101,8 +101,11 @@ class Manifests:
         return self._judged.get(id)
 
     def ids(self) -> tuple[str, ...]:
-        """Ids of the received manifests."""
-        return tuple(self._judged)
+        """Ids of the manifests that need not be sent again.
+
+        A rejected one may come with better signatures, or with a key's introduction.
+        """
+        return tuple(id for id, judged in self._judged.items() if judged.approval)
 
     def revoked(self, revocations: Sequence[Revocation]) -> None:
         """Judge all manifests anew, now that these keys and BOTs are revoked."""

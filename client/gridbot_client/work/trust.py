@@ -12,8 +12,14 @@ from dataclasses import dataclass
 
 from gridbot_client.protocol import job_table
 from gridbot_client.protocol.fields import ProtocolError
-from gridbot_client.protocol.manifest import VERSION
-from gridbot_client.protocol.messages import Assignment, Manifest, SignedManifest, manifest_id
+from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS, VERSION
+from gridbot_client.protocol.messages import (
+    MAX_REVOCATIONS,
+    Assignment,
+    Manifest,
+    SignedManifest,
+    manifest_id,
+)
 from gridbot_client.protocol.signatures import (
     Revocation,
     fingerprint,
@@ -21,8 +27,6 @@ from gridbot_client.protocol.signatures import (
     reachable,
     verify,
 )
-
-CLOCK_ERROR_SECONDS = 86_400.0  # by which the clocks of signer and machine may differ
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,18 @@ class Trust:
         part = job_table.statement(manifest_id(signed.text), first, proof.size, root)
         if not verify(key, part, proof.signature):
             raise Distrusted(f"job {job.id.seq} does not belong to the signed BOT")
+
+    def with_revocations(self, told: Sequence[Revocation]) -> tuple[Revocation, ...]:
+        """What is known to be revoked, with what the server tells now, as far as it is genuine.
+
+        A server cannot make the client forget a revocation by telling many: those of pinned keys,
+        which nobody else can make, come first, then those that came first.
+        """
+        known = dict.fromkeys(self.revocations)
+        known.update(dict.fromkeys(item for item in told if item not in known and item.is_valid()))
+        pinned = {self.pins.project_key, self.pins.project, *self.pins.owners}
+        found = sorted(known, key=lambda item: fingerprint(item.signer) not in pinned)
+        return tuple(found[:MAX_REVOCATIONS])
 
     def _check_validity(self, manifest: Manifest) -> None:
         if manifest.version != VERSION:

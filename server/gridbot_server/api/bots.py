@@ -191,7 +191,7 @@ def show_manifest(bot: int) -> ManifestText:
 @blueprint.put("/<int:bot>/signature")
 @auth.rule("user")
 @json_body
-@answers()
+@answers(errors=(HTTPStatus.CONFLICT,))
 def sign_bot(bot: int, json: Signature) -> BotSummary:
     """Attach a signature that was made where the project's or the owner's key is."""
     with connection() as conn:

@@ -8,19 +8,18 @@ from http import HTTPStatus
 
 from flask import Blueprint, Response
 
-from gridbot_client.protocol import job_table
 from gridbot_client.protocol.messages import Manifest
 from gridbot_client.protocol.signatures import Introduction, Revocation, fingerprint
 from gridbot_server.api.access import bot_owner, manifest_of
 from gridbot_server.api.content import send_content, sends_content
 from gridbot_server.api.schema import answers, json_body
 from gridbot_server.bots import signing
-from gridbot_server.bots.job_parts import split
 from gridbot_server.errors import ObjectNotFound, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
 from gridbot_server.models.requests import NewRevocation, NewSigningKey, NextProjectKey
 from gridbot_server.models.responses.signing import (
+    ReplacedProjectKey,
     RevocationInfo,
     Revocations,
     RevokedBots,
@@ -60,7 +59,7 @@ def list_parts(bot: int) -> SignableParts:
             SignablePart(
                 first=part.first,
                 size=part.size,
-                root=job_table.levels(split(part.leaves))[-1][0].hex(),
+                root=part.root.hex(),
                 is_signed=part.signature is not None,
             )
             for part in found
@@ -97,18 +96,18 @@ def add_signing_key(json: NewSigningKey) -> Signing:
 @blueprint.put("/signing/project-key")
 @auth.rule("operator")
 @json_body
-@answers()
-def replace_project_key(json: NextProjectKey) -> Signing:
+@answers(errors=(HTTPStatus.CONFLICT,))
+def replace_project_key(json: NextProjectKey) -> ReplacedProjectKey:
     """Announce the project's next key, introduced by the present one."""
     with connection() as conn:
-        signing.follow(conn, bytes.fromhex(json.key), decode(json.signature))
-        return _signing(conn)
+        found = signing.follow(conn, bytes.fromhex(json.key), decode(json.signature))
+    return ReplacedProjectKey(unsigned=found)
 
 
 @blueprint.post("/signing/revocations")
 @auth.rule("user")
 @json_body
-@answers()
+@answers(errors=(HTTPStatus.CONFLICT,))
 def add_revocation(json: NewRevocation) -> RevokedBots:
     """Revoke a key or a BOT, by the word of a key that may; clients keep it."""
     item = Revocation(json.subject, bytes.fromhex(json.signer), decode(json.signature))

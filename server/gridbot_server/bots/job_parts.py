@@ -26,8 +26,12 @@ class JobPart(NamedTuple):
 
     def statement(self, manifest: str) -> bytes:
         """What is signed of it, for the BOT whose manifest has this id."""
-        root = job_table.levels(split(self.leaves))[-1][0]
-        return job_table.statement(manifest, self.first, self.size, root)
+        return job_table.statement(manifest, self.first, self.size, self.root)
+
+    @property
+    def root(self) -> bytes:
+        """Root of the hash tree over its jobs."""
+        return job_table.root(job_table.split(self.leaves))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +74,6 @@ def signed(parts: Sequence[JobPart], signatures: Sequence[bytes], by: SignedBy) 
 def sign_parts(parts: Sequence[JobPart], manifest: str, sign: Sign) -> list[JobPart]:
     """Sign parts with a key that is here."""
     return [part._replace(signature=sign(part.statement(manifest))) for part in parts]
-
-
-def split(leaves: bytes) -> list[bytes]:
-    """Hashes of a part's jobs."""
-    return [leaves[at : at + 32] for at in range(0, len(leaves), 32)]
 
 
 def _sizes(jobs: int) -> Iterator[int]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import orjson
 
+from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS
 from gridbot_client.protocol.messages import FileRef, Manifest, manifest_id
 from gridbot_client.protocol.signatures import fingerprint, manifest_statement
 from gridbot_server.bots.job_parts import (
@@ -33,13 +34,12 @@ from gridbot_server.models.requests import SubmissionRequest
 from gridbot_server.signing.stock_clients import StockClients, Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import fetch, fetch_one, fetch_value
+from gridbot_server.storage.rows import fetch, fetch_one, fetch_value, has_row
 
 SQL = sql.load("submission.sql")
 
 
 UNSIGNED_SECONDS = 366 * 86_400  # how long a BOT that arrives unsigned may run, once it is signed
-_EARLIER_SECONDS = 86_400  # for clients whose clocks are behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,7 @@ def submit(
     The owner's row is locked meanwhile: equal submissions that race make one BOT, and
     the quota holds however many submissions run.
     """
+    signer = _present(conn, signer)
     draft = make_draft(body, key.owner_name, _seal(conn, key.owner, signer))
     parts = _parts(draft, signer)
     with conn.transaction():
@@ -143,7 +144,7 @@ def add_jobs(
     A BOT that its owner signed takes only signed jobs.  Raises WrongOffset with the jobs there, so
     that a sender whose reply was lost goes on.
     """
-    jobs = appended.jobs
+    jobs, signer = appended.jobs, _present(conn, signer)
     with conn.transaction():
         max_jobs = _lock_owner(conn, owner)
         found = _lock_bot(conn, bot)
@@ -217,9 +218,16 @@ def _seal(conn: Connection, owner: int, signer: ProjectSigner | None) -> Seal:
         project=fingerprint(found.project),
         bot=secrets.token_hex(16),
         owner_key=found.owner_key.hex() if found.owner_key and by_owner else "",
-        not_before=found.now - _EARLIER_SECONDS,
+        not_before=found.now - CLOCK_ERROR_SECONDS,
         expires=found.now + UNSIGNED_SECONDS,
     )
+
+
+def _present(conn: Connection, signer: ProjectSigner | None) -> ProjectSigner | None:
+    """The signer, unless the project has another key by now: new clients would not trust it."""
+    if signer and has_row(conn, SQL["is_project_key"], {"key": signer.key.hex()}):
+        return signer
+    return None
 
 
 def _check_key(conn: Connection, key: Key, draft: Draft) -> None:

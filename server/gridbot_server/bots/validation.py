@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gridbot_client.protocol.manifest import admits, job_input
+from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS, admits, job_input
 from gridbot_client.protocol.messages import (
     MAX_BIGINT,
     MAX_NAME_BYTES,
@@ -119,8 +119,11 @@ def make_draft(body: SubmissionRequest, owner: str, seal: Seal) -> Draft:
             raise RequestError(
                 "envelope.signature: it is not the owner key's over this submission's manifest"
             )
-    elif body.parts:
-        raise RequestError("parts: a submission without an envelope has no signatures")
+    if body.parts and not (signature and isinstance(jobs, list)):
+        raise RequestError(
+            f"parts: {len(body.parts)} signatures over jobs, which only the items of a submission"
+            " with an envelope have"
+        )
     return Draft(manifest, policies, jobs, signature, list(map(binascii.a2b_base64, body.parts)))
 
 
@@ -248,6 +251,11 @@ def _sealed(envelope: Envelope | None, seal: Seal) -> Seal:
         raise RequestError(f"envelope.project: {envelope.project} is not this project")
     if envelope.expires <= seal.not_before:
         raise RequestError(f"envelope.expires: {envelope.expires} is in the past")
+    if envelope.not_before > seal.not_before + 2 * CLOCK_ERROR_SECONDS:
+        raise RequestError(
+            f"envelope.not_before: {envelope.not_before} is more than a day ahead; is the clock of"
+            " the machine that signed right?"
+        )
     return Seal(**envelope.model_dump(exclude={"signature"}))
 
 

@@ -7,11 +7,11 @@ the server gets public keys and signatures.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import click
 import requests
@@ -23,9 +23,8 @@ from gridbot.printing import printable
 from gridbot_client.protocol.messages import FileRef, Manifest, ProtocolError, manifest_id
 from gridbot_server.boinc.application import key_holder
 from gridbot_server.signing import keys
-from gridbot_server.signing.bundle import BundleError, SigningBundle, SigningKeys
+from gridbot_server.signing.bundle import BundleError, KeyKind, SigningBundle, SigningKeys
 from gridbot_server.signing.keys import KeyFileError
-from gridbot_server.signing.stock_clients import StockSigner
 from gridbot_server.storage.disk import write_atomically
 
 R = TypeVar("R")
@@ -42,6 +41,11 @@ def _make_project_key(path: Path) -> str:
 
 # Values that jobs may put into a signed command, by the placeholder's type.
 _FILLINGS = {"int": "a whole number", "real": "a number", "text": "any text"}
+# Where the server takes the next key of a kind, and whose clients learn of it.
+_ANNOUNCED: Mapping[KeyKind, tuple[str, str]] = {
+    "project": ("/signing/project-key", "clients"),
+    "boinc": ("/boinc/key", "BOINC clients"),
+}
 # Function that creates a private key file and returns the public key, by kind.
 _KINDS = {"project": _make_project_key, "boinc": key_holder.create}
 
@@ -142,43 +146,57 @@ def send(session: Session, folder: Path) -> None:
     """Send the signatures in FOLDER to the server, which verifies them."""
     with _expected():
         bundle = SigningBundle(folder)
-        if key := bundle.key():
-            session.connection.send("PUT", "/boinc/key", key)
-            click.echo("the server now announces the new key to BOINC clients")
+        for kind in _ANNOUNCED:
+            if key := bundle.key(kind):
+                _announce(session, kind, key)
         _each(bundle.bots(), lambda bot: _send(session, bot, bundle))
 
 
 @app.command()
-@click.option("--boinc-key", type=FILE, required=True, help="Private key in use now.")
-@click.option("--new-key", type=FILE, required=True, help="New key, private or public.")
+@click.option("--project-key", type=FILE, help="The project's private key in use now.")
+@click.option("--boinc-key", type=FILE, help="Private key for BOINC clients in use now.")
+@click.option("--new-key", type=FILE, required=True, help="Key that takes its place, either half.")
 @click.option(
     "--to", "folder", type=FOLDER, help="Write the signed new key into this folder, for `app send`."
 )
 @_yes
 @server_options
 def rotate(
-    boinc_key: Path,
+    project_key: Path | None,
+    boinc_key: Path | None,
     new_key: Path,
     folder: Path | None,
     yes: bool,
     server: str | None,
     key_file: Path | None,
 ) -> None:
-    """Rotate the key for BOINC clients; sign unfinished BOTs again.
+    """Replace a signing key; sign unfinished BOTs again.
 
-    The old key signs the new one, so that clients accept it.  If the new key is public only, the
-    command lists the BOTs that still need a signature.
+    The key is the project's, or that for BOINC clients.  The old key signs the new one, so
+    that clients accept it.  If the new key is public only, the command lists the BOTs that still
+    need a signature.
+
+    A server that signs at submission needs the project's new private key as its project.key.
     """
     with _expected():
-        link, signer = key_holder.introduce(boinc_key, new_key)
+        link: Mapping[str, Any]
+        if project_key and not boinc_key:
+            kind: KeyKind = "project"
+            link, private = keys.introduce(project_key, new_key)
+            at_hand = SigningKeys(project=private)
+        elif boinc_key and not project_key:
+            kind = "boinc"
+            link, signer = key_holder.introduce(boinc_key, new_key)
+            at_hand = SigningKeys(stock=signer)
+        else:
+            raise click.UsageError("give the key in use now: --project-key or --boinc-key")
         if folder:
-            SigningBundle(folder).put_key(link)
+            SigningBundle(folder).put_key(kind, link)
             click.echo(f"signed; next, with the network: gridbot app send {folder}")
             return
         with connect(server, key_file) as session:
-            answer = session.connection.send("PUT", "/boinc/key", link)
-            click.echo("the server now announces the new key to BOINC clients")
-            _each(answer["unsigned"], lambda bot: _sign_anew(session, bot, signer, yes))
+            bots = _announce(session, kind, link)
+            _each(bots, lambda bot: _sign_anew(session, bot, kind, at_hand, yes))
 
 
 # ----------------------------------------------------------------------------------- steps
@@ -234,11 +252,20 @@ def _sign_there(session: Session, bot: int, at_hand: SigningKeys, yes: bool) -> 
         _send(session, bot, bundle)
 
 
-def _sign_anew(session: Session, bot: int, signer: StockSigner | None, yes: bool) -> None:
-    if signer is None:
-        click.echo(f"bot {bot}: needs a signature: gridbot app sign {bot} --boinc-key NEW")
+def _announce(session: Session, kind: KeyKind, link: Mapping[str, Any]) -> list[int]:
+    """Tell the server the next key of a kind; return the BOTs that need its signature."""
+    path, to_whom = _ANNOUNCED[kind]
+    answer = session.connection.send("PUT", path, link)
+    click.echo(f"the server now announces the new key to {to_whom}")
+    found: list[int] = answer["unsigned"]
+    return found
+
+
+def _sign_anew(session: Session, bot: int, kind: KeyKind, at_hand: SigningKeys, yes: bool) -> None:
+    if at_hand == SigningKeys():
+        click.echo(f"bot {bot}: needs a signature: gridbot app sign {bot} --{kind}-key NEW")
     else:
-        _sign_there(session, bot, SigningKeys(stock=signer), yes)
+        _sign_there(session, bot, at_hand, yes)
 
 
 def _each(bots: Sequence[int], step: Callable[[int], None]) -> None:

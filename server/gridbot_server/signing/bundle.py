@@ -1,9 +1,10 @@
 """A folder that carries BOTs to the machine with the keys, and signatures back to the server.
 
 It holds what a BOT runs (`bot-7.json`) and the files that its jobs share (`files/SHA256`), and
-after signing `bot-7.signed.json`; a change of keys is `boinc-key.signed.json`.  `parcel.json` lists
-what was fetched.  Everything in it came from somewhere else: list and hashes are checked before
-anything is signed, and somebody has to look at it.
+after signing `bot-7.signed.json`; a change of keys is `boinc-key.signed.json` or
+`project-key.signed.json`.  `parcel.json` lists what was fetched.  Everything in it came from
+somewhere else: list and hashes are checked before anything is signed, and somebody has to look at
+it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
@@ -32,6 +33,7 @@ _NAME = re.compile(rf"bot-({_NUMBER})(?:\.signed)?\.json")
 _CHUNK_BYTES = 1 << 20
 
 Document = dict[str, Any]
+KeyKind = Literal["project", "boinc"]
 
 
 class BundleError(ValueError):
@@ -145,18 +147,18 @@ class SigningBundle:
         path = self._path(bot, ".signed")
         return _read(path) if path.exists() else {}
 
-    def put_key(self, key: Mapping[str, Any]) -> None:
-        """Add the next code signing key for stock clients, with its signature."""
+    def put_key(self, kind: KeyKind, key: Mapping[str, Any]) -> None:
+        """Add the next key of the project, or for stock clients, with its signature."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        _write(self._key_path, key)
+        _write(self._key_path(kind), key)
 
-    def key(self) -> Document | None:
-        """The next code signing key and its signature, if one is here."""
-        return _read(self._key_path) if self._key_path.exists() else None
+    def key(self, kind: KeyKind) -> Document | None:
+        """The next key of this kind and its signature, if one is here."""
+        path = self._key_path(kind)
+        return _read(path) if path.exists() else None
 
-    @property
-    def _key_path(self) -> Path:
-        return self.folder / "boinc-key.signed.json"
+    def _key_path(self, kind: KeyKind) -> Path:
+        return self.folder / f"{kind}-key.signed.json"
 
     @property
     def _list_path(self) -> Path:

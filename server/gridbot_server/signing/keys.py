@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import secrets
 from pathlib import Path
@@ -19,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 
-from gridbot_client.protocol.signatures import manifest_statement
+from gridbot_client.protocol.signatures import introduction, manifest_statement
 from gridbot_server.storage.disk import write_new
 
 
@@ -66,6 +67,25 @@ def load_public(path: Path) -> bytes:
     if not isinstance(key, Ed25519PublicKey):
         raise KeyFileError(f"{path} holds a key that is not Ed25519; restore the project's own")
     return key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+
+
+def load_pair(path: Path) -> tuple[bytes, Ed25519PrivateKey | None]:
+    """Read a key whichever half it is: its public half, and the private one if that is here."""
+    if b"PUBLIC" in path.read_bytes():
+        return load_public(path), None
+    private = load_private(path)
+    return private.public_key().public_bytes_raw(), private
+
+
+def introduce(old: Path, new: Path) -> tuple[dict[str, str], Ed25519PrivateKey | None]:
+    """Sign the project's next key with the one in use, as `PUT /signing/project-key` takes it.
+
+    Returns that, and the next private key if it is here.
+    """
+    in_use = load_private(old)
+    public, private = load_pair(new)
+    signature = in_use.sign(introduction(in_use.public_key().public_bytes_raw(), public))
+    return {"key": public.hex(), "signature": base64.b64encode(signature).decode()}, private
 
 
 def sign_manifest(private: Ed25519PrivateKey, text: str) -> bytes:

@@ -65,7 +65,7 @@ def _with_proofs(jobs: Collection[_Job], parts: Collection[_Part]) -> list[JobTe
 
 
 def _proofs(part: _Part, wanted: Collection[int]) -> Iterable[tuple[int, str]]:
-    leaves = [part.leaves[at : at + 32] for at in range(0, len(part.leaves), 32)]
+    leaves = job_table.split(part.leaves)
     tree = job_table.levels(leaves)
     for place in range(len(leaves)):
         if part.first + place in wanted:

@@ -7,6 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.fakes.project_server import with_proofs
 
+from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS
 from gridbot_client.protocol.messages import (
     Assignment,
     JobRange,
@@ -27,7 +28,7 @@ from gridbot_client.protocol.signatures import (
     verify,
 )
 from gridbot_client.work.manifests import Manifests
-from gridbot_client.work.trust import CLOCK_ERROR_SECONDS, Approval, Distrusted, Pins, Trust
+from gridbot_client.work.trust import Approval, Distrusted, Pins, Trust
 
 NOW = 1_800_000_000
 PROJECT, OWNER, EVE = (Ed25519PrivateKey.from_private_bytes(bytes([n] * 32)) for n in (1, 2, 3))
@@ -244,6 +245,32 @@ def test_the_projects_word_for_a_bot_does_not_outlive_the_key_that_signs_its_job
     checker.revocations = [revoked(print_of(OWNER), OWNER)]
     with pytest.raises(Distrusted, match="the key that signs its jobs was revoked"):
         checker.approval(by(PROJECT, OWNER), MANIFEST)
+
+
+def test_a_server_cannot_make_a_client_forget_a_revocation_by_telling_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gridbot_client.work.trust.MAX_REVOCATIONS", 3)
+    checker = trust()
+    noise = [revoked(f"{n:064x}", Ed25519PrivateKey.generate()) for n in range(5)]
+    checker.revocations = checker.with_revocations(noise)
+    assert list(checker.revocations) == noise[:3]
+    genuine = revoked(print_of(OWNER), PROJECT)
+    checker.revocations = checker.with_revocations([*noise[3:], genuine])
+    assert list(checker.revocations) == [genuine, *noise[:2]]
+    forged = replace(revoked("e" * 64, EVE), signer=public(PROJECT))
+    assert checker.with_revocations([forged]) == checker.revocations
+
+
+def test_a_rejected_manifest_may_come_again_with_a_signature_that_will_do() -> None:
+    manifests, signed = Manifests(trust(OWNER)), by(None, OWNER)
+    id = manifest_id(signed.text)
+    manifests.take_in({id: by()})
+    assert manifests.ids() == ()
+    manifests.take_in({id: signed})
+    assert manifests.ids() == (id,)
+    manifests.take_in({id: by()})
+    assert manifests.ids() == (id,), "what was approved stays"
 
 
 def test_a_revocation_takes_effect_on_manifests_that_are_known() -> None:

@@ -160,8 +160,9 @@ def test_a_manifest_that_escapes_from_the_folder_is_refused(bundle: SigningBundl
         bundle.put(8, json.dumps(raw))
 
 
-def test_the_next_key_travels_too(bundle: SigningBundle) -> None:
-    assert bundle.key() is None
-    bundle.put_key({"key": "key", "signature": "signature"})
-    assert bundle.key() == {"key": "key", "signature": "signature"}
+def test_the_next_keys_travel_too(bundle: SigningBundle) -> None:
+    assert bundle.key("boinc") is None
+    bundle.put_key("boinc", {"key": "key", "signature": "signature"})
+    assert bundle.key("boinc") == {"key": "key", "signature": "signature"}
+    assert bundle.key("project") is None
     assert bundle.bots() == [7]

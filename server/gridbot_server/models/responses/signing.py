@@ -37,6 +37,13 @@ class Signing(ResponseModel):
     keys: list[SigningKeyInfo]
 
 
+class ReplacedProjectKey(ResponseModel):
+    """`PUT /signing/project-key`."""
+
+    unsigned: list[int]
+    """Unfinished BOTs that an earlier key signed, to be signed with this one."""
+
+
 class RevocationInfo(ResponseModel):
     """A key's word that a key or a BOT is not trusted any more."""
 

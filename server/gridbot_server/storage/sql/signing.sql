@@ -21,14 +21,27 @@ VALUES (%(key)s, %(owner)s, %(label)s, %(introduced_by)s, %(signature)s)
 UPDATE bot SET policy_version = policy_version + 1
  WHERE owner = %(owner)s AND state = 'running' AND owner_signature IS NOT NULL
 
+-- name: lock_project
+SELECT FROM setting WHERE name = 'project_key' FOR UPDATE
+
 -- name: add_project_key
 WITH made AS (
     INSERT INTO project_key (key, introduced_by, signature)
     VALUES (%(key)s, %(old)s, %(signature)s)
-), touched AS (
-    UPDATE bot SET policy_version = policy_version + 1 WHERE state = 'running'
 )
 UPDATE setting SET value = encode(%(key)s, 'hex') WHERE name = 'project_key'
+
+-- name: unsign_by_project
+-- What an owner or BOINC's key signed runs on under that signature.  `signed_with` stays.
+UPDATE bot SET signature = NULL,
+       waits_for_signature = owner_signature IS NULL AND boinc IS NULL,
+       policy_version = policy_version + 1
+ WHERE state IN ('open', 'running') AND version = 2 AND signature IS NOT NULL
+
+-- name: unsigned
+-- Unfinished BOTs that an earlier key of the project signed.
+SELECT id FROM bot
+ WHERE state IN ('open', 'running') AND signature IS NULL AND signed_with IS NOT NULL ORDER BY id
 
 -- name: revocable
 -- Whether a key of these owners may revoke a subject: one of their keys, or a BOT of theirs.
@@ -55,7 +68,12 @@ UPDATE bot SET signature = NULL, signed_with = NULL, owner_signature = NULL,
 RETURNING id
 
 -- name: revocations
-SELECT subject, signer, signature FROM revocation ORDER BY made_at, subject LIMIT 10000
+SELECT subject, signer, signature FROM revocation
+ ORDER BY signer IN (SELECT key FROM project_key) DESC, made_at DESC, subject LIMIT 10000
+
+-- name: count_revocations
+SELECT count(*) FROM revocation r
+ WHERE EXISTS (SELECT FROM signing_key k WHERE k.owner = ANY(%(owners)s) AND k.key = r.signer)
 
 -- name: is_revoked
 SELECT true FROM revocation WHERE subject = %(subject)s LIMIT 1
@@ -75,7 +93,7 @@ UPDATE job_part p SET signature = x.signature
 UPDATE bot SET signature = coalesce(%(signature)s, signature),
        signed_with = coalesce(%(signed_with)s, signed_with),
        owner_signature = coalesce(%(owner_signature)s, owner_signature),
-       waits_for_signature = %(waits)s, policy_version = policy_version + 1
+       waits_for_signature = false, policy_version = policy_version + 1
  WHERE id = %(bot)s
 
 -- name: owners_of_keys

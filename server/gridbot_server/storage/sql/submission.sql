@@ -12,6 +12,9 @@ SELECT (SELECT key FROM project_key WHERE introduced_by IS NULL) AS project,
          ORDER BY created_at DESC, key LIMIT 1) AS owner_key,
        extract(epoch FROM now())::bigint AS now
 
+-- name: is_project_key
+SELECT true FROM setting WHERE name = 'project_key' AND value = %(key)s
+
 -- name: is_good_key
 SELECT true FROM signing_key
  WHERE key = %(key)s AND owner = %(owner)s AND revoked_at IS NULL
