@@ -28,7 +28,7 @@ def boinc(cells: Sequence[Cell], jobs: int, size: Size, quick: bool) -> list[Row
     ):
         made = place.gridbot("token", "create", "volunteer1", "--scope", "join", "--json")
         key = json.loads(made)["token"]
-        stock = Stock(session, jobs, jobs // 2)
+        stock = Stock(place, session, jobs, jobs // 2)
 
         def fill() -> bool:
             is_new = stock.fill()

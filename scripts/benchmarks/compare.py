@@ -2,8 +2,9 @@
 
 Both servers run from beginning to end and are measured in turn, so that whatever else the machine
 does meets both; which of them comes first alternates from pair to pair. The load generator is this
-checkout's for both: only the server differs. It speaks HTTP alone, and so meets servers with
-another database schema.
+checkout's for both: only the server differs.  It speaks HTTP alone, in the server's own version of
+the protocol, and jobs are submitted by the server's own command; so it meets servers with another
+database schema.
 """
 
 from __future__ import annotations
@@ -61,10 +62,12 @@ class Side:
 
     server: Server
     tokens: Sequence[str]
+    protocol: int
 
     def measure(self, size: Size, cell: Cell) -> Row:
         """Measure, then wait until the server has done what that left it to do."""
-        plan = replace(size.plan(self.server.port, *cell), tokens=self.tokens)
+        usual = size.plan(self.server.port, *cell)
+        plan = replace(usual, tokens=self.tokens, protocol=self.protocol)
         row = self.server.measure(plan).row()
         self.server.calm_down()
         return row
@@ -130,11 +133,13 @@ def _side(python: str, jobs: int, least: int, hosts: int) -> Iterator[Side]:
         place.session() as session,
     ):
         key = place.key_path.read_text().strip()
-        tokens = []
+        tokens, protocol = [], 1
         for number in range(hosts):
             with Client(place.url, key, f"load-{number}") as client:
                 tokens.append(client.token)
-        yield Side(Server(place, load, Stock(session, jobs, least).fill), tokens)
+                protocol = client.protocol
+        stock = Stock(place, session, jobs, least)
+        yield Side(Server(place, load, stock.fill), tokens, protocol)
 
 
 # ------------------------------------------------------------------------------- the figures

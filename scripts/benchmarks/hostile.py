@@ -61,7 +61,7 @@ def hostile(size: Size, quick: bool) -> list[Row]:  # noqa: ARG001  # quick is i
             place, known, load = stack.enter_context(prepared())
             session = stack.enter_context(place.session())
             _submit(session, count)
-            stock = Stock(session, 2 * size.jobs(), size.jobs())
+            stock = Stock(place, session, 2 * size.jobs(), size.jobs())
             stage = Server(place, load, stock.fill, known)
             subjects.append(Subject(stage, size.plan(stage.port), {"hostile": count}))
             sessions.append(session)

@@ -47,7 +47,7 @@ def layers(jobs_per_rpc: int, batch: int, requests: int, quick: bool) -> list[Ro
     requests = _QUICK_REQUESTS if quick else requests
     jobs = (requests * 2 + 2 * _WARM_UP * batch) * jobs_per_rpc
     with prepared(max(HOSTS, batch)) as (place, known, _), place.session() as session:
-        Stock(session, 2 * jobs, jobs).fill()
+        Stock(place, session, 2 * jobs, jobs).fill()
         settings = place.settings
         roots = {name: pid for name, pid in place.servers().items() if name != "supervisor"}
         with closing(Engine(settings.dsn_or_embedded, settings.buffer_path)) as engine:

@@ -63,8 +63,10 @@ def measure(subjects: Sequence[Subject], rounds: int) -> list[list[Row]]:
 class Stock:
     """The jobs that the hosts are given: one BOT, replaced when too little of it is left."""
 
-    def __init__(self, session: Session, jobs: int, least: int) -> None:
-        self._session, self._jobs, self._least = session, jobs, least
+    def __init__(self, place: Installation, session: Session, jobs: int, least: int) -> None:
+        self._place, self._session, self._jobs, self._least = place, session, jobs, least
+        self._policy = place.folder / "load.ad"
+        self._policy.write_text(POLICY)
         self.bot = 0
 
     def fill(self) -> bool:
@@ -73,7 +75,8 @@ class Stock:
             return False
         if self.bot:
             self._session.bot(self.bot).cancel()
-        self.bot = self._session.submit(COMMAND, range(self._jobs), policy=POLICY).id
+        options = ("--range", f"0:{self._jobs}", "--policy", str(self._policy))
+        self.bot = self._place.submit(*options, "--", *COMMAND)
         return True
 
 
@@ -125,7 +128,7 @@ class Bare:
 def server(jobs: int, least: int, hosts: int = HOSTS) -> Iterator[Server]:
     """Run a server that always has at least `least` jobs of one BOT queued."""
     with prepared(hosts) as (place, known, load), place.session() as session:
-        yield Server(place, load, Stock(session, jobs, least).fill, known)
+        yield Server(place, load, Stock(place, session, jobs, least).fill, known)
 
 
 @contextmanager

@@ -50,7 +50,8 @@ class Client:
         joining = {"host": self._host, "mac": name, "accepts": []}
         answer = self._send_json("POST", "/api/v1/clients", key, joining)
         self.token = str(answer["token"])
-        if answer.get("protocol") == VERSION:  # an older server knows nothing of keys
+        self.protocol = int(answer.get("protocol", 1))  # an older server knows nothing of keys
+        if self.protocol == VERSION:
             trusted = {"protocol": VERSION, "trusts": answer["owner_keys"]}
             self._send_json("PUT", "/api/v1/clients/self", self.token, trusted)
         self._seqno = 0

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gridbot_client.protocol.messages import VERSION
+
 from . import boinc_hosts, native_hosts
 from .boinc_hosts import BoincHost, BoincHosts, NotServed
 from .closed_loop import SILENT_SECONDS, Course, Line, LoadFailed, Talk, figures
@@ -33,6 +35,7 @@ class Plan:
     path: str = native_hosts.PATH
     warm_up: int = 0  # requests before, at least one for each host
     tokens: Sequence[str] = ()  # of the hosts; () where the database was given theirs
+    protocol: int = VERSION  # that they speak
     key: str = ""  # of the account to which the hosts belong, if they are BOINC clients
 
     def hosts_of(self, connection: int) -> range:
@@ -84,7 +87,7 @@ class Load:
     def _host(self, plan: Plan, number: int) -> Host:
         if number not in self._hosts:
             token = plan.tokens[number] if plan.tokens else native_hosts.token(number)
-            self._hosts[number] = native_hosts.host(token, self._manifests)
+            self._hosts[number] = native_hosts.host(token, self._manifests, plan.protocol)
         return self._hosts[number]
 
     def measure(self, plan: Plan) -> Iterator[dict[str, Any]]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import cycle
 
 from gridbot_client.protocol.messages import (
+    VERSION,
     Output,
     ReplicaId,
     Report,
@@ -44,11 +45,12 @@ def token(host: int) -> str:
 
 
 def request_template() -> bytes:
-    """A request with holes: key, seqno, replicas wanted, reports, manifests."""
+    """A request with holes: protocol, key, seqno, replicas wanted, reports, manifests."""
     request = WorkRequest("KEY", 123_456_789, HOST, 987_654, manifests=("MANIFESTS",))
     return _with_holes(
         encode_request(request),
         {
+            b'"protocol":%d' % VERSION: b'"protocol":%d',
             b"KEY": b"%b",
             b"123456789": b"%d",
             b"987654": b"%d",
@@ -97,6 +99,7 @@ class Host:
 
     head: bytes
     manifests: set[bytes]
+    protocol: int = VERSION
     reports: list[bytes] = field(default_factory=list)
     seqno: int = 0
 
@@ -104,6 +107,7 @@ class Host:
         """Report what it got last, ask for so many."""
         self.seqno += 1
         body = _REQUEST % (
+            self.protocol,
             b"key-%d" % self.seqno,
             self.seqno,
             want,
@@ -120,9 +124,9 @@ class Host:
         return len(self.reports)
 
 
-def host(token: str, manifests: set[bytes]) -> Host:
+def host(token: str, manifests: set[bytes], protocol: int = VERSION) -> Host:
     """The host that a token names."""
-    return Host(head(PATH, token), manifests)
+    return Host(head(PATH, token), manifests, protocol)
 
 
 class Hosts:
@@ -144,4 +148,4 @@ class Hosts:
 def usual(jobs: int) -> bytes:
     """The body of a usual request, that reports so many jobs."""
     reports = [_REPORT % b"1,%d,1" % seq for seq in range(jobs)]
-    return _REQUEST % (b"key", 1, jobs, b",".join(reports), b"")
+    return _REQUEST % (VERSION, b"key", 1, jobs, b",".join(reports), b"")
