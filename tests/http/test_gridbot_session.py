@@ -90,6 +90,27 @@ def test_a_lost_reply_does_not_double_the_bot(
     assert bot.show().jobs_total == 5
 
 
+def test_a_submission_waits_for_a_server_that_is_away_and_says_so(
+    site: Site, alice: Person
+) -> None:
+    away = threading.Event()
+    with serve(site.app) as url:
+        session = session_of(url, alice.token)
+        session.signer()
+
+    def submit() -> None:
+        with session:
+            session.submit("echo {}", items=range(5), told=lambda error: away.set())
+
+    thread = threading.Thread(target=submit)
+    thread.start()
+    assert away.wait(20)
+    assert count(site, "bot") == 0
+    with serve(site.app, port=int(url.rpartition(":")[2])):
+        thread.join(30)
+    assert count(site, "bot") == 1
+
+
 def test_lost_replies_do_not_double_streamed_jobs(
     site: Site, session: Session, network: LosesReplies, tmp_path: Path
 ) -> None:

@@ -28,9 +28,10 @@ from gridbot.api.inputs import Progress
 from gridbot.api.items import Items
 from gridbot.api.policy import read_policy
 from gridbot.api.results import Result, json_lines, result_of
+from gridbot.api.sending import Signer, Told, send
 from gridbot.api.signing_key import OwnerKey
 from gridbot.api.state import BotState, bot_state
-from gridbot.api.submission import Signer, Submission, prepare, send
+from gridbot.api.submission import Submission, prepare
 from gridbot.printing import counted
 from gridbot_client.net.discovery import NoServer, find_server, signing_key_path
 from gridbot_client.protocol.messages import Manifest
@@ -69,16 +70,18 @@ class Session:
         command: Sequence[str] | str,
         items: Items | range | Path | Iterable[object] | None = None,
         progress: Progress = quiet,
+        told: Told = quiet,
         **options: Any,
     ) -> Bot:
         """Create a BOT; `options` are further fields of `Submission`.
 
         All input is checked before anything is sent.  Repeating the call with the same
-        `idempotency_key` continues the submission or returns the same BOT.  Raises BadInput,
+        `idempotency_key` continues the submission or returns the same BOT.  `told` gets the error
+        while the server is away, for two minutes at most.  Raises BadInput,
         PolicyError, Refused or ServerAway.
         """
         prepared = prepare(Submission(command=command, items=items, **options))
-        document = send(self.connection, prepared, self.signer(), progress)
+        document = send(self.connection, prepared, self.signer(), progress, told)
         document["warnings"] = [*prepared.notes, *document.get("warnings", [])]
         return Bot(self.connection, document["id"], document)
 
@@ -162,7 +165,7 @@ class Bot:
     def watch(
         self,
         timeout: float | None = None,
-        told: Callable[[ServerAway], None] = quiet,
+        told: Told = quiet,
     ) -> Iterator[BotState]:
         """Poll the BOT and yield each state until it has ended; errors as in `wait`."""
         ends_at = None if timeout is None else time.monotonic() + timeout
@@ -185,7 +188,7 @@ class Bot:
         self,
         follow: bool = False,
         after: int = 0,
-        told: Callable[[ServerAway], None] = quiet,
+        told: Told = quiet,
     ) -> Iterator[Result]:
         """Yield finished jobs in the order of their end.
 

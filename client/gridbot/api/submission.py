@@ -1,38 +1,26 @@
-"""Checks a submission on this machine and sends it to the server."""
+"""What a scientist submits, checked on this machine."""
 
 from __future__ import annotations
 
-import base64
-import json
-import secrets
 import shlex
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
-from functools import partial
-from itertools import chain
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from gridbot.api.connection import Connection, patiently
-from gridbot.api.documents import ManifestText
-from gridbot.api.errors import BadInput, GridbotError, Refused
+from gridbot.api.errors import BadInput
 from gridbot.api.inputs import (
     InputSpec,
     JobInputs,
     LocalFile,
-    Progress,
     local_file,
     placeholders_in,
     program_spec,
     specs_of,
-    upload,
 )
 from gridbot.api.items import Items, RangeItems, Survey, carried, items_of, survey
 from gridbot.api.policy import read_policy
-from gridbot.api.signing_key import OwnerKey
 from gridbot_client.protocol import job_table
 from gridbot_client.protocol.messages import (
     JobRange,
@@ -40,17 +28,7 @@ from gridbot_client.protocol.messages import (
     ProtocolError,
     RequestedWalls,
     Resources,
-    manifest_id,
 )
-from gridbot_client.protocol.signatures import manifest_statement, verify
-
-T = TypeVar("T")
-SignParts = Callable[[Sequence[str], int], Iterator[tuple[Sequence[str], bytes]]]
-
-VALID_SECONDS = 366 * 86_400  # how long a signature is good
-CHUNK_JOBS = 20_000
-CHUNK_BYTES = 16 * 1024 * 1024
-PATIENCE_SECONDS = 120.0  # retries while a server restarts during a submission
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,15 +73,6 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Signer:
-    """A key, and in whose name it signs for which project."""
-
-    key: OwnerKey
-    owner: str
-    project: str  # fingerprint
-
-
-@dataclass(frozen=True)
 class Prepared:
     """A checked submission: every file exists and every placeholder has a column."""
 
@@ -123,20 +92,6 @@ class Prepared:
             except (KeyError, ValueError):
                 raise BadInput(f"{self.items.where(number)}: changed during submission") from None
             yield job_table.job_text(args, [*self.job_inputs.of(row)] if self.job_inputs else ())
-
-    def signed(self, signer: Signer) -> tuple[Manifest, dict[str, Any]]:
-        """The manifest as this key signs it, for a new BOT, and the envelope of the request."""
-        now = int(time.time())
-        seal: dict[str, Any] = {
-            "project": signer.project,
-            "bot": secrets.token_hex(16),
-            "owner_key": signer.key.public.hex(),
-            "not_before": now,
-            "expires": now + VALID_SECONDS,
-        }
-        manifest = replace(self.manifest, owner=signer.owner, **seal)
-        signature = signer.key.sign(manifest_statement(manifest.text()))
-        return manifest, {**seal, "signature": _base64(signature)}
 
 
 def prepare(submission: Submission) -> Prepared:
@@ -160,133 +115,6 @@ def prepare(submission: Submission) -> Prepared:
         job_inputs=job_inputs,
         notes=notes,
     )
-
-
-def send(
-    connection: Connection, prepared: Prepared, signer: Signer, progress: Progress
-) -> dict[str, Any]:
-    """Sign the BOT, create it, and return the server's document.
-
-    Idempotent: the idempotency key identifies the BOT, and jobs are sent from the first one that
-    the server lacks.  So an interrupted submission continues with the same key.
-    """
-    upload(connection, prepared.files, progress)
-    manifest, envelope = prepared.signed(signer)
-    body = {**prepared.body, "envelope": envelope}
-    if manifest.range is not None:
-        assert isinstance(prepared.items, RangeItems)
-        numbers = prepared.items.range
-        jobs: object = {"range": [numbers.start, numbers.stop, numbers.step]}
-        return _send(connection, "/bots", {**body, "jobs": jobs})
-    chunks = _ahead(_chunks(prepared.jobs()))
-    first = next(chunks)
-    if len(first) == prepared.survey.count:
-        jobs = {"items": [json.loads(text) for text in first]}
-        parts = [_base64(item) for _, item in _signed(first, 0, manifest, signer.key)]
-        return _send(connection, "/bots", {**body, "jobs": jobs, "parts": parts})
-    document = _send(connection, "/bots", {**body, "jobs": {"stream": True}})
-    if document["state"] != "open":
-        return document
-    bot = f"/bots/{document['id']}"
-    manifest = _submitted_manifest(connection.get(f"{bot}/manifest"), manifest)
-    there, offset = document["jobs_total"], 0
-    for chunk in chain([first], chunks):
-        sign = partial(_signed, manifest=manifest, key=signer.key)
-        there = _send_chunk(connection, bot, chunk, offset, there, sign)
-        offset += len(chunk)
-        progress("uploading jobs", offset, prepared.survey.count)
-    return {**document, **_send(connection, f"{bot}/start", {})}
-
-
-def _submitted_manifest(document: ManifestText, ours: Manifest) -> Manifest:
-    """The manifest of the BOT that takes our jobs: ours, or that of an interrupted submission.
-
-    It must be what this key signed: a server could otherwise have jobs signed for another command.
-    """
-    found = Manifest.from_text(document["text"])
-    same = replace(found, bot=ours.bot, not_before=ours.not_before, expires=ours.expires)
-    signature = base64.b64decode(document["owner_signature"] or "")
-    key = bytes.fromhex(ours.owner_key)
-    is_signed = verify(key, manifest_statement(document["text"]), signature)
-    if same != ours or found.text() != document["text"] or not is_signed:
-        raise GridbotError(
-            "the server holds another BOT under this idempotency key, or one that another key"
-            " signed; submit with a new key"
-        )
-    return found
-
-
-def _send_chunk(
-    connection: Connection, bot: str, chunk: Sequence[str], offset: int, there: int, sign: SignParts
-) -> int:
-    """Send the jobs of a chunk that the server lacks; return the number of jobs it holds."""
-    end = offset + len(chunk)
-    while there < end:
-        if there < offset:
-            raise GridbotError(f"the server lost jobs: it holds {there} of {offset} sent")
-        path = f"{bot}/jobs?offset={there}"
-        body = b"".join(_lines(sign(chunk[there - offset :], there)))
-        request = partial(connection.request, "POST", path, data=body, accept=(409,))
-        answer = _patiently(request).json()
-        # 409: either the offset to continue from, or the BOT takes no more jobs.
-        if answer.get("jobs_total", there) == there:
-            raise Refused(answer.get("detail", "the server accepts no more jobs for this BOT"))
-        there = answer["jobs_total"]
-    return there
-
-
-def _send(connection: Connection, path: str, body: object) -> dict[str, Any]:
-    document: dict[str, Any] = _patiently(partial(connection.send, "POST", path, body))
-    return document
-
-
-def _patiently(call: Callable[[], T]) -> T:
-    return patiently(call, lambda waited: waited > PATIENCE_SECONDS)
-
-
-def _signed(
-    jobs: Sequence[str], first: int, manifest: Manifest, key: OwnerKey
-) -> Iterator[tuple[Sequence[str], bytes]]:
-    """Yield parts of consecutive jobs, as canonical texts, with the signature over each."""
-    id = manifest_id(manifest.text())
-    for at in range(0, len(jobs), job_table.PART_JOBS):
-        part = jobs[at : at + job_table.PART_JOBS]
-        root = job_table.root([job_table.leaf(text) for text in part])
-        yield part, key.sign(job_table.statement(id, first + at, len(part), root))
-
-
-def _lines(parts: Iterable[tuple[Sequence[str], bytes]]) -> Iterator[bytes]:
-    for jobs, signature in parts:
-        yield "\n".join(jobs).encode()
-        yield b'\n{"#signature":"%b"}\n' % base64.b64encode(signature)
-
-
-def _base64(signature: bytes) -> str:
-    return base64.b64encode(signature).decode()
-
-
-def _ahead(source: Iterator[T]) -> Iterator[T]:
-    """Yield the items of a source; a thread makes the next one while the caller uses this one."""
-    with ThreadPoolExecutor(1) as maker:
-        coming = maker.submit(next, source, None)
-        while (item := coming.result()) is not None:
-            coming = maker.submit(next, source, None)
-            yield item
-
-
-def _chunks(jobs: Iterable[str]) -> Iterator[list[str]]:
-    """Group jobs into requests of at most CHUNK_JOBS jobs and CHUNK_BYTES."""
-    chunk: list[str] = []
-    size = 0
-    for job in jobs:
-        bytes_more = len(job) if job.isascii() else len(job.encode())
-        if chunk and (len(chunk) == CHUNK_JOBS or size + bytes_more > CHUNK_BYTES):
-            yield chunk
-            chunk, size = [], 0
-        chunk.append(job)
-        size += bytes_more + 1
-    if chunk:
-        yield chunk
 
 
 def _command(submission: Submission) -> list[str]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import click
 
-from gridbot.api.errors import GridbotError, ServerAway
+from gridbot.api.errors import GridbotError
 from gridbot.api.session import Bot, Session
 from gridbot.api.state import BotState
-from gridbot.commands.options import FILE, as_json, print_json, say, with_session
+from gridbot.commands.options import FILE, as_json, print_json, say, say_away, with_session
 from gridbot.printing import counted, json_document, printable
 from gridbot.show.collect import collect, print_results, results_document
 from gridbot.show.explanation import changed_policy, chosen_change, explanation_page, idle_reason
@@ -257,7 +257,7 @@ def results(
     bot = session.bot(number)
     try:
         if to or csv:
-            collected = collect(bot, to, csv, follow=follow, told=_away)
+            collected = collect(bot, to, csv, follow=follow, told=say_away)
             document = {"id": number, "results": collected, "to": to and str(to)}
             print_json(document) if as_json else click.echo(
                 f"bot {number}: {counted(collected, 'new result')}"
@@ -266,7 +266,7 @@ def results(
             for part in results_document(bot, follow=follow):
                 click.echo(part, nl=False)
         else:
-            print_results(bot, follow=follow, told=_away)
+            print_results(bot, follow=follow, told=say_away)
     except KeyboardInterrupt:
         raise GridbotError(
             f"interrupted; the BOT keeps running: gridbot bot wait {number}"
@@ -306,7 +306,7 @@ def wait_for(
     """Follow a BOT to its end.  Raises GridbotError if jobs failed or it was cancelled."""
     bot.show()  # an unknown BOT is reported before the progress bar starts
     try:
-        states = standing_still(bot.watch(timeout, _away), _idle, time.monotonic)
+        states = standing_still(bot.watch(timeout, say_away), _idle, time.monotonic)
         state = follow(states, silent=as_json)
     except KeyboardInterrupt:
         raise GridbotError(
@@ -328,10 +328,6 @@ def _problem(state: BotState) -> str:
             f" for the reasons: gridbot bot logs {state.id} --failed"
         )
     return ""
-
-
-def _away(error: ServerAway) -> None:
-    say(f"{error}; waiting for the server")
 
 
 def _idle(state: BotState) -> None:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import click
 
+from gridbot.api.errors import ServerAway
 from gridbot.api.session import connect
 
 R = TypeVar("R")
@@ -54,3 +55,8 @@ def print_json(document: Any) -> None:
 def say(line: str) -> None:
     """Print a line for people to stderr, so that stdout stays parseable."""
     click.echo(line, err=True)
+
+
+def say_away(error: ServerAway) -> None:
+    """Say that the server is away and that the command goes on."""
+    say(f"{error}; waiting for the server")

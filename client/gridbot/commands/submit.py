@@ -15,7 +15,7 @@ from gridbot.api.items import CsvItems, Items, LineItems, parse_range
 from gridbot.api.session import Bot, Session
 from gridbot.api.units import seconds
 from gridbot.commands.bots import wait_for
-from gridbot.commands.options import as_json, print_json, say, with_session
+from gridbot.commands.options import as_json, print_json, say, say_away, with_session
 from gridbot.printing import counted, printable
 from gridbot.show.page import boinc_line, match_line
 from gridbot.show.progress import transfer
@@ -159,7 +159,7 @@ def submit(
     given = {name: value for name, value in options.items() if value not in (None, ())}
     fields = {"idempotency_key": str(uuid.uuid4()), **submission_fields(command, given)}
     with transfer(silent=as_json) as progress:
-        bot = _submit(session, {"progress": progress, **fields})
+        bot = _submit(session, {"progress": progress, "told": say_away, **fields})
     if as_json and not wait:
         print_json(bot.submitted)
     if not as_json:
