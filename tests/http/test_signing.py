@@ -363,3 +363,21 @@ def test_the_command_replaces_the_projects_key_and_signs_what_is_unfinished(
     assert not waits(site, bot)
     row = site.conn.execute("SELECT signed_with FROM bot WHERE id = %s", [bot]).fetchone()
     assert row == (keys.public_bytes(next_key),)
+
+
+def test_the_command_revokes_with_the_projects_key(
+    site: Site, operator: Person, alice: Person
+) -> None:
+    leaked = has_key(alice)
+    bot = submit(alice)
+    sign(alice, bot, leaked)
+    by = str(site.settings.project_key_path)
+    with serve(site.app) as url:
+        runner = CliRunner(env={"GRIDBOT_SERVER": url, "GRIDBOT_KEY": operator.token})
+        arguments = ["key", "revoke", leaked.fingerprint, "--by", by]
+        assert runner.invoke(gridbot, arguments, input="n\n").exit_code == 1
+        assert not waits(site, bot)
+        found = runner.invoke(gridbot, [*arguments, "--yes"])
+    assert found.exit_code == 0, found.output
+    assert f"BOTs that wait for another signature: {bot}; submit them again" in found.stdout
+    assert waits(site, bot)

@@ -105,26 +105,32 @@ def import_key(file: Path, server: str | None) -> None:
 
 @key.command()
 @click.argument("fingerprints", metavar="FINGERPRINT...", nargs=-1, required=True)
+@click.option(
+    "--by", "by_file", type=FILE,
+    help="Private key that revokes; the project's may revoke anything.  [default: yours]",
+)  # fmt: skip
 @click.option("--yes", is_flag=True, help="Revoke without confirmation.")
 @with_session
-def revoke(session: Session, fingerprints: tuple[str, ...], yes: bool) -> None:
+def revoke(
+    session: Session, fingerprints: tuple[str, ...], by_file: Path | None, yes: bool
+) -> None:
     """Revoke keys, or signatures on BOTs, for ever.
 
     A FINGERPRINT is that of a key of yours, or the id of a BOT's manifest.
 
     Clients stop to trust them as soon as they hear of it, within an hour.
     """
-    signer = session.signer()
+    signer = signing_key.load(by_file) if by_file else session.signer().key
     for subject in fingerprints:
         if not is_sha256(subject):
             raise BadInput(f"{subject!r} is no fingerprint: 64 lower-case hex digits")
     if not yes and not click.confirm(f"revoke {' '.join(fingerprints)}?", err=True):
         raise GridbotError("not revoked: not confirmed")
     for subject in fingerprints:
-        signature = signer.key.sign(revocation(subject))
+        signature = signer.sign(revocation(subject))
         body = {
             "subject": subject,
-            "signer": signer.key.public.hex(),
+            "signer": signer.public.hex(),
             "signature": base64.b64encode(signature).decode(),
         }
         bots = session.connection.send("POST", "/signing/revocations", body)["bots"]
