@@ -43,6 +43,8 @@ BREAKS = {
     "a_lease_has_a_time_to_run": "UPDATE lease SET deadline = sent_at - interval '1 s'",
     "a_host_holds_one_replica_of_a_job": "INSERT INTO lease SELECT bot, seq, 3, round, why,"
     " client, host, owner, sent_at, deadline, request_key FROM lease",
+    "what_counts_against_a_width_is_not_judged": "INSERT INTO unjudged"
+    " SELECT bot, seq, replica, host, 'owner 1' FROM ended WHERE bot = 1",
     "attempts_are_bounded": "INSERT INTO ended"
     " (bot, seq, replica, round, why, how, client, host, owner, sent_at)"
     " SELECT bot, seq, n, round, why, 'error', client, host, owner, sent_at"

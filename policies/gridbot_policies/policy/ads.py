@@ -36,6 +36,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "MeanTurnaround": "mean time from sending a replica to its report, s",
         "RecentCpuTime": "CPU time recently spent on successful replicas, s",
         "Running": "replicas that it holds now",
+        "Width": "replicas that it may have in progress or unjudged among strangers'",
         "TimeLeft": "time until the grid ends the pilot, s; undefined for others",
         "LoadAvg": "its load over the last minute, our own jobs included",
         "ClockMin": "minutes since midnight, by its clock",
@@ -90,7 +91,7 @@ LIVE_ATTRIBUTES = ("LoadAvg", "ClockMin", "ClockDay", "OnBattery", "TimeLeft", "
 # What the server knows better than the host itself.
 SERVER_SIDE_ATTRIBUTES = (
     "Owner", "Grid", "Venue", "IsPilot", "IsDedicated", "ErrorRate", "JobsToday", "MeanTurnaround",
-    "RecentCpuTime", "Running",
+    "RecentCpuTime", "Running", "Width",
 )  # fmt: skip
 
 BOT_ATTRIBUTES: Mapping[str, str] = MappingProxyType(

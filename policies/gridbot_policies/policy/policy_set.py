@@ -69,6 +69,7 @@ class PolicySet:
     definitions: tuple[Definition, ...]
     attributes: Record
     looks_at_replicas: bool  # whether dispatch must look at a job's other replicas
+    has_deadline: bool  # whether its owner says one
     _evaluators: Mapping[str, Evaluator]
 
     @staticmethod
@@ -94,6 +95,7 @@ class PolicySet:
             definitions=definitions,
             attributes=attributes,
             looks_at_replicas=mentions_replicas(expressions, _PER_HOST),
+            has_deadline=any(fold(item.name) == "deadline" for item in definitions),
             _evaluators=_Evaluators(attributes).by_policy,
         )
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from gridbot_server.storage import moves
+from gridbot_server.storage import moves, sql
 from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.states import Event
+
+SQL = sql.load("cycles.sql")
 
 
 def run_once(conn: Connection, limit: int = 1000) -> int:
@@ -25,4 +27,5 @@ def sweep_cancelled(conn: Connection, limit: int = 5000) -> int:
         count = moves.end_unanswered(conn, Event.BOT_CANCELLED, values, counters)
         count += moves.drop_copies(conn, "sweep_copies", values, counters)
         counters.write(conn, CYCLES)
+        conn.execute(SQL["sweep_unjudged"], values)
     return count

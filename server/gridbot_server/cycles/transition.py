@@ -38,6 +38,8 @@ class Rules:
     max_attempts: int
     agree: Validator
     failover_after: int | None = None  # failures in a round; from then on, dedicated hosts only
+    owner: int = 0
+    among_strangers: bool = False  # its jobs run on machines whose owners nobody vouches for
 
 
 @dataclass(slots=True)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gridbot_server.credit import ledger
 from gridbot_server.credit.ledger import Valid
+from gridbot_server.cycles import widths
 from gridbot_server.cycles.transition import (
     Decision,
     Ended,
@@ -23,6 +25,7 @@ from gridbot_server.cycles.transition import (
     decide,
     lone_voters,
 )
+from gridbot_server.matching import width
 from gridbot_server.storage import moves, sql
 from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
@@ -46,10 +49,12 @@ class _BotRules(NamedTuple):
 
     id: int
     state: str
+    owner: int
     quorum: int
     max_attempts: int
     validator: str
     failover_after: int | None
+    among_strangers: bool
 
 
 class _Replica(NamedTuple):
@@ -157,7 +162,8 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     _doubt(conn, jobs, rules)
     decisions = {name: decide(job, rules[name[0]]) for name, job in jobs.items()}
     counters = Counters()
-    valid = _judge(conn, decisions)
+    valid = _judge(conn, decisions, rules)
+    widths.forget(conn, jobs, decisions, rules)
     given = _earned(conn, [name for name, job in jobs.items() if job.has_outcome])
     credit = ledger.grant(conn, valid, given) if valid else {}
     _finish(conn, jobs, decisions, credit, counters)
@@ -168,7 +174,14 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
 def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
     """Return the rules of those BOTs that run or ran to their end; cancelled ones are left out."""
     return {
-        bot.id: Rules(bot.quorum, bot.max_attempts, _validator(bot), bot.failover_after)
+        bot.id: Rules(
+            bot.quorum,
+            bot.max_attempts,
+            _validator(bot),
+            bot.failover_after,
+            owner=bot.owner,
+            among_strangers=bot.among_strangers,
+        )
         for bot in fetch(conn, _BotRules, SQL["lock_bots"], {"bots": list(bots)})
         if bot.state in ("running", "done")
     }
@@ -227,7 +240,9 @@ def _doubt(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rule
         jobs[name].doubted = {voter for voter in voters if _Voter(name.bot, voter) in doubted}
 
 
-def _judge(conn: Connection, decisions: Mapping[JobId, Decision]) -> list[Valid]:
+def _judge(
+    conn: Connection, decisions: Mapping[JobId, Decision], rules: Mapping[int, Rules]
+) -> list[Valid]:
     """Write the verdicts, count each new one for its host and BOT, once; return the valid."""
     rows = [
         {"bot": bot, "seq": seq, "replica": replica, "valid": valid}
@@ -239,7 +254,9 @@ def _judge(conn: Connection, decisions: Mapping[JobId, Decision]) -> list[Valid]
     verdicts = fetch(conn, _Verdict, SQL["judge"], {"verdicts": encode(rows)})
     if verdicts:
         _tally_pilots(conn, verdicts)
-        _rate_hosts(conn, verdicts)
+        changes = _width_changes(verdicts, rules)
+        _rate_hosts(conn, verdicts, changes)
+        widths.widen_crews(conn, changes)
         _add_turnarounds(conn, verdicts)
     return [
         Valid(item.bot, item.seq, item.host, item.owner, item.turnaround)
@@ -265,7 +282,27 @@ def _tally_pilots(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
         conn.execute(SQL["tally_pilots"], {"clients": encode(rows)})
 
 
-def _rate_hosts(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
+def _width_changes(
+    verdicts: Iterable[_Verdict], rules: Mapping[int, Rules]
+) -> dict[int, width.WidthChange]:
+    """What verdicts on work for strangers do to the widths of hosts.
+
+    What a grid or its host's user took back says nothing of the host.
+    """
+    changes: dict[int, width.WidthChange] = {}
+    for item in verdicts:
+        bot = rules[item.bot]
+        if bot.among_strangers and bot.owner != item.owner and item.reason not in RELINQUISHED:
+            is_wrong = not item.valid and not item.reason
+            changes[item.host] = changes.get(item.host, width.WidthChange()).after(
+                valid=item.valid, failed=not (item.valid or is_wrong), wrong=is_wrong
+            )
+    return changes
+
+
+def _rate_hosts(
+    conn: Connection, verdicts: Iterable[_Verdict], changes: Mapping[int, width.WidthChange]
+) -> None:
     hosts: dict[int, dict[str, Any]] = defaultdict(
         lambda: {"good": 0, "bad": 0, "cpu": 0.0, "turnaround": 0.0}
     )
@@ -275,7 +312,11 @@ def _rate_hosts(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
         if item.valid:
             rating["cpu"] += item.cpu_seconds
             rating["turnaround"] += item.turnaround
-    rows = [{"id": host, **rating} for host, rating in hosts.items()]
+    unchanged = width.WidthChange()
+    rows = [
+        {"id": host, **rating, **asdict(changes.get(host, unchanged))}
+        for host, rating in hosts.items()
+    ]
     conn.execute(SQL["rate_hosts"], {"hosts": encode(rows)})
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gridbot_client.protocol.messages import ReplicaId, WorkRequest
+from gridbot_server.matching.width import START
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import array, encode, fetch
@@ -39,6 +40,9 @@ class ClientRow(NamedTuple):
     mean_turnaround: float | None
     jobs_today: int
     recent_cpu: float
+    width: float = START
+    crew: str = ""  # who answers for its host: an owner, or a grid
+    crew_width: float = START
 
     @property
     def known_attributes(self) -> dict[str, Any]:
@@ -51,6 +55,7 @@ class ClientRow(NamedTuple):
             "Venue": self.venue or None,
             "ErrorRate": round(self.error_rate, 6),
             "MeanTurnaround": self.mean_turnaround,
+            "Width": int(min(self.width, self.crew_width)),
             "JobsToday": self.jobs_today,
             "RecentCpuTime": self.recent_cpu,
         }

@@ -20,6 +20,8 @@ from gridbot_server.matching.spending import Spending
 
 # Copies of one BOT that are looked at for one request: a bound on its cost.
 COPIES_PER_REQUEST = 64
+BEYOND_WIDTH = "Host.Width"  # why a host gets no more
+_LEAST_WAIT_SECONDS = 3600.0  # beside what the job itself may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,10 @@ class Candidate:
         """Whether a quorum needs different owners."""
         return self.quorum > 1 and self.among_strangers
 
+    def is_bounded(self, host: HostView) -> bool:
+        """Whether the host's width bounds it: it works for a stranger who does not vouch for it."""
+        return self.among_strangers and self.owner != host.owner and not host.dedicated
+
     def voter(self, host: int, owner: int) -> int:
         """Who speaks when a host does: among strangers all hosts of an owner count as one."""
         return owner if self.among_strangers else host
@@ -94,6 +100,8 @@ class HostView:
     at_hand: Collection[tuple[int, int]] = ()
     policy: OwnerPolicy | None = None
     of_bot: Mapping[int, int] = field(default_factory=dict)  # replicas of each BOT it holds
+    room: int | None = None  # replicas that its width leaves room for, of strangers; None: any
+    mean_turnaround: float | None = None  # s
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +171,7 @@ def choose(
     offers = [offer for item in candidates for offer in _offers(round_, item)]
     offers.sort(key=lambda offer: _order(offer, usage or {}))
     room, limit = host.want, None
+    width = host.want if host.room is None else host.room  # left for strangers
     for offer in offers:
         concurrency = offer.candidate.policies.concurrency(offer.ads)
         if not round_.is_affordable(offer.candidate, offer.ads):
@@ -177,13 +186,19 @@ def choose(
                 break
             choice.refuse("Concurrency")
             continue
-        room -= _take(offer, count, choice)
+        is_bounded = offer.candidate.is_bounded(host)
+        if is_bounded and width <= 0:
+            choice.refuse(BEYOND_WIDTH)
+            continue
+        taken = _take(offer, min(count, width) if is_bounded else count, host, choice)
+        room -= taken
+        width -= taken if is_bounded else 0
     return choice
 
 
-def _take(offer: _Offer, count: int, choice: Choice) -> int:
+def _take(offer: _Offer, count: int, host: HostView, choice: Choice) -> int:
     """Add one take for the offer; return the replicas it sends."""
-    item, deadline = offer.candidate, offer.candidate.policies.deadline(offer.ads)
+    item, deadline = offer.candidate, _deadline(offer, host)
     if offer.copy is not None:
         choice.takes.append(TakeSlot(item.bot, offer.copy.slot, deadline))
         return 1
@@ -193,6 +208,21 @@ def _take(offer: _Offer, count: int, choice: Choice) -> int:
     if item.dry:
         choice.inversions += 1
     return count
+
+
+def _deadline(offer: _Offer, host: HostView) -> float:
+    """Return the seconds that the host has for a replica.
+
+    Unless the BOT's policy says, that is what a job may run, and three times as long as the host
+    usually takes to answer, an hour at least: a host that vanishes holds a short job no whole day.
+    """
+    item = offer.candidate
+    asked = item.policies.deadline(offer.ads)
+    if item.policies.has_deadline:
+        return asked
+    limit = item.resources.seconds
+    waits = max(_LEAST_WAIT_SECONDS, 3 * max(limit, host.mean_turnaround or 0.0))
+    return min(asked, limit + waits)
 
 
 class _Round:

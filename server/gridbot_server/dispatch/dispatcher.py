@@ -35,6 +35,7 @@ from gridbot_server.dispatch.replies import (
 from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.dispatch.reservation import Reservation
 from gridbot_server.dispatch.view import View, view
+from gridbot_server.dispatch.widths import Widths
 from gridbot_server.matching import ads
 from gridbot_server.matching.policies import owner_policy
 from gridbot_server.matching.spending import REASON, Spending
@@ -102,8 +103,9 @@ class Dispatcher:
         idle_seconds = idle_delay(buffer.pulse()[1])
         leases: list[NewLease] = []
         overspent: set[int] = set()
+        widths = Widths.of(conn, hungry, seen.among_strangers)
         for exchange in hungry:
-            host = _host_view(exchange)
+            host = _host_view(exchange, widths.room(exchange.client))
             self._spending.begin()
             choice = choose(
                 host, seen.candidates.values(), seen.queue, seen.usage, seen.now, self._spending
@@ -111,8 +113,9 @@ class Dispatcher:
             overspent |= {bot for bot in choice.overspent if self._is_to_end(bot, seen)}
             for _ in range(choice.inversions):
                 buffer.count_inversion()
-            taken = self._take(buffer, choice, exchange, seen, reservation)
+            taken = self._take(buffer, choice, exchange, host, seen, reservation)
             leases += taken
+            widths.take(exchange.client, sum(lease.is_bounded for lease in taken))
             if not taken:
                 reply = replies[exchange.client.id]
                 reply.next_request_seconds = idle_seconds
@@ -141,6 +144,7 @@ class Dispatcher:
         buffer: SchedulingBuffer,
         choice: Choice,
         exchange: Exchange,
+        host: HostView,
         seen: View,
         reservation: Reservation,
     ) -> list[NewLease]:
@@ -149,6 +153,7 @@ class Dispatcher:
         copies = self._take_copies(choice, exchange.client, seen, reservation)
         for take in choice.takes:
             candidate = seen.candidates[take.bot]
+            is_bounded = candidate.is_bounded(host)
             if isinstance(take, TakeSlot):
                 found = [take.slot] if take.slot.number in copies else []
             else:
@@ -160,7 +165,7 @@ class Dispatcher:
                     leases.append(
                         NewLease(
                             name, slot.round, WHY[slot.why], exchange, take.deadline_seconds,
-                            candidate.distinct_owners, slot.body,
+                            candidate.distinct_owners, slot.body, is_bounded,
                         )
                     )  # fmt: skip
         return leases
@@ -239,7 +244,7 @@ def _add_assignment(reply: ReplyParts, request: WorkRequest, entry: Entry, rende
         reply.manifests[entry.manifest_id] = entry.rendered
 
 
-def _host_view(exchange: Exchange) -> HostView:
+def _host_view(exchange: Exchange, room: int | None) -> HostView:
     client, request = exchange.client, exchange.request
     attributes = ads.host_attributes(request.host, client.known_attributes, exchange.running)
     ad = record(attributes)
@@ -250,6 +255,8 @@ def _host_view(exchange: Exchange) -> HostView:
         ad=ad,
         running=exchange.running,
         of_bot=exchange.of_bot,
+        room=room,
+        mean_turnaround=client.mean_turnaround,
         want=min(request.want, MAX_WANT),
         accepts=client.accepts,
         trusts=client.trusts,

@@ -24,6 +24,7 @@ class NewLease(NamedTuple):
     deadline_seconds: float
     distinct_owners: bool
     body: bytes | None = None  # its assignment as the buffer held it
+    is_bounded: bool = False  # it counts against the host's width
 
 
 def add_leases(
@@ -47,9 +48,24 @@ def add_leases(
     sent = [lease for lease in leases if lease.id in added]
     for (bot, why), count in Counter((lease.id.bot, lease.why) for lease in sent).items():
         counters.add(bot, f"sent_{why}", count)
+    _add_unjudged(conn, [lease for lease in sent if lease.is_bounded])
     if with_quorum:
         _add_quorum_copies(conn, sent, with_quorum, counters)
     return sent
+
+
+def _add_unjudged(conn: Connection, bounded: Sequence[NewLease]) -> None:
+    """Note replicas that count against a width until they are judged."""
+    rows = [
+        {
+            **_name_row(lease.id),
+            "host": lease.exchange.client.host,
+            "crew": lease.exchange.client.crew,
+        }
+        for lease in bounded
+    ]
+    if rows:
+        conn.execute(SQL["add_unjudged"], {"replicas": encode(rows)})
 
 
 def _take_copies(

@@ -74,6 +74,11 @@ class View:
         )
 
     @property
+    def among_strangers(self) -> bool:
+        """Whether widths matter: some BOT runs on machines whose owners nobody vouches for."""
+        return any(item.among_strangers for item in self.candidates.values())
+
+    @property
     def with_quorum(self) -> set[int]:
         """The BOTs whose jobs need several equal answers."""
         return {bot for bot, entry in self.entries.items() if entry.quorum > 1}

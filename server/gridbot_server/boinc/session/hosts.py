@@ -63,6 +63,7 @@ class KnownClient:
     recent_credit: float
     venue: str
     banned: str | None  # why; None for a host that is not
+    silent_seconds: float  # since it asked last
 
 
 class KnownCaller(NamedTuple):
@@ -116,6 +117,7 @@ class _CallerRow(NamedTuple):
     host_recent_credit: float
     venue: str
     banned: str | None
+    silent_seconds: float
 
 
 def _account(row: _CallerRow) -> Account:
@@ -145,6 +147,7 @@ def _client(row: _CallerRow) -> KnownClient | None:
         recent_credit=row.host_recent_credit,
         venue=row.venue,
         banned=row.banned,
+        silent_seconds=row.silent_seconds,
     )
 
 

@@ -46,6 +46,8 @@ SQL = sql.load("boinc.sql")
 
 # Clients ask no sooner than five seconds after the last request anyway.
 MIN_DELAY_SECONDS = 6.0
+# Clients count whole seconds, by a clock that need not run like ours.
+_LEAST_SILENCE_SECONDS = MIN_DELAY_SECONDS - 2
 # A client without work would wait for minutes, then hours, and then a day.
 IDLE_SECONDS = 60.0
 # A client with work is told at least that often what it need not go on with.
@@ -73,7 +75,14 @@ class SchedulerRpc:
     @property
     def takes_work(self) -> bool:
         """Whether there may be work in the reply."""
-        return self.turn.takes_work and not self.request.client.refuses_work
+        refuses = self.request.client.refuses_work or self.is_too_soon
+        return self.turn.takes_work and not refuses
+
+    @property
+    def is_too_soon(self) -> bool:
+        """Whether the client asks for work sooner than it was told to: again, that is."""
+        number = request_number(self.request, self.client.id)
+        return number > 0 and self.client.silent_seconds < _LEAST_SILENCE_SECONDS
 
 
 def begin(
@@ -227,6 +236,8 @@ def _reply(
 
 def _messages(rpc: SchedulerRpc, given: ReplyParts) -> tuple[Message, ...]:
     said = [Message(given.message)] if given.message else []
+    if rpc.is_too_soon:
+        said.append(Message(f"no work: asked again within {MIN_DELAY_SECONDS:.0f} s"))
     if rpc.project.chain.is_foreign(rpc.request.code_sign_key):
         text = "This client trusts another project's key. To fix, remove and add this project."
         said.append(Message(text, is_notice=True))

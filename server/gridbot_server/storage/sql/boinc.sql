@@ -16,7 +16,8 @@ SELECT x.place AS number, o.id AS owner, coalesce(b.name, o.name) AS owner_name,
        c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now()) AS is_welcome,
        coalesce(e.total, 0) AS host_credit,
        coalesce(average_credit(e.average, e.averaged_at), 0) AS host_recent_credit, h.venue,
-       CASE WHEN h.banned_at IS NOT NULL THEN h.banned_why END AS banned
+       CASE WHEN h.banned_at IS NOT NULL THEN h.banned_why END AS banned,
+       extract(epoch FROM now() - c.seen_at)::float8 AS silent_seconds
   FROM json_to_recordset(%(callers)s) AS x (place int, hash text, client bigint)
   JOIN token t ON t.hash = decode(x.hash, 'hex') AND t.scope = 'join'
    AND t.revoked_at IS NULL

@@ -16,7 +16,8 @@ SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin'
 -- name: lock_bots
 -- All that gives outcomes holds the row of its BOT: decisions about one BOT take turns, and its
 -- outcomes become visible in the order of their numbers.
-SELECT id, state, quorum, max_attempts, validator, failover_after
+SELECT id, state, owner, quorum, max_attempts, validator, failover_after,
+       signature IS NOT NULL OR boinc IS NOT NULL AS among_strangers
   FROM bot WHERE id = ANY(%(bots)s) ORDER BY id FOR NO KEY UPDATE
 
 -- name: replicas
@@ -103,11 +104,12 @@ RETURNING id
 -- Rows in one order for all writers.  A rate has a floor: PostgreSQL refuses what underflows.
 WITH x AS MATERIALIZED (
     SELECT r.* FROM json_to_recordset(%(hosts)s) AS r (
-        id bigint, good int, bad int, cpu float8, turnaround float8)
+        id bigint, good int, bad int, cpu float8, turnaround float8, factor float8, growth int)
       JOIN host h ON h.id = r.id ORDER BY h.id FOR NO KEY UPDATE OF h
 )
 UPDATE host h
-   SET error_rate = greatest(1e-6, h.error_rate * power(0.95, x.good + x.bad)
+   SET width = least(1024, greatest(1, h.width * x.factor + x.growth)),
+       error_rate = greatest(1e-6, h.error_rate * power(0.95, x.good + x.bad)
                   + (1 - power(0.95, x.good + x.bad)) * x.bad / (x.good + x.bad)),
        mean_turnaround = CASE WHEN x.good = 0 THEN h.mean_turnaround
            ELSE coalesce(h.mean_turnaround * power(0.95, x.good), 0)
@@ -118,6 +120,32 @@ UPDATE host h
        recent_cpu = h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400)) + x.cpu,
        recent_at = now()
   FROM x WHERE h.id = x.id
+
+-- name: crews
+SELECT id, crew FROM host WHERE id = ANY(%(hosts)s)
+
+-- name: meet_crews
+INSERT INTO crew (name, width) SELECT name, 8 FROM unnest(%(names)s::text[]) AS name ORDER BY name
+ON CONFLICT DO NOTHING
+
+-- name: widen_crews
+-- Rows in one order for all writers.
+WITH x AS MATERIALIZED (
+    SELECT r.* FROM json_to_recordset(%(crews)s) AS r (name text, factor float8, growth int)
+      JOIN crew USING (name) ORDER BY name FOR NO KEY UPDATE OF crew
+)
+UPDATE crew SET width = least(1024, greatest(1, crew.width * x.factor + x.growth))
+  FROM x WHERE crew.name = x.name
+
+-- name: forget_unjudged
+DELETE FROM unjudged u
+ USING json_to_recordset(%(replicas)s) AS x (bot bigint, seq bigint, replica int)
+ WHERE (u.bot, u.seq, u.replica) = (x.bot, x.seq, x.replica)
+
+-- name: sweep_unjudged
+DELETE FROM unjudged WHERE ctid = ANY (ARRAY(
+    SELECT u.ctid FROM bot b JOIN unjudged u ON u.bot = b.id
+     WHERE b.state = 'cancelled' LIMIT %(limit)s FOR UPDATE OF u SKIP LOCKED))
 
 -- name: purge_open
 -- Submissions that nobody finished within a day.

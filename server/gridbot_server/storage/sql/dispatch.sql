@@ -30,8 +30,10 @@ WITH found AS MATERIALIZED (
 SELECT f.hash, f.id, f.host, f.owner, o.name AS owner_name, f.accepts, f.trusts, f.grid, f.dedicated, h.venue, f.seqno, f.last_key,
        h.error_rate, h.mean_turnaround,
        CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END AS jobs_today,
-       h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400)) AS recent_cpu
+       h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400)) AS recent_cpu,
+       h.width, h.crew, coalesce(w.width, 8) AS crew_width
   FROM found f JOIN host h ON h.id = f.host JOIN owner o ON o.id = f.owner
+  LEFT JOIN crew w ON w.name = h.crew
 
 -- name: uploaded
 -- Which uploads that reports speak of have really arrived; none is replaced until they are ended.
@@ -57,6 +59,22 @@ SELECT r.bot, r.seq, r.replica
 -- Web processes that give copies to clients of one host take turns, so that `take_copies` sees
 -- what the other gave.  Not the host's row: the transitioner holds those for long.
 SELECT pg_advisory_xact_lock(host) FROM unnest(%(hosts)s::bigint[]) AS host
+
+-- name: unjudged
+-- What hosts and their crews have in progress or unjudged; nobody counts beyond what could matter.
+SELECT x.client,
+       (SELECT count(*) FROM (SELECT FROM unjudged u WHERE u.host = x.host LIMIT x.most) AS a)
+           AS of_host,
+       (SELECT count(*) FROM (SELECT FROM unjudged u WHERE u.crew = x.crew LIMIT x.most) AS a)
+           AS of_crew
+  FROM json_to_recordset(%(clients)s) AS x (client bigint, host bigint, crew text, most int)
+
+-- name: add_unjudged
+INSERT INTO unjudged (bot, seq, replica, host, crew)
+SELECT bot, seq, replica, host, crew
+  FROM json_to_recordset(%(replicas)s) AS x (
+       bot bigint, seq bigint, replica int, host bigint, crew text)
+ON CONFLICT DO NOTHING
 
 -- name: release_copies
 -- Refused, so their slots are freed; the feeder may put them in again, for another host.

@@ -164,6 +164,11 @@ SELECT x.bot, x.seq, x.replica, x.client, x.host, x.owner
 -- name: a_lease_has_a_time_to_run
 SELECT bot, seq, replica, sent_at, deadline FROM lease WHERE deadline < sent_at;
 
+-- name: what_counts_against_a_width_is_not_judged
+SELECT u.bot, u.seq, u.replica, e.how, e.valid
+  FROM unjudged u JOIN ended e ON (e.bot, e.seq, e.replica) = (u.bot, u.seq, u.replica)
+ WHERE e.valid IS NOT NULL OR e.how = 'cancelled';
+
 -- name: a_host_holds_one_replica_of_a_job
 SELECT bot, seq, host, array_agg(replica) AS replicas
   FROM lease GROUP BY bot, seq, host HAVING count(*) > 1;

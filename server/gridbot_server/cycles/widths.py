@@ -1,0 +1,51 @@
+"""Lets widths follow verdicts: `matching/width.py` says how, this writes it down."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+
+from gridbot_server.cycles.transition import Decision, Job, Rules
+from gridbot_server.matching.width import WidthChange
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import JobId, encode, fetch_mapping
+
+SQL = sql.load("cycles.sql")
+
+
+def forget(
+    conn: Connection,
+    jobs: Mapping[JobId, Job],
+    decisions: Mapping[JobId, Decision],
+    rules: Mapping[int, Rules],
+) -> None:
+    """Forget replicas that count against a width no more: they are judged, or nobody waits."""
+    rows = [
+        {**name._asdict(), "replica": replica}
+        for name, decision in decisions.items()
+        if rules[name.bot].among_strangers
+        for replica in _settled(jobs[name], decision)
+    ]
+    if rows:
+        conn.execute(SQL["forget_unjudged"], {"replicas": encode(rows)})
+
+
+def _settled(job: Job, decision: Decision) -> Iterable[int]:
+    is_over = job.has_outcome or decision.finishes
+    return {*decision.valid, *(job.leased if is_over else ())}
+
+
+def widen_crews(conn: Connection, changes: Mapping[int, WidthChange]) -> None:
+    """WidthChange the widths of the crews of hosts as those of the hosts."""
+    if not changes:
+        return
+    of_crews: dict[str, WidthChange] = {}
+    crews: dict[int, str] = fetch_mapping(conn, SQL["crews"], {"hosts": list(changes)})
+    for host, change in changes.items():
+        known = of_crews.get(crews[host], WidthChange())
+        factor = max(1e-6, known.factor * change.factor)
+        of_crews[crews[host]] = WidthChange(factor, known.growth + change.growth)
+    conn.execute(SQL["meet_crews"], {"names": sorted(of_crews)})
+    rows = [{"name": name, **asdict(change)} for name, change in of_crews.items()]
+    conn.execute(SQL["widen_crews"], {"crews": encode(rows)})
