@@ -41,10 +41,10 @@ BREAKS = {
     "counters_tell_the_replicas": "UPDATE bot_stat SET value = value + 1 WHERE bot = 4",
     "a_replica_names_its_client_and_host": "UPDATE lease SET client = 99",
     "a_lease_has_a_time_to_run": "UPDATE lease SET deadline = sent_at - interval '1 s'",
-    "a_host_holds_one_replica_of_a_job": "INSERT INTO lease SELECT bot, seq, 3, round, why,"
-    " client, host, owner, sent_at, deadline, request_key FROM lease",
     "what_counts_against_a_width_is_not_judged": "INSERT INTO unjudged"
     " SELECT bot, seq, replica, host, 'owner 1' FROM ended WHERE bot = 1",
+    "a_host_holds_one_replica_of_a_job": "INSERT INTO lease SELECT bot, seq, 3, round, why,"
+    " client, host, owner, sent_at, deadline, request_key FROM lease",
     "attempts_are_bounded": "INSERT INTO ended"
     " (bot, seq, replica, round, why, how, client, host, owner, sent_at)"
     " SELECT bot, seq, n, round, why, 'error', client, host, owner, sent_at"
