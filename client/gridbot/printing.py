@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from gridbot_client.terminal import printable
+
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _REAL = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
-_UNSAFE = re.compile(r"[^\x20-\x7e]")
-
-
-def printable(text: str, keep: str = "") -> str:
-    """Text with control characters escaped, except those in `keep`.
-
-    A job's output may hold sequences that move the cursor, rename the window or reverse the
-    direction of writing.
-    """
-    return _UNSAFE.sub(lambda match: _shown(match[0], keep), text)
 
 
 def first_line(text: str, most: int = 60) -> str:
@@ -70,9 +61,3 @@ def json_document(number: int, name: str, rows: Iterable[Mapping[str, Any]]) -> 
         yield separator + json.dumps(row)
         separator = ",\n"
     yield "\n]}\n"
-
-
-def _shown(char: str, keep: str) -> str:
-    if char in keep or unicodedata.category(char)[0] not in "CZ":
-        return char
-    return char.encode("unicode_escape").decode()

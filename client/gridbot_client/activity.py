@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
 
+from gridbot_client.terminal import printable
+
+_NUMBER = re.compile(r"[0-9]+")
 QUIET_SECONDS = 2.0  # least time between two summaries
 
 
@@ -13,11 +17,12 @@ class ActivityLog:
     """Collects events from all threads and prints them through `write`."""
 
     def __init__(self, write: Callable[[str], None], clock: Callable[[], float]) -> None:
-        self._write = write
+        self._print = write
         self._clock = clock
         self._lock = threading.Lock()
         self._printed_at = -QUIET_SECONDS
         self._refused: set[int] = set()
+        self._no_work = ""
         self._got: Counter[int] = Counter()
         self._ended: dict[int, Counter[str]] = {}
 
@@ -32,6 +37,13 @@ class ActivityLog:
         if bot not in self._refused:
             self._refused.add(bot)
             self.say(f"refused to run BOT {bot}: {why}")
+
+    def no_work(self, why: str) -> None:
+        """Print why the server has no work, when the reason changes; numbers in it are none."""
+        reason = _NUMBER.sub("", why)
+        if reason and reason != self._no_work:
+            self.say(f"no work now: {why}")
+        self._no_work = reason
 
     def got(self, bot: int, count: int) -> None:
         """Count received replicas of a BOT."""
@@ -55,6 +67,9 @@ class ActivityLog:
         """Print events that were not printed yet."""
         with self._lock:
             self._print_events()
+
+    def _write(self, line: str) -> None:
+        self._print(printable(line.rstrip()))  # servers have a say in it
 
     def _print_events(self) -> None:
         for bot, count in self._got.items():

@@ -39,6 +39,7 @@ from gridbot_client.pilot.secrecy import hide
 from gridbot_client.protocol.fields import is_sha256
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder, FolderBusy, Identity
+from gridbot_client.terminal import printable
 from gridbot_client.walls.cells import CGROUP, NONE, PROCESS
 from gridbot_client.walls.handle import Warden
 from gridbot_client.work.confinement import WallOptions, hidden_places, raised
@@ -279,7 +280,7 @@ def run(
 def status(data: Path | None, as_json: bool) -> None:
     """Show the client's state, server, replicas and owner's policy."""
     found = status_of(_folder(data))
-    click.echo(json.dumps(found.json()) if as_json else "\n".join(found.lines()))
+    click.echo(json.dumps(found.json()) if as_json else "\n".join(map(printable, found.lines())))
 
 
 @client.command()
@@ -423,7 +424,7 @@ def _host(folder: Folder) -> dict[str, Any]:
 
 
 def _joined(identity: Identity) -> str:
-    return f"joined {identity.url} as {identity.owner}, client {identity.client}"
+    return f"joined {identity.url} as {printable(identity.owner)}, client {identity.client}"
 
 
 def _trusted(identity: Identity) -> str:

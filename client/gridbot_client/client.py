@@ -159,6 +159,8 @@ class Client:
         if self._schedule.answered(asked, not_before=self._record.ask_at):
             self._activity.say(f"{self._identity.url} answers again")
         self._replicas.take_in(request.reports, reply, self._manifests)
+        if request.want and not reply.assignments:
+            self._activity.no_work(reply.message)
         self._forget_request()
 
     def _introduce(self) -> None:

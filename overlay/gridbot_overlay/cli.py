@@ -15,8 +15,9 @@ import click
 from gridbot.api.errors import BadInput, GridbotError
 from gridbot.api.units import seconds
 from gridbot.commands.options import as_json, print_json, say
-from gridbot.printing import printable, table
+from gridbot.printing import table
 from gridbot_client.protocol.fields import is_sha256
+from gridbot_client.terminal import printable
 from gridbot_overlay import rounds, status
 from gridbot_overlay.act.constructor import views_of
 from gridbot_overlay.act.store import is_held, only_one

@@ -8,7 +8,8 @@ from datetime import timedelta
 from typing import Any
 
 from gridbot.api.units import duration
-from gridbot.printing import counted, cut, printable, table
+from gridbot.printing import counted, cut, table
+from gridbot_client.terminal import printable
 from gridbot_overlay.act.store import PilotStore
 from gridbot_overlay.decide.construct import GridView
 from gridbot_overlay.decide.grid_ad import queue_wait

@@ -31,8 +31,10 @@ ALLOWED = {
 MAY_ENTER = {
     "boinc": {"api.boinc", "commands", "web"},
 }
-# The server shares the client's wire format and nothing of its machinery.
-SHARED_WITH_SERVER = ("gridbot_client.protocol.", "gridbot_client.net.discovery.")
+# The server shares the client's wire format and nothing of its machinery; its commands print.
+SHARED_WITH_SERVER = (
+    "gridbot_client.protocol.", "gridbot_client.net.discovery.", "gridbot_client.terminal.",
+)  # fmt: skip
 
 # Which of the server's other rooms, and of the modules beside them, each one may import.
 ROOMS: dict[str, set[str]] = {
@@ -68,7 +70,8 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "protocol": set(),
         "walls": set(),
         "backoff": set(),
-        "activity": set(),
+        "terminal": set(),
+        "activity": {"terminal"},
         "agent": {"protocol"},
         "net": {"protocol"},
         "pilot": {"protocol"},
@@ -82,7 +85,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "client": {"activity", "agent", "backoff", "host", "joining", "net", "options", "pilot"}
         | {"protocol", "schedule", "storage", "walls", "work"},
         "cli": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
-        | {"protocol", "status", "storage", "walls", "work"},
+        | {"protocol", "status", "storage", "terminal", "walls", "work"},
     },
     "gridbot": {
         "printing": set(),

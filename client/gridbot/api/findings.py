@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import click
 
-from gridbot.printing import printable
+from gridbot_client.terminal import printable
 from gridbot_policies.lint.check import Finding
 
 _COLOURS = {"error": "red", "warning": "yellow"}

@@ -14,11 +14,12 @@ from gridbot.api.errors import GridbotError
 from gridbot.api.session import Bot, Session
 from gridbot.api.state import BotState
 from gridbot.commands.options import FILE, as_json, print_json, say, say_away, with_session
-from gridbot.printing import counted, json_document, printable
+from gridbot.printing import counted, json_document
 from gridbot.show.collect import collect, print_results, results_document
 from gridbot.show.explanation import changed_policy, chosen_change, explanation_page, idle_reason
 from gridbot.show.page import bot_page, bots_table, log_page, match_line
 from gridbot.show.progress import follow, standing_still
+from gridbot_client.terminal import printable
 
 BOT = click.argument("number", metavar="BOT", type=click.IntRange(1))
 

@@ -12,11 +12,12 @@ from gridbot.api.documents import Signing
 from gridbot.api.errors import BadInput, GridbotError
 from gridbot.api.session import Session
 from gridbot.commands.options import FILE, as_json, print_json, with_session
-from gridbot.printing import printable, table
+from gridbot.printing import table
 from gridbot_client.net.discovery import find_server, signing_key_path
 from gridbot_client.protocol.fields import is_sha256
 from gridbot_client.protocol.messages import introduction_json
 from gridbot_client.protocol.signatures import Introduction, fingerprint, revocation
+from gridbot_client.terminal import printable
 
 
 @click.group()

@@ -14,9 +14,9 @@ from gridbot.api.errors import BadInput
 from gridbot.api.findings import finding_page
 from gridbot.api.session import connect
 from gridbot.commands.options import FILE, as_json, print_json, say, server_options
-from gridbot.printing import printable
 from gridbot.show.context import changed, evaluation_context, is_file
 from gridbot.show.trial import trial_page, try_text
+from gridbot_client.terminal import printable
 from gridbot_policies import examples
 from gridbot_policies.lint.check import Finding
 from gridbot_policies.lint.check import check as check_text

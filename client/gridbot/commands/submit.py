@@ -16,9 +16,10 @@ from gridbot.api.session import Bot, Session
 from gridbot.api.units import seconds
 from gridbot.commands.bots import wait_for
 from gridbot.commands.options import as_json, print_json, say, say_away, with_session
-from gridbot.printing import counted, printable
+from gridbot.printing import counted
 from gridbot.show.page import boinc_line, match_line
 from gridbot.show.progress import transfer
+from gridbot_client.terminal import printable
 
 HELP = """Submit a bag of tasks (BOT): one job per item, each running COMMAND with its values.
 

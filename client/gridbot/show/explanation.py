@@ -8,8 +8,9 @@ from typing import Any
 
 from gridbot.api.errors import BadInput
 from gridbot.api.state import BotState
-from gridbot.printing import counted, cut, printable, table
+from gridbot.printing import counted, cut, table
 from gridbot.show.page import boinc_line, client_name, match_line, suspension_line
+from gridbot_client.terminal import printable
 
 _COUNTS = 20  # characters that the columns of numbers and the gaps take
 _NARROWEST = 30

@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from gridbot.api.state import BotState
-from gridbot.printing import counted, first_line, printable, table
+from gridbot.printing import counted, first_line, table
 from gridbot.show.progress import status_line
+from gridbot_client.terminal import printable
 
 
 def bots_table(bots: Sequence[BotState]) -> str:

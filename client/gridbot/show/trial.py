@@ -9,8 +9,9 @@ from typing import Any
 import click
 
 from gridbot.api.policy import policy_error
-from gridbot.printing import cut, printable
+from gridbot.printing import cut
 from gridbot.show.context import EvaluationContext
+from gridbot_client.terminal import printable
 from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError
 from gridbot_policies.classad.nodes import Node

@@ -19,8 +19,8 @@ import requests
 from gridbot.api.errors import GridbotError, ServerAway
 from gridbot.api.session import Session, connect
 from gridbot.commands.options import FILE, say, server_options, with_session
-from gridbot.printing import printable
 from gridbot_client.protocol.messages import FileRef, Manifest, ProtocolError, manifest_id
+from gridbot_client.terminal import printable
 from gridbot_server.boinc.application import key_holder
 from gridbot_server.signing import keys
 from gridbot_server.signing.bundle import BundleError, KeyKind, SigningBundle, SigningKeys

@@ -6,8 +6,9 @@ import pytest
 from gridbot.api.errors import BadInput
 from gridbot.api.state import bot_state
 from gridbot.api.units import duration, seconds, size
-from gridbot.printing import csv_cell, first_line, printable, table
+from gridbot.printing import csv_cell, first_line, table
 from gridbot.show.progress import status_line
+from gridbot_client.terminal import printable
 
 
 @pytest.mark.parametrize(
