@@ -39,6 +39,7 @@ class Settings:
 
     web_workers: int = 1  # gunicorn's processes; one is enough for two cores
     web_threads: int = 32  # requests served at once by each of them
+    comparison_workers: int = 2  # processes that compare contents of answers
     client_requests_per_minute: int = 1200  # for work, of one client; also at once
     max_body_bytes: int = 16 << 20  # of one request that is not a file
     max_jobs_bytes: int = 32 << 20  # of one request that brings jobs

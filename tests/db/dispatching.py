@@ -25,10 +25,12 @@ from gridbot_client.protocol.messages import (
 )
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.cycles import deadline, transitioner
+from gridbot_server.cycles.comparing import Comparing
 from gridbot_server.dispatch.engine import Engine
 from gridbot_server.feeder.feeding import Feeder
 from gridbot_server.signing import keys
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.files import Store
 
 
 @dataclass
@@ -39,6 +41,7 @@ class Dispatch:
     buffer: SchedulingBuffer
     engine: Engine
     feeder: Feeder
+    comparing: Comparing
     _now: Iterator[int] = field(default_factory=lambda: itertools.count(1_000))
 
     def feed(self) -> int:
@@ -46,9 +49,9 @@ class Dispatch:
         return self.feeder.run_once(float(next(self._now)))
 
     def settle(self) -> int:
-        """Let the transitioner work until it finds nothing."""
+        """Let the transitioner work, and the comparisons beside it, until both find nothing."""
         count = 0
-        while more := transitioner.run_once(self.conn):
+        while more := transitioner.run_once(self.conn) + self.comparing.run_once(self.conn):
             count += more
         return count
 
@@ -134,8 +137,10 @@ def dispatching(dsn: str, conn: Connection, path: Path, slots: int = 256) -> Ite
         path, slots=slots, slot_bytes=1024, machine=uuid.uuid4().hex, database=row[0]
     )
     engine = Engine(dsn, path)
+    comparing = Comparing(Store(path.parent / "files", path.parent / "uploads"), workers=2)
     try:
-        yield Dispatch(conn, buffer, engine, Feeder(conn, buffer))
+        yield Dispatch(conn, buffer, engine, Feeder(conn, buffer), comparing)
     finally:
+        comparing.close()
         engine.close()
         buffer.close()

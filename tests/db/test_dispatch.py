@@ -272,7 +272,7 @@ def test_a_quorum_of_two_outvotes_one_wrong_answer(
 def test_a_validator_that_only_newer_servers_know_keeps_no_other_bot_from_its_end(
     dispatch: Dispatch, conn: Connection, alice: int, client: Caller
 ) -> None:
-    newer, usual = make_bot(conn, alice, validator="numeric"), make_bot(conn, alice)
+    newer, usual = make_bot(conn, alice, validator="fuzzy"), make_bot(conn, alice)
     dispatch.feed()
     client.ask(0, tuple(success(item) for item in client.ask().assignments))
     dispatch.settle()

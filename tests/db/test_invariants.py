@@ -64,6 +64,7 @@ BREAKS = {
     " WHERE bot = 4",
     "unfinished_jobs_are_within_the_quota": "UPDATE owner SET max_jobs = 5",
     "no_decision_is_due": "INSERT INTO pending VALUES (4, 0)",
+    "no_comparison_is_due": "INSERT INTO comparison (bot, seq, one, other) VALUES (4, 0, '1', '2')",
     "every_replica_of_a_finished_job_is_judged": "UPDATE ended SET valid = NULL WHERE bot = 2",
     "a_cancelled_bot_has_nothing_in_progress": "INSERT INTO lease SELECT 6, 0, 2, round, why,"
     " client, host, owner, sent_at, deadline, request_key FROM lease",

@@ -180,6 +180,7 @@ POINT = {"theta1": 0.1, "theta2": 0.2}
         ({"quorum": 11}, "quorum: 11 is greater than 10"),
         ({"quorum": 6}, "max_replicas 5 is less than the quorum 6"),
         ({"validator": "fuzzy"}, "unknown validator 'fuzzy'; known: exact"),
+        ({"validator": "numbers:rel=x"}, "validator numbers: rel=x is no number from 0 up"),
         ({"placeholders": {"i": "float"}}, "placeholders.i: "),
         ({"name": "a\nb"}, "name: control characters are not allowed"),
         ({"name": ""}, "name: empty"),

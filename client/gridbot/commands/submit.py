@@ -118,7 +118,12 @@ _FIELDS = {
     metavar="N",
     help="Equal answers that a job needs, each from another host.  [default: 1]",
 )
-@click.option("--validator", metavar="NAME", help="Method of comparing answers.  [default: exact]")
+@click.option(
+    "--validator",
+    metavar="RULE",
+    help="When answers agree: exact, text, numbers:rel=1e-6,abs=1e-9, or json:ignore=/time."
+    "  [default: exact]",
+)
 @click.option(
     "--attempts",
     type=click.IntRange(1),

@@ -41,6 +41,7 @@ from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import SQL as MOVES
 
 SQL = sql.load("bots.sql")
+COMPARISONS = sql.load("comparisons.sql")
 
 blueprint = Blueprint("bots", __name__, url_prefix="/api/v1/bots")
 
@@ -280,6 +281,7 @@ def _retry(conn: Connection, bot: int) -> int:
         state = rows.fetch_value(conn, str, SQL["lock"], {"bot": bot})
         if state in (None, "open", "cancelled"):
             raise Conflict(f"BOT {bot} is {state or 'gone'}, there is nothing to retry")
+        conn.execute(COMPARISONS["forget_crashes"], {"bot": bot})
         retried = conn.execute(MOVES["requeue_failed"], {"bot": bot}).rowcount
         if retried:
             conn.execute(SQL["count_queued"], {"bot": bot, "more": retried})

@@ -32,7 +32,8 @@ from gridbot_policies.classad import ParseError
 from gridbot_policies.lint.check import warnings
 from gridbot_server.errors import InvalidPolicy, RequestError
 from gridbot_server.models.requests import Envelope, Jobs, SubmissionRequest
-from gridbot_server.validators import VALIDATORS
+from gridbot_server.validators.spec import UnknownValidator
+from gridbot_server.validators.spec import parse as parse_validator
 
 RANGE_PLACEHOLDER = "i"
 
@@ -297,7 +298,9 @@ def _check_limits(body: SubmissionRequest) -> None:
         raise RequestError(
             f"max_replicas {body.max_replicas} is less than the quorum {body.quorum}"
         )
-    if body.validator not in VALIDATORS:
-        raise RequestError(
-            f"unknown validator {body.validator!r}; known: {', '.join(sorted(VALIDATORS))}"
-        )
+    try:
+        validator = parse_validator(body.validator)
+    except UnknownValidator as error:
+        raise RequestError(str(error)) from None
+    if validator.kind == "command":
+        raise RequestError("validator command: this server runs no comparisons of users' own")

@@ -21,6 +21,7 @@ from apscheduler.schedulers.base import BaseScheduler
 from gridbot_server.credit import export
 from gridbot_server.cycles import collector, deadline, replication, retention, transitioner
 from gridbot_server.cycles.clock import ClockWatch
+from gridbot_server.cycles.comparing import Comparing
 from gridbot_server.matching.spending import Spending
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, files, sql
@@ -50,14 +51,19 @@ class Schedule:
     seconds: float  # between passes
     cycle: Cycle
     goes_on: bool = True
+    close: Callable[[], None] = lambda: None  # when no pass will follow
 
 
 def schedules(settings: Settings) -> list[Schedule]:
     """Every cycle of the server."""
     spending = Spending()
+    comparing = Comparing(
+        files.Store(settings.files, settings.uploads), settings.comparison_workers
+    )
     return [
         # A pass has its price however little it finds: some jobs at once, and nobody waits long.
         Schedule("transitioner", 0.2, transitioner.run_once),
+        Schedule("comparison", 0.2, comparing.run_once, close=comparing.close),
         Schedule("deadline", 0.5, deadline.run_once),
         Schedule(
             "replication",
@@ -163,6 +169,8 @@ def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threa
                 call_all(scheduler)
     finally:
         scheduler.shutdown(wait=True)
+        for item in listed:
+            item.close()
 
 
 def call_all(scheduler: BaseScheduler) -> None:

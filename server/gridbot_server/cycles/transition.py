@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from gridbot_server.cycles.quorum import groups
+from gridbot_server.cycles.quorum import EQUAL, Compared, Judge, Pair, pair, support
 from gridbot_server.storage.states import ERRORS, FAILURES, RELINQUISHED, State
-from gridbot_server.validators import Validator
+from gridbot_server.validators.spec import EXACT, Validator
 
 # Hosts that vanish are not the job's fault, so expiries are borne longer than errors; yet every
 # job must end.
@@ -36,7 +36,7 @@ class Rules:
 
     quorum: int
     max_attempts: int
-    agree: Validator
+    validator: Validator = EXACT
     failover_after: int | None = None  # failures in a round; from then on, dedicated hosts only
     owner: int = 0
     among_strangers: bool = False  # its jobs run on machines whose owners nobody vouches for
@@ -53,6 +53,7 @@ class Job:
     canonical: int | None = None  # of its outcome
     has_outcome: bool = False
     doubted: AbstractSet[int] = frozenset()  # lone voters who are not alone in working for its BOT
+    compared: Mapping[Pair, Compared] = field(default_factory=dict)  # contents of its answers
 
     @property
     def last_replica(self) -> int:
@@ -62,7 +63,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Verdicts on replicas, and at most one of: an outcome, or further copies."""
+    """Verdicts on replicas, and at most one of: an outcome, or further copies.
+
+    Answers whose contents must be compared are decided once that is done.
+    """
 
     valid: Mapping[int, bool] = field(default_factory=dict)  # replica -> verdict
     canonical: int | None = None
@@ -70,6 +74,7 @@ class Decision:
     copies: int = 0
     why: str = ""
     pool: str | None = None  # "dedicated": only such hosts may have the copies
+    compare: Sequence[Pair] = ()
 
     @property
     def finishes(self) -> bool:
@@ -83,21 +88,29 @@ def decide(job: Job, rules: Rules) -> Decision:
     Deciding twice gives the same until it is applied, so that a crash in between loses nothing.
     """
     verdicts = {item.replica: False for item in job.ended if item.how in FAILURES}
+    judge = Judge(rules.validator, job.compared)
     if job.has_outcome:
-        return Decision(verdicts | _late_verdicts(job, rules))
+        return _judged(job.ended, _canonical(job), judge, Decision(verdicts))
     answers = [item for item in job.ended if item.how == State.SUCCESS and item.valid is not False]
     votes = _votes(answers)
-    agreeing = groups(votes, rules.agree)
-    best = agreeing[0] if agreeing else []
-    if len(best) >= rules.quorum:
-        right = best[0].digest
-        verdicts |= {item.replica: rules.agree(right, item.digest) for item in answers}
-        return Decision(verdicts, canonical=best[0].replica)
-    failure = _failure(job, votes, rules)
+    found = support(votes, judge)
+    if found.most >= rules.quorum and found.unknown:
+        return Decision(verdicts, compare=found.unknown)
+    if len(found.best) >= rules.quorum:
+        canonical = found.best[0]
+        return _judged(answers, canonical, judge, Decision(verdicts, canonical.replica))
+    failure = _set_aside(job, found.crashed) or _failure(job, votes, rules)
     if failure:
         return Decision(verdicts | {item.replica: False for item in answers}, failure=failure)
-    lacking = rules.quorum - len(best) - len(job.leased) - len(job.queued)
+    lacking = rules.quorum - found.most - len(job.leased) - len(job.queued)
     return Decision(verdicts, copies=max(0, lacking), why=_why(job), pool=_pool(job, rules))
+
+
+def _set_aside(job: Job, crashed: Sequence[Pair]) -> str | None:
+    """Return why the job needs a human: comparing its answers crashes."""
+    if not crashed:
+        return None
+    return f"set aside for review: comparing two answers failed: {job.compared[crashed[0]].why}"
 
 
 def _votes(answers: Sequence[Ended]) -> list[Ended]:
@@ -112,15 +125,30 @@ def _votes(answers: Sequence[Ended]) -> list[Ended]:
     return list(votes.values())
 
 
-def _late_verdicts(job: Job, rules: Rules) -> dict[int, bool]:
-    """Answers that came after the outcome count for their host, not for the job."""
-    by_number = {item.replica: item for item in job.ended}
-    canonical = by_number.get(job.canonical or 0)
-    return {
-        item.replica: canonical is not None and rules.agree(canonical.digest, item.digest)
-        for item in job.ended
-        if item.how == State.SUCCESS and item.valid is None
-    }
+def _canonical(job: Job) -> Ended | None:
+    return next((item for item in job.ended if item.replica == job.canonical), None)
+
+
+def _judged(
+    ended: Sequence[Ended], canonical: Ended | None, judge: Judge, decision: Decision
+) -> Decision:
+    """Add the verdicts on answers: those that agree with the canonical one are right.
+
+    Answers that came after the outcome count for their host, not for the job.
+    """
+    valid, unknown = dict(decision.valid), list[Pair]()
+    for item in ended:
+        if item.how != State.SUCCESS or item.valid is not None:
+            continue
+        if canonical is None or item.replica == canonical.replica:
+            valid[item.replica] = canonical is not None
+            continue
+        verdict = judge.verdict(canonical.digest, item.digest)
+        if verdict is not None:
+            valid[item.replica] = verdict == EQUAL
+        elif canonical.digest is not None and item.digest is not None:
+            unknown.append(pair(canonical.digest, item.digest))
+    return replace(decision, valid=valid, compare=tuple(unknown))
 
 
 def lone_voters(job: Job, rules: Rules) -> set[int]:

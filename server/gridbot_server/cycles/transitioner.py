@@ -1,7 +1,8 @@
 """The transitioner: takes jobs that need a decision, in batches, and applies what `decide` says.
 
 Validation and assimilation are part of it: verdicts, the canonical replica, the outcome and the
-BOT's end are written in the one transaction that consumes the wake-ups.
+BOT's end are written in the one transaction that consumes the wake-ups.  Contents are compared
+beside it (`comparing.py`): a job whose answers need that is woken again when it is done.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 from gridbot_server.credit import ledger
 from gridbot_server.credit.ledger import Valid
 from gridbot_server.cycles import widths
+from gridbot_server.cycles.quorum import Compared, Pair
 from gridbot_server.cycles.transition import (
     Decision,
     Ended,
@@ -31,11 +33,12 @@ from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import JobId, encode, fetch
 from gridbot_server.storage.states import RELINQUISHED, Event, State
-from gridbot_server.validators import VALIDATORS, Validator
+from gridbot_server.validators.spec import UnknownValidator, Validator, parse
 
 log = logging.getLogger(__name__)
 
 SQL = sql.load("cycles.sql")
+COMPARISONS = sql.load("comparisons.sql")
 
 # What somebody has waited for already goes out before other copies.
 PRIORITY = {"error": 1, "expired": 1}
@@ -93,6 +96,17 @@ class _Voter(NamedTuple):
     voter: int
 
 
+class _Comparison(NamedTuple):
+    """Two answers of a job whose contents were compared."""
+
+    bot: int
+    seq: int
+    one: bytes
+    other: bytes
+    verdict: str
+    why: str
+
+
 class _Credit(NamedTuple):
     """What a finished job earned a replica."""
 
@@ -122,11 +136,11 @@ class _Numbered(NamedTuple):
     last: int
 
 
-class _UnknownValidator(Exception):
+class _NewerValidator(Exception):
     """A validator that a newer server knows; its BOT's wake-ups are left to that."""
 
-    def __init__(self, bot: int, validator: str) -> None:
-        super().__init__(f"BOT {bot} has the unknown validator {validator!r}")
+    def __init__(self, bot: int, error: UnknownValidator) -> None:
+        super().__init__(f"BOT {bot}: {error}")
         self.bot = bot
 
 
@@ -145,7 +159,7 @@ def run_once(conn: Connection, limit: int = 2000) -> int:
                     conn.execute(SQL["plan_by_keys"])
                     _settle(conn, sorted(set(woken)))
             return len(woken)
-        except _UnknownValidator as error:
+        except _NewerValidator as error:
             _complain(str(error))
             left.append(error.bot)
 
@@ -160,6 +174,7 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     rules = _lock_bots(conn, {bot for bot, _ in ids})
     jobs = _load(conn, [job for job in ids if job[0] in rules])
     _doubt(conn, jobs, rules)
+    _recall_comparisons(conn, jobs, rules)
     decisions = {name: decide(job, rules[name[0]]) for name, job in jobs.items()}
     counters = Counters()
     valid = _judge(conn, decisions, rules)
@@ -168,6 +183,7 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     credit = ledger.grant(conn, valid, given) if valid else {}
     _finish(conn, jobs, decisions, credit, counters)
     _add_copies(conn, jobs, decisions, counters)
+    _ask_comparisons(conn, decisions)
     counters.write(conn, CYCLES)
 
 
@@ -189,9 +205,12 @@ def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
 
 def _validator(bot: _BotRules) -> Validator:
     try:
-        return VALIDATORS[bot.validator]
-    except KeyError:
-        raise _UnknownValidator(bot.id, bot.validator) from None
+        return _parsed(bot.validator)
+    except UnknownValidator as error:
+        raise _NewerValidator(bot.id, error) from None
+
+
+_parsed = lru_cache(maxsize=1000)(parse)
 
 
 def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, Job]:
@@ -238,6 +257,35 @@ def _doubt(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rule
     doubted = set(fetch(conn, _Voter, SQL["others_work"], listed))
     for name, voters in lone.items():
         jobs[name].doubted = {voter for voter in voters if _Voter(name.bot, voter) in doubted}
+
+
+def _recall_comparisons(
+    conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules]
+) -> None:
+    """Note what came of comparing contents, for the jobs that may need it."""
+    asked = [
+        name
+        for name, job in jobs.items()
+        if rules[name.bot].validator.reads_contents and len(job.ended) > 1
+    ]
+    if not asked:
+        return
+    known: dict[JobId, dict[Pair, Compared]] = defaultdict(dict)
+    for item in fetch(conn, _Comparison, COMPARISONS["known"], _listed(asked)):
+        found = Compared(item.verdict, item.why)
+        known[JobId(item.bot, item.seq)][Pair(item.one, item.other)] = found
+    for name, compared in known.items():
+        jobs[name].compared = compared
+
+
+def _ask_comparisons(conn: Connection, decisions: Mapping[JobId, Decision]) -> None:
+    rows = [
+        {**name._asdict(), "one": pair.one.hex(), "other": pair.other.hex()}
+        for name, decision in decisions.items()
+        for pair in decision.compare
+    ]
+    if rows:
+        conn.execute(COMPARISONS["ask"], {"comparisons": encode(rows)})
 
 
 def _judge(

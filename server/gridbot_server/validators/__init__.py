@@ -1,11 +1,5 @@
-"""How two answers are compared, by the digests of their outputs: contents are not at hand here."""
+"""Whether two answers agree: the rule of each validator, over digests or contents.
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
-from gridbot_server.validators import exact
-
-Validator = Callable[[bytes | None, bytes | None], bool]
-
-# Name, as a BOT gives it -> whether two digests agree.  A name is never removed: BOTs have it.
-VALIDATORS: Mapping[str, Validator] = MappingProxyType({"exact": exact.agree})
+`spec.py` reads what a BOT asks for.  `compare.py` compares two answers' files.  `worker.py` is the
+process in which that happens, because files of strangers may be huge or hostile.
+"""

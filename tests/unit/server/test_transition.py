@@ -13,10 +13,9 @@ from gridbot_server.cycles.transition import (
     decide,
     lone_voters,
 )
-from gridbot_server.validators import exact
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-ONE = Rules(quorum=1, max_attempts=3, agree=exact.agree)
+ONE = Rules(quorum=1, max_attempts=3)
 TWO = replace(ONE, quorum=2)
 
 
@@ -132,7 +131,7 @@ def test_an_answer_after_the_outcome_counts_for_its_host_only() -> None:
 @settings(derandomize=True, max_examples=200)
 @given(st.randoms(use_true_random=False), st.integers(1, 3), st.integers(1, 4))
 def test_whatever_hosts_do_every_job_ends(random: object, quorum: int, attempts: int) -> None:
-    rules = Rules(quorum, attempts, exact.agree)
+    rules = Rules(quorum, attempts)
     items: list[Ended] = []
     waiting, number = quorum, 0
     for _ in range(500):

@@ -38,8 +38,8 @@ SELECT DISTINCT x.bot, x.seq
    AND NOT EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, 1));
 
 -- name: something_moves_every_unfinished_job
--- A job is unsent (not fed yet, or in a feeder's range), running, queued, awaiting a decision,
--- or finished.  One that is none of these would never end.
+-- A job is unsent (not fed yet, or in a feeder's range), running, queued, awaiting a decision or the
+-- comparison of its answers, or finished.  One that is none of these would never end.
 SELECT job.bot, job.seq
   FROM bot JOIN job ON job.bot = bot.id
  WHERE bot.state = 'running' AND job.seq < bot.fed
@@ -47,6 +47,8 @@ SELECT job.bot, job.seq
    AND NOT EXISTS (SELECT FROM lease l WHERE (l.bot, l.seq) = (job.bot, job.seq))
    AND NOT EXISTS (SELECT FROM requeue q WHERE (q.bot, q.seq) = (job.bot, job.seq))
    AND NOT EXISTS (SELECT FROM pending p WHERE (p.bot, p.seq) = (job.bot, job.seq))
+   AND NOT EXISTS (SELECT FROM comparison c
+                    WHERE (c.bot, c.seq) = (job.bot, job.seq) AND c.verdict IS NULL)
    AND (EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq) = (job.bot, job.seq))
         OR NOT EXISTS (SELECT FROM feed_range r
                         WHERE r.bot = job.bot AND job.seq >= r.lo AND job.seq < r.hi));
@@ -212,6 +214,7 @@ SELECT place, bot
   FROM (SELECT 'job' AS place, bot FROM job
          UNION ALL SELECT 'output', bot FROM output
          UNION ALL SELECT 'bot_stat', bot FROM bot_stat
+         UNION ALL SELECT 'comparison', bot FROM comparison
          UNION ALL SELECT 'boinc_upload', bot FROM boinc_upload
          UNION ALL SELECT 'boinc_trickle', bot FROM boinc_trickle) AS x
  WHERE NOT EXISTS (SELECT FROM bot WHERE bot.id = x.bot);
@@ -242,6 +245,12 @@ SELECT owner.name, owner.max_jobs, sum(bot.size) AS jobs
 -- name: no_decision_is_due
 -- idle
 SELECT DISTINCT pending.bot, pending.seq FROM pending;
+
+-- name: no_comparison_is_due
+-- idle
+SELECT c.bot, c.seq, c.asked_at
+  FROM comparison c JOIN bot ON bot.id = c.bot AND bot.state IN ('running', 'done')
+ WHERE c.verdict IS NULL;
 
 -- name: every_replica_of_a_finished_job_is_judged
 -- idle

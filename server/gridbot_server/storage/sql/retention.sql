@@ -35,6 +35,9 @@ DELETE FROM boinc_upload WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(si
 -- name: remove_trickles
 DELETE FROM boinc_trickle WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 
+-- name: remove_comparisons
+DELETE FROM comparison WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+
 -- name: remove_outcomes
 DELETE FROM outcome WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 
