@@ -9,7 +9,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -41,7 +40,6 @@ from gridbot_client.status import status_of
 from gridbot_client.storage import Folder, FolderBusy, Identity
 from gridbot_client.terminal import printable
 from gridbot_client.walls.cells import CGROUP, NONE, PROCESS
-from gridbot_client.walls.handle import Warden
 from gridbot_client.work.confinement import WallOptions, hidden_places, raised
 from gridbot_client.work.runner import forbid_core_dumps
 from gridbot_policies.policy.owner import OwnerPolicy
@@ -314,8 +312,7 @@ def _run(
     folder: Folder, server: str | None, key_file: Path | None, pinning: Pinning,
     options: Options, activity: ActivityLog,
 ) -> None:  # fmt: skip
-    with closing(Warden()) as warden:
-        confinement, sandbox = raised(warden, folder.path, options.walls)
+    with raised(folder.path, options.walls) as (confinement, sandbox):
         folder.save_sandbox(sandbox.attributes)
         host, pilot = options.describe(folder, sandbox), options.pilot
         identity = folder.identity()

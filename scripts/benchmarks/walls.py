@@ -17,7 +17,6 @@ from pathlib import Path
 import click
 
 from gridbot_client.protocol.messages import ReplicaId, Resources
-from gridbot_client.walls.handle import Warden
 from gridbot_client.work.confinement import Confinement, Plain, TaskOrder, WallOptions, raised
 from gridbot_client.work.slots import slot_of
 
@@ -80,12 +79,10 @@ class _Level:
 
     def _spent(self, jobs: int) -> _Cost:
         before, began = _cpu_seconds(), time.perf_counter()
-        warden = Warden()
         with tempfile.TemporaryDirectory(prefix="gridbot-bench-") as name:
-            folder = Path(name)
-            confinement, _ = raised(warden, folder, WallOptions(most=self.level, hidden=(name,)))
-            _run(confinement, folder, jobs, is_stranger=self.level > 0)
-        warden.close()
+            options = WallOptions(most=self.level, hidden=(name,))
+            with raised(Path(name), options) as (confinement, _):
+                _run(confinement, Path(name), jobs, is_stranger=self.level > 0)
         return _Cost(_cpu_seconds() - before, time.perf_counter() - began)
 
 
@@ -110,12 +107,11 @@ def _run(confinement: Confinement, folder: Path, jobs: int, *, is_stranger: bool
 
 
 def _offered() -> int:
-    warden = Warden()
-    try:
-        with tempfile.TemporaryDirectory(prefix="gridbot-bench-") as name:
-            return raised(warden, Path(name), WallOptions(hidden=(name,)))[1].level
-    finally:
-        warden.close()
+    with (
+        tempfile.TemporaryDirectory(prefix="gridbot-bench-") as name,
+        raised(Path(name), WallOptions(hidden=(name,))) as (_, sandbox),
+    ):
+        return sandbox.level
 
 
 def _cpu_seconds() -> float:

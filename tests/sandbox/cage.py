@@ -20,7 +20,6 @@ import psutil
 from tests.sandbox.zoo import Beast
 
 from gridbot_client.protocol.messages import Manifest, ReplicaId, Resources
-from gridbot_client.walls.handle import Warden
 from gridbot_client.walls.levels import Sandbox
 from gridbot_client.work import outputs, trees
 from gridbot_client.work.confinement import WallOptions, Walls, hidden_places, raised
@@ -56,11 +55,11 @@ except (Exception, SystemExit) as error:
 
 def highest() -> Sandbox:
     """The best level of this machine."""
-    folder, warden = Path(tempfile.mkdtemp(prefix="gridbot-test-")), Warden()
+    folder = Path(tempfile.mkdtemp(prefix="gridbot-test-"))
     try:
-        return raised(warden, folder, WallOptions(hidden=(str(folder),)))[1]
+        with raised(folder, WallOptions(hidden=(str(folder),))) as (_, sandbox):
+            return sandbox
     finally:
-        warden.close()
         shutil.rmtree(folder)
 
 
@@ -95,10 +94,8 @@ class Cage:
             ["sleep", "1000"], env={"TOKEN": "canary"}, stdin=subprocess.DEVNULL
         )
         self._stack.callback(self._end_bystander)
-        warden = Warden()
-        self._stack.callback(warden.close)
-        hidden = hidden_places(self.folder, self.home, ())
-        found, self.sandbox = raised(warden, self.folder, WallOptions(most=level, hidden=hidden))
+        options = WallOptions(most=level, hidden=hidden_places(self.folder, self.home, ()))
+        found, self.sandbox = self._stack.enter_context(raised(self.folder, options))
         assert isinstance(found, Walls)
         self._runner = Runner(found, Census())
 

@@ -7,22 +7,22 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
-from tests.sandbox.cage import LIMITS, Cage, highest
+from tests.sandbox.cage import LIMITS, PYTHON, Cage, highest
 from tests.sandbox.zoo import FILES, OUTPUTS, PROCESSES, Beast
 from tests.system.deployment import eventually
 
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_client.walls import cgroups
-from gridbot_client.walls.cells import NAMESPACES
-from gridbot_client.walls.handle import Warden
+from gridbot_client.walls.cells import CGROUP, NAMESPACES
 from gridbot_client.walls.levels import Sandbox
 from gridbot_client.walls.views import around
 from gridbot_client.work import trees
-from gridbot_client.work.confinement import Confinement, Plain, WallOptions, raised
+from gridbot_client.work.confinement import Plain, WallOptions, raised
 from gridbot_client.work.processes import Census
 from gridbot_client.work.runner import ProcessEnd, Runner, Stop
 from gridbot_client.work.slots import ReplicaSlot, slot_of
@@ -64,11 +64,15 @@ class Machine:
         (self.folder / "slots").mkdir(parents=True)
         (self.folder / "client.json").write_text("token")
         (base / "data").write_text("data")
-        self.base, self.warden = base, Warden()
-        self.confinement: Confinement
+        self.base = base
         found = WallOptions(hidden=(str(self.folder),), **options)  # type: ignore[arg-type]
-        self.confinement, self.sandbox = raised(self.warden, self.folder, found)
+        self._stack = ExitStack()
+        self.confinement, self.sandbox = self._stack.enter_context(raised(self.folder, found))
         self.slot: ReplicaSlot = slot_of(self.folder / "slots", ReplicaId(1, 1, 1))
+
+    def close(self) -> None:
+        """End all of it."""
+        self._stack.close()
 
     def run(self, script: str, *, is_stranger: bool) -> tuple[ProcessEnd, str]:
         """Run a shell's script in the slot; how it ended, and what it printed."""
@@ -102,7 +106,7 @@ def machine(base: Path) -> Iterator[Makes]:
 
     yield make
     for one in made:
-        one.warden.close()
+        one.close()
 
 
 @pytest.mark.parametrize("level", [1, 2])
@@ -235,15 +239,38 @@ def test_groups_that_a_killed_client_left_are_removed() -> None:
         pytest.skip("no writable cgroup")
     with subprocess.Popen(["true"]) as ended:
         pass
-    limits = {"memory_bytes": 1 << 30, "processes": 9, "cpus": 1}
-    left = found.make(f"gridbot-{ended.pid}-1-1-1", **limits)
-    kept = found.make(f"gridbot-{os.getpid()}-1-1-1", **limits)
-    for group in (left, kept):
-        group.entered()
+    left, kept = (
+        {parent / f"gridbot-{pid}-99" for parent in found.parents.values()}
+        for pid in (ended.pid, os.getpid())
+    )
+    for folder in left | kept:
+        folder.mkdir()
     found.sweep()
-    assert not any(folder.exists() for folder in left.folders)
-    assert all(folder.exists() for folder in kept.folders)
-    kept.remove()
+    assert not any(folder.exists() for folder in left)
+    assert all(folder.exists() for folder in kept)
+    for folder in kept:
+        folder.rmdir()
+
+
+def test_groups_serve_one_task_after_another_and_keep_nothing_of_its_end(
+    machine: Makes, best: Sandbox
+) -> None:
+    if best.level < CGROUP:
+        pytest.skip(best.obstacle)
+    made = machine()
+    hungry = f"exec {PYTHON} -S -c 'x = bytearray(400 << 20)'"
+    assert made.run(hungry, is_stranger=True)[0].reason == "memory_limit"
+    assert made.run("true", is_stranger=True)[0].reason == ""
+    assert len(own_groups()) == 1
+    made.close()
+    assert own_groups() == set()
+
+
+def own_groups() -> set[str]:
+    found = cgroups.find()
+    assert found
+    pattern = f"gridbot-{os.getpid()}-*"
+    return {path.name for parent in found.parents.values() for path in parent.glob(pattern)}
 
 
 def test_around_leaves_out_what_is_hidden_and_links_to_it(tmp_path: Path) -> None:

@@ -1,16 +1,18 @@
-"""Cell: the walls of one task, as the client orders them from its warden.  Plain data."""
+"""Cell: the walls of one task, as the client orders them from its warden.  Plain data.
+
+Named tuples, not dataclasses: every import of the warden's is memory that each fork of it copies.
+"""
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass
+import marshal
+from typing import NamedTuple
 
 NONE, PROCESS, NAMESPACES, CGROUP = 0, 1, 2, 3  # levels
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelLimits:
-    """KernelLimits that the kernel holds, beside those that the client watches."""
+class KernelLimits(NamedTuple):
+    """Limits that the kernel holds, beside those that the client watches."""
 
     processes: int  # threads count
     data_bytes: int  # of one process
@@ -19,8 +21,7 @@ class KernelLimits:
     shared_bytes: int  # of /dev/shm
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class Cell(NamedTuple):
     """One task: its program, and what it may see, reach and use.  Paths are absolute and real."""
 
     argv: tuple[str, ...]
@@ -42,12 +43,11 @@ class Cell:
         return f"{self.work}/tmp"  # noqa: S108
 
     def encode(self) -> bytes:
-        """Text for the warden."""
-        return json.dumps(asdict(self)).encode()
+        """Bytes for the warden, which runs under the same interpreter."""
+        return marshal.dumps({**self._asdict(), "limits": tuple(self.limits)})
 
     @classmethod
     def decode(cls, text: bytes) -> Cell:
-        """Cell of such a text."""
-        raw = json.loads(text)
-        raw |= {name: tuple(raw[name]) for name in ("argv", "reads", "writes", "hidden")}
-        return cls(**{**raw, "limits": KernelLimits(**raw["limits"])})
+        """Cell of such bytes."""
+        raw = marshal.loads(text)
+        return cls(**{**raw, "limits": KernelLimits(*raw["limits"])})

@@ -1,51 +1,81 @@
 """Level 3: a cgroup per task, below one that this client may write to (v2, or v1's controllers).
 
-The task enters its group itself, through descriptors opened here, and so nothing of the client's
-counts in it.  A service manager delegates a group by `Delegate=yes`; in a container root often
+The task's first process enters its group, through descriptors opened here, and the task is born in
+it, so nothing of the client's counts.  A service manager delegates a group by `Delegate=yes`; in a container root often
 owns its own.
 """
 
 from __future__ import annotations
 
 import os
-import re
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 _PERIOD_US = 100_000
 _CONTROLLERS = ("memory", "pids", "cpu")
 _REMOVAL_SECONDS = 2.0
+_OF_THE_FIRST_PROCESS_BYTES = 4 << 20  # what it writes to of its warden's memory counts, too
 _V1_FILES = {
     "memory": "memory.limit_in_bytes", "pids": "pids.max", "cpu": "cpu.cfs_quota_us",
 }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
 class TaskCgroup:
     """The cgroups of one task, entered through `descriptors`."""
 
-    folders: tuple[Path, ...]
-    descriptors: tuple[int, ...]
-    events: Path  # counts kills for want of memory
+    def __init__(self, delegation: Delegation, name: str) -> None:
+        """Make the groups.  Raises OSError."""
+        self.descriptors: tuple[int, ...] = ()
+        self._delegation = delegation
+        self._places = {key: parent / name for key, parent in delegation.parents.items()}
+        self._folders = tuple(dict.fromkeys(self._places.values()))
+        events = "memory.events" if delegation.version == 2 else "memory.oom_control"
+        self._events = f"{self._places['memory']}/{events}"
+        self._current = f"{self._places['pids']}/pids.current"
+        self._limits: dict[str, int] = {}
+        self._kills = 0  # for want of memory, as far as is known
+        try:
+            for folder in self._folders:
+                folder.mkdir(exist_ok=True)
+                entry = os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC)
+                self.descriptors += (entry,)
+        except OSError:
+            self.remove()
+            raise
+
+    def limit(self, limits: Mapping[str, int]) -> None:
+        """Set the limits of the next task, by controller."""
+        for controller, folder in self._places.items():
+            if self._limits.get(controller) != limits[controller]:
+                _set(folder, controller, limits[controller], self._delegation.version)
+                self._limits[controller] = limits[controller]
 
     def ran_out_of_memory(self) -> bool:
-        """True if the kernel killed one of its processes for want of memory."""
-        with suppress(OSError):
-            return re.search(r"^oom_kill [1-9]", self.events.read_text(), re.MULTILINE) is not None
-        return False
+        """True if the kernel killed a process for want of memory since this was asked last."""
+        before, self._kills = self._kills, self._memory_kills()
+        return self._kills > before
 
-    def entered(self) -> None:
-        """Close the descriptors."""
-        for descriptor in self.descriptors:
-            os.close(descriptor)
+    def release(self) -> None:
+        """Let another task have the groups, once nothing of this one is left in them."""
+        self._delegation.give_back(self)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no process is in them, nor one that nobody has reaped."""
+        with suppress(OSError):
+            return _read(self._current) == b"0\n"
+        return False
 
     def remove(self) -> None:
         """Remove the groups, once they are empty."""
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = ()
         until = time.monotonic() + _REMOVAL_SECONDS
-        for folder in self.folders:
+        for folder in self._folders:
             while folder.exists():
                 try:
                     folder.rmdir()
@@ -54,13 +84,27 @@ class TaskCgroup:
                         break
                     time.sleep(0.005)
 
+    def _memory_kills(self) -> int:
+        with suppress(OSError):
+            for line in _read(self._events).splitlines():
+                if line.startswith(b"oom_kill "):
+                    return int(line.split()[1])
+        return 0
 
-@dataclass(frozen=True, slots=True)
+
 class Delegation:
-    """Groups of this process in which it may make others, by controller."""
+    """Groups of this process in which it may make others, by controller.
 
-    version: int
-    parents: Mapping[str, Path]
+    Making and removing a task's groups costs a millisecond, so they serve one task after another.
+    Those that nobody uses are removed by `close`, or by the next client's `sweep`.
+    """
+
+    def __init__(self, version: int, parents: Mapping[str, Path]) -> None:
+        self.version = version
+        self.parents = parents
+        self._lock = threading.Lock()
+        self._free: list[TaskCgroup] = []
+        self._made = 0
 
     def sweep(self) -> None:
         """Remove empty groups that killed clients left."""
@@ -71,24 +115,49 @@ class Delegation:
                     with suppress(OSError):  # not empty, or another client was quicker
                         folder.rmdir()
 
-    def make(self, name: str, *, memory_bytes: int, processes: int, cpus: int) -> TaskCgroup:
-        """Make the groups of a task with its limits.  Raises OSError."""
-        limits = {"memory": memory_bytes, "pids": processes, "cpu": cpus * _PERIOD_US}
-        made: dict[str, Path] = {}
-        descriptors: list[int] = []
+    def take(self, *, memory_bytes: int, processes: int, cpus: int) -> TaskCgroup:
+        """Groups with the limits of a task.  Raises OSError."""
+        limits = {
+            "memory": memory_bytes + _OF_THE_FIRST_PROCESS_BYTES,
+            "pids": processes + 1,
+            "cpu": cpus * _PERIOD_US,
+        }
+        while (group := self._used_before()) is not None:
+            try:
+                group.limit(limits)
+            except OSError:  # what the last task left in the page cache is more than the limit
+                group.remove()
+            else:
+                return group
+        with self._lock:
+            self._made += 1
+            name = f"gridbot-{os.getpid()}-{self._made}"
+        group = TaskCgroup(self, name)
         try:
-            for controller, parent in self.parents.items():
-                made[controller] = folder = parent / name
-                folder.mkdir(exist_ok=True)
-                _set(folder, controller, limits[controller], self.version)
-            for folder in dict.fromkeys(made.values()):
-                descriptors.append(os.open(folder / "cgroup.procs", os.O_WRONLY | os.O_CLOEXEC))
+            group.limit(limits)
         except OSError:
-            TaskCgroup(tuple(made.values()), tuple(descriptors), Path()).remove()
+            group.remove()
             raise
-        events = "memory.events" if self.version == 2 else "memory.oom_control"
-        folders = tuple(dict.fromkeys(made.values()))
-        return TaskCgroup(folders, tuple(descriptors), made["memory"] / events)
+        return group
+
+    def _used_before(self) -> TaskCgroup | None:
+        with self._lock:
+            found = next((group for group in self._free if group.is_empty), None)
+            if found:
+                self._free.remove(found)
+        return found
+
+    def give_back(self, group: TaskCgroup) -> None:
+        """Take groups for other tasks."""
+        with self._lock:
+            self._free.append(group)
+
+    def close(self) -> None:
+        """Remove the groups that no task uses."""
+        with self._lock:
+            free, self._free = self._free, []
+        for group in free:
+            group.remove()
 
 
 def find() -> Delegation | None:
@@ -136,6 +205,14 @@ def _unified(mounted: Path, group: str) -> Path | None:
     except OSError:
         return None
     return folder
+
+
+def _read(path: str) -> bytes:
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, 4096)
+    finally:
+        os.close(file)
 
 
 def _set(folder: Path, controller: str, value: int, version: int) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import array
-import json
 import os
 import select
+import signal
 import socket
 import subprocess
 import sys
@@ -13,11 +13,12 @@ import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from gridbot_client.walls.cells import Cell
+from gridbot_client.walls.inside import ENDED, FAILED, REFUSED, STARTED
 
 _START_SECONDS = 60.0  # far more than a start takes, on a machine that swaps
+_END_SECONDS = 30.0
 _MESSAGE_BYTES = 64 << 10
 _PACKAGES = Path(__file__).resolve().parents[2]
 _PROGRAM = (
@@ -29,6 +30,10 @@ _KEPT_VARIABLES = ("LD_LIBRARY_PATH",)  # which this Python may need
 
 class WardenLost(OSError):
     """The warden, or a task's first process, ended before its task."""
+
+
+class NotExecutable(OSError):
+    """The program itself cannot be executed; any other error of a start is this machine's."""
 
 
 class WalledTask:
@@ -54,15 +59,18 @@ class WalledTask:
         Raises WardenLost if nobody can tell.
         """
         self._say(b"K")
+        if not self.ended_within(_END_SECONDS):
+            # A hostile task at level 1 may have stopped it, on a kernel whose Landlock is old.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
         said = _hear(self._control)
-        while said and _receive(self._control):  # until nothing is left
+        while _receive(self._control):  # until nothing is left
             pass
         with self._lock:
             self._control.close()
-        if "ended" not in said:
+        if said[0] != ENDED:
             raise WardenLost(f"the first process of the task is gone: {said}")
-        status = said["ended"]
-        return os.waitstatus_to_exitcode(int(status)), float(said["cpu_seconds"])
+        return os.waitstatus_to_exitcode(int(said[1])), float(said[2])
 
     def _say(self, word: bytes) -> None:
         with self._lock, suppress(OSError):
@@ -70,7 +78,7 @@ class WalledTask:
 
 
 class Warden:
-    """Starts tasks behind walls; safe to use from many threads.  Raises OSError if it cannot."""
+    """Starts tasks behind walls; safe to use from many threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,19 +86,22 @@ class Warden:
         self._socket: socket.socket | None = None
 
     def start(self, cell: Cell, stdout: int, stderr: int, groups: Sequence[int] = ()) -> WalledTask:
-        """Start the program of a cell.  Raises OSError, also if it cannot be executed."""
+        """Start the program of a cell.  Raises OSError; NotExecutable says that it is no program."""
         control, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with far, os.fdopen(os.memfd_create("cell"), "w+b") as order:
-            order.write(cell.encode())
-            order.flush()
-            self._send([order.fileno(), far.fileno(), stdout, stderr, *groups])
         try:
+            with far:
+                self._order(cell, (far.fileno(), stdout, stderr, *groups))
             control.settimeout(_START_SECONDS)
             said = _hear(control)
             control.settimeout(None)
-            if "started" in said:
-                return WalledTask(control, int(said["started"]))
-            raise OSError(said.get("errno", 0), said.get("error", "the warden is gone"))
+            if said[0] == STARTED:
+                return WalledTask(control, int(said[1]))
+            if said[0] in (REFUSED, FAILED):
+                raise (NotExecutable if said[0] == REFUSED else OSError)(int(said[1]), said[2])
+            raise WardenLost("the warden is gone")
+        except TimeoutError:
+            control.close()
+            raise OSError(f"the warden has not answered for {_START_SECONDS:.0f} s") from None
         except BaseException:
             control.close()
             raise
@@ -111,6 +122,14 @@ class Warden:
         if self._process:
             self._process.wait()
         self._socket = self._process = None
+
+    def _order(self, cell: Cell, descriptors: Sequence[int]) -> None:
+        order = os.memfd_create("cell")
+        try:
+            os.write(order, cell.encode())
+            self._send([order, *descriptors])
+        finally:
+            os.close(order)
 
     def _send(self, descriptors: Sequence[int]) -> None:
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
@@ -139,11 +158,9 @@ class Warden:
         return self._socket
 
 
-def _hear(control: socket.socket) -> dict[str, Any]:
-    """Next message of a first process; empty if it is gone."""
-    text = _receive(control)
-    found: dict[str, Any] = json.loads(text) if text else {}
-    return found
+def _hear(control: socket.socket) -> list[str]:
+    """Next message of a first process, as a word and two more; [""] if it is gone."""
+    return _receive(control).decode(errors="replace").split(" ", 2)
 
 
 def _receive(control: socket.socket) -> bytes:

@@ -2,12 +2,18 @@
 
 It is forked from the warden and execs nothing.  At level 2 it is process 1 of the task's own pid
 namespace.  Below, it is a subreaper: whatever the task leaves behind becomes its child.
+
+A fork shares its memory until a page is written, and Python writes wherever it looks.  So what a
+first process costs is the number of pages that it touches.  Whatever is the same for many tasks is
+computed in the warden (`prepare`), and the task is spawned (as by vfork) and not forked: at level 2
+the first process goes behind the same walls before.  At level 1 it must not, for a task in the same
+Landlock domain could signal it.
 """
 
 from __future__ import annotations
 
+import errno
 import functools
-import json
 import os
 import resource
 import select
@@ -22,43 +28,34 @@ from gridbot_client.walls import kernel, landlock, probes, seccomp, tree, views
 from gridbot_client.walls.cells import NAMESPACES, PROCESS, Cell
 
 TERMINATE, END = b"T", b"K"  # the client's words: SIGTERM to the task's group; end everything
+# What this process says, each followed by numbers or a text: see `handle.py`.
+STARTED, ENDED = "started", "ended"
+REFUSED, FAILED = "refused", "failed"  # the program cannot be executed; this machine could not
 NOBODY = 65534
-_OUT_OF_MEMORY_SCORE = b"500"  # the kernel takes the task rather than the client
-_CONTROL, _FIRST_STREAM = 3, 4  # descriptors
+_OF_THE_MACHINE = (
+    errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ETXTBSY, errno.EINTR,
+)  # fmt: skip
 _COUNT_SECONDS = 1.0  # for which the number of a user's threads is believed
 
 
-class _Failed(Exception):
-    """A step of starting failed; says which."""
+class _NotStarted(Exception):
+    """The task did not start; carries the message that says why."""
 
 
 def live(cell: Cell, control: int, streams: Sequence[int], groups: Sequence[int]) -> NoReturn:
     """Body of the process; `groups` are the cgroup.procs files that the task enters."""
     try:
-        _arrange([control, *streams, *groups])
-        channel = socket.socket(fileno=_CONTROL)
-        count = len(streams)
-        streams = range(_FIRST_STREAM, _FIRST_STREAM + count)
-        groups = range(_FIRST_STREAM + count, _FIRST_STREAM + count + len(groups))
-        _Life(cell, channel, streams, groups).run()
+        _Life(cell, control, streams, groups).run()
     finally:
         os._exit(1)
 
 
-def _arrange(kept: Sequence[int]) -> None:
-    """Move descriptors to _CONTROL and after, in this order, and close all others."""
-    high = [os.dup2(descriptor, 200 + at, inheritable=False) for at, descriptor in enumerate(kept)]
-    for at, descriptor in enumerate(high):
-        os.dup2(descriptor, _CONTROL + at, inheritable=False)
-    os.closerange(_CONTROL + len(kept), resource.getrlimit(resource.RLIMIT_NOFILE)[1])
-
-
 class _Life:
     def __init__(
-        self, cell: Cell, channel: socket.socket, streams: Sequence[int], groups: Sequence[int]
+        self, cell: Cell, control: int, streams: Sequence[int], groups: Sequence[int]
     ) -> None:
         self._cell = cell
-        self._channel = channel
+        self._control = control
         self._streams = streams
         self._groups = groups
         self._task = 0  # its pid, here
@@ -69,58 +66,72 @@ class _Life:
         try:
             outer, woken = self._prepare()
             self._task = self._start()
-        except Exception as error:  # of whatever kind: the client is to hear of it
-            code = error.errno if isinstance(error, OSError) else 0
-            self._tell({"error": str(error), "errno": code})
+        except _NotStarted as error:
+            self._tell(str(error))
             os._exit(0)
-        self._tell({"started": outer})
+        except Exception as error:  # of whatever kind: the client is to hear of it
+            self._tell(failure(error))
+            os._exit(0)
+        self._tell(f"{STARTED} {outer}")
         self._watch(woken)
         self._end_all()
-        self._tell({"ended": self._status, "cpu_seconds": self._cpu_seconds})
+        self._tell(f"{ENDED} {self._status} {self._cpu_seconds}")
         os._exit(0)
 
-    def _prepare(self) -> tuple[int, int]:
+    def _prepare(self) -> tuple[str, int]:
         """Build the walls; return this process's pid outside, and a descriptor for signals."""
         os.setsid()
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
-        outer = int(os.readlink("/proc/self"))
-        with suppress(OSError), open("/proc/self/oom_score_adj", "wb") as score:
-            score.write(_OUT_OF_MEMORY_SCORE)
+        outer = os.readlink("/proc/self")
         woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
         if self._cell.level >= NAMESPACES:
             views.build(self._cell)
             if self._cell.is_stranger:
                 socket.sethostname("gridbot")
             if not self._cell.network:
                 kernel.raise_loopback()
-            # Neither is the task to read this process, which holds capabilities.
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        else:
+            kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+        self._guard()
         return outer, woken
 
     def _start(self) -> int:
-        """Fork the task; return its pid once it has become its program.  Raises _Failed."""
-        failure, tells = os.pipe2(os.O_CLOEXEC)
+        """Start the task; return its pid once it has become its program."""
+        cell = self._cell
+        if cell.level == PROCESS:
+            return self._fork()
+        _enter(cell, self._groups)
+        if cell.level >= NAMESPACES:
+            _drop_rights(cell)
+            self._guard()
+            _confine(cell, self._streams)
+        return self._fork() if cell.canaries is not None else _spawn(cell, self._streams)
+
+    def _guard(self) -> None:
+        """Die with the warden, and let no task read this process; a new user id undoes both."""
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+
+    def _fork(self) -> int:
+        """Fork a task that puts on what this process has not, or attacks canaries."""
+        hears, tells = os.pipe2(os.O_CLOEXEC)
         pid = os.fork()
         if pid == 0:
             _become(self._cell, self._streams, self._groups, tells)
         os.close(tells)
         said = b""
-        while part := os.read(failure, 4096):
+        while part := os.read(hears, 4096):
             said += part
-        os.close(failure)
+        os.close(hears)
         if said:
-            code, _, text = said.decode(errors="replace").partition(" ")
-            raise OSError(int(code), text) if int(code) else _Failed(text)
+            raise _NotStarted(said.decode(errors="replace"))
         return pid
 
     def _watch(self, woken: int) -> None:
         """Wait until the task ends, or the client wants its end or is gone."""
         poll = select.poll()
         poll.register(woken, select.POLLIN)
-        poll.register(self._channel, select.POLLIN)
+        poll.register(self._control, select.POLLIN)
         while self._status is None:
             for descriptor, _ in poll.poll():
                 if descriptor == woken:
@@ -131,7 +142,7 @@ class _Life:
 
     def _is_told_to_end(self) -> bool:
         try:
-            word = self._channel.recv(16)
+            word = os.read(self._control, 16)
         except OSError:
             return True
         if word == TERMINATE and self._status is None:
@@ -166,48 +177,101 @@ class _Life:
             while True:
                 self._count(*os.wait4(-1, 0))
 
-    def _tell(self, said: dict[str, object]) -> None:
+    def _tell(self, said: str) -> None:
         with suppress(OSError):  # the client is gone
-            self._channel.send(json.dumps(said).encode())
+            os.write(self._control, said.encode(errors="replace"))
+
+
+def failure(error: Exception, word: str = FAILED) -> str:
+    """Say why a task did not start, with the number of the error and its text."""
+    code, text = 0, str(error)
+    if isinstance(error, OSError):
+        code, text = error.errno or 0, error.strerror or text
+    return f"{word} {code} {text}"[:4000]
+
+
+def is_machines(error: Exception) -> bool:
+    """True if an error of executing a program says nothing of the program."""
+    return isinstance(error, OSError) and error.errno in _OF_THE_MACHINE
+
+
+def _refusal(error: Exception) -> str:
+    return failure(error, FAILED if is_machines(error) else REFUSED)
 
 
 # --- the task, between fork and exec
 
+_DEFAULTS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
 
-def _become(cell: Cell, streams: Sequence[int], groups: Sequence[int], failure: int) -> NoReturn:
-    """Put on the last restrictions and exec the program; tell a failure."""
+
+def _spawn(cell: Cell, streams: Sequence[int]) -> int:
+    """Start the program without a copy of this process's memory."""
+    actions: list[tuple[int, ...] | tuple[int, int, str, int, int]]
+    actions = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
+    actions += [(os.POSIX_SPAWN_DUP2, stream, at) for at, stream in enumerate(streams, 1)]
+    found: Exception = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for path in _candidates(cell):
+        try:
+            return os.posix_spawn(
+                path, cell.argv, cell.env, file_actions=actions, setsid=True, setsigdef=_DEFAULTS
+            )
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except PermissionError as error:  # another folder may hold one that can be executed
+            found = error
+        except (OSError, ValueError) as error:
+            found = error
+            break
+    raise _NotStarted(_refusal(found))
+
+
+def _candidates(cell: Cell) -> list[str]:
+    """Paths to try for a program, as execvp(3) does."""
+    name = cell.argv[0]
+    if "/" in name:
+        return [name]
+    return [os.path.join(folder, name) for folder in cell.env.get("PATH", os.defpath).split(":")]
+
+
+def _become(cell: Cell, streams: Sequence[int], groups: Sequence[int], tells: int) -> NoReturn:
+    """Put on the last restrictions and exec the program, or attack; tell a failure."""
     try:
-        _enter(cell, streams, groups)
+        _put_on(cell, streams, groups)
         if cell.canaries is not None:
             probes.attack(cell.canaries)
-        os.execvpe(cell.argv[0], cell.argv, cell.env)  # noqa: S606
-    except OSError as error:
-        _say(failure, error.errno or 0, error.strerror or str(error))
+        _execute(cell, tells)
     except Exception as error:
-        _say(failure, 0, f"{type(error).__name__}: {error}")
+        os.write(tells, failure(error).encode(errors="replace"))
     finally:
         os._exit(127)
 
 
-def _say(failure: int, code: int, text: str) -> None:
-    os.write(failure, f"{code} {text}".encode()[:4000])
-
-
-def _enter(cell: Cell, streams: Sequence[int], groups: Sequence[int]) -> None:
+def _put_on(cell: Cell, streams: Sequence[int], groups: Sequence[int]) -> None:
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT):
+    for number in _DEFAULTS:
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
-    for group in groups:
-        os.write(group, b"0")
-    os.chdir(cell.work)
     os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
     for target, stream in enumerate(streams, 1):
         os.dup2(stream, target)
+    if cell.level == PROCESS:
+        _enter(cell, groups)
+        _drop_rights(cell)
+        _confine(cell, streams)
+
+
+def _execute(cell: Cell, tells: int) -> None:
+    try:
+        os.execvpe(cell.argv[0], cell.argv, cell.env)  # noqa: S606
+    except (OSError, ValueError) as error:
+        os.write(tells, _refusal(error).encode(errors="replace"))
+
+
+def _enter(cell: Cell, groups: Sequence[int]) -> None:
+    for group in groups:
+        os.write(group, b"0")
+    os.chdir(cell.work)
     _limit(cell)
-    if cell.level >= PROCESS:
-        _restrict(cell)
-    # What the failure pipe and others have as descriptors is closed by the exec.
 
 
 def _limit(cell: Cell) -> None:
@@ -255,6 +319,7 @@ def prepare(cell: Cell) -> None:
     """Compute what is the same for many cells, for the processes that are forked afterwards."""
     if cell.level >= NAMESPACES:
         views.system()
+        views.visible_secrets(cell.hidden, cell.reads + cell.writes, cell.is_stranger)
     if cell.level >= PROCESS:
         _filter(cell)
         _other_threads(cell)
@@ -269,16 +334,18 @@ def _filter(cell: Cell) -> bytes:
     )  # fmt: skip
 
 
-def _restrict(cell: Cell) -> None:
-    has_namespaces = cell.level >= NAMESPACES
-    kernel.bound_capabilities()
-    if has_namespaces and cell.is_stranger and os.getuid() == 0:
+def _drop_rights(cell: Cell) -> None:
+    kernel.forbid_capabilities()
+    if cell.level >= NAMESPACES and cell.is_stranger and os.getuid() == 0:
         os.setgroups([])
         os.setresgid(NOBODY, NOBODY, NOBODY)
         os.setresuid(NOBODY, NOBODY, NOBODY)
     kernel.drop_capabilities()
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
-    abi = landlock.version()
+
+
+def _confine(cell: Cell, streams: Sequence[int]) -> None:
+    abi, has_namespaces = landlock.version(), cell.level >= NAMESPACES
     if abi:
-        landlock.restrict(views.rules(cell, (1, 2)), abi, network=cell.network or has_namespaces)
+        landlock.restrict(views.rules(cell, streams), abi, network=cell.network or has_namespaces)
     seccomp.install(_filter(cell))

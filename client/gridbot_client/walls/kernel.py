@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import functools
 import os
-import platform
 import socket
 import struct
 from contextlib import suppress
@@ -145,29 +145,34 @@ MNT_DETACH = 2
 ATTR_RDONLY, ATTR_NOSUID, ATTR_NODEV = 1, 2, 4
 
 PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_SECCOMP = 1, 4, 22
-PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 24, 38, 36
-PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL = 47, 4
+PR_SET_SECUREBITS, PR_SET_NO_NEW_PRIVS, PR_SET_CHILD_SUBREAPER = 28, 38, 36
 
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, 0o2000000
 _MOVE_MOUNT_F_EMPTY_PATH = 4
 _SIOCSIFFLAGS, _IFF_UP, _IFF_RUNNING = 0x8914, 1, 0x40
-_LAST_CAPABILITY = 63
+_RAISED_LOOPBACK = struct.pack("16sH14x", b"lo", _IFF_UP | _IFF_RUNNING)
+# Root gains no capability by an exec, keeps none over a change of its id, and passes none on; for
+# good: NOROOT, KEEP_CAPS_LOCKED, NO_CAP_AMBIENT_RAISE (linux/securebits.h).
+_SECURE_BITS = 0xE3
 _CAPABILITY_VERSION = 0x20080522
 
 # Keeps the GIL, so that a process made by `clone` goes on in a sound interpreter.
 _libc = ctypes.PyDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
+_BIND_ALL = ctypes.c_ulong(MS_BIND | MS_REC)
 
 
+@functools.cache
 def machine() -> str:
     """Architecture of this process, one of MACHINES.  Raises OSError for others."""
-    found = platform.machine()
+    found = os.uname().machine
     if found not in MACHINES or struct.calcsize("P") != 8:
         raise OSError(f"no walls for processes of {found}")
     return found
 
 
+@functools.cache
 def number(name: str) -> int | None:
     """Number of a system call on this machine; None if it does not exist here."""
     return SYSCALLS[name][MACHINES.index(machine())]
@@ -195,16 +200,20 @@ def prctl(option: int, *arguments: int) -> None:
 
 def mount(source: str, target: str, kind: str, flags: int, data: str = "") -> None:
     """mount(2)."""
-    done = _libc.mount(
-        os.fsencode(source), os.fsencode(target), kind.encode(), ctypes.c_ulong(flags),
-        data.encode(),
-    )  # fmt: skip
-    _checked(done, f"mount {target}")
+    names = (os.fsencode(source), os.fsencode(target), kind.encode())
+    done = _libc.mount(*names, ctypes.c_ulong(flags), data.encode())
+    _checked(done, "mount", target)
+
+
+def bind(source: str, target: str) -> None:
+    """Show a part of the file system, with all mounts below it, at another place, too."""
+    names = (os.fsencode(source), os.fsencode(target))
+    _checked(_libc.mount(*names, None, _BIND_ALL, None), "bind", target)
 
 
 def unmount(target: str) -> None:
     """Detach a mount."""
-    _checked(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
+    _checked(_libc.umount2(os.fsencode(target), MNT_DETACH), "umount", target)
 
 
 def clone_tree(path: str) -> int:
@@ -241,28 +250,30 @@ def change_root(path: str) -> None:
 
 def raise_loopback() -> None:
     """Bring up the loopback interface of a new network namespace."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
-        request = struct.pack("16sH14x", b"lo", _IFF_UP | _IFF_RUNNING)
-        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
+    any_socket = syscall("socket", int(socket.AF_INET), int(socket.SOCK_DGRAM), 0)
+    try:
+        fcntl.ioctl(any_socket, _SIOCSIFFLAGS, _RAISED_LOOPBACK)
+    finally:
+        os.close(any_socket)
 
 
-def bound_capabilities() -> None:
-    """Give up the right to gain any capability by an exec.  Needs the capability to do so."""
-    with suppress(OSError):  # beyond the last one, or not ours to drop: then there are none
-        for capability in range(_LAST_CAPABILITY):
-            prctl(PR_CAPBSET_DROP, capability)
+def forbid_capabilities() -> None:
+    """Give up the right to gain a capability by being root.  Needs the capability to do so.
+
+    What files grant, no_new_privs forbids.
+    """
+    with suppress(PermissionError):  # then this process has none
+        prctl(PR_SET_SECUREBITS, _SECURE_BITS)
 
 
 def drop_capabilities() -> None:
     """Give up all capabilities."""
-    with suppress(OSError):  # a kernel before 4.3
-        prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
     header = ctypes.create_string_buffer(struct.pack("=II", _CAPABILITY_VERSION, 0))
     syscall("capset", header, ctypes.create_string_buffer(24))
 
 
-def _checked(result: int, what: str) -> int:
+def _checked(result: int, *what: str) -> int:
     if result == -1:
         error = ctypes.get_errno()
-        raise OSError(error, f"{what}: {os.strerror(error)}")
+        raise OSError(error, f"{' '.join(what)}: {os.strerror(error)}")
     return result

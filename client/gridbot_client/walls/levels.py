@@ -65,6 +65,11 @@ class Sandbox:
         """The level in words."""
         return _TEXTS[self.level]
 
+    def close(self) -> None:
+        """Remove what was made for tasks; none may run any more."""
+        if self.delegation:
+            self.delegation.close()
+
 
 def prove(
     warden: Warden, folder: Path, most: int, *, hidden: tuple[str, ...], reads: tuple[str, ...],
@@ -92,6 +97,8 @@ def prove(
                 if not done:
                     return Sandbox(level, obstacle, delegation)
                 obstacle = f"level {level}: a task could {', '.join(sorted(done))}"
+            if delegation:
+                delegation.close()
             log.info("sandbox: %s", obstacle)
     return Sandbox(NONE, obstacle)
 
@@ -125,8 +132,7 @@ def _attack(
     try:
         nobody.give(cell, (slot / "work",))
         if delegation:
-            name = f"gridbot-{os.getpid()}-probe"
-            group = delegation.make(name, memory_bytes=256 << 20, processes=64, cpus=1)
+            group = delegation.take(memory_bytes=256 << 20, processes=64, cpus=1)
         with (slot / "stdout").open("w+b") as stdout:
             descriptors = group.descriptors if group else ()
             task = warden.start(cell, stdout.fileno(), stdout.fileno(), descriptors)
@@ -141,8 +147,7 @@ def _attack(
         return done if os.path.exists(canaries["folder"]) else done - {probes.WRITE}
     finally:
         if group:
-            group.entered()
-            group.remove()
+            group.release()
         shutil.rmtree(slot, ignore_errors=True)
 
 

@@ -18,7 +18,7 @@ from gridbot_client.walls import kernel
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}  # AUDIT_ARCH_*
 _X32_BIT = 0x40000000
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _JUMP, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x05, 0x06
 _ALLOW, _KILL, _ERROR = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in struct seccomp_data
 _SECCOMP_MODE_FILTER = 2
@@ -67,6 +67,8 @@ _SIGNALS = ("tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_se
 
 _INSTRUCTION = "=HBBI"
 Instruction = tuple[int, int, int, int]  # code, jump if true, jump if false, constant
+_Filter = tuple[int | None, list[Instruction]]  # of the call of a number; None: there is none here
+_LEAF = 4  # filters that are tried one after the other
 
 
 @functools.lru_cache
@@ -103,9 +105,40 @@ def program(families: tuple[int, ...], *, namespaces: bool, stranger: bool, land
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 0, 1, _X32_BIT),
         (_RETURN, 0, 0, _ERROR | errno.EPERM),
+        *_search(_by_number(filters)),
     ]
-    found += [*(line for one in filters for line in one), (_RETURN, 0, 0, _ALLOW)]
     return b"".join(struct.pack(_INSTRUCTION, *line) for line in found)
+
+
+def _by_number(filters: Sequence[_Filter]) -> list[_Filter]:
+    """One filter for each system call, in order of their numbers."""
+    found: dict[int, list[Instruction]] = {}
+    for number, lines in filters:
+        if number is not None:
+            found.setdefault(number, []).extend(lines)
+    return sorted(found.items())
+
+
+def _search(filters: Sequence[_Filter]) -> list[Instruction]:
+    """Find a call's filter by halves.
+
+    The kernel runs a filter once for each call that there is when it is installed, to learn which
+    ones it always allows.  One after the other, that cost 0.3 ms.
+    """
+    if len(filters) <= _LEAF:
+        found: list[Instruction] = []
+        for number, lines in filters:
+            found += [(_EQUAL, 0, len(lines), number or 0), *lines]
+        return [*found, (_RETURN, 0, 0, _ALLOW)]
+    half = len(filters) // 2
+    below = _search(filters[:half])
+    pivot = filters[half][0] or 0
+    return [
+        (_AT_LEAST, 0, 1, pivot),
+        (_JUMP, 0, 0, len(below)),
+        *below,
+        *_search(filters[half:]),
+    ]
 
 
 def install(program: bytes) -> None:
@@ -124,33 +157,28 @@ def families(*, inet: bool, unix: bool) -> tuple[int, ...]:
     return tuple(map(int, found))
 
 
-def _refuse(name: str, error: int = errno.EPERM) -> list[Instruction]:
-    number = kernel.number(name)
-    if number is None:
-        return []
-    return [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERROR | error)]
+def _refuse(name: str, error: int = errno.EPERM) -> _Filter:
+    return kernel.number(name), [(_RETURN, 0, 0, _ERROR | error)]
 
 
-def _when(
-    name: str, argument: int, tests: Sequence[tuple[int, int]], error: int
-) -> list[Instruction]:
+def _when(name: str, argument: int, tests: Sequence[tuple[int, int]], error: int) -> _Filter:
     """Refuse a call if its argument's lower half passes one of the tests."""
     inner = [(_LOAD, 0, 0, _ARGUMENTS + 8 * argument)]
     for code, constant in tests:
         inner += [(code, 0, 1, constant), (_RETURN, 0, 0, _ERROR | error)]
-    return _inside(name, inner)
+    return kernel.number(name), [*inner, (_LOAD, 0, 0, _NUMBER)]
 
 
-def _only(name: str, argument: int, allowed: Sequence[int], error: int) -> list[Instruction]:
+def _only(name: str, argument: int, allowed: Sequence[int], error: int) -> _Filter:
     """Refuse a call unless its argument is one of some numbers."""
     inner = [(_LOAD, 0, 0, _ARGUMENTS + 8 * argument)]
     for place, constant in enumerate(allowed):
         inner.append((_EQUAL, len(allowed) - place, 0, constant))
     inner.append((_RETURN, 0, 0, _ERROR | error))
-    return _inside(name, inner)
+    return kernel.number(name), [*inner, (_LOAD, 0, 0, _NUMBER)]
 
 
-def _only_netlink_route() -> list[Instruction]:
+def _only_netlink_route() -> _Filter:
     inner = [
         (_LOAD, 0, 0, _ARGUMENTS),
         (_EQUAL, 0, 3, int(socket.AF_NETLINK)),
@@ -158,12 +186,4 @@ def _only_netlink_route() -> list[Instruction]:
         (_EQUAL, 1, 0, _NETLINK_ROUTE),
         (_RETURN, 0, 0, _ERROR | errno.EAFNOSUPPORT),
     ]
-    return _inside("socket", inner)
-
-
-def _inside(name: str, inner: list[Instruction]) -> list[Instruction]:
-    """Run some instructions for one call only, and load its number again after them."""
-    number = kernel.number(name)
-    if number is None:
-        return []
-    return [(_EQUAL, 0, len(inner) + 1, number), *inner, (_LOAD, 0, 0, _NUMBER)]
+    return kernel.number("socket"), [*inner, (_LOAD, 0, 0, _NUMBER)]

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Collection, Iterator
-from glob import glob
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from gridbot_client.walls import kernel, landlock
@@ -34,7 +33,7 @@ SETTINGS = tuple(
 )  # fmt: skip
 SYSTEM = ("/sys/devices/system/cpu", "/sys/devices/system/node")
 DEVICES = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom", "tty"))
-ACCELERATORS = ("/dev/nvidia*", "/dev/dri", "/dev/kfd", "/dev/infiniband")
+ACCELERATORS = ("/dev/dri", "/dev/kfd", "/dev/infiniband")  # and those of NVIDIA
 # Others' sockets and files are there.
 SHARED = ("/tmp", "/var/tmp", "/run", "/dev")  # noqa: S108
 _LINKS = {"fd": "/proc/self/fd", "stdin": "fd/0", "stdout": "fd/1", "stderr": "fd/2"}
@@ -65,8 +64,10 @@ class _Tree(NamedTuple):
 class _System(NamedTuple):
     """What a task sees of the system itself."""
 
-    programs: tuple[_Source, ...]  # of a stranger
-    links: dict[str, str]  # in a stranger's root
+    folders: tuple[str, ...]  # of a stranger's root, parents first
+    files: tuple[str, ...]  # mount points in it
+    links: tuple[tuple[str, str], ...]  # in it: path, target
+    programs: tuple[tuple[str, str], ...]  # bound in it: source, path
     devices: tuple[_Source, ...]
     accelerators: tuple[_Source, ...]
     names: tuple[_Source, ...]  # of one's own: what /etc/resolv.conf leads to
@@ -75,17 +76,41 @@ class _System(NamedTuple):
 @functools.cache
 def system() -> _System:
     """What there is, looked up once: it hardly changes while a client runs."""
-    links = {path: os.readlink(path) for path in PROGRAMS if os.path.islink(path)}
-    seen = [path for path in (*PROGRAMS, *SETTINGS, *SYSTEM) if path not in links]
-    names = os.path.realpath("/etc/resolv.conf")
-    found = [path for pattern in ACCELERATORS for path in glob(pattern)]
+    links = [(path, os.readlink(path)) for path in PROGRAMS if os.path.islink(path)]
+    names = {path for path, _ in links}
+    seen = [
+        _source(path)
+        for path in (*PROGRAMS, *SETTINGS, *SYSTEM)
+        if path not in names and os.path.exists(path)
+    ]
+    devices = tuple(_source(path, 0) for path in DEVICES if os.path.exists(path))
+    resolver = os.path.realpath("/etc/resolv.conf")
+    is_below_run = resolver.startswith("/run/") and os.path.exists(resolver)
     return _System(
-        tuple(_source(path) for path in seen if os.path.exists(path)),
-        links,
-        tuple(_source(path, 0) for path in DEVICES if os.path.exists(path)),
-        tuple(_source(path, 0) for path in found),
-        (_source(names),) if names.startswith("/run/") and os.path.exists(names) else (),
+        tuple(_folders(seen)),
+        tuple(source.path for source in seen if not source.is_directory),
+        tuple(links),
+        tuple((source.real, source.path) for source in seen),
+        devices,
+        tuple(_source(path, 0) for path in _accelerators()),
+        (_source(resolver),) if is_below_run else (),
     )
+
+
+def _folders(seen: Iterable[_Source]) -> list[str]:
+    """Folders of a stranger's root, parents first."""
+    found = {"/dev"}
+    for source in seen:
+        path = source.path if source.is_directory else os.path.dirname(source.path)
+        while path != "/":
+            found.add(path)
+            path = os.path.dirname(path)
+    return sorted(found)
+
+
+def _accelerators() -> list[str]:
+    found = [path for path in ACCELERATORS if os.path.exists(path)]
+    return found + [f"/dev/{name}" for name in os.listdir("/dev") if name.startswith("nvidia")]
 
 
 def _source(path: str, attributes: int = _CLOSED) -> _Source:
@@ -96,19 +121,19 @@ def _source(path: str, attributes: int = _CLOSED) -> _Source:
 def build(cell: Cell) -> None:
     """Make the view of a cell in new user, mount and pid namespaces, and enter it."""
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
-    hidden = [path for path in cell.hidden if _is_seen(path, cell)]
+    hidden = visible_secrets(cell.hidden, cell.reads + cell.writes, cell.is_stranger)
     covers = [path for path in hidden if os.path.isfile(path)]
-    empty = ["/dev", *(path for path in hidden if os.path.isdir(path))]
+    empty = [path for path in hidden if os.path.isdir(path)]
     trees = [_copy(source) for source in _sources(cell)]
     trees += [_copy(_Source("/dev/null", path, False, 0)) for path in covers]
     if cell.is_stranger:
         root = cell.folder
         kernel.mount("root", root, "tmpfs", _PLAIN, "size=1m,nr_inodes=2k,mode=755")
-        _bind_programs(root)
+        _show_system(root)
     else:
         root = ""
         kernel.restrict_mount("/", _CLOSED)
-        empty.append("/run")
+        empty += ("/dev", "/run")
     # Parents first; of two for one path, the later one lies on top.
     steps: list[str | _Tree] = [*empty, "/proc", *trees, "/dev/shm"]  # noqa: S108
     for step in sorted(steps, key=_depth):
@@ -123,27 +148,40 @@ def build(cell: Cell) -> None:
         kernel.change_root(root)
 
 
-def _bind_programs(root: str) -> None:
-    """Show a stranger the system; cheaper than copies, for what nothing covers on the way."""
-    for path, link in system().links.items():
-        os.symlink(link, root + path)
-    for source in system().programs:
-        _make(root + source.path, source.is_directory)
-        kernel.mount(source.real, root + source.path, "", kernel.MS_BIND | kernel.MS_REC)
+def _show_system(root: str) -> None:
+    """Show a stranger the system; binds are cheaper than copies, where nothing covers the way."""
+    found = system()
+    for path in found.folders:
+        os.mkdir(root + path)
+    for path in found.files:
+        os.mknod(root + path)
+    for path, target in found.links:
+        os.symlink(target, root + path)
+    for source, path in found.programs:
+        kernel.bind(source, root + path)
     kernel.restrict_mount(root, _CLOSED)
     # The root itself still gets mount points.
     kernel.restrict_mount(root, 0, lifted=kernel.ATTR_RDONLY, recursive=False)
+    for device in found.devices:
+        os.mknod(root + device.path)
+        kernel.bind(device.real, root + device.path)
+    _link_streams(root)
+
+
+def _link_streams(root: str) -> None:
+    for name, to in _LINKS.items():
+        os.symlink(to, f"{root}/dev/{name}")
 
 
 def _sources(cell: Cell) -> Iterator[_Source]:
     found = system()
     if not cell.is_stranger:
-        yield from (*found.names, *found.accelerators)
-    yield from found.devices
+        yield from (*found.names, *found.accelerators, *found.devices)
     open_ = _CLOSED & ~kernel.ATTR_RDONLY
     yield from (_Source(cell.tmp, path, True, open_) for path in SHARED[:2])
-    yield from (_source(path) for path in cell.reads)
-    yield from (_source(path, open_) for path in (*cell.writes, cell.work))
+    yield from (_Source(path, path, os.path.isdir(path)) for path in cell.reads)
+    yield from (_Source(path, path, os.path.isdir(path), open_) for path in cell.writes)
+    yield _Source(cell.work, cell.work, True, open_)
 
 
 def _copy(source: _Source) -> _Tree:
@@ -153,11 +191,16 @@ def _copy(source: _Source) -> _Tree:
     return _Tree(source.path, descriptor, source.is_directory)
 
 
-def _is_seen(path: str, cell: Cell) -> bool:
-    """True if a path would be visible, were it not hidden."""
+@functools.lru_cache
+def visible_secrets(
+    hidden: tuple[str, ...], allowed: tuple[str, ...], is_stranger: bool
+) -> tuple[str, ...]:
+    """Paths that are to be hidden and would be seen, were nothing done about it."""
+    if not is_stranger:
+        return hidden
     # Its own /tmp is writable: a place below it, which holds the slot, is to be closed like others.
-    allowed = (*SHARED[:2], *cell.reads, *cell.writes)
-    return not cell.is_stranger or any(f"{path}/".startswith(f"{other}/") for other in allowed)
+    above = tuple(f"{path}/" for path in (*SHARED[:2], *allowed))
+    return tuple(path for path in hidden if f"{path}/".startswith(above))
 
 
 def _depth(step: str | _Tree) -> int:
@@ -193,8 +236,7 @@ def _mount_new(path: str, root: str, cell: Cell) -> None:
     else:
         kernel.mount("empty", target, "tmpfs", _PLAIN, "size=256k,nr_inodes=1k,mode=755")
     if path == "/dev":
-        for name, to in _LINKS.items():
-            os.symlink(to, f"{target}/{name}")
+        _link_streams(root)
 
 
 # --- Landlock's rules
@@ -209,7 +251,8 @@ def rules(cell: Cell, streams: Collection[int]) -> Iterator[tuple[str | int, int
     if cell.level >= 2:
         yield "/", landlock.READ
         yield "/dev", landlock.USE
-        yield from ((path, landlock.WRITE) for path in ("/tmp", "/var/tmp", "/dev/shm"))  # noqa: S108
+        # /var/tmp is the same directory as /tmp.
+        yield from ((path, landlock.WRITE) for path in ("/tmp", "/dev/shm"))  # noqa: S108
         return
     yield from ((path, landlock.USE) for path in DEVICES)
     if cell.is_stranger:

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import array
 import gc
-import json
 import os
 import select
 import signal
@@ -42,6 +41,7 @@ from gridbot_client.walls.cells import NAMESPACES, Cell
 
 _MOST_DESCRIPTORS = 16
 _PATIENCE_SECONDS = 10.0
+_OUT_OF_MEMORY_SCORE = "500"  # the kernel takes a task rather than the client
 _ISOLATED = (
     kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID | kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC
     | kernel.CLONE_NEWUTS
@@ -51,6 +51,8 @@ _ISOLATED = (
 def main(descriptor: int) -> None:
     """Serve the client at the other end of a socket until it closes."""
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    with suppress(OSError):
+        _write("self", "oom_score_adj", _OUT_OF_MEMORY_SCORE)
     gc.disable()  # a collection in a fork would copy all memory, and there are no cycles
     _Warden(socket.socket(fileno=descriptor)).serve()
 
@@ -60,6 +62,7 @@ class _Warden:
         self._client = client
         self._first: set[int] = set()  # the first processes of living cells
         self._woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._own = (client.fileno(), self._woken, wakes)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the client ends its tasks itself
@@ -93,13 +96,12 @@ class _Warden:
 
     def _receive(self) -> list[int]:
         size = array.array("i").itemsize
-        _, parts, _, _ = self._client.recvmsg(16, socket.CMSG_LEN(_MOST_DESCRIPTORS * size))
+        space = socket.CMSG_LEN(_MOST_DESCRIPTORS * size)
+        _, parts, _, _ = self._client.recvmsg(16, space, socket.MSG_CMSG_CLOEXEC)
         found = array.array("i")
         for level, kind, data in parts:
             if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                 found.frombytes(data[: len(data) - len(data) % size])
-        for descriptor in found:
-            os.set_inheritable(descriptor, False)
         return list(found)
 
     def _start(self, order: int, control: int, stdout: int, stderr: int, *groups: int) -> None:
@@ -107,11 +109,9 @@ class _Warden:
             cell = Cell.decode(os.pread(order, os.fstat(order).st_size, 0))
             inside.prepare(cell)
             self._first.add(self._clone(cell, control, (stdout, stderr), groups))
-        except (OSError, ValueError, TypeError, KeyError) as error:
-            code = error.errno if isinstance(error, OSError) else 0
-            said = json.dumps({"error": str(error), "errno": code}).encode()
-            with suppress(OSError), socket.socket(fileno=os.dup(control)) as channel:
-                channel.send(said)
+        except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
+            with suppress(OSError):
+                os.write(control, inside.failure(error).encode(errors="replace"))
 
     def _clone(
         self, cell: Cell, control: int, streams: tuple[int, int], groups: tuple[int, ...]
@@ -119,6 +119,7 @@ class _Warden:
         if cell.level < NAMESPACES:
             pid = os.fork()
             if pid == 0:
+                self._let_go()
                 inside.live(cell, control, streams, groups)
             return pid
         ready, go = os.pipe2(os.O_CLOEXEC)
@@ -127,6 +128,8 @@ class _Warden:
             os.close(go)
             if os.read(ready, 1) != b"1":
                 os._exit(1)
+            os.close(ready)
+            self._let_go()
             inside.live(cell, control, streams, groups)
         os.close(ready)
         try:
@@ -139,6 +142,11 @@ class _Warden:
         finally:
             os.close(go)
         return pid
+
+    def _let_go(self) -> None:
+        """Close, in a fork, what is the warden's; the rest is closed by the task's exec."""
+        for descriptor in self._own:
+            os.close(descriptor)
 
     def _reap(self) -> None:
         """Reap first processes, and strays of those that were killed."""
@@ -191,9 +199,12 @@ def _write_users(pid: int, cell: Cell) -> None:
     _write(pid, "gid_map", groups)
 
 
-def _write(pid: int, name: str, text: str) -> None:
-    with open(f"/proc/{pid}/{name}", "w", encoding="ascii") as file:
-        file.write(text)
+def _write(pid: int | str, name: str, text: str) -> None:
+    file = os.open(f"/proc/{pid}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(file, text.encode())
+    finally:
+        os.close(file)
 
 
 if __name__ == "__main__":

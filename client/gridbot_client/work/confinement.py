@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import resource
 import select
 import signal
 import subprocess
-import time
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -19,7 +17,8 @@ from gridbot_client.protocol.messages import Resources
 from gridbot_client.walls import levels, nobody
 from gridbot_client.walls.cells import CGROUP, NAMESPACES, NONE, PROCESS, Cell, KernelLimits
 from gridbot_client.walls.cgroups import TaskCgroup
-from gridbot_client.walls.handle import WalledTask, Warden
+from gridbot_client.walls.handle import NotExecutable, WalledTask, Warden, WardenLost
+from gridbot_client.walls.inside import is_machines
 from gridbot_client.walls.levels import Sandbox
 from gridbot_client.work import processes
 from gridbot_client.work.processes import Family
@@ -83,7 +82,10 @@ class Confinement(Protocol):
         """Why a program is not run here; empty if it is.  `least` is the level that it asks for."""
 
     def start(self, program: TaskOrder) -> Task:
-        """Start a program.  Raises OSError if it cannot be executed."""
+        """Start a program.
+
+        Raises NotExecutable if that is no program, and OSError for what says nothing of it.
+        """
 
 
 # --- without walls
@@ -138,28 +140,22 @@ class Plain:
 
     def start(self, program: TaskOrder) -> Task:
         """Start the program."""
-        for attempt in range(50):
-            try:
-                return self._start(program)
-            except OSError as error:
-                # ETXTBSY: a child that another thread forked still has the file open for writing.
-                if error.errno != errno.ETXTBSY or attempt == 49:
-                    raise
-                time.sleep(0.01)
-        raise AssertionError("unreachable")
-
-    def _start(self, program: TaskOrder) -> Task:
         slot = program.slot
         with slot.stdout.open("wb") as stdout, slot.stderr.open("wb") as stderr:
-            process = subprocess.Popen(
-                list(program.argv),
-                cwd=slot.work,
-                env=dict(program.env),
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
-            )
+            try:
+                process = subprocess.Popen(
+                    list(program.argv),
+                    cwd=slot.work,
+                    env=dict(program.env),
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+            except (OSError, ValueError) as error:
+                if is_machines(error):
+                    raise
+                raise NotExecutable(getattr(error, "errno", 0), str(error)) from error
         with suppress(ProcessLookupError, PermissionError):
             size = program.resources.disk_mb << 20
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, size))
@@ -203,11 +199,19 @@ class _GroupedTask:
     def finish(self) -> TaskEnd:
         try:
             exit_code, cpu_seconds = self._task.finish()
-            is_out = self._group is not None and self._group.ran_out_of_memory()
-            return TaskEnd(exit_code, cpu_seconds, is_out)
+        except WardenLost:
+            # The kernel may have ended the first process with the others of the group.
+            if self._is_out_of_memory():
+                return TaskEnd(-signal.SIGKILL, 0.0, is_out_of_memory=True)
+            raise
+        else:
+            return TaskEnd(exit_code, cpu_seconds, self._is_out_of_memory())
         finally:
             if self._group:
-                self._group.remove()
+                self._group.release()
+
+    def _is_out_of_memory(self) -> bool:
+        return self._group is not None and self._group.ran_out_of_memory()
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,11 +248,8 @@ class Walls:
                 task = self.warden.start(cell, stdout.fileno(), stderr.fileno(), descriptors)
         except OSError:
             if group:
-                group.entered()
-                group.remove()
+                group.release()
             raise
-        if group:
-            group.entered()
         return _GroupedTask(task, group)
 
     def _cell(self, program: TaskOrder) -> Cell:
@@ -266,31 +267,38 @@ class Walls:
     def _group(self, program: TaskOrder) -> TaskCgroup | None:
         if self.sandbox.delegation is None:
             return None
-        return self.sandbox.delegation.make(
-            f"gridbot-{os.getpid()}-{program.slot.id}",
+        return self.sandbox.delegation.take(
             memory_bytes=program.resources.memory_mb << 20,
             processes=most_processes(program.resources),
             cpus=program.resources.cpus,
         )
 
 
-def raised(warden: Warden, folder: Path, options: WallOptions) -> tuple[Confinement, Sandbox]:
-    """Find the best confinement that works here.
+@contextmanager
+def raised(folder: Path, options: WallOptions) -> Iterator[tuple[Confinement, Sandbox]]:
+    """Find the best confinement that works here; at the end nothing of a task is left.
 
     At level 0 a warden still keeps a task's processes together, where one can run at all.
     """
+    warden = Warden()
     sandbox = Sandbox(NONE, "switched off")
+    confinement: Confinement
     try:
-        if options.most > NONE:
-            sandbox = levels.prove(
-                warden, folder, options.most, hidden=options.hidden, reads=options.reads,
-                writes=options.writes,
-            )  # fmt: skip
-        else:
-            warden.begin()
-    except OSError as error:
-        return Plain(options.is_pilot), Sandbox(NONE, str(error))
-    return Walls(warden, sandbox, options), sandbox
+        try:
+            if options.most > NONE:
+                sandbox = levels.prove(
+                    warden, folder, options.most, hidden=options.hidden, reads=options.reads,
+                    writes=options.writes,
+                )  # fmt: skip
+            else:
+                warden.begin()
+            confinement = Walls(warden, sandbox, options)
+        except OSError as error:
+            sandbox, confinement = Sandbox(NONE, str(error)), Plain(options.is_pilot)
+        yield confinement, sandbox
+    finally:
+        warden.close()
+        sandbox.close()
 
 
 def most_processes(resources: Resources) -> int:
