@@ -188,6 +188,18 @@ def test_a_program_that_cannot_be_executed_is_named(machine: Makes) -> None:
 
 
 @pytest.mark.parametrize("level", [0, 1, 2])
+def test_what_the_machine_cannot_do_is_not_laid_to_the_program(
+    machine: Makes, best: Sandbox, level: int
+) -> None:
+    made = machine(most=level)
+    made.slot.path.mkdir()
+    runner = Runner(made.confinement, Census())
+    end = runner.run(["true"], made.slot, LIMITS, Stop(), lambda _: None, is_stranger=level > 0)
+    assert end.reason == "not_started"  # there is no directory to run in
+    assert "No such file" in end.detail
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("killed", ["warden", "first process"])
 def test_nothing_of_a_task_outlives_its_keepers(
     machine: Makes, best: Sandbox, level: int, killed: str
@@ -204,7 +216,7 @@ def test_nothing_of_a_task_outlives_its_keepers(
     victim = found if killed == "warden" else found.children()[0]
     victim.kill()
     thread.join(60)
-    assert ends[0].reason == "signal"
+    assert ends[0].reason == "task_lost"
     eventually(lambda: sleepers() == [])
     assert made.run("echo again", is_stranger=False)[1] == "again\n"
 

@@ -750,6 +750,29 @@ def test_a_client_killed_while_running_runs_the_replica_again(
     assert only_report(server, id).how == "success"
 
 
+def test_a_replica_whose_warden_is_killed_runs_again(
+    server: ProjectServer, clients: Clients
+) -> None:
+    runs = clients.folder.parent / "runs"
+    runs.touch()
+    (id,) = server.add(
+        shell(), script(f"echo run >> {runs}; test $(wc -l < {runs}) -ge 2 || sleep 60")
+    )
+    process = clients.start("--once")
+    eventually(lambda: runs.read_text() == "run\n")
+    (warden,) = [
+        child
+        for child in psutil.Process(process.pid).children()
+        if any("walls.warden" in word for word in child.cmdline())
+    ]
+    warden.kill()
+    clients.finish(process)
+    said = (clients.folder / "client.log").read_text()
+    assert "is tried again: the task's first process was killed" in said
+    assert runs.read_text() == "run\nrun\n"
+    assert only_report(server, id).how == "success"
+
+
 def test_a_replica_that_always_takes_the_client_down_is_given_up(
     server: ProjectServer, clients: Clients
 ) -> None:

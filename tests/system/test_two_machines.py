@@ -31,6 +31,12 @@ def sent(server: Deployment, bot: int) -> dict[str, int]:
     return dict(server.rows(query, bot))
 
 
+def failures(server: Deployment, bot: int) -> list[object]:
+    """Copies of a BOT that did not succeed, and why."""
+    query = "SELECT seq, replica, how, reason FROM ended WHERE bot = %s AND how <> 'success'"
+    return server.rows(query, bot)
+
+
 def test_two_machines_on_one_database_share_a_bot(
     machines: tuple[Deployment, Deployment],
 ) -> None:
@@ -39,6 +45,7 @@ def test_two_machines_on_one_database_share_a_bot(
     second.client("there", "--cpus", "1")
     bot = first.submit("--range", "0:300", "--", "echo", "{}", policy=NO_COPIES)
     second.wait(bot)
+    assert failures(first, bot) == []
     assert first.outcomes(bot) == dict.fromkeys(range(300), 1)
     counts = sent(first, bot)
     assert counts.keys() == {machine(server)[:8] for server in machines}

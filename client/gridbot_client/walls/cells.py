@@ -49,5 +49,5 @@ class Cell(NamedTuple):
     @classmethod
     def decode(cls, text: bytes) -> Cell:
         """Cell of such bytes."""
-        raw = marshal.loads(text)
+        raw = marshal.loads(text)  # noqa: S302 - from the client, whose child the warden is
         return cls(**{**raw, "limits": KernelLimits(*raw["limits"])})

@@ -1,8 +1,8 @@
 """Level 3: a cgroup per task, below one that this client may write to (v2, or v1's controllers).
 
 The task's first process enters its group, through descriptors opened here, and the task is born in
-it, so nothing of the client's counts.  A service manager delegates a group by `Delegate=yes`; in a container root often
-owns its own.
+it, so nothing of the client's counts.  A service manager delegates a group by `Delegate=yes`; in a
+container root often owns its own.
 """
 
 from __future__ import annotations

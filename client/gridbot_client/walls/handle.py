@@ -86,7 +86,7 @@ class Warden:
         self._socket: socket.socket | None = None
 
     def start(self, cell: Cell, stdout: int, stderr: int, groups: Sequence[int] = ()) -> WalledTask:
-        """Start the program of a cell.  Raises OSError; NotExecutable says that it is no program."""
+        """Start the program of a cell.  Raises OSError; NotExecutable if that is no program."""
         control, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             with far:

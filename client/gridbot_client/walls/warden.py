@@ -3,18 +3,19 @@
 Theory of operation.  Walls are built by a process around itself, between fork and exec.  The
 client cannot do that: it has threads, and after a fork in such a process only exec is safe.  A new
 interpreter per task would cost some 20 ms.  So the client starts one warden, a bare interpreter
-with a single thread, and each task costs two forks of it.
+with a single thread and few modules, and each task costs one fork of it.
 
-    client ──cell──► warden ──clone──► first process ──fork, exec──► task
+    client ──cell──► warden ──clone──► first process ──spawn──► task
       └───────────── control socket ────────┘
 
 * The client sends a byte with descriptors: a cell as a file, the task's control socket, stdout,
   stderr, and the cgroups to enter.  All that is said about this task goes over the control socket.
 * The warden clones the first process (`inside.py`) into the namespaces of the cell's level, and
   writes which users exist there.  Who is root outside is nobody inside.
-* The first process mounts the task's view (`views.py`), forks the task, and stays to reap.
-* The task gives up capabilities, enters Landlock and the filter of system calls, and execs.  From
-  then on nothing of the client's is open in it, and no step of this can be undone.
+* The first process mounts the task's view (`views.py`), gives up capabilities, enters Landlock and
+  the filter of system calls, spawns the task, and stays to reap.  No step of this can be undone.
+  With the task's exec nothing of the client's is open in it.  At level 1 the task takes these steps
+  itself, after a fork.
 * When the task ends, or the client says so or is gone, the first process kills all that is left
   and says how it ended.  When the control socket closes, nothing of the task is left.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -27,7 +28,7 @@ from gridbot_client.work import outputs
 from gridbot_client.work.cache import Cache
 from gridbot_client.work.manifests import ForbiddenInput, JudgedManifest, check_inputs
 from gridbot_client.work.outputs import OutputError
-from gridbot_client.work.runner import ProcessEnd, Runner, Stop, created_at
+from gridbot_client.work.runner import LOST, NOT_STARTED, ProcessEnd, Runner, Stop, created_at
 from gridbot_client.work.slots import ReplicaSlot, RunRecord
 
 MOST_STARTS = 3  # of one replica; more mean that it takes the client down with it
@@ -35,6 +36,11 @@ _MOST_CORRUPT = 3
 # An upload's offset moved, or its hash was wrong and the server dropped it: start over.
 _PASSING = (409, 422)
 _MOST_REFUSALS = 5
+# What this machine cannot do is tried again, for five minutes in all.
+_MOST_MACHINE_FAILURES = 16
+_LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.1, 30.0
+
+log = logging.getLogger(__name__)
 
 
 class Stopped(Exception):
@@ -45,6 +51,10 @@ class _Failed(Exception):
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
+
+
+class _MachineFailed(Exception):
+    """The job could not be run here, through no fault of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +68,30 @@ class Executor:
     def execute(
         self, slot: ReplicaSlot, assignment: Assignment, judged: JudgedManifest, stop: Stop
     ) -> Report:
-        """Run a replica and return its report.  Raises Stopped."""
+        """Run a replica and return its report.  Raises Stopped.
+
+        What this machine failed to do is tried again for some minutes: it says nothing of the job.
+        """
+        failures = 0
+        while True:
+            try:
+                return self._attempt(slot, assignment, judged, stop)
+            except _MachineFailed as error:
+                failures += 1
+                if failures == _MOST_MACHINE_FAILURES:
+                    return failure(slot.id, "client_error", f"{error}\n")
+                log.warning("replica %s is tried again: %s", slot.id, error)
+            stop.wait(min(_MOST_PAUSE_SECONDS, _LEAST_PAUSE_SECONDS * 2**failures))
+            if stop.is_asked:
+                raise Stopped
+
+    def _attempt(
+        self, slot: ReplicaSlot, assignment: Assignment, judged: JudgedManifest, stop: Stop
+    ) -> Report:
         manifest = judged.manifest
         starts = slot.run_record().starts
         if starts >= MOST_STARTS:
-            detail = f"the client ended {starts} times while this replica was running\n"
+            detail = f"the client or its warden ended {starts} times while this replica ran\n"
             return failure(slot.id, "client_restarted_too_often", detail)
         is_stranger = judged.is_strangers
         if refusal := self.runner.confinement.refusal(
@@ -109,6 +138,10 @@ class Executor:
         )
         if ended.reason == "stopped" or stop.is_asked:
             raise Stopped
+        if ended.reason == NOT_STARTED:
+            slot.save_run(RunRecord(starts)) if starts else slot.forget_runs()
+        if ended.reason in (NOT_STARTED, LOST):
+            raise _MachineFailed(ended.detail)
         return ended
 
     def _fetch(self, refs: tuple[FileRef, ...], slot: ReplicaSlot, stop: Stop) -> None:

@@ -14,6 +14,7 @@ import psutil
 
 from gridbot_client.pilot.behaviour import LOW_CPU
 from gridbot_client.protocol.messages import Resources
+from gridbot_client.walls.handle import NotExecutable
 from gridbot_client.work import processes, trees
 from gridbot_client.work.confinement import Confinement, Task, TaskEnd, TaskOrder, most_processes
 from gridbot_client.work.idleness import Idleness
@@ -23,6 +24,8 @@ from gridbot_client.work.slots import ReplicaSlot
 WATCH_SECONDS = 0.5  # how often memory is looked at
 DISK_WATCH_SECONDS = 5.0  # at most, between two looks at the disk
 DISK_SHARE = 0.02  # of the time may be spent on these
+# Reasons that say nothing of the job: this machine failed it.
+NOT_STARTED, LOST = "not_started", "task_lost"
 _LEAST_FILES, _FILES_PER_MB = 10_000, 16
 GRACE_SECONDS = 2.0  # between the polite signal and the other one
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -107,8 +110,10 @@ class Runner:
         )  # fmt: skip
         try:
             task = self.confinement.start(program)
-        except (OSError, ValueError) as error:
+        except NotExecutable as error:
             return ProcessEnd("not_executable", detail=f"cannot execute {argv[0]!r}: {error}\n")
+        except OSError as error:
+            return ProcessEnd(NOT_STARTED, detail=f"the task could not be started: {error}")
         reason = ""
         try:
             stop.runs(task)
@@ -121,7 +126,7 @@ class Runner:
             stop.runs(None)
             end = self._finish(task, slot)
         if end is None:
-            return ProcessEnd(reason or "signal", detail="the task's first process was killed\n")
+            return ProcessEnd(reason or LOST, detail="the task's first process was killed")
         if not reason:
             reason = _why(end, slot, limits)
         return ProcessEnd(reason, end.exit_code, end.cpu_seconds, time.monotonic() - begun)
