@@ -9,7 +9,10 @@ import pytest
 from tests.db.dispatching import Dispatch, caller, success
 from tests.factories import make_bot
 
+from gridbot_server.api import results
 from gridbot_server.cycles import comparing, transitioner
+from gridbot_server.models.responses.results import LogLine
+from gridbot_server.storage import rows
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.invariants import check
 
@@ -148,3 +151,29 @@ def test_a_killed_worker_costs_one_attempt(
     assert outcome(conn, first) == outcome(conn, second) == (1, None)
     row = conn.execute("SELECT crashes FROM comparison WHERE bot = %s", [second]).fetchone()
     assert row in ((0,), (1,)), "another process of the pool may have been asked"
+
+
+def test_the_log_tells_a_loser_why(dispatch: Dispatch, conn: Connection, alice: int) -> None:
+    near = make_bot(conn, alice, quorum=2, validator="numbers:rel=1e-6")
+    answer(dispatch, alice, FAR, NEAR)
+    dispatch.settle()
+    answer(dispatch, alice, ALSO_NEAR)
+    dispatch.settle()
+    exact = make_bot(conn, alice, quorum=2)
+    answer(dispatch, alice, NEAR, FAR)
+    dispatch.settle()
+    answer(dispatch, alice, NEAR)
+    dispatch.settle()
+    assert told(conn, near) == {
+        1: "stdout, line 1: 7, and 1.0 in the canonical replica 2 (not near: rel=1e-06, abs=0)"
+    }
+    assert told(conn, exact) == {
+        2: "not equal to the last bit with the canonical replica 1: stdout"
+    }
+
+
+def told(conn: Connection, bot: int) -> dict[int, str]:
+    """Why answers lost, by replica."""
+    values = {"bot": bot, "seq": None, "how": None, "after_seq": -1, "after_replica": -1}
+    lines = rows.read(conn, LogLine, results.SQL["logs"], {**values, "limit": 10})
+    return {line.replica: line.difference for line in lines if line.difference}

@@ -277,6 +277,7 @@ class LogLine(TypedDict):
     cpu_seconds: float | None
     wall_seconds: float | None
     valid: bool | None
+    difference: str | None
     said: str | None
     stdout: str | None
     stderr: str | None

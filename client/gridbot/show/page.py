@@ -140,6 +140,8 @@ def log_page(entry: Mapping[str, Any]) -> str:
     if entry.get("wall_seconds") is not None:
         parts.append(f"{entry['wall_seconds']:.3g} s")
     lines = [f"--- {printable(', '.join(parts))}"]
+    if difference := entry.get("difference"):
+        lines.append(f"lost: {printable(difference)}")
     for stream in ("said", "stdout", "stderr"):
         if text := entry.get(stream):
             safe = printable(text, keep="\n\t").rstrip("\n")

@@ -75,6 +75,9 @@ class LogLine(ResponseModel):
     valid: bool | None
     """Whether its outputs agree with the canonical ones; null if nobody compared."""
 
+    difference: str | None
+    """Where its outputs differ from the canonical ones, if they are not valid for that."""
+
     said: str | None
     """What it said while it ran, as BOINC clients can."""
 
