@@ -42,6 +42,7 @@ class Dispatch:
     engine: Engine
     feeder: Feeder
     comparing: Comparing
+    store: Store
     _now: Iterator[int] = field(default_factory=lambda: itertools.count(1_000))
 
     def feed(self) -> int:
@@ -137,9 +138,10 @@ def dispatching(dsn: str, conn: Connection, path: Path, slots: int = 256) -> Ite
         path, slots=slots, slot_bytes=1024, machine=uuid.uuid4().hex, database=row[0]
     )
     engine = Engine(dsn, path)
-    comparing = Comparing(Store(path.parent / "files", path.parent / "uploads"), workers=2)
+    store = Store(path.parent / "files", path.parent / "uploads")
+    comparing = Comparing(store, 2, path.parent / "run")
     try:
-        yield Dispatch(conn, buffer, engine, Feeder(conn, buffer), comparing)
+        yield Dispatch(conn, buffer, engine, Feeder(conn, buffer), comparing, store)
     finally:
         comparing.close()
         engine.close()

@@ -43,6 +43,9 @@ class Submission:
     text or the Path of an .ad file.  `seconds` is the time limit of a job, wall clock.  Strangers'
     machines give jobs no network unless `network` asks for it, and never less than level `sandbox`
     of walls around them.
+    `validator` says when two answers agree: `exact`, `text`, `numbers:rel=1e-6,abs=1e-9`,
+    `json:rel=1e-6,ignore=/time`, or `command:./compare`, a program that gets two directories of
+    outputs and exits with 0 if they are equal and 1 if not.
     Submissions with the same `idempotency_key` are one BOT.
     """
 
@@ -106,12 +109,20 @@ def prepare(submission: Submission) -> Prepared:
     files, notes = _shared_files(submission, command, specs)
     job_inputs = _job_inputs(submission, specs, items)
     manifest = _manifest(submission, command, items, found, files, job_inputs)
+    comparison = _comparison(submission)
+    body = {**_body(submission, manifest), "policy": policy}
+    if comparison:
+        body["comparison"] = asdict(comparison.ref)
     return Prepared(
-        body={**_body(submission, manifest), "policy": policy},
+        body=body,
         manifest=manifest,
         items=items,
         survey=found,
-        files=files + (list(job_inputs.files.values()) if job_inputs else []),
+        files=[
+            *files,
+            *(job_inputs.files.values() if job_inputs else ()),
+            *([comparison] if comparison else ()),
+        ],
         job_inputs=job_inputs,
         notes=notes,
     )
@@ -231,6 +242,20 @@ def _manifest(
         return Manifest.from_text(manifest.text())  # as the server will read it
     except ProtocolError as error:
         raise BadInput(str(error)) from None
+
+
+def _comparison(submission: Submission) -> LocalFile | None:
+    """The program of the validator `command:./compare`, which runs on the server."""
+    kind, _, options = submission.validator.partition(":")
+    if kind != "command":
+        return None
+    try:
+        program = shlex.split(options)[0]
+    except (ValueError, IndexError):
+        raise BadInput(
+            f"validator {submission.validator!r} names no program; write command:./compare"
+        ) from None
+    return local_file(InputSpec(program, Path(program).name), submission.base, executable=True)
 
 
 def _body(submission: Submission, manifest: Manifest) -> dict[str, Any]:

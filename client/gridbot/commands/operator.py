@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 import click
 
@@ -164,6 +165,29 @@ def set_user(session: Session, public: bool, as_json: bool) -> None:
     New users are not named.
     """
     tell_volunteer(session.connection.send("PATCH", "/volunteer", {"public": public}), as_json)
+
+
+@user.command(name="comparisons")
+@click.argument("name")
+@click.option(
+    "--allow/--forbid",
+    required=True,
+    help="Whether the user's own comparisons (--validator command:./compare) run on the server.",
+)
+@as_json
+@with_session
+def change_comparisons(session: Session, name: str, allow: bool, as_json: bool) -> None:
+    """Allow or forbid a user's own comparisons on the server.
+
+    They run confined there.  New users may not.
+    """
+    path = f"/owners/{quote(name, safe='')}"
+    document = session.connection.send("PATCH", path, {"may_compare": allow})
+    if as_json:
+        print_json(document)
+    else:
+        may = "may" if document["may_compare"] else "may not"
+        click.echo(f"{name} {may} run comparisons on the server")
 
 
 @click.group()

@@ -121,7 +121,8 @@ _FIELDS = {
 @click.option(
     "--validator",
     metavar="RULE",
-    help="When answers agree: exact, text, numbers:rel=1e-6,abs=1e-9, or json:ignore=/time."
+    help="When answers agree: exact, text, numbers:rel=1e-6,abs=1e-9, json:ignore=/time, or"
+    " command:./compare."
     "  [default: exact]",
 )
 @click.option(

@@ -22,7 +22,7 @@ from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.errors import Conflict, ObjectNotFound, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
-from gridbot_server.models.requests import HostChange, NewOwner, NewToken
+from gridbot_server.models.requests import HostChange, NewOwner, NewToken, OwnerChange
 from gridbot_server.models.responses.operation import (
     AddedOwner,
     ChangedHost,
@@ -139,6 +139,20 @@ def add_owner(json: NewOwner) -> AddedOwner:
     if added is None:
         raise Conflict(f"there is a user {json.name} already")
     return added
+
+
+@blueprint.patch("/api/v1/owners/<name>")
+@auth.rule("operator")
+@json_body
+@answers()
+def change_owner(name: str, json: OwnerChange) -> AddedOwner:
+    """Let an owner's own comparisons run on this server, or forbid them."""
+    with connection() as conn:
+        values = {"name": name, **json.model_dump()}
+        changed = rows.read_one(conn, AddedOwner, SQL["change_owner"], values)
+    if changed is None:
+        raise ObjectNotFound(f"there is no user {name[:200]}")
+    return changed
 
 
 @blueprint.get("/api/v1/tokens")

@@ -81,6 +81,7 @@ def submit(
         _check_quota(conn, key.owner, max_jobs, draft.size)
         _check_files(conn, key.owner, _files(draft))
         _check_key(conn, key, draft)
+        _check_comparison(conn, key, body)
         bot = _insert(conn, key.owner, body, draft, signer)
         _insert_jobs(conn, bot, draft)
         _copy_parts(conn, bot, parts)
@@ -242,6 +243,19 @@ def _check_key(conn: Connection, key: Key, draft: Draft) -> None:
         )
 
 
+def _check_comparison(conn: Connection, key: Key, body: SubmissionRequest) -> None:
+    """Let a program compare answers on this machine only if an operator allows its owner that."""
+    program = body.comparison
+    if program is None:
+        return
+    if not fetch_value(conn, bool, SQL["may_compare"], {"owner": key.owner}):
+        raise RequestError(
+            f"validator {body.validator}: it would run on the server, which {key.owner_name} is not"
+            f" allowed; ask an operator for: gridbot user comparisons {key.owner_name} --allow"
+        )
+    _check_files(conn, key.owner, [FileRef(**program.model_dump())])
+
+
 def _parts(draft: Draft, signer: ProjectSigner | None) -> list[JobPart]:
     """Parts of the jobs that come with a submission, signed if anybody signs them now."""
     if not isinstance(draft.jobs, list):
@@ -332,6 +346,7 @@ def _insert(
         "owner_signature": draft.signature,
         "waits": draft.signature is None and signer is None,
         "size": draft.size,
+        "compare_with": bytes.fromhex(body.comparison.sha256) if body.comparison else None,
     }
     bot = fetch_value(conn, int, SQL["insert_bot"], values)
     assert bot is not None, "it is inserted"

@@ -31,8 +31,8 @@ from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError
 from gridbot_policies.lint.check import warnings
 from gridbot_server.errors import InvalidPolicy, RequestError
-from gridbot_server.models.requests import Envelope, Jobs, SubmissionRequest
-from gridbot_server.validators.spec import UnknownValidator
+from gridbot_server.models.requests import Envelope, File, Jobs, SubmissionRequest
+from gridbot_server.validators.spec import UnknownValidator, Validator
 from gridbot_server.validators.spec import parse as parse_validator
 
 RANGE_PLACEHOLDER = "i"
@@ -302,5 +302,14 @@ def _check_limits(body: SubmissionRequest) -> None:
         validator = parse_validator(body.validator)
     except UnknownValidator as error:
         raise RequestError(str(error)) from None
-    if validator.kind == "command":
-        raise RequestError("validator command: this server runs no comparisons of users' own")
+    _check_comparison(validator, body.comparison)
+
+
+def _check_comparison(validator: Validator, program: File | None) -> None:
+    if validator.kind != "command":
+        if program is not None:
+            raise RequestError("comparison: only the validator command:./compare runs a program")
+        return
+    file_name(validator.program, "validator")
+    if program is None:
+        raise RequestError(f"comparison: the program {validator.argv[0]} is not named by its hash")

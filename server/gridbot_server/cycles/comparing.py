@@ -11,14 +11,17 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from pathlib import Path
 from typing import NamedTuple
 
 from gridbot_server.cycles.comparison_pool import ComparisonOrder, ComparisonPool, ContentVerdict
+from gridbot_server.cycles.confined import ConfinedCommand
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.files import Store
 from gridbot_server.storage.rows import encode, fetch
 from gridbot_server.validators.compare import Answer, AnswerFile
+from gridbot_server.validators.spec import parse
 
 SQL = sql.load("comparisons.sql")
 
@@ -37,6 +40,7 @@ class _Due(NamedTuple):
     other: bytes
     validator: str
     owner: int
+    program: bytes | None  # hash of the program that compares, if the BOT brought one
 
     @property
     def names(self) -> dict[str, int | str]:
@@ -61,9 +65,9 @@ class _File(NamedTuple):
 class Comparing:
     """The cycle; it has a state only for what goes on in its pool."""
 
-    def __init__(self, store: Store, workers: int) -> None:
+    def __init__(self, store: Store, workers: int, folder: Path) -> None:
         self._store = store
-        self._pool = ComparisonPool(workers)
+        self._pool = ComparisonPool(workers, folder)
         self._running: dict[Future[list[ContentVerdict]], Sequence[_Due]] = {}
 
     def close(self) -> None:
@@ -122,7 +126,26 @@ class Comparing:
             path = "" if file.content is not None else str(self._store.path(sha256))
             answers[key][file.name] = AnswerFile(sha256, path, file.content)
             sizes[key] += file.size
-        return [_order(item, answers, sizes) for item in batch]
+        return [self._order(item, answers, sizes) for item in batch]
+
+    def _order(
+        self,
+        due: _Due,
+        answers: Mapping[tuple[int, int, bytes], Answer],
+        sizes: Mapping[tuple[int, int, bytes], int],
+    ) -> ComparisonOrder:
+        one, other = (due.bot, due.seq, due.one), (due.bot, due.seq, due.other)
+        size = sizes.get(one, 0) + sizes.get(other, 0)
+        return ComparisonOrder(
+            due.validator, answers.get(one, {}), answers.get(other, {}), size, self._command(due)
+        )
+
+    def _command(self, due: _Due) -> ConfinedCommand | None:
+        if due.program is None:
+            return None
+        argv = parse(due.validator).argv
+        path = self._store.path(due.program.hex())
+        return ConfinedCommand(path, parse(due.validator).program, argv[1:])
 
     def _settle(self, conn: Connection, done: set[Future[list[ContentVerdict]]]) -> int:
         rows = []
@@ -136,13 +159,3 @@ class Comparing:
             with conn.transaction():
                 conn.execute(SQL["settle"], {"findings": encode(rows), "crashes": CRASHES})
         return len(rows)
-
-
-def _order(
-    due: _Due,
-    answers: Mapping[tuple[int, int, bytes], Answer],
-    sizes: Mapping[tuple[int, int, bytes], int],
-) -> ComparisonOrder:
-    one, other = (due.bot, due.seq, due.one), (due.bot, due.seq, due.other)
-    size = sizes.get(one, 0) + sizes.get(other, 0)
-    return ComparisonOrder(due.validator, answers.get(one, {}), answers.get(other, {}), size)

@@ -18,9 +18,12 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from gridbot_server.cycles.confined import Confined, ConfinedCommand, NoVerdict
 from gridbot_server.cycles.quorum import CRASHED, DIFFERENT, EQUAL
+from gridbot_server.validators import compare
 from gridbot_server.validators.compare import Answer
 from gridbot_server.validators.worker import encode_order
 
@@ -36,6 +39,7 @@ class ComparisonOrder(NamedTuple):
     one: Answer
     other: Answer
     size: int  # bytes of both
+    command: ConfinedCommand | None = None  # a program of the BOT's owner, to compare with
 
     @property
     def seconds(self) -> float:
@@ -60,8 +64,9 @@ class Crash(Exception):
 class ComparisonPool:
     """Compares in the background, at most `workers` at once."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, folder: Path) -> None:
         self.workers = workers
+        self._confined = Confined(folder)
         self._threads = ThreadPoolExecutor(workers, thread_name_prefix="comparison")
         self._own = threading.local()
         self._started: list[_Worker] = []
@@ -75,6 +80,7 @@ class ComparisonPool:
         self._threads.shutdown(wait=False, cancel_futures=True)
         for worker in self._started:
             worker.kill()
+        self._confined.close()
         self._threads.shutdown(wait=True)
         for worker in self._started:
             worker.reap()
@@ -83,7 +89,26 @@ class ComparisonPool:
         if not hasattr(self._own, "worker"):
             self._own.worker = _Worker()
             self._started.append(self._own.worker)
-        return [_finding(self._own.worker, order) for order in orders]
+        return [
+            _finding_of_command(self._confined, order.command, order)
+            if order.command
+            else _finding(self._own.worker, order)
+            for order in orders
+        ]
+
+
+def _finding_of_command(
+    confined: Confined, command: ConfinedCommand, order: ComparisonOrder
+) -> ContentVerdict:
+    try:
+        found = compare.difference_of_names(order.one, order.other) or confined.difference(
+            command, order.one, order.other
+        )
+    except (OSError, NoVerdict) as error:
+        return ContentVerdict(CRASHED, why=str(error))
+    if found is None:
+        return ContentVerdict(EQUAL)
+    return ContentVerdict(DIFFERENT, found.place, found.one, found.other, found.rule)
 
 
 def _finding(worker: _Worker, order: ComparisonOrder) -> ContentVerdict:

@@ -58,7 +58,9 @@ def schedules(settings: Settings) -> list[Schedule]:
     """Every cycle of the server."""
     spending = Spending()
     comparing = Comparing(
-        files.Store(settings.files, settings.uploads), settings.comparison_workers
+        files.Store(settings.files, settings.uploads),
+        settings.comparison_workers,
+        settings.run / "comparisons",
     )
     return [
         # A pass has its price however little it finds: some jobs at once, and nobody waits long.

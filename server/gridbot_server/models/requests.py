@@ -150,6 +150,7 @@ class SubmissionRequest(Body):
     platforms: Annotated[list[Line], Field(max_length=20)] = []
     quorum: Annotated[int, Field(ge=1, le=10)] = 1
     validator: Line = "exact"
+    comparison: File | None = None  # the program of `command:`
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     max_replicas: Annotated[int, Field(ge=1, le=50)] = 5
     failover_after: Annotated[int, Field(ge=1, le=100)] | None = None
@@ -261,6 +262,12 @@ class NewOwner(Body):
     operator: bool = False
     share: Annotated[float, Field(gt=0, le=1e6)] = 1.0
     max_jobs: Annotated[int, Field(ge=0, le=MAX_BIGINT)] = 20_000_000
+
+
+class OwnerChange(Body):
+    """`PATCH /owners/NAME`: whether comparisons of the owner's own run on this server."""
+
+    may_compare: bool
 
 
 class NewToken(Body):

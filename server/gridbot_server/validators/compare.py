@@ -33,9 +33,8 @@ def difference(validator: Validator, one: Answer, other: Answer) -> Difference |
 
     Not for `command`, which is a program of its own.
     """
-    if one.keys() != other.keys():
-        lists = _listed(one), _listed(other)
-        return Difference("the names of the outputs", *lists, "not the same files")
+    if found := difference_of_names(one, other):
+        return found
     for name in sorted(one):
         if one[name].sha256 == other[name].sha256 and validator.accepts_equal_bytes:
             continue
@@ -44,6 +43,14 @@ def difference(validator: Validator, one: Answer, other: Answer) -> Difference |
         if found is not None:
             return replace(found, place=f"{name}, {found.place}")
     return None
+
+
+def difference_of_names(one: Answer, other: Answer) -> Difference | None:
+    """Return how the names of two answers' files differ, or None."""
+    if one.keys() == other.keys():
+        return None
+    lists = _listed(one), _listed(other)
+    return Difference("the names of the outputs", *lists, "not the same files")
 
 
 def _difference(validator: Validator, one: BinaryIO, other: BinaryIO) -> Difference | None:

@@ -136,6 +136,9 @@ class AddedOwner(ResponseModel):
     max_jobs: int
     """Quota: jobs in unfinished BOTs."""
 
+    may_compare: bool
+    """Whether comparisons of the owner's own (`command:`) run on this server."""
+
     created_at: datetime
 
 

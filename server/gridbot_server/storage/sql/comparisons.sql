@@ -23,7 +23,7 @@ WITH RECURSIVE waiting AS (
              WHERE c.verdict IS NULL AND c.bot > w.bot ORDER BY c.bot LIMIT 1)
       FROM waiting w WHERE w.bot IS NOT NULL
 )
-SELECT c.bot, c.seq, c.one, c.other, b.validator, b.owner
+SELECT c.bot, c.seq, c.one, c.other, b.validator, b.owner, b.compare_with AS program
   FROM waiting w
   JOIN bot b ON b.id = w.bot AND b.state IN ('running', 'done')
  CROSS JOIN LATERAL (

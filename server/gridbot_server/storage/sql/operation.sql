@@ -53,14 +53,18 @@ UPDATE host SET venue = %(venue)s
  WHERE id = %(host)s AND (%(mine)s::int IS NULL OR owner = %(mine)s) RETURNING id, venue
 
 -- name: owners
-SELECT name, operator, share, max_jobs, created_at, coalesce(v.total, 0) AS credit,
+SELECT name, operator, share, max_jobs, may_compare, created_at, coalesce(v.total, 0) AS credit,
        coalesce(average_credit(v.average, v.averaged_at), 0) AS recent_credit
   FROM owner LEFT JOIN volunteer v ON v.owner = owner.id ORDER BY name
 
 -- name: add_owner
 INSERT INTO owner (name, operator, share, max_jobs)
 VALUES (%(name)s, %(operator)s, %(share)s, %(max_jobs)s) ON CONFLICT (name) DO NOTHING
-RETURNING name, operator, share, max_jobs, created_at
+RETURNING name, operator, share, max_jobs, may_compare, created_at
+
+-- name: change_owner
+UPDATE owner SET may_compare = %(may_compare)s WHERE name = %(name)s
+RETURNING name, operator, share, max_jobs, may_compare, created_at
 
 -- name: tokens
 SELECT token.id, owner.name AS owner, token.scope, token.label, token.created_at,

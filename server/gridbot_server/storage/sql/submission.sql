@@ -6,6 +6,9 @@ SELECT max_jobs FROM owner WHERE id = %(owner)s FOR NO KEY UPDATE
 SELECT state, size, manifest, boinc IS NOT NULL AS is_for_stock, waits_for_signature
   FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
 
+-- name: may_compare
+SELECT may_compare FROM owner WHERE id = %(owner)s
+
 -- name: sealing
 SELECT (SELECT key FROM project_key WHERE introduced_by IS NULL) AS project,
        (SELECT key FROM signing_key WHERE owner = %(owner)s AND revoked_at IS NULL
@@ -34,11 +37,11 @@ SELECT sha256, size FROM blob_owner JOIN blob USING (sha256)
 -- name: insert_bot
 INSERT INTO bot (owner, name, submit_key, state, policy, manifest, signature, quorum, validator,
                  max_attempts, max_replicas, tail_threshold, tail_sticky, failover_after,
-                 size, version, owner_signature, signed_with, waits_for_signature)
+                 size, version, owner_signature, signed_with, waits_for_signature, compare_with)
 VALUES (%(owner)s, %(name)s, %(submit_key)s, %(state)s, %(policy)s, %(manifest)s, %(signature)s,
         %(quorum)s, %(validator)s, %(max_attempts)s, %(max_replicas)s, %(tail_threshold)s,
         %(tail_sticky)s, %(failover_after)s, %(size)s, 2, %(owner_signature)s, %(signed_with)s,
-        %(waits)s)
+        %(waits)s, %(compare_with)s)
 RETURNING id
 
 -- name: insert_range
