@@ -422,3 +422,27 @@ def test_a_host_that_tells_no_name_is_still_its_owners(site: Site, alice: Person
     found = alice("GET", f"/api/v1/bots/{bot}/explanation").json
     assert found["nearest"][0]["host"] == f"host {number}"
     assert found["nearest"][0]["fails"][0]["text"] == 'Host.Owner == "x"'
+
+
+def test_a_kind_of_which_there_is_no_second_host_is_named(site: Site, alice: Person) -> None:
+    add_host(site, alice, "intel", CpuVendor="GenuineIntel")
+    add_host(site, alice, "amd", CpuVendor="AuthenticAMD")
+    policy = "HomogeneousBy = Host.CpuVendor;"
+    bot = make_bot(site.conn, alice.id, jobs=2, quorum=2, policy=policy)
+    site.conn.execute(
+        "INSERT INTO requeue (bot, seq, replica, round, why) VALUES (%s, 0, 2, 0, 'quorum')", [bot]
+    )
+    site.conn.execute("INSERT INTO job_kind VALUES (%s, 0, '\"GenuineIntel\"')", [bot])
+    found = alice("GET", f"/api/v1/bots/{bot}/explanation").json
+    assert found["homogeneous"] == [{"kind": '"GenuineIntel"', "copies": 1, "hosts": 1}]
+    assert (
+        '1 further replica must go to another host with HomogeneousBy = "GenuineIntel",'
+        " of which 1 host can run it"
+    ) in found["verdict"]
+    add_host(site, alice, "another", CpuVendor="GenuineIntel")
+    found = alice("GET", f"/api/v1/bots/{bot}/explanation").json
+    assert "HomogeneousBy" not in found["verdict"]
+    change = alice("PATCH", f"/api/v1/bots/{bot}", json={"policy": ""})
+    assert change.status_code == 200
+    found = alice("GET", f"/api/v1/bots/{bot}/explanation").json
+    assert found["homogeneous"] == []

@@ -176,6 +176,14 @@ class PossibleChange(TypedDict):
     submit: str | None
 
 
+class WaitingOfKind(TypedDict):
+    """Further replicas that wait for one kind of hosts."""
+
+    kind: str
+    copies: int
+    hosts: int
+
+
 class Explanation(TypedDict):
     """How the hosts that asked for work in the last day suit a BOT."""
 
@@ -197,6 +205,7 @@ class Explanation(TypedDict):
     boinc_unsuitable: str | None
     jobs_unsent: int
     jobs_running: int
+    homogeneous: list[WaitingOfKind]
     conditions: list[RejectingCondition]
     nearest: list[NearMiss]
     changes: list[PossibleChange]

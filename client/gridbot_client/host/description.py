@@ -65,7 +65,8 @@ def attributes(
         "Arch": machine.upper(),
         "Platform": f"{system}-{machine}",
         "ClientVersion": _version(),
-        "CpuModel": _cpu_model()[:200],
+        "CpuModel": _cpu("model name", platform.processor() or "unknown")[:200],
+        "CpuVendor": _cpu("vendor_id|CPU implementer", "unknown")[:200],
         "IsPilot": is_pilot,
         "IsBoinc": False,
         "IsDedicated": is_dedicated,
@@ -104,10 +105,12 @@ def _memory_mb() -> int:
     return max(1, min(sizes) >> 20)
 
 
-def _cpu_model() -> str:
+def _cpu(field: str, default: str) -> str:
+    """What the kernel says of the processor."""
     path = Path("/proc/cpuinfo")
-    found = path.exists() and re.search(r"^model name\s*:\s*(.+)$", path.read_text(), re.MULTILINE)
-    return found[1] if found else platform.processor() or "unknown"
+    pattern = rf"^(?:{field})\s*:\s*(.+)$"
+    found = path.exists() and re.search(pattern, path.read_text(), re.MULTILINE)
+    return found[1] if found else default
 
 
 def _version() -> str:

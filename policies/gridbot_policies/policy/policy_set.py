@@ -13,11 +13,13 @@ from gridbot_policies.classad.compiler import Evaluator, compile_attributes
 from gridbot_policies.classad.lexer import line_and_column
 from gridbot_policies.classad.nodes import Attribute, Definition, Node
 from gridbot_policies.classad.parser import parse_definitions
-from gridbot_policies.classad.values import fold
+from gridbot_policies.classad.unparse import unparse
+from gridbot_policies.classad.values import fold, record
 from gridbot_policies.policy.ads import LAYOUT, Ads, grid_scope
 from gridbot_policies.policy.hints import closest, mentions_replicas
 
 MAX_POLICY_BYTES = 16_384
+MAX_KIND_CHARACTERS = 500
 MAX_CONCURRENCY = 10_000
 DEFAULT_DEADLINE_SECONDS = 86_400.0
 MIN_DEADLINE_SECONDS, MAX_DEADLINE_SECONDS = 1.0, 365 * 86_400.0
@@ -38,9 +40,12 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
             "Tail && NumberOfReplicas < 2 && Job.Age > 3 * BOT.MeanTurnaround"
         ),
         "GridPolicy": "true",
+        "HomogeneousBy": "undefined",
     }
 )
 _DEFAULT_NODES = {name: parse(text) for name, text in DEFAULTS.items()}
+_NOTHING = Record({}, ())
+_UNNAMED = record({"Name": None, "Owner": None, "Requirements": None})
 _PER_HOST = ("JobRequirements", "Rank", "Concurrency", "Deadline")
 # Compiling costs as much as walking the same text some 130 times (measured).
 _WALKS_BEFORE_COMPILING = 130
@@ -69,6 +74,7 @@ class PolicySet:
     definitions: tuple[Definition, ...]
     attributes: Record
     looks_at_replicas: bool  # whether dispatch must look at a job's other replicas
+    is_homogeneous: bool  # whether the replicas of a job go to hosts of one kind
     has_deadline: bool  # whether its owner says one
     _evaluators: Mapping[str, Evaluator]
 
@@ -95,6 +101,7 @@ class PolicySet:
             definitions=definitions,
             attributes=attributes,
             looks_at_replicas=mentions_replicas(expressions, _PER_HOST),
+            is_homogeneous=any(fold(item.name) == "homogeneousby" for item in definitions),
             has_deadline=any(fold(item.name) == "deadline" for item in definitions),
             _evaluators=_Evaluators(attributes).by_policy,
         )
@@ -130,6 +137,17 @@ class PolicySet:
     def wants_replica(self, ads: Ads) -> bool:
         """Tell whether the job should get another replica although none has failed."""
         return _is_satisfied(self._evaluators["ReplicationRequirements"](ads))
+
+    def kind(self, ads: Ads) -> str:
+        """Return what HomogeneousBy gives for the host, as text: equal for hosts of one kind.
+
+        It sees the host alone, so that the value does not change as the BOT goes on; and not whose
+        the host is, because the value is shown to the BOT's owner.
+        """
+        own = Ads(ads.host.overlaid(_UNNAMED), _NOTHING, _NOTHING, now=ads.now)
+        text = unparse(self._evaluators["HomogeneousBy"](own))
+        ads.steps += own.spent
+        return text[:MAX_KIND_CHARACTERS]
 
     def accepts_grid(
         self, grid: Record, bot: Record, queue: Record, now: float | None = None

@@ -167,6 +167,8 @@ def change_bot(bot: int, json: BotChange) -> ChangedBot:
         }
         if rows.fetch_value(conn, int, SQL["change"], changes) is None:
             raise RequestError(f"max_replicas {json.max_replicas} is less than the BOT's quorum")
+        if "policy" in given:
+            conn.execute(SQL["unbind"], {"bot": bot})
         summary = _summary(conn, bot)
     match = match_of(bot) if "policy" in given else None
     return ChangedBot(**dict(summary), warnings=policy_warnings(policies), match=match)
@@ -282,6 +284,7 @@ def _retry(conn: Connection, bot: int) -> int:
         if state in (None, "open", "cancelled"):
             raise Conflict(f"BOT {bot} is {state or 'gone'}, there is nothing to retry")
         conn.execute(COMPARISONS["forget_crashes"], {"bot": bot})
+        conn.execute(SQL["unbind_failed"], {"bot": bot})
         retried = conn.execute(MOVES["requeue_failed"], {"bot": bot}).rowcount
         if retried:
             conn.execute(SQL["count_queued"], {"bot": bot, "more": retried})

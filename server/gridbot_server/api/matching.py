@@ -15,7 +15,7 @@ from gridbot_server.buffer.layout import BotSnapshot
 from gridbot_server.errors import ObjectNotFound, RequestError
 from gridbot_server.http.services import connection
 from gridbot_server.matching.ads import bot_ad, host_attributes
-from gridbot_server.matching.explanation import Standing, explanation, host_explanation
+from gridbot_server.matching.explanation import Standing, WaitingKind, explanation, host_explanation
 from gridbot_server.matching.hosts import BotRequirements, HostClient, survey
 from gridbot_server.matching.stock_platforms import stock_platforms
 from gridbot_server.models.responses.bots import Match
@@ -159,9 +159,10 @@ def explanation_of(bot: int, state: str, host: str | None = None) -> Explanation
     with connection() as conn:
         queue, candidates = queue_ad(conn), _candidates(conn, host)
         wanted = _waiting_bot(conn, bot)
+        kinds = rows.read(conn, WaitingKind, SQL["waiting_kinds"], {"bot": bot})
         others = rows.read(conn, _WaitingBot, SQL["rivals"], {"bot": bot})
     rivals = [found for other in others if (found := _readable(other, queue))]
-    standing = Standing(bot, state, wanted.unsent, wanted.running, rivals, wanted.suspended)
+    standing = Standing(bot, state, wanted.unsent, wanted.running, rivals, wanted.suspended, kinds)
     demand = wanted.demand(queue)
     if host is None:
         return Explanation(**explanation(demand, candidates, standing, _patience()))

@@ -80,12 +80,16 @@ class Support(Generic[T]):
 
 
 def support(answers: Sequence[T], judge: Judge) -> Support[T]:
-    """Find the candidate with most support among answers of different voters."""
+    """Find the candidate with most support among answers of different voters, the earliest first.
+
+    Of equal answers the earliest is the candidate.
+    """
     if len(answers) < 2:
         return Support(answers, len(answers))
     groups: dict[bytes | None, list[T]] = {}
-    for answer in sorted(answers, key=lambda answer: answer.replica):
+    for answer in answers:
         groups.setdefault(answer.digest, []).append(answer)
+    ordered = sorted(groups.items(), key=lambda item: min(each.replica for each in item[1]))
     verdicts = {
         (one, other): judge.verdict(one, other)
         for one in groups
@@ -94,7 +98,7 @@ def support(answers: Sequence[T], judge: Judge) -> Support[T]:
     }
     best: list[T] = []
     most = 0
-    for digest, group in groups.items():
+    for digest, group in ordered:
         near = [
             answer
             for other, answers_ in groups.items()

@@ -42,6 +42,7 @@ class Copy:
     job: Record  # the Job ad
     pool: str | None = None
     failed: Sequence[Holder] = ()  # those whose replicas failed in this round
+    kind: str | None = None  # of hosts, to which HomogeneousBy binds its job
 
 
 @dataclass(slots=True)
@@ -111,6 +112,7 @@ class TakeAny:
     bot: int
     count: int
     deadline_seconds: float
+    kind: str | None = None  # of the host, to which HomogeneousBy binds the jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ class TakeSlot:
     bot: int
     slot: Any
     deadline_seconds: float
+    kind: str | None = None
 
 
 Take = TakeAny | TakeSlot
@@ -199,12 +202,13 @@ def choose(
 def _take(offer: _Offer, count: int, host: HostView, choice: Choice) -> int:
     """Add one take for the offer; return the replicas it sends."""
     item, deadline = offer.candidate, _deadline(offer, host)
+    kind = item.policies.kind(offer.ads) if item.policies.is_homogeneous else None
     if offer.copy is not None:
-        choice.takes.append(TakeSlot(item.bot, offer.copy.slot, deadline))
+        choice.takes.append(TakeSlot(item.bot, offer.copy.slot, deadline, kind))
         return 1
     count = min(count, item.fresh)
     if count:
-        choice.takes.append(TakeAny(item.bot, count, deadline))
+        choice.takes.append(TakeAny(item.bot, count, deadline, kind))
     if item.dry:
         choice.inversions += 1
     return count
@@ -290,7 +294,12 @@ def _copy_offers(round_: _Round, item: Candidate, ads: Ads, rank: float) -> Iter
     """
     assert item.copies is not None
     host = round_.host
-    fitting = (copy for copy in item.copies() if _may_hold(host, item, copy))
+    kind = item.policies.kind(ads) if item.policies.is_homogeneous else None
+    fitting = (
+        copy
+        for copy in item.copies()
+        if _may_hold(host, item, copy) and (None in (kind, copy.kind) or kind == copy.kind)
+    )
     if not item.policies.looks_at_replicas:
         yield from (_Offer(item, ads, rank, copy) for copy in islice(fitting, host.want))
         return

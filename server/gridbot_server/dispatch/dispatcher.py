@@ -165,7 +165,7 @@ class Dispatcher:
                     leases.append(
                         NewLease(
                             name, slot.round, WHY[slot.why], exchange, take.deadline_seconds,
-                            candidate.distinct_owners, slot.body, is_bounded,
+                            candidate.distinct_owners, slot.body, is_bounded, take.kind,
                         )
                     )  # fmt: skip
         return leases

@@ -25,6 +25,7 @@ class NewLease(NamedTuple):
     distinct_owners: bool
     body: bytes | None = None  # its assignment as the buffer held it
     is_bounded: bool = False  # it counts against the host's width
+    kind: str | None = None  # of the host, if that binds the job
 
 
 def add_leases(
@@ -49,6 +50,11 @@ def add_leases(
     for (bot, why), count in Counter((lease.id.bot, lease.why) for lease in sent).items():
         counters.add(bot, f"sent_{why}", count)
     _add_unjudged(conn, [lease for lease in sent if lease.is_bounded])
+    kinds = [
+        {**_name_row(lease.id), "kind": lease.kind} for lease in sent if lease.kind is not None
+    ]
+    if kinds:
+        conn.execute(SQL["bind_kinds"], {"jobs": encode(kinds)})
     if with_quorum:
         _add_quorum_copies(conn, sent, with_quorum, counters)
     return sent

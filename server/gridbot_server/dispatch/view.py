@@ -147,4 +147,5 @@ def _copy(slot: Slot, now: float) -> Copy:
         failed=[Holder(*pair) for pair in detail["failed"]],
         job=ads.job_ad(slot.bot, slot.seq, detail["replicas"], now),
         pool=detail["pool"],
+        kind=detail.get("kind"),
     )

@@ -135,7 +135,13 @@ def _detail(detail: Mapping[str, Any], pool: str | None, room: int) -> bytes:
     failed = detail["failed"][:_MOST_FAILED]
     while True:
         text = orjson.dumps(
-            {"holders": detail["holders"], "failed": failed, "replicas": replicas, "pool": pool}
+            {
+                "holders": detail["holders"],
+                "failed": failed,
+                "replicas": replicas,
+                "pool": pool,
+                "kind": detail["kind"],
+            }
         )
         if len(text) <= room or not replicas:
             return text

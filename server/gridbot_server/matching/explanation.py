@@ -29,6 +29,14 @@ _ASKED_FOR_RANK = 50
 
 
 @dataclass(frozen=True, slots=True)
+class WaitingKind:
+    """Further copies that wait for hosts of one kind, because HomogeneousBy binds their jobs."""
+
+    kind: str
+    copies: int
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """How a BOT stands in the queue; `rivals` are the other BOTs that wait to be sent."""
 
@@ -38,6 +46,7 @@ class Standing:
     running: int
     rivals: Sequence[BotRequirements]
     suspended: str | None = None  # why it gets no work until its policy is changed
+    kinds: Sequence[WaitingKind] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,10 +112,11 @@ def _document(
     explained = found.explain(is_enough)
     occupied = _occupied(found.matching, standing.rivals, is_enough)
     stock, stock_matching = stock_hosts(found)
+    kinds = _kinds(standing, found.matching)
     return {
         "id": standing.bot,
         "state": standing.state,
-        "verdict": _verdict(standing, occupied, reason(found), host),
+        "verdict": _verdict(standing, occupied, reason(found), host) + _lack_of_kin(kinds),
         "suspended": standing.suspended,
         "hosts_known": len(found.verdicts),
         "hosts_left_out": found.is_partial,
@@ -122,10 +132,35 @@ def _document(
         "boinc_unsuitable": demand.boinc_unsuitable,
         "jobs_unsent": standing.unsent,
         "jobs_running": standing.running,
+        "homogeneous": kinds,
         "conditions": [_condition(item) for item in explained.obstacles],
         "nearest": [_miss(miss) for miss in explained.nearest],
         "changes": list(_changes(explained, demand.policies.text)),
     }
+
+
+def _kinds(standing: Standing, matching: Sequence[Known]) -> list[dict[str, Any]]:
+    """What waits for which kind of hosts, and how many of these could run it."""
+    if not standing.kinds:
+        return []
+    hosts: dict[str, set[int]] = {}
+    for known in matching:
+        kind = known.demand.policies.kind(known.ads)
+        hosts.setdefault(kind, set()).add(known.candidate.host)
+    return [
+        {"kind": item.kind, "copies": item.copies, "hosts": len(hosts.get(item.kind, ()))}
+        for item in standing.kinds
+    ]
+
+
+def _lack_of_kin(kinds: Sequence[dict[str, Any]]) -> str:
+    """Name the kinds of which there is no second host: the first has had its replica."""
+    lacking = [item for item in kinds if item["hosts"] < 2]
+    return "".join(
+        f"; {_counted(item['copies'], 'further replica')} must go to another host with"
+        f" HomogeneousBy = {item['kind']}, of which {_counted(item['hosts'], 'host')} can run it"
+        for item in lacking[:VALUES]
+    )
 
 
 def _all_obstacles(found: Judged[Known]) -> str:

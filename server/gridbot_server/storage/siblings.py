@@ -25,6 +25,14 @@ class _Sibling(NamedTuple):
     sent_at: float  # seconds since the epoch
 
 
+class _Kind(NamedTuple):
+    """The kind of hosts to which a job is bound."""
+
+    bot: int
+    seq: int
+    kind: str
+
+
 class _Host(NamedTuple):
     """What the ad of a replica's host says."""
 
@@ -55,15 +63,18 @@ def describe(
 ) -> dict[tuple[int, int], dict[str, Any]]:
     """Return what is known of each job's replicas, those in progress with their hosts' statistics.
 
-    Hosts go with their owners: `holders` have a replica or an output of it, `failed` let it fail.
+    `kind` is that of the hosts to which the job is bound, or None.  Hosts go with their owners:
+    `holders` have a replica or an output of it, `failed` let it fail.
     """
     listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
     values = {"jobs": listed, "relinquished": list(RELINQUISHED), "failures": list(FAILURES)}
     replicas = fetch(conn, _Sibling, SQL["siblings"], values)
     hosts = _hosts(conn, sorted({replica.host for replica in replicas}))
     details: dict[tuple[int, int], dict[str, Any]] = {
-        job: {"holders": [], "failed": [], "replicas": []} for job in jobs
+        job: {"holders": [], "failed": [], "replicas": [], "kind": None} for job in jobs
     }
+    for bot, seq, kind in fetch(conn, _Kind, SQL["kinds"], values):
+        details[bot, seq]["kind"] = kind
     for item in replicas:
         detail = details[item.bot, item.seq]
         whose = detail["failed" if item.place == "failed" else "holders"]

@@ -68,6 +68,17 @@ class PossibleChange(ResponseModel):
     """Options of a new submission that it takes; null if none."""
 
 
+class WaitingOfKind(ResponseModel):
+    """Further replicas that wait for one kind of hosts."""
+
+    kind: str
+    """What HomogeneousBy gave for the hosts of their jobs' first replicas."""
+
+    copies: int
+    hosts: int
+    """Known hosts of that kind that can run them."""
+
+
 class Explanation(ResponseModel):
     """How the hosts that asked for work in the last day suit a BOT."""
 
@@ -116,6 +127,9 @@ class Explanation(ResponseModel):
 
     jobs_running: int
     """Replicas in progress."""
+
+    homogeneous: list[WaitingOfKind]
+    """Further replicas that HomogeneousBy binds to a kind of hosts; most first."""
 
     conditions: list[RejectingCondition]
     """Those that reject most first."""

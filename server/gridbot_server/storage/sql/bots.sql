@@ -57,6 +57,15 @@ UPDATE bot SET policy = coalesce(%(policy)s, policy), name = coalesce(%(name)s, 
  WHERE id = %(bot)s AND quorum <= coalesce(%(max_replicas)s, max_replicas)
 RETURNING id
 
+-- name: unbind
+-- What another HomogeneousBy gave binds no job.
+DELETE FROM job_kind WHERE bot = %(bot)s
+
+-- name: unbind_failed
+-- The first replica of a retry binds its job anew.
+DELETE FROM job_kind k USING outcome o
+ WHERE k.bot = %(bot)s AND (o.bot, o.seq) = (k.bot, k.seq) AND o.canonical IS NULL
+
 -- name: lock
 SELECT state FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
 
@@ -99,6 +108,11 @@ SELECT count(*) AS "BOTsInQueue",
        coalesce(sum(greatest(0, bot.size - count.first + count.queued)), 0)::bigint
            AS "JobsInQueue"
   FROM bot CROSS JOIN LATERAL bot_count(bot.id) AS count WHERE bot.state = 'running'
+
+-- name: waiting_kinds
+SELECT k.kind, count(*) AS copies
+  FROM requeue q JOIN job_kind k USING (bot, seq) WHERE q.bot = %(bot)s
+ GROUP BY k.kind ORDER BY copies DESC, kind LIMIT 20
 
 -- name: rivals
 -- Other BOTs that wait to be sent, as `wants` gives them.

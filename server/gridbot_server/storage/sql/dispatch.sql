@@ -98,3 +98,9 @@ SELECT value::bigint FROM setting WHERE name = 'epoch'
 -- their keys, while the planner expects 100 rows of every JSON document and would read it all.
 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off;
 SET plan_cache_mode = force_generic_plan; SET jit = off
+
+-- name: bind_kinds
+-- The first replica binds its job.
+INSERT INTO job_kind (bot, seq, kind)
+SELECT bot, seq, kind FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint, kind text)
+ON CONFLICT DO NOTHING

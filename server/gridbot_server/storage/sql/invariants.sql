@@ -215,6 +215,7 @@ SELECT place, bot
          UNION ALL SELECT 'output', bot FROM output
          UNION ALL SELECT 'bot_stat', bot FROM bot_stat
          UNION ALL SELECT 'comparison', bot FROM comparison
+         UNION ALL SELECT 'job_kind', bot FROM job_kind
          UNION ALL SELECT 'boinc_upload', bot FROM boinc_upload
          UNION ALL SELECT 'boinc_trickle', bot FROM boinc_trickle) AS x
  WHERE NOT EXISTS (SELECT FROM bot WHERE bot.id = x.bot);

@@ -38,6 +38,9 @@ DELETE FROM boinc_trickle WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(s
 -- name: remove_comparisons
 DELETE FROM comparison WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 
+-- name: remove_kinds
+DELETE FROM job_kind WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+
 -- name: remove_outcomes
 DELETE FROM outcome WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 
