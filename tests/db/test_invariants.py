@@ -18,6 +18,10 @@ from gridbot_server.storage.db import Connection
 # One statement for each invariant that breaks it and, but for those named with it, no other.
 # The BOTs, by how far they are: 1 is done, 2 has a failed job, 3 has quorum two and one answer
 # to its only job, 4 runs with unsent jobs, a lease and a queued copy, 5 is open, 6 is cancelled.
+PROVISIONAL = (
+    "INSERT INTO provisional (bot, seq, replica, host, ended_at, is_lone, is_canonical)"
+    " SELECT bot, seq, replica, host, ended_at, true, true FROM ended WHERE bot = {}"
+)
 BREAKS = {
     "a_replica_is_in_one_place": "UPDATE requeue SET replica = 1 WHERE bot = 4",
     "a_replica_belongs_to_a_job_of_a_started_bot": "INSERT INTO pending VALUES (5, 0)",
@@ -43,6 +47,14 @@ BREAKS = {
     "a_lease_has_a_time_to_run": "UPDATE lease SET deadline = sent_at - interval '1 s'",
     "what_counts_against_a_width_is_not_judged": "INSERT INTO unjudged"
     " SELECT bot, seq, replica, host, 'owner 1' FROM ended WHERE bot = 1",
+    "a_provisional_outcome_is_not_final": PROVISIONAL.format(1),
+    "a_provisional_outcome_has_one_answer": "UPDATE bot SET provisional = 1 WHERE id = 3;"
+    + PROVISIONAL.format(3)
+    + "; UPDATE provisional SET is_canonical = false",
+    "bots_count_what_is_provisional": PROVISIONAL.format(3),
+    "events_end_with_the_outcome": "INSERT INTO result_event (bot, n, seq, kind)"
+    " VALUES (1, 1, 0, 'confirmed'), (1, 2, 0, 'recalled')",
+    "who_was_caught_has_no_trust": "INSERT INTO track_record VALUES ('host 1', '', 1, 0, 0, 0)",
     "a_host_holds_one_replica_of_a_job": "INSERT INTO lease SELECT bot, seq, 3, round, why,"
     " client, host, owner, sent_at, deadline, request_key FROM lease",
     "attempts_are_bounded": "INSERT INTO ended"

@@ -115,7 +115,7 @@ def want_copy(site: Site) -> None:
 def send(site: Site) -> None:
     why = "first" if site.name.replica == 1 else "tail"
     lease = NewLease(site.name, 0, why, site.exchange(), 60.0, False)
-    add_leases(site.conn, [lease], set(), Counters())
+    add_leases(site.conn, [lease], Counters())
 
 
 def report(how: Literal["success", "error"]) -> Callable[[Site], None]:
@@ -180,7 +180,7 @@ def test_a_copy_for_a_quorum_is_queued_only_where_there_is_none(conn: Connection
     for state in site.possible:
         with conn.transaction(force_rollback=True):
             site.put(state)
-            listed = {"leases": encode([{"bot": site.name.bot, "seq": 0, "round": 0}])}
+            listed = {"leases": encode([{"bot": site.name.bot, "seq": 0, "round": 0, "more": 1}])}
             conn.execute(moves.SQL["add_quorum_copies"], listed)
             assert site.states() == [after(state, Event.COPY_WANTED)]
 

@@ -243,7 +243,7 @@ def _send_copy(rival: Connection, bot: int, other: Caller) -> None:
     exchange = _exchange(rival, other)
     copy = NewLease(ReplicaId(bot, 0, 2), 0, "tail", exchange, 60.0, False)
     counters = Counters()
-    assert add_leases(rival, [copy], set(), counters) == [copy]
+    assert add_leases(rival, [copy], counters) == [copy]
     counters.write(rival, "rival")
 
 

@@ -57,6 +57,7 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     if resources := said.get("resources"):
         yield "resources", _resources(resources)
     yield "quorum", str(said.get("quorum", 1))
+    yield from _assurance(said, bot.jobs_done)
     if said.get("boinc_url"):
         yield "BOINC", boinc_line(said)
     yield from _policy(said)
@@ -73,6 +74,20 @@ def _replicas(replicas: Mapping[str, Any]) -> str:
     reasons = replicas.get("by_reason") or {}
     why = ", ".join(f"{printable(name)} {count}" for name, count in reasons.items() if count)
     return f"{replicas.get('made', 0)} made" + (f" ({why})" if why else "")
+
+
+def _assurance(said: Mapping[str, Any], done: int) -> Iterator[tuple[str, str]]:
+    """The confidence that was asked for and reached, and what it cost."""
+    asked, reached = said.get("assurance"), said.get("confidence")
+    if asked is None and reached is None:
+        return
+    parts = [] if asked is None else [f"{asked:g} asked for"]
+    if reached is not None:
+        made = (said.get("replicas") or {}).get("made", 0)
+        parts += [f"{reached:.6g} reached", f"{made / max(1, done):.2f} replicas a job"]
+    if open_ := said.get("provisional"):
+        parts.append(f"{counted(open_, 'job')} provisional")
+    yield "assurance", ", ".join(parts)
 
 
 def _resources(resources: Mapping[str, Any]) -> str:

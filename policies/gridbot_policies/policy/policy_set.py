@@ -21,6 +21,7 @@ from gridbot_policies.policy.hints import closest, mentions_replicas
 MAX_POLICY_BYTES = 16_384
 MAX_KIND_CHARACTERS = 500
 MAX_CONCURRENCY = 10_000
+ASSURANCE = "Assurance"  # the confidence that results of strangers must reach
 DEFAULT_DEADLINE_SECONDS = 86_400.0
 MIN_DEADLINE_SECONDS, MAX_DEADLINE_SECONDS = 1.0, 365 * 86_400.0
 # Far from where doubles overflow, so that the dispatcher may add to ranks.
@@ -76,6 +77,7 @@ class PolicySet:
     looks_at_replicas: bool  # whether dispatch must look at a job's other replicas
     is_homogeneous: bool  # whether the replicas of a job go to hosts of one kind
     has_deadline: bool  # whether its owner says one
+    assurance: float | None  # the confidence that results must reach; None: its owner does not say
     _evaluators: Mapping[str, Evaluator]
 
     @staticmethod
@@ -102,6 +104,7 @@ class PolicySet:
             attributes=attributes,
             looks_at_replicas=mentions_replicas(expressions, _PER_HOST),
             is_homogeneous=any(fold(item.name) == "homogeneousby" for item in definitions),
+            assurance=_assurance(text, definitions, attributes),
             has_deadline=any(fold(item.name) == "deadline" for item in definitions),
             _evaluators=_Evaluators(attributes).by_policy,
         )
@@ -193,6 +196,19 @@ def _number(value: Value) -> float | None:
     return float(value)
 
 
+def _assurance(text: str, definitions: Iterable[Definition], attributes: Record) -> float | None:
+    """Return the Assurance, a number that holds for all hosts; raise SemanticError for another."""
+    for item in definitions:
+        if fold(item.name) == fold(ASSURANCE):
+            value = evaluate(Attribute(item.name), attributes)
+            number = _number(value)
+            if isinstance(value, bool) or number is None or not 0.5 <= number < 1:
+                message = f"{ASSURANCE} must be a number from 0.5 to below 1, such as 0.999"
+                raise SemanticError(f"{_place(text, item)}: {message}", item.offset)
+            return number
+    return None
+
+
 def _by_policy_name(definitions: tuple[Definition, ...]) -> dict[str, Node]:
     """Return the expressions by name, a policy's under our spelling of it."""
     ours = {fold(name): name for name in DEFAULTS}
@@ -224,7 +240,7 @@ def _place(text: str, item: Definition) -> str:
 def _misspelt_policy(name: str) -> str | None:
     """Return the policy that was meant, if the name is very like one but not built on one."""
     key = fold(name)
-    meant = closest(name, DEFAULTS, similarity=0.84)
+    meant = closest(name, (*DEFAULTS, ASSURANCE), similarity=0.84)
     if meant is None or key == fold(meant):
         return None
     # Rank2 and MyDeadline are names of the owner's own; Ranks is a slip.

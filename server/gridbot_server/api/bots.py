@@ -162,6 +162,7 @@ def change_bot(bot: int, json: BotChange) -> ChangedBot:
         changes = {
             **values,
             "bot": bot,
+            "assurance": policies.assurance,
             "set_threshold": "tail_threshold" in given,
             "set_failover": "failover_after" in given,
         }

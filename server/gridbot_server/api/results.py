@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tarfile
 from base64 import b64encode
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -56,6 +56,13 @@ class _ResultRow:
 
 
 @dataclass(frozen=True, slots=True)
+class _EventRow(_ResultRow):
+    """What became of a job's answer, with one of its outputs, or with none."""
+
+    event: str
+
+
+@dataclass(frozen=True, slots=True)
 class _OutputRow:
     """An output for the archive; an outcome without outputs is one row, without a name."""
 
@@ -85,6 +92,7 @@ def _log_cursor(name: str, text: str) -> tuple[int, int]:
 
 _LIMIT = number("How many lines at most.", default=MAX_BIGINT)
 _AFTER = number("The last `n` that is known already.", default=0)
+_EVENTS = one_of("Also what is provisional or was recalled, as events.", ("confirmed", "all"))
 _AFTER_LOG = Parameter(
     "The last line that is known already, as SEQ-REPLICA.",
     {"type": "string", "pattern": "^[0-9]+-[0-9]+$"},
@@ -94,15 +102,21 @@ _AFTER_LOG = Parameter(
 
 @blueprint.get("/results")
 @auth.rule("user")
-@query(after=_AFTER, limit=_LIMIT)
+@query(after=_AFTER, limit=_LIMIT, events=_EVENTS)
 @sends(JSON_LINES, model=ResultLine)
-def stream_results(bot: int, after: int, limit: int) -> Response:
+def stream_results(bot: int, after: int, limit: int, events: str | None) -> Response:
     """Stream the finished jobs as JSON lines, in the order in which they finished.
 
     Ends with the outcomes there were at the beginning; `after` goes on behind the last
-    line's `n`, also when a connection broke.
+    line's `n`, also when a connection broke.  What is not sure yet is left out; with `events=all`
+    it comes as well, and so does what was taken back: then `n` counts these events.
     """
-    pages = _outcome_pages(bot, _ResultRow, "results", after, limit)
+    if events == "all" and _has_events(bot):
+        pages: Iterator[Sequence[_ResultRow]] = _outcome_pages(
+            bot, _EventRow, SQL["events"], after, limit, SQL["last_event"]
+        )
+    else:
+        pages = _outcome_pages(bot, _ResultRow, SQL["results"], after, limit)
     lines = (_result_lines(page) for page in pages)
     return bounded(Response(lines, mimetype=JSON_LINES), reader())
 
@@ -130,7 +144,7 @@ def fetch_output(bot: int, seq: int, name: str) -> Response:
 def fetch_archive(bot: int, after: int) -> Response:
     """Stream a tar archive of all outputs, as SEQ/NAME."""
     store = current().store
-    pages = _outcome_pages(bot, _OutputRow, "outputs", after, MAX_BIGINT)
+    pages = _outcome_pages(bot, _OutputRow, SQL["outputs"], after, MAX_BIGINT)
     response = Response(_tar(store, pages), mimetype="application/x-tar")
     response.headers["Content-Disposition"] = f'attachment; filename="bot-{bot}.tar"'
     return bounded(response, reader())
@@ -156,14 +170,26 @@ def stream_logs(
     return bounded(Response(lines, mimetype=JSON_LINES), reader())
 
 
+def _has_events(bot: int) -> bool:
+    """Whether a BOT has events beside its outcomes: where strangers answer."""
+    with connection() as conn:
+        bot_owner(conn, bot)
+        return bool(rows.fetch_value(conn, int, SQL["last_event"], {"bot": bot}))
+
+
 def _outcome_pages(
-    bot: int, shape: type[R], query: str, after: int, limit: int
+    bot: int,
+    shape: type[R],
+    query: bytes,
+    after: int,
+    limit: int,
+    counted: bytes = SQL["last_outcome"],
 ) -> Iterator[list[R]]:
     """Return the pages of a query over the outcomes there are now, at most `limit` of them."""
     services = current()  # the stream outlives the request's context
     with connection() as conn:
         bot_owner(conn, bot)
-        last = rows.fetch_value(conn, int, SQL["last_outcome"], {"bot": bot}) or 0
+        last = rows.fetch_value(conn, int, counted, {"bot": bot}) or 0
 
     def fetch(after: int, count: int) -> list[R]:
         values = {"bot": bot, "after": after, "last": last, "limit": count}
@@ -171,23 +197,25 @@ def _outcome_pages(
             conn.execute(SQL["plan_by_keys"])
             # Binary, because outputs are: as text they would be twice as long.
             with conn.cursor(binary=True, row_factory=class_row(shape)) as cursor:
-                return cursor.execute(SQL[query], values).fetchall()
+                return cursor.execute(query, values).fetchall()
 
     return by_cursor(fetch, after, limit)
 
 
-def _result_lines(page: list[_ResultRow]) -> bytes:
+def _result_lines(page: Sequence[_ResultRow]) -> bytes:
     return b"".join(
         orjson.dumps(_result(list(outputs)), option=orjson.OPT_APPEND_NEWLINE)
         for _, outputs in itertools.groupby(page, key=lambda row: row.n)
     )
 
 
-def _result(outputs: list[_ResultRow]) -> dict[str, Any]:
+def _result(outputs: Sequence[_ResultRow]) -> dict[str, Any]:
     """Render a `ResultLine`, without looking into the arguments."""
     first = outputs[0]
+    told = {"event": first.event} if isinstance(first, _EventRow) else {}
     return {
         "n": first.n,
+        **told,
         "seq": first.seq,
         "state": "failed" if first.canonical is None else "done",
         "args": orjson.Fragment(first.args),

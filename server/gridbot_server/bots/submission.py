@@ -20,6 +20,7 @@ from gridbot_server.bots.job_parts import (
     signed,
     unsigned_parts,
 )
+from gridbot_server.bots.program import program_of
 from gridbot_server.bots.validation import Draft, JobSpec, Range, Seal, check_jobs, make_draft
 from gridbot_server.errors import (
     Conflict,
@@ -345,6 +346,8 @@ def _insert(
         "signed_with": signer.key if signer else None,
         "owner_signature": draft.signature,
         "waits": draft.signature is None and signer is None,
+        "assurance": draft.policies.assurance,
+        "program": program_of(owner, draft.manifest),
         "size": draft.size,
         "compare_with": bytes.fromhex(body.comparison.sha256) if body.comparison else None,
     }

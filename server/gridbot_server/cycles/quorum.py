@@ -116,6 +116,17 @@ def support(answers: Sequence[T], judge: Judge) -> Support[T]:
     return Support(best, most, _pairs(verdicts, None), _pairs(verdicts, CRASHED))
 
 
+def factions(answers: Sequence[T], judge: Judge) -> list[list[T]]:
+    """Sort answers into those that agree with a candidate, the best supported one first."""
+    found: list[list[T]] = []
+    left = list(answers)
+    while left:
+        best = support(left, judge).best
+        found.append(list(best))
+        left = [answer for answer in left if answer not in best]
+    return found
+
+
 def _pairs(
     verdicts: Mapping[tuple[bytes | None, bytes | None], str | None], wanted: str | None
 ) -> list[Pair]:

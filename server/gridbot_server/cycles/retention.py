@@ -23,9 +23,10 @@ JOBS = 2000  # of one batch
 
 _PARTS = (
     "remove_outputs", "remove_uploads", "remove_trickles", "remove_comparisons", "remove_kinds",
-    "remove_outcomes", "remove_wake_ups", "remove_job_parts", "remove_jobs", "shrink",
+    "remove_provisional", "remove_outcomes", "remove_wake_ups", "remove_job_parts",
+    "remove_jobs", "shrink",
 )  # fmt: skip
-_REST = ("remove_ranges", "remove_counters", "remove_appraisal", "remove_bot")
+_REST = ("remove_ranges", "remove_counters", "remove_events", "remove_appraisal", "remove_bot")
 
 
 class _Deleted(NamedTuple):

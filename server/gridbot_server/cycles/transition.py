@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from gridbot_server.cycles.quorum import EQUAL, Compared, Judge, Pair, pair, support
+from gridbot_server.cycles.quorum import EQUAL, Compared, Judge, Pair, factions, pair, support
+from gridbot_server.matching import assurance
+from gridbot_server.matching.assurance import AssuranceTerms, Credence, Judgement
 from gridbot_server.storage.states import ERRORS, FAILURES, RELINQUISHED, State
 from gridbot_server.validators.spec import EXACT, Validator
 
@@ -28,6 +30,7 @@ class Ended(NamedTuple):
     valid: bool | None
     ended_at: datetime
     voter: int  # its host, or its owner where a quorum takes different owners
+    credence: Credence = Credence()  # matters where the BOT has terms
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class Rules:
     validator: Validator = EXACT
     failover_after: int | None = None  # failures in a round; from then on, dedicated hosts only
     owner: int = 0
+    # Of answers from strangers; None: a quorum of equal ones is sure.
+    terms: AssuranceTerms | None = None
     among_strangers: bool = False  # its jobs run on machines whose owners nobody vouches for
 
 
@@ -52,6 +57,8 @@ class Job:
     ended: list[Ended] = field(default_factory=list)
     canonical: int | None = None  # of its outcome
     has_outcome: bool = False
+    coin: float = 1.0  # whether a trusted host's answer is checked
+    relied_on: tuple[int, ...] = ()  # replicas of its provisional outcome
     doubted: AbstractSet[int] = frozenset()  # lone voters who are not alone in working for its BOT
     compared: Mapping[Pair, Compared] = field(default_factory=dict)  # contents of its answers
 
@@ -70,11 +77,16 @@ class Decision:
 
     valid: Mapping[int, bool] = field(default_factory=dict)  # replica -> verdict
     canonical: int | None = None
+    # Replicas of an outcome that is not sure, the canonical first.
+    provisional: tuple[int, ...] = ()
     failure: str | None = None  # why the job failed for good
+    confidence: float = 1.0  # in the canonical answer
     copies: int = 0
     why: str = ""
     pool: str | None = None  # "dedicated": only such hosts may have the copies
     compare: Sequence[Pair] = ()
+    wrong: tuple[int, ...] = ()  # replicas that were outvoted
+    right: tuple[int, ...] = ()  # replicas with which others agree
 
     @property
     def finishes(self) -> bool:
@@ -90,10 +102,15 @@ def decide(job: Job, rules: Rules) -> Decision:
     verdicts = {item.replica: False for item in job.ended if item.how in FAILURES}
     judge = Judge(rules.validator, job.compared)
     if job.has_outcome:
-        return _judged(job.ended, _canonical(job), judge, Decision(verdicts))
+        decision = _judged(job.ended, _canonical(job), judge, Decision(verdicts))
+        return _witnessed(decision, verdicts) if rules.terms else decision
     answers = [item for item in job.ended if item.how == State.SUCCESS and item.valid is not False]
     votes = _votes(answers)
     found = support(votes, judge)
+    if rules.terms:
+        if found.unknown:
+            return Decision(verdicts, provisional=job.relied_on, compare=found.unknown)
+        return _decide_assured(job, rules, rules.terms, judge, found.crashed, verdicts)
     if found.most >= rules.quorum and found.unknown:
         return Decision(verdicts, compare=found.unknown)
     if len(found.best) >= rules.quorum:
@@ -111,6 +128,74 @@ def _set_aside(job: Job, crashed: Sequence[Pair]) -> str | None:
     if not crashed:
         return None
     return f"set aside for review: comparing two answers failed: {job.compared[crashed[0]].why}"
+
+
+def _decide_assured(
+    job: Job,
+    rules: Rules,
+    terms: AssuranceTerms,
+    judge: Judge,
+    crashed: Sequence[Pair],
+    verdicts: Mapping[int, bool],
+) -> Decision:
+    """As `decide`, for answers from strangers: what is not sure yet is provisional."""
+    answers = [item for item in job.ended if item.how == State.SUCCESS and item.valid is not False]
+    ranked = sorted(
+        factions(_votes(answers), judge), key=lambda group: -assurance.weight(_credences(group))
+    )
+    judged = [_credences(group) for group in ranked]
+    judgement, lacking = assurance.judge(judged, terms, job.coin)
+    best: Sequence[Ended] = ranked[0] if ranked else []
+    supporters = tuple(item.replica for item in best)
+    if judgement is Judgement.CONFIRMED:
+        made = Decision(
+            verdicts, canonical=best[0].replica, confidence=assurance.confidence(judged)
+        )
+        return replace(
+            _witnessed(_judged(answers, best[0], judge, made), verdicts),
+            right=_newly_agreeing(job, supporters),
+        )
+    failure = _set_aside(job, crashed) or _failure(job, [group[0] for group in ranked], rules)
+    if failure:
+        return Decision({**verdicts, **{item.replica: False for item in answers}}, failure=failure)
+    waiting = len(job.leased) + len(job.queued)
+    if judgement is Judgement.PROVISIONAL and (len(best) > 1 or not waiting):
+        right = _newly_agreeing(job, supporters)
+        return Decision(verdicts, provisional=supporters, right=right)
+    copies = max(0, lacking - waiting)
+    stays = job.relied_on if _is_believed(job, judged, supporters) else ()
+    return Decision(
+        verdicts, provisional=stays, copies=copies, why=_why(job), pool=_pool(job, rules)
+    )
+
+
+def _newly_agreeing(job: Job, supporters: tuple[int, ...]) -> tuple[int, ...]:
+    """Return which of the replicas that agree with each other were not told of before."""
+    told = job.relied_on if len(job.relied_on) > 1 else ()
+    return tuple(item for item in supporters if item not in told) if len(supporters) > 1 else ()
+
+
+def _witnessed(decision: Decision, failures: Mapping[int, bool]) -> Decision:
+    """Tell apart the answers that the verdicts found right and wrong."""
+    given = [(item, good) for item, good in decision.valid.items() if item not in failures]
+    return replace(
+        decision,
+        right=tuple(replica for replica, is_right in given if is_right),
+        wrong=tuple(replica for replica, is_right in given if not is_right),
+    )
+
+
+def _is_believed(job: Job, judged: Sequence[Sequence[Credence]], supporters: Sequence[int]) -> bool:
+    """Whether a provisional outcome stays one while it is checked."""
+    return (
+        len(judged) == 1
+        and {*job.relied_on} <= {*supporters}
+        and not any(answer.is_distrusted for answer in judged[0])
+    )
+
+
+def _credences(group: Sequence[Ended]) -> list[Credence]:
+    return [item.credence for item in group]
 
 
 def _votes(answers: Sequence[Ended]) -> list[Ended]:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from gridbot_server.credit import ledger
 from gridbot_server.credit.ledger import Valid
-from gridbot_server.cycles import widths
+from gridbot_server.cycles import reputation, widths
 from gridbot_server.cycles.quorum import Compared, Pair
 from gridbot_server.cycles.transition import (
     Decision,
@@ -28,6 +28,7 @@ from gridbot_server.cycles.transition import (
     lone_voters,
 )
 from gridbot_server.matching import width
+from gridbot_server.matching.assurance import terms_of
 from gridbot_server.storage import moves, sql
 from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
@@ -58,6 +59,7 @@ class _BotRules(NamedTuple):
     validator: str
     failover_after: int | None
     among_strangers: bool
+    assurance: float | None
 
 
 class _Replica(NamedTuple):
@@ -175,6 +177,7 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     jobs = _load(conn, [job for job in ids if job[0] in rules])
     _doubt(conn, jobs, rules)
     _recall_comparisons(conn, jobs, rules)
+    believed = reputation.believe(conn, jobs, rules)
     decisions = {name: decide(job, rules[name[0]]) for name, job in jobs.items()}
     counters = Counters()
     valid = _judge(conn, decisions, rules)
@@ -182,6 +185,7 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     given = _earned(conn, [name for name, job in jobs.items() if job.has_outcome])
     credit = ledger.grant(conn, valid, given) if valid else {}
     _finish(conn, jobs, decisions, credit, counters)
+    reputation.follow(conn, jobs, decisions, rules, believed)
     _add_copies(conn, jobs, decisions, counters)
     _ask_comparisons(conn, decisions)
     counters.write(conn, CYCLES)
@@ -197,6 +201,7 @@ def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
             bot.failover_after,
             owner=bot.owner,
             among_strangers=bot.among_strangers,
+            terms=terms_of(bot.assurance, bot.quorum, bot.among_strangers),
         )
         for bot in fetch(conn, _BotRules, SQL["lock_bots"], {"bots": list(bots)})
         if bot.state in ("running", "done")

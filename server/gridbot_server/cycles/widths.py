@@ -20,7 +20,11 @@ def forget(
     decisions: Mapping[JobId, Decision],
     rules: Mapping[int, Rules],
 ) -> None:
-    """Forget replicas that count against a width no more: they are judged, or nobody waits."""
+    """Forget replicas that count against a width no more: they are judged, or nobody waits.
+
+    What strangers agree on, of whom none is trusted, is not judged yet; else hosts that collude
+    and answer at once could take a whole BOT.
+    """
     rows = [
         {**name._asdict(), "replica": replica}
         for name, decision in decisions.items()
@@ -33,7 +37,16 @@ def forget(
 
 def _settled(job: Job, decision: Decision) -> Iterable[int]:
     is_over = job.has_outcome or decision.finishes
-    return {*decision.valid, *(job.leased if is_over else ())}
+    lone = decision.provisional if len(decision.provisional) == 1 else ()
+    return {*decision.valid, *lone, *(job.leased if is_over else ())}
+
+
+def grow(conn: Connection, agreeing: Mapping[int, int]) -> None:
+    """Let hosts grow whose answers others agree with, before their jobs are over."""
+    if agreeing:
+        rows = [{"id": host, "growth": growth} for host, growth in agreeing.items()]
+        conn.execute(SQL["widen_hosts"], {"hosts": encode(rows)})
+        widen_crews(conn, {host: WidthChange(growth=count) for host, count in agreeing.items()})
 
 
 def widen_crews(conn: Connection, changes: Mapping[int, WidthChange]) -> None:

@@ -12,6 +12,7 @@ from gridbot_client.protocol.messages import Manifest, SignedManifest, manifest_
 from gridbot_client.protocol.signatures import Introduction
 from gridbot_policies import PolicySet
 from gridbot_server.buffer.layout import BotSnapshot
+from gridbot_server.matching.assurance import AssuranceTerms, terms_of
 from gridbot_server.matching.policies import bot_policies
 from gridbot_server.matching.stock_platforms import stock_platforms
 from gridbot_server.storage import sql
@@ -39,6 +40,8 @@ class Entry:
     stock_platforms: tuple[str, ...]  # where stock BOINC clients can run it
     needs: str  # equal for BOTs that need the same of a host, and of whom it trusts
     is_suspended: bool  # its policy exceeded its evaluation budget repeatedly
+    terms: AssuranceTerms | None  # of answers from strangers
+    program: bytes  # what hosts prove themselves with
 
     @property
     def among_strangers(self) -> bool:
@@ -64,6 +67,8 @@ class _Row(NamedTuple):
     quorum: int
     is_for_stock: bool
     is_suspended: bool
+    assurance: float | None
+    program: bytes
 
 
 class _Link(NamedTuple):
@@ -133,4 +138,6 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
         stock_platforms=stock,
         needs=sys.intern(needs),
         is_suspended=row.is_suspended,
+        terms=terms_of(row.assurance, row.quorum, row.signature is not None or bool(stock)),
+        program=row.program,
     )

@@ -17,6 +17,7 @@ from gridbot_policies.classad import Record
 from gridbot_policies.policy.owner import OwnerPolicy
 from gridbot_server.matching.requirements import obstacle
 from gridbot_server.matching.spending import Spending
+from gridbot_server.matching.track_record import DISTRUSTED_WIDTH
 
 # Copies of one BOT that are looked at for one request: a bound on its cost.
 COPIES_PER_REQUEST = 64
@@ -67,11 +68,13 @@ class Candidate:
     running: int = 0  # replicas in progress
     needs: str = ""  # the same for BOTs that need the same of a host, if that is known
     is_suspended: bool = False  # its policy exceeded its budget repeatedly
+    is_assured: bool = False  # answers of strangers are checked by others
+    program: bytes = b""  # what hosts prove themselves with
 
     @property
     def distinct_owners(self) -> bool:
-        """Whether a quorum needs different owners."""
-        return self.quorum > 1 and self.among_strangers
+        """Whether a quorum, or a check, needs different owners."""
+        return (self.quorum > 1 or self.is_assured) and self.among_strangers
 
     def is_bounded(self, host: HostView) -> bool:
         """Whether the host's width bounds it: it works for a stranger who does not vouch for it."""
@@ -102,6 +105,8 @@ class HostView:
     policy: OwnerPolicy | None = None
     of_bot: Mapping[int, int] = field(default_factory=dict)  # replicas of each BOT it holds
     room: int | None = None  # replicas that its width leaves room for, of strangers; None: any
+    unjudged: int = 0  # replicas of strangers that it has in progress or unjudged
+    distrusted: Collection[bytes] = ()  # programs with which it was caught
     mean_turnaround: float | None = None  # s
 
 
@@ -175,6 +180,7 @@ def choose(
     offers.sort(key=lambda offer: _order(offer, usage or {}))
     room, limit = host.want, None
     width = host.want if host.room is None else host.room  # left for strangers
+    given = 0  # of strangers
     for offer in offers:
         concurrency = offer.candidate.policies.concurrency(offer.ads)
         if not round_.is_affordable(offer.candidate, offer.ads):
@@ -190,12 +196,15 @@ def choose(
             choice.refuse("Concurrency")
             continue
         is_bounded = offer.candidate.is_bounded(host)
-        if is_bounded and width <= 0:
+        if is_bounded:
+            count = min(count, width, _most_distrusted(offer, host, given))
+        if count <= 0:
             choice.refuse(BEYOND_WIDTH)
             continue
-        taken = _take(offer, min(count, width) if is_bounded else count, host, choice)
+        taken = _take(offer, count, host, choice)
         room -= taken
-        width -= taken if is_bounded else 0
+        if is_bounded:
+            width, given = width - taken, given + taken
     return choice
 
 
@@ -212,6 +221,13 @@ def _take(offer: _Offer, count: int, host: HostView, choice: Choice) -> int:
     if item.dry:
         choice.inversions += 1
     return count
+
+
+def _most_distrusted(offer: _Offer, host: HostView, given: int) -> int:
+    """Return how many replicas a host may have of a program, if it was caught with that."""
+    if offer.candidate.program not in host.distrusted:
+        return host.want
+    return max(0, DISTRUSTED_WIDTH - host.unjudged - given)
 
 
 def _deadline(offer: _Offer, host: HostView) -> float:
@@ -295,10 +311,13 @@ def _copy_offers(round_: _Round, item: Candidate, ads: Ads, rank: float) -> Iter
     assert item.copies is not None
     host = round_.host
     kind = item.policies.kind(ads) if item.policies.is_homogeneous else None
-    fitting = (
-        copy
-        for copy in item.copies()
-        if _may_hold(host, item, copy) and (None in (kind, copy.kind) or kind == copy.kind)
+    fitting = _of_different_partners(
+        item,
+        (
+            copy
+            for copy in item.copies()
+            if _may_hold(host, item, copy) and (None in (kind, copy.kind) or kind == copy.kind)
+        ),
     )
     if not item.policies.looks_at_replicas:
         yield from (_Offer(item, ads, rank, copy) for copy in islice(fitting, host.want))
@@ -311,6 +330,25 @@ def _copy_offers(round_: _Round, item: Candidate, ads: Ads, rank: float) -> Iter
             return
         if suits:
             yield _Offer(item, own, rank, copy)
+
+
+def _of_different_partners(item: Candidate, copies: Iterable[Copy]) -> Iterator[Copy]:
+    """Where strangers check each other, let a request check as many of them as there are.
+
+    Two of them that agree often prove little (`matching/track_record.py`): as long as there are new
+    jobs, no further copies of the same ones.
+    """
+    seen: set[int] = set()
+    others: list[Copy] = []
+    for copy in copies:
+        owners = {holder.owner for holder in copy.holders}
+        if not item.is_assured or seen.isdisjoint(owners):
+            seen |= owners
+            yield copy
+        else:
+            others.append(copy)
+    if not (item.fresh or item.dry):
+        yield from others
 
 
 def _may_hold(host: HostView, item: Candidate, copy: Copy) -> bool:

@@ -25,6 +25,7 @@ from gridbot_server.dispatch.choose import (
     choose,
 )
 from gridbot_server.dispatch.leases import NewLease, add_leases
+from gridbot_server.dispatch.records import Records
 from gridbot_server.dispatch.replies import (
     ReplyParts,
     begin_reply,
@@ -104,8 +105,9 @@ class Dispatcher:
         leases: list[NewLease] = []
         overspent: set[int] = set()
         widths = Widths.of(conn, hungry, seen.among_strangers)
+        records = Records.of(conn, hungry, seen.is_assured)
         for exchange in hungry:
-            host = _host_view(exchange, widths.room(exchange.client))
+            host = _host_view(exchange, widths, records)
             self._spending.begin()
             choice = choose(
                 host, seen.candidates.values(), seen.queue, seen.usage, seen.now, self._spending
@@ -113,7 +115,7 @@ class Dispatcher:
             overspent |= {bot for bot in choice.overspent if self._is_to_end(bot, seen)}
             for _ in range(choice.inversions):
                 buffer.count_inversion()
-            taken = self._take(buffer, choice, exchange, host, seen, reservation)
+            taken = self._take(buffer, choice, exchange, host, seen, reservation, records)
             leases += taken
             widths.take(exchange.client, sum(lease.is_bounded for lease in taken))
             if not taken:
@@ -121,7 +123,7 @@ class Dispatcher:
                 reply.next_request_seconds = idle_seconds
                 reply.message = explain(choice, len(seen.candidates))
         reservation.feeder_wanted = seen.is_low
-        sent = add_leases(conn, leases, seen.with_quorum, counters)
+        sent = add_leases(conn, leases, counters)
         self._answer(conn, sent, seen.entries, replies)
         for bot in overspent:
             suspension.suspend(conn, bot, seen.entries[bot].version, REASON)
@@ -147,6 +149,7 @@ class Dispatcher:
         host: HostView,
         seen: View,
         reservation: Reservation,
+        records: Records,
     ) -> list[NewLease]:
         """Take the chosen replicas out of the buffer; another process may have been faster."""
         leases = []
@@ -154,6 +157,7 @@ class Dispatcher:
         for take in choice.takes:
             candidate = seen.candidates[take.bot]
             is_bounded = candidate.is_bounded(host)
+            entry = seen.entries[take.bot]
             if isinstance(take, TakeSlot):
                 found = [take.slot] if take.slot.number in copies else []
             else:
@@ -166,6 +170,7 @@ class Dispatcher:
                         NewLease(
                             name, slot.round, WHY[slot.why], exchange, take.deadline_seconds,
                             candidate.distinct_owners, slot.body, is_bounded, take.kind,
+                            records.further_copies(exchange.client, candidate, entry, name),
                         )
                     )  # fmt: skip
         return leases
@@ -244,7 +249,7 @@ def _add_assignment(reply: ReplyParts, request: WorkRequest, entry: Entry, rende
         reply.manifests[entry.manifest_id] = entry.rendered
 
 
-def _host_view(exchange: Exchange, room: int | None) -> HostView:
+def _host_view(exchange: Exchange, widths: Widths, records: Records) -> HostView:
     client, request = exchange.client, exchange.request
     attributes = ads.host_attributes(request.host, client.known_attributes, exchange.running)
     ad = record(attributes)
@@ -255,7 +260,9 @@ def _host_view(exchange: Exchange, room: int | None) -> HostView:
         ad=ad,
         running=exchange.running,
         of_bot=exchange.of_bot,
-        room=room,
+        room=widths.room(client),
+        unjudged=widths.unjudged(client),
+        distrusted=records.distrusted(client),
         mean_turnaround=client.mean_turnaround,
         want=min(request.want, MAX_WANT),
         accepts=client.accepts,

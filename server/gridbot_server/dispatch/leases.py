@@ -26,11 +26,10 @@ class NewLease(NamedTuple):
     body: bytes | None = None  # its assignment as the buffer held it
     is_bounded: bool = False  # it counts against the host's width
     kind: str | None = None  # of the host, if that binds the job
+    more: int = 0  # copies to queue with a first one
 
 
-def add_leases(
-    conn: Connection, leases: Sequence[NewLease], with_quorum: set[int], counters: Counters
-) -> list[NewLease]:
+def add_leases(conn: Connection, leases: Sequence[NewLease], counters: Counters) -> list[NewLease]:
     """Insert the leases that may be; return those, and count them.
 
     A further copy must still wait in `requeue` and suit the host; a first copy must never have
@@ -55,8 +54,7 @@ def add_leases(
     ]
     if kinds:
         conn.execute(SQL["bind_kinds"], {"jobs": encode(kinds)})
-    if with_quorum:
-        _add_quorum_copies(conn, sent, with_quorum, counters)
+    _add_quorum_copies(conn, sent, counters)
     return sent
 
 
@@ -117,14 +115,12 @@ def _lease_row(lease: NewLease) -> dict[str, Any]:
     }
 
 
-def _add_quorum_copies(
-    conn: Connection, sent: Sequence[NewLease], with_quorum: set[int], counters: Counters
-) -> None:
-    """Queue the other copies that a quorum needs, once the first is on its way."""
+def _add_quorum_copies(conn: Connection, sent: Sequence[NewLease], counters: Counters) -> None:
+    """Queue the other copies that a quorum or a check needs, once the first is on its way."""
     rows = [
-        {"bot": lease.id.bot, "seq": lease.id.seq, "round": lease.round}
+        {"bot": lease.id.bot, "seq": lease.id.seq, "round": lease.round, "more": lease.more}
         for lease in sent
-        if lease.why == "first" and lease.id.bot in with_quorum
+        if lease.why == "first" and lease.more
     ]
     if rows:
         for bot in fetch_values(conn, int, MOVES["add_quorum_copies"], {"leases": encode(rows)}):

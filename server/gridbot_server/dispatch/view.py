@@ -79,9 +79,9 @@ class View:
         return any(item.among_strangers for item in self.candidates.values())
 
     @property
-    def with_quorum(self) -> set[int]:
-        """The BOTs whose jobs need several equal answers."""
-        return {bot for bot, entry in self.entries.items() if entry.quorum > 1}
+    def is_assured(self) -> bool:
+        """Whether track records matter to any BOT."""
+        return any(item.is_assured for item in self.candidates.values())
 
 
 def view(
@@ -135,6 +135,8 @@ def _candidate(
         running=state.running,
         needs=entry.needs,
         is_suspended=entry.is_suspended,
+        is_assured=entry.terms is not None,
+        program=entry.program,
     )
 
 

@@ -29,6 +29,7 @@ class Widths:
     def __init__(self) -> None:
         self._hosts: dict[int, int] = {}
         self._crews: dict[str, int] = {}
+        self._unjudged: dict[int, int] = {}
 
     @classmethod
     def of(cls, conn: Connection, exchanges: Iterable[Exchange], matters: bool) -> Widths:
@@ -44,6 +45,7 @@ class Widths:
         known = {item.id: item for item in clients}
         for found in fetch(conn, _Unjudged, SQL["unjudged"], {"clients": encode(rows)}):
             client = known[found.client]
+            made._unjudged[client.host] = found.of_host
             made._hosts[client.host] = width.room(client.width, found.of_host)
             made._crews[client.crew] = width.room(client.crew_width, found.of_crew)
         return made
@@ -54,14 +56,19 @@ class Widths:
             return None
         return max(0, min(self._hosts[client.host], self._crews[client.crew]))
 
+    def unjudged(self, client: ClientRow) -> int:
+        """Return what its host has in progress or unjudged; 0 if that cannot matter."""
+        return self._unjudged.get(client.host, 0)
+
     def take(self, client: ClientRow, count: int) -> None:
         """Note what a client was given."""
         if count and client.host in self._hosts:
             self._hosts[client.host] -= count
+            self._unjudged[client.host] += count
             self._crews[client.crew] -= count
 
 
 def _most(client: ClientRow) -> int:
     """How many it makes sense to count."""
     widest = max(client.width, client.crew_width)
-    return 0 if min(client.width, client.crew_width) >= width.FULL else int(widest)
+    return 0 if min(client.width, client.crew_width) >= width.FULL else int(widest) + 1

@@ -117,6 +117,15 @@ class BotDetails(BotSummary):
     quorum: int
     """Equal answers that make one canonical."""
 
+    assurance: float | None
+    """The confidence that answers of strangers must reach; null: the policy does not say."""
+
+    provisional: int
+    """Jobs with an answer that is not sure yet; they count as not done."""
+
+    confidence: float | None
+    """The probability that a done job's answer is right, on average; null: not known."""
+
     validator: str
     """How answers are compared."""
 

@@ -28,6 +28,9 @@ class ResultLine(ResponseModel):
     seq: int
     """The job's number in its BOT."""
 
+    event: Literal["provisional", "recalled", "confirmed", "failed"] | None = None
+    """With `events=all`: what became of the answer; `n` then counts events."""
+
     state: Literal["done", "failed"]
     args: dict[str, str | int | float | bool]
     """The job's arguments."""

@@ -20,7 +20,8 @@ SELECT bot.id, bot.name, owner.name AS owner, bot.state, bot.created_at, bot.end
  ORDER BY bot.id DESC LIMIT %(limit)s
 
 -- name: details
-SELECT quorum, validator, max_attempts, max_replicas, tail_threshold, tail_sticky,
+SELECT quorum, assurance::float8 AS assurance, provisional,
+       CASE WHEN done > 0 AND events > 0 THEN 1 - doubt / done END AS confidence, validator, max_attempts, max_replicas, tail_threshold, tail_sticky,
        failover_after, policy, suspended,
        policy_version, round, manifest, signature IS NOT NULL AS signed,
        owner_signature IS NOT NULL AS owner_signed, waits_for_signature,
@@ -44,7 +45,8 @@ UPDATE bot SET state = 'cancelled', ended_at = now(), policy_version = policy_ve
  WHERE id = %(bot)s AND state IN ('open', 'running')
 
 -- name: change
-UPDATE bot SET policy = coalesce(%(policy)s, policy), name = coalesce(%(name)s, name),
+UPDATE bot SET policy = coalesce(%(policy)s, policy),
+       assurance = CASE WHEN %(policy)s::text IS NULL THEN assurance ELSE %(assurance)s END, name = coalesce(%(name)s, name),
        tail_threshold = CASE WHEN %(set_threshold)s THEN %(tail_threshold)s::int
                              ELSE tail_threshold END,
        tail_sticky = coalesce(%(tail_sticky)s, tail_sticky),

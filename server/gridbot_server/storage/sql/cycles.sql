@@ -17,7 +17,7 @@ SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin'
 -- All that gives outcomes holds the row of its BOT: decisions about one BOT take turns, and its
 -- outcomes become visible in the order of their numbers.
 SELECT id, state, owner, quorum, max_attempts, validator, failover_after,
-       signature IS NOT NULL OR boinc IS NOT NULL AS among_strangers
+       signature IS NOT NULL OR boinc IS NOT NULL AS among_strangers, assurance
   FROM bot WHERE id = ANY(%(bots)s) ORDER BY id FOR NO KEY UPDATE
 
 -- name: replicas
@@ -120,6 +120,13 @@ UPDATE host h
        recent_cpu = h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400)) + x.cpu,
        recent_at = now()
   FROM x WHERE h.id = x.id
+
+-- name: widen_hosts
+WITH x AS MATERIALIZED (
+    SELECT r.* FROM json_to_recordset(%(hosts)s) AS r (id bigint, growth int)
+      JOIN host ON host.id = r.id ORDER BY r.id FOR NO KEY UPDATE OF host
+)
+UPDATE host SET width = least(1024, width + x.growth) FROM x WHERE host.id = x.id
 
 -- name: crews
 SELECT id, crew FROM host WHERE id = ANY(%(hosts)s)

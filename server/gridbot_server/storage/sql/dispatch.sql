@@ -2,7 +2,7 @@
 SELECT b.id, b.policy_version AS version, b.name, o.name AS owner, b.owner AS owner_id, o.share,
        b.policy, b.manifest, b.version AS manifest_version, b.signature, b.owner_signature,
        b.signed_with, b.quorum, b.boinc IS NOT NULL AS is_for_stock,
-       b.suspended IS NOT NULL AS is_suspended
+       b.suspended IS NOT NULL AS is_suspended, b.assurance, b.program
   FROM bot b JOIN owner o ON o.id = b.owner
  WHERE b.id = ANY(%(bots)s)
 
@@ -75,6 +75,13 @@ SELECT bot, seq, replica, host, crew
   FROM json_to_recordset(%(replicas)s) AS x (
        bot bigint, seq bigint, replica int, host bigint, crew text)
 ON CONFLICT DO NOTHING
+
+-- name: coins
+SELECT value FROM setting WHERE name = 'coins'
+
+-- name: records
+-- What hosts and crews have proven, by program.
+SELECT who, program, streak, caught FROM track_record WHERE who = ANY(%(who)s)
 
 -- name: release_copies
 -- Refused, so their slots are freed; the feeder may put them in again, for another host.

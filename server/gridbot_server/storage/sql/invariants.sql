@@ -49,6 +49,7 @@ SELECT job.bot, job.seq
    AND NOT EXISTS (SELECT FROM pending p WHERE (p.bot, p.seq) = (job.bot, job.seq))
    AND NOT EXISTS (SELECT FROM comparison c
                     WHERE (c.bot, c.seq) = (job.bot, job.seq) AND c.verdict IS NULL)
+   AND NOT EXISTS (SELECT FROM provisional p WHERE (p.bot, p.seq) = (job.bot, job.seq))
    AND (EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq) = (job.bot, job.seq))
         OR NOT EXISTS (SELECT FROM feed_range r
                         WHERE r.bot = job.bot AND job.seq >= r.lo AND job.seq < r.hi));
@@ -171,6 +172,37 @@ SELECT u.bot, u.seq, u.replica, e.how, e.valid
   FROM unjudged u JOIN ended e ON (e.bot, e.seq, e.replica) = (u.bot, u.seq, u.replica)
  WHERE e.valid IS NOT NULL OR e.how = 'cancelled';
 
+-- name: a_provisional_outcome_is_not_final
+SELECT p.bot, p.seq, p.replica, e.how, e.valid, o.n
+  FROM provisional p
+  LEFT JOIN ended e ON (e.bot, e.seq, e.replica) = (p.bot, p.seq, p.replica)
+  LEFT JOIN outcome o ON (o.bot, o.seq) = (p.bot, p.seq)
+ WHERE o.n IS NOT NULL OR (e.how = 'success' AND e.valid IS NULL) IS NOT TRUE;
+
+-- name: a_provisional_outcome_has_one_answer
+SELECT bot, seq, count(*) FILTER (WHERE is_canonical) AS answers
+  FROM provisional GROUP BY bot, seq HAVING count(*) FILTER (WHERE is_canonical) <> 1;
+
+-- name: bots_count_what_is_provisional
+SELECT bot.id, bot.provisional, count(DISTINCT p.seq) AS jobs
+  FROM bot LEFT JOIN provisional p ON p.bot = bot.id
+ WHERE bot.deleted_at IS NULL
+ GROUP BY bot.id HAVING count(DISTINCT p.seq) <> bot.provisional;
+
+-- name: events_end_with_the_outcome
+-- Once a job was told to be confirmed, nothing else was told of it since.
+SELECT v.bot, v.seq, v.n, v.kind, later.kind AS later
+  FROM result_event v JOIN result_event later
+    ON later.bot = v.bot AND later.seq = v.seq AND later.n > v.n
+ WHERE v.kind = 'confirmed'
+    OR v.kind = later.kind AND NOT EXISTS (
+       SELECT FROM result_event b WHERE b.bot = v.bot AND b.seq = v.seq
+          AND b.n > v.n AND b.n < later.n);
+
+-- name: who_was_caught_has_no_trust
+SELECT who, program, streak, caught, good, wrong FROM track_record
+ WHERE streak > good OR caught > 0 AND wrong = 0;
+
 -- name: a_host_holds_one_replica_of_a_job
 SELECT bot, seq, host, array_agg(replica) AS replicas
   FROM lease GROUP BY bot, seq, host HAVING count(*) > 1;
@@ -213,6 +245,8 @@ SELECT o.bot, o.seq, o.replica, o.name
 SELECT place, bot
   FROM (SELECT 'job' AS place, bot FROM job
          UNION ALL SELECT 'output', bot FROM output
+         UNION ALL SELECT 'provisional', bot FROM provisional
+         UNION ALL SELECT 'result_event', bot FROM result_event
          UNION ALL SELECT 'bot_stat', bot FROM bot_stat
          UNION ALL SELECT 'comparison', bot FROM comparison
          UNION ALL SELECT 'job_kind', bot FROM job_kind

@@ -18,9 +18,8 @@ RETURNING bot
 -- name: add_quorum_copies
 INSERT INTO requeue (bot, seq, replica, round, why)
 SELECT x.bot, x.seq, copy, x.round, 'quorum'
-  FROM json_to_recordset(%(leases)s) AS x (bot bigint, seq bigint, round int)
-  JOIN bot b ON b.id = x.bot
- CROSS JOIN LATERAL generate_series(2, b.quorum) AS copy
+  FROM json_to_recordset(%(leases)s) AS x (bot bigint, seq bigint, round int, more int)
+ CROSS JOIN LATERAL generate_series(2, 1 + x.more) AS copy
  WHERE NOT EXISTS (SELECT FROM lease l WHERE (l.bot, l.seq, l.replica) = (x.bot, x.seq, copy))
    AND NOT EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, copy))
 ON CONFLICT DO NOTHING
@@ -55,7 +54,7 @@ WITH x AS (
      WHERE NOT EXISTS (
            SELECT FROM lease l WHERE (l.bot, l.seq) = (x.bot, x.seq)
               AND (l.host = x.host OR (x.distinct_owners AND l.owner = x.owner)))
-       AND (b.quorum = 1 OR NOT EXISTS (
+       AND (b.quorum = 1 AND b.assurance IS NULL OR NOT EXISTS (
            SELECT FROM ended e WHERE (e.bot, e.seq) = (x.bot, x.seq) AND e.how = 'success'
               AND (e.host = x.host OR (x.distinct_owners AND e.owner = x.owner))))
        FOR UPDATE OF q SKIP LOCKED

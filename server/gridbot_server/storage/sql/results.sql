@@ -6,6 +6,9 @@ SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin'
 -- name: last_outcome
 SELECT outcomes FROM bot WHERE id = %(bot)s
 
+-- name: last_event
+SELECT events FROM bot WHERE id = %(bot)s
+
 -- name: results
 -- One row per output of a finished job, or one row when it has none, in the order of outcomes.
 WITH page AS MATERIALIZED (
@@ -23,6 +26,27 @@ SELECT page.n, page.seq, page.canonical, coalesce(page.reason, ended.reason, '')
   LEFT JOIN host ON host.id = ended.host
   LEFT JOIN output ON output.bot = %(bot)s AND output.seq = page.seq
                   AND output.replica = page.canonical
+ ORDER BY page.n, output.name
+
+-- name: events
+-- As `results`, with what was provisional or recalled; each with the answer that it speaks of.
+WITH page AS MATERIALIZED (
+    SELECT n, seq, kind, replica FROM result_event
+     WHERE bot = %(bot)s AND n > %(after)s AND n <= %(last)s ORDER BY n LIMIT %(limit)s
+)
+SELECT page.n, page.seq, page.replica AS canonical,
+       coalesce(CASE WHEN page.kind = 'failed' THEN outcome.reason END, ended.reason, '') AS reason,
+       job.args::text AS args, coalesce(host.ad->>'Name', host.id::text) AS host,
+       ended.exit_code, ended.cpu_seconds, ended.wall_seconds,
+       output.name, output.sha256, output.size, output.content, page.kind AS event
+  FROM page
+  JOIN job ON job.bot = %(bot)s AND job.seq = page.seq
+  LEFT JOIN outcome ON outcome.bot = %(bot)s AND outcome.seq = page.seq
+  LEFT JOIN ended ON ended.bot = %(bot)s AND ended.seq = page.seq
+                 AND ended.replica = page.replica
+  LEFT JOIN host ON host.id = ended.host
+  LEFT JOIN output ON output.bot = %(bot)s AND output.seq = page.seq
+                  AND output.replica = page.replica
  ORDER BY page.n, output.name
 
 -- name: outputs

@@ -40,6 +40,8 @@ DELETE FROM comparison WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size
 
 -- name: remove_kinds
 DELETE FROM job_kind WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+-- name: remove_provisional
+DELETE FROM provisional WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 
 -- name: remove_outcomes
 DELETE FROM outcome WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
@@ -61,6 +63,9 @@ DELETE FROM feed_range WHERE bot = %(bot)s
 
 -- name: remove_counters
 DELETE FROM bot_stat WHERE bot = %(bot)s
+
+-- name: remove_events
+DELETE FROM result_event WHERE bot = %(bot)s
 
 -- name: remove_appraisal
 DELETE FROM appraisal WHERE bot = %(bot)s

@@ -1,0 +1,96 @@
+"""What a host's checked answers have proven, for one program: whether one of its answers is sure.
+
+An answer is checked when hosts of different owners have answered the same job.  A host's standing
+is the number of its answers that proved right since it was caught last, and how often it was
+caught.  From these comes a doubt: the probability that its next answer is wrong, by the bound of
+Sarmenta ("Sabotage-tolerance mechanisms for volunteer computing systems", 2002, section 4): a host
+that lies with any constant probability and passed k checks has wrong answers in at most 1 / (e k)
+of its work, and a share of hosts lies.  Each time that a host is caught counts against it for good:
+its prior doubles, and its right answers weigh half as much.  Pure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from typing import NamedTuple
+
+# The share of hosts that may lie, before anything is known of one.
+PRIOR = 0.1
+_MOST_PRIOR = 0.5
+# What a host's own standing weighs that was trusted when it was caught.
+_LONG_STREAK = 30
+_MOST_CAUGHT = 12
+# The share of a trusted host's answers that is checked: its least, and what falls with its streak.
+LEAST_SHARE = 0.05
+_SHARE = 0.6
+# Checks that a trusted host must pass after an unchecked answer before that is sure.  Only answers
+# that it gave later count, and of those the first ones of their jobs: who gave one could not know
+# that it would be checked, while a further copy may be known by its place among the jobs.
+SEASON = 3
+# The share of a host's open answers that is checked at a BOT's end.
+_SHARE_AT_THE_END = 0.03
+# What a ring of a tenth of all crews may count by itself: four fifths of what makes trusted.
+_RING_STREAK = 29
+# What a host may hold that was caught and has not made up for it.
+DISTRUSTED_WIDTH = 2
+
+
+class TrackRecord(NamedTuple):
+    """What is known of a host, or of its crew, for one program."""
+
+    streak: int = 0  # answers that proved right since it was caught last
+    caught: int = 0
+
+    def after_right(self) -> TrackRecord:
+        """Its standing after one more answer that proved right."""
+        return TrackRecord(self.streak + 1, self.caught)
+
+    def after_wrong(self) -> TrackRecord:
+        """Its standing after a wrong answer; who had been trusted is caught twice."""
+        weight = 2 if self.streak >= _LONG_STREAK else 1
+        return TrackRecord(0, min(_MOST_CAUGHT, self.caught + weight))
+
+    def after_wrong_of_a_host(self) -> TrackRecord:
+        """A crew's record after one of its hosts was caught: one of many may be broken."""
+        return self._replace(caught=min(_MOST_CAUGHT, self.caught + 1))
+
+    @property
+    def doubt(self) -> float:
+        """The probability that an unchecked answer is wrong."""
+        weight = 2.0**self.caught
+        return min(_MOST_PRIOR, PRIOR * weight) / (1 + math.e * self.streak / weight)
+
+    @property
+    def is_distrusted(self) -> bool:
+        """Whether it was caught and has not made up for that."""
+        return self.caught > 0 and self.doubt > PRIOR / 2
+
+    @property
+    def check_share(self) -> float:
+        """The share of its answers that is checked once it is trusted."""
+        return max(LEAST_SHARE, _SHARE / math.sqrt(max(1, self.streak)))
+
+
+NEWCOMER = TrackRecord()
+
+
+def checks_at_the_end(open_answers: int) -> int:
+    """Return how many of a host's open answers are checked when its BOT has nothing else left."""
+    return min(open_answers, max(SEASON, math.ceil(_SHARE_AT_THE_END * open_answers)))
+
+
+def most_agreements(crews: int) -> int:
+    """Return how often two untrusted crews prove each other right, where so many crews work.
+
+    Colluding hosts agree with each other, as fast as they like.  So a tenth of all crews must not
+    become trusted by agreeing among themselves alone: what they can count stays below the streak
+    that makes a host trusted.
+    """
+    return max(1, int(_RING_STREAK / (PRIOR * max(1, crews))))
+
+
+def coin(secret: str, bot: int, seq: int) -> float:
+    """Return a job's coin, from 0 to 1: one for all time, that nobody without the secret knows."""
+    digest = hashlib.blake2b(f"{bot} {seq}".encode(), key=secret[:64].encode(), digest_size=8)
+    return int.from_bytes(digest.digest()) / 2**64

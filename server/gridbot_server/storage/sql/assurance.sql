@@ -1,0 +1,135 @@
+-- name: coins
+SELECT value FROM setting WHERE name = 'coins'
+
+-- name: credences
+-- Successes of jobs, with what their hosts and crews have proven, and what a provisional outcome
+-- that relies on them knew then.
+SELECT e.bot, e.seq, e.replica, e.host, h.crew, b.program,
+       e.owner = b.owner OR coalesce(c.dedicated, false) AS is_vouched,
+       coalesce(t.streak, 0) AS streak, coalesce(t.caught, 0) AS caught,
+       coalesce(w.streak, 0) AS crew_streak, coalesce(w.caught, 0) AS crew_caught,
+       p.passed, coalesce(p.is_due, false) AS is_due,
+       coalesce(p.is_canonical, false) AS is_canonical
+  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+  JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq) AND e.how = 'success'
+  JOIN bot b ON b.id = e.bot
+  JOIN host h ON h.id = e.host
+  LEFT JOIN client c ON c.id = e.client
+  LEFT JOIN track_record t ON (t.who, t.program) = ('host ' || e.host::text, b.program)
+  LEFT JOIN track_record w ON (w.who, w.program) = (h.crew, b.program)
+  LEFT JOIN provisional p ON (p.bot, p.seq, p.replica) = (e.bot, e.seq, e.replica)
+
+-- name: meet
+INSERT INTO track_record (who, program, streak, caught, good, wrong)
+SELECT who, decode(program, 'hex'), 0, 0, 0, 0
+  FROM json_to_recordset(%(records)s) AS x (who text, program text)
+ ORDER BY who, program
+ON CONFLICT DO NOTHING
+
+-- name: lock_records
+SELECT t.who, t.program, t.streak, t.caught
+  FROM json_to_recordset(%(records)s) AS x (who text, program text)
+  JOIN track_record t ON (t.who, t.program) = (x.who, decode(x.program, 'hex'))
+ ORDER BY t.who, t.program FOR NO KEY UPDATE OF t
+
+-- name: keep_records
+UPDATE track_record t
+   SET streak = x.streak, caught = x.caught,
+       good = t.good + x.good, wrong = t.wrong + x.wrong
+  FROM json_to_recordset(%(records)s) AS x (
+       who text, program text, streak int, caught int, good int, wrong int)
+ WHERE (t.who, t.program) = (x.who, decode(x.program, 'hex'))
+
+-- name: wake_relying
+-- All outcomes that rely on these hosts are looked at again.
+INSERT INTO pending (bot, seq)
+SELECT DISTINCT p.bot, p.seq
+  FROM json_to_recordset(%(hosts)s) AS x (host bigint, program text)
+  JOIN provisional p ON p.host = x.host
+  JOIN bot b ON b.id = p.bot AND b.program = decode(x.program, 'hex')
+
+-- name: pass_checks
+-- First answers that proved right, each a replica: they season what its host said alone before.  One
+-- that was chosen among all that the host had open stands for all of these.
+WITH checked AS MATERIALIZED (
+    SELECT e.host, b.program, e.ended_at, x.is_due
+      FROM json_to_recordset(%(replicas)s) AS x (
+           bot bigint, seq bigint, replica int, is_due boolean)
+      JOIN ended e ON (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica)
+      JOIN bot b ON b.id = e.bot
+), passed AS MATERIALIZED (
+    SELECT p.bot, p.seq, p.replica, count(*) AS checks
+      FROM checked c JOIN provisional p ON p.host = c.host
+      JOIN bot b ON b.id = p.bot AND b.program = c.program
+     WHERE p.is_lone AND (c.is_due OR p.ended_at < c.ended_at)
+     GROUP BY p.bot, p.seq, p.replica
+), seasoned AS (
+    UPDATE provisional p SET passed = p.passed + passed.checks
+      FROM passed WHERE (p.bot, p.seq, p.replica) = (passed.bot, passed.seq, passed.replica)
+    RETURNING p.bot, p.seq, p.passed
+)
+INSERT INTO pending (bot, seq) SELECT bot, seq FROM seasoned WHERE passed >= %(season)s
+
+-- name: forget_provisional
+DELETE FROM provisional p USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+ WHERE (p.bot, p.seq) = (x.bot, x.seq)
+
+-- name: add_provisional
+INSERT INTO provisional (bot, seq, replica, host, ended_at, is_lone, is_canonical)
+SELECT e.bot, e.seq, e.replica, e.host, e.ended_at, x.is_lone, x.is_canonical
+  FROM json_to_recordset(%(replicas)s) AS x (
+       bot bigint, seq bigint, replica int, is_lone boolean, is_canonical boolean)
+  JOIN ended e ON (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica)
+ON CONFLICT DO NOTHING
+
+-- name: number_events
+UPDATE bot b SET events = b.events + x.events, provisional = b.provisional + x.provisional,
+       doubt = b.doubt + x.doubt
+  FROM json_to_recordset(%(bots)s) AS x (
+       bot bigint, events bigint, provisional bigint, doubt float8)
+ WHERE b.id = x.bot
+RETURNING b.id AS bot, b.events - x.events AS last
+
+-- name: add_events
+INSERT INTO result_event (bot, n, seq, kind, replica)
+SELECT bot, n, seq, kind, replica
+  FROM json_to_recordset(%(events)s) AS x (
+       bot bigint, n bigint, seq bigint, kind text, replica int)
+
+-- name: closing
+-- BOTs with nothing left but provisional outcomes: their hosts' open answers.
+SELECT p.bot, p.seq, p.replica, p.host, p.is_lone, p.is_due
+  FROM bot b JOIN provisional p ON p.bot = b.id
+ WHERE b.id = ANY(%(bots)s) AND b.state = 'running' AND b.provisional > 0
+   AND b.done + b.failed + b.provisional >= b.size
+
+-- name: make_due
+WITH due AS (
+    UPDATE provisional p SET is_due = true
+      FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+     WHERE (p.bot, p.seq) = (x.bot, x.seq)
+    RETURNING p.bot, p.seq
+)
+INSERT INTO pending (bot, seq) SELECT DISTINCT bot, seq FROM due
+
+-- name: crews_at_work
+-- How many crews could agree with each other: while a BOT is young, all that ask for work, later
+-- those that got some of it.
+SELECT CASE WHEN b.created_at > now() - interval '10 minutes'
+            THEN (SELECT count(DISTINCT h.crew) FROM client c JOIN host h ON h.id = c.host
+                   WHERE c.seen_at > now() - interval '10 minutes')
+            ELSE (SELECT count(DISTINCT u.crew) FROM unjudged u WHERE u.bot = b.id) END
+  FROM bot b WHERE b.id = %(bot)s
+
+-- name: agreements
+SELECT a.program, a.one, a.other, a.times
+  FROM json_to_recordset(%(pairs)s) AS x (program text, one text, other text)
+  JOIN mutual_agreement a
+    ON (a.program, a.one, a.other) = (decode(x.program, 'hex'), x.one, x.other)
+
+-- name: add_agreements
+INSERT INTO mutual_agreement AS a (program, one, other, times)
+SELECT decode(program, 'hex'), one, other, times
+  FROM json_to_recordset(%(pairs)s) AS x (program text, one text, other text, times int)
+ ORDER BY 1, 2, 3
+ON CONFLICT (program, one, other) DO UPDATE SET times = a.times + excluded.times
