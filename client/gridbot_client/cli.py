@@ -29,6 +29,7 @@ from gridbot_client.net.discovery import (
     data_directory,
     find_server,
     login_path,
+    places_of_keys,
 )
 from gridbot_client.net.transport import NotOurServer, ServerUnavailable, TransportError
 from gridbot_client.options import Options
@@ -353,7 +354,8 @@ def _allowed(paths: tuple[Path, ...], folder: Path) -> tuple[str, ...]:
 
 
 def _hidden(folder: Path, key_file: Path | None) -> tuple[str, ...]:
-    others = [login_path().parent, data_directory("server"), data_directory("overlay")]
+    usual = [login_path().parent, data_directory("server"), data_directory("overlay")]
+    others = [*usual, *places_of_keys()]
     return hidden_places(folder, Path.home(), [*others, *([key_file] if key_file else [])])
 
 

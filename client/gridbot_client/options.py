@@ -36,7 +36,7 @@ class Options:
             self.room, folder.path, is_pilot=self.pilot is not None,
             is_dedicated=self.is_dedicated, policy=self.policy,
         )  # fmt: skip
-        return {**found, **sandbox.attributes}
+        return {**found, **sandbox.attributes, "MinSandbox": self.walls.least}
 
     def idleness(self) -> Callable[[], Idleness] | None:
         """Factory of the CPU watch of a pilot's replicas; None on a volunteer's machine."""

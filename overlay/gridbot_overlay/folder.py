@@ -8,7 +8,7 @@ from pathlib import Path
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, GridbotError
 from gridbot.api.session import connect
-from gridbot_client.net.discovery import NoServer, data_directory, find_server
+from gridbot_client.net.discovery import NoServer, data_directory, find_server, remember_keys
 from gridbot_client.protocol.signatures import fingerprint
 from gridbot_client.storage import write_atomically
 from gridbot_overlay.act.server import Server
@@ -49,6 +49,7 @@ class OverlayFolder:
         grid = grid_of(name, table, KINDS)
         self.submitter(grid)
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        remember_keys(self.path)
         there = self.settings_path.read_text() if self.settings_path.exists() else ""
         gap = "\n" if there else ""
         write_atomically(self.settings_path, f"{there}{gap}{grid_text(name, table)}".encode())

@@ -157,6 +157,17 @@ def test_a_program_finds_its_usual_surroundings(machine: Makes, best: Sandbox, l
         assert made.slot.stderr.read_text() == "err\n"
 
 
+def test_a_strangers_processes_talk_over_a_loopback_of_their_own(
+    machine: Makes, best: Sandbox
+) -> None:
+    talk = (
+        "import socket; s = socket.create_server(('127.0.0.1', 4321));"
+        " c = socket.create_connection(s.getsockname()); c.send(b'hello');"
+        " print(s.accept()[0].recv(9).decode())"
+    )
+    assert machine().run(f'{PYTHON} -S -c "{talk}"', is_stranger=True)[1] == "hello\n"
+
+
 @pytest.mark.parametrize(
     ("options", "refusal"),
     [
@@ -272,8 +283,9 @@ def test_groups_serve_one_task_after_another_and_keep_nothing_of_its_end(
     made = machine()
     hungry = f"exec {PYTHON} -S -c 'x = bytearray(400 << 20)'"
     assert made.run(hungry, is_stranger=True)[0].reason == "memory_limit"
-    assert made.run("true", is_stranger=True)[0].reason == ""
-    assert len(own_groups()) == 1
+    ends = [made.run("true", is_stranger=True)[0].reason for _ in range(4)]
+    assert ends == [""] * 4
+    assert 1 <= len(own_groups()) < 5  # a group is used again once its zombies are reaped
     made.close()
     assert own_groups() == set()
 

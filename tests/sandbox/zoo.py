@@ -689,4 +689,224 @@ time.sleep(60)""",
     Beast("limits", "lock memory", "libc.mlockall(3) == 0 or c['x']; bytearray(300 << 20)"),
 ]
 
-ZOO = [*FILES, *OUTPUTS, *PROCESSES, *NETWORK, *KERNEL, *LIMITS]
+# Written later, by somebody who tried to get out of walls that held all of the above.
+LATER = [
+    Beast(
+        "files",
+        "forge its own report",
+        """
+slot = os.path.dirname(os.readlink('/proc/self/fd/1'))
+open(slot + '/report.json', 'w').write('forged')""",
+    ),
+    Beast("files", "go up from its stdout", "os.stat('../client.json', dir_fd=1)"),
+    Beast(
+        "files",
+        "write through its root in /proc",
+        "open('/proc/self/root' + c['outside'] + '/mine', 'w').write('x')",
+    ),
+    Beast(
+        "files",
+        "name the token by a descriptor of a directory",
+        """
+here = os.open('.', os.O_PATH | os.O_DIRECTORY)
+os.open('../' * 20 + c['token'].lstrip('/'), os.O_RDONLY, dir_fd=here)""",
+    ),
+    Beast(
+        "files",
+        "open a device that makes others",
+        """
+for name in ('kvm', 'fuse', 'net/tun', 'loop-control', 'userfaultfd', 'vhost-net', 'ptmx'):
+    try:
+        os.open('/dev/' + name, os.O_RDWR)
+        return True
+    except OSError:
+        pass
+return False""",
+    ),
+    Beast(
+        "outputs",
+        "a slot that cannot be removed",
+        """
+import fcntl
+for depth in range(60):
+    os.mkdir('a\\nb')
+    os.chdir('a\\nb')
+    open('f\\n', 'w').close()
+    os.chmod('f\\n', 0)
+    os.chmod('..', 0o111)
+f = os.open('.', os.O_RDONLY)
+fcntl.ioctl(f, 0x40086602, struct.pack('l', 0x30))""",
+    ),
+    Beast(
+        "outputs",
+        "a sparse output",
+        "os.truncate(os.open('out', os.O_CREAT | os.O_RDWR), 1 << 40)",
+        outputs=("out",),
+    ),
+    Beast(
+        "processes",
+        "stop its keeper",
+        """
+os.kill(os.getppid(), signal.SIGSTOP)
+time.sleep(0.3)
+return ') T ' in open(f'/proc/{os.getppid()}/stat').read()""",
+    ),
+    Beast(
+        "processes",
+        "flood its keeper with signals",
+        """
+for _ in range(50000):
+    os.kill(os.getppid(), signal.SIGCHLD)
+return False""",
+        ("",),
+    ),
+    Beast(
+        "processes",
+        "let the kernel take its keeper first",
+        "open(f'/proc/{os.getppid()}/oom_score_adj', 'w').write('1000')",
+    ),
+    Beast(
+        "processes",
+        "hide from the kernel's killer",
+        "open('/proc/self/oom_score_adj', 'w').write('-900')",
+    ),
+    Beast(
+        "processes",
+        "enter its keeper's namespaces",
+        "syscall(308, os.pidfd_open(os.getppid()), 0x20000)",
+        only_x86=True,
+    ),
+    Beast(
+        "processes",
+        "take its keeper's descriptors",
+        """
+for name in os.listdir(f'/proc/{os.getppid()}/fd'):
+    os.write(os.open(f'/proc/{os.getppid()}/fd/{name}', os.O_WRONLY), b'ended 0 0')
+    return True
+return False""",
+    ),
+    Beast(
+        "network",
+        "connect by multipath TCP",
+        """
+s = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 262)
+s.settimeout(1)
+s.connect(('127.0.0.1', c['tcp']))""",
+    ),
+    Beast(
+        "network",
+        "connect a datagram far away",
+        """
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.connect(('192.0.2.1', 53))
+s.send(b'x')""",
+    ),
+    Beast("network", "ask for a name", "socket.getaddrinfo('example.org', 80)"),
+    Beast(
+        "kernel",
+        "calls of a 32-bit program",
+        """
+code = bytes.fromhex('b814000000cd80c3')  # mov eax, getpid; int 0x80; ret
+page = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
+page.write(code)
+place = ctypes.addressof(ctypes.c_char.from_buffer(page))
+return ctypes.CFUNCTYPE(ctypes.c_int)(place)() == os.getpid()""",
+        only_x86=True,
+    ),
+    Beast(
+        "kernel",
+        "use up the user's watches of files",
+        """
+for _ in range(100):
+    syscall(294, 0)""",
+        only_x86=True,
+    ),
+    Beast(
+        "kernel",
+        "user namespace by a program",
+        "return 'uid=0' in os.popen('unshare -Ur id 2>&1; bwrap --bind / / id 2>&1').read()",
+    ),
+    Beast(
+        "kernel", "priority of real time for disks", "syscall(251, 1, 0, 1 << 13)", only_x86=True
+    ),
+    Beast(
+        "limits",
+        "space set aside",
+        """
+for number in range(6):
+    os.posix_fallocate(os.open(f'{number}', os.O_CREAT | os.O_RDWR), 0, 9 << 20)
+time.sleep(1)""",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "40,000 names of one file",
+        """
+open('f', 'w').close()
+for number in range(40000):
+    os.link('f', f'{number}')
+time.sleep(1)""",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "space in attributes",
+        """
+for number in range(8000):
+    open(f'{number}', 'w').close()
+    os.setxattr(f'{number}', 'user.x', bytes(3900))
+time.sleep(1)""",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "shared memory without a name",
+        "x = mmap.mmap(-1, 400 << 20); x.write(bytes(400 << 20)); time.sleep(3)",
+        MEMORY,
+    ),
+    Beast(
+        "limits",
+        "memory in pipes",
+        """
+import fcntl
+for _ in range(400):
+    r, w = os.pipe()
+    fcntl.fcntl(w, 1031, 1 << 20)
+    os.write(w, bytes(1 << 20))
+    c[w] = r
+time.sleep(3)""",
+        MEMORY,
+    ),
+    Beast(
+        "limits",
+        "memory in sockets",
+        """
+for _ in range(500):
+    pair = socket.socketpair()
+    for one in pair:
+        one.setblocking(False)
+        try:
+            while True:
+                one.send(bytes(65536))
+        except BlockingIOError:
+            pass
+    c[pair] = pair
+time.sleep(8)""",
+        MEMORY,
+    ),
+    Beast(
+        "limits",
+        "memory in files on their way",
+        """
+a, b = socket.socketpair()
+for _ in range(30):
+    f = os.memfd_create('x')
+    os.write(f, bytes(10 << 20))
+    socket.send_fds(a, [b'x'], [f])
+    os.close(f)
+time.sleep(8)""",
+        (*DISK, "memory_limit"),
+    ),
+]
+
+ZOO = [*FILES, *OUTPUTS, *PROCESSES, *NETWORK, *KERNEL, *LIMITS, *LATER]

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import psutil
 import pytest
 import requests
 from tests.boinc_captures import captures
@@ -99,6 +100,25 @@ def test_a_native_client_takes_its_share_beside_a_stock_client_where_policies_le
         assert sorted(result.stdout for result in session.bot(bot).results()) == [
             f"{seq}\n" for seq in range(6)
         ]
+
+
+def test_a_stock_clients_job_is_held_to_its_memory_and_leaves_nothing_running(
+    running: Deployment, client: StockClient
+) -> None:
+    hungry = "x = bytearray(300 << 20); import time; time.sleep(600)"
+    common = ("--time", "10m", "--attempts", "1", "--memory", "100", "--")
+    fat = running.submit(*common, "python3", "-S", "-c", hungry)
+    daemon = running.submit(*common, "sh", "-c", "(setsid sleep 4321.5 &)")
+    walled = running.submit("--sandbox", "1", *common, "true")
+    client.update()
+    ends = "SELECT how, reason FROM ended WHERE bot = %s"
+    eventually(lambda: running.rows(ends, fat), 120, "the end of the hungry job")
+    assert running.rows(ends, fat) == [("error", "memory_limit")]
+    running.wait(daemon, 120)
+    assert [p.pid for p in psutil.process_iter(["cmdline"]) if "4321.5" in p.info["cmdline"]] == []
+    assert running.rows(ends, walled) == [] and not running.leases(walled)
+    assert "asks for sandbox level 1" in running.run("bot", "explain", str(walled))
+    running.run("bot", "cancel", str(walled))
 
 
 def stock_ones(server: Deployment, bot: int) -> set[bool]:

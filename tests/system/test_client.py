@@ -19,6 +19,7 @@ from tests.fakes.project_server import ProjectServer
 from tests.system.deployment import eventually
 
 from gridbot_client.backoff import Backoff
+from gridbot_client.net.discovery import remember_keys
 from gridbot_client.protocol.messages import JobInput, Manifest, ReplicaId, Report, Resources
 from gridbot_client.protocol.signatures import fingerprint
 from gridbot_client.storage import Folder
@@ -748,6 +749,17 @@ def test_a_client_killed_while_running_runs_the_replica_again(
     clients.once()
     assert runs.read_text() == "run\nrun\n"
     assert only_report(server, id).how == "success"
+
+
+def test_no_task_sees_a_key_wherever_it_lies(server: ProjectServer, clients: Clients) -> None:
+    named, noted = (clients.folder.parent / name for name in ("named.key", "noted.key"))
+    for key in (named, noted):
+        key.write_text("secret")
+    remember_keys(noted)
+    clients.env["GRIDBOT_SIGNING_KEY"] = str(named)
+    (id,) = server.add(shell(), script(f"cat {named} {noted}; echo done"))
+    clients.once()
+    assert contents(only_report(server, id)) == {"stdout": b"done\n"}
 
 
 def test_a_replica_whose_warden_is_killed_runs_again(

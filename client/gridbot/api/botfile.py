@@ -10,7 +10,7 @@ from typing import Any
 
 from gridbot.api.errors import BadInput
 
-_TEXT, _NUMBER, _TEXTS = (str,), (int,), (list,)
+_TEXT, _NUMBER, _TEXTS, _FLAG = (str,), (int,), (list,), (bool,)
 
 # Types of each key; keys are the options' own names.
 KEYS: Mapping[str, tuple[type, ...]] = {
@@ -28,6 +28,8 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "disk": _NUMBER,
     "time": (str, int, float),
     "gpus": _NUMBER,
+    "sandbox": _NUMBER,
+    "network": _FLAG,
     "max_output": _NUMBER,
     "quorum": _NUMBER,
     "validator": _TEXT,
@@ -38,7 +40,10 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "idempotency_key": _TEXT,
     "key": _TEXT,  # deprecated name of idempotency_key
 }
-_WORDS = {str: "a string", int: "a whole number", float: "a number", list: "a list of strings"}
+_WORDS = {
+    str: "a string", int: "a whole number", float: "a number", list: "a list of strings",
+    bool: "true or false",
+}  # fmt: skip
 
 
 def read_bot_file(path: Path) -> dict[str, Any]:
@@ -62,6 +67,7 @@ def _check(path: Path, key: str, value: object) -> None:
         hint = f"; did you mean {meant[0]}?" if meant else f"; known keys: {', '.join(KEYS)}"
         raise BadInput(f"{path}: unknown key {key!r}{hint}")
     texts = not isinstance(value, list) or all(isinstance(item, str) for item in value)
-    if isinstance(value, bool) or not isinstance(value, KEYS[key]) or not texts:
+    is_flag = isinstance(value, bool)  # which is a whole number, too
+    if is_flag != (KEYS[key] == _FLAG) or not isinstance(value, KEYS[key]) or not texts:
         allowed = " or ".join(_WORDS[kind] for kind in KEYS[key])
         raise BadInput(f"{path}: {key} must be {allowed}, not {value!r}")

@@ -16,11 +16,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from gridbot.api.errors import BadInput
+from gridbot_client.net.discovery import SIGNING_KEY_VARIABLE, remember_keys
 from gridbot_client.protocol.signatures import Introduction, fingerprint, introduction
-
-VARIABLE = (
-    "GRIDBOT_SIGNING_KEY"  # names the file of the key, for CI and other machines without login
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,5 +91,7 @@ def save(key: OwnerKey, path: Path) -> None:
 
 def usual_path(kept: Path) -> Path:
     """The file that the environment names, else the one beside the user's login."""
-    chosen = os.environ.get(VARIABLE)
+    chosen = os.environ.get(SIGNING_KEY_VARIABLE)
+    if chosen:
+        remember_keys(Path(chosen))
     return Path(chosen) if chosen else kept

@@ -13,7 +13,7 @@ from gridbot.api.errors import BadInput, GridbotError
 from gridbot.api.session import Session
 from gridbot.commands.options import FILE, as_json, print_json, with_session
 from gridbot.printing import table
-from gridbot_client.net.discovery import find_server, signing_key_path
+from gridbot_client.net.discovery import find_server, remember_keys, signing_key_path
 from gridbot_client.protocol.fields import is_sha256
 from gridbot_client.protocol.messages import introduction_json
 from gridbot_client.protocol.signatures import Introduction, fingerprint, revocation
@@ -84,6 +84,7 @@ def export(session: Session, file: Path) -> None:
     if file.exists():
         raise BadInput(f"{file} exists and is never overwritten")
     signing_key.save(session.signing_key(), file)
+    remember_keys(file)
     click.echo(f"{file} signs BOTs in your name: keep it secret")
 
 

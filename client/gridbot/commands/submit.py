@@ -107,6 +107,18 @@ _FIELDS = {
     help="Platform of the hosts, such as linux-x86_64.  Repeatable.  [default: any]",
 )
 @click.option(
+    "--sandbox",
+    type=click.IntRange(0, 3),
+    metavar="LEVEL",
+    help="Least sandbox level of the hosts; from 1 on no BOINC clients.  [default: 0]",
+)
+@click.option(
+    "--network",
+    is_flag=True,
+    default=None,
+    help="Jobs use the network; strangers' hosts allow it only if their owner does.",
+)
+@click.option(
     "--max-output",
     type=click.IntRange(1),
     metavar="MB",

@@ -5,8 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+# Names the file of a signing key, for CI and other machines without login.
+SIGNING_KEY_VARIABLE = "GRIDBOT_SIGNING_KEY"
 
 
 class NoServer(Exception):
@@ -72,6 +76,33 @@ def login_path() -> Path:
 def signing_key_path() -> Path:
     """File of the key pair that signs this user's BOTs, unless the server is their own."""
     return login_path().with_name("signing.key")
+
+
+def remember_keys(place: Path) -> None:
+    """Note that private keys of this user lie somewhere: no task of this user's clients sees it."""
+    known = places_of_keys()
+    if place.absolute() in known:
+        return
+    path = _places_path()
+    with suppress(OSError):  # without a home there is no client that could look there
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        fresh = path.with_name(f"{path.name}.{os.getpid()}")
+        fresh.write_text(json.dumps([str(found) for found in (*known, place.absolute())]))
+        fresh.replace(path)
+
+
+def places_of_keys() -> list[Path]:
+    """Where private keys of this user lie, beside the usual places; what is gone is left out."""
+    found: list[Path] = []
+    with suppress(OSError, ValueError, TypeError):
+        found = [Path(text) for text in json.loads(_places_path().read_text())]
+    if chosen := os.environ.get(SIGNING_KEY_VARIABLE):
+        found.append(Path(chosen).absolute())
+    return [path for path in found if path.exists()]
+
+
+def _places_path() -> Path:
+    return login_path().with_name("keys.json")
 
 
 def own_signing_keys(url: str) -> list[Path]:

@@ -39,7 +39,7 @@ _NEVER = (
     "bpf", "perf_event_open", "userfaultfd", "io_uring_setup", "io_uring_enter",
     "io_uring_register", "add_key", "request_key", "keyctl", "init_module", "finit_module",
     "delete_module", "kexec_load", "kexec_file_load", "modify_ldt", "lookup_dcookie", "syslog",
-    "fanotify_init", "uselib", "memfd_secret", "vmsplice",
+    "fanotify_init", "inotify_init", "inotify_init1", "uselib", "memfd_secret", "vmsplice",
     # mounts and namespaces
     "mount", "umount2", "pivot_root", "chroot", "open_tree", "open_tree_attr", "move_mount",
     "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "setns", "unshare",

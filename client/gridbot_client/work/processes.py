@@ -18,6 +18,8 @@ from gridbot_client.walls import tree
 
 SLOT_VARIABLE = "GRIDBOT_SLOT"
 _TABLE_SECONDS = 0.2
+_MOST_SENT = 16
+_SHARED_MEMORY = (b"00:01", b"/dev/zero (deleted)\n")  # in /proc/PID/maps
 _ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
 
 
@@ -161,37 +163,70 @@ def _share(process: psutil.Process) -> int:
     return int(getattr(info, "pss", info.rss))
 
 
-def deleted_bytes(pids: Collection[int]) -> int | None:
-    """Space of files that are open but deleted; None if a process hides what it has open.
+class OpenFiles:
+    """What some processes have open that no directory shows."""
 
-    Files in memory (memfd) are among them.  A file that is mapped and closed counts by the size
-    of its mapping.
-    """
-    found: dict[tuple[int, int], int] = {}
-    for pid in pids:
-        try:
-            for name in os.listdir(f"/proc/{pid}/fd"):
-                with suppress(FileNotFoundError, ProcessLookupError):
-                    status = os.stat(f"/proc/{pid}/fd/{name}")
-                    if status.st_nlink == 0 and stat.S_ISREG(status.st_mode):
-                        found[status.st_dev, status.st_ino] = status.st_blocks * 512
-            with open(f"/proc/{pid}/maps", "rb") as maps:
-                _add_mapped(maps, found)
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        except PermissionError:
-            with suppress(psutil.Error):
-                if psutil.Process(pid).status() not in _ENDED:
-                    return None
-    return sum(found.values())
+    def __init__(self, pids: Collection[int]) -> None:
+        self.is_hidden = False  # a process hides what it has open, or sends it around
+        self._deleted: dict[tuple[int, int], int] = {}
+        self._sockets: set[int] = set()
+        self._sent = 0  # descriptors that are on their way through sockets
+        for pid in pids:
+            try:
+                self._look_at(pid)
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            except PermissionError:
+                with suppress(psutil.Error):
+                    self.is_hidden |= psutil.Process(pid).status() not in _ENDED
+        self.is_hidden |= self._sent > _MOST_SENT
+
+    @property
+    def deleted_bytes(self) -> int:
+        """Space of deleted files, among them those in memory (memfd).
+
+        A file that is mapped and closed counts by the size of its mapping.
+        """
+        return sum(self._deleted.values())
+
+    @property
+    def sockets(self) -> int:
+        """Number of sockets."""
+        return len(self._sockets)
+
+    def _look_at(self, pid: int) -> None:
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                status = os.stat(f"/proc/{pid}/fd/{name}")
+                if status.st_nlink == 0 and stat.S_ISREG(status.st_mode):
+                    self._deleted[status.st_dev, status.st_ino] = status.st_blocks * 512
+                elif stat.S_ISSOCK(status.st_mode) and status.st_ino not in self._sockets:
+                    self._sockets.add(status.st_ino)
+                    self._sent += _sent(f"/proc/{pid}/fdinfo/{name}")
+        with open(f"/proc/{pid}/maps", "rb") as maps:
+            _add_mapped(maps, self._deleted)
+
+
+def _sent(path: str) -> int:
+    """Descriptors in the queue of a socket (scm_fds of proc_pid_fdinfo(5), since Linux 5.11)."""
+    with open(path, "rb") as information:
+        for line in information:
+            if line.startswith(b"scm_fds:"):
+                return int(line.split()[1])
+    return 0
 
 
 def _add_mapped(maps: Iterable[bytes], found: dict[tuple[int, int], int]) -> None:
-    """Add deleted files of /proc/PID/maps that are not open, by what is mapped of them."""
+    """Add deleted files of /proc/PID/maps that are not open, by what is mapped of them.
+
+    Memory that processes share is kept as a file of the kernel's own, and counts as memory.
+    """
     for line in maps:
         if not line.endswith(b" (deleted)\n"):
             continue
-        addresses, _, _, device, inode, _ = line.split(None, 5)
+        addresses, _, _, device, inode, path = line.split(None, 5)
+        if (device, path) == _SHARED_MEMORY:
+            continue
         first, last = (int(address, 16) for address in addresses.split(b"-"))
         major, minor = (int(part, 16) for part in device.split(b":"))
         found.setdefault((os.makedev(major, minor), int(inode)), last - first)

@@ -7,7 +7,7 @@ import resource
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psutil
@@ -18,7 +18,7 @@ from gridbot_client.walls.handle import NotExecutable
 from gridbot_client.work import processes, trees
 from gridbot_client.work.confinement import Confinement, Task, TaskEnd, TaskOrder, most_processes
 from gridbot_client.work.idleness import Idleness
-from gridbot_client.work.processes import SLOT_VARIABLE, Census
+from gridbot_client.work.processes import SLOT_VARIABLE, Census, OpenFiles
 from gridbot_client.work.slots import ReplicaSlot
 
 WATCH_SECONDS = 0.5  # how often memory is looked at
@@ -27,6 +27,8 @@ DISK_SHARE = 0.02  # of the time may be spent on these
 # Reasons that say nothing of the job: this machine failed it.
 NOT_STARTED, LOST = "not_started", "task_lost"
 _LEAST_FILES, _FILES_PER_MB = 10_000, 16
+# What waits in sockets is the kernel's memory: nobody's resident size, up to so much in each.
+_LEAST_SOCKETS, _SOCKET_BYTES = 256, 208 << 10
 GRACE_SECONDS = 2.0  # between the polite signal and the other one
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 _KEPT_VARIABLES = ("PATH", "LANG", "TZ")
@@ -156,7 +158,10 @@ class Runner:
                 cpu_at = time.monotonic() + idleness.window_seconds / 10
             now = time.monotonic()
             if now >= disk_at:
-                if _is_disk_exceeded(slot, limits, family.pids):
+                opened = OpenFiles(family.pids)
+                if opened.sockets > max(_LEAST_SOCKETS, (limits.memory_mb << 20) // _SOCKET_BYTES):
+                    return "memory_limit"
+                if _is_disk_exceeded(slot, limits, opened):
                     return "disk_limit"
                 took = time.monotonic() - now
                 disk_at = now + min(DISK_WATCH_SECONDS, max(WATCH_SECONDS, took / DISK_SHARE))
@@ -184,7 +189,7 @@ def _why(end: TaskEnd, slot: ReplicaSlot, limits: Resources) -> str:
 
     The disk is measured once more, for files written between two measurements.
     """
-    if end.exit_code == -signal.SIGXFSZ or _is_disk_exceeded(slot, limits, ()):
+    if end.exit_code == -signal.SIGXFSZ or _is_disk_exceeded(slot, limits, OpenFiles(())):
         return "disk_limit"
     if end.is_out_of_memory:
         return "memory_limit"
@@ -193,16 +198,15 @@ def _why(end: TaskEnd, slot: ReplicaSlot, limits: Resources) -> str:
     return "exit_nonzero" if end.exit_code else ""
 
 
-def _is_disk_exceeded(slot: ReplicaSlot, limits: Resources, pids: Collection[int]) -> bool:
+def _is_disk_exceeded(slot: ReplicaSlot, limits: Resources, opened: OpenFiles) -> bool:
     """True if a slot, with files that are deleted but open, takes too much or has too many files.
 
     A process that hides what it has open counts as one that has too much.
     """
-    deleted = processes.deleted_bytes(pids)
-    if deleted is None:
+    if opened.is_hidden:
         return True
     most_files = max(_LEAST_FILES, _FILES_PER_MB * limits.disk_mb)
-    return trees.exceeds(slot.path, (limits.disk_mb << 20) - deleted, most_files)
+    return trees.exceeds(slot.path, (limits.disk_mb << 20) - opened.deleted_bytes, most_files)
 
 
 def forbid_core_dumps() -> None:

@@ -43,8 +43,9 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "ClockDay": "day of the week by its clock, 0 = Sunday",
         "OnBattery": "true where no mains feed it; undefined for machines without a battery",
         "SandboxLevel": "height of the walls around tasks: 0 none, 1 rules on files, network and"
-        " calls, 2 namespaces beside, 3 a cgroup beside; undefined for stock BOINC clients",
+        " calls, 2 namespaces beside, 3 a cgroup beside; 0 for stock BOINC clients",
         "Sandbox": "the same in words",
+        "MinSandbox": "least level at which its owner lets work of others run",
         "Requirements": "text of its owner's policy; undefined where there is none",
         "IsBoinc": "true where a stock BOINC client asks",
         # What BOINC clients say beside.

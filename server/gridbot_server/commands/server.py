@@ -16,6 +16,7 @@ import click
 import psutil
 from rich.console import Console
 
+from gridbot_client.net.discovery import remember_keys
 from gridbot_server.commands.serve import EXPECTED, serve
 from gridbot_server.settings import Settings, default_data
 from gridbot_server.storage import db, invariants
@@ -109,6 +110,7 @@ def start(data: Path, foreground: bool, **chosen: Any) -> None:
         settings.make_directories()
         lock = take_lock(before)
         settings.save()
+        remember_keys(settings.data)
         if foreground:
             logging.basicConfig(level=logging.INFO, format="%(levelname)s %(message)s")
             serve(settings, lock, lambda: _welcome(settings))

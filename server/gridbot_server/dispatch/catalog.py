@@ -122,7 +122,8 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
     member = json.dumps(identity) + ":" + json.dumps(manifest_json(signed))
     stock = stock_platforms(manifest) if row.is_for_stock else ()
     signers = (row.manifest_version, row.signature is None, row.owner_signature is None)
-    needs = repr((row.owner, signers, manifest.resources, manifest.platforms, stock))
+    wanted = (manifest.resources, manifest.platforms, manifest.walls.level)
+    needs = repr((row.owner, signers, wanted, stock))
     return Entry(
         version=row.version,
         name=row.name,

@@ -62,6 +62,7 @@ class Candidate:
     owner_signed: bool = False
     manifest_version: int = 2
     platforms: Sequence[str] = ()
+    sandbox: int = 0  # least sandbox level that it asks for
     stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it; none: nowhere
     among_strangers: bool = False  # its jobs run on machines whose owners nobody vouches for
     quorum: int = 1

@@ -129,6 +129,7 @@ def _candidate(
         owner_signed=entry.owner_signed,
         manifest_version=entry.manifest.version,
         platforms=entry.manifest.platforms,
+        sandbox=entry.manifest.walls.level,
         stock_platforms=entry.stock_platforms,
         among_strangers=entry.among_strangers,
         quorum=entry.quorum,

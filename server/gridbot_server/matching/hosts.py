@@ -85,6 +85,11 @@ class BotRequirements:
         """Where native clients can run it; none: anywhere."""
         return self.manifest.platforms
 
+    @property
+    def sandbox(self) -> int:
+        """Least sandbox level that it asks for."""
+        return self.manifest.walls.level
+
 
 @dataclass(frozen=True, slots=True)
 class MatchCount:
@@ -219,6 +224,8 @@ def sentence(condition: Condition[Known], known: Known) -> str:
     match condition.kind:
         case "boinc" | "trust" | "grid" | "owner":
             return condition.text
+        case "sandbox":
+            return known.lacks["sandbox"]
         case "JobRequirements" | "Concurrency":
             via = f", in {condition.via}," if condition.via else ""
             has = condition.has(known)
@@ -278,6 +285,8 @@ def _permissions(demand: BotRequirements) -> Iterator[Condition[Known]]:
     )
     yield _needed("boinc", stock, lambda _: "a stock BOINC client")
     yield _needed("trust", _signatures(demand), lambda known: known.lacks["trust"])
+    walls = "the host's sandbox is too weak for work of others, or for what the BOT asks"
+    yield _needed("sandbox", walls, lambda known: known.lacks["sandbox"])
     pilot = f"the pilot was not submitted on behalf of {demand.owner_name}"
     yield _needed("grid", pilot, lambda known: str(known.candidate.attributes.get("Grid")))
 

@@ -40,6 +40,10 @@ class Work(Protocol):
         """Where native clients can run it; none: anywhere."""
 
     @property
+    def sandbox(self) -> int:
+        """Least sandbox level that it asks for."""
+
+    @property
     def stock_platforms(self) -> Sequence[str]:
         """Where stock BOINC clients can run it; none: it is not signed for them."""
 
@@ -72,7 +76,7 @@ class Worker(Protocol):
 class Lack:
     """What keeps a BOT from a host: a word for its kind, and words for people."""
 
-    kind: str  # boinc (platform, processor), grid, trust, platform, or the kind of a resource
+    kind: str  # boinc (platform, processor), grid, trust, platform, sandbox, or that of a resource
     text: str
 
 
@@ -127,6 +131,8 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
     """
     host = worker.attributes
     yield from _stock_lacks(host, work) if is_stock(host) else _native_lacks(worker, work)
+    if why := _weakness(worker, work):
+        yield Lack("sandbox", why)
     for resource in RESOURCES:
         wanted = getattr(work.resources, resource.field)
         offered = resource.offered(host) if wanted else None
@@ -154,6 +160,21 @@ def distrust(worker: Worker, work: Work) -> str | None:
     if not work.owner_signed:
         return "nobody has signed it"
     return "not signed by the project, and the client does not trust its owner's key"
+
+
+def _weakness(worker: Worker, work: Work) -> str | None:
+    """Say that a host's sandbox is too weak; None if it is not, or the host does not say.
+
+    Its own client would refuse the BOT, and strangers' work below what the machine's owner asks.
+    """
+    host = worker.attributes
+    level, wanted = _number(host.get("SandboxLevel")), work.sandbox
+    if level is None:
+        return None
+    is_own = work.owner_signed and work.owner in worker.trusts
+    if not (is_own or is_stock(host) or host.get("Grid") is not None):
+        wanted = max(wanted, 1, int(_number(host.get("MinSandbox")) or 0))
+    return f"needs sandbox level {wanted}, the host has {level}" if level < wanted else None
 
 
 def _native_lacks(worker: Worker, work: Work) -> Iterator[Lack]:

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from gridbot_client.protocol.manifest import RequestedWalls
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId, Resources, manifest_id
 from gridbot_client.protocol.template import TemplateError
 from gridbot_server.boinc.application import code_keys, code_signatures, description, signed
@@ -127,6 +128,11 @@ def test_a_bot_for_any_platform_is_offered_where_there_is_a_posix_shell() -> Non
 def test_a_bot_for_windows_only_is_not_for_stock_clients() -> None:
     with pytest.raises(Unsuitable, match="no stock client is served on windows-amd64"):
         description.platforms(replace(MANIFEST, platforms=("windows-amd64",)))
+
+
+def test_a_bot_that_asks_for_walls_is_not_for_stock_clients() -> None:
+    with pytest.raises(Unsuitable, match="asks for sandbox level 1, stock clients have 0"):
+        described(replace(MANIFEST, walls=RequestedWalls(level=1)))
 
 
 def test_a_client_gets_the_version_of_its_first_platform_that_fits() -> None:

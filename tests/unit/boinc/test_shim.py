@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -27,6 +28,7 @@ from tests.boinc_slot import (
 )
 
 from gridbot_client.protocol.messages import FileRef, Manifest, Resources, Scalar
+from gridbot_client.work.processes import Census
 from gridbot_server.boinc.application import shim
 from gridbot_server.boinc.application.shim.ending import read_ending
 from gridbot_server.signing.stock_clients import Unsuitable
@@ -95,6 +97,7 @@ def test_the_command_runs_as_under_a_native_client(slot: Slot) -> None:
     assert [env[f"GRIDBOT_{name}"] for name in ("BOT", "SEQ", "REPLICA")] == ["7", "3", "1"]
     assert env.keys() <= {
         *("PATH", "LANG", "TZ", "HOME", "TMPDIR", "GRIDBOT_BOT", "GRIDBOT_SEQ", "GRIDBOT_REPLICA"),
+        "GRIDBOT_SLOT",
         *("PWD", "SHLVL", "OLDPWD", "_", "LC_CTYPE"),  # of the shell and of Python themselves
     }
     assert stdin == ""
@@ -229,6 +232,34 @@ def test_a_time_limit_ends_the_command(slot: Slot) -> None:
     assert time.monotonic() - began < 12
     assert slot.ending is not None
     assert slot.ending.reason == "time_limit"
+
+
+def test_memory_beyond_the_limit_ends_the_command_also_in_a_child_that_left(slot: Slot) -> None:
+    hungry = "x = bytearray(300 << 20); import time; time.sleep(60)"
+    script = f'setsid {sys.executable} -S -c "{hungry}" & sleep 60'
+    assert slot.run(shell_job(script, resources=Resources(memory_mb=100))) == 198
+    assert slot.ending is not None
+    assert slot.ending.reason == "memory_limit"
+    assert left_by(slot) == []
+
+
+def test_memory_that_processes_share_counts_once(slot: Slot) -> None:
+    script = (
+        "import os, time\nx = bytearray(120 << 20)\n"
+        "if all(os.fork() for _ in range(3)): [os.wait() for _ in range(3)]\n"
+        "else: time.sleep(5)"
+    )
+    job = manifest(sys.executable, "-S", "-c", script, resources=Resources(memory_mb=200))
+    assert slot.run(job) == 0
+
+
+def test_what_a_command_leaves_running_in_a_session_of_its_own_ends_with_it(slot: Slot) -> None:
+    assert slot.run(shell_job("(setsid sleep 4321 &) ; (setsid nohup sleep 4321 &)")) == 0
+    assert left_by(slot) == []
+
+
+def left_by(slot: Slot) -> list[psutil.Process]:
+    return Census().of_slot(str(slot.path))
 
 
 def test_a_file_that_grows_beyond_the_disk_limit_ends_the_command(slot: Slot) -> None:

@@ -96,6 +96,7 @@ class Signed:
     owner: int = 1
     resources: Resources = field(default_factory=Resources)
     platforms: tuple[str, ...] = ()
+    sandbox: int = 0
     stock_platforms: tuple[str, ...] = ()
 
 

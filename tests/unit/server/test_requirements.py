@@ -28,6 +28,7 @@ class Work:
     signed: bool = True
     owner_signed: bool = False
     platforms: Sequence[str] = ()
+    sandbox: int = 0
     stock_platforms: Sequence[str] = ("linux-x86_64",)
 
 
@@ -56,3 +57,31 @@ def test_a_stock_client_gets_work_for_the_processors_for_which_it_asks(
     work = {"cpu": Work(Resources()), "gpu": Work(Resources(gpus=1))}
     worker = Worker({**STOCK, **wants})
     assert {kind for kind in work if requirements.obstacle(worker, work[kind]) is None} == kinds
+
+
+NATIVE = {"SandboxLevel": 1, "NumCpus": 4}
+
+
+@pytest.mark.parametrize(
+    ("host", "trusts", "asked", "is_fit"),
+    [
+        (NATIVE, (), 0, True),
+        (NATIVE, (), 2, False),
+        (NATIVE, (1,), 2, False),
+        ({**NATIVE, "SandboxLevel": 2}, (), 2, True),
+        ({**NATIVE, "SandboxLevel": 0}, (), 0, False),  # strangers' work needs walls
+        ({**NATIVE, "SandboxLevel": 0}, (1,), 0, True),
+        ({**NATIVE, "SandboxLevel": 0, "Grid": "here"}, (), 0, True),
+        ({**NATIVE, "MinSandbox": 2}, (), 0, False),  # as its owner said
+        ({**NATIVE, "MinSandbox": 2}, (1,), 0, True),
+        ({"NumCpus": 4}, (), 3, True),  # an older client, which refuses by itself
+        ({**STOCK, "SandboxLevel": 0}, (), 0, True),
+        ({**STOCK, "SandboxLevel": 0}, (), 1, False),
+    ],
+)
+def test_a_host_gets_no_work_for_which_its_sandbox_is_too_weak(
+    host: dict[str, Any], trusts: Sequence[int], asked: int, is_fit: bool
+) -> None:
+    worker = Worker(host, accepts=(1,), trusts=trusts)
+    found = requirements.obstacle(worker, Work(Resources(), owner_signed=True, sandbox=asked))
+    assert found is None if is_fit else found and "needs sandbox level" in found

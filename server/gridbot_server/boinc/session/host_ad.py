@@ -71,6 +71,8 @@ def _client(client: ClientInfo) -> dict[str, Scalar | None]:
         "IsPilot": False,
         "IsDedicated": False,
         "IsBoinc": True,
+        "SandboxLevel": 0,
+        "Sandbox": "no walls; limits on time, memory and the size of files, watched by its job",
         "ClientVersion": ".".join(map(str, client.version)),
     }
 

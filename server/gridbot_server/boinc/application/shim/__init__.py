@@ -99,10 +99,13 @@ def _rendered(manifest: Manifest) -> Iterator[str]:
     names = value_names(manifest)
     if len(names) > _MOST_VALUES:
         raise Unsuitable(f"the command has {len(names)} placeholders, at most {_MOST_VALUES}")
+    if manifest.walls.level:
+        raise Unsuitable(f"it asks for sandbox level {manifest.walls.level}, stock clients have 0")
     limits = manifest.resources
     yield f"# Manifest {manifest_id(manifest.text())}"
     yield f"limit_seconds={math.ceil(limits.seconds)}"
     yield f"limit_blocks={limits.disk_mb * _BLOCKS_PER_MB}"
+    yield f"limit_kilobytes={limits.memory_mb << 10}"
     yield f"limit_output={manifest.max_output_bytes}"
     yield f"values={len(names)}"
     yield f"single={_quoted(single_output(manifest) or '')}"

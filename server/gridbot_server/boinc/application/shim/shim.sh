@@ -15,7 +15,10 @@
 # for programs that use its library.  A watch in the background looks there every two
 # seconds and stops, continues or ends the command.  A command that was ended, because of
 # quit or because the client or this program died, starts again from scratch in a clean
-# work/.  The same watch enforces the time limit; suspended time does not count.
+# work/.  The same watch enforces the time limit, for which suspended time does not count, and
+# where there is a /proc the memory limit.  It finds the job's processes by a variable in their
+# environment, also those that left their group, and ends them with the job.  A process that
+# empties its environment escapes this: a stock client has no walls.
 
 set -uf
 export LC_ALL=C
@@ -150,12 +153,46 @@ signal_job() {
     is_digits "$job" && [ "$job" -gt 1 ] && kill -s "$1" -- "$group$job" 2> /dev/null
 }
 
+# Ids of the job's processes.
+find_marked() {
+    set +f
+    marked=$(grep -lszxF "GRIDBOT_SLOT=$slot" /proc/[0-9]*/environ 2> /dev/null)
+    set -f
+    marked=$(printf '%s' "$marked" | tr -dc '0-9\n')
+}
+
+# One round is not enough: a process may fork while the others are being killed.
+end_strays() {
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        find_marked
+        [ -n "$marked" ] || return 0
+        kill -s KILL -- $marked 2> /dev/null
+    done
+}
+
+# Resident sizes count shared pages once for each process.  So a sum beyond the limit is
+# taken again by proportional ones, which a kernel before 4.14 does not tell.
+exceeds_memory() {
+    find_marked
+    [ -n "$marked" ] || return 1
+    sum_memory VmRSS status || return 1
+    sum_memory Pss smaps_rollup || [ "$kilobytes" -eq 0 ]
+}
+
+sum_memory() { # field, file; whether the sum is beyond the limit
+    kilobytes=$(for process in $marked; do
+        sed -n "s/^$1:[^0-9]*\([0-9]*\) kB.*/\1/p" "/proc/$process/$2" 2> /dev/null
+    done | { sum=0; while read -r one; do sum=$((sum + one)); done; printf '%s' "$sum"; })
+    [ "$kilobytes" -gt "$limit_kilobytes" ]
+}
+
 end_job() { # why
     printf '%s\n' "$1" > "$stopped"
     signal_job TERM
     signal_job CONT
     sleep "$tick"
     signal_job KILL
+    end_strays
     exit 0
 }
 
@@ -184,6 +221,7 @@ watch() {
         listen
         [ -n "$paused" ] || ticks=$((ticks + tick))
         [ "$ticks" -le "$limit_seconds" ] || end_job time_limit
+        ! exceeds_memory || end_job memory_limit
     done
 }
 
@@ -232,6 +270,7 @@ run() { # the command
         exec env -i PATH="$PATH" ${LANG:+"LANG=$LANG"} ${TZ:+"TZ=$TZ"} \
             HOME="$slot/work" TMPDIR="$slot/work/tmp" \
             GRIDBOT_BOT="$bot" GRIDBOT_SEQ="$seq" GRIDBOT_REPLICA="$replica" \
+            GRIDBOT_SLOT="$slot" \
             ${devices:+"GRIDBOT_GPUS=$devices"} ${devices:+"CUDA_VISIBLE_DEVICES=$devices"} \
             ${devices:+"HIP_VISIBLE_DEVICES=$devices"} \
             $session sh -c 'echo "$$" > ../gb_job; exec "$@"' sh "$@" \
@@ -240,9 +279,10 @@ run() { # the command
     status=$?
     kill "$watcher" 2> /dev/null
     wait "$watcher" 2> /dev/null
-    # What it left running in its group goes too.
+    # What it left running goes too.
     [ ! -s gb_job ] || read -r job < gb_job
     [ -z "$group" ] || signal_job KILL
+    end_strays
 }
 
 has_room() {
@@ -257,6 +297,7 @@ judge() { # exit status of the command; a shell tells signals by 128 and more
     case $why in
         '') ;;
         time_limit) fail time_limit "took longer than $limit_seconds s" 197 ;;
+        memory_limit) fail memory_limit "used more than $limit_kilobytes KB of memory" 198 ;;
         *) exit 0 ;;
     esac
     [ "$1" -ne 0 ] || return 0
