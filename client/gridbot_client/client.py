@@ -39,6 +39,7 @@ from gridbot_client.work.trust import Pins, Trust
 
 _LOOK_SECONDS = 1.0  # how often the pause flag is looked at
 _REVOCATIONS_SECONDS = 3600.0  # how often the server is asked for them
+_WAIT_SECONDS = 50.0  # for work, in one request: less than transports and proxies allow
 _HOST_SECONDS = 60.0  # how often the host's attributes are measured
 
 
@@ -136,6 +137,7 @@ class Client:
                 self._introduce()
             self._learn_revocations()
             self._pending = request = self._next_request()
+            self._schedule.asks()
             reply = decode_reply(self._transport.rpc(self._folder.save_request(request)))
             self._manifests.take_in(reply.manifests)
         except RequestRefused as error:
@@ -207,7 +209,22 @@ class Client:
             holding=holding[:MAX_HOLDING],
             reports=reports,
             manifests=self._manifests.ids(),
+            wait=0.0 if holding else self._may_wait(),  # what ends meanwhile is reported at once
         )
+
+    def _may_wait(self) -> float:
+        """Seconds for which the server may keep a request until it has work.
+
+        The owner's policy is not looked at meanwhile.
+        """
+        if self._options.policy or self._options.once:
+            return 0.0
+        seconds = _WAIT_SECONDS
+        if (limit := self._options.exit_when_idle) is not None:
+            seconds = min(seconds, limit - (since_boot() - self._busy_at))
+        if (left := self._time_left()) is not None:
+            seconds = min(seconds, left)
+        return max(0.0, seconds)
 
     def _wanted(self, record: NodeRecord) -> int:
         items = self._replicas.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import deque
 from collections.abc import Sequence
 
 from gridbot_client import agent
@@ -12,7 +13,9 @@ from gridbot_client.backoff import Backoff, poll_seconds
 from gridbot_client.storage import Folder
 from gridbot_client.work.slots import since_boot
 
-LEAST_POLL_SECONDS = 0.1
+# Mean time between requests at least, and how many may come at once: a job of a chain is got,
+# reported and followed by the next within milliseconds.
+LEAST_POLL_SECONDS, BURST = 0.06, 4
 
 
 class RequestSchedule:
@@ -22,7 +25,8 @@ class RequestSchedule:
         self._folder = folder
         self._backoff = folder.backoff()
         self._ask_at = since_boot()
-        self._free_at = 0.0  # earliest time of the next request
+        self._asked_at = deque([0.0] * BURST, BURST)  # times of the last requests
+        self._free_at = 0.0  # earliest time of the next one
 
     def due_in(self, items: Sequence[LocalReplica]) -> float:
         """Seconds until a request is due; zero or negative when it is due now."""
@@ -36,6 +40,10 @@ class RequestSchedule:
         self._reset()
         self._ask_at = since_boot()
 
+    def asks(self) -> None:
+        """Note that a request is made now."""
+        self._asked_at.append(since_boot())
+
     def answered(self, asked_seconds: float, not_before: float = 0.0) -> bool:
         """Plan the request after an answer; return whether requests had failed before it.
 
@@ -43,8 +51,8 @@ class RequestSchedule:
         """
         now = since_boot()
         poll = poll_seconds(asked_seconds, random.random())  # noqa: S311
-        self._free_at = now + LEAST_POLL_SECONDS
-        self._ask_at = max(now + max(LEAST_POLL_SECONDS, poll), not_before)
+        self._free_at = self._asked_at[0] + BURST * LEAST_POLL_SECONDS
+        self._ask_at = max(now + poll, not_before)
         had_failed = self._backoff.failures > 0
         if had_failed:
             self._reset()

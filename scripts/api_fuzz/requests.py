@@ -91,7 +91,8 @@ class Requests:
         for parameter in operation.get("parameters", ()):
             schema = parameter.get("schema", {})
             value = values.make(schema, name=parameter["name"])
-            if schema.get("type") == "integer" and rng.random() < 0.7:
+            is_number = schema.get("type") == "integer"
+            if is_number and (value in tuple(cast.spared) or rng.random() < 0.7):
                 value = rng.choice(numbers)
             if parameter["in"] == "path":
                 target = target.replace(f"{{{parameter['name']}}}", _in_path(value))

@@ -14,6 +14,7 @@ from tests.http.described import watching
 from werkzeug.datastructures import Headers
 
 from gridbot_client.protocol.messages import WorkReply, WorkRequest, encode_reply
+from gridbot_server.dispatch.engine import Queued
 from gridbot_server.http.services import Answered, Dispatched
 from gridbot_server.settings import Settings
 from gridbot_server.signing import keys
@@ -111,6 +112,9 @@ class Echo:
         self, token_hash: bytes, request: WorkRequest, tell: Callable[[Dispatched], None]
     ) -> None:
         raise AssertionError("only what serves BOINC clients calls this")
+
+    def ask_again(self, item: Queued) -> None:
+        raise AssertionError("only gunicorn's loop calls this")
 
     def close(self) -> None:
         pass

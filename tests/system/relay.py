@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import select
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -66,10 +67,17 @@ class Handler(BaseHTTPRequestHandler):
         behind = http.client.HTTPConnection("127.0.0.1", self.server.port_behind, timeout=60)
         try:
             behind.request(self.command, self.path, body or None, headers)
+            if self._is_given_up(behind.sock):
+                return None, b""
             answer = behind.getresponse()
             return answer, answer.read()
         finally:
             behind.close()
+
+    def _is_given_up(self, behind: socket.socket) -> bool:
+        """Wait for the server's answer; true if the client hangs up before it comes."""
+        ready, _, _ = select.select([behind, self.connection], [], [], 60)
+        return behind not in ready and self.connection.recv(1, socket.MSG_PEEK) == b""
 
     def handle(self) -> None:
         with suppress(ConnectionError, socket.timeout):  # a client that was killed, above all

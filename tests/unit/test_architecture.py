@@ -60,7 +60,17 @@ ROOMS: dict[str, set[str]] = {
     | {"signing", "storage"},
     "api": {"boinc", "bots", "buffer", "credit", "cycles", "dispatch", "errors", "http"}
     | {"matching", "models", "overload", "settings", "signing", "storage"},
-    "web": {"api", "boinc", "dispatch", "errors", "http", "overload", "settings", "storage"}
+    "web": {
+        "api",
+        "boinc",
+        "buffer",
+        "dispatch",
+        "errors",
+        "http",
+        "overload",
+        "settings",
+        "storage",
+    }
     | {"supervision"},
     "commands": {"boinc", "settings", "signing", "storage", "supervision"},
 }

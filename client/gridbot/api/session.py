@@ -37,7 +37,7 @@ from gridbot_client.net.discovery import NoServer, find_server, signing_key_path
 from gridbot_client.protocol.messages import Manifest
 
 # Seconds between two polls of a BOT: short at first, because many BOTs are short.
-_FIRST_LOOK, _LAST_LOOK = 0.2, 3.0
+_FIRST_LOOK, _LAST_LOOK = 0.05, 3.0
 
 
 def connect(server: str | None = None, key_file: str | Path | None = None) -> Session:

@@ -121,6 +121,7 @@ class WorkRequest:
     holding: tuple[ReplicaId, ...] = ()
     reports: tuple[Report, ...] = ()
     manifests: tuple[str, ...] = ()  # ids that the client has already
+    wait: float = 0.0  # seconds for which the reply may wait for work
     protocol: int = VERSION
 
 
@@ -185,6 +186,7 @@ def encode_request(request: WorkRequest) -> bytes:
             "holding": request.holding,
             "reports": [_report_json(report) for report in request.reports],
             "manifests": request.manifests,
+            **({"wait": request.wait} if request.wait else {}),
         }
     )
 
@@ -283,6 +285,7 @@ def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> W
             fields.sha256(item, "manifests")
             for item in fields.listing(raw, "manifests", MAX_MANIFESTS)
         ),
+        wait=fields.number(raw, "wait", 0.0, MAX_SECONDS),
     )
 
 

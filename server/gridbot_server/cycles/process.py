@@ -40,6 +40,8 @@ _DUE_SECONDS = 3600  # a pass that could not start in time is late, not void
 # load, passes without a pause would each find very little, at nearly the price of a full one.
 _MUCH = 1000
 
+_LISTEN_SECONDS = 0.5  # between two looks at the clock and the connection
+
 Cycle = Callable[[db.Connection], int]
 
 
@@ -164,7 +166,11 @@ def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threa
     scheduler.start()
     watch = ClockWatch()
     try:
-        while not stop.wait(1.0):
+        leader.execute(SQL["listen"])
+        while not stop.is_set():
+            if _was_told_of_reports(leader):
+                scheduler.modify_job("transitioner", next_run_time=datetime.now(UTC))
+                continue
             leader.execute("SELECT 1")
             if watch.was_set_back():  # no cycle would be due before the old time comes again
                 log.warning("the clock was set back: all cycles run now")
@@ -173,6 +179,11 @@ def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threa
         scheduler.shutdown(wait=True)
         for item in listed:
             item.close()
+
+
+def _was_told_of_reports(leader: db.Connection) -> bool:
+    """Wait a moment for a web process that has taken reports."""
+    return any(True for _ in leader.notifies(timeout=_LISTEN_SECONDS, stop_after=1))
 
 
 def call_all(scheduler: BaseScheduler) -> None:

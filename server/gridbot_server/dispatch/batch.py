@@ -77,6 +77,7 @@ class Exchange:
 
     client: ClientRow
     request: WorkRequest
+    was_parked: bool = False
     reupload: list[ReplicaId] = field(default_factory=list)
     abort: list[ReplicaId] = field(default_factory=list)
     resend: dict[ReplicaId, float] = field(default_factory=dict)  # seconds left
@@ -85,7 +86,12 @@ class Exchange:
 
     @property
     def is_new(self) -> bool:
-        """Whether work may be given: not a repeat, nor the voice of a copied client."""
+        """Whether work may be given: not a repeat, nor the voice of a copied client.
+
+        A parked request is served again while it is its client's last one.
+        """
+        if self.was_parked:
+            return self.request.key == self.client.last_key
         return self.request.seqno > self.client.seqno
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from gridbot_server.buffer.assignment import completed, prepared
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import Slot
 from gridbot_server.dispatch import batch
-from gridbot_server.dispatch.batch import ClientRow, Exchange
+from gridbot_server.dispatch.batch import SQL, ClientRow, Exchange
 from gridbot_server.dispatch.catalog import Catalog, Entry
 from gridbot_server.dispatch.choose import (
     COPIES_PER_REQUEST,
@@ -46,6 +47,7 @@ from gridbot_server.storage.db import Connection
 from gridbot_server.storage.job_proofs import read_jobs
 from gridbot_server.storage.rows import JobId, JobTexts
 
+_TELL_SECONDS = 0.05
 MAX_WANT = 200  # replicas in one reply
 
 
@@ -57,6 +59,7 @@ class Dispatcher:
         self._catalog = Catalog()
         self._spending = Spending()
         self._described: dict[int, bytes] = {}  # host -> hash of its last ad
+        self._told_at = -math.inf  # when the transitioner was last told of reports
         self._start = 0  # where looking at further copies begins: it rotates
 
     def serve(
@@ -72,6 +75,7 @@ class Dispatcher:
         """
         counters = Counters()
         settle_reports(conn, exchanges, counters)
+        self._tell_of_reports(conn, exchanges)
         batch.compare_holdings(conn, exchanges)
         replies = {exchange.client.id: begin_reply(exchange) for exchange in exchanges}
         if buffer is not None:
@@ -81,6 +85,15 @@ class Dispatcher:
         batch.describe_hosts(conn, self._changed_ads(exchanges))
         counters.write(conn, f"{buffer.machine[:8] if buffer else ''}-{self.generation % 64}")
         return replies
+
+    def _tell_of_reports(self, conn: Connection, exchanges: Sequence[Exchange]) -> None:
+        """Wake the transitioner, not too often: it makes passes by itself, too."""
+        now = time.monotonic()
+        if now - self._told_at < _TELL_SECONDS:
+            return
+        if any(exchange.request.reports for exchange in exchanges):
+            self._told_at = now
+            conn.execute(SQL["tell_of_reports"])
 
     def forget_hosts(self) -> None:
         """Write every host's ad again when next seen: a transaction that wrote some was lost."""
@@ -121,8 +134,11 @@ class Dispatcher:
             if not taken:
                 reply = replies[exchange.client.id]
                 reply.next_request_seconds = idle_seconds
+                if exchange.request.wait and not reply.is_empty:
+                    reply.next_request_seconds = 0.0  # to be parked, without reports
                 reply.message = explain(choice, len(seen.candidates))
         reservation.feeder_wanted = seen.is_low
+        reservation.leaves_some = seen.leaves_some
         sent = add_leases(conn, leases, counters)
         self._answer(conn, sent, seen.entries, replies)
         for bot in overspent:

@@ -87,8 +87,16 @@ class Queued:
 
     token_hash: bytes
     request: WorkRequest
-    tell: Callable[[Queued], None]  # called once, by the writer thread
+    tell: Callable[[Queued], None]  # called by the writer thread, for each time it is queued
     outcome: ReplyParts | ServerError | None = None
+    was_parked: bool = False  # it was served before, and found no work
+    may_find_more: bool = False  # the buffer still held replicas when it was served
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether it asked for work, and its reply has neither that nor anything else."""
+        outcome = self.outcome
+        return self.request.want > 0 and isinstance(outcome, ReplyParts) and outcome.is_empty
 
     def answer(self, outcome: ReplyParts | ServerError) -> None:
         """Answer with a reply or an error."""
@@ -152,6 +160,11 @@ class Engine:
     def take(self, token_hash: bytes, request: WorkRequest, tell: Callable[[Queued], None]) -> None:
         """Queue a request that was read already, as `begin` does."""
         self._queue_up(Queued(token_hash, request, tell))
+
+    def ask_again(self, item: Queued) -> None:
+        """Queue a request that found no work once more, as if it came now."""
+        item.outcome, item.was_parked = None, True
+        self._queue_up(item)
 
     def _queue_up(self, item: Queued) -> None:
         number = next(self._arrivals)
@@ -229,6 +242,7 @@ class Engine:
         if reservation.feeder_wanted:
             wake_up.notify(self._buffer_path)
         for item in items:
+            item.may_find_more = reservation.leaves_some
             item.answer(answers[item.token_hash])
 
     def _answers(
@@ -240,6 +254,7 @@ class Engine:
     ) -> dict[bytes, ReplyParts | ServerError]:
         """Do all that a batch asks for; return what each of its tokens is answered."""
         requests = {item.token_hash: item.request for item in items}
+        parked = {item.token_hash for item in items if item.was_parked}
         clients = batch.find_clients(conn, requests)
         refused = requests.keys() - clients.keys()
         banned = bans.of_tokens(conn, sorted(refused))
@@ -248,7 +263,10 @@ class Engine:
         }
         known = [(token, clients[token]) for token in requests if token in clients]  # as they came
         if known:
-            exchanges = [Exchange(client, requests[token]) for token, client in known]
+            exchanges = [
+                Exchange(client, requests[token], was_parked=token in parked)
+                for token, client in known
+            ]
             replies = self._dispatcher.serve(conn, buffer, exchanges, reservation)
             for token, client in known:
                 replies[client.id].epoch = self._epoch

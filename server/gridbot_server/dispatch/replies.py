@@ -34,6 +34,11 @@ class ReplyParts:
     epoch: int = 0
     protocol: int = VERSION
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has nothing to say but when to come back."""
+        return not (self.acks or self.reupload or self.abort or self.assignments)
+
     def render(self) -> bytes:
         """The bytes of the reply, equal in meaning to `protocol.encode_reply`."""
         head = orjson.dumps(

@@ -15,6 +15,7 @@ class Reservation:
 
     numbers: list[int] = field(default_factory=list)  # of all slots
     feeder_wanted: bool = False
+    leaves_some: bool = False  # of the replicas in the buffer
     _names: set[ReplicaId] = field(default_factory=set)
     _holders: dict[tuple[int, int], list[ClientRow]] = field(default_factory=dict)  # of copies
 

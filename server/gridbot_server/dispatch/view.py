@@ -74,6 +74,13 @@ class View:
         )
 
     @property
+    def leaves_some(self) -> bool:
+        """Whether the buffer still holds replicas, whomever they suit."""
+        return any(item.fresh for item in self.candidates.values()) or any(
+            item.left for item in self.copies.values()
+        )
+
+    @property
     def among_strangers(self) -> bool:
         """Whether widths matter: some BOT runs on machines whose owners nobody vouches for."""
         return any(item.among_strangers for item in self.candidates.values())

@@ -83,6 +83,7 @@ def _is_usual(request: WorkRequest) -> bool:
         and all(map(_is_usual_report, request.reports))
         and len(request.manifests) <= MAX_MANIFESTS
         and all(map(is_sha256, request.manifests))
+        and 0.0 <= request.wait <= MAX_SECONDS
     )
 
 

@@ -66,7 +66,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
     """Feed until told to stop; a database that goes away is waited for."""
     lock = os.open(settings.buffer_path.with_suffix(".feeder"), os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)  # a second feeder waits for the first one's end
-    notifications = wake_up.WakeUpPipe(settings.buffer_path)
+    notifications = wake_up.WakeUpPipe(wake_up.feeder_pipe(settings.buffer_path))
     while not stop.is_set():
         try:
             with db.connect(settings.dsn_or_embedded, "gridbot-feeder", autocommit=True) as conn:
@@ -83,14 +83,17 @@ def _feed(
     stop: threading.Event,
 ) -> None:
     conn.execute(SQL["planner"])
+    conn.execute(SQL["listen"])
     with closing(open_buffer(settings, conn)) as buffer:
         feeder = Feeder(conn, buffer)
         feeder.forget_claims()
         while not stop.is_set():
             began = time.monotonic()
-            if not feeder.run_once(began):
+            if feeder.run_once(began):
+                wake_up.notify_web(settings.buffer_path)
+            else:
                 rest = REST * (time.monotonic() - began)
-                notifications.wait(min(max(PASS_SECONDS, rest), MAX_PASS_SECONDS))
+                notifications.wait(min(max(PASS_SECONDS, rest), MAX_PASS_SECONDS), conn)
             stop.wait(MIN_PASS_SECONDS)
 
 

@@ -13,6 +13,7 @@ from flask import current_app
 from psycopg_pool import ConnectionPool
 
 from gridbot_client.protocol.messages import WorkRequest
+from gridbot_server.dispatch.engine import Queued
 from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.overload.buckets import BucketFile
 from gridbot_server.overload.login_limits import LoginLimits
@@ -65,6 +66,9 @@ class WorkEngine(Protocol):
         self, token_hash: bytes, request: WorkRequest, tell: Callable[[Dispatched], None]
     ) -> None:
         """Queue what a request in another protocol is to be answered, as `begin` does."""
+
+    def ask_again(self, item: Queued) -> None:
+        """Queue a request that found no work once more."""
 
     def close(self) -> None:
         """Finish what is queued, then stop."""

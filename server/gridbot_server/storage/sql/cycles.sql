@@ -212,3 +212,6 @@ SELECT x.bot, x.seq, max(l.round) AS round, 1 + greatest(max(l.replica),
 
 -- name: job_queue
 SELECT count(*) AS bots, coalesce(sum(size - done - failed), 0)::bigint AS jobs FROM bot WHERE state = 'running'
+
+-- name: listen
+LISTEN gridbot_reports

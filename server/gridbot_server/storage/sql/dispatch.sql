@@ -111,3 +111,6 @@ SET plan_cache_mode = force_generic_plan; SET jit = off
 INSERT INTO job_kind (bot, seq, kind)
 SELECT bot, seq, kind FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint, kind text)
 ON CONFLICT DO NOTHING
+
+-- name: tell_of_reports
+NOTIFY gridbot_reports

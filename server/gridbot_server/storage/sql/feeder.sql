@@ -127,3 +127,6 @@ SELECT 1 FROM pg_stat_activity WHERE application_name = %(name)s LIMIT 1
 -- name: planner
 -- See dispatch.sql: keys lead to the few rows that are wanted, whatever the statistics say.
 SET enable_seqscan = off; SET enable_hashjoin = off; SET enable_mergejoin = off; SET jit = off
+
+-- name: listen
+LISTEN gridbot_jobs

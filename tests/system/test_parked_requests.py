@@ -1,0 +1,142 @@
+"""Requests for work that wait in the server until there is some."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+from tests.system.bare_client import BareClient
+from tests.system.deployment import Deployment, deployment, eventually
+from tests.system.test_rpc_wire import answer, message
+
+from gridbot_client.protocol.messages import WorkRequest, encode_request
+
+POLICY = "Concurrency = 1000;"
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Deployment]:
+    """A server with one web process: what it does to its parked requests is seen."""
+    with deployment() as made:
+        made.configure(web_workers=1)
+        made.start()
+        yield made
+
+
+class Waiting:
+    """A host whose request waits, on a connection of its own."""
+
+    def __init__(self, server: Deployment, name: str, wait: float = 50.0) -> None:
+        self.server, self.client = server, server.bare_client(name)
+        self.wire = socket.create_connection(("127.0.0.1", server.port), 60)
+        self.ask(wait)
+
+    def ask(self, wait: float) -> None:
+        made = self.client.request()
+        self.request = WorkRequest(made.key, made.seqno, made.host, made.want, wait=wait)
+        self.wire.sendall(message(encode_request(self.request), self.client.token))
+
+    def answer(self) -> Any:
+        with self.wire.makefile("rb") as replies:
+            return answer(replies)[2]
+
+    def is_noted(self) -> bool:
+        """Whether the server has served it once."""
+        query = "SELECT true FROM client WHERE last_key = %s"
+        return bool(self.server.rows(query, self.request.key))
+
+    def is_silent(self) -> bool:
+        """Whether no answer has come so far."""
+        self.wire.setblocking(False)
+        try:
+            self.wire.recv(1, socket.MSG_PEEK)
+            return False
+        except BlockingIOError:
+            return True
+        finally:
+            self.wire.settimeout(60)
+
+
+@contextmanager
+def waiting(server: Deployment, *names: str) -> Iterator[list[Waiting]]:
+    with ExitStack() as stack:
+        found = [Waiting(server, name) for name in names]
+        for item in found:
+            stack.enter_context(item.wire)
+        for item in found:
+            eventually(item.is_noted, what="the request")
+        yield found
+
+
+def test_a_job_reaches_a_host_that_waits_for_one(running: Deployment) -> None:
+    with waiting(running, "idle") as (host,):
+        assert host.is_silent()
+        bot = running.submit("--", "true", policy=POLICY)
+        assert [item["id"] for item in host.answer()["assignments"]] == [[bot, 0, 1]]
+
+
+def test_as_many_hosts_are_answered_as_there_are_jobs(running: Deployment) -> None:
+    with waiting(running, *(f"idle {n}" for n in range(6))) as hosts:
+        bot = running.submit("--range", "0:2", "--", "true", policy="Concurrency = 1;")
+        eventually(lambda: len(running.leases(bot)) == 2, what="two leases")
+        # The next round of offers would have answered them, too.
+        other = running.submit("--", "true", policy="Concurrency = 1;")
+        eventually(lambda: running.leases(other), what="a lease")
+        silent = [host for host in hosts if host.is_silent()]
+        assert len(silent) == 3
+
+
+def test_a_host_that_hangs_up_is_given_nothing(running: Deployment) -> None:
+    with waiting(running, "gone", "there") as (gone, there):
+        gone.wire.close()
+        bot = running.submit("--", "true", policy=POLICY)
+        assert [item["id"] for item in there.answer()["assignments"]] == [[bot, 0, 1]]
+        assert running.rows("SELECT count(*) FROM lease WHERE bot = %s", bot) == [(1,)]
+
+
+def test_what_does_not_suit_a_host_leaves_it_waiting(running: Deployment) -> None:
+    with waiting(running, "small") as (host,):
+        running.submit("--cpus", "64", "--", "true")
+        bot = running.submit("--", "true", policy=POLICY)
+        assert [item["id"] for item in host.answer()["assignments"]] == [[bot, 0, 1]]
+
+
+def test_waiting_ends_in_time_and_goes_on_with_the_next_request(running: Deployment) -> None:
+    host = Waiting(running, "patient", wait=0.3)
+    with host.wire:
+        reply = host.answer()
+        assert (reply["assignments"], reply["next_request_seconds"]) == ([], 0.2)
+        host.ask(50.0)
+        eventually(host.is_noted, what="the request")
+        bot = running.submit("--", "true", policy=POLICY)
+        assert [item["id"] for item in host.answer()["assignments"]] == [[bot, 0, 1]]
+
+
+def test_a_client_that_does_not_wait_is_answered_at_once(running: Deployment) -> None:
+    reply = running.bare_client("hurried").ask()
+    assert reply.assignments == ()
+    assert reply.next_request_seconds > 0.5
+
+
+def test_a_repeated_request_gets_the_job_that_went_to_a_lost_connection(
+    running: Deployment,
+) -> None:
+    with waiting(running, "twice") as (host,):
+        bot = running.submit("--", "true", policy=POLICY)
+        assert host.answer()["assignments"]
+        again = BareClient(host.client.url, host.client.token, host.client.seqno)
+        assert [item.id for item in again.send(host.request).assignments] == [(bot, 0, 1)]
+
+
+def test_a_server_that_stops_lets_waiting_hosts_go(fresh: Deployment) -> None:
+    fresh.configure(web_workers=1)
+    fresh.start()
+    with waiting(fresh, "idle") as (host,):
+        stopping = threading.Thread(target=fresh.stop)
+        stopping.start()
+        assert host.answer()["assignments"] == []
+        stopping.join(60)
