@@ -37,6 +37,7 @@ from gridbot_client.pilot import node_check
 from gridbot_client.pilot.behaviour import IDLE_WINDOW_SECONDS, PilotOptions
 from gridbot_client.pilot.secrecy import hide
 from gridbot_client.protocol.fields import is_sha256
+from gridbot_client.standing import standing_of, told_of
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder, FolderBusy, Identity
 from gridbot_client.terminal import printable
@@ -277,9 +278,16 @@ def run(
 @data_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def status(data: Path | None, as_json: bool) -> None:
-    """Show the client's state, server, replicas and owner's policy."""
-    found = status_of(_folder(data))
-    click.echo(json.dumps(found.json()) if as_json else "\n".join(map(printable, found.lines())))
+    """Show the client's state, server, replicas and owner's policy.
+
+    Beside these, if the server answers, how many answers of this machine were right or wrong.
+    """
+    folder = _folder(data)
+    found, standing = status_of(folder), standing_of(folder)
+    if as_json:
+        click.echo(json.dumps({**found.json(), "answers": standing}))
+    else:
+        click.echo("\n".join(map(printable, [*found.lines(), *told_of(standing)])))
 
 
 @client.command()

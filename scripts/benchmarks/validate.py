@@ -28,6 +28,7 @@ def validate(hosts: int, jobs: int, size: Size, quick: bool) -> list[Row]:
     if quick:
         hosts, jobs = 100, 20_000
     with prepared(hosts, "--sign-on-submit", owners=OWNERS) as (place, known, load):
+        known.widen_hosts()
         with place.session() as session:
             bot = session.submit(COMMAND, range(jobs), policy=POLICY, quorum=2).id
         stage = Server(place, load, known=known)

@@ -40,6 +40,7 @@ class Live:
     asked: str
     accepted: int
     wrong: int
+    failed: int  # jobs that were given up
     undone: int
     replicas_per_job: float
     seconds: float
@@ -109,12 +110,14 @@ def _run(place: Installation, name: str, asked: str, jobs: int) -> Live:
         _work(place, STRATEGIES[name], lambda: bot.show().is_final)
         state = bot.show()
         results = list(bot.results())
-    wrong = sum(result.stdout != f"{result.args['i']}\n" for result in results)
+    done = [result for result in results if result.state == "done"]
+    wrong = sum(result.stdout != f"{result.args['i']}\n" for result in done)
     made = state.document["replicas"]["made"]
     return Live(
         strategy=name,
         asked=asked,
-        accepted=len(results),
+        accepted=len(done),
+        failed=len(results) - len(done),
         wrong=wrong,
         undone=jobs - len(results),
         replicas_per_job=made / jobs,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, success
 from tests.factories import make_bot, make_owner
 
 from gridbot_client.protocol.messages import ReplicaId
+from gridbot_server.cycles import reputation, transitioner
 from gridbot_server.matching import track_record
 from gridbot_server.signing import keys
 from gridbot_server.storage import invariants
@@ -240,3 +242,33 @@ def test_the_copy_of_a_check_never_goes_to_the_same_owner(
     one, other = caller(dispatch, owner), caller(dispatch, owner)
     assert len(work(dispatch, one)) == 4
     assert work(dispatch, other) == []
+
+
+def test_a_crash_between_check_verdict_and_recall_leaves_them_to_be_done(
+    dispatch: Dispatch, conn: Connection, alice: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bot = assured(conn, alice, 8, assurance=None, quorum=2)
+    eve, mallory, *honest = strangers(dispatch, 8)
+    work(dispatch, eve, say=lie, want=4)
+    for _ in range(4):
+        work(dispatch, mallory, say=lie, want=1)
+    work(dispatch, eve, say=lie, want=4)
+    for one in 3 * honest:
+        dispatch.feed()
+        one.ask()
+        one.ask(want=0, reports=tuple(success(name, tell_truth(name)) for name in one.holding))
+        for step in ("follow", "_learn", "_keep", "_tell", "_close"):
+            waiting = conn.execute("SELECT count(*) FROM pending").fetchone()
+            with monkeypatch.context() as broken:
+                broken.setattr(reputation, step, _killed)
+                with suppress(ConnectionResetError):
+                    transitioner.run_once(conn)
+            assert conn.execute("SELECT count(*) FROM pending").fetchone() in (waiting, (0,))
+            assert [str(item) for item in invariants.check(conn, idle=False)] == []
+        dispatch.settle()
+    assert outcomes(conn, bot) == {seq: f"answer {seq}" for seq in range(8)}
+    assert [str(item) for item in invariants.check(conn, idle=True)] == []
+
+
+def _killed(*_: object) -> None:
+    raise ConnectionResetError("killed here")

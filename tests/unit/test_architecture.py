@@ -91,13 +91,14 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "host": {"activity", "agent", "protocol", "storage"},
         "work": {"activity", "agent", "backoff", "net", "pilot", "protocol", "storage", "walls"},
         "status": {"storage", "work"},
+        "standing": {"net", "storage"},
         "options": {"agent", "host", "pilot", "protocol", "storage", "walls", "work"},
         "joining": {"activity", "backoff", "host", "net", "protocol", "storage", "work"},
         "schedule": {"agent", "backoff", "storage", "work"},
         "client": {"activity", "agent", "backoff", "host", "joining", "net", "options", "pilot"}
         | {"protocol", "schedule", "storage", "walls", "work"},
         "cli": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
-        | {"protocol", "status", "storage", "terminal", "walls", "work"},
+        | {"protocol", "standing", "status", "storage", "terminal", "walls", "work"},
     },
     "gridbot": {
         "printing": set(),

@@ -9,11 +9,12 @@ from urllib.parse import quote
 
 import click
 
+from gridbot.api.errors import NotFound
 from gridbot.api.session import Session
 from gridbot.api.units import seconds
 from gridbot.commands.options import as_json, print_json, say, with_session
 from gridbot.printing import counted, table
-from gridbot.show.page import client_name
+from gridbot.show.page import client_name, host_page
 
 _HOST_COLUMNS = (
     "id",
@@ -46,10 +47,26 @@ def hosts(session: Session, as_json: bool) -> None:
 
 @click.group()
 def host() -> None:
-    """Set a host's venue; ban and unban a host."""
+    """Show a host; set its venue; ban and unban it."""
 
 
 HOST = click.argument("number", metavar="ID", type=click.IntRange(1))
+
+
+@host.command(name="show")
+@HOST
+@as_json
+@with_session
+def show_host(session: Session, number: int, as_json: bool) -> None:
+    """Show what the answers of one host came to, and what follows.
+
+    Right and wrong are answers that machines of other owners have checked.
+    """
+    found = [item for item in session.connection.get("/hosts")["hosts"] if item["id"] == number]
+    if not found:
+        raise NotFound(f"there is no host {number}; for their IDs: gridbot hosts")
+    (said,) = found
+    print_json(said) if as_json else click.echo(host_page(said))
 
 
 @host.command(name="set")

@@ -90,6 +90,24 @@ def _assurance(said: Mapping[str, Any], done: int) -> Iterator[tuple[str, str]]:
     yield "assurance", ", ".join(parts)
 
 
+def host_page(said: Mapping[str, Any]) -> str:
+    """One host: what its answers came to, and what follows."""
+    wrong, width = said["answers_wrong"], int(said["width"])
+    lines = [
+        f"host {said['id']}   {printable(said['name'] or '')} of {said['owner']}",
+        f"answers   {said['answers_right']} right, {wrong} wrong,"
+        f" {said['answers_unchecked']} not checked",
+        f"width     {width} replicas of other people in progress or unjudged",
+        f"errors    {100 * said['error_rate']:.1f} % of its recent replicas failed",
+    ]
+    if wrong:
+        lines.append(
+            "          it was caught: what relied on it was run again, and all it answers is"
+            " checked until it has made up for that"
+        )
+    return "\n".join(lines)
+
+
 def _resources(resources: Mapping[str, Any]) -> str:
     parts = [counted(resources.get("cpus", 1), "cpu"), f"{resources.get('memory_mb')} MB memory"]
     parts += [f"{resources.get('disk_mb')} MB disk", f"{resources.get('seconds', 0):g} s"]

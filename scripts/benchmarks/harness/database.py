@@ -31,6 +31,8 @@ INSERT INTO client (hash, host, owner, protocol, trusts)
 SELECT sha256(convert_to(%(token)s || split_part(identity, ':', 2), 'UTF8')), id, owner, 2,
        ARRAY[owner] FROM added
 """
+_WIDEN_HOSTS = "UPDATE host SET width = 1024"
+_WIDEN_CREWS = "INSERT INTO crew (name, width) SELECT DISTINCT crew, 1024 FROM host"
 _ANALYZE = "ANALYZE host, client"
 
 # A file uploaded for the first replica of each job, as the upload handler leaves it.
@@ -73,6 +75,11 @@ class Database:
         values = {"hosts": hosts, "owners": owners, "ad": ad, "token": token(0)[:-1]}
         self._conn.execute(_ADD_HOSTS, values)
         self._conn.execute(_ANALYZE)
+
+    def widen_hosts(self) -> None:
+        """Let all hosts have proven what they can do: none is bounded by its width."""
+        self._conn.execute(_WIDEN_HOSTS)
+        self._conn.execute(_WIDEN_CREWS)
 
     def add_uploads(self, bot: int, jobs: int, content: bytes) -> None:
         """Keep an output of this content for every job of a BOT."""

@@ -22,7 +22,12 @@ from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
 from gridbot_server.matching.ads import lasting
 from gridbot_server.models.requests import ClientChange, Join
-from gridbot_server.models.responses.clients import ClientIdentity, JoinedClient, SentIntroduction
+from gridbot_server.models.responses.clients import (
+    ClientIdentity,
+    ClientStanding,
+    JoinedClient,
+    SentIntroduction,
+)
 from gridbot_server.models.responses.overlay import Relinquished
 from gridbot_server.signing import keys
 from gridbot_server.storage import rows, sql
@@ -107,6 +112,18 @@ def change_client(json: ClientChange) -> ClientIdentity:
             ad = Jsonb(lasting(host_attributes(json.host)))
             conn.execute(SQL["change_host"], {"host": client.host, "ad": ad})
         return _identity(conn, client.id, client.owner_name)
+
+
+@blueprint.get("/self/standing")
+@auth.rule("client")
+@answers()
+def show_standing() -> ClientStanding:
+    """Tell a volunteer's machine how many of its answers were right, wrong or not checked."""
+    with connection() as conn:
+        values = {"host": auth.client().host}
+        found = rows.read_one(conn, ClientStanding, SQL["standing"], values)
+    assert found is not None, "a client has a host"
+    return found
 
 
 @blueprint.post("/self/leave")

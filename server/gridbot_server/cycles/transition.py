@@ -17,6 +17,8 @@ from gridbot_server.validators.spec import EXACT, Validator
 # Hosts that vanish are not the job's fault, so expiries are borne longer than errors; yet every
 # job must end.
 EXPIRIES_PER_ATTEMPT = 10
+# As many answers of strangers that all differ are borne for each attempt.
+LIARS_PER_ATTEMPT = 3
 
 
 class Ended(NamedTuple):
@@ -155,7 +157,10 @@ def _decide_assured(
             _witnessed(_judged(answers, best[0], judge, made), verdicts),
             right=_newly_agreeing(job, supporters),
         )
-    failure = _set_aside(job, crashed) or _failure(job, [group[0] for group in ranked], rules)
+    # Some liars, each with a lie of its own, are no reason to give the job up.
+    is_hopeless = len(ranked) >= rules.quorum + LIARS_PER_ATTEMPT * rules.max_attempts
+    contradicting = [group[0] for group in ranked] if is_hopeless else []
+    failure = _set_aside(job, crashed) or _failure(job, contradicting, rules)
     if failure:
         return Decision({**verdicts, **{item.replica: False for item in answers}}, failure=failure)
     waiting = len(job.leased) + len(job.queued)

@@ -42,6 +42,22 @@ class ClientIdentity(ResponseModel):
     """How the project's earlier keys lead to its present one."""
 
 
+class ClientStanding(ResponseModel):
+    """`GET /clients/self/standing`: what the answers of the client's machine came to."""
+
+    right: int
+    """Answers with which those of other owners' machines agreed."""
+
+    wrong: int
+    """Answers that were outvoted."""
+
+    unchecked: int
+    """Replicas in progress, and answers that nobody has judged yet, or for good."""
+
+    width: float
+    """Replicas of strangers' BOTs that it may have in progress or unjudged."""
+
+
 class JoinedClient(ClientIdentity):
     """`POST /clients`: the only time that the token is shown."""
 

@@ -92,6 +92,18 @@ class Host(ResponseModel):
     replicas_running: int
     """Replicas that its clients hold."""
 
+    answers_right: int
+    """Answers with which those of other owners' machines agreed."""
+
+    answers_wrong: int
+    """Answers that were outvoted."""
+
+    answers_unchecked: int
+    """Answers and replicas in progress for strangers that nobody has judged yet, or for good."""
+
+    width: float
+    """Replicas of strangers' BOTs that it may have in progress or unjudged."""
+
 
 class Hosts(ResponseModel):
     """`GET /hosts`: the latest seen first."""

@@ -59,3 +59,13 @@ UPDATE host SET ad = %(ad)s WHERE id = %(host)s
 SELECT (SELECT key FROM project_key WHERE introduced_by IS NULL) AS first,
        (SELECT decode(value, 'hex') FROM setting WHERE name = 'project_key') AS key,
        (SELECT value::bigint FROM setting WHERE name = 'epoch') AS epoch
+
+-- name: standing
+SELECT coalesce(proven.good, 0)::bigint AS right, coalesce(proven.wrong, 0)::bigint AS wrong,
+       (SELECT count(*) FROM unjudged WHERE unjudged.host = host.id)
+           + (SELECT count(*) FROM provisional WHERE provisional.host = host.id) AS unchecked,
+       least(host.width, coalesce(crew.width, 8))::float8 AS width
+  FROM host LEFT JOIN crew ON crew.name = host.crew
+ CROSS JOIN LATERAL (SELECT sum(good) AS good, sum(wrong) AS wrong FROM track_record
+                      WHERE who = 'host ' || host.id::text) AS proven
+ WHERE host.id = %(host)s

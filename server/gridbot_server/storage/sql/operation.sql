@@ -40,9 +40,15 @@ SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attrib
        coalesce(credit.total, 0) AS credit,
        coalesce(average_credit(credit.average, credit.averaged_at), 0) AS recent_credit,
        (SELECT count(*) FROM lease JOIN client ON client.id = lease.client
-         WHERE client.host = host.id) AS replicas_running
+         WHERE client.host = host.id) AS replicas_running,
+       coalesce(proven.good, 0)::bigint AS answers_right, coalesce(proven.wrong, 0)::bigint AS answers_wrong,
+       (SELECT count(*) FROM unjudged WHERE unjudged.host = host.id)
+           + (SELECT count(*) FROM provisional WHERE provisional.host = host.id) AS answers_unchecked,
+       host.width::float8 AS width
   FROM host JOIN owner ON owner.id = host.owner
   LEFT JOIN host_credit AS credit ON credit.host = host.id
+ CROSS JOIN LATERAL (SELECT sum(good) AS good, sum(wrong) AS wrong FROM track_record
+                      WHERE who = 'host ' || host.id::text) AS proven
  CROSS JOIN LATERAL (SELECT count(*) AS clients, max(seen_at) AS seen_at FROM client
                       WHERE client.host = host.id AND revoked_at IS NULL) AS seen
  WHERE (%(mine)s::int IS NULL OR host.owner = %(mine)s)
