@@ -117,7 +117,8 @@ def decide(job: Job, rules: Rules) -> Decision:
         return Decision(verdicts, compare=found.unknown)
     if len(found.best) >= rules.quorum:
         canonical = found.best[0]
-        return _judged(answers, canonical, judge, Decision(verdicts, canonical.replica))
+        valid, unknown = _verdicts(answers, canonical, judge)
+        return Decision(verdicts | valid, canonical.replica, compare=unknown)
     failure = _set_aside(job, found.crashed) or _failure(job, votes, rules)
     if failure:
         return Decision(verdicts | {item.replica: False for item in answers}, failure=failure)
@@ -222,11 +223,19 @@ def _canonical(job: Job) -> Ended | None:
 def _judged(
     ended: Sequence[Ended], canonical: Ended | None, judge: Judge, decision: Decision
 ) -> Decision:
-    """Add the verdicts on answers: those that agree with the canonical one are right.
+    """Add the verdicts on answers.
 
-    Answers that came after the outcome count for their host, not for the job.
+    Those that came after the outcome count for their host, not for the job.
     """
-    valid, unknown = dict(decision.valid), list[Pair]()
+    valid, unknown = _verdicts(ended, canonical, judge)
+    return replace(decision, valid={**decision.valid, **valid}, compare=unknown)
+
+
+def _verdicts(
+    ended: Sequence[Ended], canonical: Ended | None, judge: Judge
+) -> tuple[dict[int, bool], tuple[Pair, ...]]:
+    """Return which answers agree with the canonical one, and pairs that are to be compared."""
+    valid, unknown = dict[int, bool](), list[Pair]()
     for item in ended:
         if item.how != State.SUCCESS or item.valid is not None:
             continue
@@ -238,7 +247,7 @@ def _judged(
             valid[item.replica] = verdict == EQUAL
         elif canonical.digest is not None and item.digest is not None:
             unknown.append(pair(canonical.digest, item.digest))
-    return replace(decision, valid=valid, compare=tuple(unknown))
+    return valid, tuple(unknown)
 
 
 def lone_voters(job: Job, rules: Rules) -> set[int]:

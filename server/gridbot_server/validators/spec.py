@@ -60,7 +60,7 @@ class Validator:
         """
         if one is None or other is None:
             return False
-        if not self.reads_contents:
+        if self.kind == "exact":
             return one == other
         return True if one == other and self.accepts_equal_bytes else None
 
