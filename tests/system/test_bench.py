@@ -112,3 +112,11 @@ def _seen(process: psutil.Process, attribute: str) -> Any:
     with suppress(psutil.Error):
         return process.as_dict([attribute])[attribute]
     return None
+
+
+def test_a_chain_of_bots_is_timed_while_other_hosts_wait() -> None:
+    command = [*BENCH, "latency", "--quick", "--idle", "3", "--json"]
+    ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    (row,) = json.loads(ended.stdout)["rows"]
+    assert (row["idle_hosts"], row["bots"]) == (3, 3)
+    assert 0 < row["median_ms"] <= row["p99_ms"]
