@@ -1,10 +1,13 @@
 """Validators as they are submitted."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
 from tests.factories import submission
 from tests.http.conftest import Person, Site
+from tests.http.loopback import serve
+from tests.http.test_gridbot_command import refused, runner
 
 PROGRAM = b"#!/bin/sh\nexit 0\n"
 FILE = {
@@ -70,3 +73,20 @@ def test_a_wrong_validator_is_told_at_submission(
 def test_nobody_changes_a_user_that_is_not_there(operator: Person) -> None:
     answer = operator("PATCH", "/api/v1/owners/nobody", json={"may_compare": True})
     assert answer.status_code == 404
+
+
+def test_the_command_sends_the_program_that_compares(
+    site: Site, alice: Person, operator: Person, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "compare").write_bytes(PROGRAM)
+    asked = ("submit", "--validator", "command:./compare -x", "--quorum", "2", "--", "echo")
+    with serve(site.app) as url:
+        run, ask = runner(url, alice, tmp_path), runner(url, operator, tmp_path)
+        assert "gridbot user comparisons alice --allow" in refused(run(*asked))
+        allowed = ask("user", "comparisons", "alice", "--allow")
+        assert allowed.output == "alice may run comparisons on the server\n"
+        assert run(*asked).exit_code == 0
+        assert "nothing" in refused(run("submit", "--validator", "command:./nothing", "--", "echo"))
+    row = site.conn.execute("SELECT validator, compare_with FROM bot").fetchone()
+    assert row == ("command:./compare -x", bytes.fromhex(str(FILE["sha256"])))
