@@ -122,6 +122,15 @@ def test_a_client_that_does_not_wait_is_answered_at_once(running: Deployment) ->
     assert reply.next_request_seconds > 0.5
 
 
+def test_a_copy_of_a_client_is_sent_away_and_does_not_wait(running: Deployment) -> None:
+    with waiting(running, "twin") as (host,):
+        copy = BareClient(host.client.url, host.client.token)
+        made = copy.request()
+        reply = copy.send(WorkRequest(made.key, 0, made.host, made.want, wait=50.0))
+        assert "another copy of this client" in reply.message
+        assert reply.next_request_seconds >= 3600
+
+
 def test_a_repeated_request_gets_the_job_that_went_to_a_lost_connection(
     running: Deployment,
 ) -> None:

@@ -133,8 +133,9 @@ class Dispatcher:
             widths.take(exchange.client, sum(lease.is_bounded for lease in taken))
             if not taken:
                 reply = replies[exchange.client.id]
+                reply.found_none = True
                 reply.next_request_seconds = idle_seconds
-                if exchange.request.wait and not reply.is_empty:
+                if exchange.request.wait and not reply.may_wait:
                     reply.next_request_seconds = 0.0  # to be parked, without reports
                 reply.message = explain(choice, len(seen.candidates))
         reservation.feeder_wanted = seen.is_low

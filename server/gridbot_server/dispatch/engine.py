@@ -93,10 +93,9 @@ class Queued:
     may_find_more: bool = False  # the buffer still held replicas when it was served
 
     @property
-    def found_nothing(self) -> bool:
+    def may_wait(self) -> bool:
         """Whether it asked for work, and its reply has neither that nor anything else."""
-        outcome = self.outcome
-        return self.request.want > 0 and isinstance(outcome, ReplyParts) and outcome.is_empty
+        return isinstance(self.outcome, ReplyParts) and self.outcome.may_wait
 
     def answer(self, outcome: ReplyParts | ServerError) -> None:
         """Answer with a reply or an error."""

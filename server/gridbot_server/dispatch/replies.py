@@ -31,13 +31,15 @@ class ReplyParts:
     manifests: dict[str, bytes] = field(default_factory=dict)  # id -> rendered member
     next_request_seconds: float = 1.0
     message: str = ""
+    found_none: bool = False  # no replica of those in the buffer suits
     epoch: int = 0
     protocol: int = VERSION
 
     @property
-    def is_empty(self) -> bool:
-        """Whether it has nothing to say but when to come back."""
-        return not (self.acks or self.reupload or self.abort or self.assignments)
+    def may_wait(self) -> bool:
+        """Whether work was looked for in vain, and it has nothing else to say."""
+        told = self.acks or self.reupload or self.abort or self.assignments
+        return self.found_none and not told
 
     def render(self) -> bytes:
         """The bytes of the reply, equal in meaning to `protocol.encode_reply`."""

@@ -354,7 +354,7 @@ class WebWorker(ConnectionWorker):
         """Park a request that may wait and found nothing; False for any other."""
         parked = self._offered.pop(conn, None)
         is_last_of_round = parked is not None and not self._offered
-        may_wait = item.found_nothing and self.alive
+        may_wait = item.may_wait and self.alive
         if parked is None and self._has_room(item):
             seconds = min(item.request.wait, MOST_SECONDS) * random.uniform(0.7, 1.0)  # noqa: S311
             parked = ParkedRequest(conn, item, time.monotonic() + seconds)
