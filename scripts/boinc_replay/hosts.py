@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from dataclasses import dataclass
 
 from gridbot_server.boinc.protocol.tags import BoincError, Grammar, Section, read
@@ -24,6 +25,7 @@ _GRAMMAR = Grammar(
 )
 _NAME = re.compile(rb"\b[a-z]\w*?_r0(?=_\d|\b)")
 _TRIES = 20
+_FEED_SECONDS = 0.5  # in which the feeder brings jobs
 
 
 class NotServed(Exception):
@@ -50,13 +52,14 @@ class Project:
     first: bytes
 
     def host(self, wire: Wire, replicas: int) -> Host:
-        """A new host that was given at least so many replicas."""
-        cpid = secrets.token_hex(16)
+        """A new host that was given at least so many replicas at once; nobody may ask on."""
         for _ in range(_TRIES):
+            cpid = secrets.token_hex(16)
             reply = self._first(wire, cpid, max(replicas, 1))
             found = _given(reply, cpid)
             if len(found.names) >= replicas:
                 return found
+            time.sleep(_FEED_SECONDS)
         raise NotServed(f"a host got {len(found.names)} replicas, not {replicas}")
 
     def _first(self, wire: Wire, cpid: str, cpus: int) -> Section:

@@ -41,6 +41,7 @@ class Settings:
     web_threads: int = 32  # requests served at once by each of them
     comparison_workers: int = 2  # processes that compare contents of answers
     client_requests_per_minute: int = 1200  # for work, of one client; also at once
+    boinc_delay_seconds: int = 6  # between two requests for work of a BOINC client
     max_body_bytes: int = 16 << 20  # of one request that is not a file
     max_jobs_bytes: int = 32 << 20  # of one request that brings jobs
     max_input_bytes: int = 4 << 30  # of one file that a scientist uploads

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from scripts.benchmarks.harness.database import believe_all_hosts
 from tests.fakes.failing_gateway import FailingGateway
 from tests.system.deployment import NO_COPIES, Deployment, Gate, deployment, eventually
 from tests.system.relay import serving
@@ -108,6 +109,8 @@ def story() -> Iterator[Story]:
     with deployment() as server, serving(FailingGateway(server.port, PART)) as gateway:
         server.start("--sign-on-submit", "--url", gateway.url)
         server.run("user", "add", "volunteer")
+        with server.database() as conn:
+            believe_all_hosts(conn)
         made = server.run("token", "create", "volunteer", "--scope", "join", "--json")
         key, gate, endless = json.loads(made)["token"], server.gate(), server.gate().command()
         mixed = submit(server, gate, STOCK_ONLY, "--attempts", "1")

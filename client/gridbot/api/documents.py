@@ -73,6 +73,9 @@ class BotDetails(BotSummary):
     round: int
     resources: ReplicaLimits
     quorum: int
+    assurance: float | None
+    provisional: int
+    confidence: float | None
     validator: str
     max_attempts: int
     max_replicas: int
@@ -240,6 +243,7 @@ class ResultLine(TypedDict):
 
     n: int
     seq: int
+    event: NotRequired[Literal["provisional", "recalled", "confirmed", "failed"] | None]
     state: Literal["done", "failed"]
     args: dict[str, str | int | float | bool]
     replica: int | None

@@ -29,6 +29,8 @@ class Parameter:
         """Return what this request says."""
         text = request.args.get(name)
         if text is not None:
+            if "\0" in text:  # which PostgreSQL's texts cannot hold
+                raise RequestError(f"{name}: expected a text without NUL, got {text[:60]!r}")
             return self.read(name, text)
         if self.required:
             raise RequestError(f"{name}: missing in the URL")

@@ -409,10 +409,10 @@ class WebWorker(ConnectionWorker):
 
     def _offer_work(self) -> None:
         """Ask the engine again for parked requests, if the bell rang and it is not being asked."""
-        admission = self._gate.admission
         now = time.monotonic()
         if not self._is_rung or self._offered or now < self._offer_at:
             return
+        admission = self._gate.admission
         if not admission.admits(has_reports=False):
             return
         services: Services = self.wsgi.extensions["gridbot"]

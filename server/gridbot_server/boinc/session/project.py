@@ -27,6 +27,7 @@ class Project:
     master_url: str
     names: Names
     chain: Chain
+    delay_seconds: int = 6  # between two requests of a client for work
     offers: Offers = field(init=False)
     places: Places = field(init=False)  # where clients fetch and leave files
 
@@ -65,4 +66,5 @@ def load(conn: Connection, settings: Settings) -> Project:
         master_url(settings),
         Names(bytes.fromhex(found["boinc_names"])),
         Chain.from_text(found["boinc_chain"]),
+        settings.boinc_delay_seconds,
     )

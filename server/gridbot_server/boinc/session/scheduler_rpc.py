@@ -44,10 +44,8 @@ from gridbot_server.storage.rows import encode, fetch
 
 SQL = sql.load("boinc.sql")
 
-# Clients ask no sooner than five seconds after the last request anyway.
-MIN_DELAY_SECONDS = 6.0
-# Clients count whole seconds, by a clock that need not run like ours.
-_LEAST_SILENCE_SECONDS = MIN_DELAY_SECONDS - 2
+# By which a client may ask too soon: it counts whole seconds, by a clock unlike ours.
+_TOLERATED_SECONDS = 2
 # A client without work would wait for minutes, then hours, and then a day.
 IDLE_SECONDS = 60.0
 # A client with work is told at least that often what it need not go on with.
@@ -82,7 +80,8 @@ class SchedulerRpc:
     def is_too_soon(self) -> bool:
         """Whether the client asks for work sooner than it was told to: again, that is."""
         number = request_number(self.request, self.client.id)
-        return number > 0 and self.client.silent_seconds < _LEAST_SILENCE_SECONDS
+        least = self.project.delay_seconds - _TOLERATED_SECONDS
+        return number > 0 and self.client.silent_seconds < least
 
 
 def begin(
@@ -209,7 +208,7 @@ def _reply(
 ) -> SchedulerReply:
     project, request, client = rpc.project, rpc.request, rpc.client
     is_idle = not (assignments or rpc.said.holding)
-    delay = max(MIN_DELAY_SECONDS, given.next_request_seconds)
+    delay = max(float(rpc.project.delay_seconds), given.next_request_seconds)
     return SchedulerReply(
         project.title,
         master_url=project.master_url,
@@ -237,7 +236,7 @@ def _reply(
 def _messages(rpc: SchedulerRpc, given: ReplyParts) -> tuple[Message, ...]:
     said = [Message(given.message)] if given.message else []
     if rpc.is_too_soon:
-        said.append(Message(f"no work: asked again within {MIN_DELAY_SECONDS:.0f} s"))
+        said.append(Message(f"no work: asked again within {rpc.project.delay_seconds} s"))
     if rpc.project.chain.is_foreign(rpc.request.code_sign_key):
         text = "This client trusts another project's key. To fix, remove and add this project."
         said.append(Message(text, is_notice=True))
