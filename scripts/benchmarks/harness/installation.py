@@ -67,10 +67,9 @@ class Installation:
         """Let few hosts stand for many: they ask more often than a client may."""
         self.data.mkdir()
         self.data.chmod(_PASSABLE)
-        settings = {
-            "client_requests_per_minute": _HOST_REQUESTS_PER_MINUTE,
-            "boinc_delay_seconds": 1,  # with what is tolerated: none
-        }
+        settings = {"client_requests_per_minute": _HOST_REQUESTS_PER_MINUTE}
+        if self._command[0] == sys.executable:  # an older server may not know it
+            settings["boinc_delay_seconds"] = 1  # with what is tolerated: none
         (self.data / "settings.json").write_text(json.dumps(settings))
 
     def stop(self) -> None:
