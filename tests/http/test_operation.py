@@ -275,3 +275,10 @@ def test_a_machine_with_enormous_figures_is_listed_like_others(
     assert alice("POST", "/api/v1/clients", json=body).status_code == 201
     (listed,) = alice("GET", "/api/v1/hosts").json["hosts"]
     assert listed["attributes"]["Fuel"] == number
+
+
+def test_a_nul_in_the_query_string_is_named_and_refused(operator: Person) -> None:
+    answer = operator("GET", "/api/v1/volunteer?name=%00")
+    assert (answer.status_code, answer.json["detail"]) == (
+        400, "name: expected a text without NUL, got '\\x00'",
+    )  # fmt: skip
