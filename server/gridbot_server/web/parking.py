@@ -43,9 +43,9 @@ class ParkedRequests:
         """Park a request, also one that was tried in vain."""
         self._parked[parked.conn] = parked
 
-    def remove(self, conn: Any) -> ParkedRequest:
-        """Take the request of a connection out."""
-        return self._parked.pop(conn)
+    def remove(self, conn: Any) -> ParkedRequest | None:
+        """Take the request of a connection out; None if it is parked no more."""
+        return self._parked.pop(conn, None)
 
     def oldest(self) -> ParkedRequest | None:
         """The request that was parked first."""

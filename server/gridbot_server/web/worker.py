@@ -397,6 +397,8 @@ class WebWorker(ConnectionWorker):
     def _on_parked(self, conn: Any, sock: socket.socket) -> None:
         """The peer of a parked request hangs up, or sends another request."""
         parked = self._parked.remove(conn)
+        if parked is None:  # it was offered work, or let go, since the poller reported it
+            return
         self.poller.unregister(sock)
         try:
             has_more = bool(sock.recv(1, socket.MSG_PEEK))
