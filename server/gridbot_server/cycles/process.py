@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 from apscheduler.executors.pool import ThreadPoolExecutor
@@ -41,6 +41,9 @@ _DUE_SECONDS = 3600  # a pass that could not start in time is late, not void
 _MUCH = 1000
 
 _LISTEN_SECONDS = 0.5  # between two looks at the clock and the connection
+# A pass for which reports call does not follow the last one at once: after a pause that is this
+# many times as long as that took.  A short pass pauses shortly, a busy one until its usual turn.
+_REST = 9
 
 Cycle = Callable[[db.Connection], int]
 
@@ -117,9 +120,17 @@ class Daemon:
     def __init__(self, dsn: str, schedule: Schedule) -> None:
         self._dsn, self._schedule = dsn, schedule
         self._conn: db.Connection | None = None
+        self.rests_until = datetime.now(UTC)  # the next turn that is not in its rhythm
 
     def run(self) -> None:
-        """Make passes until one finds little; the outermost loop, so that nothing ends it."""
+        """Make passes until one finds little, and rest in proportion."""
+        began = time.monotonic()
+        self._run()
+        rest = min(self._schedule.seconds, _REST * (time.monotonic() - began))
+        self.rests_until = datetime.now(UTC) + timedelta(seconds=rest)
+
+    def _run(self) -> None:
+        """The outermost loop, so that nothing ends it."""
         name = self._schedule.name
         try:
             if self._conn is None or self._conn.closed:
@@ -158,9 +169,10 @@ def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threa
     scheduler = BackgroundScheduler(
         executors={"default": ThreadPoolExecutor(len(listed))}, timezone="UTC"
     )
+    daemons = {item.name: Daemon(dsn, item) for item in listed}
     for item in listed:
         scheduler.add_job(
-            Daemon(dsn, item).run, "interval", seconds=item.seconds, max_instances=1,
+            daemons[item.name].run, "interval", seconds=item.seconds, max_instances=1,
             coalesce=True, misfire_grace_time=_DUE_SECONDS, id=item.name,
         )  # fmt: skip
     scheduler.start()
@@ -169,7 +181,8 @@ def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threa
         leader.execute(SQL["listen"])
         while not stop.is_set():
             if _was_told_of_reports(leader):
-                scheduler.modify_job("transitioner", next_run_time=datetime.now(UTC))
+                turn = max(datetime.now(UTC), daemons["transitioner"].rests_until)
+                scheduler.modify_job("transitioner", next_run_time=turn)
                 continue
             leader.execute("SELECT 1")
             if watch.was_set_back():  # no cycle would be due before the old time comes again
