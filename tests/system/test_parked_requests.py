@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import psutil
 import pytest
 from tests.system.bare_client import BareClient
 from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.test_rpc_wire import answer, message
 
 from gridbot_client.protocol.messages import WorkRequest, encode_request
+from gridbot_server.buffer.wake_up import notify_web
 
 POLICY = "Concurrency = 1000;"
 
@@ -30,8 +34,8 @@ def shared() -> Iterator[Deployment]:
 class Waiting:
     """A host whose request waits, on a connection of its own."""
 
-    def __init__(self, server: Deployment, name: str, wait: float = 50.0) -> None:
-        self.server, self.client = server, server.bare_client(name)
+    def __init__(self, server: Deployment, client: BareClient, wait: float = 50.0) -> None:
+        self.server, self.client = server, client
         self.wire = socket.create_connection(("127.0.0.1", server.port), 60)
         self.ask(wait)
 
@@ -64,7 +68,7 @@ class Waiting:
 @contextmanager
 def waiting(server: Deployment, *names: str) -> Iterator[list[Waiting]]:
     with ExitStack() as stack:
-        found = [Waiting(server, name) for name in names]
+        found = [Waiting(server, server.bare_client(name)) for name in names]
         for item in found:
             stack.enter_context(item.wire)
         for item in found:
@@ -98,6 +102,29 @@ def test_a_host_that_hangs_up_is_given_nothing(running: Deployment) -> None:
         assert running.rows("SELECT count(*) FROM lease WHERE bot = %s", bot) == [(1,)]
 
 
+def test_a_host_that_hangs_up_just_when_there_may_be_work_harms_nobody(running: Deployment) -> None:
+    (process,) = psutil.Process(running.children()["gunicorn"]).children()
+    with waiting(running, "gone", "there") as (gone, there):
+        # So that the process finds both in one look at its sockets, the wake-up first.
+        os.kill(process.pid, signal.SIGSTOP)
+        notify_web(running.settings.buffer_path)
+        gone.wire.close()
+        os.kill(process.pid, signal.SIGCONT)
+        bot = running.submit("--", "true", policy=POLICY)
+        assert [item["id"] for item in there.answer()["assignments"]] == [[bot, 0, 1]]
+        assert process.is_running()
+
+
+def test_a_client_has_one_request_that_waits_its_newest(running: Deployment) -> None:
+    with waiting(running, "moved") as (host,):
+        newest = Waiting(running, host.client)
+        with newest.wire:
+            assert host.answer()["assignments"] == []
+            assert newest.is_silent()
+            bot = running.submit("--", "true", policy=POLICY)
+            assert [item["id"] for item in newest.answer()["assignments"]] == [[bot, 0, 1]]
+
+
 def test_what_does_not_suit_a_host_leaves_it_waiting(running: Deployment) -> None:
     with waiting(running, "small") as (host,):
         running.submit("--cpus", "64", "--", "true")
@@ -106,7 +133,7 @@ def test_what_does_not_suit_a_host_leaves_it_waiting(running: Deployment) -> Non
 
 
 def test_waiting_ends_in_time_and_goes_on_with_the_next_request(running: Deployment) -> None:
-    host = Waiting(running, "patient", wait=0.3)
+    host = Waiting(running, running.bare_client("patient"), wait=0.3)
     with host.wire:
         reply = host.answer()
         assert (reply["assignments"], reply["next_request_seconds"]) == ([], 0.2)

@@ -1,77 +1,179 @@
-"""Requests for work that wait for some: parked, without a thread, until work appears.
+"""Parked requests in the event loop: requests for work that wait for some, without a thread.
 
-Pure bookkeeping: sockets and time are the caller's (`worker.py`).
+A request that found no work, and says that it may wait, stays without an answer.  It is registered
+with the poller, so that a peer that hangs up is noticed before anything is leased to it.  The
+feeder wakes the loop when it has put jobs into the buffer (`buffer/wake_up.py`).  Then the engine
+is asked again for the oldest parked requests, a few at a time, until the buffer is empty or all
+that may were tried.  Parked requests give way: to new connections, to an engine with a full queue,
+and when the process stops.  They are then answered without work.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+import math
+import random
+import selectors
+import socket
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
 
+from gridbot_server.buffer.wake_up import WakeUpPipe
 from gridbot_server.dispatch.engine import Queued
+from gridbot_server.errors import ServerError
+from gridbot_server.http.services import WorkEngine
+from gridbot_server.overload.admission import Admission
+from gridbot_server.web.parked import ParkedRequest, ParkedRequests
 
 # Proxies cut an answer that takes a minute; clients wait no longer, either.
 MOST_SECONDS = 50.0
-# After an attempt that brought nothing a request rests, longer each time: a queue full of jobs that
-# do not suit a thousand idle hosts must not cost a thousand attempts whenever it changes.
-_FIRST_REST, _MOST_REST = 0.1, 2.0
+# Parked requests for which the engine is asked again together.
+_OFFERED_AT_ONCE = 16
+# A client that waited in vain comes back soon, to wait again.
+_PARK_AGAIN_SECONDS = 0.2
+# Between two looks at requests that rest.
+_REST_SECONDS = 0.1
+# A peer that is gone without a word is noticed after 20 seconds.
+_KEEPALIVE = (
+    ((socket.SOL_SOCKET, socket.SO_KEEPALIVE), 1),
+    ((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE), 10),
+    ((socket.IPPROTO_TCP, socket.TCP_KEEPINTVL), 5),
+    ((socket.IPPROTO_TCP, socket.TCP_KEEPCNT), 2),
+)
+# One that made room for others comes back later.
+_EVICTED_SECONDS = 10.0
 
 
-@dataclass(slots=True)
-class ParkedRequest:
-    """A request that found no work, and its connection."""
+class Loop(Protocol):
+    """The event loop, as far as parked requests need it."""
 
-    conn: Any
-    item: Queued
-    until: float  # when it is answered without work
-    rest: float = _FIRST_REST  # after the next attempt
-    ready_at: float = 0.0  # when the next attempt may be made
+    poller: selectors.BaseSelector
+    alive: bool
+    worker_connections: int
+
+    def answer(self, conn: Any, item: Queued) -> None:
+        """Send what the engine has answered."""
+
+    def refuse(self, conn: Any, error: Exception) -> None:
+        """Answer with an error."""
+
+    def hang_up(self, conn: Any) -> None:
+        """Close a connection."""
 
 
-class ParkedRequests:
-    """The parked requests of a web process, the oldest first."""
+class Parking:
+    """The parked requests of a web process; used by its event loop only."""
 
-    def __init__(self) -> None:
-        self._parked: OrderedDict[Any, ParkedRequest] = OrderedDict()
+    def __init__(self, loop: Loop, engine: WorkEngine, admission: Admission, pipe: Path) -> None:
+        self._loop, self._engine, self._admission, self._pipe = loop, engine, admission, pipe
+        self._parked = ParkedRequests()
+        self._offered: dict[Any, ParkedRequest] = {}  # in the engine once more, by connection
+        self._wake_ups: WakeUpPipe | None = None  # opened with the first parked request
+        self._is_woken = False  # and not all of them were tried since
+        self._offer_at = 0.0  # when they are looked at again
 
-    def __len__(self) -> int:
-        return len(self._parked)
+    @property
+    def is_empty(self) -> bool:
+        """Whether no request is parked."""
+        return not self._parked
 
-    def add(self, parked: ParkedRequest) -> None:
-        """Park a request, also one that was tried in vain."""
-        self._parked[parked.conn] = parked
+    def keeps(self, conn: Any, item: Queued) -> bool:
+        """Park a request that the engine has served, if it may wait and found nothing.
 
-    def remove(self, conn: Any) -> ParkedRequest | None:
-        """Take the request of a connection out; None if it is parked no more."""
-        return self._parked.pop(conn, None)
+        False if it is to be answered.
+        """
+        parked = self._offered.pop(conn, None)
+        is_last_of_round = parked is not None and not self._offered
+        if parked is None and self._has_room(item):
+            seconds = min(item.request.wait, MOST_SECONDS) * random.uniform(0.7, 1.0)  # noqa: S311
+            parked = ParkedRequest(conn, item, time.monotonic() + seconds)
+        if is_parked := parked is not None and item.may_wait and self._loop.alive:
+            assert parked is not None
+            self._park(parked)
+        if is_last_of_round:
+            self._is_woken = self._is_woken and item.may_find_more
+        if is_parked and not item.was_parked:
+            self._offer_at = 0.0  # the feeder may have called between the engine's look and this
+        if is_parked or is_last_of_round:
+            self._offer_work()
+        return is_parked
 
-    def oldest(self) -> ParkedRequest | None:
-        """The request that was parked first."""
-        return next(iter(self._parked.values()), None)
+    def make_room(self) -> bool:
+        """Let the oldest request go; False if there is none."""
+        parked = self._parked.oldest()
+        if parked is None:
+            return False
+        self._parked.remove(parked.conn)
+        self._give_up(parked, _EVICTED_SECONDS)
+        return True
 
-    def ready(self, now: float, most: int) -> list[ParkedRequest]:
-        """Take out requests for which the engine may be asked again, and plan their rest."""
-        found = list(self._first(now, most))
+    def turn(self) -> None:
+        """Answer those whose time is over; due once a second."""
+        for parked in self._parked.expired(time.monotonic() if self._loop.alive else math.inf):
+            self._give_up(parked)
+        self._offer_work()
+
+    def _has_room(self, item: Queued) -> bool:
+        """Whether a request that has just come may be parked."""
+        return item.request.wait > 0 and len(self._parked) < self._loop.worker_connections // 4
+
+    def _park(self, parked: ParkedRequest) -> None:
+        if superseded := self._parked.add(parked):
+            self._give_up(superseded)
+        conn = parked.conn
+        for option, value in _KEEPALIVE:
+            conn.sock.setsockopt(*option, value)
+        self._loop.poller.register(conn.sock, selectors.EVENT_READ, partial(self._on_parked, conn))
+        if self._wake_ups is None:
+            self._wake_ups = WakeUpPipe(self._pipe)
+            self._loop.poller.register(self._wake_ups, selectors.EVENT_READ, self._on_wake_up)
+            self._is_woken = True  # work may have come before there was a pipe
+
+    def _on_wake_up(self, wake_ups: WakeUpPipe) -> None:
+        wake_ups.drain()
+        self._is_woken, self._offer_at = True, 0.0
+        self._offer_work()
+
+    def _on_parked(self, conn: Any, sock: socket.socket) -> None:
+        """The peer of a parked request hangs up, or sends another request."""
+        parked = self._parked.remove(conn)
+        if parked is None:  # it was offered work, or let go, since the poller reported it
+            return
+        self._loop.poller.unregister(sock)
+        try:
+            has_more = bool(sock.recv(1, socket.MSG_PEEK))
+        except OSError:
+            has_more = False
+        if has_more:
+            self._loop.answer(conn, parked.item)
+        else:
+            self._loop.hang_up(conn)
+
+    def _offer_work(self) -> None:
+        """Ask the engine again for parked requests, if woken, and if it is not being asked."""
+        now = time.monotonic()
+        if not self._is_woken or self._offered or now < self._offer_at:
+            return
+        if not self._admission.admits(has_reports=False):
+            return
+        found = self._parked.ready(now, _OFFERED_AT_ONCE)
+        if not found:  # all that are left rest
+            self._offer_at = now + _REST_SECONDS
         for parked in found:
-            del self._parked[parked.conn]
-            parked.ready_at = now + parked.rest
-            parked.rest = min(2 * parked.rest, _MOST_REST)
-        return found
+            self._loop.poller.unregister(parked.conn.sock)
+            self._offered[parked.conn] = parked
+            self._admission.begin()
+            try:
+                self._engine.ask_again(parked.item)
+            except ServerError as error:
+                self._admission.end(time.monotonic())
+                del self._offered[parked.conn]
+                self._loop.refuse(parked.conn, error)
 
-    def expired(self, now: float) -> list[ParkedRequest]:
-        """Take out the requests whose time is over."""
-        found = [parked for parked in self._parked.values() if parked.until <= now]
-        for parked in found:
-            del self._parked[parked.conn]
-        return found
-
-    def _first(self, now: float, most: int) -> Iterator[ParkedRequest]:
-        left = most
-        for parked in self._parked.values():
-            if not left:
-                return
-            if parked.ready_at <= now:
-                left -= 1
-                yield parked
+    def _give_up(self, parked: ParkedRequest, seconds: float = _PARK_AGAIN_SECONDS) -> None:
+        """Answer a parked request, which is no longer kept, without work."""
+        self._loop.poller.unregister(parked.conn.sock)
+        reply = parked.item.result()
+        reply.next_request_seconds = seconds
+        self._loop.answer(parked.conn, parked.item)

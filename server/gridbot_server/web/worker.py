@@ -34,8 +34,9 @@ after the commit: no thread waits meanwhile.  Every other request goes to the th
 #                                                                               must find more of it
 #   in engine     engine, session       nobody  the batch is committed          admission control:
 #                                                                               512, 1,024 requests
-#   parked        _parked               loop    work appears, its time is over, 50 s; a quarter of
-#                                               or the peer hangs up            all connections
+#   parked        _parking              loop    work appears, its time is over, 50 s; a quarter of
+#                                               or the peer hangs up            all connections; one
+#                                                                               of each client
 #   in thread     pool's queue, thread  thread  the answer is sent              8 per thread; slow
 #                                                                               peers: deadlines
 #   slow answer   tpool                 thread  the kernel has taken it         60 s
@@ -44,11 +45,7 @@ after the commit: no thread waits meanwhile.  Every other request goes to the th
 #                                                                               all connections
 #
 # Parked.  A request that found no work, and says that it may wait, stays in the loop without an
-# answer.  It is registered with the poller, so that a peer that hangs up is noticed before anything
-# is leased to it.  The feeder rings when it has put jobs into the buffer (`buffer/wake_up.py`).
-# Then the engine is asked again for the oldest parked requests, `_OFFERED_AT_ONCE` at a time, until
-# the buffer is empty or all that may were tried.  Parked requests give way: to new connections, to
-# an engine with a full queue, and when the process stops.  They are then answered without work.
+# answer (`parking.py`).
 #
 # From `accept` to closing a connection is counted in `nr_conns`, exactly once, and that is at most
 # `worker_connections`.  A thread that reads from a slow peer is freed by PacedSocket
@@ -75,9 +72,7 @@ from __future__ import annotations
 
 import errno
 import logging
-import math
 import os
-import random
 import selectors
 import socket
 import time
@@ -93,7 +88,6 @@ from gridbot_server.api.rpc import UNCHECKED_BYTES, gate_of
 from gridbot_server.boinc.protocol import peek
 from gridbot_server.boinc.session.session import PendingRequest, SchedulerSession
 from gridbot_server.buffer import wake_up
-from gridbot_server.buffer.wake_up import WakeUpPipe
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.errors import ServerError
 from gridbot_server.http import answers, auth
@@ -104,7 +98,7 @@ from gridbot_server.web import fast_http, refusals
 from gridbot_server.web.app import STALL_SECONDS
 from gridbot_server.web.connections import DONE, ConnectionWorker
 from gridbot_server.web.fast_http import PlainRequest
-from gridbot_server.web.parking import MOST_SECONDS, ParkedRequest, ParkedRequests
+from gridbot_server.web.parking import Parking
 
 log = logging.getLogger(__name__)
 
@@ -112,21 +106,6 @@ RPC_PATH = "/rpc"
 _HEALTH = b"GET /health HTTP/1."
 # Requests per thread, waiting or running; a longer queue would only add delay.
 _MOST_PER_THREAD = 8
-# Parked requests for which the engine is asked again together.
-_OFFERED_AT_ONCE = 16
-# A client that waited in vain comes back soon, to wait again.
-_PARK_AGAIN_SECONDS = 0.2
-# Between two looks at requests that rest.
-_REST_SECONDS = 0.1
-# A peer that is gone without a word is noticed after 20 seconds.
-_KEEPALIVE = (
-    ((socket.SOL_SOCKET, socket.SO_KEEPALIVE), 1),
-    ((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE), 10),
-    ((socket.IPPROTO_TCP, socket.TCP_KEEPINTVL), 5),
-    ((socket.IPPROTO_TCP, socket.TCP_KEEPCNT), 2),
-)
-# One that made room for others comes back later.
-_EVICTED_SECONDS = 10.0
 _PEEK_BYTES = fast_http.MAX_HEAD_BYTES + UNCHECKED_BYTES
 
 
@@ -137,11 +116,6 @@ class WebWorker(ConnectionWorker):
         super().__init__(*args, **kwargs)
         self._answered: deque[tuple[Any, Answered]] = deque()
         self._is_woken = False  # the loop, to send what is in it
-        self._parked = ParkedRequests()
-        self._bell: WakeUpPipe | None = None  # rung by the feeder; opened with the first of these
-        self._is_rung = False  # and not all of them were tried since
-        self._offer_at = 0.0  # when they are looked at again
-        self._offered: dict[Any, ParkedRequest] = {}  # in the engine once more, by connection
         # Requests of each pool, waiting or running.
         self._in_threads: Counter[ThreadPoolExecutor] = Counter()
 
@@ -287,6 +261,12 @@ class WebWorker(ConnectionWorker):
     def _gate(self) -> Gate:
         return gate_of(self.wsgi)
 
+    @cached_property
+    def _parking(self) -> Parking:
+        services: Services = self.wsgi.extensions["gridbot"]
+        pipe = wake_up.web_pipe(services.settings.buffer_path, os.getpid())
+        return Parking(self, services.engine, self._gate.admission, pipe)
+
     def _admit(self, conn: Any, plain: PlainRequest, data: bytes) -> None:
         """Pass a request through the gate, or refuse it."""
         body = data[plain.start : plain.size]
@@ -321,7 +301,7 @@ class WebWorker(ConnectionWorker):
             services.engine.begin(token, body, partial(self._tell, conn))
         except Exception as error:
             self._gate.admission.end(time.monotonic())
-            self._refuse(conn, error)
+            self.refuse(conn, error)
 
     def _tell(self, conn: Any, item: Answered) -> None:
         """Queue an answer, in the engine's thread; the loop is woken once for a whole batch."""
@@ -335,133 +315,42 @@ class WebWorker(ConnectionWorker):
         while self._answered:
             conn, item = self._answered.popleft()
             self._gate.admission.end(time.monotonic())
-            if isinstance(item, Queued) and self._has_parked(conn, item):
-                continue
-            self._answer(conn, item)
+            if not (isinstance(item, Queued) and self._parking.keeps(conn, item)):
+                self.answer(conn, item)
 
-    def _answer(self, conn: Any, item: Answered) -> None:
+    def answer(self, conn: Any, item: Answered) -> None:
+        """Send what the engine or the session has answered."""
         try:
             reply = item.result()
             body = reply.render()
         except Exception as error:
-            self._refuse(conn, error)
+            self.refuse(conn, error)
         else:
             self._send(conn, 200, body, answers.HARDENING, reply.mimetype)
 
     # ------------------------------------------------------------------------ parked requests
 
-    def _has_parked(self, conn: Any, item: Queued) -> bool:
-        """Park a request that may wait and found nothing; False for any other."""
-        parked = self._offered.pop(conn, None)
-        is_last_of_round = parked is not None and not self._offered
-        may_wait = item.may_wait and self.alive
-        if parked is None and self._has_room(item):
-            seconds = min(item.request.wait, MOST_SECONDS) * random.uniform(0.7, 1.0)  # noqa: S311
-            parked = ParkedRequest(conn, item, time.monotonic() + seconds)
-        if is_parked := parked is not None and may_wait:
-            assert parked is not None
-            self._park(parked)
-        if is_last_of_round:
-            self._is_rung = self._is_rung and item.may_find_more
-        if is_parked and not item.was_parked:
-            self._offer_at = 0.0  # the bell may have rung between the engine's look and this
-        if is_parked or is_last_of_round:
-            self._offer_work()
-        return is_parked
-
-    def _has_room(self, item: Queued) -> bool:
-        """Whether a request that has just come may be parked."""
-        return item.request.wait > 0 and len(self._parked) < self.worker_connections // 4
-
-    def _park(self, parked: ParkedRequest) -> None:
-        self._parked.add(parked)
-        conn = parked.conn
-        for option, value in _KEEPALIVE:
-            conn.sock.setsockopt(*option, value)
-        self.poller.register(conn.sock, selectors.EVENT_READ, partial(self._on_parked, conn))
-        if self._bell is None:
-            self._bell = self._open_bell()
-            self._is_rung = True  # work may have come before there was a bell
-
-    def _open_bell(self) -> WakeUpPipe:
-        services: Services = self.wsgi.extensions["gridbot"]
-        bell = WakeUpPipe(wake_up.web_pipe(services.settings.buffer_path, os.getpid()))
-        self.poller.register(bell, selectors.EVENT_READ, self._on_bell)
-        return bell
-
-    def _on_bell(self, bell: WakeUpPipe) -> None:
-        bell.drain()
-        self._is_rung, self._offer_at = True, 0.0
-        self._offer_work()
-
-    def _on_parked(self, conn: Any, sock: socket.socket) -> None:
-        """The peer of a parked request hangs up, or sends another request."""
-        parked = self._parked.remove(conn)
-        if parked is None:  # it was offered work, or let go, since the poller reported it
-            return
-        self.poller.unregister(sock)
-        try:
-            has_more = bool(sock.recv(1, socket.MSG_PEEK))
-        except OSError:
-            has_more = False
-        if has_more:
-            self._answer(conn, parked.item)
-        else:
-            self.hang_up(conn)
-
-    def _offer_work(self) -> None:
-        """Ask the engine again for parked requests, if the bell rang and it is not being asked."""
-        now = time.monotonic()
-        if not self._is_rung or self._offered or now < self._offer_at:
-            return
-        admission = self._gate.admission
-        if not admission.admits(has_reports=False):
-            return
-        services: Services = self.wsgi.extensions["gridbot"]
-        found = self._parked.ready(now, _OFFERED_AT_ONCE)
-        if not found:  # all that are left rest
-            self._offer_at = now + _REST_SECONDS
-        for parked in found:
-            self.poller.unregister(parked.conn.sock)
-            self._offered[parked.conn] = parked
-            admission.begin()
-            try:
-                services.engine.ask_again(parked.item)
-            except ServerError as error:
-                admission.end(time.monotonic())
-                del self._offered[parked.conn]
-                self._refuse(parked.conn, error)
-
-    def _give_up(self, parked: ParkedRequest, seconds: float = _PARK_AGAIN_SECONDS) -> None:
-        """Answer a parked request, which is no longer kept, without work."""
-        self.poller.unregister(parked.conn.sock)
-        reply = parked.item.result()
-        reply.next_request_seconds = seconds
-        self._answer(parked.conn, parked.item)
-
     def _make_room(self) -> bool:
         """Evict an idle connection; if there is none, let a parked request go."""
         if super()._make_room():
             return True
-        parked = self._parked.oldest()
-        if parked is None:
-            return False
-        self._parked.remove(parked.conn)
-        self._give_up(parked, _EVICTED_SECONDS)
-        return super()._make_room() or self.nr_conns < self.worker_connections
+        return self._parking.make_room() and (
+            super()._make_room() or self.nr_conns < self.worker_connections
+        )
 
     def set_accept_enabled(self, enabled: bool) -> None:
         """Go on accepting while a parked request can make room for a new connection."""
-        super().set_accept_enabled(enabled or (self.alive and bool(self._parked)))
+        super().set_accept_enabled(enabled or (self.alive and not self._parking.is_empty))
 
     def murder_pending(self) -> None:
         """End what has waited too long; the loop calls this at least once a second."""
         super().murder_pending()
-        for parked in self._parked.expired(time.monotonic() if self.alive else math.inf):
-            self._give_up(parked)
-        self._offer_work()
+        self._parking.turn()
 
-    def _refuse(self, conn: Any, error: Exception) -> None:
+    # ---------------------------------------------------------------------------- answers
+
+    def refuse(self, conn: Any, error: Exception) -> None:
+        """Answer with an error."""
         if not isinstance(error, ServerError):
             log.error("a request for work failed", exc_info=error)
             error = answers.defect()
