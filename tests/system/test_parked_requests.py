@@ -17,7 +17,7 @@ from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.test_rpc_wire import answer, message
 
 from gridbot_client.protocol.messages import WorkRequest, encode_request
-from gridbot_server.buffer.wake_up import notify_web
+from gridbot_server.buffer.wake_up import WebPipes
 
 POLICY = "Concurrency = 1000;"
 
@@ -107,7 +107,7 @@ def test_a_host_that_hangs_up_just_when_there_may_be_work_harms_nobody(running: 
     with waiting(running, "gone", "there") as (gone, there):
         # So that the process finds both in one look at its sockets, the wake-up first.
         os.kill(process.pid, signal.SIGSTOP)
-        notify_web(running.settings.buffer_path)
+        WebPipes(running.settings.buffer_path).notify()
         gone.wire.close()
         os.kill(process.pid, signal.SIGCONT)
         bot = running.submit("--", "true", policy=POLICY)

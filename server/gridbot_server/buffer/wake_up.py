@@ -9,9 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
+
+_CLOCK_GRAIN_NS = 100_000_000
 
 
 def notify(buffer_path: Path) -> None:
@@ -20,15 +23,27 @@ def notify(buffer_path: Path) -> None:
         _write(feeder_pipe(buffer_path))
 
 
-def notify_web(buffer_path: Path) -> None:
-    """Wake the web processes that have a pipe; remove the pipes of those that have ended."""
-    for path in buffer_path.parent.glob(f"{buffer_path.stem}.web-*"):
-        try:
-            _write(path)
-        except BlockingIOError:  # it is full of wake-ups already
-            pass
-        except OSError:  # nobody holds the other end
-            path.unlink(missing_ok=True)
+class WebPipes:
+    """The web processes that have a pipe, for who wakes them often."""
+
+    def __init__(self, buffer_path: Path) -> None:
+        self._folder, self._pattern = buffer_path.parent, f"{buffer_path.stem}.web-*"
+        self._found: list[Path] = []
+        self._listed_at = 0  # ns
+
+    def notify(self) -> None:
+        """Wake them; remove the pipes of those that have ended."""
+        # What was made within the grain of the clock, after the last listing, is not missed.
+        if self._folder.stat().st_mtime_ns > self._listed_at - _CLOCK_GRAIN_NS:
+            self._listed_at = time.time_ns()
+            self._found = list(self._folder.glob(self._pattern))
+        for path in self._found:
+            try:
+                _write(path)
+            except BlockingIOError:  # it is full of wake-ups already
+                pass
+            except OSError:  # nobody holds the other end
+                path.unlink(missing_ok=True)
 
 
 def feeder_pipe(buffer_path: Path) -> Path:

@@ -43,7 +43,7 @@ _MUCH = 1000
 _LISTEN_SECONDS = 0.5  # between two looks at the clock and the connection
 # A pass for which reports call does not follow the last one at once: after a pause that is this
 # many times as long as that took.  A short pass pauses shortly, a busy one until its usual turn.
-_REST = 9
+_REST = 19
 
 Cycle = Callable[[db.Connection], int]
 

@@ -47,7 +47,7 @@ from gridbot_server.storage.db import Connection
 from gridbot_server.storage.job_proofs import read_jobs
 from gridbot_server.storage.rows import JobId, JobTexts
 
-_TELL_SECONDS = 0.05
+_TELL_SECONDS = 0.1
 MAX_WANT = 200  # replicas in one reply
 
 

@@ -48,7 +48,7 @@ class Records:
 
     def distrusted(self, client: ClientRow) -> Collection[bytes]:
         """Return the programs with which the client's host was caught, and has not made up for."""
-        return self._distrusted.get(_names(client)[0], ())
+        return self._distrusted.get(_names(client)[0], ()) if self._distrusted else ()
 
     def further_copies(
         self, client: ClientRow, candidate: Candidate, entry: Entry, name: ReplicaId

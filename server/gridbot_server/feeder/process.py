@@ -84,13 +84,14 @@ def _feed(
 ) -> None:
     conn.execute(SQL["planner"])
     conn.execute(SQL["listen"])
+    web = wake_up.WebPipes(settings.buffer_path)
     with closing(open_buffer(settings, conn)) as buffer:
         feeder = Feeder(conn, buffer)
         feeder.forget_claims()
         while not stop.is_set():
             began = time.monotonic()
             if feeder.run_once(began):
-                wake_up.notify_web(settings.buffer_path)
+                web.notify()
             else:
                 rest = REST * (time.monotonic() - began)
                 notifications.wait(min(max(PASS_SECONDS, rest), MAX_PASS_SECONDS), conn)

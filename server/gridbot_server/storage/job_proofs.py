@@ -15,15 +15,6 @@ from gridbot_server.storage.rows import JobId, JobTexts, encode, fetch
 SQL = sql.load("job_proofs.sql")
 
 
-class _Job(NamedTuple):
-    """A job's arguments and inputs, as JSON texts."""
-
-    bot: int
-    seq: int
-    args: str
-    inputs: str
-
-
 class _Part(NamedTuple):
     """A signed part of a BOT's job table."""
 
@@ -36,8 +27,8 @@ class _Part(NamedTuple):
 def jobs_of_range(
     conn: Connection, query: bytes, values: Mapping[str, Any], bot: int, lo: int, hi: int
 ) -> list[JobTexts]:
-    """Run a query of jobs lo .. hi-1 of a BOT; return them with their proofs."""
-    jobs = fetch(conn, _Job, query, values)
+    """Run a query of jobs lo .. hi-1 of a BOT, its `proof` empty; return them with their proofs."""
+    jobs = fetch(conn, JobTexts, query, values)
     if not jobs:
         return []
     parts = fetch(conn, _Part, SQL["parts_of_range"], {"bot": bot, "lo": lo, "hi": hi})
@@ -49,19 +40,21 @@ def read_jobs(conn: Connection, ids: Iterable[tuple[int, int]]) -> dict[JobId, J
     listed = encode([{"bot": bot, "seq": seq} for bot, seq in sorted(set(ids))])
     if listed == "[]":
         return {}
-    jobs = fetch(conn, _Job, SQL["jobs"], {"jobs": listed})
+    jobs = fetch(conn, JobTexts, SQL["jobs"], {"jobs": listed})
     parts = fetch(conn, _Part, SQL["parts_of_jobs"], {"jobs": listed})
     return {JobId(job.bot, job.seq): job for job in _with_proofs(jobs, parts)}
 
 
-def _with_proofs(jobs: Collection[_Job], parts: Collection[_Part]) -> list[JobTexts]:
+def _with_proofs(jobs: list[JobTexts], parts: Collection[_Part]) -> list[JobTexts]:
+    if not parts:
+        return jobs
     wanted: defaultdict[int, set[int]] = defaultdict(set)
     for job in jobs:
         wanted[job.bot].add(job.seq)
     proofs = {
         (part.bot, seq): text for part in parts for seq, text in _proofs(part, wanted[part.bot])
     }
-    return [JobTexts(*job, proof=proofs.get((job.bot, job.seq), "")) for job in jobs]
+    return [job._replace(proof=proofs.get((job.bot, job.seq), "")) for job in jobs]
 
 
 def _proofs(part: _Part, wanted: Collection[int]) -> Iterable[tuple[int, str]]:

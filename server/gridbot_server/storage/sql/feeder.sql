@@ -65,7 +65,7 @@ UPDATE feed_range f SET hi = m.upto
   FROM moved m WHERE f.bot = m.id AND f.lo < m.upto AND f.hi > m.upto
 
 -- name: range_jobs
-SELECT j.bot, j.seq, j.args::text AS args, coalesce(j.inputs, '[]')::text AS inputs
+SELECT j.bot, j.seq, j.args::text AS args, coalesce(j.inputs, '[]')::text AS inputs, '' AS proof
   FROM job j WHERE j.bot = %(bot)s AND j.seq >= %(lo)s AND j.seq < %(hi)s
  ORDER BY j.seq
 
@@ -82,7 +82,7 @@ WITH seen AS MATERIALIZED (
     UNION ALL
     SELECT seq FROM outcome WHERE bot = %(bot)s AND seq >= %(lo)s AND seq < %(hi)s
 )
-SELECT j.bot, j.seq, j.args::text AS args, coalesce(j.inputs, '[]')::text AS inputs
+SELECT j.bot, j.seq, j.args::text AS args, coalesce(j.inputs, '[]')::text AS inputs, '' AS proof
   FROM job j
  WHERE j.bot = %(bot)s AND j.seq >= %(lo)s AND j.seq < %(hi)s
    AND j.seq NOT IN (SELECT seq FROM seen)

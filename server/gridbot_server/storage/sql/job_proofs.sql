@@ -1,5 +1,5 @@
 -- name: jobs
-SELECT j.bot, j.seq, j.args::text AS args, coalesce(j.inputs, '[]')::text AS inputs
+SELECT j.bot, j.seq, j.args::text AS args, coalesce(j.inputs, '[]')::text AS inputs, '' AS proof
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN job j ON (j.bot, j.seq) = (x.bot, x.seq)
 
