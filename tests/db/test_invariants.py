@@ -39,6 +39,11 @@ BREAKS = {
     "outcomes_are_numbered_without_gaps": "UPDATE outcome SET n = 3 WHERE bot = 1",
     "done_and_failed_count_the_outcomes": "UPDATE bot SET done = 0, failed = 1 WHERE id = 1",
     "a_bot_is_done_when_all_its_jobs_are": "UPDATE bot SET state = 'running' WHERE id = 1",
+    "only_a_running_bot_grows": "UPDATE bot SET growing = true, grown_at = now() WHERE id = 5",
+    "a_growing_bot_has_no_tail": "UPDATE bot SET growing = true, grown_at = now(), tail = true"
+    " WHERE id = 4",
+    "parts_cover_the_job_table": "INSERT INTO job_part (bot, first, size, leaves)"
+    " VALUES (4, 0, 9, decode(repeat('00', 288), 'hex'))",
     "turnarounds_count_the_valid_replicas": "UPDATE bot SET turnaround_n = 2 WHERE id = 1",
     "hosts_have_the_credit_of_their_valid_replicas": "UPDATE outcome SET credit = 7 WHERE bot = 1",
     "owners_have_the_credit_of_their_hosts": "UPDATE volunteer SET total = 7",

@@ -17,6 +17,7 @@ BOT_ROUTES = [
     ("POST", "/start"),
     ("DELETE", ""),
     ("POST", "/cancel"),
+    ("POST", "/close"),
     ("POST", "/retry"),
     ("GET", "/results"),
     ("GET", "/outputs/0/out"),

@@ -260,7 +260,7 @@ def test_chunks_append_where_the_last_one_ended(site: Site, alice: Person) -> No
     for offset in (0, 3):
         lines = json_lines([{"args": {"i": offset + k}} for k in range(3)])
         answer = alice("POST", f"{path}/jobs?offset={offset}", data=lines)
-        assert answer.json == {"jobs_total": offset + 3}
+        assert answer.json == {"jobs_total": offset + 3, "first": offset}
     started = alice("POST", f"{path}/start").json
     assert (started["state"], started["jobs_total"]) == ("running", 6)
     assert [row[1] for row in _jobs(site, opened["id"])] == [{"i": i} for i in range(6)]

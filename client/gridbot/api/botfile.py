@@ -30,6 +30,7 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "gpus": _NUMBER,
     "sandbox": _NUMBER,
     "network": _FLAG,
+    "growing": _FLAG,
     "max_output": _NUMBER,
     "quorum": _NUMBER,
     "validator": _TEXT,

@@ -27,6 +27,7 @@ class BotSummary(TypedDict):
     jobs_running: int
     jobs_unsent: int
     tail: bool
+    growing: bool
 
 
 class Bots(TypedDict):
@@ -91,6 +92,7 @@ class BotDetails(BotSummary):
     mean_turnaround_seconds: float | None
     jobs_per_second: float | None
     eta_seconds: float | None
+    closed: str | None
     replicas: Replicas
     match: Match
 
@@ -119,6 +121,7 @@ class JobsAppended(TypedDict):
     """`POST /bots/ID/jobs`."""
 
     jobs_total: int
+    first: int
 
 
 class Retried(TypedDict):

@@ -96,6 +96,13 @@ class JobInputs:
         self.files: dict[InputSpec, LocalFile] = {}
         self.names: set[JobInput] = set()  # patterns of the names, with * for values
 
+    def expect_any(self) -> None:
+        """Let the names of files of jobs that come later be any that the specs can give."""
+        for spec in self._specs:
+            anything = dict.fromkeys(spec.placeholders, "*")
+            (pattern,) = template.fill((spec.name,), dict.fromkeys(anything, "text"), anything)
+            self.names.add(JobInput(pattern))
+
     def of(self, row: Mapping[str, Scalar]) -> Iterator[FileRef]:
         """Files of the job with the values `row`.  Raises BadInput."""
         for spec in self._specs:

@@ -217,6 +217,17 @@ def carried(row: Mapping[str, Scalar], types: Mapping[str, str]) -> dict[str, Sc
     }
 
 
+def untyped(row: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Values as jobs of growing BOTs carry them, whose later values nobody knows: all are texts.
+
+    A whole number stays one in the results, anything else is its exact text.  Raises BadInput.
+    """
+    return {
+        name: int(value) if _width(value) == 0 and not isinstance(value, str) else _text(value)
+        for name, value in row.items()
+    }
+
+
 def _width(value: object) -> int:
     """Index in PLACEHOLDER_TYPES of the narrowest type that holds `value` unchanged."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from gridbot.api.connection import Connection, patiently, quiet
 from gridbot.api.documents import ManifestText
-from gridbot.api.errors import GridbotError, Refused, ServerAway
+from gridbot.api.errors import BadInput, GridbotError, Refused, ServerAway
 from gridbot.api.inputs import Progress, upload
 from gridbot.api.items import RangeItems
 from gridbot.api.signing_key import OwnerKey
@@ -67,13 +67,14 @@ def send(
         jobs: object = {"range": [numbers.start, numbers.stop, numbers.step]}
         return post("/bots", {**body, "jobs": jobs})
     chunks = _ahead(_chunks(prepared.jobs()))
-    first = next(chunks)
-    if len(first) == prepared.survey.count:
+    first = next(chunks, [])
+    is_whole = len(first) == prepared.survey.count
+    if is_whole:
         jobs = {"items": [json.loads(text) for text in first]}
         parts = [_base64(item) for _, item in _signed(first, 0, manifest, signer.key)]
         return post("/bots", {**body, "jobs": jobs, "parts": parts})
     document = post("/bots", {**body, "jobs": {"stream": True}})
-    if document["state"] != "open":
+    if document["state"] != ("running" if prepared.growing else "open"):
         return document
     bot = f"/bots/{document['id']}"
     manifest = _submitted_manifest(connection.get(f"{bot}/manifest"), manifest)
@@ -83,7 +84,54 @@ def send(
         there = _send_chunk(partial(_append, connection, told, bot), chunk, offset, there, sign)
         offset += len(chunk)
         progress("uploading jobs", offset, prepared.survey.count)
+    if prepared.growing:
+        return {**document, "jobs_total": there}
     return {**document, **post(f"{bot}/start", {})}
+
+
+class Appending:
+    """Appends jobs to a growing BOT that this signer signed."""
+
+    def __init__(self, connection: Connection, bot: int, signer: Signer, jobs: int) -> None:
+        self.manifest = _own_manifest(connection.get(f"/bots/{bot}/manifest"), bot, signer)
+        self._connection, self._bot, self._key = connection, bot, signer.key
+        self._there = jobs  # that the server has, as far as is known
+
+    def append(self, jobs: Sequence[str], offset: int | None, told: Told) -> range:
+        """Append jobs, in the form that is signed; return their numbers.
+
+        With `offset` they are the jobs from that number on, and to repeat the call changes nothing.
+        Without, they go behind those that are there, also if others append at the same time.  They arrive
+        all or none.  Raises Refused for others in their place, or a BOT that takes no more.
+        """
+        if len(jobs) > CHUNK_JOBS:
+            raise BadInput(f"{len(jobs)} jobs at once; at most {CHUNK_JOBS} in one append")
+        key = "" if offset is not None else f"&key={secrets.token_hex(16)}"
+        at = self._there if offset is None else offset
+        while True:
+            lines = b"".join(_lines(_signed(jobs, at, self.manifest, self._key)))
+            answer = _append(self._connection, told, f"/bots/{self._bot}", at, lines, key)
+            if "first" in answer:
+                self._there = answer["jobs_total"]
+                return range(answer["first"], answer["first"] + len(jobs))
+            there = answer.get("jobs_total", at)
+            if offset is not None or answer.get("error") != "WrongOffset":
+                raise Refused(answer.get("detail", f"bot {self._bot} takes no more jobs"))
+            at = there  # others appended meanwhile
+
+
+def _own_manifest(document: ManifestText, bot: int, signer: Signer) -> Manifest:
+    """The manifest of a BOT that this key signed: it signs jobs for no other command."""
+    text = document["text"]
+    signature = base64.b64decode(document["owner_signature"] or "")
+    manifest = Manifest.from_text(text)
+    key = signer.key.public
+    if manifest.owner_key != key.hex() or not verify(key, manifest_statement(text), signature):
+        raise Refused(
+            f"bot {bot} was signed with another key, which must sign its jobs too; append from the"
+            " machine that submitted it"
+        )
+    return manifest
 
 
 def _submitted_manifest(document: ManifestText, ours: Manifest) -> Manifest:
@@ -128,10 +176,10 @@ def _post(connection: Connection, told: Told, path: str, body: object) -> dict[s
 
 
 def _append(
-    connection: Connection, told: Told, bot: str, offset: int, lines: bytes
+    connection: Connection, told: Told, bot: str, offset: int, lines: bytes, key: str = ""
 ) -> dict[str, Any]:
     """Send jobs; the answer has the number of jobs that are there, also if it is a refusal."""
-    path = f"{bot}/jobs?offset={offset}"
+    path = f"{bot}/jobs?offset={offset}{key}"
     request = partial(connection.request, "POST", path, data=lines, accept=(409,))
     answer: dict[str, Any] = patiently(request, _is_enough, told).json()
     return answer

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,14 +25,14 @@ from gridbot.api.documents import (
     Signing,
 )
 from gridbot.api.errors import GridbotError, NotFound, ServerAway
-from gridbot.api.inputs import Progress
-from gridbot.api.items import Items
+from gridbot.api.inputs import JobInputs, Progress, specs_of, upload
+from gridbot.api.items import Items, items_of
 from gridbot.api.policy import read_policy
 from gridbot.api.results import Result, json_lines, result_of
-from gridbot.api.sending import Signer, Told, send
+from gridbot.api.sending import Appending, Signer, Told, send
 from gridbot.api.signing_key import OwnerKey
 from gridbot.api.state import BotState, bot_state
-from gridbot.api.submission import Submission, prepare
+from gridbot.api.submission import Submission, growing_jobs, prepare
 from gridbot.printing import counted
 from gridbot_client.net.discovery import NoServer, find_server, signing_key_path
 from gridbot_client.protocol.messages import Manifest
@@ -83,7 +84,7 @@ class Session:
         prepared = prepare(Submission(command=command, items=items, **options))
         document = send(self.connection, prepared, self.signer(), progress, told)
         document["warnings"] = [*prepared.notes, *document.get("warnings", [])]
-        return Bot(self.connection, document["id"], document)
+        return Bot(self.connection, document["id"], document, self.signer, prepared.job_inputs)
 
     def signing_key(self) -> OwnerKey:
         """The key pair that signs this user's BOTs for the server; made when it is missing.
@@ -123,7 +124,7 @@ class Session:
 
     def bot(self, number: int) -> Bot:
         """BOT with this number; its first method call raises NotFound if it does not exist."""
-        return Bot(self.connection, number)
+        return Bot(self.connection, number, signer=self.signer)
 
     def bots(self, state: str | None = None, limit: int | None = None) -> list[BotState]:
         """BOTs that this key may see, newest first."""
@@ -132,15 +133,26 @@ class Session:
 
 
 class Bot:
-    """A BOT on the server.  `submitted` is the response to its submission, else empty."""
+    """A BOT on the server.  `submitted` is the response to its submission, else empty.
+
+    Threads may share it.
+    """
 
     def __init__(
-        self, connection: Connection, number: int, submitted: Mapping[str, Any] | None = None
+        self,
+        connection: Connection,
+        number: int,
+        submitted: Mapping[str, Any] | None = None,
+        signer: Callable[[], Signer] | None = None,
+        job_inputs: JobInputs | None = None,
     ) -> None:
         self.connection = connection
         self.id = number
         self.submitted: Mapping[str, Any] = submitted or {}
         self._path = f"/bots/{number}"
+        self._signer, self._job_inputs = signer, job_inputs
+        self._appending: Appending | None = None
+        self._lock = threading.Lock()  # one append at a time
 
     def __repr__(self) -> str:
         return f"<Bot {self.id} at {self.connection.url}>"
@@ -149,6 +161,48 @@ class Bot:
     def warnings(self) -> Sequence[str]:
         """Warnings about the submission."""
         return tuple(self.submitted.get("warnings", ()))
+
+    def append(
+        self,
+        items: Items | range | Path | Iterable[object],
+        inputs: Sequence[str | Path] = (),
+        offset: int | None = None,
+        base: Path = Path(),
+        told: Told = quiet,
+    ) -> range:
+        """Append jobs to a growing BOT, all or none; return their numbers (`Result.seq`).
+
+        They may run at once.  `items` are as in a submission, with values for the columns that the
+        BOT began with.  `inputs` with placeholders are files of single jobs, by default those of
+        the submission.  With `offset` the jobs are those from that number on: to repeat the call
+        changes nothing.  Without, they go behind all others, also if several programs append.  At most
+        20,000 jobs at once.  Raises BadInput, Refused (also when the BOT is closed) or ServerAway.
+        """
+        table = items_of(items)
+        with self._lock:
+            if self._appending is None:
+                self._appending = self._begin_appending()
+            found = self._job_inputs
+            if inputs:
+                found = JobInputs(specs_of(inputs, base), base)
+            columns = self._appending.manifest.placeholders
+            jobs = list(growing_jobs(table, columns, found))
+            if found:
+                upload(self.connection, list(found.files.values()), quiet)
+                found.files.clear()  # they may change until the next jobs
+            return self._appending.append(jobs, offset, told)
+
+    def _begin_appending(self) -> Appending:
+        if self._signer is None:
+            raise GridbotError(f"bot {self.id}: jobs are appended through a Session")
+        known = self.submitted.get("jobs_total")
+        jobs = self.show().jobs_total if known is None else known
+        return Appending(self.connection, self.id, self._signer(), jobs)
+
+    def close(self) -> BotState:
+        """Let a growing BOT take no more jobs, so that it ends with those it has.  Idempotent."""
+        document: BotSummary = self.connection.send("POST", f"{self._path}/close", {})
+        return bot_state(document)
 
     def show(self) -> BotState:
         """Current state.  Raises NotFound."""

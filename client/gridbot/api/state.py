@@ -26,6 +26,7 @@ class BotState:
     jobs_running: int
     jobs_unsent: int
     tail: bool
+    growing: bool  # it takes further jobs until it is closed
     round: int
     created_at: datetime | None
     ended_at: datetime | None
@@ -60,6 +61,7 @@ def bot_state(document: BotSummary) -> BotState:
         jobs_running=document.get("jobs_running") or 0,
         jobs_unsent=document.get("jobs_unsent") or 0,
         tail=bool(document.get("tail")),
+        growing=bool(document.get("growing")),
         round=details.get("round") or 0,
         created_at=_time(document.get("created_at")),
         ended_at=_time(document.get("ended_at")),

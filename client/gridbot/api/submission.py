@@ -19,7 +19,7 @@ from gridbot.api.inputs import (
     program_spec,
     specs_of,
 )
-from gridbot.api.items import Items, RangeItems, Survey, carried, items_of, survey
+from gridbot.api.items import Items, RangeItems, Survey, carried, items_of, survey, untyped
 from gridbot.api.policy import read_policy
 from gridbot_client.protocol import job_table
 from gridbot_client.protocol.messages import (
@@ -46,6 +46,7 @@ class Submission:
     `validator` says when two answers agree: `exact`, `text`, `numbers:rel=1e-6,abs=1e-9`,
     `json:rel=1e-6,ignore=/time`, or `command:./compare`, a program that gets two directories of
     outputs and exits with 0 if they are equal and 1 if not.
+    A `growing` BOT takes further jobs while it runs, until it is closed; it may begin without any.
     Submissions with the same `idempotency_key` are one BOT.
     """
 
@@ -71,6 +72,7 @@ class Submission:
     tail_sticky: bool = True
     network: bool = False
     sandbox: int = 0
+    growing: bool = False
     idempotency_key: str = field(default_factory=lambda: str(uuid.uuid4()))
     base: Path = field(default_factory=Path)
 
@@ -87,8 +89,16 @@ class Prepared:
     job_inputs: JobInputs | None
     notes: Sequence[str]
 
+    @property
+    def growing(self) -> bool:
+        """Whether further jobs may follow those that it has."""
+        return bool(self.body.get("growing"))
+
     def jobs(self) -> Iterator[str]:
         """Yield each job in the canonical form that is signed.  Raises BadInput."""
+        if self.growing:
+            yield from growing_jobs(self.items, self.manifest.placeholders, self.job_inputs)
+            return
         for number, row in self.items.rows():
             try:
                 args = carried(row, self.survey.types)
@@ -100,12 +110,13 @@ class Prepared:
 def prepare(submission: Submission) -> Prepared:
     """Read and check a submission without the server.  Raises BadInput or PolicyError."""
     command = _command(submission)
-    items = items_of(submission.items)
+    items = items_of(_items(submission))
     specs = specs_of(submission.inputs, submission.base)
-    _check_placeholders(command, specs, items)
+    if not submission.growing or items.columns:
+        _check_placeholders(command, specs, items)
     policy = submission.policy
     policy = read_policy(policy if isinstance(policy, str) else submission.base / policy)
-    found = survey(items)
+    found = _growing_survey(command, specs, items) if submission.growing else survey(items)
     files, notes = _shared_files(submission, command, specs)
     job_inputs = _job_inputs(submission, specs, items)
     manifest = _manifest(submission, command, items, found, files, job_inputs)
@@ -126,6 +137,37 @@ def prepare(submission: Submission) -> Prepared:
         job_inputs=job_inputs,
         notes=notes,
     )
+
+
+def growing_jobs(
+    items: Items, columns: Iterable[str], job_inputs: JobInputs | None
+) -> Iterator[str]:
+    """Yield jobs of a growing BOT in the canonical form that is signed.
+
+    Each has values for the columns that the BOT began with.  Raises BadInput.
+    """
+    wanted = frozenset(columns)
+    for number, row in items.rows():
+        if lacking := sorted(wanted - row.keys()):
+            raise BadInput(f"{items.where(number)} has no value for {{{lacking[0]}}}")
+        try:
+            args = untyped(row)
+            inputs = [*job_inputs.of(row)] if job_inputs else ()
+        except BadInput as error:
+            raise BadInput(f"{items.where(number)}: {error}") from None
+        yield job_table.job_text(args, inputs)
+
+
+def _items(submission: Submission) -> Items | range | Path | Iterable[object] | None:
+    """Source of the items; without any, a growing BOT begins without jobs."""
+    return () if submission.items is None and submission.growing else submission.items
+
+
+def _growing_survey(command: Sequence[str], specs: Iterable[InputSpec], items: Items) -> Survey:
+    """Columns of the items, or without any those that are named; all may hold any text later."""
+    named = placeholders_in(command).union(*(spec.placeholders for spec in specs))
+    count = sum(1 for _ in growing_jobs(items, items.columns, None))
+    return Survey(count, dict.fromkeys(sorted(items.columns or named), "text"))
 
 
 def _command(submission: Submission) -> list[str]:
@@ -193,6 +235,8 @@ def _job_inputs(
     if not own:
         return None
     found = JobInputs(own, submission.base)
+    if submission.growing:
+        found.expect_any()
     for number, row in items.rows():
         try:
             for _ in found.of(row):
@@ -217,7 +261,7 @@ def _manifest(
                 f"output {pattern!r}: placeholders are not allowed; write a pattern such as *.dat"
             )
     rule = None
-    if isinstance(items, RangeItems) and job_inputs is None:
+    if isinstance(items, RangeItems) and job_inputs is None and not submission.growing:
         rule = JobRange(items.range.start, items.range.step, len(items.range))
     manifest = Manifest(
         owner="",
@@ -275,4 +319,5 @@ def _body(submission: Submission, manifest: Manifest) -> dict[str, Any]:
         "failover_after": submission.failover_after,
         "tail_threshold": submission.tail_threshold,
         "tail_sticky": submission.tail_sticky,
+        **({"growing": True} if submission.growing else {}),
     }

@@ -13,7 +13,15 @@ import click
 from gridbot.api.errors import GridbotError
 from gridbot.api.session import Bot, Session
 from gridbot.api.state import BotState
-from gridbot.commands.options import FILE, as_json, print_json, say, say_away, with_session
+from gridbot.commands.options import (
+    FILE,
+    as_json,
+    print_json,
+    say,
+    say_away,
+    table_of,
+    with_session,
+)
 from gridbot.printing import counted, json_document
 from gridbot.show.collect import collect, print_results, results_document
 from gridbot.show.explanation import changed_policy, chosen_change, explanation_page, idle_reason
@@ -47,6 +55,8 @@ def bots(session: Session, state: str | None, limit: int | None, as_json: bool) 
 @click.group()
 def bot() -> None:
     """Show, explain, wait for, change, cancel, retry or delete a BOT; get its results and logs.
+
+    Append jobs to a growing BOT and close it.
 
     BOT is the number that `gridbot submit` and `gridbot bots` print.
     """
@@ -106,6 +116,69 @@ def wait(session: Session, number: int, timeout: float | None, as_json: bool) ->
     Exits with 1 if jobs failed or the BOT was cancelled.
     """
     wait_for(session.bot(number), as_json=as_json, timeout=timeout)
+
+
+@bot.command()
+@BOT
+@click.argument("values", metavar="[ITEM]...", nargs=-1)
+@click.option("--items", metavar="FILE.csv", help="CSV table: one job per row.")
+@click.option("--each-line", metavar="FILE", help="Text file: one job per line that is not blank.")
+@click.option("--range", metavar="A:B[:STEP]", help="One job per whole number from A to below B.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="FILE[=NAME]",
+    help="File of each job: a path with a placeholder, as in the submission.  Repeatable.",
+)
+@click.option(
+    "--offset",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Number of the first job: to repeat the command then changes nothing."
+    "  [default: behind all others]",
+)
+@as_json
+@with_session
+def append(
+    session: Session,
+    number: int,
+    values: Sequence[str],
+    inputs: Sequence[str],
+    offset: int | None,
+    as_json: bool,
+    **tables: str | None,
+) -> None:
+    """Append jobs to a BOT that was submitted with --growing.
+
+    An ITEM is the value of {} or {i} of one job.  Prints the numbers of the jobs.
+    """
+    bot = session.bot(number)
+    given = {name: text for name, text in tables.items() if text is not None}
+    table = table_of(given, Path())
+    if (table is None) == (not values):
+        raise click.UsageError("give either items or one of --items, --each-line and --range")
+    made = bot.append(values if table is None else table, inputs, offset, told=say_away)
+    if as_json:
+        print_json({"id": number, "first": made.start, "appended": len(made)})
+    else:
+        jobs = f"job {made[0]}" if len(made) == 1 else f"jobs {made.start} to {made.stop - 1}"
+        click.echo(f"bot {number}: {jobs} appended")
+
+
+@bot.command()
+@BOT
+@as_json
+@with_session
+def close(session: Session, number: int, as_json: bool) -> None:
+    """Let a growing BOT take no more jobs: it ends with those it has."""
+    state = session.bot(number).close()
+    if as_json:
+        print_json(state.document)
+    else:
+        left = state.jobs_total - state.jobs_finished
+        jobs = f", {counted(left, 'job')} left" if left and not state.is_final else ""
+        click.echo(f"bot {number}: closed, {state.state}{jobs}")
 
 
 @bot.command()

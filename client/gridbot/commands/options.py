@@ -10,7 +10,8 @@ from typing import Any, TypeVar
 
 import click
 
-from gridbot.api.errors import ServerAway
+from gridbot.api.errors import BadInput, ServerAway
+from gridbot.api.items import CsvItems, Items, LineItems, parse_range
 from gridbot.api.session import connect
 
 R = TypeVar("R")
@@ -60,3 +61,16 @@ def say(line: str) -> None:
 def say_away(error: ServerAway) -> None:
     """Say that the server is away and that the command goes on."""
     say(f"{error}; waiting for the server")
+
+
+def table_of(fields: dict[str, Any], base: Path) -> Items | None:
+    """Source of the items, removed from `fields`; None if there is none."""
+    kinds: dict[str, Callable[[str], Items]] = {
+        "items": lambda text: CsvItems.at(base / text),
+        "each_line": lambda text: LineItems(base / text),
+        "range": parse_range,
+    }
+    given = [name for name in kinds if name in fields]
+    if len(given) > 1:
+        raise BadInput(f"{' and '.join(given)} exclude each other; give only one of them")
+    return kinds[given[0]](fields.pop(given[0])) if given else None

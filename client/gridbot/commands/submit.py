@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
 from gridbot.api.botfile import read_bot_file
-from gridbot.api.errors import BadInput, GridbotError, ServerAway
-from gridbot.api.items import CsvItems, Items, LineItems, parse_range
+from gridbot.api.errors import GridbotError, ServerAway
 from gridbot.api.session import Bot, Session
 from gridbot.api.units import seconds
 from gridbot.commands.bots import wait_for
-from gridbot.commands.options import as_json, print_json, say, say_away, with_session
+from gridbot.commands.options import (
+    as_json,
+    print_json,
+    say,
+    say_away,
+    table_of,
+    with_session,
+)
 from gridbot.printing import counted
 from gridbot.show.page import boinc_line, match_line
 from gridbot.show.progress import transfer
@@ -162,6 +168,12 @@ _FIELDS = {
     help="Enter the tail phase when fewer than N jobs are unsent.  [default: automatic]",
 )
 @click.option(
+    "--growing",
+    is_flag=True,
+    default=None,
+    help="Take further jobs (gridbot bot append) until gridbot bot close; needs no items yet.",
+)
+@click.option(
     "--idempotency-key",
     metavar="TEXT",
     help="Repeating a submission with the same key continues it instead of making a second BOT."
@@ -183,6 +195,11 @@ def submit(
         print_json(bot.submitted)
     if not as_json:
         _tell(bot, wait)
+        if fields.get("growing"):
+            say(
+                f"to add jobs: gridbot bot append {bot.id} ITEM…;"
+                f" after the last one: gridbot bot close {bot.id}"
+            )
     if wait:
         wait_for(bot, as_json=as_json, also=bot.submitted)
 
@@ -214,7 +231,7 @@ def submission_fields(command: Sequence[str], options: Mapping[str, Any]) -> dic
     else:
         raise click.UsageError("missing COMMAND; write it last: gridbot submit -- ./prog {}")
     fields = {_FIELDS.get(name, name): value for name, value in options.items()}
-    items = _items(fields, base)
+    items = table_of(fields, base)
     if "time" in fields:
         fields["seconds"] = seconds(fields.pop("time"))
     if "policy" in fields:
@@ -235,19 +252,6 @@ def _renamed(options: Mapping[str, Any]) -> dict[str, Any]:
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
     paths = {"policy", "items", "each_line"} & options.keys()
     return {**options, **{name: str(Path(options[name]).absolute()) for name in paths}}
-
-
-def _items(fields: dict[str, Any], base: Path) -> Items | None:
-    """Source of the items, removed from `fields`; None if there is none."""
-    kinds: dict[str, Callable[[str], Items]] = {
-        "items": lambda text: CsvItems.at(base / text),
-        "each_line": lambda text: LineItems(base / text),
-        "range": parse_range,
-    }
-    given = [name for name in kinds if name in fields]
-    if len(given) > 1:
-        raise BadInput(f"{' and '.join(given)} exclude each other; give only one of them")
-    return kinds[given[0]](fields.pop(given[0])) if given else None
 
 
 def _tell(bot: Bot, wait: bool) -> None:

@@ -47,6 +47,8 @@ def idle_reason(state: BotState) -> str:
         return "its submission is not complete"
     if why := state.document.get("suspended"):
         return f"it is suspended: {suspension_line(state.id, why)}"
+    if state.growing and not state.jobs_unsent:
+        return f"it is growing, and none was appended; to let it end: gridbot bot close {state.id}"
     match = state.document.get("match") or {}
     if not match.get("hosts_matching"):
         line = match_line(match)

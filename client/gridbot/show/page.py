@@ -25,7 +25,7 @@ def bots_table(bots: Sequence[BotState]) -> str:
                 bot.id,
                 first_line(bot.name, 30),
                 bot.owner,
-                bot.state,
+                "growing" if bot.growing else bot.state,
                 bot.jobs_total,
                 bot.jobs_done,
                 bot.jobs_failed,
@@ -46,7 +46,10 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     said = bot.document
     yield f"bot {bot.id}", printable(bot.name)
     signed = _signed(said)
-    yield "", f"of {bot.owner}, {bot.state}, {signed}, created {_local(bot.created_at)}"
+    state = f"{bot.state} and growing" if bot.growing else bot.state
+    yield "", f"of {bot.owner}, {state}, {signed}, created {_local(bot.created_at)}"
+    if closed := said.get("closed"):
+        yield "", f"closed {printable(closed)}"
     if bot.ended_at:
         yield "", f"ended {_local(bot.ended_at)}"
     yield "command", printable(shlex.join(said.get("command") or ()))
@@ -156,6 +159,8 @@ def _next_step(bot: BotState) -> str:
             "the submission was interrupted; repeat it with the same --idempotency-key,"
             f" or cancel it: gridbot bot cancel {bot.id}"
         )
+    if bot.growing:
+        return f"gridbot bot append {bot.id} ITEM, or gridbot bot close {bot.id}"
     if not bot.is_final:
         return f"gridbot bot wait {bot.id}"
     if bot.jobs_failed:

@@ -36,6 +36,8 @@ def status_line(state: BotState) -> str:
         parts.append(f"{duration(state.eta)} left")
     if state.tail:
         parts.append("tail")
+    if state.growing:
+        parts.append("growing")
     return ", ".join(parts)
 
 
@@ -68,7 +70,10 @@ def changes(
     """
     shown, shown_at = None, -PLAIN_SECONDS
     for state in states:
-        now = (state.state, state.jobs_finished, state.jobs_failed, state.jobs_running, state.tail)
+        now = (
+            state.state, state.jobs_total, state.jobs_finished, state.jobs_failed,
+            state.jobs_running, state.tail,
+        )  # fmt: skip
         if now != shown and (state.is_final or clock() - shown_at >= PLAIN_SECONDS):
             shown, shown_at = now, clock()
             show(state)
@@ -88,7 +93,12 @@ def _bar(states: Iterable[BotState]) -> Iterator[BotState]:
         for state in states:
             if line is None:
                 line = bar.add_task(f"bot {state.id}", total=state.jobs_total, status="")
-            bar.update(line, completed=state.jobs_finished, status=status_line(state))
+            bar.update(
+                line,
+                completed=state.jobs_finished,
+                total=state.jobs_total,
+                status=status_line(state),
+            )
             bar.refresh()
             yield state
 

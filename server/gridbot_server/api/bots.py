@@ -36,7 +36,7 @@ from gridbot_server.models.responses.bots import (
 )
 from gridbot_server.models.responses.explanation import Explanation, HostExplanation
 from gridbot_server.signing import keys
-from gridbot_server.storage import rows, sql
+from gridbot_server.storage import growing, rows, sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import SQL as MOVES
 
@@ -123,8 +123,8 @@ def explain_bot(bot: int, host: str | None) -> Explanation | HostExplanation:
     """
     with connection() as conn:
         bot_owner(conn, bot)
-        state = _summary(conn, bot).state
-    return explanation_of(bot, state, host)
+        found = _summary(conn, bot)
+    return explanation_of(bot, found.state, host, growing=found.growing)
 
 
 @blueprint.post("/<int:bot>/cancel")
@@ -136,6 +136,23 @@ def cancel_bot(bot: int) -> BotSummary:
         bot_owner(conn, bot)
         conn.execute(SQL["cancel"], {"bot": bot})
         return _summary(conn, bot)
+
+
+@blueprint.post("/<int:bot>/close")
+@auth.rule("user")
+@answers(errors=(HTTPStatus.CONFLICT,))
+def close_bot(bot: int) -> BotSummary:
+    """Let a growing BOT take no more jobs: it ends with those it has.
+
+    One that was closed before, or was never growing, stays as it is.
+    """
+    with connection() as conn:
+        bot_owner(conn, bot)
+        growing.close(conn, [bot], growing.BY_OWNER)
+        found = _summary(conn, bot)
+    if found.state == "open":
+        raise Conflict(f"BOT {bot} is open: its submission is not complete")
+    return found
 
 
 @blueprint.post("/<int:bot>/retry")

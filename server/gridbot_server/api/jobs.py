@@ -1,8 +1,9 @@
-"""Jobs that are streamed into an open BOT, a chunk per request."""
+"""Jobs that are streamed into an open BOT, or appended to a growing one, a chunk per request."""
 
 from __future__ import annotations
 
 import binascii
+import re
 from http import HTTPStatus
 
 import orjson
@@ -11,7 +12,7 @@ from flask import Blueprint, request
 from gridbot_client.protocol.job_table import PART_JOBS
 from gridbot_server.api.access import bot_owner
 from gridbot_server.api.bots import project_signer
-from gridbot_server.api.parameters import number
+from gridbot_server.api.parameters import Parameter, number
 from gridbot_server.api.schema import JSON_LINES, answers, body_limit, query, takes
 from gridbot_server.bots.submission import Appended, add_jobs
 from gridbot_server.bots.validation import read_job
@@ -21,6 +22,15 @@ from gridbot_server.http.services import connection, current
 from gridbot_server.models.requests import MAX_JOBS_AT_ONCE
 from gridbot_server.models.responses.bots import JobsAppended
 
+_KEY = re.compile(r"[A-Za-z0-9-]{1,64}")
+
+
+def _append_key(name: str, text: str) -> str:
+    if not _KEY.fullmatch(text):
+        raise RequestError(f"{name}: expected up to 64 letters, digits and -, got {text[:80]!r}")
+    return text
+
+
 blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1/bots/<int:bot>")
 
 
@@ -28,28 +38,38 @@ blueprint = Blueprint("jobs", __name__, url_prefix="/api/v1/bots/<int:bot>")
 @auth.rule("user")
 @body_limit(lambda settings: settings.max_jobs_bytes)
 @takes(JSON_LINES)
-@query(offset=number("How many jobs the BOT has now.", required=True))
+@query(
+    offset=number("How many jobs the BOT has now.", required=True),
+    key=Parameter(
+        "Of this request; repeated, it appends nothing.  Without it, a request whose jobs are there"
+        " already is taken as repeated.",
+        {"type": "string", "pattern": "^[A-Za-z0-9-]{1,64}$"},
+        _append_key,
+    ),
+)
 @answers(errors=(HTTPStatus.CONFLICT,))
-def append_jobs(bot: int, offset: int) -> JobsAppended:
+def append_jobs(bot: int, offset: int, key: str | None) -> JobsAppended:
     """Append JSON lines, one job each, to a BOT that has `offset` jobs.
 
-    A line `{"#signature": …}` signs the jobs since the last such line, at most 64.
+    It is open, and its submission goes on, or growing, and they are sent to hosts at once.  To
+    repeat such a request changes nothing.  A line `{"#signature": …}` signs the jobs since the last
+    such line, at most 64.
     """
     with connection() as conn:
         owner = bot_owner(conn, bot)
-        appended = _read_lines(request.get_data(cache=False), first=offset)
+        appended = _read_lines(request.get_data(cache=False), offset, key)
         stock = current().stock_clients
-        total = add_jobs(conn, owner, bot, offset, appended, stock, project_signer())
-        return JobsAppended(jobs_total=total)
+        made = add_jobs(conn, owner, bot, appended, stock, project_signer())
+        return JobsAppended(jobs_total=made.jobs_total, first=made.first)
 
 
-def _read_lines(body: bytes, first: int) -> Appended:
+def _read_lines(body: bytes, offset: int, key: str | None) -> Appended:
     lines = [line for line in body.split(b"\n") if line.strip()]
     if len(lines) > 2 * MAX_JOBS_AT_ONCE:
         raise TooLarge(f"{len(lines)} lines in one request, at most {2 * MAX_JOBS_AT_ONCE}")
-    found = Appended([], [], [])
+    found = Appended(offset, [], [], [], key)
     for line in lines:
-        number = first + len(found.jobs)
+        number = offset + len(found.jobs)
         raw = _parse(line, number)
         if isinstance(raw, dict) and raw.keys() == {"#signature"}:
             _end_part(found, raw["#signature"], number)

@@ -151,7 +151,9 @@ def match_of(bot: int) -> Match:
     return Match(**asdict(survey(candidates, wanted.demand(queue), _patience())))
 
 
-def explanation_of(bot: int, state: str, host: str | None = None) -> Explanation:
+def explanation_of(
+    bot: int, state: str, host: str | None = None, *, growing: bool = False
+) -> Explanation:
     """Explain how the known hosts suit a BOT, or one of them alone.
 
     `host` is its number or its name.  Raises ObjectNotFound for one that is unknown to the asker.
@@ -162,7 +164,9 @@ def explanation_of(bot: int, state: str, host: str | None = None) -> Explanation
         kinds = rows.read(conn, WaitingKind, SQL["waiting_kinds"], {"bot": bot})
         others = rows.read(conn, _WaitingBot, SQL["rivals"], {"bot": bot})
     rivals = [found for other in others if (found := _readable(other, queue))]
-    standing = Standing(bot, state, wanted.unsent, wanted.running, rivals, wanted.suspended, kinds)
+    standing = Standing(
+        bot, state, wanted.unsent, wanted.running, rivals, wanted.suspended, kinds, growing
+    )
     demand = wanted.demand(queue)
     if host is None:
         return Explanation(**explanation(demand, candidates, standing, _patience()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
@@ -12,6 +12,11 @@ from gridbot_client.protocol import job_table
 from gridbot_client.protocol.signatures import verify
 from gridbot_server.bots.validation import JobSpec
 from gridbot_server.errors import RequestError
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import fetch
+
+SQL = sql.load("submission.sql")
 
 Sign = Callable[[bytes], bytes]  # makes the signature over a statement
 
@@ -74,6 +79,29 @@ def signed(parts: Sequence[JobPart], signatures: Sequence[bytes], by: SignedBy) 
 def sign_parts(parts: Sequence[JobPart], manifest: str, sign: Sign) -> list[JobPart]:
     """Sign parts with a key that is here."""
     return [part._replace(signature=sign(part.statement(manifest))) for part in parts]
+
+
+def are_there(conn: Connection, bot: int, made: Sequence[JobPart]) -> bool:
+    """Whether a BOT has the jobs of these parts in their places, whatever parts those are in."""
+    wanted = _leaves((part.first, part.leaves) for part in made)
+    place = {"bot": bot, "first": min(wanted), "end": max(wanted) + 1}
+    there = _leaves(fetch(conn, _Leaves, SQL["parts_between"], place))
+    return all(there.get(seq) == leaf for seq, leaf in wanted.items())
+
+
+class _Leaves(NamedTuple):
+    """Hashes of consecutive jobs."""
+
+    first: int
+    leaves: bytes
+
+
+def _leaves(parts: Iterable[tuple[int, bytes]]) -> dict[int, bytes]:
+    return {
+        seq: leaf
+        for first, leaves in parts
+        for seq, leaf in enumerate(job_table.split(leaves), first)
+    }
 
 
 def _sizes(jobs: int) -> Iterator[int]:

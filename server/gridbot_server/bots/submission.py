@@ -16,6 +16,7 @@ from gridbot_server.bots.job_parts import (
     JobPart,
     Sign,
     SignedBy,
+    are_there,
     sign_parts,
     signed,
     unsigned_parts,
@@ -99,15 +100,31 @@ class _Locked(NamedTuple):
     manifest: str
     is_for_stock: bool
     waits_for_signature: bool
+    growing: bool
+    was_growing: bool
+    closed: str | None  # why it grows no more
 
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Jobs on their way into an open BOT: after `sizes[n]` more jobs came signature n."""
+    """Jobs on their way into a BOT: after `sizes[n]` more jobs came signature n.
 
+    They go behind the `offset` jobs that are there.  `key` is that of the request, if it has one.
+    """
+
+    offset: int
     jobs: list[JobSpec]
     sizes: list[int]
     signatures: list[bytes]
+    key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AppendReceipt:
+    """Where the jobs of a request are, and how many the BOT has now."""
+
+    first: int
+    jobs_total: int
 
 
 class _Sealing(NamedTuple):
@@ -136,35 +153,50 @@ def add_jobs(
     conn: Connection,
     owner: int,
     bot: int,
-    offset: int,
     appended: Appended,
     stock: StockClients,
     signer: ProjectSigner | None,
-) -> int:
-    """Append jobs to an open BOT that has `offset` jobs now; return how many it has then.
+) -> AppendReceipt:
+    """Append jobs to an open or growing BOT.
 
     A BOT that its owner signed takes only signed jobs.  Raises WrongOffset with the jobs there, so
-    that a sender whose reply was lost goes on.
+    that a sender whose reply was lost goes on.  To a growing BOT others may have appended since:
+    there a request is a repetition, which changes nothing, if its key was seen, or if it has none
+    and its very jobs are there already.
     """
-    jobs, signer = appended.jobs, _present(conn, signer)
+    jobs, offset, signer = appended.jobs, appended.offset, _present(conn, signer)
     with conn.transaction():
         max_jobs = _lock_owner(conn, owner)
         found = _lock_bot(conn, bot)
         manifest, size = Manifest.from_text(found.manifest), found.size
-        if found.state != "open":
-            raise Conflict(f"BOT {bot} takes no more jobs, it is {found.state}", jobs_total=size)
+        if found.was_growing and jobs and offset < size:
+            first = _repeated(conn, bot, appended)
+            if first is not None:
+                return AppendReceipt(first, size)
+        if found.state != "open" and not found.growing:
+            why = f"it was closed {found.closed}" if found.closed else f"it is {found.state}"
+            raise Conflict(f"BOT {bot} takes no more jobs, {why}", jobs_total=size)
         if offset != size:
             raise WrongOffset(f"BOT {bot} has {size} jobs, not {offset}", jobs_total=size)
         check_jobs(manifest, jobs, first=offset)
         _check_quota(conn, owner, max_jobs, len(jobs))
         _check_files(conn, owner, [ref for job in jobs for ref in job.inputs])
-        parts = _appended_parts(found, manifest, offset, appended, signer)
+        parts = _appended_parts(found, manifest, appended, signer)
         _copy(conn, _rows(bot, jobs, first=offset))
-        _copy_parts(conn, bot, parts)
+        _copy_parts(conn, bot, parts, appended.key)
         conn.execute(SQL["grow"], {"bot": bot, "size": len(jobs)})
         if found.is_for_stock and (why := _unsuitable(stock, manifest, jobs)):
             conn.execute(SQL["refuse_boinc"], {"bot": bot, "why": why})
-    return size + len(jobs)
+    return AppendReceipt(offset, size + len(jobs))
+
+
+def _repeated(conn: Connection, bot: int, appended: Appended) -> int | None:
+    """Return where the jobs of this request are if it came before, else None."""
+    if appended.key is None:
+        made = unsigned_parts(appended.jobs, appended.offset, None)
+        return appended.offset if are_there(conn, bot, made) else None
+    values = {"bot": bot, "offset": appended.offset, "key": appended.key}
+    return fetch_value(conn, int, SQL["appended_with"], values)
 
 
 def start(conn: Connection, bot: int) -> None:
@@ -270,9 +302,9 @@ def _parts(draft: Draft, signer: ProjectSigner | None) -> list[JobPart]:
 
 
 def _appended_parts(
-    bot: _Locked, manifest: Manifest, first: int, appended: Appended, signer: ProjectSigner | None
+    bot: _Locked, manifest: Manifest, appended: Appended, signer: ProjectSigner | None
 ) -> list[JobPart]:
-    id = manifest_id(bot.manifest)
+    id, first = manifest_id(bot.manifest), appended.offset
     if manifest.version == 1:
         return []
     if bot.waits_for_signature:
@@ -334,13 +366,13 @@ def _insert(
     chosen = body.model_dump(
         include={
             "submit_key", "name", "policy", "quorum", "validator", "max_attempts", "max_replicas",
-            "tail_threshold", "tail_sticky", "failover_after",
+            "tail_threshold", "tail_sticky", "failover_after", "growing",
         }
     )  # fmt: skip
     values = {
         **chosen,
         "owner": owner,
-        "state": "open" if draft.jobs is None else "running",
+        "state": "open" if draft.jobs is None and not body.growing else "running",
         "manifest": text,
         "signature": signer.sign(manifest_statement(text)) if signer else None,
         "signed_with": signer.key if signer else None,
@@ -397,11 +429,13 @@ def _rows(bot: int, jobs: list[JobSpec], first: int) -> Iterator[tuple[int, int,
         yield bot, seq, orjson.dumps(job.args).decode(), inputs
 
 
-def _copy_parts(conn: Connection, bot: int, parts: Iterable[JobPart]) -> None:
+def _copy_parts(
+    conn: Connection, bot: int, parts: Iterable[JobPart], key: str | None = None
+) -> None:
     with conn.cursor() as cursor, cursor.copy(SQL["copy_parts"]) as copy:
-        copy.set_types(["int8", "int8", "int2", "bytea", "bytea"])
+        copy.set_types(["int8", "int8", "int2", "bytea", "bytea", "text"])
         for part in parts:
-            copy.write_row((bot, *part))
+            copy.write_row((bot, *part, key))
 
 
 def _copy(conn: Connection, rows: Iterator[tuple[int, int, str, str | None]]) -> None:

@@ -107,7 +107,7 @@ def make_draft(body: SubmissionRequest, owner: str, seal: Seal) -> Draft:
     `seal` is what the manifest of a BOT that arrives unsigned says of its signer.
     """
     policies = parse_policy(body.policy)
-    jobs = _jobs(body.jobs)
+    jobs = _jobs(body.jobs, growing=body.growing)
     _check_limits(body)
     manifest = _manifest(body, owner, jobs, seal)
     if isinstance(jobs, list):
@@ -175,13 +175,15 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
             _check_job_inputs(f"job {number}: inputs", manifest, program, job.inputs)
 
 
-def _jobs(body: Jobs) -> Range | list[JobSpec] | None:
+def _jobs(body: Jobs, *, growing: bool) -> Range | list[JobSpec] | None:
     if len(body.model_fields_set) != 1:
         raise RequestError("jobs: expected exactly one of range, items and stream")
     if body.range is not None:
+        if growing:
+            raise RequestError("jobs.range: a range does not grow; send its jobs as items")
         return _range(body.range)
     if body.items is not None:
-        if not body.items:
+        if not body.items and not growing:
             raise RequestError("jobs.items: empty; at least one job is needed")
         return [read_job(item, number) for number, item in enumerate(body.items)]
     return None

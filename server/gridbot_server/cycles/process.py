@@ -24,7 +24,7 @@ from gridbot_server.cycles.clock import ClockWatch
 from gridbot_server.cycles.comparing import Comparing
 from gridbot_server.matching.spending import Spending
 from gridbot_server.settings import Settings
-from gridbot_server.storage import db, files, sql
+from gridbot_server.storage import db, files, growing, sql
 from gridbot_server.storage.rows import fetch_value
 from gridbot_server.supervision.entry import run_process
 
@@ -102,10 +102,14 @@ def purge(settings: Settings, conn: db.Connection) -> int:
 
 
 def retain(settings: Settings, conn: db.Connection) -> int:
-    """Delete BOTs that were kept long enough, and a part of the files that nothing refers to."""
+    """Delete BOTs that were kept long enough, and a part of the files that nothing refers to.
+
+    Growing BOTs that nobody has used for long are closed.
+    """
     store, days = files.Store(settings.files, settings.uploads), settings.keep_ended_days
     deleted = retention.delete_kept_too_long(conn, days) if days else 0
-    return deleted + collector.run_once(conn, store, datetime.now(UTC))
+    closed = growing.close_idle(conn)
+    return closed + deleted + collector.run_once(conn, store, datetime.now(UTC))
 
 
 def export_statistics(settings: Settings, conn: db.Connection) -> int:

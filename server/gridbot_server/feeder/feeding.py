@@ -120,7 +120,10 @@ class Feeder:
         for bot, item in bots.items():
             state = item.state
             segment = max(fair, shares[bot])
-            tail = is_tail(state.unsent, state.running, segment, item.threshold)
+            # What is unsent now says little of a BOT that is still growing.
+            tail = not item.growing and is_tail(
+                state.unsent, state.running, segment, item.threshold
+            )
             if tail != state.tail and not (state.tail and item.sticky):
                 changed[tail].append(bot)
         for tail, names in changed.items():

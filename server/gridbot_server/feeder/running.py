@@ -22,6 +22,7 @@ class RunningBot:
     threshold: int | None
     sticky: bool
     manifest_id: str
+    growing: bool = False
 
     @property
     def unclaimed(self) -> int:
@@ -51,6 +52,7 @@ class _Row(NamedTuple):
     fed: int
     threshold: int | None
     sticky: bool
+    growing: bool
     manifest_id: str
 
 
@@ -74,4 +76,4 @@ def _bot(row: _Row) -> RunningBot:
         created_at=row.created_at,
         mean_turnaround=row.mean_turnaround,
     )
-    return RunningBot(state, row.fed, row.threshold, row.sticky, row.manifest_id)
+    return RunningBot(state, row.fed, row.threshold, row.sticky, row.manifest_id, row.growing)

@@ -47,6 +47,7 @@ class Standing:
     rivals: Sequence[BotRequirements]
     suspended: str | None = None  # why it gets no work until its policy is changed
     kinds: Sequence[WaitingKind] = ()
+    growing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,6 +211,8 @@ def _verdict(standing: Standing, occupied: Occupied, reason: str, host: str) -> 
         return "the BOT is open: its submission is not complete"
     if standing.suspended:
         return "the BOT is suspended until its policy is changed"
+    if standing.growing and not standing.unsent and not standing.running:
+        return "the BOT is growing: it has no unsent jobs until some are appended"
     if reason:
         return f"{f'{host} cannot' if host else 'no known host can'} run it now: {reason}"
     if not standing.unsent:

@@ -156,6 +156,7 @@ class SubmissionRequest(Body):
     failover_after: Annotated[int, Field(ge=1, le=100)] | None = None
     tail_threshold: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     tail_sticky: bool = True
+    growing: bool = False  # it takes further jobs until it is closed
     job_inputs: Annotated[list[NameOfJobInput], Field(max_length=100)] | None = None
     walls: WantedWalls = WantedWalls()
     envelope: Envelope | None = None

@@ -40,6 +40,9 @@ class BotSummary(ResponseModel):
     tail: bool
     """Whether it is in its tail phase."""
 
+    growing: bool
+    """Whether it takes further jobs while it runs, until it is closed."""
+
 
 class Bots(ResponseModel):
     """`GET /bots`: the latest first."""
@@ -171,6 +174,9 @@ class BotDetails(BotSummary):
     eta_seconds: float | None
     """Seconds until it is done at this rate."""
 
+    closed: str | None
+    """By whom a growing BOT was closed, or why; null for others."""
+
     replicas: Replicas
     match: Match
 
@@ -213,6 +219,9 @@ class JobsAppended(ResponseModel):
 
     jobs_total: int
     """Jobs that the server has, which is the next `offset`."""
+
+    first: int
+    """Number of the first job of this request; the others follow it."""
 
 
 class Retried(ResponseModel):

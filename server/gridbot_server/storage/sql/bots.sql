@@ -10,7 +10,7 @@ SELECT bot.id, bot.name, owner.name AS owner, bot.state, bot.created_at, bot.end
        (SELECT count(*) FROM lease WHERE lease.bot = bot.id) AS jobs_running,
        CASE WHEN bot.state IN ('open', 'running')
             THEN greatest(0, bot.size - count.first + count.queued) ELSE 0 END AS jobs_unsent,
-       bot.tail
+       bot.tail, bot.growing
   FROM bot JOIN owner ON owner.id = bot.owner
  CROSS JOIN LATERAL bot_count(bot.id) AS count
  WHERE bot.deleted_at IS NULL
@@ -20,7 +20,7 @@ SELECT bot.id, bot.name, owner.name AS owner, bot.state, bot.created_at, bot.end
  ORDER BY bot.id DESC LIMIT %(limit)s
 
 -- name: details
-SELECT quorum, assurance::float8 AS assurance, provisional,
+SELECT closed, quorum, assurance::float8 AS assurance, provisional,
        CASE WHEN done > 0 AND events > 0 THEN 1 - doubt / done END AS confidence, validator, max_attempts, max_replicas, tail_threshold, tail_sticky,
        failover_after, policy, suspended,
        policy_version, round, manifest, signature IS NOT NULL AS signed,
@@ -41,7 +41,8 @@ SELECT substr(name, 6) AS why, sum(value)::bigint AS sent FROM bot_stat
  WHERE bot = %(bot)s AND name LIKE 'sent\_%%' GROUP BY name
 
 -- name: cancel
-UPDATE bot SET state = 'cancelled', ended_at = now(), policy_version = policy_version + 1
+UPDATE bot SET state = 'cancelled', ended_at = now(), policy_version = policy_version + 1,
+       growing = false
  WHERE id = %(bot)s AND state IN ('open', 'running')
 
 -- name: change

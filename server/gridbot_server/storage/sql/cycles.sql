@@ -96,7 +96,7 @@ SELECT bot, seq, round, canonical, reason, n, credit
 
 -- name: end_bots
 UPDATE bot SET state = 'done', ended_at = now()
- WHERE id = ANY(%(bots)s) AND state = 'running' AND done + failed >= size
+ WHERE id = ANY(%(bots)s) AND state = 'running' AND done + failed >= size AND NOT growing
 RETURNING id
 
 -- name: rate_hosts

@@ -1,14 +1,16 @@
 -- name: bots
+-- A growing BOT whose jobs are all finished waits for further ones: dispatch knows nothing of it.
 SELECT b.id AS bot, b.policy_version AS version, b.owner, b.size,
        b.size - s.first AS fresh_unsent, greatest(0, s.queued) AS copies_unsent,
        greatest(0, s.sent - s.back) AS running, b.done, b.failed, b.tail,
        extract(epoch FROM b.created_at)::float8 AS created_at,
        CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END AS mean_turnaround,
-       b.fed, b.tail_threshold AS threshold, b.tail_sticky AS sticky,
+       b.fed, b.tail_threshold AS threshold, b.tail_sticky AS sticky, b.growing,
        encode(sha256(convert_to(b.manifest, 'UTF8')), 'hex') AS manifest_id
   FROM bot b
  CROSS JOIN LATERAL bot_count(b.id) AS s
  WHERE b.state = 'running' AND NOT b.waits_for_signature
+   AND NOT (b.growing AND b.done + b.failed >= b.size)
  ORDER BY b.id LIMIT %(most)s
 
 -- name: set_tail
@@ -30,7 +32,8 @@ RETURNING f.bot, f.lo, f.hi
 
 -- name: drop_idle_ranges
 DELETE FROM feed_range f USING bot b
- WHERE b.id = f.bot AND b.state IN ('done', 'cancelled')
+ WHERE b.id = f.bot
+   AND (b.state IN ('done', 'cancelled') OR b.growing AND b.done + b.failed >= b.size)
 
 -- name: claim_ranges
 WITH want AS (

@@ -115,9 +115,26 @@ SELECT bot.id, bot.done, bot.failed, count(o.canonical) AS good, count(o.reason)
 
 -- name: a_bot_is_done_when_all_its_jobs_are
 SELECT id, state, size, done, failed, ended_at FROM bot
- WHERE (state = 'running' AND done + failed >= size)
+ WHERE (state = 'running' AND done + failed >= size AND NOT growing)
     OR (state = 'done' AND done + failed <> size)
     OR (ended_at IS NOT NULL) <> (state IN ('done', 'cancelled'));
+
+-- name: only_a_running_bot_grows
+SELECT id, state, grown_at, closed FROM bot
+ WHERE growing AND (state <> 'running' OR grown_at IS NULL OR closed IS NOT NULL);
+
+-- name: a_growing_bot_has_no_tail
+SELECT id, tail FROM bot WHERE growing AND tail;
+
+-- name: parts_cover_the_job_table
+-- Each job that was signed in parts is in one of them: a client can check it.
+SELECT p.bot, bot.size, p.jobs, p.first, p.after_last
+  FROM (SELECT bot, sum(size) AS jobs, min(first) AS first, max(first + size) AS after_last,
+               bool_or(length(leaves) <> 32 * size) AS is_torn
+          FROM job_part GROUP BY bot) AS p
+  JOIN bot ON bot.id = p.bot
+ WHERE bot.deleted_at IS NULL
+   AND (p.jobs <> bot.size OR p.first <> 0 OR p.after_last <> bot.size OR p.is_torn);
 
 -- name: turnarounds_count_the_valid_replicas
 SELECT bot.id, bot.turnaround_n, count(e.valid) AS valid

@@ -3,7 +3,8 @@
 SELECT max_jobs FROM owner WHERE id = %(owner)s FOR NO KEY UPDATE
 
 -- name: lock_bot
-SELECT state, size, manifest, boinc IS NOT NULL AS is_for_stock, waits_for_signature
+SELECT state, size, manifest, boinc IS NOT NULL AS is_for_stock, waits_for_signature, growing,
+       grown_at IS NOT NULL AS was_growing, closed
   FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
 
 -- name: may_compare
@@ -38,11 +39,12 @@ SELECT sha256, size FROM blob_owner JOIN blob USING (sha256)
 INSERT INTO bot (owner, name, submit_key, state, policy, manifest, signature, quorum, validator,
                  max_attempts, max_replicas, tail_threshold, tail_sticky, failover_after,
                  size, version, owner_signature, signed_with, waits_for_signature, compare_with,
-                 assurance, program)
+                 assurance, program, growing, grown_at)
 VALUES (%(owner)s, %(name)s, %(submit_key)s, %(state)s, %(policy)s, %(manifest)s, %(signature)s,
         %(quorum)s, %(validator)s, %(max_attempts)s, %(max_replicas)s, %(tail_threshold)s,
         %(tail_sticky)s, %(failover_after)s, %(size)s, 2, %(owner_signature)s, %(signed_with)s,
-        %(waits)s, %(compare_with)s, %(assurance)s, %(program)s)
+        %(waits)s, %(compare_with)s, %(assurance)s, %(program)s, %(growing)s,
+        CASE WHEN %(growing)s THEN now() END)
 RETURNING id
 
 -- name: insert_range
@@ -54,10 +56,11 @@ SELECT %(bot)s, n, jsonb_build_object('i', %(start)s::bigint + n * %(step)s::big
 COPY job (bot, seq, args, inputs) FROM STDIN
 
 -- name: copy_parts
-COPY job_part (bot, first, size, leaves, signature) FROM STDIN
+COPY job_part (bot, first, size, leaves, signature, append_key) FROM STDIN
 
 -- name: grow
-UPDATE bot SET size = size + %(size)s WHERE id = %(bot)s
+UPDATE bot SET size = size + %(size)s, grown_at = CASE WHEN growing THEN now() END
+ WHERE id = %(bot)s
 
 -- name: start
 UPDATE bot SET state = 'running' WHERE id = %(bot)s AND state = 'open'
@@ -67,3 +70,13 @@ UPDATE bot SET boinc = %(signed)s WHERE id = %(bot)s
 
 -- name: refuse_boinc
 UPDATE bot SET boinc = NULL, boinc_unsuitable = %(why)s WHERE id = %(bot)s
+
+-- name: appended_with
+-- What a request appended goes behind the jobs that it knew of.
+SELECT first FROM job_part
+ WHERE bot = %(bot)s AND first >= %(offset)s AND append_key = %(key)s ORDER BY first LIMIT 1
+
+-- name: parts_between
+-- Parts have 64 jobs at most, so the first one that matters begins less than that before the jobs.
+SELECT first, leaves FROM job_part
+ WHERE bot = %(bot)s AND first > %(first)s - 64 AND first < %(end)s ORDER BY first
