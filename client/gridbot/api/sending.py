@@ -101,8 +101,8 @@ class Appending:
         """Append jobs, in the form that is signed; return their numbers.
 
         With `offset` they are the jobs from that number on, and to repeat the call changes nothing.
-        Without, they go behind those that are there, also if others append at the same time.  They arrive
-        all or none.  Raises Refused for others in their place, or a BOT that takes no more.
+        Without, they go behind those that are there, also if others append beside.  All arrive, or
+        none.  Raises Refused for others in their place, or a BOT that takes no more.
         """
         if len(jobs) > CHUNK_JOBS:
             raise BadInput(f"{len(jobs)} jobs at once; at most {CHUNK_JOBS} in one append")

@@ -175,7 +175,7 @@ class Bot:
         They may run at once.  `items` are as in a submission, with values for the columns that the
         BOT began with.  `inputs` with placeholders are files of single jobs, by default those of
         the submission.  With `offset` the jobs are those from that number on: to repeat the call
-        changes nothing.  Without, they go behind all others, also if several programs append.  At most
+        changes nothing.  Without, they go behind all others, also if others append beside.  At most
         20,000 jobs at once.  Raises BadInput, Refused (also when the BOT is closed) or ServerAway.
         """
         table = items_of(items)
