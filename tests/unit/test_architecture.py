@@ -50,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
     "credit": {"storage"},
     "signing": {"storage"},
     "supervision": {"settings", "storage"},
-    "dispatch": {"buffer", "errors", "matching", "storage"},
+    "dispatch": {"buffer", "errors", "matching", "storage", "validators"},
     "feeder": {"buffer", "settings", "storage", "supervision"},
     "cycles": {"credit", "matching", "settings", "storage", "supervision", "validators"},
     "overload": {"dispatch", "errors", "storage"},

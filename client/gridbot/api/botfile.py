@@ -34,6 +34,7 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "max_output": _NUMBER,
     "quorum": _NUMBER,
     "validator": _TEXT,
+    "known_answers": _TEXT,
     "attempts": _NUMBER,
     "max_replicas": _NUMBER,
     "failover_after": _NUMBER,

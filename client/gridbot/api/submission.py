@@ -20,6 +20,7 @@ from gridbot.api.inputs import (
     specs_of,
 )
 from gridbot.api.items import Items, RangeItems, Survey, carried, items_of, survey, untyped
+from gridbot.api.known_answers import Answers, read_known
 from gridbot.api.policy import read_policy
 from gridbot_client.protocol import job_table
 from gridbot_client.protocol.messages import (
@@ -46,6 +47,8 @@ class Submission:
     `validator` says when two answers agree: `exact`, `text`, `numbers:rel=1e-6,abs=1e-9`,
     `json:rel=1e-6,ignore=/time`, or `command:./compare`, a program that gets two directories of
     outputs and exits with 0 if they are equal and 1 if not.
+    `known_answers` are results that are known beforehand, by which hosts are judged that cannot
+    tell: a file (`api/known_answers.py`), or outputs by job: {17: "42\\n"} is its standard output.
     A `growing` BOT takes further jobs while it runs, until it is closed; it may begin without any.
     Submissions with the same `idempotency_key` are one BOT.
     """
@@ -65,6 +68,7 @@ class Submission:
     max_output_mb: int = 64
     quorum: int = 1
     validator: str = "exact"
+    known_answers: str | Path | Answers | None = None
     max_attempts: int = 3
     max_replicas: int = 5
     failover_after: int | None = None
@@ -121,7 +125,10 @@ def prepare(submission: Submission) -> Prepared:
     job_inputs = _job_inputs(submission, specs, items)
     manifest = _manifest(submission, command, items, found, files, job_inputs)
     comparison = _comparison(submission)
+    known = read_known(submission.known_answers, submission.base, items, found)
     body = {**_body(submission, manifest), "policy": policy}
+    if known.documents:
+        body["known_answers"] = known.documents
     if comparison:
         body["comparison"] = asdict(comparison.ref)
     return Prepared(
@@ -133,6 +140,7 @@ def prepare(submission: Submission) -> Prepared:
             *files,
             *(job_inputs.files.values() if job_inputs else ()),
             *([comparison] if comparison else ()),
+            *known.files,
         ],
         job_inputs=job_inputs,
         notes=notes,

@@ -144,6 +144,12 @@ _FIELDS = {
     "  [default: exact]",
 )
 @click.option(
+    "--known-answers",
+    metavar="FILE",
+    help="Results that you have already, by which hosts are judged: a JSON object a line, as in"
+    ' {"job": 17, "outputs": {"stdout": "42\\n"}}.',
+)
+@click.option(
     "--attempts",
     type=click.IntRange(1),
     metavar="N",
@@ -250,7 +256,7 @@ def _renamed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
-    paths = {"policy", "items", "each_line"} & options.keys()
+    paths = {"policy", "items", "each_line", "known_answers"} & options.keys()
     return {**options, **{name: str(Path(options[name]).absolute()) for name in paths}}
 
 

@@ -12,6 +12,7 @@ import orjson
 from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS
 from gridbot_client.protocol.messages import FileRef, Manifest, manifest_id
 from gridbot_client.protocol.signatures import fingerprint, manifest_statement
+from gridbot_server.bots import known_answers
 from gridbot_server.bots.job_parts import (
     JobPart,
     Sign,
@@ -81,11 +82,12 @@ def submit(
         if (found := _find(conn, key.owner, body.submit_key, draft)) is not None:
             return SubmissionReceipt(found, is_new=False)
         _check_quota(conn, key.owner, max_jobs, draft.size)
-        _check_files(conn, key.owner, _files(draft))
+        _check_files(conn, key.owner, [*_files(draft), *known_answers.files(draft.known)])
         _check_key(conn, key, draft)
         _check_comparison(conn, key, body)
         bot = _insert(conn, key.owner, body, draft, signer)
         _insert_jobs(conn, bot, draft)
+        known_answers.insert(conn, bot, draft.known)
         _copy_parts(conn, bot, parts)
         if signer is not None:
             _sign_for_stock(conn, bot, draft, stock)
@@ -207,6 +209,8 @@ def start(conn: Connection, bot: int) -> None:
             raise Conflict(f"BOT {bot} is cancelled, submit it again")
         if found.state == "open" and found.size == 0:
             raise RequestError(f"BOT {bot} has no jobs, add some first")
+        if (job := known_answers.beyond(conn, bot, found.size)) is not None:
+            raise RequestError(f"known_answers: job {job}: BOT {bot} has {found.size} jobs")
         conn.execute(SQL["start"], {"bot": bot})
 
 

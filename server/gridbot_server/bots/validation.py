@@ -6,7 +6,7 @@ import binascii
 import posixpath
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS, admits, job_input
@@ -30,6 +30,8 @@ from gridbot_client.protocol.template import TemplateError, fill, placeholders_i
 from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError
 from gridbot_policies.lint.check import warnings
+from gridbot_server.bots import known_answers
+from gridbot_server.bots.known_answers import CheckedAnswers
 from gridbot_server.errors import InvalidPolicy, RequestError
 from gridbot_server.models.requests import Envelope, File, Jobs, SubmissionRequest
 from gridbot_server.validators.spec import UnknownValidator, Validator
@@ -92,13 +94,16 @@ class Draft:
     jobs: Range | list[JobSpec] | None
     signature: bytes | None
     parts: list[bytes]
+    known: CheckedAnswers = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         """How many jobs it brings along."""
-        if self.jobs is None:
-            return 0
-        return self.jobs.size if isinstance(self.jobs, Range) else len(self.jobs)
+        return _size(self.jobs) or 0
+
+
+def _size(jobs: Range | list[JobSpec] | None) -> int | None:
+    return jobs.size if isinstance(jobs, Range) else None if jobs is None else len(jobs)
 
 
 def make_draft(body: SubmissionRequest, owner: str, seal: Seal) -> Draft:
@@ -108,8 +113,11 @@ def make_draft(body: SubmissionRequest, owner: str, seal: Seal) -> Draft:
     """
     policies = parse_policy(body.policy)
     jobs = _jobs(body.jobs, growing=body.growing)
-    _check_limits(body)
+    validator = _check_limits(body)
     manifest = _manifest(body, owner, jobs, seal)
+    known = known_answers.check(
+        body.known_answers, manifest, validator, None if body.growing else _size(jobs)
+    )
     if isinstance(jobs, list):
         check_jobs(manifest, jobs, first=0)
     signature = None
@@ -125,7 +133,8 @@ def make_draft(body: SubmissionRequest, owner: str, seal: Seal) -> Draft:
             f"parts: {len(body.parts)} signatures over jobs, which only the items of a submission"
             " with an envelope have"
         )
-    return Draft(manifest, policies, jobs, signature, list(map(binascii.a2b_base64, body.parts)))
+    parts = list(map(binascii.a2b_base64, body.parts))
+    return Draft(manifest, policies, jobs, signature, parts, known)
 
 
 def parse_policy(text: str) -> PolicySet:
@@ -295,7 +304,7 @@ def _check_names(where: str, names: Iterable[str]) -> None:
         seen.add(name)
 
 
-def _check_limits(body: SubmissionRequest) -> None:
+def _check_limits(body: SubmissionRequest) -> Validator:
     if body.quorum > body.max_replicas:
         raise RequestError(
             f"max_replicas {body.max_replicas} is less than the quorum {body.quorum}"
@@ -305,6 +314,7 @@ def _check_limits(body: SubmissionRequest) -> None:
     except UnknownValidator as error:
         raise RequestError(str(error)) from None
     _check_comparison(validator, body.comparison)
+    return validator
 
 
 def _check_comparison(validator: Validator, program: File | None) -> None:

@@ -23,6 +23,7 @@ JOBS = 2000  # of one batch
 
 _PARTS = (
     "remove_outputs", "remove_uploads", "remove_trickles", "remove_comparisons", "remove_kinds",
+    "remove_known_answers", "remove_known_outputs",
     "remove_provisional", "remove_outcomes", "remove_wake_ups", "remove_job_parts",
     "remove_jobs", "shrink",
 )  # fmt: skip

@@ -47,6 +47,7 @@ class Rules:
     # Of answers from strangers; None: a quorum of equal ones is sure.
     terms: AssuranceTerms | None = None
     among_strangers: bool = False  # its jobs run on machines whose owners nobody vouches for
+    has_known_answers: bool = False
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ class Job:
     relied_on: tuple[int, ...] = ()  # replicas of its provisional outcome
     doubted: AbstractSet[int] = frozenset()  # lone voters who are not alone in working for its BOT
     compared: Mapping[Pair, Compared] = field(default_factory=dict)  # contents of its answers
+    known: bytes | None = None  # digest of the answer that the BOT's owner knows
 
     @property
     def last_replica(self) -> int:
@@ -103,6 +105,8 @@ def decide(job: Job, rules: Rules) -> Decision:
     """
     verdicts = {item.replica: False for item in job.ended if item.how in FAILURES}
     judge = Judge(rules.validator, job.compared)
+    if job.known is not None:
+        return _decide_known(job, rules, job.known, judge, verdicts)
     if job.has_outcome:
         decision = _judged(job.ended, _canonical(job), judge, Decision(verdicts))
         return _witnessed(decision, verdicts) if rules.terms else decision
@@ -124,6 +128,40 @@ def decide(job: Job, rules: Rules) -> Decision:
         return Decision(verdicts | {item.replica: False for item in answers}, failure=failure)
     lacking = rules.quorum - found.most - len(job.leased) - len(job.queued)
     return Decision(verdicts, copies=max(0, lacking), why=_why(job), pool=_pool(job, rules))
+
+
+def _decide_known(
+    job: Job, rules: Rules, known: bytes, judge: Judge, failures: Mapping[int, bool]
+) -> Decision:
+    """As `decide`, where the BOT's owner knows the answer: each is judged by that, at once.
+
+    If comparing crashes, that is the answer's fault: the known one was compared with others.
+    """
+    answers = [item for item in job.ended if item.how == State.SUCCESS]
+    verdicts = {
+        item.replica: judge.verdict(known, item.digest) for item in answers if item.valid is None
+    }
+    open_ = [item for item in answers if item.valid is None and verdicts[item.replica] is None]
+    valid = {
+        replica: verdict == EQUAL for replica, verdict in verdicts.items() if verdict is not None
+    }
+    compare = [pair(known, item.digest) for item in open_ if item.digest is not None]
+    made = Decision({**failures, **valid}, compare=compare)
+    if rules.terms:
+        made = _witnessed(made, failures)
+    if job.has_outcome:
+        return made
+    if right := [replica for replica, is_right in valid.items() if is_right]:
+        return replace(made, canonical=min(right))
+    wrong = sum(
+        item.round == job.round and valid.get(item.replica, item.valid) is False for item in answers
+    )
+    if wrong >= rules.max_attempts:
+        return replace(made, failure=f"{wrong} answers, and none is the one that its owner knows")
+    if failure := _failure(job, (), rules):
+        return replace(made, failure=failure)
+    waiting = len(job.leased) + len(job.queued) + len(open_)
+    return replace(made, copies=max(0, 1 - waiting), why=_why(job), pool=_pool(job, rules))
 
 
 def _set_aside(job: Job, crashed: Sequence[Pair]) -> str | None:

@@ -40,6 +40,7 @@ log = logging.getLogger(__name__)
 
 SQL = sql.load("cycles.sql")
 COMPARISONS = sql.load("comparisons.sql")
+KNOWN = sql.load("known_answers.sql")
 
 # What somebody has waited for already goes out before other copies.
 PRIORITY = {"error": 1, "expired": 1}
@@ -60,6 +61,7 @@ class _BotRules(NamedTuple):
     failover_after: int | None
     among_strangers: bool
     assurance: float | None
+    has_known_answers: bool
 
 
 class _Replica(NamedTuple):
@@ -107,6 +109,14 @@ class _Comparison(NamedTuple):
     other: bytes
     verdict: str
     why: str
+
+
+class _KnownAnswer(NamedTuple):
+    """The digest of an answer that the owner of a BOT knows."""
+
+    bot: int
+    seq: int
+    digest: bytes
 
 
 class _Credit(NamedTuple):
@@ -176,6 +186,7 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     rules = _lock_bots(conn, {bot for bot, _ in ids})
     jobs = _load(conn, [job for job in ids if job[0] in rules])
     _doubt(conn, jobs, rules)
+    _recall_known(conn, jobs, rules)
     _recall_comparisons(conn, jobs, rules)
     believed = reputation.believe(conn, jobs, rules)
     decisions = {name: decide(job, rules[name[0]]) for name, job in jobs.items()}
@@ -202,6 +213,7 @@ def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
             owner=bot.owner,
             among_strangers=bot.among_strangers,
             terms=terms_of(bot.assurance, bot.quorum, bot.among_strangers),
+            has_known_answers=bot.has_known_answers,
         )
         for bot in fetch(conn, _BotRules, SQL["lock_bots"], {"bots": list(bots)})
         if bot.state in ("running", "done")
@@ -264,6 +276,14 @@ def _doubt(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rule
         jobs[name].doubted = {voter for voter in voters if _Voter(name.bot, voter) in doubted}
 
 
+def _recall_known(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules]) -> None:
+    """Note the answers that owners of BOTs know."""
+    asked = [name for name in jobs if rules[name.bot].has_known_answers]
+    if asked:
+        for item in fetch(conn, _KnownAnswer, KNOWN["known"], _listed(asked)):
+            jobs[JobId(item.bot, item.seq)].known = item.digest
+
+
 def _recall_comparisons(
     conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules]
 ) -> None:
@@ -271,7 +291,7 @@ def _recall_comparisons(
     asked = [
         name
         for name, job in jobs.items()
-        if rules[name.bot].validator.reads_contents and len(job.ended) > 1
+        if rules[name.bot].validator.reads_contents and (len(job.ended) > 1 or job.known)
     ]
     if not asked:
         return

@@ -42,6 +42,7 @@ class Entry:
     is_suspended: bool  # its policy exceeded its evaluation budget repeatedly
     terms: AssuranceTerms | None  # of answers from strangers
     program: bytes  # what hosts prove themselves with
+    known: Collection[int]  # jobs whose answers its owner knows
 
     @property
     def among_strangers(self) -> bool:
@@ -69,6 +70,7 @@ class _Row(NamedTuple):
     is_suspended: bool
     assurance: float | None
     program: bytes
+    known: list[int] | None
 
 
 class _Link(NamedTuple):
@@ -141,4 +143,5 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
         is_suspended=row.is_suspended,
         terms=terms_of(row.assurance, row.quorum, row.signature is not None or bool(stock)),
         program=row.program,
+        known=frozenset(row.known or ()),
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from gridbot_client.protocol.messages import Output, ReplicaId, Report
@@ -15,6 +14,7 @@ from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import LATE, REPORTED
 from gridbot_server.storage.moves import SQL as MOVES
 from gridbot_server.storage.rows import encode, fetch
+from gridbot_server.validators.digests import digest
 
 # Whose report of which replica: a stranger's report of the same replica is another one.
 ReportKey = tuple[ReplicaId, int]
@@ -121,13 +121,6 @@ def _report_row(client: int, report: Report) -> dict[str, Any]:
             if output.content is not None
         ],
     }
-
-
-def digest(outputs: Iterable[Output]) -> str:
-    """Return what an exact comparison compares: a hash over names and contents, in hex."""
-    lines = [f"{output.name}\0{output.sha256}\n" for output in outputs]
-    lines.sort()
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
 def _output_row(output: Output, content: bytes) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from gridbot_client.protocol.messages import MAX_BIGINT, PLACEHOLDER_TYPES
 MAX_JOBS_AT_ONCE = 20_000
 MAX_PARTS_AT_ONCE = MAX_JOBS_AT_ONCE  # one job in each, at worst
 MAX_SIGNED_PARTS = 1_000_000
+MAX_KNOWN_ANSWERS = 10_000
+MAX_KNOWN_CONTENT = 4 * 16_384  # characters of base64; a larger output is uploaded
 MAX_NAME_CHARACTERS = 200
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -130,6 +132,22 @@ class Envelope(Body):
     signature: Base64Signature
 
 
+class KnownOutput(Body):
+    """An output of a known answer: its content, an uploaded file, or without a size its hash."""
+
+    name: Text
+    sha256: Sha256
+    size: Annotated[int, Field(ge=0, le=MAX_BIGINT)] | None = None
+    content: Annotated[str, Field(max_length=MAX_KNOWN_CONTENT)] | None = None  # base64
+
+
+class KnownAnswer(Body):
+    """The answer of a job that the BOT's owner has already; `job` counts from 0."""
+
+    job: Annotated[int, Field(ge=0, le=MAX_BIGINT)]
+    outputs: Annotated[list[KnownOutput], Field(min_length=1, max_length=256)]
+
+
 class SubmissionRequest(Body):
     """`POST /bots`.
 
@@ -151,6 +169,7 @@ class SubmissionRequest(Body):
     quorum: Annotated[int, Field(ge=1, le=10)] = 1
     validator: Line = "exact"
     comparison: File | None = None  # the program of `command:`
+    known_answers: Annotated[list[KnownAnswer], Field(max_length=MAX_KNOWN_ANSWERS)] = []
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     max_replicas: Annotated[int, Field(ge=1, le=50)] = 5
     failover_after: Annotated[int, Field(ge=1, le=100)] | None = None

@@ -32,7 +32,7 @@ SELECT c.bot, c.seq, c.one, c.other, b.validator, b.owner, b.compare_with AS pro
  LIMIT %(limit)s
 
 -- name: files
--- The outputs of one replica for each digest.
+-- The outputs of one replica for each digest, and of known answers.
 SELECT x.bot, x.seq, e.digest, o.name, o.sha256, o.size, o.content
   FROM (SELECT DISTINCT bot, seq, digest
           FROM json_to_recordset(%(comparisons)s) AS c (bot bigint, seq bigint, one text, other text)
@@ -42,6 +42,12 @@ SELECT x.bot, x.seq, e.digest, o.name, o.sha256, o.size, o.content
         WHERE (ended.bot, ended.seq) = (x.bot, x.seq) AND ended.digest = x.digest
         ORDER BY replica LIMIT 1) AS e
   JOIN output o ON (o.bot, o.seq, o.replica) = (x.bot, x.seq, e.replica)
+ UNION
+SELECT c.bot, c.seq, k.digest, o.name, o.sha256, o.size, o.content
+  FROM json_to_recordset(%(comparisons)s) AS c (bot bigint, seq bigint, one text, other text)
+  JOIN known_answer k ON (k.bot, k.seq) = (c.bot, c.seq)
+       AND k.digest IN (decode(c.one, 'hex'), decode(c.other, 'hex'))
+  JOIN known_output o ON (o.bot, o.seq) = (k.bot, k.seq)
 
 -- name: settle
 -- A verdict is given once, and wakes the transitioner.  At the last crash that is one, too.

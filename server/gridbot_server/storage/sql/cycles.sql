@@ -17,7 +17,8 @@ SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin'
 -- All that gives outcomes holds the row of its BOT: decisions about one BOT take turns, and its
 -- outcomes become visible in the order of their numbers.
 SELECT id, state, owner, quorum, max_attempts, validator, failover_after,
-       signature IS NOT NULL OR boinc IS NOT NULL AS among_strangers, assurance
+       signature IS NOT NULL OR boinc IS NOT NULL AS among_strangers, assurance,
+       EXISTS (SELECT FROM known_answer k WHERE k.bot = bot.id) AS has_known_answers
   FROM bot WHERE id = ANY(%(bots)s) ORDER BY id FOR NO KEY UPDATE
 
 -- name: replicas

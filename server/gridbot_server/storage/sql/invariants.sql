@@ -84,11 +84,12 @@ SELECT o.bot, o.seq, o.canonical, e.how, e.valid
  WHERE o.canonical IS NOT NULL AND (e.how = 'success' AND e.valid) IS NOT TRUE;
 
 -- name: a_canonical_replica_has_its_quorum
--- Agreeing answers from different hosts, as many as the BOT asks for.
+-- Agreeing answers from different hosts, as many as the BOT asks for; one, if its owner knew it.
 SELECT o.bot, o.seq, bot.quorum, count(DISTINCT e.host) AS hosts
   FROM outcome o JOIN bot ON bot.id = o.bot
   LEFT JOIN ended e ON (e.bot, e.seq) = (o.bot, o.seq) AND e.how = 'success' AND e.valid
  WHERE o.canonical IS NOT NULL
+   AND NOT EXISTS (SELECT FROM known_answer k WHERE (k.bot, k.seq) = (o.bot, o.seq))
  GROUP BY o.bot, o.seq, bot.quorum HAVING count(DISTINCT e.host) < bot.quorum;
 
 -- name: a_valid_replica_has_an_outcome
@@ -267,6 +268,8 @@ SELECT place, bot
          UNION ALL SELECT 'bot_stat', bot FROM bot_stat
          UNION ALL SELECT 'comparison', bot FROM comparison
          UNION ALL SELECT 'job_kind', bot FROM job_kind
+         UNION ALL SELECT 'known_answer', bot FROM known_answer
+         UNION ALL SELECT 'known_output', bot FROM known_output
          UNION ALL SELECT 'boinc_upload', bot FROM boinc_upload
          UNION ALL SELECT 'boinc_trickle', bot FROM boinc_trickle) AS x
  WHERE NOT EXISTS (SELECT FROM bot WHERE bot.id = x.bot);

@@ -68,8 +68,8 @@ SELECT output.sha256, output.content
  WHERE outcome.bot = %(bot)s AND outcome.seq = %(seq)s AND output.name = %(name)s
 
 -- name: logs
--- An answer that lost is compared with the canonical one: by what was found when their contents were,
--- else by the files that are not equal to the last bit.
+-- An answer that lost is compared with the one that its owner knew, or with the canonical one: by what
+-- was found when their contents were, else by the files that are not equal to the last bit.
 SELECT e.seq, e.replica, e.why, e.how, e.reason, e.exit_code,
        coalesce(host.ad->>'Name', host.id::text) AS host, e.sent_at, e.ended_at,
        e.cpu_seconds, e.wall_seconds, e.valid, lost.difference, said, e.stdout, e.stderr
@@ -78,27 +78,36 @@ SELECT e.seq, e.replica, e.why, e.how, e.reason, e.exit_code,
        LEFT JOIN LATERAL (
        SELECT CASE
               WHEN c.verdict = 'different' THEN format(
-                   '%%s: %%s, and %%s in the canonical replica %%s (%%s)', c.place,
+                   '%%s: %%s, and %%s in the %%s (%%s)', c.place,
                    CASE WHEN e.digest = c.one THEN c.one_has ELSE c.other_has END,
                    CASE WHEN e.digest = c.one THEN c.other_has ELSE c.one_has END,
-                   o.canonical, c.why)
+                   won.name, c.why)
               WHEN c.verdict = 'crashed' THEN format(
-                   'comparing it with the canonical replica %%s failed: %%s', o.canonical, c.why)
-              ELSE format('not equal to the last bit with the canonical replica %%s: %%s',
-                   o.canonical, (
+                   'comparing it with the %%s failed: %%s', won.name, c.why)
+              ELSE format('not equal to the last bit with the %%s: %%s',
+                   won.name, (
                    SELECT string_agg(coalesce(mine.name, its.name), ', '
                                      ORDER BY coalesce(mine.name, its.name))
                      FROM (SELECT name, sha256 FROM output
                             WHERE (bot, seq, replica) = (e.bot, e.seq, e.replica)) AS mine
                      FULL JOIN (SELECT name, sha256 FROM output
-                            WHERE (bot, seq, replica) = (o.bot, o.seq, o.canonical)) AS its
+                            WHERE (bot, seq, replica) = (e.bot, e.seq, won.replica)
+                            UNION ALL
+                           SELECT name, sha256 FROM known_output
+                            WHERE (bot, seq) = (e.bot, e.seq) AND won.replica IS NULL) AS its
                        ON mine.name = its.name
                     WHERE mine.sha256 IS DISTINCT FROM its.sha256)) END AS difference
-         FROM outcome o
-         JOIN ended won ON (won.bot, won.seq, won.replica) = (o.bot, o.seq, o.canonical)
+         FROM (SELECT digest, NULL::int AS replica, 'known answer' AS name FROM known_answer
+                WHERE (bot, seq) = (e.bot, e.seq)
+                UNION ALL
+               SELECT w.digest, w.replica, format('canonical replica %%s', w.replica)
+                 FROM outcome o
+                 JOIN ended w ON (w.bot, w.seq, w.replica) = (o.bot, o.seq, o.canonical)
+                WHERE (o.bot, o.seq) = (e.bot, e.seq)
+                LIMIT 1) AS won
          LEFT JOIN comparison c ON (c.bot, c.seq) = (e.bot, e.seq)
               AND c.one = least(e.digest, won.digest) AND c.other = greatest(e.digest, won.digest)
-        WHERE (o.bot, o.seq) = (e.bot, e.seq)) AS lost ON e.how = 'success' AND NOT e.valid
+       ) AS lost ON e.how = 'success' AND NOT e.valid
  WHERE e.bot = %(bot)s AND (e.seq, e.replica) > (%(after_seq)s, %(after_replica)s)
    AND (%(seq)s::bigint IS NULL OR e.seq = %(seq)s)
    AND (%(how)s::text IS NULL OR e.how = %(how)s)

@@ -40,6 +40,13 @@ DELETE FROM comparison WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size
 
 -- name: remove_kinds
 DELETE FROM job_kind WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+
+-- name: remove_known_answers
+DELETE FROM known_answer WHERE bot = %(bot)s AND seq >= %(first)s
+
+-- name: remove_known_outputs
+DELETE FROM known_output WHERE bot = %(bot)s AND seq >= %(first)s
+
 -- name: remove_provisional
 DELETE FROM provisional WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 
