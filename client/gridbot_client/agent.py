@@ -44,6 +44,7 @@ class LocalReplica:
     id: ReplicaId
     resources: Resources
     stage: Stage
+    seconds: float | None = None  # that it is likely to take; None: nobody knows
 
 
 def to_start(items: Sequence[LocalReplica], room: Room) -> list[ReplicaId]:
@@ -66,11 +67,18 @@ def to_start(items: Sequence[LocalReplica], room: Room) -> list[ReplicaId]:
     return started
 
 
-def wanted(items: Sequence[LocalReplica], room: Room) -> int:
-    """Number of replicas to ask for; 0 while waiting replicas can fill the machine."""
+def wanted(items: Sequence[LocalReplica], room: Room, lookahead_seconds: float) -> int:
+    """Number of replicas to ask for; 0 while waiting ones can keep all CPUs busy for some time.
+
+    One of which nobody knows how long it takes is taken to last long enough.
+    """
     if len(items) >= MOST_HELD:
         return 0
-    if sum(item.resources.cpus for item in _of(items, Stage.WAITING)) >= room.cpus:
+    waiting = (
+        item.resources.cpus * min(lookahead_seconds, item.seconds or lookahead_seconds)
+        for item in _of(items, Stage.WAITING)
+    )
+    if sum(waiting) >= room.cpus * lookahead_seconds:
         return 0
     return max(0, WANT_PER_CPU * room.cpus - len(_of(items, Stage.UPLOADING)))
 

@@ -34,7 +34,7 @@ from gridbot_client.work.manifests import Manifests
 from gridbot_client.work.processes import Census
 from gridbot_client.work.replicas import HeldReplicas
 from gridbot_client.work.runner import Runner
-from gridbot_client.work.slots import since_boot
+from gridbot_client.work.slots import SpareFolders, since_boot
 from gridbot_client.work.trust import Pins, Trust
 
 _LOOK_SECONDS = 1.0  # how often the pause flag is looked at
@@ -71,7 +71,8 @@ class Client:
         cache = Cache(folder.cache, options.cache_bytes)
         runner = Runner(confinement, self._census, options.idleness())
         executor = Executor(runner, cache, self._connect)
-        self._replicas = HeldReplicas(folder.slots, options.room, executor, activity)
+        spares = SpareFolders(folder.spare)
+        self._replicas = HeldReplicas(folder.slots, spares, options.room, executor, activity)
         self._schedule = RequestSchedule(folder)
         self._pending = folder.pending_request()
         self._seqno = folder.next_seqno()
@@ -138,7 +139,7 @@ class Client:
             self._learn_revocations()
             self._pending = request = self._next_request()
             self._schedule.asks()
-            reply = decode_reply(self._transport.rpc(self._folder.save_request(request)))
+            reply = decode_reply(self._sent(request))
             self._manifests.take_in(reply.manifests)
         except RequestRefused as error:
             self._refused(error)
@@ -146,6 +147,13 @@ class Client:
             self._failed(error)
         else:
             self._apply(request, reply)
+
+    def _sent(self, request: WorkRequest) -> bytes:
+        body, began = self._folder.save_request(request), since_boot()
+        reply = self._transport.rpc(body)
+        if not request.wait:
+            self._replicas.pace.answered(since_boot() - began)
+        return reply
 
     def _apply(self, request: WorkRequest, reply: WorkReply) -> None:
         """Take in what a reply grants and acknowledges, and plan the next request."""
@@ -210,6 +218,7 @@ class Client:
             reports=reports,
             manifests=self._manifests.ids(),
             wait=0.0 if holding else self._may_wait(),  # what ends meanwhile is reported at once
+            ahead=self._replicas.pace.ahead(),
         )
 
     def _may_wait(self) -> float:
@@ -228,7 +237,8 @@ class Client:
 
     def _wanted(self, record: NodeRecord) -> int:
         items = self._replicas.items()
-        wanted = agent.wanted(items, self._options.room)
+        lookahead = self._replicas.pace.lookahead_seconds
+        wanted = agent.wanted(items, self._options.room, lookahead)
         if self._options.pilot is None:
             return wanted
         unfinished = sum(item.stage in UNFINISHED for item in items)
@@ -308,6 +318,8 @@ class Client:
 
     def _policy_obstacle(self, bot: Mapping[str, Scalar]) -> str | None:
         """The clause of the owner's policy that forbids a BOT that arrived; None if none does."""
+        if self._options.policy is None:
+            return None
         host = {**self._attributes(), **description.live_attributes(time.time())}
         return self._permission.obstacle_to(host, bot, time.time())
 

@@ -86,6 +86,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.slots = path / "slots"
+        self.spare = path / "spare"  # folders of slots, for others
         self.cache = path / "cache"
         self.log = path / "client.log"
         self.paused_flag = path / "paused"
@@ -104,6 +105,7 @@ class Folder:
         """Create the folder and its subfolders, private to the user because of the token."""
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.slots.mkdir(mode=0o700, exist_ok=True)
+        self.spare.mkdir(mode=0o700, exist_ok=True)
         self.cache.mkdir(mode=0o700, exist_ok=True)
 
     @contextmanager

@@ -164,6 +164,19 @@ def test_both_processors_are_used_and_what_waits_is_prefetched(
     assert all(only_report(server, id).how == "success" for id in ids)
 
 
+def test_a_client_says_how_many_short_jobs_it_holds_ahead(
+    server: ProjectServer, clients: Clients
+) -> None:
+    (id,) = server.add(shell(), script("true"))
+    clients.finish(clients.start("--cpus", "2", "--exit-when-idle", "0.3"))
+    assert only_report(server, id).how == "success"
+    first, last = server.requests[0], server.requests[-1]
+    assert first.ahead == ()
+    ((bot, replicas),) = last.ahead
+    assert bot == id.bot
+    assert replicas > 2
+
+
 def test_a_paused_client_starts_nothing_until_it_is_resumed(
     server: ProjectServer, clients: Clients
 ) -> None:

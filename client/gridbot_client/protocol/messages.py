@@ -51,6 +51,7 @@ MAX_WANT = 10_000
 MAX_REPORTS = 256  # per request; a client with more sends them in several requests
 MAX_HOLDING = 4096
 MAX_MANIFESTS = 1000  # that a client says it has
+MAX_AHEAD = 50  # BOTs of which a client says how many replicas it may hold
 MAX_OUTPUTS = 256  # per replica
 MAX_INTRODUCTIONS = 100  # of the keys that signed one BOT
 MAX_REVOCATIONS = 10_000
@@ -106,6 +107,13 @@ class Report:
     stderr: str = ""
 
 
+class Ahead(NamedTuple):
+    """The most replicas of a BOT that a client holds at once, because it knows them to be short."""
+
+    bot: int
+    replicas: int
+
+
 @dataclass(frozen=True, slots=True)
 class WorkRequest:
     """One request for work: reports, replicas held, and up to `want` replicas asked for.
@@ -122,6 +130,7 @@ class WorkRequest:
     reports: tuple[Report, ...] = ()
     manifests: tuple[str, ...] = ()  # ids that the client has already
     wait: float = 0.0  # seconds for which the reply may wait for work
+    ahead: tuple[Ahead, ...] = ()
     protocol: int = VERSION
 
 
@@ -187,6 +196,7 @@ def encode_request(request: WorkRequest) -> bytes:
             "reports": [_report_json(report) for report in request.reports],
             "manifests": request.manifests,
             **({"wait": request.wait} if request.wait else {}),
+            **({"ahead": request.ahead} if request.ahead else {}),
         }
     )
 
@@ -286,6 +296,7 @@ def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> W
             for item in fields.listing(raw, "manifests", MAX_MANIFESTS)
         ),
         wait=fields.number(raw, "wait", 0.0, MAX_SECONDS),
+        ahead=tuple(_ahead(item) for item in fields.listing(raw, "ahead", MAX_AHEAD)),
     )
 
 
@@ -305,6 +316,18 @@ def decode_reply(body: bytes) -> WorkReply:
         },
         message=fields.string(raw, "message", 4000, default=""),
     )
+
+
+def _ahead(raw: object) -> Ahead:
+    if isinstance(raw, list) and list(map(type, raw)) == [int] * 2 and is_ahead(raw):
+        return Ahead(*raw)
+    raise ProtocolError(f"ahead: expected [bot, replicas], got {fields.kind(raw)}")
+
+
+def is_ahead(numbers: Sequence[int]) -> bool:
+    """True for a BOT and a number of replicas within their bounds."""
+    bot, replicas = numbers
+    return 0 <= bot <= MAX_BIGINT and 0 <= replicas <= MAX_WANT
 
 
 def _report(raw: object) -> Report:

@@ -50,6 +50,10 @@ class Task(Protocol):
     def pid(self) -> int:
         """Process that leads a session; what the task started is below it, if it did not flee."""
 
+    @property
+    def is_sealed(self) -> bool:
+        """True if the kernel ends all of it with its first process, and that with this one."""
+
     def family(self) -> Family:
         """Processes of the task that live now."""
 
@@ -100,6 +104,10 @@ class _PlainTask:
     @property
     def pid(self) -> int:
         return self.process.pid
+
+    @property
+    def is_sealed(self) -> bool:
+        return False
 
     def family(self) -> Family:
         return processes.TABLE.below(self.pid, included=True)
@@ -182,6 +190,7 @@ class WallOptions:
 class _GroupedTask:
     _task: WalledTask
     _group: TaskCgroup | None
+    is_sealed: bool  # in a pid namespace
 
     @property
     def pid(self) -> int:
@@ -250,7 +259,7 @@ class Walls:
             if group:
                 group.release()
             raise
-        return _GroupedTask(task, group)
+        return _GroupedTask(task, group, cell.level >= NAMESPACES)
 
     def _cell(self, program: TaskOrder) -> Cell:
         options, slot = self.options, program.slot

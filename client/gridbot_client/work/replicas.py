@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,12 +23,14 @@ from gridbot_client.protocol.messages import (
 from gridbot_client.work import processes
 from gridbot_client.work.execution import Executor, Stopped, failure
 from gridbot_client.work.manifests import JudgedManifest, Manifests
+from gridbot_client.work.pace import Pace
 from gridbot_client.work.processes import Census
 from gridbot_client.work.runner import Stop
-from gridbot_client.work.slots import ReplicaSlot, since_boot, slot_of, slots_in
+from gridbot_client.work.slots import ReplicaSlot, SpareFolders, since_boot, slot_of, slots_in
 
 log = logging.getLogger(__name__)
 
+_MOST_THREADS = 2 * agent.MOST_HELD  # as many as are held run, upload or wait at most
 _MOST_REPORT_BYTES = 512 << 10  # of the reports of one request
 
 
@@ -53,21 +56,31 @@ class Held:
 class HeldReplicas:
     """Replicas of this client.  The condition `changed` guards them and signals their ends."""
 
-    def __init__(self, slots: Path, room: Room, executor: Executor, activity: ActivityLog) -> None:
+    def __init__(
+        self, slots: Path, spares: SpareFolders, room: Room, executor: Executor,
+        activity: ActivityLog,
+    ) -> None:  # fmt: skip
         self.changed = threading.Condition()
         self.is_halted = False  # revoked, paused or leaving: nothing is started
+        self.pace = Pace(room.cpus)
         self._slots = slots
+        self._spares = spares
         self._room = room
         self._executor = executor
         self._activity = activity
         self._held: dict[ReplicaId, Held] = {}
-        self._threads: set[threading.Thread] = set()
+        self._threads = ThreadPoolExecutor(_MOST_THREADS, "replica")
 
     def items(self) -> list[LocalReplica]:
         """Replicas in order of arrival, with the fields that decisions need."""
         with self.changed:
             return [
-                LocalReplica(held.id, held.judged.manifest.resources, held.stage)
+                LocalReplica(
+                    held.id,
+                    held.judged.manifest.resources,
+                    held.stage,
+                    self.pace.seconds(held.id.bot),
+                )
                 for held in self._held.values()
             ]
 
@@ -92,7 +105,7 @@ class HeldReplicas:
                 self._upload_again(id)
             self.start_ready()
         for held in gone:
-            held.slot.remove()
+            self._spares.take_back(held.slot)
         for bot in {held.id.bot for held in fresh}:
             self._activity.got(bot, sum(held.id.bot == bot for held in fresh))
 
@@ -120,9 +133,7 @@ class HeldReplicas:
             self.is_halted = True
             for held in self._held.values():
                 held.stop.ask()
-            threads = list(self._threads)
-        for thread in threads:
-            thread.join()
+        self._threads.shutdown()
 
     def recover(self, census: Census, manifests: Manifests) -> int:
         """Kill processes of an earlier run and resume its replicas; return their number."""
@@ -147,6 +158,7 @@ class HeldReplicas:
         if assignment.id in self._held or judged is None:
             return None
         slot = slot_of(self._slots, assignment.id)
+        self._spares.furnish(slot)
         slot.save_assignment(assignment, judged.signed)
         held = Held(slot, assignment, judged, since_boot() + assignment.deadline_seconds)
         if why := manifests.rejection(judged, assignment):
@@ -205,15 +217,13 @@ class HeldReplicas:
         elif why := manifests.rejection(judged, assignment, has_arrived=False):
             held.report, held.stage = failure(held.id, why.reason, why.detail), Stage.FINISHED
 
-    # --- the thread of one replica
+    # --- one replica, in a thread
 
     def _spawn(self, held: Held, last: Stage) -> None:
-        thread = threading.Thread(target=self._work, args=(held, last), name=str(held.id))
-        self._threads.add(thread)
-        thread.start()
+        self._threads.submit(self._work, held, last)
 
     def _work(self, held: Held, last: Stage) -> None:
-        """Body of the thread: execute unless there is a report, upload, notify."""
+        """Execute unless there is a report, upload, notify."""
         try:
             if held.report is None:
                 self._end(held, self._execute(held), Stage.UPLOADING)
@@ -221,9 +231,11 @@ class HeldReplicas:
             self._end(held, self._executor.upload(held.slot, held.report, held.stop), last)
         except Stopped:
             self._stopped(held)
+        except BaseException:
+            log.exception("the thread of replica %s ended", held.id)
+            raise
         finally:
             with self.changed:
-                self._threads.discard(threading.current_thread())
                 self.changed.notify()
 
     def _execute(self, held: Held) -> Report:
@@ -244,6 +256,8 @@ class HeldReplicas:
         with self.changed:
             if held.is_dropped:
                 raise Stopped
+            if report.how == "success":
+                self.pace.ended(held.id.bot, held.judged.manifest.resources, report.wall_seconds)
             held.report, held.stage = report, stage
             self.start_ready()
 

@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import psutil
@@ -104,7 +105,7 @@ class Runner:
         self, argv: Sequence[str], slot: ReplicaSlot, limits: Resources, stop: Stop,
         started: Callable[[int], None], *, is_stranger: bool, wants_network: bool = False,
     ) -> ProcessEnd:  # fmt: skip
-        """Run a program to its end; `started` gets the pid of its task."""
+        """Run a program to its end; `started` gets the pid of a task that may outlive us."""
         begun = time.monotonic()
         program = TaskOrder(
             _found(argv, slot), environment(slot, os.environ), slot, limits, is_stranger,
@@ -119,7 +120,8 @@ class Runner:
         reason = ""
         try:
             stop.runs(task)
-            started(task.pid)
+            if not task.is_sealed:
+                started(task.pid)
             reason = self._watch(task, slot, limits, stop, begun)
             if reason:
                 task.terminate()
@@ -168,12 +170,12 @@ class Runner:
 
     def _finish(self, task: Task, slot: ReplicaSlot) -> TaskEnd | None:
         """Kill remaining processes; return the program's end, None if nobody saw it."""
-        try:
-            return task.finish()
-        except OSError:
-            return None
-        finally:
+        end = None
+        with suppress(OSError):
+            end = task.finish()
+        if end is None or not task.is_sealed:
             processes.kill_all(lambda: self.census.of_slot(str(slot.path)))
+        return end
 
 
 def _found(argv: Sequence[str], slot: ReplicaSlot) -> Sequence[str]:

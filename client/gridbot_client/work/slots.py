@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -25,7 +26,10 @@ from gridbot_client.protocol.messages import (
 from gridbot_client.storage import read_json, write_atomically
 from gridbot_client.work import trees
 
+# A report of a shorter replica is not synced to disk, which takes some hundredths of a second.
+WORTH_SYNCING_SECONDS = 1.0
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MOST_SPARE = 256  # folders of slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,22 +76,21 @@ class ReplicaSlot:
         self.stdout = path / "stdout"
         self.stderr = path / "stderr"
         self._assignment = path / "assignment.json"
-        self._received = path / "received.json"
         self._run = path / "run.json"
         self._report = path / "report.json"
 
     def save_assignment(self, assignment: Assignment, manifest: SignedManifest) -> None:
         """Save the assignment.  Not synced to disk, because the server sends lost ones again."""
         self.path.mkdir(mode=0o700, exist_ok=True)
-        received = json.dumps(asdict(Moment.now())).encode()
-        write_atomically(self._received, received, durable=False)
         reply = WorkReply(0, 0.0, assignments=(assignment,), manifests=_one(assignment, manifest))
-        write_atomically(self._assignment, encode_reply(reply), durable=False)
+        received = json.dumps(asdict(Moment.now())).encode()
+        content = b'{"received":%b,"reply":%b}' % (received, encode_reply(reply))
+        write_atomically(self._assignment, content, durable=False)
 
     def assignment(self) -> tuple[Assignment, SignedManifest] | None:
         """Saved assignment; None if the files are corrupt, then the server sends it again."""
         try:
-            reply = decode_reply(self._assignment.read_bytes())
+            reply = decode_reply(json.dumps((read_json(self._assignment) or {})["reply"]).encode())
             (assignment,) = reply.assignments
             return assignment, reply.manifests[assignment.manifest]
         except (OSError, ProtocolError, ValueError, KeyError):
@@ -95,10 +98,10 @@ class ReplicaSlot:
 
     def age_seconds(self) -> float:
         """Seconds since the assignment was received."""
-        raw = read_json(self._received) or {}
+        raw = read_json(self._assignment) or {}
         try:
-            return Moment(**raw).elapsed(Moment.now())
-        except TypeError:
+            return Moment(**raw["received"]).elapsed(Moment.now())
+        except (KeyError, TypeError):
             return 0.0
 
     def run_record(self) -> RunRecord:
@@ -127,8 +130,13 @@ class ReplicaSlot:
         return self._run.exists()
 
     def save_report(self, report: Report) -> None:
-        """Save the report durably, until the server acknowledges it."""
-        write_atomically(self._report, encode_request(WorkRequest("", 0, {}, 0, (), (report,))))
+        """Save the report until the server acknowledges it.
+
+        Synced to disk if the replica took longer than that may: after a power failure a short one
+        is run again.
+        """
+        body = encode_request(WorkRequest("", 0, {}, 0, (), (report,)))
+        write_atomically(self._report, body, durable=report.wall_seconds >= WORTH_SYNCING_SECONDS)
 
     def report(self) -> Report | None:
         """Saved report; None if there is none or it is corrupt, then the replica runs again."""
@@ -140,16 +148,62 @@ class ReplicaSlot:
 
     def reset(self) -> None:
         """Remove files of an earlier start, so that the next one has a clean slot."""
-        trees.remove(self.work)
         self.stdout.unlink(missing_ok=True)
         self.stderr.unlink(missing_ok=True)
-        self.work.mkdir()
-        (self.work / "tmp").mkdir()
+        temporary = self.work / "tmp"
+        if not (trees.is_pristine(self.work, ["tmp"]) and trees.is_pristine(temporary, [])):
+            trees.remove(self.work)
+            self.work.mkdir()
+            temporary.mkdir()
 
     def remove(self) -> None:
         """Remove the slot, its assignment first, so that half a slot is not taken for a whole."""
         self._assignment.unlink(missing_ok=True)
         trees.remove(self.path)
+
+    def vacate(self) -> None:
+        """Remove all that is in the slot but its folders.  Raises OSError."""
+        self._assignment.unlink(missing_ok=True)
+        for name in os.listdir(self.path):
+            if name != self.work.name:
+                os.unlink(self.path / name)
+        for folder, kept in ((self.work, "tmp"), (self.work / "tmp", "")):
+            for name in os.listdir(folder) if folder.exists() else ():
+                if name != kept:
+                    trees.remove(folder / name)
+
+
+class SpareFolders:
+    """Folders of slots that have served, for others.
+
+    A file system with a journal may wait for the disk whenever a folder goes, and each slot has
+    three.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._found = sorted(path.iterdir())
+        self._made = max((int(found.name) for found in self._found), default=0)
+
+    def furnish(self, slot: ReplicaSlot) -> None:
+        """Give folders to a new slot, if there are any."""
+        if self._found and not slot.path.exists():
+            self._found.pop().rename(slot.path)
+
+    def take_back(self, slot: ReplicaSlot) -> None:
+        """End a slot; keep its folders, unless its task left them in disorder."""
+        if len(self._found) >= _MOST_SPARE:
+            slot.remove()
+            return
+        self._made += 1
+        folder = self._path / str(self._made)
+        try:
+            slot.vacate()
+            slot.path.rename(folder)
+        except OSError:
+            slot.remove()
+        else:
+            self._found.append(folder)
 
 
 def slot_of(slots: Path, id: ReplicaId) -> ReplicaSlot:
@@ -159,9 +213,12 @@ def slot_of(slots: Path, id: ReplicaId) -> ReplicaSlot:
 
 def slots_in(slots: Path) -> Iterator[ReplicaSlot]:
     """Yield all slots, oldest assignment first."""
-    for path in sorted(slots.iterdir(), key=lambda path: path.stat().st_mtime):
-        with suppress(ValueError, TypeError):
-            yield ReplicaSlot(path, ReplicaId(*(int(part) for part in path.name.split("-"))))
+    found: list[tuple[float, ReplicaSlot]] = []
+    for path in slots.iterdir():
+        with suppress(ValueError, TypeError, FileNotFoundError):  # spare, or gone meanwhile
+            slot = ReplicaSlot(path, ReplicaId(*(int(part) for part in path.name.split("-"))))
+            found.append((path.stat().st_mtime, slot))
+    yield from (slot for _, slot in sorted(found, key=lambda item: item[0]))
 
 
 def _one(assignment: Assignment, manifest: SignedManifest) -> Mapping[str, SignedManifest]:

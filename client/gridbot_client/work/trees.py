@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +41,20 @@ def exceeds(path: Path, most_bytes: int, most_files: int) -> bool:
     with suppress(OSError):
         _measure(os.open(path, _OPEN), usage, _MOST_DEPTH)
     return usage.is_exceeded
+
+
+def is_pristine(path: Path, names: Sequence[str]) -> bool:
+    """True for a directory that holds these names and is otherwise as if just made by us."""
+    with suppress(OSError):
+        found = os.lstat(path)
+        return (
+            stat.S_ISDIR(found.st_mode)
+            and found.st_uid == os.geteuid()
+            and found.st_mode & 0o7700 == 0o700
+            and os.listdir(path) == [*names]
+            and not os.listxattr(path)
+        )
+    return False
 
 
 def _measure(directory: int, usage: Usage, depth: int) -> None:

@@ -76,7 +76,8 @@ class PolicySet:
     attributes: Record
     looks_at_replicas: bool  # whether dispatch must look at a job's other replicas
     is_homogeneous: bool  # whether the replicas of a job go to hosts of one kind
-    has_deadline: bool  # whether its owner says one
+    has_concurrency: bool  # whether its owner says one
+    has_deadline: bool
     assurance: float | None  # the confidence that results must reach; None: its owner does not say
     _evaluators: Mapping[str, Evaluator]
 
@@ -105,6 +106,7 @@ class PolicySet:
             looks_at_replicas=mentions_replicas(expressions, _PER_HOST),
             is_homogeneous=any(fold(item.name) == "homogeneousby" for item in definitions),
             assurance=_assurance(text, definitions, attributes),
+            has_concurrency=any(fold(item.name) == "concurrency" for item in definitions),
             has_deadline=any(fold(item.name) == "deadline" for item in definitions),
             _evaluators=_Evaluators(attributes).by_policy,
         )

@@ -105,6 +105,7 @@ class HostView:
     at_hand: Collection[tuple[int, int]] = ()
     policy: OwnerPolicy | None = None
     of_bot: Mapping[int, int] = field(default_factory=dict)  # replicas of each BOT it holds
+    ahead: Mapping[int, int] = field(default_factory=dict)  # the most that it would hold, by BOT
     room: int | None = None  # replicas that its width leaves room for, of strangers; None: any
     unjudged: int = 0  # replicas of strangers that it has in progress or unjudged
     distrusted: Collection[bytes] = ()  # programs with which it was caught
@@ -183,7 +184,7 @@ def choose(
     width = host.want if host.room is None else host.room  # left for strangers
     given = 0  # of strangers
     for offer in offers:
-        concurrency = offer.candidate.policies.concurrency(offer.ads)
+        concurrency = _concurrency(offer, host)
         if not round_.is_affordable(offer.candidate, offer.ads):
             continue
         if concurrency < 1:  # nothing of this BOT, which is no reason to give nothing of others
@@ -207,6 +208,19 @@ def choose(
         if is_bounded:
             width, given = width - taken, given + taken
     return choice
+
+
+def _concurrency(offer: _Offer, host: HostView) -> int:
+    """Return the most replicas that the host may hold at once.
+
+    Unless the BOT's policy says, a host that knows its replicas to be short holds what it runs
+    within a second, so that none of its cores waits for a request.
+    """
+    item = offer.candidate
+    asked = item.policies.concurrency(offer.ads)
+    if item.policies.has_concurrency:
+        return asked
+    return max(asked, host.ahead.get(item.bot, 0))
 
 
 def _take(offer: _Offer, count: int, host: HostView, choice: Choice) -> int:

@@ -285,6 +285,7 @@ def _host_view(exchange: Exchange, widths: Widths, records: Records) -> HostView
         accepts=client.accepts,
         trusts=client.trusts,
         protocol=request.protocol,
+        ahead=dict(request.ahead),
         dedicated=attributes.get("IsDedicated") is True,
         policy=owner_policy(ad.get("Requirements")),
         at_hand={

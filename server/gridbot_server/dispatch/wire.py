@@ -24,6 +24,7 @@ from gridbot_client.protocol.fields import is_clean, is_file_name, is_sha256
 from gridbot_client.protocol.messages import (
     INLINE_OUTPUT_BYTES,
     LOG_TAIL_BYTES,
+    MAX_AHEAD,
     MAX_ATTRIBUTE_NAME_BYTES,
     MAX_BIGINT,
     MAX_HOLDING,
@@ -40,6 +41,7 @@ from gridbot_client.protocol.messages import (
     Scalar,
     WorkRequest,
     decode_request,
+    is_ahead,
     is_reason,
     is_replica_id,
     max_attribute_bytes,
@@ -84,6 +86,8 @@ def _is_usual(request: WorkRequest) -> bool:
         and len(request.manifests) <= MAX_MANIFESTS
         and all(map(is_sha256, request.manifests))
         and 0.0 <= request.wait <= MAX_SECONDS
+        and len(request.ahead) <= MAX_AHEAD
+        and all(map(is_ahead, request.ahead))
     )
 
 

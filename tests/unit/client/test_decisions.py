@@ -59,13 +59,23 @@ def test_what_runs_fits_the_room_or_runs_alone(raw: list[tuple[Stage, int, int]]
 
 
 def test_nothing_is_asked_for_while_enough_waits() -> None:
-    assert agent.wanted(items(Stage.WAITING, Stage.WAITING), ROOM) == 0
-    assert agent.wanted(items(Stage.RUNNING, Stage.WAITING), ROOM) > 2
+    assert agent.wanted(items(Stage.WAITING, Stage.WAITING), ROOM, 1.0) == 0
+    assert agent.wanted(items(Stage.RUNNING, Stage.WAITING), ROOM, 1.0) > 2
+
+
+def test_short_replicas_that_wait_keep_nobody_busy_for_long() -> None:
+    short = [
+        LocalReplica(ReplicaId(1, seq, 0), Resources(), Stage.WAITING, seconds=0.1)
+        for seq in range(20)
+    ]
+    assert agent.wanted(short[:19], ROOM, 1.0) > 0
+    assert agent.wanted(short, ROOM, 1.0) == 0
+    assert agent.wanted(short, ROOM, 2.0) > 0
 
 
 def test_nothing_is_asked_for_while_results_pile_up() -> None:
-    assert agent.wanted(items(*[Stage.REPORTED] * agent.MOST_HELD), ROOM) == 0
-    assert agent.wanted(items(*[Stage.UPLOADING] * 100), ROOM) == 0
+    assert agent.wanted(items(*[Stage.REPORTED] * agent.MOST_HELD), ROOM, 1.0) == 0
+    assert agent.wanted(items(*[Stage.UPLOADING] * 100), ROOM, 1.0) == 0
 
 
 def test_a_report_goes_at_once_unless_the_server_is_away() -> None:

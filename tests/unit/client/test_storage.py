@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,7 +26,14 @@ from gridbot_client.storage import Folder, FolderBusy, Identity
 from gridbot_client.work import outputs
 from gridbot_client.work.cache import Cache
 from gridbot_client.work.outputs import OutputError
-from gridbot_client.work.slots import Moment, ReplicaSlot, RunRecord, slot_of, slots_in
+from gridbot_client.work.slots import (
+    Moment,
+    ReplicaSlot,
+    RunRecord,
+    SpareFolders,
+    slot_of,
+    slots_in,
+)
 
 IDENTITY = Identity("http://x", "secret", 7, "alice", "0" * 64, "1" * 64, ("2" * 64,))
 MANIFEST = Manifest("alice", ("true",))
@@ -127,7 +136,7 @@ def test_a_slot_comes_back_as_it_was(folder: Folder, slot: ReplicaSlot) -> None:
     assert again.age_seconds() < 60
 
 
-@pytest.mark.parametrize("name", ["assignment.json", "report.json", "run.json", "received.json"])
+@pytest.mark.parametrize("name", ["assignment.json", "report.json", "run.json"])
 @pytest.mark.parametrize("spoilt", [b"", b"{}", b"[1]", b"\x00" * 9])
 def test_spoilt_slot_files_are_as_if_missing(slot: ReplicaSlot, name: str, spoilt: bytes) -> None:
     (slot.path / name).write_bytes(spoilt)
@@ -144,6 +153,68 @@ def test_a_slot_goes_even_when_its_program_closed_it(slot: ReplicaSlot) -> None:
     inner.chmod(0)
     slot.remove()
     assert not slot.path.exists()
+
+
+def another(folder: Folder) -> ReplicaSlot:
+    return slot_of(folder.slots, ReplicaId(1, 2, 4))
+
+
+def begin(slot: ReplicaSlot) -> None:
+    text = MANIFEST.text()
+    slot.save_assignment(Assignment(slot.id, manifest_id(text), {}, 9.0), SignedManifest(text))
+    slot.reset()
+
+
+def test_the_folders_of_an_ended_slot_serve_another_one_and_hold_nothing(
+    folder: Folder, slot: ReplicaSlot
+) -> None:
+    slot.save_run(RunRecord(1))
+    slot.save_report(Report(ID, "success"))
+    (slot.work / "tmp" / "left").mkdir()
+    (slot.work / "left").touch()
+    served = slot.work.stat().st_ino
+    SpareFolders(folder.spare).take_back(slot)
+    assert list(slots_in(folder.slots)) == []
+    fresh = another(folder)
+    SpareFolders(folder.spare).furnish(fresh)
+    assert [slot.assignment() for slot in slots_in(folder.slots)] == [None]
+    begin(fresh)
+    assert fresh.work.stat().st_ino == served
+    assert {path.name for path in fresh.path.rglob("*")} == {"assignment.json", "work", "tmp"}
+
+
+def close(work: Path) -> None:
+    work.chmod(0)
+
+
+def mark(work: Path) -> None:
+    os.setxattr(work, "user.mark", b"x")
+
+
+def make_special(work: Path) -> None:
+    work.chmod(0o3755)
+
+
+@pytest.mark.parametrize("spoil", [close, mark, make_special, Path.rmdir])
+def test_a_folder_that_a_task_changed_is_made_anew(
+    folder: Folder, slot: ReplicaSlot, spoil: Callable[[Path], None]
+) -> None:
+    (slot.work / "tmp").rmdir()
+    spoil(slot.work)
+    spares, fresh = SpareFolders(folder.spare), another(folder)
+    spares.take_back(slot)
+    spares.furnish(fresh)
+    begin(fresh)
+    assert stat.S_IMODE(fresh.work.stat().st_mode) & 0o7700 == 0o700
+    assert os.listxattr(fresh.work) == []
+    assert [path.name for path in fresh.work.iterdir()] == ["tmp"]
+
+
+def test_a_start_finds_nothing_of_the_one_before(slot: ReplicaSlot) -> None:
+    (slot.work / "left").touch()
+    slot.reset()
+    assert [path.name for path in slot.work.rglob("*")] == ["tmp"]
+    assert not slot.stdout.exists()
 
 
 def test_clock_changes_do_not_age_a_slot() -> None:

@@ -76,6 +76,21 @@ def test_replicas_that_the_host_holds_count_against_concurrency() -> None:
     assert taken(choose(host(running=5), candidates, QUEUE)) == []
 
 
+def test_a_host_that_knows_a_bots_jobs_to_be_short_holds_more_of_them() -> None:
+    knowing = host(ahead={1: 50}, running=10)
+    assert taken(choose(knowing, [bot(1)], QUEUE)) == [(1, 40)]
+    assert taken(choose(host(ahead={1: 2}), [bot(1)], QUEUE)) == [(1, 8)]
+
+
+def test_what_a_host_knows_of_one_bot_says_nothing_of_another() -> None:
+    assert taken(choose(host(ahead={1: 50}), [bot(2)], QUEUE)) == [(2, 8)]
+    assert taken(choose(host(ahead={1: 50}, running=10), [bot(2)], QUEUE)) == []
+
+
+def test_a_bots_own_concurrency_holds_whatever_the_host_knows() -> None:
+    assert taken(choose(host(ahead={1: 50}), [bot(1, "Concurrency = 5")], QUEUE)) == [(1, 5)]
+
+
 def test_no_more_is_sent_than_the_client_wants() -> None:
     candidates = [bot(1, "Concurrency = 50", fresh=2), bot(2, "Concurrency = 50")]
     assert taken(choose(host(want=3), candidates, QUEUE)) == [(1, 2), (2, 1)]

@@ -19,6 +19,7 @@ from gridbot_client.protocol.messages import (
     INLINE_OUTPUT_BYTES,
     LOG_TAIL_BYTES,
     MAX_BIGINT,
+    Ahead,
     Output,
     ProtocolError,
     ReplicaId,
@@ -51,7 +52,9 @@ HOST: dict[str, Scalar] = {
     "IsPilot": False,
     "Requirements": "x" * 8192,
 }
-REQUEST = WorkRequest("key", 7, HOST, 5, (ReplicaId(1, 4, 1),), REPORTS, (SHA256,))
+REQUEST = WorkRequest(
+    "key", 7, HOST, 5, (ReplicaId(1, 4, 1),), REPORTS, (SHA256,), ahead=(Ahead(1, 100),)
+)
 
 
 def document(request: WorkRequest = REQUEST) -> Any:
@@ -81,7 +84,7 @@ def test_what_a_client_sends_is_usual() -> None:
     assert exactly(found) == exactly(REQUEST)
 
 
-@pytest.mark.parametrize("part", ["holding", "reports", "manifests"])
+@pytest.mark.parametrize("part", ["holding", "reports", "manifests", "ahead"])
 def test_what_may_be_missing_is_empty(part: str) -> None:
     raw = document()
     del raw[part]
@@ -129,6 +132,11 @@ RULES: list[tuple[tuple[str | int, ...], list[Any], list[Any]]] = [
     (("holding", 0), [[0, 0, 0], [MAX_BIGINT, MAX_BIGINT, INT]], [
         [-1, 1, 1], [1, -1, 1], [1, 1, -1], [MAX_BIGINT + 1, 1, 1], [1, MAX_BIGINT + 1, 1],
         [1, 1, INT + 1], [1, 1], [1, 1, 1, 1], [1, 1, 1.0], [1, 1, True], ["1", 1, 1], None, 5,
+    ]),
+    (("ahead",), [[], [[1, 1]] * 50], [[[1, 1]] * 51, None, {}, [1]]),
+    (("ahead", 0), [[0, 0], [MAX_BIGINT, 10_000]], [
+        [-1, 1], [1, -1], [MAX_BIGINT + 1, 1], [1, 10_001], [1], [1, 1, 1], [1, 1.0], [1, True],
+        ["1", 1], None, 5,
     ]),
     (("manifests",), [[SHA256] * 1000], [[SHA256] * 1001, [None], "a"]),
     (("manifests", 0), ["0" * 64], ["0" * 63, "0" * 65, "A" * 64, "0" * 64 + "\n", "", 5]),
