@@ -5,12 +5,13 @@ because columns of numbers are padded; nor do empty lines at the end.  A word th
 counterpart is split into numbers and what stands between them; the numbers must be near, and the
 rest equal.
 
-Theory of operation.  Both files are read in chunks.  Chunks of equal bytes are skipped, then lines
-that are equal.  Of others the words are paired, and those pairs that differ are read as floats and
-compared, a batch at a time, by functions that run in C.  Only a batch with a word that is no plain
-number, or with a pair that is not near, is looked at word by word.  Where a line is longer than a
-chunk, a chunk is cut behind its last blank instead.  A word longer than LONG is text: while it goes
-on it is hashed, and its hash stands for it.  So memory is bounded for any content.
+Theory of operation.  Both files are read in chunks.  Chunks of equal bytes are skipped, then blocks
+of lines that are tables of plain numbers, all near (`tables.py`), then lines that are equal.  Of
+others the words are paired, and those pairs that differ are read as floats and compared, a batch
+at a time, by functions that run in C.  Only a batch with a word that is no plain number, or with a
+pair that is not near, is looked at word by word.  Where a line is longer than a block, whole chunks
+are paired, cut behind their last blanks.  A word longer than LONG is text: while it goes on it is
+hashed, and its hash stands for it.  So memory is bounded for any content.
 """
 
 from __future__ import annotations
@@ -27,9 +28,11 @@ from typing import BinaryIO
 from gridbot_server.validators.difference import Difference, excerpt
 from gridbot_server.validators.near import NUMBER, near
 from gridbot_server.validators.spec import Tolerance
+from gridbot_server.validators.tables import NearTables
 
 LONG = 1000  # bytes of a word
-CHUNK_BYTES = 1 << 18
+CHUNK_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 14  # of lines, compared at once
 _BATCH = 2048  # words
 _BLANKS = b" \t\n\r\x0b\x0c"
 _BLANK = re.compile(rb"[ \t\n\r\x0b\x0c]")
@@ -51,14 +54,16 @@ def difference(
         right.fill()
         if left.skips_equal(right, rule):
             continue
-        if lines := left.lines_beside(right):
-            first, second = lines
-            at = rule.first_different_line(first, second)
-            if at is not None:
-                left.lines += at
-                return rule.difference_of_lines(left.lines + 1, first[at], second[at])
-            left.drop_lines(len(first))
-            right.drop_lines(len(second))
+        if blocks := left.block_beside(right):
+            first, second = blocks
+            if not rule.are_near_tables(first, second):
+                lines, others = _lines(first), _lines(second)
+                at = rule.first_different_line(lines, others)
+                if at is not None:
+                    left.lines += at
+                    return rule.difference_of_lines(left.lines + 1, lines[at], others[at])
+            left.drop(len(first))
+            right.drop(len(second))
             continue
         words, others = left.words(), right.words()
         count = min(len(words), len(others))
@@ -103,21 +108,21 @@ class _Side:
         cut = _cut(self._raw[:size])
         if not cut or rule.doubts_equal(self._raw[:cut]):
             return False
-        self._drop(cut)
-        other._drop(cut)
+        self.drop(cut)
+        other.drop(cut)
         return True
 
-    def lines_beside(self, other: _Side) -> tuple[list[bytes], list[bytes]] | None:
-        """Return as many whole lines of both; None if one has none in a chunk."""
-        count = min(self._raw.count(b"\n"), other._raw.count(b"\n"))
-        if not count or not self._is_beside(other):
+    def block_beside(self, other: _Side) -> tuple[bytes, bytes] | None:
+        """Return as many whole lines of both; None if one has none within a block."""
+        if not self._is_beside(other):
             return None
-        return self._raw.split(b"\n", count)[:-1], other._raw.split(b"\n", count)[:-1]
+        one, its = self._raw[: self._end_of_block()], other._raw[: other._end_of_block()]
+        more = one.count(b"\n") - its.count(b"\n")
+        one, its = _without_last_lines(one, more), _without_last_lines(its, -more)
+        return (one, its) if one and its else None
 
-    def drop_lines(self, count: int) -> None:
-        """Go on behind so many lines."""
-        self._raw = self._raw.split(b"\n", count)[-1]
-        self.lines += count
+    def _end_of_block(self) -> int:
+        return self._raw.rfind(b"\n", 0, _BLOCK_BYTES) + 1
 
     def _is_beside(self, other: _Side) -> bool:
         """Whether both texts are between two words."""
@@ -147,7 +152,8 @@ class _Side:
         else:
             self._words = left
 
-    def _drop(self, cut: int) -> None:
+    def drop(self, cut: int) -> None:
+        """Go on behind so many bytes."""
         self.lines += self._raw.count(b"\n", 0, cut)
         self._raw = self._raw[cut:]
 
@@ -184,6 +190,18 @@ def _cut(raw: bytes) -> int:
     return 1 + max(raw.rfind(blank) for blank in (b" ", b"\n", b"\t", b"\r", b"\x0b", b"\x0c"))
 
 
+def _without_last_lines(block: bytes, count: int) -> bytes:
+    """Lines without the last ones of them, if the count is positive."""
+    if count <= 0:
+        return block
+    kept = block.rsplit(b"\n", count + 1)
+    return kept[0] + b"\n" if len(kept) == count + 2 else b""
+
+
+def _lines(block: bytes) -> list[bytes]:
+    return block.split(b"\n")[:-1]
+
+
 def _words(raw: bytes) -> list[bytes]:
     if b"\0" in raw:
         return [
@@ -198,6 +216,7 @@ class _Rule:
 
     def __init__(self, tolerance: Tolerance) -> None:
         self._tolerance = tolerance
+        self.are_near_tables = NearTables(tolerance)
         self._is_close = partial(math.isclose, rel_tol=tolerance.rel, abs_tol=tolerance.abs)
         # Quotients of two doubles between these are certainly near; one rounding is far less.
         self._least = 1 - tolerance.rel + 1e-14

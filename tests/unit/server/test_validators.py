@@ -7,7 +7,7 @@ import re
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gridbot_server.validators import documents, numbers, text
@@ -112,6 +112,54 @@ def test_numbers_of_a_text_and_a_changed_copy_agree_as_a_slow_reader_says(
     other = b"".join(words)
     found = numbers.difference(io.BytesIO(one), io.BytesIO(other), tolerance, chunk)
     assert (found is None) == slowly_agree(one, other, tolerance)
+
+
+NUMBERS = st.one_of(
+    st.floats(width=64).map(repr),
+    st.integers(-(2**70), 2**70).map(str),
+    st.sampled_from(
+        ["1.0", "1.0000001", "1.1", "0", "-0.0", "0.000000", "1e3", "1E+3", "+1", ".5", "5.", "007",
+         "9007199254740993", "9007199254740992", "18446744073709551617", "1e999", "1e-400",
+         "0." + "3" * 998, "0." + "3" * 999, "-", "1-2", "\1", "nan"]
+    ),
+)  # fmt: skip
+GAPS = st.sampled_from([" ", " ", " ", "  ", "\t", "\n", "\n", "\n", "\r\n", " \n ", "\n\n"])
+
+
+@settings(max_examples=400)
+@given(
+    st.lists(st.tuples(NUMBERS, NUMBERS, GAPS, st.booleans()), min_size=1, max_size=40),
+    st.integers(0, 3),
+    GAPS,
+    TOLERANCES,
+)
+def test_tables_of_numbers_agree_as_a_slow_reader_says(
+    table: list[tuple[str, str, str, bool]], unlike: int, gap: str, tolerance: Tolerance
+) -> None:
+    """The fast path: numbers of which few differ, in the same places, but perhaps for one."""
+    one = "".join(number + between for number, _, between, _ in table) + "\n"
+    other = "".join(
+        (number if place % 7 or not differs else another)
+        + (gap if unlike and place % (5 * unlike) == 4 else between)
+        for place, (number, another, between, differs) in enumerate(table)
+    )
+    left, right = one.encode(), f"{other}\n".encode()
+    found = numbers.difference(io.BytesIO(left), io.BytesIO(right), tolerance)
+    assert (found is None) == slowly_agree(left, right, tolerance)
+
+
+@pytest.mark.parametrize("chunk", [64, 5000, numbers.CHUNK_BYTES])
+def test_the_line_of_a_difference_is_told_in_a_long_table(chunk: int) -> None:
+    lines = [f"{number}.125 {number * 3}.5e-3\n" for number in range(9000)]
+    one = "".join(lines).encode()
+    for at in (0, 4321, 8999):
+        changed = [*lines[:at], "1.0e9 7\n", *lines[at + 1 :]]
+        near = [line.replace(".125", ".1250000001") for line in changed]
+        found = numbers.difference(
+            io.BytesIO(one), io.BytesIO("".join(near).encode()), Tolerance(), chunk
+        )
+        assert found is not None
+        assert found.place == f"line {at + 1}"
 
 
 @given(TEXTS, TEXTS, TOLERANCES)
