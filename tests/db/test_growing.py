@@ -8,6 +8,7 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, dispatching, success
 from tests.factories import make_bot
 
+from gridbot_server.bots.cancelling import cancel_jobs
 from gridbot_server.cycles import replication
 from gridbot_server.storage import growing, invariants
 from gridbot_server.storage.db import Connection
@@ -129,6 +130,84 @@ def test_feeders_are_told_of_appended_jobs(conn: Connection, dsn: str, alice: in
         listener.execute("LISTEN gridbot_jobs")
         grow(conn, bot, 1)
         assert [item.channel for item in listener.notifies(timeout=20, stop_after=1)]
+
+
+def ended(conn: Connection, bot: int) -> dict[int, str | None]:
+    rows = conn.execute("SELECT seq, reason FROM outcome WHERE bot = %s ORDER BY seq", [bot])
+    return dict(rows.fetchall())
+
+
+def test_single_jobs_are_cancelled_wherever_they_are(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=6, policy="Concurrency = 2")
+    dispatch.feed()
+    given = client.ask(2).assignments
+    client.ask(0, (success(given[0]),))
+    dispatch.settle()
+    assert cancel_jobs(conn, bot, alice, [0, 1, 3, 4, 3]) == [1, 3, 4]
+    assert cancel_jobs(conn, bot, alice, [0, 1, 3, 4]) == []
+    assert ended(conn, bot) == dict.fromkeys([1, 3, 4], "cancelled") | {0: None}
+    assert bot_row(conn, bot, "state, done, failed, jobs_cancelled") == ("running", 1, 3, 3)
+    assert client.ask(0).abort == (given[1].id,)
+    assert invariants.check(conn, idle=False) == []
+    dispatch.feed()
+    rest = client.ask(6).assignments
+    assert sorted(item.id.seq for item in rest) == [2, 5]
+    client.ask(0, tuple(map(success, rest)))
+    dispatch.settle()
+    dispatch.feed()
+    assert bot_row(conn, bot, "state, done, failed") == ("done", 3, 3)
+    assert invariants.check(conn, idle=True) == []
+
+
+def test_a_job_is_cancelled_before_a_feeder_has_claimed_it(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=3, policy="Concurrency = 9")
+    assert cancel_jobs(conn, bot, alice, [1]) == [1]
+    assert invariants.check(conn, idle=True) == []
+    assert run_all(dispatch, client) == [0, 2]
+    assert bot_row(conn, bot, "state") == ("done",)
+    dispatch.feed()
+    assert invariants.check(conn, idle=True) == []
+
+
+def test_many_cancelled_jobs_delay_no_other_one(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=2000, policy="Concurrency = 9")
+    cancel_jobs(conn, bot, alice, range(1999))
+    dispatch.feed()
+    assert run_all(dispatch, client) == [1999]
+    assert bot_row(conn, bot, "state") == ("done",)
+
+
+def test_the_last_jobs_cancellation_ends_a_bot_unless_it_grows(
+    conn: Connection, alice: int
+) -> None:
+    bot, open_ = make_bot(conn, alice, jobs=2), make_growing(conn, alice, 2)
+    for each in (bot, open_):
+        cancel_jobs(conn, each, alice, [0, 1])
+    assert bot_row(conn, bot, "state") == ("done",)
+    assert bot_row(conn, open_, "state") == ("running",)
+    assert invariants.check(conn, idle=True) == []
+
+
+def test_an_answer_that_a_cancelled_job_had_is_held_against_nobody(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, quorum=2)
+    dispatch.feed()
+    (given,) = client.ask(1).assignments
+    client.ask(0, (success(given),))
+    cancel_jobs(conn, bot, alice, [0])
+    dispatch.settle()
+    rows = conn.execute("SELECT how, valid FROM ended WHERE client <> 0").fetchall()
+    assert rows == [("success", None)]
+    assert conn.execute("SELECT max(error_rate) FROM host").fetchone() == pytest.approx((0.1,))
+    dispatch.feed()
+    assert invariants.check(conn, idle=True) == []
 
 
 def test_a_closed_bot_that_grows_breaks_an_invariant(conn: Connection, alice: int) -> None:

@@ -38,6 +38,7 @@ BREAKS = {
     "a_valid_replica_has_an_outcome": "UPDATE ended SET valid = true WHERE bot = 3",
     "outcomes_are_numbered_without_gaps": "UPDATE outcome SET n = 3 WHERE bot = 1",
     "done_and_failed_count_the_outcomes": "UPDATE bot SET done = 0, failed = 1 WHERE id = 1",
+    "bots_count_their_cancelled_jobs": "UPDATE bot SET jobs_cancelled = 1 WHERE id = 2",
     "a_bot_is_done_when_all_its_jobs_are": "UPDATE bot SET state = 'running' WHERE id = 1",
     "only_a_running_bot_grows": "UPDATE bot SET growing = true, grown_at = now() WHERE id = 5",
     "a_growing_bot_has_no_tail": "UPDATE bot SET growing = true, grown_at = now(), tail = true"

@@ -13,6 +13,7 @@ from tests.db.dispatching import Caller, Dispatch, caller, failure, success
 from tests.factories import make_bot, make_host, make_owner
 
 from gridbot_client.protocol.messages import WHY, Output, ReplicaId, Report, WorkRequest
+from gridbot_server.bots.cancelling import cancel_jobs
 from gridbot_server.buffer.assignment import prepared
 from gridbot_server.buffer.layout import Item
 from gridbot_server.cycles import deadline, replication, transitioner
@@ -105,6 +106,35 @@ def test_a_stale_slot_is_refused_while_its_replica_is_being_reported(
     with meanwhile(conn, other.ask) as reply:
         rival.commit()
     assert reply.result().assignments == ()
+
+
+def test_dispatch_that_waits_for_a_cancellation_of_its_jobs_sends_none(
+    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection
+) -> None:
+    bot, client = make_bot(conn, alice, jobs=2), caller(dispatch, alice)
+    dispatch.feed()
+    assert cancel_jobs(rival, bot, alice, [0, 1]) == [0, 1]
+    with meanwhile(conn, client.ask) as reply:
+        rival.commit()
+    assert reply.result().assignments == ()
+
+
+def test_a_cancellation_that_waits_for_dispatch_ends_what_was_sent(
+    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection, dsn: str
+) -> None:
+    bot, client = make_bot(conn, alice, jobs=2), caller(dispatch, alice)
+    dispatch.feed()
+    first = NewLease(ReplicaId(bot, 0, 1), 0, "first", _exchange(rival, client), 60.0, False)
+    counters = Counters()
+    assert add_leases(rival, [first], counters) == [first]
+    counters.write(rival, "rival")
+    with (
+        db.connect(dsn, autocommit=True) as other,
+        meanwhile(conn, lambda: cancel_jobs(other, bot, alice, [0])) as cancelled,
+    ):
+        rival.commit()
+    assert cancelled.result() == [0]
+    assert leases(conn, bot) == []
 
 
 def test_a_request_that_cannot_be_served_spoils_no_other_one(

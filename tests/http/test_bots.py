@@ -18,6 +18,7 @@ BOT_ROUTES = [
     ("DELETE", ""),
     ("POST", "/cancel"),
     ("POST", "/close"),
+    ("POST", "/jobs/cancel"),
     ("POST", "/retry"),
     ("GET", "/results"),
     ("GET", "/outputs/0/out"),
@@ -31,6 +32,7 @@ BOT_ROUTES = [
 ]
 BODIES: dict[tuple[str, str], Any] = {
     ("PATCH", ""): {"policy": "Rank = 9"},
+    ("POST", "/jobs/cancel"): {"jobs": [0]},
     ("PUT", "/signature"): {"signature": base64.b64encode(bytes(64)).decode()},
     ("PUT", "/boinc"): {"script": "", "signatures": {}},
 }
@@ -105,6 +107,7 @@ def test_details_tell_what_is_done_and_what_is_left(site: Site, alice: Person) -
         "jobs_total": 10,
         "jobs_done": 3,
         "jobs_failed": 1,
+        "jobs_cancelled": 0,
         "jobs_left": 6,
         "jobs_running": 1,
         "jobs_unsent": 6,

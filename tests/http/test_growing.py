@@ -311,3 +311,20 @@ def test_a_bot_whose_parts_another_signed_is_refused(site: Site, alice: Person) 
     bot = alice("POST", "/api/v1/bots", json=body).json["id"]
     answer = append(alice, bot, "offset=0", 1)
     assert (answer.status_code, "not signed" in answer.json["detail"]) == (400, True)
+
+
+def test_single_jobs_are_cancelled_and_the_results_say_so(
+    site: Site, alice: Person, session: Session
+) -> None:
+    bot = session.submit(["echo", "{i}"], items=[0, 1, 2], growing=True)
+    finish(site, alice, bot.id, range(1))
+    assert bot.cancel(jobs=[0, 2]).document["cancelled"] == [2]
+    state = bot.cancel(jobs=[2])
+    assert (state.jobs_failed, state.jobs_cancelled, state.document["cancelled"]) == (1, 1, [])
+    found = {item.seq: (item.state, item.reason) for item in bot.results()}
+    assert found == {0: ("done", ""), 2: ("failed", "cancelled")}
+    assert bot.show().document["replicas"]["made"] == 0
+    assert (bot.retry(), bot.cancel(jobs=[]).document["cancelled"]) == (0, [])
+    with pytest.raises(Refused, match=f"jobs: BOT {bot.id} has 3 jobs, and no job 3"):
+        bot.cancel(jobs=[1, 3])
+    assert [entry["how"] for entry in bot.logs(seq=2)] == ["cancelled"]

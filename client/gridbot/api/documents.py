@@ -23,6 +23,7 @@ class BotSummary(TypedDict):
     jobs_total: int
     jobs_done: int
     jobs_failed: int
+    jobs_cancelled: int
     jobs_left: int
     jobs_running: int
     jobs_unsent: int
@@ -122,6 +123,12 @@ class JobsAppended(TypedDict):
 
     jobs_total: int
     first: int
+
+
+class JobsCancelled(BotSummary):
+    """`POST /bots/ID/jobs/cancel`."""
+
+    cancelled: list[int]
 
 
 class Retried(TypedDict):

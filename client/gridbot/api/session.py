@@ -18,6 +18,7 @@ from gridbot.api.documents import (
     BotSummary,
     ChangedBot,
     Explanation,
+    JobsCancelled,
     LogLine,
     ManifestText,
     ResultLine,
@@ -29,7 +30,7 @@ from gridbot.api.inputs import JobInputs, Progress, specs_of, upload
 from gridbot.api.items import Items, items_of
 from gridbot.api.policy import read_policy
 from gridbot.api.results import Result, json_lines, result_of
-from gridbot.api.sending import Appending, Signer, Told, send
+from gridbot.api.sending import CHUNK_JOBS, Appending, Signer, Told, send
 from gridbot.api.signing_key import OwnerKey
 from gridbot.api.state import BotState, bot_state
 from gridbot.api.submission import Submission, growing_jobs, prepare
@@ -291,10 +292,24 @@ class Bot:
         document: Explanation = self.connection.get(f"{self._path}/explanation", host=host)
         return document
 
-    def cancel(self) -> BotState:
-        """Cancel it; results of finished jobs are kept.  Idempotent."""
-        document: BotSummary = self.connection.send("POST", f"{self._path}/cancel", {})
-        return bot_state(document)
+    def cancel(self, jobs: Iterable[int] | None = None) -> BotState:
+        """Cancel it, or only the jobs with these numbers; results of finished jobs are kept.
+
+        Idempotent.  Of single jobs, those without an answer fail with the reason `cancelled`; the
+        state's `document["cancelled"]` lists them, so the others have ended already.  A retry
+        leaves them cancelled.
+        """
+        if jobs is None:
+            document: BotSummary = self.connection.send("POST", f"{self._path}/cancel", {})
+            return bot_state(document)
+        wanted, cancelled = list(jobs), list[int]()
+        for at in range(0, max(1, len(wanted)), CHUNK_JOBS):
+            some = {"jobs": wanted[at : at + CHUNK_JOBS]}
+            path = f"{self._path}/jobs/cancel"
+            answer: JobsCancelled = self.connection.send("POST", path, some)
+            cancelled += answer["cancelled"]
+        answer["cancelled"] = cancelled
+        return bot_state(answer)
 
     def delete(self) -> None:
         """Delete an ended BOT with its jobs and results.  Raises Refused or NotFound."""

@@ -23,6 +23,7 @@ class BotState:
     jobs_total: int
     jobs_done: int
     jobs_failed: int
+    jobs_cancelled: int  # of those that failed
     jobs_running: int
     jobs_unsent: int
     tail: bool
@@ -58,6 +59,7 @@ def bot_state(document: BotSummary) -> BotState:
         jobs_total=document["jobs_total"],
         jobs_done=document["jobs_done"],
         jobs_failed=document["jobs_failed"],
+        jobs_cancelled=document.get("jobs_cancelled") or 0,
         jobs_running=document.get("jobs_running") or 0,
         jobs_unsent=document.get("jobs_unsent") or 0,
         tail=bool(document.get("tail")),

@@ -183,19 +183,35 @@ def close(session: Session, number: int, as_json: bool) -> None:
 
 @bot.command()
 @BOT
+@click.option(
+    "--job",
+    "jobs",
+    type=click.IntRange(0),
+    multiple=True,
+    metavar="N",
+    help="Cancel only job N, counted from 0.  Repeatable.",
+)
 @as_json
 @with_session
-def cancel(session: Session, number: int, as_json: bool) -> None:
-    """Cancel a BOT; results of finished jobs are kept."""
-    state = session.bot(number).cancel()
+def cancel(session: Session, number: int, jobs: tuple[int, ...], as_json: bool) -> None:
+    """Cancel a BOT, or only some of its jobs.
+
+    Results of finished jobs are kept.
+    """
+    state = session.bot(number).cancel(jobs or None)
     if as_json:
         print_json(state.document)
+    elif jobs:
+        gone = state.document["cancelled"]
+        left = len(set(jobs)) - len(gone)
+        ended = f", {counted(left, 'job')} had ended before" if left else ""
+        click.echo(f"bot {number}: {counted(len(gone), 'job')} cancelled{ended}")
     elif state.state != "cancelled":
         click.echo(f"bot {number}: already ended, {state.state}")
     else:
         left = state.jobs_total - state.jobs_finished
-        jobs = f"{left} of {counted(state.jobs_total, 'job')} {'was' if left == 1 else 'were'}"
-        click.echo(f"bot {number}: {state.state}, {jobs} not run")
+        were = f"{left} of {counted(state.jobs_total, 'job')} {'was' if left == 1 else 'were'}"
+        click.echo(f"bot {number}: {state.state}, {were} not run")
 
 
 @bot.command()
@@ -396,9 +412,9 @@ def _problem(state: BotState) -> str:
     if state.state == "cancelled":
         jobs = f"{state.jobs_done} of {counted(state.jobs_total, 'job')}"
         return f"bot {state.id} was cancelled with {jobs} done"
-    if state.jobs_failed:
+    if failed := state.jobs_failed - state.jobs_cancelled:
         return (
-            f"{state.jobs_failed} of {counted(state.jobs_total, 'job')} failed;"
+            f"{failed} of {counted(state.jobs_total, 'job')} failed;"
             f" for the reasons: gridbot bot logs {state.id} --failed"
         )
     return ""

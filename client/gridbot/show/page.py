@@ -163,7 +163,7 @@ def _next_step(bot: BotState) -> str:
         return f"gridbot bot append {bot.id} ITEM, or gridbot bot close {bot.id}"
     if not bot.is_final:
         return f"gridbot bot wait {bot.id}"
-    if bot.jobs_failed:
+    if bot.jobs_failed > bot.jobs_cancelled:
         return f"gridbot bot logs {bot.id} --failed, then gridbot bot retry {bot.id}"
     return f"gridbot bot results {bot.id} --to results-{bot.id}"
 

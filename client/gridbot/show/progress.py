@@ -24,8 +24,10 @@ IDLE_SECONDS = 10.0  # hosts ask every few seconds; a shorter idle time is norma
 def status_line(state: BotState) -> str:
     """Job counts of a BOT; while jobs run also rate and remaining time."""
     parts = [f"{state.jobs_finished} of {counted(state.jobs_total, 'job')}"]
-    if state.jobs_failed:
-        parts.append(f"{state.jobs_failed} failed")
+    if failed := state.jobs_failed - state.jobs_cancelled:
+        parts.append(f"{failed} failed")
+    if state.jobs_cancelled:
+        parts.append(f"{state.jobs_cancelled} cancelled")
     if state.is_final:
         return ", ".join([*parts, state.state])
     parts += [f"{state.jobs_running} running", f"{state.jobs_unsent} unsent"]

@@ -105,7 +105,7 @@ def show_bot(bot: int) -> BotDetails:
     """Tell all about one BOT."""
     with connection() as conn:
         bot_owner(conn, bot)
-        summary = _summary(conn, bot)
+        summary = summary_of(conn, bot)
         details = _details(conn, bot, summary)
     return BotDetails(
         **dict(summary), **details, boinc_url=current().stock_clients.url, match=match_of(bot)
@@ -123,7 +123,7 @@ def explain_bot(bot: int, host: str | None) -> Explanation | HostExplanation:
     """
     with connection() as conn:
         bot_owner(conn, bot)
-        found = _summary(conn, bot)
+        found = summary_of(conn, bot)
     return explanation_of(bot, found.state, host, growing=found.growing)
 
 
@@ -135,7 +135,7 @@ def cancel_bot(bot: int) -> BotSummary:
     with connection() as conn:
         bot_owner(conn, bot)
         conn.execute(SQL["cancel"], {"bot": bot})
-        return _summary(conn, bot)
+        return summary_of(conn, bot)
 
 
 @blueprint.post("/<int:bot>/close")
@@ -149,7 +149,7 @@ def close_bot(bot: int) -> BotSummary:
     with connection() as conn:
         bot_owner(conn, bot)
         growing.close(conn, [bot], growing.BY_OWNER)
-        found = _summary(conn, bot)
+        found = summary_of(conn, bot)
     if found.state == "open":
         raise Conflict(f"BOT {bot} is open: its submission is not complete")
     return found
@@ -187,7 +187,7 @@ def change_bot(bot: int, json: BotChange) -> ChangedBot:
             raise RequestError(f"max_replicas {json.max_replicas} is less than the BOT's quorum")
         if "policy" in given:
             conn.execute(SQL["unbind"], {"bot": bot})
-        summary = _summary(conn, bot)
+        summary = summary_of(conn, bot)
     match = match_of(bot) if "policy" in given else None
     return ChangedBot(**dict(summary), warnings=policy_warnings(policies), match=match)
 
@@ -219,7 +219,7 @@ def sign_bot(bot: int, json: Signature) -> BotSummary:
         bot_owner(conn, bot)
         parts = [decode(part) for part in json.parts]
         signing.sign_bot(conn, bot, decode(json.signature), parts)
-        return _summary(conn, bot)
+        return summary_of(conn, bot)
 
 
 _CHANGEABLE = (
@@ -240,7 +240,7 @@ def project_signer() -> ProjectSigner | None:
 def _submitted(bot: int) -> Submitted:
     """Tell what became of a submission; the policy is looked at without a connection in hand."""
     with connection() as conn:
-        found = _summary(conn, bot)
+        found = summary_of(conn, bot)
         details = _details_row(conn, bot)
     return Submitted(
         id=bot,
@@ -259,7 +259,8 @@ def _summaries(conn: Connection, **wanted: Any) -> list[BotSummary]:
     return rows.read(conn, BotSummary, SQL["summaries"], values)
 
 
-def _summary(conn: Connection, bot: int) -> BotSummary:
+def summary_of(conn: Connection, bot: int) -> BotSummary:
+    """Return a BOT as in a list; the caller has seen it."""
     return _summaries(conn, bot=bot)[0]
 
 

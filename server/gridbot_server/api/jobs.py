@@ -1,4 +1,4 @@
-"""Jobs that are streamed into an open BOT, or appended to a growing one, a chunk per request."""
+"""Jobs that are streamed into an open BOT or appended to a growing one, or cancelled one by one."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from flask import Blueprint, request
 
 from gridbot_client.protocol.job_table import PART_JOBS
 from gridbot_server.api.access import bot_owner
-from gridbot_server.api.bots import project_signer
+from gridbot_server.api.bots import project_signer, summary_of
 from gridbot_server.api.parameters import Parameter, number
-from gridbot_server.api.schema import JSON_LINES, answers, body_limit, query, takes
+from gridbot_server.api.schema import JSON_LINES, answers, body_limit, json_body, query, takes
+from gridbot_server.bots.cancelling import cancel_jobs
 from gridbot_server.bots.submission import Appended, add_jobs
 from gridbot_server.bots.validation import read_job
 from gridbot_server.errors import RequestError, TooLarge
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
-from gridbot_server.models.requests import MAX_JOBS_AT_ONCE
-from gridbot_server.models.responses.bots import JobsAppended
+from gridbot_server.models.requests import MAX_JOBS_AT_ONCE, CancelledJobs
+from gridbot_server.models.responses.bots import JobsAppended, JobsCancelled
 
 _KEY = re.compile(r"[A-Za-z0-9-]{1,64}")
 
@@ -61,6 +62,17 @@ def append_jobs(bot: int, offset: int, key: str | None) -> JobsAppended:
         stock = current().stock_clients
         made = add_jobs(conn, owner, bot, appended, stock, project_signer())
         return JobsAppended(jobs_total=made.jobs_total, first=made.first)
+
+
+@blueprint.post("/jobs/cancel")
+@auth.rule("user")
+@json_body
+@answers(errors=(HTTPStatus.CONFLICT,))
+def cancel_some(bot: int, json: CancelledJobs) -> JobsCancelled:
+    """Cancel single jobs; those that have an answer or have failed stay as they are."""
+    with connection() as conn:
+        cancelled = cancel_jobs(conn, bot, bot_owner(conn, bot), json.jobs)
+        return JobsCancelled(**dict(summary_of(conn, bot)), cancelled=cancelled)
 
 
 def _read_lines(body: bytes, offset: int, key: str | None) -> Appended:

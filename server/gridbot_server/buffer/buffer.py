@@ -186,7 +186,7 @@ class SchedulingBuffer:
             return [slot for slot in slots if slot.state is not SlotState.FREE]
 
     def withdraw(self, slots: Sequence[Slot]) -> list[Slot]:
-        """Take ready copies out of the buffer again: their time to live is over, untaken."""
+        """Take ready replicas out of the buffer again, untaken; return those that were there."""
         with self._locked() as memory:
             found = _pulled(memory, slots)
             memory.free(slot.number for _, slot in found)
@@ -246,11 +246,14 @@ class SchedulingBuffer:
 
 
 def _pulled(memory: Memory, slots: Sequence[Slot]) -> list[tuple[int, Slot]]:
-    """Take copies that still wait out of their queues; give them with their BOTs' places."""
+    """Take replicas that still wait out of their queues; give them with their BOTs' places."""
     ready = [(memory.place(slot.bot), slot) for slot in slots if _is_ready(memory, slot)]
     found = [(place, slot) for place, slot in ready if place is not None]
-    for place in {place for place, _ in found}:
-        memory.remove(place, {slot.number for at, slot in found if at == place}, fresh=False)
+    queues: dict[tuple[int, bool], set[int]] = {}
+    for place, slot in found:
+        queues.setdefault((place, not slot.detail), set()).add(slot.number)
+    for (place, fresh), numbers in queues.items():
+        memory.remove(place, numbers, fresh=fresh)
     return found
 
 

@@ -60,6 +60,7 @@ class Job:
     ended: list[Ended] = field(default_factory=list)
     canonical: int | None = None  # of its outcome
     has_outcome: bool = False
+    is_cancelled: bool = False  # by its owner: that is its outcome
     coin: float = 1.0  # whether a trusted host's answer is checked
     relied_on: tuple[int, ...] = ()  # replicas of its provisional outcome
     doubted: AbstractSet[int] = frozenset()  # lone voters who are not alone in working for its BOT
@@ -107,6 +108,8 @@ def decide(job: Job, rules: Rules) -> Decision:
     judge = Judge(rules.validator, job.compared)
     if job.known is not None:
         return _decide_known(job, rules, job.known, judge, verdicts)
+    if job.is_cancelled:  # its answers are compared with none
+        return Decision(verdicts)
     if job.has_outcome:
         decision = _judged(job.ended, _canonical(job), judge, Decision(verdicts))
         return _witnessed(decision, verdicts) if rules.terms else decision

@@ -33,7 +33,7 @@ from gridbot_server.storage import moves, sql
 from gridbot_server.storage.counters import CYCLES, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import JobId, encode, fetch
-from gridbot_server.storage.states import RELINQUISHED, Event, State
+from gridbot_server.storage.states import JOB_CANCELLED, RELINQUISHED, Event, State
 from gridbot_server.validators.spec import UnknownValidator, Validator, parse
 
 log = logging.getLogger(__name__)
@@ -243,6 +243,7 @@ def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, Job]:
                 job.leased.append(item.replica)
             case "outcome":
                 job.canonical, job.has_outcome = item.replica or None, True
+                job.is_cancelled = item.reason == JOB_CANCELLED
             case _:
                 job.ended.append(item.ended)
     return jobs

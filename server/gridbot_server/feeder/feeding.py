@@ -98,6 +98,7 @@ class Feeder:
         contents = self._buffer.contents()
         self._reclaim(contents)
         copies.withdraw_stale(self._conn, self._buffer, contents, now)
+        self._withdraw_cancelled(bots, contents)
         return self._settle_ranges(bots, contents, now)
 
     # -------------------------------------------------------------------------- the BOTs
@@ -164,6 +165,23 @@ class Feeder:
             liveness.path_of(self._buffer.path, generation).unlink(missing_ok=True)
             log.info("took back %d slots of web process %d", len(slots), generation)
 
+    def _withdraw_cancelled(self, bots: Mapping[int, RunningBot], contents: Sequence[Slot]) -> None:
+        """Take first copies out whose jobs were cancelled: they count as sent to nobody."""
+        held = [
+            slot
+            for slot in contents
+            if slot.state is SlotState.READY
+            and not slot.detail
+            and slot.bot in bots
+            and bots[slot.bot].has_cancelled
+        ]
+        if held:
+            names = _names(held)
+            sent = self._sent(names)
+            self._buffer.withdraw(
+                [slot for slot, name in zip(held, names, strict=True) if name in sent]
+            )
+
     def _sent(self, names: Sequence[ReplicaId]) -> set[ReplicaId]:
         listed = encode([name._asdict() for name in names])
         return set(fetch(self._conn, ReplicaId, SQL["was_sent"], {"copies": listed}))
@@ -198,16 +216,17 @@ class Feeder:
         return self._put_jobs(bot, jobs, now)
 
     def _put_fresh(self, bots: dict[int, RunningBot], shares: dict[int, int], now: float) -> int:
-        there = Counter(
-            {item.state.bot: item.fresh + item.copies for item in self._buffer.segments()}
-        )
-        claims, room = [], self._buffer.room
+        held = {item.state.bot: item for item in self._buffer.segments()}
+        there = Counter({bot: item.fresh + item.copies for bot, item in held.items()})
+        claims, wanted, room = [], dict[int, int](), self._buffer.room
         for bot in sorted(shares, key=lambda bot: there[bot]):
             left = bots[bot].unclaimed
             lacking = min(shares[bot] - there[bot], left)
             if room and worth_filling(lacking, shares[bot], left):
-                claims.append({"bot": bot, "jobs": min(lacking, room)})
-                room -= min(lacking, room)
+                wanted[bot] = min(lacking, room)
+                skipped = bots[bot].skipped(held[bot].fresh if bot in held else 0)
+                claims.append({"bot": bot, "jobs": wanted[bot] + skipped})
+                room -= wanted[bot]
         if not claims:
             return 0
         arguments = {
@@ -215,8 +234,10 @@ class Feeder:
         }  # fmt: skip
         count = 0
         for claimed in fetch(self._conn, _Range, SQL["claim_ranges"], arguments):
-            jobs = jobs_of_range(self._conn, SQL["range_jobs"], claimed._asdict(), *claimed)
             bot = claimed.bot
+            query = SQL["unsent_jobs"] if bots[bot].has_cancelled else SQL["range_jobs"]
+            values = {**claimed._asdict(), "most": wanted[bot]}
+            jobs = jobs_of_range(self._conn, query, values, *claimed)
             bots[bot] = replace(bots[bot], fed=claimed.hi)
             count += self._put_jobs(bots[bot], jobs, now)
         return count

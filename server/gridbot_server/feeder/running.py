@@ -23,11 +23,21 @@ class RunningBot:
     sticky: bool
     manifest_id: str
     growing: bool = False
+    has_cancelled: bool = False  # some of its jobs were cancelled, maybe unsent
 
     @property
     def unclaimed(self) -> int:
         """First copies that no feeder has put into its buffer yet."""
         return self.state.size - self.fed
+
+    def skipped(self, fresh: int) -> int:
+        """Of `unclaimed`, those that were cancelled; `fresh` first copies are in the buffer.
+
+        They are claimed beside what is wanted, so that many of them delay no other job.
+        """
+        if not self.has_cancelled:
+            return 0
+        return max(0, self.unclaimed - max(0, self.state.fresh_unsent - fresh))
 
     def with_tail(self, tail: bool) -> RunningBot:
         """The same in its tail phase, or out of it."""
@@ -53,6 +63,7 @@ class _Row(NamedTuple):
     threshold: int | None
     sticky: bool
     growing: bool
+    has_cancelled: bool
     manifest_id: str
 
 
@@ -76,4 +87,6 @@ def _bot(row: _Row) -> RunningBot:
         created_at=row.created_at,
         mean_turnaround=row.mean_turnaround,
     )
-    return RunningBot(state, row.fed, row.threshold, row.sticky, row.manifest_id, row.growing)
+    return RunningBot(
+        state, row.fed, row.threshold, row.sticky, row.manifest_id, row.growing, row.has_cancelled
+    )

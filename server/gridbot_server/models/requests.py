@@ -194,6 +194,14 @@ class BotChange(PartialBody):
     failover_after: Annotated[int, Field(ge=1, le=100)] | None = None
 
 
+class CancelledJobs(Body):
+    """`POST /bots/ID/jobs/cancel`."""
+
+    jobs: Annotated[
+        list[Annotated[int, Field(ge=0, le=MAX_BIGINT)]], Field(max_length=MAX_JOBS_AT_ONCE)
+    ]
+
+
 class Signature(Body):
     """`PUT /bots/ID/signature`: by the key of the project or by the manifest's owner key.
 

@@ -109,6 +109,9 @@ MOVES: Mapping[Event, Mapping[State, State]] = MappingProxyType(
 # The event of a report, by its `how`.
 REPORTS: Mapping[str, Event] = MappingProxyType({"success": Event.SUCCEEDED, "error": Event.FAILED})
 
+# Why a job failed for good that its owner cancelled: `outcome.reason`.
+JOB_CANCELLED = "cancelled"
+
 # Ends that are no answer; what its client reported as a failure, and what was never answered.
 ERRORS = frozenset((State.ERROR, State.LOST))
 FAILURES = ERRORS | {State.EXPIRED}

@@ -28,6 +28,9 @@ class BotSummary(ResponseModel):
     jobs_failed: int
     """Jobs that failed for good."""
 
+    jobs_cancelled: int
+    """Those of them that were cancelled, one by one."""
+
     jobs_left: int
     """Jobs without an outcome."""
 
@@ -222,6 +225,13 @@ class JobsAppended(ResponseModel):
 
     first: int
     """Number of the first job of this request; the others follow it."""
+
+
+class JobsCancelled(BotSummary):
+    """`POST /bots/ID/jobs/cancel`."""
+
+    cancelled: list[int]
+    """The jobs that had no answer and are cancelled now."""
 
 
 class Retried(ResponseModel):

@@ -5,7 +5,7 @@ SELECT owner FROM bot WHERE id = %(bot)s AND deleted_at IS NULL
 -- name: summaries
 -- `mine` is null for an operator, who sees everybody's.
 SELECT bot.id, bot.name, owner.name AS owner, bot.state, bot.created_at, bot.ended_at,
-       bot.size AS jobs_total, bot.done AS jobs_done, bot.failed AS jobs_failed,
+       bot.size AS jobs_total, bot.done AS jobs_done, bot.failed AS jobs_failed, bot.jobs_cancelled,
        bot.size - bot.done - bot.failed AS jobs_left,
        (SELECT count(*) FROM lease WHERE lease.bot = bot.id) AS jobs_running,
        CASE WHEN bot.state IN ('open', 'running')
@@ -37,8 +37,13 @@ SELECT (count(*) / nullif(extract(epoch FROM
   FROM (SELECT made_at FROM outcome WHERE bot = %(bot)s ORDER BY n DESC LIMIT 500) AS recent
 
 -- name: sent
-SELECT substr(name, 6) AS why, sum(value)::bigint AS sent FROM bot_stat
- WHERE bot = %(bot)s AND name LIKE 'sent\_%%' GROUP BY name
+-- What was cancelled before it was sent is counted, but was not made.
+SELECT why, sum(value)::bigint AS sent
+  FROM (SELECT CASE name WHEN 'withheld' THEN 'first' ELSE substr(name, 6) END AS why,
+               CASE name WHEN 'withheld' THEN -value ELSE value END AS value
+          FROM bot_stat
+         WHERE bot = %(bot)s AND (name LIKE 'sent\_%%' OR name = 'withheld')) AS counted
+ GROUP BY why HAVING sum(value) > 0
 
 -- name: cancel
 UPDATE bot SET state = 'cancelled', ended_at = now(), policy_version = policy_version + 1,

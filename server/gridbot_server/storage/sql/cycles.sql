@@ -41,7 +41,8 @@ SELECT e.bot, e.seq, e.replica, e.round, e.how, e.reason, e.digest, e.valid, e.e
   FROM x JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
   JOIN bot b ON b.id = x.bot
  UNION ALL
-SELECT o.bot, o.seq, coalesce(o.canonical, 0), o.round, 'outcome', '', NULL, NULL, now(), 0
+SELECT o.bot, o.seq, coalesce(o.canonical, 0), o.round, 'outcome', coalesce(o.reason, ''), NULL,
+       NULL, now(), 0
   FROM x JOIN outcome o ON (o.bot, o.seq) = (x.bot, x.seq)
 
 -- name: others_work

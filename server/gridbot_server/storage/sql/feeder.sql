@@ -6,6 +6,7 @@ SELECT b.id AS bot, b.policy_version AS version, b.owner, b.size,
        extract(epoch FROM b.created_at)::float8 AS created_at,
        CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END AS mean_turnaround,
        b.fed, b.tail_threshold AS threshold, b.tail_sticky AS sticky, b.growing,
+       b.jobs_cancelled > 0 AS has_cancelled,
        encode(sha256(convert_to(b.manifest, 'UTF8')), 'hex') AS manifest_id
   FROM bot b
  CROSS JOIN LATERAL bot_count(b.id) AS s

@@ -56,7 +56,8 @@ SELECT job.bot, job.seq
 
 -- name: only_fed_jobs_were_sent
 SELECT x.bot, x.seq, bot.fed
-  FROM (SELECT bot, seq FROM lease UNION ALL SELECT bot, seq FROM ended) AS x
+  FROM (SELECT bot, seq FROM lease
+         UNION ALL SELECT bot, seq FROM ended WHERE client <> 0) AS x  -- 0: cancelled before
   JOIN bot ON bot.id = x.bot
  WHERE x.seq >= bot.fed;
 
@@ -113,6 +114,12 @@ SELECT bot.id, bot.done, bot.failed, count(o.canonical) AS good, count(o.reason)
   FROM bot LEFT JOIN outcome o ON o.bot = bot.id
  WHERE bot.deleted_at IS NULL
  GROUP BY bot.id HAVING count(o.canonical) <> bot.done OR count(o.reason) <> bot.failed;
+
+-- name: bots_count_their_cancelled_jobs
+SELECT bot.id, bot.jobs_cancelled, count(o.bot) AS jobs
+  FROM bot LEFT JOIN outcome o ON o.bot = bot.id AND o.reason = 'cancelled'
+ WHERE bot.deleted_at IS NULL
+ GROUP BY bot.id HAVING count(o.bot) <> bot.jobs_cancelled;
 
 -- name: a_bot_is_done_when_all_its_jobs_are
 SELECT id, state, size, done, failed, ended_at FROM bot
@@ -176,11 +183,13 @@ SELECT bot.id, s.first, r.first AS firsts, s.sent, r.leases + r.ended AS replica
        <> (r.first, r.leases + r.ended, r.leases, r.queued);
 
 -- name: a_replica_names_its_client_and_host
+-- But a first copy that was cancelled before it was sent.
 SELECT x.bot, x.seq, x.replica, x.client, x.host, x.owner
-  FROM (SELECT bot, seq, replica, client, host, owner FROM lease
-         UNION ALL SELECT bot, seq, replica, client, host, owner FROM ended) AS x
+  FROM (SELECT 'lease' AS place, bot, seq, replica, client, host, owner FROM lease
+         UNION ALL SELECT 'ended', bot, seq, replica, client, host, owner FROM ended) AS x
   LEFT JOIN client c ON c.id = x.client
- WHERE (c.host = x.host AND c.owner = x.owner) IS NOT TRUE;
+ WHERE (c.host = x.host AND c.owner = x.owner) IS NOT TRUE
+   AND NOT (x.place = 'ended' AND (x.client, x.host, x.replica) = (0, 0, 1));
 
 -- name: a_lease_has_a_time_to_run
 SELECT bot, seq, replica, sent_at, deadline FROM lease WHERE deadline < sent_at;
@@ -312,7 +321,7 @@ SELECT c.bot, c.seq, c.asked_at
 SELECT e.bot, e.seq, e.replica, e.how
   FROM ended e JOIN outcome o ON (o.bot, o.seq) = (e.bot, e.seq)
   JOIN bot ON bot.id = e.bot AND bot.state IN ('running', 'done')
- WHERE e.valid IS NULL AND e.how <> 'cancelled';
+ WHERE e.valid IS NULL AND e.how <> 'cancelled' AND o.reason IS DISTINCT FROM 'cancelled';
 
 -- name: a_cancelled_bot_has_nothing_in_progress
 -- idle

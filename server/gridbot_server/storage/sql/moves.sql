@@ -27,8 +27,10 @@ RETURNING bot
 
 -- name: requeue_failed
 -- A failed job's outcome becomes an unsent replica of the next round; numbers never restart.
+-- A job that was cancelled stays so.
 WITH gone AS (
-    DELETE FROM outcome WHERE bot = %(bot)s AND canonical IS NULL RETURNING seq
+    DELETE FROM outcome WHERE bot = %(bot)s AND canonical IS NULL AND reason <> 'cancelled'
+    RETURNING seq
 ), numbered AS (
     SELECT seq, greatest(
         (SELECT max(replica) FROM lease WHERE bot = %(bot)s AND lease.seq = gone.seq),
