@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +40,10 @@ from gridbot.printing import counted
 from gridbot_client.net.discovery import NoServer, find_server, signing_key_path
 from gridbot_client.protocol.messages import Manifest
 
-# Seconds between two polls of a BOT: short at first, because many BOTs are short.
+# Seconds between two polls of a BOT: short at first, because many BOTs are short.  A server may
+# hold an answer back until there is something to tell, or its seconds are over.
 _FIRST_LOOK, _LAST_LOOK = 0.05, 3.0
+_RESULTS_WAIT = 20  # seconds for which the server may hold back an empty answer
 
 
 def connect(server: str | None = None, key_file: str | Path | None = None) -> Session:
@@ -207,7 +211,11 @@ class Bot:
 
     def show(self) -> BotState:
         """Current state.  Raises NotFound."""
-        document: BotDetails = self.connection.get(self._path)
+        return self._show(0)
+
+    def _show(self, wait: int) -> BotState:
+        """State once it has ended, or so many seconds are over."""
+        document: BotDetails = self.connection.get(self._path, **({"wait": wait} if wait else {}))
         return bot_state(document)
 
     def wait(self, timeout: float | None = None) -> BotState:
@@ -224,10 +232,11 @@ class Bot:
     ) -> Iterator[BotState]:
         """Poll the BOT and yield each state until it has ended; errors as in `wait`."""
         ends_at = None if timeout is None else time.monotonic() + timeout
-        look = _FIRST_LOOK
+        look, wait = _FIRST_LOOK, 0
         while True:
-            left = None if ends_at is None else max(0.0, ends_at - time.monotonic())
-            state = patiently(self.show, _after(left), told)
+            began = time.monotonic()
+            left = None if ends_at is None else max(0.0, ends_at - began)
+            state = patiently(partial(self._show, wait), _after(left), told)
             yield state
             if state.is_final:
                 return
@@ -236,8 +245,11 @@ class Bot:
                     f"bot {self.id} has {state.jobs_finished} of {counted(state.jobs_total, 'job')}"
                     f" finished after {timeout:g} s; it keeps running"
                 )
-            time.sleep(look if left is None else min(look, left))
+            # What the server has waited for us counts.
+            rest = look - (time.monotonic() - began if wait else 0.0)
             look = min(look * 1.5, _LAST_LOOK)
+            wait = math.ceil(look) if left is None or left > look + 1 else 0
+            time.sleep(max(0.0, rest if left is None else min(rest, left)))
 
     def results(
         self,
@@ -251,13 +263,13 @@ class Bot:
         results until the BOT has ended; `told` gets errors while the server is away.
         """
         types = patiently(self._types, _after(None if follow else 30.0), told)
-        look = _FIRST_LOOK
+        look, ended = _FIRST_LOOK, not follow
         while True:
-            ended = not follow or patiently(self.show, _after(None), told).is_final
-            last = after
+            last, began = after, time.monotonic()
+            wait = {} if ended else {"wait": _RESULTS_WAIT}
             try:
                 rows: Iterator[ResultLine] = json_lines(
-                    self.connection, f"{self._path}/results", after=after
+                    self.connection, f"{self._path}/results", after=after, **wait
                 )
                 for row in rows:
                     after = row["n"]
@@ -269,11 +281,15 @@ class Bot:
                 told(error)
                 time.sleep(look)
                 continue
-            if after == last and ended:
+            if after != last:
+                look = _FIRST_LOOK
+            elif ended:
                 return
-            if after == last:
-                time.sleep(look)
-            look = _FIRST_LOOK if after != last else min(look * 1.5, _LAST_LOOK)
+            else:
+                # Results may have come since: then there is one more round, which does not wait.
+                ended = patiently(self.show, _after(None), told).is_final
+                time.sleep(0.0 if ended else max(0.0, look - (time.monotonic() - began)))
+                look = min(look * 1.5, _LAST_LOOK)
 
     def columns(self) -> Sequence[str]:
         """Names of the placeholders of its jobs."""

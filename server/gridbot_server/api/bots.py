@@ -11,6 +11,7 @@ from flask import Blueprint
 
 from gridbot_client.protocol.messages import Manifest, manifest_id
 from gridbot_server.api.access import bot_owner, manifest_of, mine
+from gridbot_server.api.content import reader
 from gridbot_server.api.matching import explanation_of, match_of
 from gridbot_server.api.parameters import Parameter, number, one_of
 from gridbot_server.api.schema import answers, body_limit, json_body, query
@@ -20,6 +21,7 @@ from gridbot_server.bots.submission import ProjectSigner, start, submit
 from gridbot_server.bots.validation import parse_policy, policy_warnings
 from gridbot_server.errors import Conflict, RequestError
 from gridbot_server.http import auth
+from gridbot_server.http.long_poll import MOST_SECONDS, wait_for_news
 from gridbot_server.http.services import connection, current
 from gridbot_server.models.requests import BotChange, Signature, SubmissionRequest
 from gridbot_server.models.responses.bots import (
@@ -100,9 +102,16 @@ def list_bots(state: str | None, limit: int) -> Bots:
 
 @blueprint.get("/<int:bot>")
 @auth.rule("user")
+@query(wait=number("Seconds to wait for its end.", default=0, most=MOST_SECONDS))
 @answers()
-def show_bot(bot: int) -> BotDetails:
-    """Tell all about one BOT."""
+def show_bot(bot: int, wait: int) -> BotDetails:
+    """Tell all about one BOT; with `wait`, once it has ended, or so many seconds are over."""
+    if wait:
+        with connection() as conn:
+            bot_owner(conn, bot)
+            goes_on = _summary(conn, bot).state in ("open", "running")
+        if goes_on:
+            wait_for_news(bot, wait, reader(), until_end=True)
     with connection() as conn:
         bot_owner(conn, bot)
         summary = summary_of(conn, bot)

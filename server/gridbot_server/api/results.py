@@ -22,6 +22,7 @@ from gridbot_server.api.parameters import Parameter, number, one_of
 from gridbot_server.api.schema import JSON_LINES, query, sends
 from gridbot_server.errors import ObjectNotFound, RequestError
 from gridbot_server.http import auth
+from gridbot_server.http.long_poll import MOST_SECONDS, wait_for_news
 from gridbot_server.http.services import Services, connection, current
 from gridbot_server.http.slow_readers import bounded
 from gridbot_server.models.responses.results import LogLine, ResultLine
@@ -93,6 +94,7 @@ def _log_cursor(name: str, text: str) -> tuple[int, int]:
 _LIMIT = number("How many lines at most.", default=MAX_BIGINT)
 _AFTER = number("The last `n` that is known already.", default=0)
 _EVENTS = one_of("Also what is provisional or was recalled, as events.", ("confirmed", "all"))
+_WAIT = number("Seconds to wait for a line.", default=0, most=MOST_SECONDS)
 _AFTER_LOG = Parameter(
     "The last line that is known already, as SEQ-REPLICA.",
     {"type": "string", "pattern": "^[0-9]+-[0-9]+$"},
@@ -102,16 +104,21 @@ _AFTER_LOG = Parameter(
 
 @blueprint.get("/results")
 @auth.rule("user")
-@query(after=_AFTER, limit=_LIMIT, events=_EVENTS)
+@query(after=_AFTER, limit=_LIMIT, events=_EVENTS, wait=_WAIT)
 @sends(JSON_LINES, model=ResultLine)
-def stream_results(bot: int, after: int, limit: int, events: str | None) -> Response:
+def stream_results(bot: int, after: int, limit: int, events: str | None, wait: int) -> Response:
     """Stream the finished jobs as JSON lines, in the order in which they finished.
 
     Ends with the outcomes there were at the beginning; `after` goes on behind the last
     line's `n`, also when a connection broke.  What is not sure yet is left out; with `events=all`
-    it comes as well, and so does what was taken back: then `n` counts these events.
+    it comes as well, and so does what was taken back: then `n` counts these events.  With `wait`,
+    a stream that would be empty begins once there is a line, or the BOT has ended, or so many
+    seconds are over.
     """
-    if events == "all" and _has_events(bot):
+    has_events = events == "all" and _has_events(bot)
+    if wait and not _has_news(bot, after, has_events):
+        wait_for_news(bot, wait, reader())
+    if has_events:
         pages: Iterator[Sequence[_ResultRow]] = _outcome_pages(
             bot, _EventRow, SQL["events"], after, limit, SQL["last_event"]
         )
@@ -168,6 +175,16 @@ def stream_logs(
     wanted = {"bot": bot, "seq": seq, "how": how}
     lines = _log_lines(current(), wanted, after or (-1, -1), limit)
     return bounded(Response(lines, mimetype=JSON_LINES), reader())
+
+
+def _has_news(bot: int, after: int, has_events: bool) -> bool:
+    """Whether there is more than is known, or there will be nothing more."""
+    with connection() as conn:
+        bot_owner(conn, bot)
+        last = rows.fetch_value(
+            conn, int, SQL["last_event" if has_events else "last_outcome"], {"bot": bot}
+        )
+        return (last or 0) > after or not rows.has_row(conn, SQL["goes_on"], {"bot": bot})
 
 
 def _has_events(bot: int) -> bool:

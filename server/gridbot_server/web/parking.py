@@ -45,7 +45,7 @@ _KEEPALIVE = (
 _EVICTED_SECONDS = 10.0
 
 
-class Loop(Protocol):
+class ParkingLoop(Protocol):
     """The event loop, as far as parked requests need it."""
 
     poller: selectors.BaseSelector
@@ -65,7 +65,9 @@ class Loop(Protocol):
 class Parking:
     """The parked requests of a web process; used by its event loop only."""
 
-    def __init__(self, loop: Loop, engine: WorkEngine, admission: Admission, pipe: Path) -> None:
+    def __init__(
+        self, loop: ParkingLoop, engine: WorkEngine, admission: Admission, pipe: Path
+    ) -> None:
         self._loop, self._engine, self._admission, self._pipe = loop, engine, admission, pipe
         self._parked = ParkedRequests()
         self._offered: dict[Any, ParkedRequest] = {}  # in the engine once more, by connection

@@ -37,6 +37,9 @@ after the commit: no thread waits meanwhile.  Every other request goes to the th
 #   parked        _parking              loop    work appears, its time is over, 50 s; a quarter of
 #                                               or the peer hangs up            all connections; one
 #                                                                               of each client
+#   long poll     _long_polls           loop    a BOT has news, its     50 s; an eighth of all
+#                                               time is over, or the    connections, 64 of a key
+#                                               peer hangs up
 #   in thread     pool's queue, thread  thread  the answer is sent              8 per thread; slow
 #                                                                               peers: deadlines
 #   slow answer   tpool                 thread  the kernel has taken it         60 s
@@ -72,9 +75,11 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 import os
 import selectors
 import socket
+import threading
 import time
 from collections import Counter, deque
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -91,6 +96,7 @@ from gridbot_server.buffer import wake_up
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.errors import ServerError
 from gridbot_server.http import answers, auth
+from gridbot_server.http.long_poll import NoNews, waiting_allowed
 from gridbot_server.http.services import Answered, Services
 from gridbot_server.overload.gate import Gate, brings_reports, native_client
 from gridbot_server.overload.slow_senders import PATIENCE_SECONDS, PacedSocket
@@ -98,6 +104,7 @@ from gridbot_server.web import fast_http, refusals
 from gridbot_server.web.app import STALL_SECONDS
 from gridbot_server.web.connections import DONE, ConnectionWorker
 from gridbot_server.web.fast_http import PlainRequest
+from gridbot_server.web.long_polls import LongPolls, listen
 from gridbot_server.web.parking import Parking
 
 log = logging.getLogger(__name__)
@@ -190,7 +197,32 @@ class WebWorker(ConnectionWorker):
 
     def _take_back(self, conn: Any, pool: ThreadPoolExecutor, done: Future[Any]) -> None:
         self._in_threads[pool] -= 1
-        self.finish_request(conn, done)
+        waiting, conn.waiting = getattr(conn, "waiting", None), None
+        until, conn.waits_until = getattr(conn, "waits_until", math.inf), math.inf
+        if waiting and done.result():
+            request, wish, began = waiting
+            self._long_polls.keep(conn, request, wish, began, until)
+        else:
+            self.finish_request(conn, done)
+
+    def run_again(self, conn: Any, request: Any, until: float) -> None:
+        """Let a thread run the view of a request that waited; it may wait again until then."""
+        conn.waits_until = until
+        self._in_threads[self.tpool] += 1
+        self.tpool.submit(self._handle_again, conn, request).add_done_callback(
+            lambda done: self.method_queue.defer(self._take_back, conn, self.tpool, done)
+        )
+
+    def _handle_again(self, conn: Any, request: Any) -> bool:
+        """In a thread; as gunicorn's `handle` does with a request that it has just parsed."""
+        conn.sock.setblocking(True)
+        try:
+            return bool(self._keepalive_after(conn, self.handle_request(request, conn)))
+        except (StopIteration, OSError):
+            pass
+        except Exception as error:
+            self.handle_error(request, conn.sock, conn.client, error)
+        return False
 
     def handle(self, conn: Any) -> Any:
         """Serve a request in a thread, under the slow-sender deadline."""
@@ -201,8 +233,13 @@ class WebWorker(ConnectionWorker):
 
     def handle_request(self, req: Any, conn: Any) -> Any:
         """Answer; a peer that reads the answer too slowly is not worth a line in the log."""
+        now = time.monotonic()
         try:
-            return super().handle_request(req, conn)
+            with waiting_allowed(now < getattr(conn, "waits_until", math.inf)):
+                return super().handle_request(req, conn)
+        except NoNews as wish:
+            conn.waiting = req, wish, now
+            return True
         except TimeoutError:
             raise ConnectionResetError(errno.ECONNRESET, "it takes its answer slowly") from None
 
@@ -260,6 +297,20 @@ class WebWorker(ConnectionWorker):
     @cached_property
     def _gate(self) -> Gate:
         return gate_of(self.wsgi)
+
+    @cached_property
+    def _long_polls(self) -> LongPolls:
+        return LongPolls(self, self._listen_for_news)
+
+    def _listen_for_news(self) -> None:
+        services: Services = self.wsgi.extensions["gridbot"]
+        arguments = (
+            services.settings.dsn_or_embedded,
+            lambda: self.alive,
+            lambda: self.method_queue.defer(self._long_polls.listening),
+            lambda bot, ended: self.method_queue.defer(self._long_polls.tell, bot, ended),
+        )
+        threading.Thread(target=listen, args=arguments, name="news", daemon=True).start()
 
     @cached_property
     def _parking(self) -> Parking:
@@ -346,6 +397,7 @@ class WebWorker(ConnectionWorker):
         """End what has waited too long; the loop calls this at least once a second."""
         super().murder_pending()
         self._parking.turn()
+        self._long_polls.turn()
 
     # ---------------------------------------------------------------------------- answers
 

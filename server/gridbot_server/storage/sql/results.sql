@@ -6,6 +6,9 @@ SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin'
 -- name: last_outcome
 SELECT outcomes FROM bot WHERE id = %(bot)s
 
+-- name: goes_on
+SELECT FROM bot WHERE id = %(bot)s AND state IN ('open', 'running')
+
 -- name: last_event
 SELECT events FROM bot WHERE id = %(bot)s
 
