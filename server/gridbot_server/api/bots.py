@@ -109,7 +109,7 @@ def show_bot(bot: int, wait: int) -> BotDetails:
     if wait:
         with connection() as conn:
             bot_owner(conn, bot)
-            goes_on = _summary(conn, bot).state in ("open", "running")
+            goes_on = summary_of(conn, bot).state in ("open", "running")
         if goes_on:
             wait_for_news(bot, wait, reader(), until_end=True)
     with connection() as conn:
