@@ -2,13 +2,16 @@
 
 import io
 import socket
+import time
 from pathlib import Path
 
 import pytest
 from tests.db.dispatching import Dispatch
 from tests.db.test_comparing import answer, outcome, told, verdicts
+from tests.db.test_known_answers import know
 from tests.factories import make_bot
 
+from gridbot_server.cycles import confined
 from gridbot_server.storage.db import Connection
 
 COMPARE = r"""#!/bin/sh
@@ -71,6 +74,84 @@ def test_a_program_that_gives_no_verdict_sets_the_job_aside(
     found = outcome(conn, bot)
     assert found is not None
     assert found[0] is None
+    assert said in (found[1] or "")
+
+
+POISONED = """#!/bin/sh
+grep -q poison "$1/stdout" "$2/stdout" && kill -SEGV $$
+cmp -s "$1/stdout" "$2/stdout" || [ "$(cut -c1 "$1/stdout")" = "$(cut -c1 "$2/stdout")" ]
+"""
+
+
+def test_an_answer_that_crashes_the_program_alone_loses_and_its_job_goes_on(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = comparing_bot(dispatch, conn, alice, POISONED)
+    answer(dispatch, alice, "poison", "1 a")
+    dispatch.settle()
+    assert outcome(conn, bot) is None
+    answer(dispatch, alice, "1 b")
+    dispatch.settle()
+    assert outcome(conn, bot) == (2, None)
+    assert verdicts(conn, bot) == {1: False, 2: True, 3: True}
+
+
+def test_a_known_answer_that_the_program_bears_makes_one_that_crashes_it_lose(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = comparing_bot(dispatch, conn, alice, POISONED)
+    know(conn, bot, 0, text="1 known")
+    answer(dispatch, alice, "poison")
+    dispatch.settle()
+    assert verdicts(conn, bot) == {1: False}
+    answer(dispatch, alice, "1 b")
+    dispatch.settle()
+    assert outcome(conn, bot) == (2, None)
+
+
+def test_a_program_that_crashes_on_the_known_answer_itself_is_nobodys_fault(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = comparing_bot(dispatch, conn, alice, "#!/bin/sh\nexit 2\n")
+    know(conn, bot, 0, text="1 known")
+    answer(dispatch, alice, "1 b")
+    dispatch.settle()
+    found = outcome(conn, bot)
+    assert found is not None
+    assert "set aside for review" in (found[1] or "")
+
+
+@pytest.mark.parametrize(
+    ("limit", "value", "script", "said"),
+    [
+        ("SECONDS", 1.0, "sleep 600", "more than 1 s"),
+        (
+            "MEMORY_BYTES",
+            50 << 20,
+            "exec python3 -c 'import time; x = bytearray(200 << 20); time.sleep(600)'",
+            "more than 50 MiB of memory",
+        ),
+        (
+            "DISK_BYTES",
+            5 << 20,
+            'head -c 30000000 /dev/zero > "$HOME/large"; sleep 600',
+            "more than 5 MiB of disk",
+        ),
+    ],
+    ids=["time", "memory", "disk"],
+)
+def test_a_program_beyond_a_limit_is_ended(
+    dispatch: Dispatch, conn: Connection, alice: int, monkeypatch: pytest.MonkeyPatch,
+    limit: str, value: float, script: str, said: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(confined, limit, value)
+    bot = comparing_bot(dispatch, conn, alice, f"#!/bin/sh\n{script}\n")
+    answer(dispatch, alice, "1", "2")
+    end = time.monotonic() + 120
+    while outcome(conn, bot) is None and time.monotonic() < end:
+        dispatch.settle()
+    found = outcome(conn, bot)
+    assert found is not None
     assert said in (found[1] or "")
 
 

@@ -22,6 +22,7 @@ from gridbot_server.dispatch.engine import BATCH_REQUESTS
 from gridbot_server.dispatch.engine import Queued as Answered
 from gridbot_server.dispatch.leases import NewLease, add_leases
 from gridbot_server.dispatch.reports import settle_reports
+from gridbot_server.dispatch.widths import Widths
 from gridbot_server.errors import InternalError
 from gridbot_server.signing import keys
 from gridbot_server.storage import db, invariants
@@ -275,6 +276,28 @@ def _send_copy(rival: Connection, bot: int, other: Caller) -> None:
     counters = Counters()
     assert add_leases(rival, [copy], counters) == [copy]
     counters.write(rival, "rival")
+
+
+def test_two_web_processes_together_give_a_crew_no_more_than_its_width(
+    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection
+) -> None:
+    bot = make_bot(conn, alice, jobs=40, signature=b"by the project")
+    owner = make_owner(conn, "bob")
+    one, other = caller(dispatch, owner), caller(dispatch, owner)
+    dispatch.feed()
+    exchange = _exchange(rival, one)
+    room = Widths.of(rival, [exchange], matters=True).room(exchange.client)
+    assert room == 8
+    counters = Counters()
+    sent = [
+        NewLease(ReplicaId(bot, seq, 1), 0, "first", exchange, 60.0, True, is_bounded=True)
+        for seq in range(room)
+    ]
+    assert len(add_leases(rival, sent, counters)) == room
+    counters.write(rival, "rival")
+    with meanwhile(conn, other.ask) as reply:
+        rival.commit()
+    assert reply.result().assignments == ()
 
 
 def test_a_job_that_ends_while_it_is_replicated_gets_no_copy(

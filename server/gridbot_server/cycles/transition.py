@@ -8,7 +8,16 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from gridbot_server.cycles.quorum import EQUAL, Compared, Judge, Pair, factions, pair, support
+from gridbot_server.cycles.quorum import (
+    CRASHED,
+    EQUAL,
+    Compared,
+    Judge,
+    Pair,
+    factions,
+    pair,
+    support,
+)
 from gridbot_server.matching import assurance
 from gridbot_server.matching.assurance import AssuranceTerms, Credence, Judgement
 from gridbot_server.storage.states import ERRORS, FAILURES, RELINQUISHED, State
@@ -116,6 +125,12 @@ def decide(job: Job, rules: Rules) -> Decision:
     answers = [item for item in job.ended if item.how == State.SUCCESS and item.valid is not False]
     votes = _votes(answers)
     found = support(votes, judge)
+    if found.crashed:
+        faulty, undecided = _faulty(votes, found.crashed, job.compared)
+        if undecided:
+            return Decision(verdicts, provisional=job.relied_on, compare=undecided)
+        if faulty:
+            return _without(faulty, job, rules)
     if rules.terms:
         if found.unknown:
             return Decision(verdicts, provisional=job.relied_on, compare=found.unknown)
@@ -138,12 +153,19 @@ def _decide_known(
 ) -> Decision:
     """As `decide`, where the BOT's owner knows the answer: each is judged by that, at once.
 
-    If comparing crashes, that is the answer's fault: the known one was compared with others.
+    If comparing crashes, that is the answer's fault, unless the known one crashes alone.
     """
+    itself = pair(known, known)
     answers = [item for item in job.ended if item.how == State.SUCCESS]
     verdicts = {
         item.replica: judge.verdict(known, item.digest) for item in answers if item.valid is None
     }
+    if CRASHED in verdicts.values():
+        if itself not in job.compared:
+            return Decision(failures, compare=(itself,))
+        if job.compared[itself].verdict == CRASHED and not job.has_outcome:
+            failure = _set_aside(job, (itself,))
+            return Decision({**failures, **dict.fromkeys(verdicts, False)}, failure=failure)
     open_ = [item for item in answers if item.valid is None and verdicts[item.replica] is None]
     valid = {
         replica: verdict == EQUAL for replica, verdict in verdicts.items() if verdict is not None
@@ -165,6 +187,37 @@ def _decide_known(
         return replace(made, failure=failure)
     waiting = len(job.leased) + len(job.queued) + len(open_)
     return replace(made, copies=max(0, 1 - waiting), why=_why(job), pool=_pool(job, rules))
+
+
+def _faulty(
+    votes: Sequence[Ended], crashed: Sequence[Pair], compared: Mapping[Pair, Compared]
+) -> tuple[list[int], list[Pair]]:
+    """Return the replicas whose answers make comparing crash, and what must be compared to tell.
+
+    Each is compared with itself: who crashes alone is at fault, unless all do.
+    """
+    alone = {digest: pair(digest, digest) for each in crashed for digest in each}
+    unknown = sorted(each for each in alone.values() if each not in compared)
+    if unknown:
+        return [], unknown
+    bad = {digest for digest, each in alone.items() if compared[each].verdict == CRASHED}
+    if len(bad) == len(alone):
+        return [], []
+    return [item.replica for item in votes if item.digest in bad], []
+
+
+def _without(faulty: Sequence[int], job: Job, rules: Rules) -> Decision:
+    """Decide a job without the answers that make comparing crash, which lose."""
+    lost = [item for item in job.ended if item.how == State.SUCCESS and item.valid is False]
+    made = decide(
+        replace(job, ended=[item for item in job.ended if item.replica not in faulty]), rules
+    )
+    valid = {**made.valid, **dict.fromkeys(faulty, False)}
+    wrong = (*made.wrong, *faulty) if rules.terms else ()
+    if not made.finishes and len(lost) + len(faulty) >= LIARS_PER_ATTEMPT * rules.max_attempts:
+        why = f"{len(lost) + len(faulty)} answers made comparing crash"
+        return Decision(valid, failure=why, wrong=wrong)
+    return replace(made, valid=valid, wrong=wrong)
 
 
 def _set_aside(job: Job, crashed: Sequence[Pair]) -> str | None:

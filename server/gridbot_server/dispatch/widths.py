@@ -22,8 +22,8 @@ class _Unjudged(NamedTuple):
 class Widths:
     """The room that hosts and crews have left; a host that is not bounded has any.
 
-    Processes that serve hosts of one crew at once see each other's leases after their commits: a
-    crew may exceed its width by what one batch of another process gives.
+    Processes that serve hosts of one crew at once take turns until their commits, so that each sees
+    what the others gave.
     """
 
     def __init__(self) -> None:
@@ -42,6 +42,8 @@ class Widths:
             {"client": item.id, "host": item.host, "crew": item.crew, "most": _most(item)}
             for item in clients
         ]
+        if narrow := sorted({item.crew for item in clients if item.crew_width < width.FULL}):
+            conn.execute(SQL["lock_crews"], {"crews": narrow})
         known = {item.id: item for item in clients}
         for found in fetch(conn, _Unjudged, SQL["unjudged"], {"clients": encode(rows)}):
             client = known[found.client]

@@ -61,6 +61,12 @@ SELECT r.bot, r.seq, r.replica
 -- what the other gave.  Not the host's row: the transitioner holds those for long.
 SELECT pg_advisory_xact_lock(host) FROM unnest(%(hosts)s::bigint[]) AS host
 
+-- name: lock_crews
+-- In one order for all; a statement of its own, because `unjudged` must see what others committed
+-- while this one waited.
+SELECT pg_advisory_xact_lock(1, name) FROM (
+       SELECT DISTINCT hashtext(crew) AS name FROM unnest(%(crews)s::text[]) AS crew ORDER BY 1) AS crews
+
 -- name: unjudged
 -- What hosts and their crews have in progress or unjudged; nobody counts beyond what could matter.
 SELECT x.client,
