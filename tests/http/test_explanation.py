@@ -446,3 +446,17 @@ def test_a_kind_of_which_there_is_no_second_host_is_named(site: Site, alice: Per
     assert change.status_code == 200
     found = alice("GET", f"/api/v1/bots/{bot}/explanation").json
     assert found["homogeneous"] == []
+
+
+def test_a_client_that_does_not_know_exit_codes_gets_no_such_bot_and_is_told_why(
+    site: Site, alice: Person
+) -> None:
+    manifest = Manifest(alice.name, ("grep", "x"), exit_codes=(0, 1)).text()
+    bot = make_bot(site.conn, alice.id, manifest=manifest)
+    add_host(site, alice, "old")
+    why = "the client is too old for the BOT's exit codes, environment or standard input: update it"
+    found = alice("GET", f"/api/v1/bots/{bot}/explanation").json
+    assert found["hosts_matching"] == 0
+    assert why in found["verdict"]
+    add_host(site, alice, "new", ManifestVersion=3)
+    assert alice("GET", f"/api/v1/bots/{bot}/explanation").json["hosts_matching"] == 1

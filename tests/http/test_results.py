@@ -53,6 +53,7 @@ def test_results_come_in_the_order_in_which_jobs_finished(
         "replica": 2,
         "host": "box",
         "exit_code": 0,
+        "signal": None,
         "reason": "",
         "cpu_seconds": 1.5,
         "wall_seconds": 2.0,

@@ -372,3 +372,34 @@ def test_a_bot_matches_clients_that_trust_the_key_that_signed_it(
         "match"
     ]
     assert (second["hosts_known"], second["hosts_matching"]) == (2, 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"exit_codes": [300]}, "exit_codes"),
+        ({"exit_codes": "some"}, "exit_codes"),
+        ({"environment": {"X": "{y}"}}, "environment names {y}, but a range has only {i}"),
+        ({"environment": {"GRIDBOT_SLOT": ""}}, "one of the client's own"),
+        ({"stdin": "data"}, "stdin: data is not the name of an input"),
+        ({"stdin": "{y}"}, "stdin names {y}, but a range has only {i}"),
+        ({"stdin": "../data"}, "stdin: '../data' is not a usable file name"),
+    ],
+)
+def test_what_a_job_sees_is_checked_at_once(
+    alice: Person, changes: dict[str, Any], why: str
+) -> None:
+    answer = alice("POST", "/api/v1/bots", json=submission(**changes))
+    assert answer.status_code == 400
+    assert why in answer.json["detail"]
+
+
+def test_each_job_must_have_the_input_that_it_reads(alice: Person) -> None:
+    _upload(alice, b"one")
+    items = [{"args": {"i": n}, "inputs": [_file(b"one", f"{n}.txt")]} for n in (1, 2)]
+    items.append({"args": {"i": 3}, "inputs": [_file(b"one", "4.txt")]})
+    body = submission(jobs={"items": items}, placeholders={"i": "int"}, stdin="{i}.txt")
+    answer = alice("POST", "/api/v1/bots", json=body)
+    assert answer.json["detail"] == "job 2: stdin: 3.txt is not the name of an input"
+    body["jobs"] = {"items": items[:2]}
+    assert alice("POST", "/api/v1/bots", json=body).status_code == 201

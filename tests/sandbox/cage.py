@@ -25,7 +25,7 @@ from gridbot_client.work import outputs, trees
 from gridbot_client.work.confinement import WallOptions, Walls, hidden_places, raised
 from gridbot_client.work.outputs import OutputError
 from gridbot_client.work.processes import Census
-from gridbot_client.work.runner import ProcessEnd, Runner, Stop
+from gridbot_client.work.runner import ProcessEnd, ReplicaProgram, Runner, Stop
 from gridbot_client.work.slots import slot_of
 
 LIMITS = Resources(cpus=1, memory_mb=100, disk_mb=20, seconds=12.0)
@@ -113,7 +113,12 @@ class Cage:
         argv = [PYTHON, "-S", "-c", f"{_PRELUDE}{body}\n{_EPILOGUE}", json.dumps(self._canaries())]
         with _Visitor(self._port, beast.listens) as visitor:
             end = self._runner.run(
-                argv, slot, LIMITS, Stop(), lambda _: None, is_stranger=self.is_stranger
+                ReplicaProgram(argv),
+                slot,
+                LIMITS,
+                Stop(),
+                lambda _: None,
+                is_stranger=self.is_stranger,
             )
         text = outputs.tail(slot.stdout) + outputs.tail(slot.stderr)
         verdict = Verdict(end, text)

@@ -24,7 +24,7 @@ from gridbot_client.walls.views import around
 from gridbot_client.work import trees
 from gridbot_client.work.confinement import Plain, WallOptions, raised
 from gridbot_client.work.processes import Census
-from gridbot_client.work.runner import ProcessEnd, Runner, Stop
+from gridbot_client.work.runner import ProcessEnd, ReplicaProgram, Runner, Stop
 from gridbot_client.work.slots import ReplicaSlot, slot_of
 
 # Root's task may read what root may.
@@ -79,8 +79,8 @@ class Machine:
         self.slot.path.mkdir(exist_ok=True)
         self.slot.reset()
         end = Runner(self.confinement, Census()).run(
-            ["sh", "-c", script, str(self.base)], self.slot, LIMITS, Stop(), lambda _: None,
-            is_stranger=is_stranger,
+            ReplicaProgram(["sh", "-c", script, str(self.base)]), self.slot, LIMITS, Stop(),
+            lambda _: None, is_stranger=is_stranger,
         )  # fmt: skip
         return end, self.slot.stdout.read_text() if self.slot.stdout.exists() else end.detail
 
@@ -192,7 +192,12 @@ def test_a_program_that_cannot_be_executed_is_named(machine: Makes) -> None:
     assert end.reason == ""
     runner = Runner(made.confinement, Census())
     end = runner.run(
-        ["no-such-program"], made.slot, LIMITS, Stop(), lambda _: None, is_stranger=False
+        ReplicaProgram(["no-such-program"]),
+        made.slot,
+        LIMITS,
+        Stop(),
+        lambda _: None,
+        is_stranger=False,
     )
     assert (end.reason, end.exit_code) == ("not_executable", None)
     assert "'no-such-program'" in end.detail and "No such file" in end.detail
@@ -205,7 +210,9 @@ def test_what_the_machine_cannot_do_is_not_laid_to_the_program(
     made = machine(most=level)
     made.slot.path.mkdir()
     runner = Runner(made.confinement, Census())
-    end = runner.run(["true"], made.slot, LIMITS, Stop(), lambda _: None, is_stranger=level > 0)
+    end = runner.run(
+        ReplicaProgram(["true"]), made.slot, LIMITS, Stop(), lambda _: None, is_stranger=level > 0
+    )
     assert end.reason == "not_started"  # there is no directory to run in
     assert "No such file" in end.detail
 

@@ -259,6 +259,7 @@ class ResultLine(TypedDict):
     replica: int | None
     host: str | None
     exit_code: int | None
+    signal: int | None
     reason: str
     cpu_seconds: float | None
     wall_seconds: float | None

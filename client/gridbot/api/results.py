@@ -91,12 +91,13 @@ class Result:
     args: Mapping[str, Scalar]
     state: str
     replica: int | None
-    exit_code: int | None
+    exit_code: int | None  # also of a job that failed, by its last replica
     reason: str
     host: str
     cpu_seconds: float
     wall_seconds: float
     outputs: Mapping[str, OutputFile]
+    signal: int | None = None  # that ended the program
 
     @property
     def stdout(self) -> str:
@@ -116,6 +117,7 @@ def result_of(
         state=row["state"],
         replica=row.get("replica"),
         exit_code=row.get("exit_code"),
+        signal=row.get("signal"),
         reason=row.get("reason") or "",
         host=str(row.get("host") or ""),
         cpu_seconds=row.get("cpu_seconds") or 0.0,

@@ -44,6 +44,9 @@ class Submission:
     text or the Path of an .ad file.  `seconds` is the time limit of a job, wall clock.  Strangers'
     machines give jobs no network unless `network` asks for it, and never less than level `sandbox`
     of walls around them.
+    `exit_codes` are those with which a job gives an answer: a list of numbers, or "any"; others,
+    and signals, are failures.  `environment` are variables and `stdin` the name of the input that a
+    job reads; both may have placeholders.
     `validator` says when two answers agree: `exact`, `text`, `numbers:rel=1e-6,abs=1e-9`,
     `json:rel=1e-6,ignore=/time`, or `command:./compare`, a program that gets two directories of
     outputs and exits with 0 if they are equal and 1 if not.
@@ -76,6 +79,9 @@ class Submission:
     tail_sticky: bool = True
     network: bool = False
     sandbox: int = 0
+    exit_codes: Iterable[int] | str = (0,)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    stdin: str = ""
     growing: bool = False
     idempotency_key: str = field(default_factory=lambda: str(uuid.uuid4()))
     base: Path = field(default_factory=Path)
@@ -117,10 +123,11 @@ def prepare(submission: Submission) -> Prepared:
     items = items_of(_items(submission))
     specs = specs_of(submission.inputs, submission.base)
     if not submission.growing or items.columns:
-        _check_placeholders(command, specs, items)
+        _check_placeholders(submission, command, specs, items)
     policy = submission.policy
     policy = read_policy(policy if isinstance(policy, str) else submission.base / policy)
-    found = _growing_survey(command, specs, items) if submission.growing else survey(items)
+    templates = [*command, *submission.environment.values(), submission.stdin]
+    found = _growing_survey(templates, specs, items) if submission.growing else survey(items)
     files, notes = _shared_files(submission, command, specs)
     job_inputs = _job_inputs(submission, specs, items)
     manifest = _manifest(submission, command, items, found, files, job_inputs)
@@ -171,9 +178,9 @@ def _items(submission: Submission) -> Items | range | Path | Iterable[object] | 
     return () if submission.items is None and submission.growing else submission.items
 
 
-def _growing_survey(command: Sequence[str], specs: Iterable[InputSpec], items: Items) -> Survey:
+def _growing_survey(templates: Sequence[str], specs: Iterable[InputSpec], items: Items) -> Survey:
     """Columns of the items, or without any those that are named; all may hold any text later."""
-    named = placeholders_in(command).union(*(spec.placeholders for spec in specs))
+    named = placeholders_in(templates).union(*(spec.placeholders for spec in specs))
     count = sum(1 for _ in growing_jobs(items, items.columns, None))
     return Survey(count, dict.fromkeys(sorted(items.columns or named), "text"))
 
@@ -192,11 +199,14 @@ def _command(submission: Submission) -> list[str]:
     return command
 
 
-def _check_placeholders(command: Sequence[str], specs: Iterable[InputSpec], items: Items) -> None:
-    named = placeholders_in(command)
+def _check_placeholders(
+    submission: Submission, command: Sequence[str], specs: Iterable[InputSpec], items: Items
+) -> None:
     known = set(items.columns)
     for what, names in [
-        ("the command", named),
+        ("the command", placeholders_in(command)),
+        ("the environment", placeholders_in((*submission.environment.values(),))),
+        ("standard input", placeholders_in((submission.stdin,))),
         *((f"input {s.source}", s.placeholders) for s in specs),
     ]:
         unknown = sorted(names - known)
@@ -268,7 +278,7 @@ def _manifest(
             raise BadInput(
                 f"output {pattern!r}: placeholders are not allowed; write a pattern such as *.dat"
             )
-    rule = None
+    rule, codes = None, submission.exit_codes
     if isinstance(items, RangeItems) and job_inputs is None and not submission.growing:
         rule = JobRange(items.range.start, items.range.step, len(items.range))
     manifest = Manifest(
@@ -289,6 +299,9 @@ def _manifest(
         job_inputs=tuple(sorted(job_inputs.names, key=str)) if job_inputs else (),
         range=rule,
         walls=RequestedWalls(submission.sandbox, submission.network),
+        exit_codes=codes if isinstance(codes, str) else tuple(sorted(set(codes))),
+        environment=dict(submission.environment),
+        stdin=submission.stdin,
     )
     try:
         return Manifest.from_text(manifest.text())  # as the server will read it
@@ -320,6 +333,7 @@ def _body(submission: Submission, manifest: Manifest) -> dict[str, Any]:
         "submit_key": submission.idempotency_key,
         "name": submission.name or Path(manifest.command[0]).name,
         **{name: fields[name] for name in taken},
+        **manifest.later(),
         "quorum": submission.quorum,
         "validator": submission.validator,
         "max_attempts": submission.max_attempts,

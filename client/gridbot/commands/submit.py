@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gridbot.api.botfile import read_bot_file
-from gridbot.api.errors import GridbotError, ServerAway
+from gridbot.api.errors import BadInput, GridbotError, ServerAway
 from gridbot.api.session import Bot, Session
 from gridbot.api.units import seconds
 from gridbot.commands.bots import wait_for
@@ -25,6 +25,7 @@ from gridbot.commands.options import (
 from gridbot.printing import counted
 from gridbot.show.page import boinc_line, match_line
 from gridbot.show.progress import transfer
+from gridbot_client.protocol.manifest import ANY
 from gridbot_client.terminal import printable
 
 HELP = """Submit a bag of tasks (BOT): one job per item, each running COMMAND with its values.
@@ -123,6 +124,22 @@ _FIELDS = {
     is_flag=True,
     default=None,
     help="Jobs use the network; strangers' hosts allow it only if their owner does.",
+)
+@click.option(
+    "--exit-codes",
+    metavar="N,N…|any",
+    help="Exit codes with which a job gives an answer; others are failures.  [default: 0]",
+)
+@click.option(
+    "--env",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Environment variable of the jobs; VALUE may hold placeholders.  Repeatable.",
+)
+@click.option(
+    "--stdin",
+    metavar="NAME",
+    help="Input that jobs read as standard input, by its name there.  [default: empty]",
 )
 @click.option(
     "--max-output",
@@ -240,9 +257,30 @@ def submission_fields(command: Sequence[str], options: Mapping[str, Any]) -> dic
     items = table_of(fields, base)
     if "time" in fields:
         fields["seconds"] = seconds(fields.pop("time"))
+    if "exit_codes" in fields:
+        fields["exit_codes"] = exit_codes(fields["exit_codes"])
+    if "env" in fields:
+        fields["environment"] = dict(map(_variable, fields.pop("env")))
     if "policy" in fields:
         fields["policy"] = Path(fields["policy"])
     return {**fields, "items": items, "base": base}
+
+
+def exit_codes(text: str) -> tuple[int, ...] | str:
+    """Read `0,3` or `any`.  Raises BadInput."""
+    if text == ANY:
+        return ANY
+    parts = text.split(",")
+    if not all(part.strip().isdecimal() for part in parts):
+        raise BadInput(f"exit codes {text!r}: write numbers such as 0,1,3 or {ANY}")
+    return tuple(int(part) for part in parts)
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise BadInput(f"environment variable {text!r}: write NAME=VALUE")
+    return name, value
 
 
 def _renamed(options: Mapping[str, Any]) -> dict[str, Any]:

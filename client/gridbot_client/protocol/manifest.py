@@ -17,10 +17,18 @@ from gridbot_client.protocol import fields
 from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError, file_name
 
 PLACEHOLDER_TYPES = ("int", "real", "text")
-VERSION = 2  # of manifests; those of version 1 name no BOT, and their jobs are not signed
+# Versions of manifests: those of version 1 name no BOT, and their jobs are not signed.  Version 3
+# has fields that a client must know to run the jobs as they are meant; without them it is 2.
+VERSION, EXTENDED = 2, 3
+MAX_EXIT_CODE = 255
+ANY = "any"
+LATER: Mapping[str, object] = {"exit_codes": (0,), "environment": {}, "stdin": ""}  # of version 3
 CLOCK_ERROR_SECONDS = 86_400  # by which the clocks of signer and machine may differ
 MAX_WALLS = 4
+_MOST_VARIABLES, _MOST_VALUE_BYTES = 200, 8192
 
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
+_OWN_VARIABLES = "GRIDBOT_"  # the client's; by one of them it finds the processes of a job
 _PATTERN = re.compile(r"[A-Za-z0-9_*?][A-Za-z0-9._+=@%*?-]*(/[A-Za-z0-9_*?][A-Za-z0-9._+=@%*?-]*)*")
 _IDENTITY = re.compile(r"([0-9a-f]{32})?")
 _KEY = re.compile(r"([0-9a-f]{64})?")
@@ -94,6 +102,10 @@ class Manifest:
     job_inputs: tuple[JobInput, ...] = ()
     range: JobRange | None = None  # None: the job table is signed in parts
     walls: RequestedWalls = field(default_factory=RequestedWalls)
+    # Exit codes that are answers, "any" for all; a signal is none.
+    exit_codes: tuple[int, ...] | str = (0,)
+    environment: Mapping[str, str] = field(default_factory=dict)  # name -> template of its value
+    stdin: str = ""  # template of the name of an input; empty: standard input is empty
     project: str = ""
     bot: str = ""
     owner_key: str = ""  # Ed25519, in hex
@@ -102,13 +114,38 @@ class Manifest:
     version: int = VERSION
 
     def text(self) -> str:
-        """Canonical JSON that is hashed, signed and sent."""
-        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+        """Canonical JSON that is hashed, signed and sent.
+
+        Fields of version 3 appear only if they say something: that makes it version 3.
+        """
+        raw = {name: value for name, value in asdict(self).items() if name not in LATER}
+        if later := self.later():
+            raw |= {**later, "version": max(self.version, EXTENDED)}
+        return json.dumps(raw, sort_keys=True, separators=(",", ":"))
+
+    def later(self) -> dict[str, Any]:
+        """Fields of version 3 that say something."""
+        found = asdict(self)
+        return {name: found[name] for name, default in LATER.items() if found[name] != default}
+
+    @property
+    def templates(self) -> tuple[str, ...]:
+        """All in which placeholders are filled: of the command, the environment, the input."""
+        return (*self.command, *self.environment.values(), self.stdin)
+
+    def is_answer(self, exit_code: int) -> bool:
+        """True if a program that exits so has given an answer, and has not failed."""
+        if isinstance(self.exit_codes, str):
+            return 0 <= exit_code <= MAX_EXIT_CODE
+        return exit_code in self.exit_codes
 
     @classmethod
     def from_text(cls, text: str) -> Manifest:
         """Parse a manifest.  Raises ProtocolError that names the wrong field."""
         raw = fields.mapping(fields.parse(text), "manifest")
+        version = fields.integer(raw, "version", 1, MAX_BIGINT, 1)
+        if version < EXTENDED and (later := sorted(LATER.keys() & raw.keys())):
+            raise ProtocolError(f"{later[0]}: only manifests of version {EXTENDED} have it")
         return cls(
             owner=fields.string(raw, "owner", 200),
             command=tuple(
@@ -134,12 +171,15 @@ class Manifest:
             job_inputs=tuple(job_input(item) for item in fields.listing(raw, "job_inputs", 100)),
             range=_job_range(raw.get("range")),
             walls=_walls(fields.mapping(raw.get("walls", {}), "walls")),
+            exit_codes=_exit_codes(raw.get("exit_codes", [0])),
+            environment=_environment(fields.mapping(raw.get("environment", {}), "environment")),
+            stdin=fields.string(raw, "stdin", fields.MAX_NAME_BYTES, ""),
             project=_hex(raw, "project", _KEY),
             bot=_hex(raw, "bot", _IDENTITY),
             owner_key=_hex(raw, "owner_key", _KEY),
             not_before=fields.integer(raw, "not_before", 0, MAX_BIGINT, 0),
             expires=fields.integer(raw, "expires", 0, MAX_BIGINT, MAX_BIGINT),
-            version=fields.integer(raw, "version", 1, MAX_BIGINT, 1),
+            version=version,
         )
 
 
@@ -195,6 +235,34 @@ def _job_range(raw: object) -> JobRange | None:
         if found.size > 0 and max(abs(found.start), abs(last), found.size) <= MAX_BIGINT:
             return found
     raise ProtocolError("range: expected [start, step, size] of at least one job, within 64 bits")
+
+
+def _exit_codes(raw: object) -> tuple[int, ...] | str:
+    if raw == ANY:
+        return ANY
+    if not isinstance(raw, list) or not 0 < len(raw) <= MAX_EXIT_CODE + 1:
+        raise ProtocolError(f"exit_codes: expected {ANY} or a list, got {fields.kind(raw)}")
+    for code in raw:
+        if type(code) is not int or not 0 <= code <= MAX_EXIT_CODE:
+            raise ProtocolError(
+                f"exit_codes: expected numbers from 0 to {MAX_EXIT_CODE}, got {fields.kind(code)}"
+            )
+    return tuple(sorted(set(raw)))
+
+
+def _environment(raw: Mapping[str, Any]) -> dict[str, str]:
+    if len(raw) > _MOST_VARIABLES:
+        raise ProtocolError(f"environment: {len(raw)} variables, at most {_MOST_VARIABLES}")
+    for name in raw:
+        if not _VARIABLE.fullmatch(name) or name.startswith(_OWN_VARIABLES):
+            raise ProtocolError(
+                f"environment: {name[:100]!r} is no name of a variable (letters, digits and _, no"
+                f" digit first), or one of the client's own, {_OWN_VARIABLES}…"
+            )
+    return {
+        name: fields.text(value, f"environment.{name}", _MOST_VALUE_BYTES)
+        for name, value in raw.items()
+    }
 
 
 def _walls(raw: Mapping[str, Any]) -> RequestedWalls:

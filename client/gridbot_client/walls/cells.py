@@ -35,6 +35,7 @@ class Cell(NamedTuple):
     reads: tuple[str, ...] = ()  # visible beside
     writes: tuple[str, ...] = ()  # visible and writable beside
     hidden: tuple[str, ...] = ()  # never visible
+    stdin: str = "/dev/null"
     canaries: dict[str, str] | None = None  # attack these instead of running a program
 
     @property

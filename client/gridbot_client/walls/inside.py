@@ -207,7 +207,7 @@ _DEFAULTS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
 def _spawn(cell: Cell, streams: Sequence[int]) -> int:
     """Start the program without a copy of this process's memory."""
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]]
-    actions = [(os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0)]
+    actions = [(os.POSIX_SPAWN_OPEN, 0, cell.stdin, os.O_RDONLY, 0)]
     actions += [(os.POSIX_SPAWN_DUP2, stream, at) for at, stream in enumerate(streams, 1)]
     found: Exception = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for path in _candidates(cell):
@@ -251,7 +251,7 @@ def _put_on(cell: Cell, streams: Sequence[int], groups: Sequence[int]) -> None:
     for number in _DEFAULTS:
         signal.signal(number, signal.SIG_DFL)
     os.setsid()
-    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    os.dup2(os.open(cell.stdin, os.O_RDONLY), 0)
     for target, stream in enumerate(streams, 1):
         os.dup2(stream, target)
     if cell.level == PROCESS:

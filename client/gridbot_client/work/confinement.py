@@ -41,6 +41,7 @@ class TaskOrder:
     resources: Resources
     is_stranger: bool  # it runs because the project signed it, not because of its owner
     wants_network: bool = False
+    stdin: str = ""  # name of a file in the slot's work folder
 
 
 class Task(Protocol):
@@ -79,7 +80,8 @@ class TaskEnd:
 class Confinement(Protocol):
     """Interface: starts programs in slots.
 
-    A program runs in `slot.work`, has no stdin, and writes to `slot.stdout` and `slot.stderr`.
+    A program runs in `slot.work`, reads its `stdin` or nothing, and writes to `slot.stdout` and
+    `slot.stderr`.
     """
 
     def refusal(self, *, is_stranger: bool, least: int = 0) -> str:
@@ -149,13 +151,17 @@ class Plain:
     def start(self, program: TaskOrder) -> Task:
         """Start the program."""
         slot = program.slot
-        with slot.stdout.open("wb") as stdout, slot.stderr.open("wb") as stderr:
+        with (
+            slot.stdout.open("wb") as stdout,
+            slot.stderr.open("wb") as stderr,
+            open(slot.work / program.stdin if program.stdin else os.devnull, "rb") as stdin,
+        ):
             try:
                 process = subprocess.Popen(
                     list(program.argv),
                     cwd=slot.work,
                     env=dict(program.env),
-                    stdin=subprocess.DEVNULL,
+                    stdin=stdin,
                     stdout=stdout,
                     stderr=stderr,
                     start_new_session=True,
@@ -271,6 +277,7 @@ class Walls:
             limits=_limits(program.resources, os.cpu_count() or 1),
             is_stranger=is_stranger, network=not is_alone, reads=options.reads,
             writes=options.writes, hidden=options.hidden,
+            stdin=f"{_real(slot.work)}/{program.stdin}" if program.stdin else os.devnull,
         )  # fmt: skip
 
     def _group(self, program: TaskOrder) -> TaskCgroup | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,6 +20,7 @@ from gridbot_client.net.transport import (
 from gridbot_client.protocol.messages import (
     Assignment,
     FileRef,
+    Manifest,
     Output,
     ReplicaId,
     Report,
@@ -28,7 +30,16 @@ from gridbot_client.work import outputs
 from gridbot_client.work.cache import Cache
 from gridbot_client.work.manifests import ForbiddenInput, JudgedManifest, check_inputs
 from gridbot_client.work.outputs import OutputError
-from gridbot_client.work.runner import LOST, NOT_STARTED, ProcessEnd, Runner, Stop, created_at
+from gridbot_client.work.runner import (
+    EXIT_NONZERO,
+    LOST,
+    NOT_STARTED,
+    ProcessEnd,
+    ReplicaProgram,
+    Runner,
+    Stop,
+    created_at,
+)
 from gridbot_client.work.slots import ReplicaSlot, RunRecord
 
 MOST_STARTS = 3  # of one replica; more mean that it takes the client down with it
@@ -100,14 +111,14 @@ class Executor:
             return failure(slot.id, "sandbox_too_weak", f"{refusal}\n")
         ended = ProcessEnd("")
         try:
-            argv = fill(manifest.command, manifest.placeholders, assignment.args)
-            check_inputs(manifest, argv[0], assignment.inputs)
+            names = {ref.name for ref in (*manifest.inputs, *assignment.inputs)}
+            program = _program(manifest, assignment, names)
+            check_inputs(manifest, program.argv[0], assignment.inputs)
             slot.reset()
             self._fetch((*manifest.inputs, *assignment.inputs), slot, stop)
-            ended = self._run(argv, slot, judged, starts, stop)
-            if ended.reason:
-                raise _Failed(ended.reason, ended.detail)
-            names = {ref.name for ref in (*manifest.inputs, *assignment.inputs)}
+            ended = self._run(program, slot, judged, starts, stop)
+            if reason := _reason(ended, manifest):
+                raise _Failed(reason, ended.detail)
             found = outputs.collect(slot, manifest, names)
         except TemplateError as error:
             return failure(slot.id, "bad_arguments", f"{error}\n")
@@ -118,7 +129,12 @@ class Executor:
         return replace(_finished(slot, ended, "", ""), how="success", outputs=found)
 
     def _run(
-        self, argv: list[str], slot: ReplicaSlot, judged: JudgedManifest, starts: int, stop: Stop
+        self,
+        program: ReplicaProgram,
+        slot: ReplicaSlot,
+        judged: JudgedManifest,
+        starts: int,
+        stop: Stop,
     ) -> ProcessEnd:
         if stop.is_asked:
             raise Stopped
@@ -128,7 +144,7 @@ class Executor:
             slot.save_run(RunRecord(starts + 1, pid, created_at(pid)))
 
         ended = self.runner.run(
-            argv,
+            program,
             slot,
             judged.manifest.resources,
             stop,
@@ -191,6 +207,29 @@ class Executor:
                 except OSError as error:
                     return _without_outputs(report, "missing_output", f"{error}\n")
         return report
+
+
+def _program(manifest: Manifest, assignment: Assignment, names: AbstractSet[str]) -> ReplicaProgram:
+    """What the replica runs.  Raises TemplateError."""
+    types, args = manifest.placeholders, assignment.args
+    (stdin,) = fill((manifest.stdin,), types, args)
+    if stdin and stdin not in names:
+        raise TemplateError(f"standard input {stdin!r} is no input of this job")
+    values = fill(tuple(manifest.environment.values()), types, args)
+    return ReplicaProgram(
+        argv=fill(manifest.command, types, args),
+        environment=dict(zip(manifest.environment, values, strict=True)),
+        stdin=stdin,
+    )
+
+
+def _reason(ended: ProcessEnd, manifest: Manifest) -> str:
+    """Why a program that has ended failed, as a reason code; empty if it gave an answer."""
+    if ended.reason not in ("", EXIT_NONZERO) or ended.exit_code is None:
+        return ended.reason
+    if manifest.is_answer(ended.exit_code):
+        return ""
+    return ended.reason or "exit_zero"
 
 
 def failure(id: ReplicaId, reason: str, detail: str) -> Report:

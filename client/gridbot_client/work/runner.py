@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import psutil
 
@@ -27,6 +27,7 @@ DISK_WATCH_SECONDS = 5.0  # at most, between two looks at the disk
 DISK_SHARE = 0.02  # of the time may be spent on these
 # Reasons that say nothing of the job: this machine failed it.
 NOT_STARTED, LOST = "not_started", "task_lost"
+EXIT_NONZERO = "exit_nonzero"
 _LEAST_FILES, _FILES_PER_MB = 10_000, 16
 # What waits in sockets is the kernel's memory: nobody's resident size, up to so much in each.
 _LEAST_SOCKETS, _SOCKET_BYTES = 256, 208 << 10
@@ -44,6 +45,15 @@ class ProcessEnd:
     cpu_seconds: float = 0.0
     wall_seconds: float = 0.0
     detail: str = ""  # for the replica's stderr: what the system said
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaProgram:
+    """What a replica runs: its arguments, variables beside the usual ones, and standard input."""
+
+    argv: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    stdin: str = ""  # name of a file in the slot; empty: nothing to read
 
 
 class Stop:
@@ -78,14 +88,23 @@ class Stop:
                 task.terminate()
 
 
-def environment(slot: ReplicaSlot, own: Mapping[str, str]) -> dict[str, str]:
-    """Environment of a replica: only the variables listed here."""
+def environment(
+    slot: ReplicaSlot, own: Mapping[str, str], asked: Mapping[str, str]
+) -> dict[str, str]:
+    """Environment of a replica: the variables listed here, and those that its BOT asks for.
+
+    The BOT's are for its own program: nothing of the client's starts with them.  They go before
+    the usual ones, but not before the client's, whose names no manifest may use.
+    """
     kept = {name: own[name] for name in _KEPT_VARIABLES if name in own}
     return {
         "PATH": _USUAL_PATH,
         **kept,
         "HOME": str(slot.work),
         "TMPDIR": str(slot.work / "tmp"),
+        **asked,
+        "GRIDBOT_JOB": str(slot.id.seq),
+        "GRIDBOT_ATTEMPT": str(slot.id.replica),
         "GRIDBOT_BOT": str(slot.id.bot),
         "GRIDBOT_SEQ": str(slot.id.seq),
         "GRIDBOT_REPLICA": str(slot.id.replica),
@@ -102,19 +121,20 @@ class Runner:
     idleness: Callable[[], Idleness] | None = None  # watches one replica; None: it may be idle
 
     def run(
-        self, argv: Sequence[str], slot: ReplicaSlot, limits: Resources, stop: Stop,
+        self, program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, stop: Stop,
         started: Callable[[int], None], *, is_stranger: bool, wants_network: bool = False,
     ) -> ProcessEnd:  # fmt: skip
         """Run a program to its end; `started` gets the pid of a task that may outlive us."""
         begun = time.monotonic()
-        program = TaskOrder(
-            _found(argv, slot), environment(slot, os.environ), slot, limits, is_stranger,
-            wants_network,
+        order = TaskOrder(
+            _found(program.argv, slot), environment(slot, os.environ, program.environment), slot,
+            limits, is_stranger, wants_network, program.stdin,
         )  # fmt: skip
         try:
-            task = self.confinement.start(program)
+            task = self.confinement.start(order)
         except NotExecutable as error:
-            return ProcessEnd("not_executable", detail=f"cannot execute {argv[0]!r}: {error}\n")
+            name = program.argv[0]
+            return ProcessEnd("not_executable", detail=f"cannot execute {name!r}: {error}\n")
         except OSError as error:
             return ProcessEnd(NOT_STARTED, detail=f"the task could not be started: {error}")
         reason = ""
@@ -197,7 +217,7 @@ def _why(end: TaskEnd, slot: ReplicaSlot, limits: Resources) -> str:
         return "memory_limit"
     if end.exit_code < 0:
         return "signal"
-    return "exit_nonzero" if end.exit_code else ""
+    return EXIT_NONZERO if end.exit_code else ""
 
 
 def _is_disk_exceeded(slot: ReplicaSlot, limits: Resources, opened: OpenFiles) -> bool:

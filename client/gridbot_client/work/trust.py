@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gridbot_client.protocol import job_table
 from gridbot_client.protocol.fields import ProtocolError
-from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS, VERSION
+from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS, EXTENDED, VERSION
 from gridbot_client.protocol.messages import (
     MAX_REVOCATIONS,
     Assignment,
@@ -118,7 +118,12 @@ class Trust:
         return tuple(found[:MAX_REVOCATIONS])
 
     def _check_validity(self, manifest: Manifest) -> None:
-        if manifest.version != VERSION:
+        if manifest.version > EXTENDED:
+            raise Distrusted(
+                f"its manifest is of version {manifest.version}, and this client knows {EXTENDED};"
+                " update the client"
+            )
+        if manifest.version < VERSION:
             raise Distrusted(
                 f"it was signed in a form that does not cover its jobs (version {manifest.version},"
                 f" needed {VERSION}); submit it again"

@@ -229,6 +229,7 @@ def _result_lines(page: Sequence[_ResultRow]) -> bytes:
 def _result(outputs: Sequence[_ResultRow]) -> dict[str, Any]:
     """Render a `ResultLine`, without looking into the arguments."""
     first = outputs[0]
+    code = first.exit_code
     told = {"event": first.event} if isinstance(first, _EventRow) else {}
     return {
         "n": first.n,
@@ -238,7 +239,8 @@ def _result(outputs: Sequence[_ResultRow]) -> dict[str, Any]:
         "args": orjson.Fragment(first.args),
         "replica": first.canonical,
         "host": first.host,
-        "exit_code": first.exit_code,
+        "exit_code": code if code is None or code >= 0 else None,
+        "signal": -code if code is not None and code < 0 else None,
         "reason": first.reason,
         "cpu_seconds": first.cpu_seconds,
         "wall_seconds": first.wall_seconds,

@@ -176,9 +176,11 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
     program = posixpath.normpath(manifest.command[0])
     for number, job in enumerate(jobs, first):
         try:
-            fill(manifest.command, manifest.placeholders, job.args)
+            *_, stdin = fill(manifest.templates, manifest.placeholders, job.args)
         except TemplateError as error:
             raise RequestError(f"job {number}: {error}") from None
+        if stdin and stdin not in shared and stdin not in {ref.name for ref in job.inputs}:
+            raise RequestError(f"job {number}: stdin: {stdin} is not the name of an input")
         if job.inputs:
             _check_names(f"job {number}: inputs", [*shared, *(ref.name for ref in job.inputs)])
             _check_job_inputs(f"job {number}: inputs", manifest, program, job.inputs)
@@ -226,7 +228,9 @@ def _manifest(
     body: SubmissionRequest, owner: str, jobs: Range | list[JobSpec] | None, seal: Seal
 ) -> Manifest:
     types = {RANGE_PLACEHOLDER: "int"} if isinstance(jobs, Range) else dict(body.placeholders)
-    _check_placeholders(body.command, types, jobs)
+    _check_placeholders("command", body.command, types, jobs)
+    _check_placeholders("environment", [*body.environment.values()], types, jobs)
+    _check_placeholders("stdin", [body.stdin], types, jobs)
     for index, pattern in enumerate(body.outputs):
         _check_pattern(f"outputs[{index}]", pattern)
     _check_names("inputs", [file_name(ref.name, "inputs") for ref in body.inputs])
@@ -242,8 +246,12 @@ def _manifest(
         job_inputs=_job_inputs(body, jobs),
         range=JobRange(jobs.start, jobs.step, jobs.size) if isinstance(jobs, Range) else None,
         walls=RequestedWalls(body.walls.level, body.walls.network),
+        exit_codes=body.exit_codes if isinstance(body.exit_codes, str) else tuple(body.exit_codes),
+        environment=dict(body.environment),
+        stdin=body.stdin,
         **asdict(_sealed(body.envelope, seal)),
     )
+    _check_stdin(manifest)
     return Manifest.from_text(manifest.text())  # the client's own checks
 
 
@@ -271,21 +279,35 @@ def _sealed(envelope: Envelope | None, seal: Seal) -> Seal:
     return Seal(**envelope.model_dump(exclude={"signature"}))
 
 
+def _check_stdin(manifest: Manifest) -> None:
+    """Make sure that standard input may be an input of each job, as far as can be told yet."""
+    name = manifest.stdin
+    if not name or placeholders_in([name]):
+        return
+    named = FileRef(file_name(name, "stdin"), "", 0)
+    is_shared = any(ref.name == name for ref in manifest.inputs)
+    if not is_shared and not admits(manifest.job_inputs, named):
+        raise RequestError(f"stdin: {name} is not the name of an input")
+
+
 def _check_placeholders(
-    command: Sequence[str], types: Mapping[str, str], jobs: Range | list[JobSpec] | None
+    where: str,
+    templates: Sequence[str],
+    types: Mapping[str, str],
+    jobs: Range | list[JobSpec] | None,
 ) -> None:
     try:
-        unknown = placeholders_in(command) - types.keys()
+        unknown = placeholders_in(templates) - types.keys()
     except TemplateError as error:
-        raise RequestError(f"command: {error}") from None
+        raise RequestError(f"{where}: {error}") from None
     if not unknown:
         return
     named = ", ".join(f"{{{name}}}" for name in sorted(unknown))
     if isinstance(jobs, Range):
-        raise RequestError(f"command names {named}, but a range has only {{{RANGE_PLACEHOLDER}}}")
+        raise RequestError(f"{where} names {named}, but a range has only {{{RANGE_PLACEHOLDER}}}")
     columns = sorted({name for job in jobs or () for name in job.args} | types.keys())
     known = ", ".join(f"{{{name}}}" for name in columns) or "none"
-    raise RequestError(f"command names {named}, but the items have only {known}")
+    raise RequestError(f"{where} names {named}, but the items have only {known}")
 
 
 def _check_pattern(where: str, pattern: str) -> None:

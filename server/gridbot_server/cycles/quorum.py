@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from gridbot_server.validators.digests import have_one_exit_code
 from gridbot_server.validators.spec import Validator
 
 EQUAL, DIFFERENT, CRASHED = "equal", "different", "crashed"  # verdicts
@@ -61,6 +62,8 @@ class Judge(NamedTuple):
             return EQUAL if agree else DIFFERENT
         assert one is not None, "without a digest nothing agrees"
         assert other is not None, "without a digest nothing agrees"
+        if not have_one_exit_code(one, other):
+            return DIFFERENT
         found = self.known.get(pair(one, other))
         return None if found is None else found.verdict
 

@@ -61,7 +61,6 @@ class _Row(NamedTuple):
     share: float
     policy: str
     manifest: str
-    manifest_version: int
     signature: bytes | None
     owner_signature: bytes | None
     signed_with: bytes | None
@@ -123,7 +122,7 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
     )
     member = json.dumps(identity) + ":" + json.dumps(manifest_json(signed))
     stock = stock_platforms(manifest) if row.is_for_stock else ()
-    signers = (row.manifest_version, row.signature is None, row.owner_signature is None)
+    signers = (manifest.version, row.signature is None, row.owner_signature is None)
     wanted = (manifest.resources, manifest.platforms, manifest.walls.level)
     needs = repr((row.owner, signers, wanted, stock))
     return Entry(

@@ -112,7 +112,7 @@ def _report_row(client: int, report: Report) -> dict[str, Any]:
         "exit_code": report.exit_code,
         "cpu_seconds": report.cpu_seconds,
         "wall_seconds": report.wall_seconds,
-        "digest": digest(report.outputs),
+        "digest": digest(report.outputs, report.exit_code if report.how == "success" else 0),
         "stdout": report.stdout,
         "stderr": report.stderr,
         "outputs": [

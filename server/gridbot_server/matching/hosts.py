@@ -17,7 +17,7 @@ from gridbot_policies.explain.relax import Bound, Change
 from gridbot_policies.policy.ads import LIVE_ATTRIBUTES
 from gridbot_policies.policy.unknown import Unknown
 from gridbot_server.matching.policies import owner_policy
-from gridbot_server.matching.requirements import RESOURCES, Resource, is_stock, lacks
+from gridbot_server.matching.requirements import RESOURCES, TOO_OLD, Resource, is_stock, lacks
 
 _PRIVATE = ("Name", "Owner", "Requirements")
 _HIDDEN = Record({fold(name): Unknown(name) for name in _PRIVATE}, _PRIVATE)
@@ -222,7 +222,7 @@ def commonest_obstacle(found: Judged[Known]) -> str:
 def sentence(condition: Condition[Known], known: Known) -> str:
     """Return in words the condition that a host fails."""
     match condition.kind:
-        case "boinc" | "trust" | "grid" | "owner":
+        case "boinc" | "trust" | "grid" | "owner" | "client":
             return condition.text
         case "sandbox":
             return known.lacks["sandbox"]
@@ -287,6 +287,8 @@ def _permissions(demand: BotRequirements) -> Iterator[Condition[Known]]:
     yield _needed("trust", _signatures(demand), lambda known: known.lacks["trust"])
     walls = "the host's sandbox is too weak for work of others, or for what the BOT asks"
     yield _needed("sandbox", walls, lambda known: known.lacks["sandbox"])
+    if demand.manifest_version > 2:
+        yield _needed("client", TOO_OLD, lambda known: known.lacks["client"])
     pilot = f"the pilot was not submitted on behalf of {demand.owner_name}"
     yield _needed("grid", pilot, lambda known: str(known.candidate.attributes.get("Grid")))
 

@@ -76,7 +76,8 @@ class Worker(Protocol):
 class Lack:
     """What keeps a BOT from a host: a word for its kind, and words for people."""
 
-    kind: str  # boinc (platform, processor), grid, trust, platform, sandbox, or that of a resource
+    # boinc (platform, processor), grid, trust, platform, sandbox, client, or that of a resource
+    kind: str
     text: str
 
 
@@ -103,6 +104,8 @@ class Resource:
         # Unlike the rest, a GPU is something that few hosts have: silence means none.
         return _number(host.get(self.attribute)) or 0
 
+
+TOO_OLD = "the client is too old for the BOT's exit codes, environment or standard input: update it"
 
 RESOURCES = (
     Resource("cpus", "cpus", "NumCpus", "CPU", "CPUs"),
@@ -133,11 +136,18 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
     yield from _stock_lacks(host, work) if is_stock(host) else _native_lacks(worker, work)
     if why := _weakness(worker, work):
         yield Lack("sandbox", why)
+    if not is_stock(host) and work.manifest_version > _manifest_version(host):
+        yield Lack("client", TOO_OLD)
     for resource in RESOURCES:
         wanted = getattr(work.resources, resource.field)
         offered = resource.offered(host) if wanted else None
         if offered is not None and offered < wanted:
             yield Lack(resource.kind, f"needs {resource.words(wanted)}")
+
+
+def _manifest_version(host: Mapping[str, Any]) -> int | float:
+    """Return the latest version of manifests that a native client knows."""
+    return _number(host.get("ManifestVersion")) or 2
 
 
 def distrust(worker: Worker, work: Work) -> str | None:

@@ -60,6 +60,7 @@ Fingerprints = Annotated[list[Sha256], Field(max_length=1000)]  # of owners' key
 Protocol = Literal[1, 2]
 BoincText = Annotated[str, Field(pattern=r"^[0-9a-f\s.]{1,1000}$")]  # a key or a signature
 BigInt = Annotated[int, Field(ge=-MAX_BIGINT, le=MAX_BIGINT)]
+ExitCode = Annotated[int, Field(ge=0, le=255)]
 PlaceholderType = Literal[PLACEHOLDER_TYPES]  # type: ignore[valid-type]
 
 
@@ -178,6 +179,11 @@ class SubmissionRequest(Body):
     growing: bool = False  # it takes further jobs until it is closed
     job_inputs: Annotated[list[NameOfJobInput], Field(max_length=100)] | None = None
     walls: WantedWalls = WantedWalls()
+    exit_codes: Annotated[list[ExitCode], Field(min_length=1, max_length=256)] | Literal["any"] = [
+        0
+    ]
+    environment: Annotated[dict[str, Text], Field(max_length=200)] = {}
+    stdin: Text = ""  # name of an input; it and the environment's values may have placeholders
     envelope: Envelope | None = None
     parts: Annotated[list[Base64Signature], Field(max_length=MAX_PARTS_AT_ONCE)] = []
 

@@ -42,6 +42,11 @@ class ResultLine(ResponseModel):
     """Who computed it."""
 
     exit_code: int | None
+    """Of the canonical replica, or of the last one that failed; null if a signal ended it."""
+
+    signal: int | None
+    """The signal that ended the program; null for none."""
+
     reason: str
     """Why it failed, as a code such as exit_nonzero; empty if it is done."""
 

@@ -1,6 +1,6 @@
 -- name: bots
 SELECT b.id, b.policy_version AS version, b.name, o.name AS owner, b.owner AS owner_id, o.share,
-       b.policy, b.manifest, b.version AS manifest_version, b.signature, b.owner_signature,
+       b.policy, b.manifest, b.signature, b.owner_signature,
        b.signed_with, b.quorum, b.boinc IS NOT NULL AS is_for_stock,
        b.suspended IS NOT NULL AS is_suspended, b.assurance, b.program,
        (SELECT array_agg(seq) FROM known_answer k WHERE k.bot = b.id) AS known

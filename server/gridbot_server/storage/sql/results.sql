@@ -13,19 +13,24 @@ SELECT FROM bot WHERE id = %(bot)s AND state IN ('open', 'running')
 SELECT events FROM bot WHERE id = %(bot)s
 
 -- name: results
--- One row per output of a finished job, or one row when it has none, in the order of outcomes.
+-- One row per output of a finished job, or one row when it has none, in the order of outcomes.  The
+-- exit code of a job that failed is that of its last replica that did.
 WITH page AS MATERIALIZED (
     SELECT n, seq, canonical, reason FROM outcome
      WHERE bot = %(bot)s AND n > %(after)s AND n <= %(last)s ORDER BY n LIMIT %(limit)s
 )
 SELECT page.n, page.seq, page.canonical, coalesce(page.reason, ended.reason, '') AS reason,
        job.args::text AS args, coalesce(host.ad->>'Name', host.id::text) AS host,
-       ended.exit_code, ended.cpu_seconds, ended.wall_seconds,
-       output.name, output.sha256, output.size, output.content
+       coalesce(ended.exit_code, failed.exit_code) AS exit_code, ended.cpu_seconds,
+       ended.wall_seconds, output.name, output.sha256, output.size, output.content
   FROM page
   JOIN job ON job.bot = %(bot)s AND job.seq = page.seq
   LEFT JOIN ended ON ended.bot = %(bot)s AND ended.seq = page.seq
                  AND ended.replica = page.canonical
+  LEFT JOIN LATERAL (
+       SELECT exit_code FROM ended AS last
+        WHERE last.bot = %(bot)s AND last.seq = page.seq AND last.how = 'error'
+        ORDER BY last.ended_at DESC, last.replica DESC LIMIT 1) AS failed ON page.canonical IS NULL
   LEFT JOIN host ON host.id = ended.host
   LEFT JOIN output ON output.bot = %(bot)s AND output.seq = page.seq
                   AND output.replica = page.canonical
@@ -40,13 +45,17 @@ WITH page AS MATERIALIZED (
 SELECT page.n, page.seq, page.replica AS canonical,
        coalesce(CASE WHEN page.kind = 'failed' THEN outcome.reason END, ended.reason, '') AS reason,
        job.args::text AS args, coalesce(host.ad->>'Name', host.id::text) AS host,
-       ended.exit_code, ended.cpu_seconds, ended.wall_seconds,
-       output.name, output.sha256, output.size, output.content, page.kind AS event
+       coalesce(ended.exit_code, failed.exit_code) AS exit_code, ended.cpu_seconds,
+       ended.wall_seconds, output.name, output.sha256, output.size, output.content, page.kind AS event
   FROM page
   JOIN job ON job.bot = %(bot)s AND job.seq = page.seq
   LEFT JOIN outcome ON outcome.bot = %(bot)s AND outcome.seq = page.seq
   LEFT JOIN ended ON ended.bot = %(bot)s AND ended.seq = page.seq
                  AND ended.replica = page.replica
+  LEFT JOIN LATERAL (
+       SELECT exit_code FROM ended AS last
+        WHERE last.bot = %(bot)s AND last.seq = page.seq AND last.how = 'error'
+        ORDER BY last.ended_at DESC, last.replica DESC LIMIT 1) AS failed ON page.kind = 'failed'
   LEFT JOIN host ON host.id = ended.host
   LEFT JOIN output ON output.bot = %(bot)s AND output.seq = page.seq
                   AND output.replica = page.replica

@@ -101,6 +101,8 @@ def _rendered(manifest: Manifest) -> Iterator[str]:
         raise Unsuitable(f"the command has {len(names)} placeholders, at most {_MOST_VALUES}")
     if manifest.walls.level:
         raise Unsuitable(f"it asks for sandbox level {manifest.walls.level}, stock clients have 0")
+    if lacking := _beyond(manifest):
+        raise Unsuitable(f"it asks for {lacking}, which stock clients do not know")
     limits = manifest.resources
     yield f"# Manifest {manifest_id(manifest.text())}"
     yield f"limit_seconds={math.ceil(limits.seconds)}"
@@ -113,6 +115,16 @@ def _rendered(manifest: Manifest) -> Iterator[str]:
     yield from _function("place_signed", _places(manifest))
     yield from _function("run_command", ["run " + " ".join(_arguments(manifest, names))])
     yield from _function("pick_outputs", _picks(manifest))
+
+
+def _beyond(manifest: Manifest) -> str:
+    """What the script for stock clients cannot do for a BOT; empty if it can do all."""
+    asked = {
+        "exit codes that are answers": manifest.exit_codes != (0,),
+        "environment variables": bool(manifest.environment),
+        "standard input": bool(manifest.stdin),
+    }
+    return " and ".join(name for name, is_asked in asked.items() if is_asked)
 
 
 def _function(name: str, lines: Iterator[str] | list[str]) -> Iterator[str]:
