@@ -1,10 +1,11 @@
-"""The commands of `gridbot client`: join, run, status, pause, resume."""
+"""The commands of `gridbot client`."""
 
 from __future__ import annotations
 
 import json
 import logging
 import logging.handlers
+import os
 import signal
 import sys
 import time
@@ -41,6 +42,8 @@ from gridbot_client.standing import standing_of, told_of
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder, FolderBusy, Identity
 from gridbot_client.terminal import printable
+from gridbot_client.upkeep import background, service
+from gridbot_client.upkeep.doctor import examine
 from gridbot_client.walls.cells import CGROUP, NONE, PROCESS
 from gridbot_client.work.confinement import WallOptions, hidden_places, raised
 from gridbot_client.work.runner import forbid_core_dumps
@@ -288,6 +291,99 @@ def status(data: Path | None, as_json: bool) -> None:
         click.echo(json.dumps({**found.json(), "answers": standing}))
     else:
         click.echo("\n".join(map(printable, [*found.lines(), *told_of(standing)])))
+
+
+@client.command()
+@data_option
+@key_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def doctor(data: Path | None, key_file: Path | None, as_json: bool) -> None:
+    """Look for what keeps this machine from work.
+
+    Prints a line for each thing, ok or BAD with the cure.  Exits with 1 if anything is BAD.
+    """
+    folder = _folder(data)
+    walls = WallOptions(hidden=_hidden(folder.path, key_file))
+    found = []
+    for diagnosis in examine(folder, walls, key_file):
+        found.append(diagnosis)
+        if not as_json:
+            click.echo(printable(diagnosis.line()))
+    if as_json:
+        click.echo(json.dumps([diagnosis.json() for diagnosis in found]))
+    sys.exit(0 if all(diagnosis.is_ok for diagnosis in found) else 1)
+
+
+@client.command(context_settings={"ignore_unknown_options": True})
+@data_option
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def start(data: Path | None, options: tuple[str, ...]) -> None:
+    """Run the client in the background, until `stop`.
+
+    OPTIONS are those of `run`.  It does not come back by itself after a restart of the machine.
+    """
+    folder = _folder(data)
+    try:
+        process = background.start(folder, options)
+    except background.NotStarted as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"running as process {process}; its log: {folder.log}; to stop: gridbot client stop")
+
+
+SERVICE = click.option(
+    "--system/--user", "is_system", default=None,
+    help="For the whole machine, or while you are logged in.  [default: --system if root]",
+)  # fmt: skip
+
+
+@client.command(context_settings={"ignore_unknown_options": True})
+@data_option
+@SERVICE
+@click.argument("options", nargs=-1, type=click.UNPROCESSED)
+def install(data: Path | None, is_system: bool | None, options: tuple[str, ...]) -> None:
+    """Make the client a systemd service, and start it.
+
+    OPTIONS are those of `run`.  It comes back when the machine restarts, or the client crashes.
+    A service of your own ends when you log out, unless an administrator says: loginctl
+    enable-linger USER
+    """
+    folder, everywhere = _folder(data), _is_for_system(is_system)
+    if folder.identity() is None:
+        raise click.ClickException(
+            "not joined yet; first: gridbot client join URL --key KEY, with the same --data"
+        )
+    try:
+        path = service.install(folder.path, options, is_system=everywhere)
+    except service.ServiceError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"{service.NAME} runs, from {path}; to remove it: gridbot client uninstall")
+
+
+@client.command()
+@SERVICE
+def uninstall(is_system: bool | None) -> None:
+    """Stop and remove the service; the client's folder stays."""
+    try:
+        was_there = service.uninstall(is_system=_is_for_system(is_system))
+    except service.ServiceError as error:
+        raise click.ClickException(str(error)) from None
+    click.echo("removed" if was_there else "there is no such service")
+
+
+def _is_for_system(asked: bool | None) -> bool:
+    return os.geteuid() == 0 if asked is None else asked
+
+
+@client.command()
+@data_option
+def stop(data: Path | None) -> None:
+    """Stop the client; the next start continues its replicas."""
+    folder = _folder(data)
+    try:
+        was_running = background.stop(folder)
+    except background.NotStopped as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"stopped; {_RESUMES}" if was_running else "it was not running")
 
 
 @client.command()

@@ -90,6 +90,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "storage": {"backoff", "protocol"},
         "host": {"activity", "agent", "protocol", "storage"},
         "work": {"activity", "agent", "backoff", "net", "pilot", "protocol", "storage", "walls"},
+        "upkeep": {"net", "pilot", "storage", "walls", "work"},
         "status": {"storage", "work"},
         "standing": {"net", "storage"},
         "options": {"agent", "host", "pilot", "protocol", "storage", "walls", "work"},
@@ -98,7 +99,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "client": {"activity", "agent", "backoff", "host", "joining", "net", "options", "pilot"}
         | {"protocol", "schedule", "storage", "walls", "work"},
         "cli": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
-        | {"protocol", "standing", "status", "storage", "terminal", "walls", "work"},
+        | {"protocol", "standing", "status", "storage", "terminal", "upkeep", "walls", "work"},
     },
     "gridbot": {
         "printing": set(),

@@ -98,6 +98,15 @@ class Transport:
         with self._call("POST", "/rpc", data=body, headers=_JSON) as response:
             return _body(response)
 
+    def clock(self) -> float | None:
+        """Return the server's time, in seconds since 1970, to a second; None if it does not say."""
+        with self._call("GET", "/health") as response:
+            _document(_body(response))
+            try:
+                return parsedate_to_datetime(response.headers["Date"]).timestamp()
+            except (KeyError, ValueError, TypeError):
+                return None
+
     def get_json(self, path: str) -> Any:
         """Return the JSON document at `path`."""
         with self._call("GET", path) as response:

@@ -25,25 +25,27 @@ _PROGRAM = (
 
 def trouble(folder: Path) -> str:
     """Return the first failed check in words, or "" if the node can work in `folder`."""
-    return _disk(folder) or _memory() or _known_answer(folder)
+    return disk(folder) or memory() or known_answer(folder)
 
 
-def _disk(folder: Path) -> str:
+def disk(folder: Path) -> str:
+    """Return why there is too little room for files, or ""."""
     free = shutil.disk_usage(folder).free >> 20
     if free < LEAST_DISK_MB:
         return f"{folder} has {free} MB free disk space; {LEAST_DISK_MB} MB needed"
     return ""
 
 
-def _memory() -> str:
+def memory() -> str:
+    """Return why there is too little memory, or ""."""
     free = psutil.virtual_memory().available >> 20
     if free < LEAST_MEMORY_MB:
         return f"{free} MB free memory; {LEAST_MEMORY_MB} MB needed"
     return ""
 
 
-def _known_answer(folder: Path) -> str:
-    """Run a job whose answer is known."""
+def known_answer(folder: Path) -> str:
+    """Run a job whose answer is known; return what went wrong, or ""."""
     try:
         with tempfile.TemporaryDirectory(dir=folder, prefix="check.") as name:
             place = Path(name)

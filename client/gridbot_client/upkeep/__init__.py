@@ -1,0 +1,1 @@
+"""What the owner of a machine does with a client beside running it: services, examination."""

@@ -1,0 +1,99 @@
+"""The client as a service of systemd, which starts it with the machine and after a crash."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+NAME = "gridbot-client.service"
+
+# Delegate: the client makes a cgroup for each task.  KillMode: it ends its tasks by itself, and
+# keeps what they have done; what is left after TimeoutStopSec systemd ends.
+_UNIT = """\
+[Unit]
+Description=GridBot client, which runs jobs of others when this machine has time
+Documentation=man:systemd.service(5)
+Wants=network-online.target
+After=network-online.target
+
+[Service]
+ExecStart={command}
+Restart=on-failure
+RestartSec=30
+Delegate=yes
+KillMode=mixed
+TimeoutStopSec=60
+Nice=10
+
+[Install]
+WantedBy={target}
+"""
+
+
+class ServiceError(Exception):
+    """The service could not be changed; the message says what to do."""
+
+
+def install(folder: Path, options: Sequence[str], *, is_system: bool) -> Path:
+    """Write the unit, enable it and start it; return where it lies.
+
+    `options` are those of `gridbot client run`.  A unit that is there is replaced.  Raises
+    ServiceError.
+    """
+    path = _path(is_system)
+    command = [sys.executable, "-m", "gridbot", "client", "run", "--quiet", "--data", str(folder)]
+    text = _UNIT.format(
+        command=" ".join(map(_quoted, [*command, *options])),
+        target="multi-user.target" if is_system else "default.target",
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        raise ServiceError(f"{path}: {error.strerror}; as another user, try --user") from None
+    _systemctl(is_system, "daemon-reload")
+    _systemctl(is_system, "enable", NAME)
+    _systemctl(is_system, "restart", NAME)
+    return path
+
+
+def uninstall(*, is_system: bool) -> bool:
+    """Stop the service and remove it; False if there is none.  Raises ServiceError."""
+    path = _path(is_system)
+    if not path.exists():
+        return False
+    _systemctl(is_system, "disable", "--now", NAME)
+    path.unlink()
+    _systemctl(is_system, "daemon-reload")
+    return True
+
+
+def _path(is_system: bool) -> Path:
+    if is_system:
+        return Path("/etc/systemd/system") / NAME
+    usual = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return usual / "systemd" / "user" / NAME
+
+
+def _quoted(word: str) -> str:
+    """A word of a command line, as systemd.service(5) reads it."""
+    for special, plain in (("\\", "\\\\"), ('"', '\\"'), ("%", "%%"), ("$", "$$")):
+        word = word.replace(special, plain)
+    return f'"{word}"'
+
+
+def _systemctl(is_system: bool, *arguments: str) -> None:
+    program = shutil.which("systemctl")
+    if program is None:
+        raise ServiceError(
+            "this machine has no systemd; to run the client in the background: gridbot client start"
+        )
+    command = [program, *([] if is_system else ["--user"]), *arguments]
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode:
+        said = ended.stderr.strip() or f"exit code {ended.returncode}"
+        raise ServiceError(f"{' '.join(command)}: {said}")

@@ -1,0 +1,203 @@
+"""A volunteer's client from day to day: in the background, as a service, under examination."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import psutil
+import pytest
+from tests.system.deployment import Deployment, eventually
+
+SYSTEMCTL = """#!/bin/sh
+echo "$*" >> {calls}
+case "$*" in *{refused}*) echo "Failed to connect to bus" >&2; exit 1;; esac
+"""
+
+
+@dataclass
+class Volunteer:
+    """A machine of someone who types commands."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    def call(self, verb: str, *options: str, code: int = 0) -> str:
+        """Give a command with the client's folder; return what it says."""
+        data = [] if verb == "uninstall" else ["--data", str(self.folder)]
+        ended = subprocess.run(
+            [sys.executable, "-m", "gridbot", "client", verb, *data, *options],
+            env=self.environment, capture_output=True, text=True, timeout=180,
+        )  # fmt: skip
+        said = ended.stdout + ended.stderr
+        assert ended.returncode == code, said
+        return said
+
+    def bad(self) -> dict[str, str]:
+        """What the doctor finds wrong."""
+        ended = subprocess.run(
+            [sys.executable, "-m", "gridbot", "client", "doctor", "--json",
+             "--data", str(self.folder)],
+            env=self.environment, capture_output=True, text=True, timeout=180,
+        )  # fmt: skip
+        found = json.loads(ended.stdout)
+        bad = {item["subject"]: f"{item['text']}; {item['cure']}" for item in found
+               if not item["is_ok"]}  # fmt: skip
+        assert ended.returncode == (1 if bad else 0)
+        return bad
+
+
+@pytest.fixture
+def volunteer(private_directory: Path) -> Iterator[Volunteer]:
+    names = ("GRIDBOT_SERVER", "GRIDBOT_KEY", "GRIDBOT_SIGNING_KEY")
+    kept = {name: value for name, value in os.environ.items() if name not in names}
+    home = private_directory / "home"
+    home.mkdir()
+    environment = {**kept, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config"),
+                   "GRIDBOT_DATA": str(home / "data"), "GRIDBOT_HOST_ID": str(home)}  # fmt: skip
+    made = Volunteer(home / "client", environment)
+    yield made
+    if made.folder.exists():
+        made.call("stop")
+
+
+def join(volunteer: Volunteer, server: Deployment) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "gridbot", "client", "join", server.url,
+         "--key", server.operator_key, "--data", str(volunteer.folder)],
+        env=volunteer.environment, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+
+
+def test_a_client_works_in_the_background_until_it_is_stopped(
+    running: Deployment, volunteer: Volunteer
+) -> None:
+    join(volunteer, running)
+    assert "running as process" in volunteer.call("start", "--cpus", "1")
+    assert volunteer.bad() == {}
+    running.wait(running.submit("--range", "0:2", "--", "true"), 120)
+    assert "it runs already, as process" in volunteer.call("start", code=1)
+    process = int(json.loads(volunteer.call("status", "--json"))["process"])
+    assert "stopped" in volunteer.call("stop")
+    eventually(lambda: not psutil.pid_exists(process), what="its end")
+    assert "it was not running" in volunteer.call("stop")
+    assert volunteer.bad() == {"client": "not running; gridbot client start"}
+
+
+def test_a_client_that_does_not_start_says_why(volunteer: Volunteer) -> None:
+    assert "No such option '--cpuss'" in volunteer.call("start", "--cpuss", "1", code=1)
+
+
+def test_the_doctor_names_what_is_missing_and_the_cure(
+    running: Deployment, volunteer: Volunteer
+) -> None:
+    assert volunteer.bad() == {
+        "server": "none is known; to join one: gridbot client join URL --key KEY",
+        "client": "not running; gridbot client start",
+    }
+    join(volunteer, running)
+    volunteer.call("pause")
+    volunteer.call("start", "--requirements", "false")
+    obstacle = "the machine's own policy keeps it from work"
+    eventually(lambda: obstacle in volunteer.bad().get("policy", ""), 120, "the obstacle")
+    assert volunteer.bad()["client"] == "paused; gridbot client resume"
+    text = volunteer.call("doctor", code=1)
+    assert "BAD client: paused; gridbot client resume" in text.splitlines()
+    assert f"ok  server: {running.url}" in text.splitlines()
+
+
+def test_the_doctor_says_that_the_server_refuses_the_client(
+    running: Deployment, volunteer: Volunteer
+) -> None:
+    join(volunteer, running)
+    ((host,),) = running.rows("SELECT host FROM client ORDER BY id DESC LIMIT 1")
+    running.run("host", "ban", str(host), "--why", "it mines coins")
+    assert "this machine is banned: it mines coins" in volunteer.bad()["joined"]
+
+
+class LateServer(BaseHTTPRequestHandler):
+    """Says that it is yesterday."""
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """The time for the header `Date`."""
+        return "Sat, 21 Nov 2020 12:00:00 GMT"
+
+    def do_GET(self) -> None:
+        """Answer as a healthy server."""
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+def test_the_doctor_compares_the_clock_with_the_servers(volunteer: Volunteer) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), LateServer) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        volunteer.environment |= {"GRIDBOT_SERVER": url, "GRIDBOT_KEY": "gb_join_x"}
+        found = volunteer.bad()["clock"]
+        server.shutdown()
+    assert "s ahead of the server's; set it: timedatectl set-ntp true" in found
+
+
+def test_a_service_runs_the_client_with_its_options(
+    running: Deployment, volunteer: Volunteer, tmp_path: Path
+) -> None:
+    calls = systemd(volunteer, tmp_path)
+    assert "not joined yet" in volunteer.call("install", "--user", code=1)
+    join(volunteer, running)
+    volunteer.call("install", "--user", "--cpus", "1", "--requirements", 'Me.Hint != "50%"')
+    assert calls() == [
+        "--user daemon-reload",
+        "--user enable gridbot-client.service",
+        "--user restart gridbot-client.service",
+    ]
+    unit = Path(volunteer.environment["XDG_CONFIG_HOME"], "systemd/user/gridbot-client.service")
+    told = configparser.RawConfigParser()
+    told.read(unit)
+    assert told["Service"]["Delegate"] == "yes"
+    # As systemd reads it: quoted words, in which %% stands for a per cent sign.
+    argv = [word.replace("%%", "%") for word in shlex.split(told["Service"]["ExecStart"])]
+    assert argv[-2:] == ["--requirements", 'Me.Hint != "50%"']
+    with subprocess.Popen(argv[:-2], env=volunteer.environment):
+        running.wait(running.submit("--", "true"), 120)
+        volunteer.call("stop")
+    assert "removed" in volunteer.call("uninstall", "--user")
+    assert not unit.exists()
+    assert "there is no such service" in volunteer.call("uninstall", "--user")
+
+
+def test_without_systemd_the_client_can_run_in_the_background(
+    running: Deployment, volunteer: Volunteer, tmp_path: Path
+) -> None:
+    join(volunteer, running)
+    systemd(volunteer, tmp_path, refused="daemon-reload")
+    assert "Failed to connect to bus" in volunteer.call("install", "--user", code=1)
+    volunteer.environment["PATH"] = str(tmp_path / "nothing")
+    said = volunteer.call("install", "--user", code=1)
+    assert "no systemd; to run the client in the background: gridbot client start" in said
+
+
+def systemd(
+    volunteer: Volunteer, folder: Path, refused: str = "nothing"
+) -> Callable[[], list[str]]:
+    """Put a systemctl on the PATH that only writes down what it is told."""
+    programs, log = folder / "programs", folder / "calls"
+    programs.mkdir(exist_ok=True)
+    log.touch()
+    (programs / "systemctl").write_text(SYSTEMCTL.format(calls=log, refused=refused))
+    (programs / "systemctl").chmod(0o755)
+    volunteer.environment["PATH"] = f"{programs}:{os.environ['PATH']}"
+    return lambda: log.read_text().splitlines()
