@@ -162,15 +162,16 @@ class ReplicaSlot:
         trees.remove(self.path)
 
     def vacate(self) -> None:
-        """Remove all that is in the slot but its folders.  Raises OSError."""
+        """Remove all that is in the slot but its folders.
+
+        Raises OSError, also where the task put something else, such as a link, in their place.
+        """
         self._assignment.unlink(missing_ok=True)
         for name in os.listdir(self.path):
             if name != self.work.name:
                 os.unlink(self.path / name)
-        for folder, kept in ((self.work, "tmp"), (self.work / "tmp", "")):
-            for name in os.listdir(folder) if folder.exists() else ():
-                if name != kept:
-                    trees.remove(folder / name)
+        if os.path.lexists(self.work):
+            trees.clear(self.work, "tmp")
 
 
 class SpareFolders:

@@ -115,6 +115,23 @@ def remove(path: Path) -> None:
         os.rmdir(path)
 
 
+def clear(path: Path, kept: str = "") -> None:
+    """Remove all that is in a directory but the directory `kept`, in which all is removed.
+
+    Raises OSError if either is something else, such as a link.
+    """
+    top = os.open(path, _OPEN)
+    try:
+        for name in os.listdir(top):
+            place = Path(f"/proc/self/fd/{top}", name)
+            if name == kept:
+                clear(place)
+            else:
+                remove(place)
+    finally:
+        os.close(top)
+
+
 def _empty(top: int) -> None:
     left, count = _clear(top, top, 0), 0
     while left:

@@ -210,6 +210,24 @@ def test_a_folder_that_a_task_changed_is_made_anew(
     assert [path.name for path in fresh.work.iterdir()] == ["tmp"]
 
 
+@pytest.mark.parametrize("place", ["work", "work/tmp"])
+def test_a_link_in_the_place_of_a_folder_leads_nowhere(
+    folder: Folder, slot: ReplicaSlot, place: str, tmp_path: Path
+) -> None:
+    precious = tmp_path / "home" / "precious"
+    precious.mkdir(parents=True)
+    (slot.work / "tmp").rmdir()
+    if place == "work":
+        slot.work.rmdir()
+    (slot.path / place).symlink_to(precious.parent)
+    spares, fresh = SpareFolders(folder.spare), another(folder)
+    spares.take_back(slot)
+    spares.furnish(fresh)
+    begin(fresh)
+    assert precious.is_dir()
+    assert [path.is_symlink() for path in fresh.path.rglob("*")] == [False, False, False]
+
+
 def test_a_start_finds_nothing_of_the_one_before(slot: ReplicaSlot) -> None:
     (slot.work / "left").touch()
     slot.reset()
