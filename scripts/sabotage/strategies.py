@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 RARELY = 0.05
 SOMETIMES = 0.2
+HALF = 0.5
 LAST = 0.97  # of a BOT's jobs; what comes later are its last ones
 
 
@@ -61,6 +62,14 @@ def _first_and_trusted(occasion: Occasion) -> bool:
     return occasion.is_first and occasion.is_trusted
 
 
+def _further_and_trusted(occasion: Occasion) -> bool:
+    return occasion.is_trusted and not occasion.is_first
+
+
+def _in_the_second_half(occasion: Occasion) -> bool:
+    return occasion.progress > HALF
+
+
 def _at_the_end(occasion: Occasion) -> bool:
     return occasion.progress > LAST
 
@@ -81,6 +90,8 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
         "patient whitewashing": Strategy(_once_trusted, returns=True),
         "patient, greedy": Strategy(_once_trusted, is_greedy=True),
         "last jobs": Strategy(_at_the_end),
+        "burst": Strategy(_in_the_second_half),
+        "further and trusted": Strategy(_further_and_trusted),
         "nobody": Strategy(_never),
     }
 )

@@ -8,7 +8,7 @@ recall are decisions like all others: a crash between two of them leaves rows of
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -246,9 +246,10 @@ def _learn(
     conn.execute(SQL["meet"], {"records": encode(named)})
     rows = fetch(conn, _RecordRow, SQL["lock_records"], {"records": encode(named)})
     old = {(row.who, row.program): TrackRecord(row.streak, row.caught) for row in rows}
-    new = {key: _after(old[key], hosts[key]) for key in hosts}
-    for key, checks in crews.items():
-        new[key] = _crew_after(old[key], checks)
+    new = {
+        **{key: _after(old[key], hosts[key], TrackRecord.after_wrong) for key in hosts},
+        **{key: _after(old[key], crews[key], TrackRecord.after_wrong_of_a_host) for key in crews},
+    }
     changed = [
         {
             "who": who,
@@ -282,20 +283,14 @@ def _checks(
     return hosts, crews
 
 
-def _after(record: TrackRecord, checks: _Checks) -> TrackRecord:
-    """A host's record after checks; a wrong answer counts as the last of them, whenever it came."""
+def _after(
+    record: TrackRecord, checks: _Checks, after_wrong: Callable[[TrackRecord], TrackRecord]
+) -> TrackRecord:
+    """A record after checks; a wrong answer counts as the last of them, whenever it came."""
     for _ in range(checks.right):
         record = record.after_right()
     for _ in range(checks.wrong):
-        record = record.after_wrong()
-    return record
-
-
-def _crew_after(record: TrackRecord, checks: _Checks) -> TrackRecord:
-    for _ in range(checks.right):
-        record = record.after_right()
-    for _ in range(checks.wrong):
-        record = record.after_wrong_of_a_host()
+        record = after_wrong(record)
     return record
 
 
