@@ -356,18 +356,21 @@ class Model:
         return woken | self._pass_checks(task, decision)
 
     def _pass_checks(self, task: Task, decision: Decision) -> set[Task]:
-        """Season what a host said alone, by its later first answer that proved right."""
+        """Season what a host said, by its later first answer that proved right."""
         if 1 not in decision.right or not self.rules.terms:
             return set()
         when = next(item.ended_at for item in task.job.ended if item.replica == 1)
         seasoned = set()
         for other in self.relying[task.holders[1].number]:
-            (replica, *more) = other.job.relied_on
-            answer = next(item for item in other.job.ended if item.replica == replica)
-            if not more and (task.is_due or answer.ended_at < when):
-                other.passed[replica] += 1
-                if other.passed[replica] >= SEASON:
-                    seasoned.add(other)
+            is_lone = len(other.job.relied_on) == 1
+            for replica in other.job.relied_on:
+                if other.holders[replica] is not task.holders[1]:
+                    continue
+                answer = next(item for item in other.job.ended if item.replica == replica)
+                if (is_lone and task.is_due) or answer.ended_at < when:
+                    other.passed[replica] += 1
+                    if other.passed[replica] == SEASON:
+                        seasoned.add(other)
         return seasoned
 
     def _believed(self, task: Task, item: Ended) -> Ended:
@@ -439,7 +442,7 @@ class Model:
 
     def _rights(self, task: Task, decision: Decision) -> list[int]:
         """Return the replicas that count as proven right, as `cycles.reputation` has them."""
-        if not decision.provisional:
+        if not decision.provisional or decision.is_backed:
             return list(decision.right)
         crews = {replica: task.holders[replica].crew for replica in decision.provisional}
         pairs = {
@@ -469,7 +472,8 @@ class Model:
                 host = task.holders[replica]
                 if replica not in task.passed:
                     task.passed[replica] = 0
-                if len(decision.provisional) == 1 and replica not in task.freed:
+                is_proven = decision.is_backed or len(decision.provisional) == 1
+                if is_proven and replica not in task.freed:
                     task.freed.add(replica)
                     self._free(host)
                 self.relying[host.number].add(task)

@@ -179,7 +179,7 @@ def _rights(
     limits: dict[int, int] = {}
     for name, item in decisions.items():
         told = [(name, replica) for replica in item.right]
-        if not item.provisional:
+        if not item.provisional or item.is_backed:
             rights += [answer for answer in told if not believed.answers[answer].is_vouched]
             continue
         if not told:

@@ -93,6 +93,7 @@ class Decision:
     canonical: int | None = None
     # Replicas of an outcome that is not sure, the canonical first.
     provisional: tuple[int, ...] = ()
+    is_backed: bool = False  # a trusted host is among those on whom it relies
     failure: str | None = None  # why the job failed for good
     confidence: float = 1.0  # in the canonical answer
     copies: int = 0
@@ -260,8 +261,12 @@ def _decide_assured(
         return Decision({**verdicts, **{item.replica: False for item in answers}}, failure=failure)
     waiting = len(job.leased) + len(job.queued)
     if judgement is Judgement.PROVISIONAL and (len(best) > 1 or not waiting):
-        right = _newly_agreeing(job, supporters)
-        return Decision(verdicts, provisional=supporters, right=right)
+        return Decision(
+            verdicts,
+            provisional=supporters,
+            is_backed=any(assurance.is_trusted(answer, terms) for answer in judged[0]),
+            right=_newly_agreeing(job, supporters),
+        )
     copies = max(0, lacking - waiting)
     stays = job.relied_on if _is_believed(job, judged, supporters) else ()
     return Decision(

@@ -37,8 +37,9 @@ def forget(
 
 def _settled(job: Job, decision: Decision) -> Iterable[int]:
     is_over = job.has_outcome or decision.finishes
-    lone = decision.provisional if len(decision.provisional) == 1 else ()
-    return {*decision.valid, *lone, *(job.leased if is_over else ())}
+    is_proven = decision.is_backed or len(decision.provisional) == 1
+    believed = decision.provisional if is_proven else ()
+    return {*decision.valid, *believed, *(job.leased if is_over else ())}
 
 
 def grow(conn: Connection, agreeing: Mapping[int, int]) -> None:

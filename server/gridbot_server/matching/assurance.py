@@ -10,12 +10,16 @@ probability that it is right and all others are wrong, among all ways in which a
 right.  Liars may agree with each other, so a group is wrong as a whole or not at all.
 
     a job's answers are   when
-    CONFIRMED             an owner's own or vouched for machine gave them; or the confidence is
-                          reached, and a trusted host is among them, or three strangers agree; or
-                          a trusted host gave the only one, and passed enough checks since
+    CONFIRMED             an owner's own or vouched for machine gave them; or three strangers agree
+                          and the confidence is reached; or a trusted host gave the only one, or
+                          one of those that agree, and passed enough checks since
     PROVISIONAL           the only one is a trusted host's, and the coin says that it is not
-                          checked; or strangers agree of whom none is trusted yet
+                          checked; or strangers agree, and no trusted one has passed checks since
     OPEN                  further copies are needed: a check, or a dispute to settle
+
+Two that agree may be liars who were patient until they were trusted, and meet in one job: no streak
+tells them from others.  So their agreement waits for checks as well; one that meets an honest host
+in these is caught.
 
 A trusted host is one whose doubt is within what the BOT's Assurance leaves.  What is provisional is
 looked at again when the standing of a host that it relies on has changed.  When that host is caught
@@ -157,8 +161,12 @@ def _judge_agreement(
 ) -> tuple[Judgement, int]:
     best = groups[0]
     is_sure = confidence(groups) >= terms.assurance
-    if is_sure and (counted >= _FEW or any(is_trusted(answer, terms) for answer in best)):
+    if is_sure and counted >= _FEW:
         return Judgement.CONFIRMED, 0
+    trusted = [answer for answer in best if is_trusted(answer, terms)]
+    if is_sure and trusted:
+        is_settled = any(answer.passed >= SEASON or answer.is_due for answer in trusted)
+        return (Judgement.CONFIRMED if is_settled else Judgement.PROVISIONAL), 0
     if any(answer.is_due for answer in best):
         # A quorum is what was asked for, and nobody of it was caught.
         return (Judgement.OPEN, 1) if terms.is_explicit else (Judgement.CONFIRMED, 0)

@@ -49,8 +49,8 @@ SELECT DISTINCT p.bot, p.seq
   JOIN bot b ON b.id = p.bot AND b.program = decode(x.program, 'hex')
 
 -- name: pass_checks
--- First answers that proved right, each a replica: they season what its host said alone before.  One
--- that was chosen among all that the host had open stands for all of these.
+-- First answers that proved right, each a replica: they season what its host said before, alone or
+-- agreeing with others.  One that was chosen among all that the host had open stands for all of these.
 WITH checked AS MATERIALIZED (
     SELECT e.host, b.program, e.ended_at, x.is_due
       FROM json_to_recordset(%(replicas)s) AS x (
@@ -61,14 +61,15 @@ WITH checked AS MATERIALIZED (
     SELECT p.bot, p.seq, p.replica, count(*) AS checks
       FROM checked c JOIN provisional p ON p.host = c.host
       JOIN bot b ON b.id = p.bot AND b.program = c.program
-     WHERE p.is_lone AND (c.is_due OR p.ended_at < c.ended_at)
+     WHERE p.is_lone AND c.is_due OR p.ended_at < c.ended_at
      GROUP BY p.bot, p.seq, p.replica
 ), seasoned AS (
     UPDATE provisional p SET passed = p.passed + passed.checks
       FROM passed WHERE (p.bot, p.seq, p.replica) = (passed.bot, passed.seq, passed.replica)
-    RETURNING p.bot, p.seq, p.passed
+    RETURNING p.bot, p.seq, p.passed, passed.checks
 )
-INSERT INTO pending (bot, seq) SELECT bot, seq FROM seasoned WHERE passed >= %(season)s
+INSERT INTO pending (bot, seq)
+SELECT bot, seq FROM seasoned WHERE passed >= %(season)s AND passed - checks < %(season)s
 
 -- name: forget_provisional
 DELETE FROM provisional p USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
