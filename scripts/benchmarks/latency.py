@@ -1,4 +1,7 @@
-"""A chain of one-job BOTs, each submitted when the one before has ended, while others are idle."""
+"""A chain of one-job BOTs, or of jobs appended to one, while other hosts are idle.
+
+Each is sent when the one before has ended.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +31,7 @@ COLUMNS = {
     "median ms": ["median_ms"],
     "p99 ms": ["p99_ms"],
     "idle CPU ms/s": ["idle_cpu_ms_per_s"],
+    "server CPU ms": ["server_cpu_ms"],
 }
 _IDLE_SECONDS = 5.0
 _PATIENCE_SECONDS = 60.0
@@ -36,35 +40,55 @@ _PATIENCE_SECONDS = 60.0
 @measurement(COLUMNS)
 @click.option("--bots", type=click.IntRange(1), default=50, show_default=True, help="In the chain.")
 @several("--idle", (1, 100), "Other hosts, whose requests wait")
+@click.option("--appended", is_flag=True, help="Jobs appended to one growing BOT instead.")
 @quick_option()
-def latency(bots: int, idle: tuple[int, ...], quick: bool) -> list[Row]:
-    """A chain of one-job BOTs on one client: time from submission to end, of each."""
+def latency(bots: int, idle: tuple[int, ...], appended: bool, quick: bool) -> list[Row]:
+    """A chain of one-job BOTs on one client: time from submission to end, of each.
+
+    The server's CPU time is that of all its processes, of one BOT or appended job.
+    """
     with installation() as place, place.session() as session:
         place.start_client("worker", "--cpus", "2")
         session.submit("true").wait(timeout=_PATIENCE_SECONDS)
         place.gridbot("user", "add", "volunteer1")
-        return [_row(place, session, 3 if quick else bots, hosts) for hosts in idle]
+        count, chain = 3 if quick else bots, _appended if appended else _submitted
+        return [_row(place, chain(session, count), count, hosts) for hosts in idle]
 
 
-def _row(place: Installation, session: Session, bots: int, hosts: int) -> Row:
+def _row(place: Installation, chain: Iterator[float], bots: int, hosts: int) -> Row:
     with _idle_hosts(place, hosts):
         before = cpu_seconds(place.servers())
         time.sleep(_IDLE_SECONDS)
         used = sum(cpu_seconds(place.servers()).values()) - sum(before.values())
-        seconds = [_one(session) for _ in range(bots)]
+        before = cpu_seconds(place.servers())
+        seconds = list(chain)
+        worked = sum(cpu_seconds(place.servers()).values()) - sum(before.values())
     return {
         "idle_hosts": hosts,
         "bots": bots,
         "median_ms": 1000 * statistics.median(seconds),
         "p99_ms": 1000 * sorted(seconds)[int(0.99 * len(seconds))],
         "idle_cpu_ms_per_s": 1000 * used / _IDLE_SECONDS,
+        "server_cpu_ms": 1000 * worked / bots,
     }
 
 
-def _one(session: Session) -> float:
-    began = time.perf_counter()
-    session.submit("true").wait(timeout=_PATIENCE_SECONDS)
-    return time.perf_counter() - began
+def _submitted(session: Session, count: int) -> Iterator[float]:
+    for _ in range(count):
+        began = time.perf_counter()
+        session.submit("true").wait(timeout=_PATIENCE_SECONDS)
+        yield time.perf_counter() - began
+
+
+def _appended(session: Session, count: int) -> Iterator[float]:
+    bot = session.submit("true", growing=True)
+    results = bot.results(follow=True)
+    for _ in range(count):
+        began = time.perf_counter()
+        bot.append([{}])
+        next(results)
+        yield time.perf_counter() - began
+    bot.close()
 
 
 @contextmanager

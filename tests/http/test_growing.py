@@ -1,14 +1,17 @@
+import hashlib
+import json
 import uuid
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.factories import make_outcome, signed, submission
+from tests.factories import make_bot, make_lease, make_outcome, signed, submission
 from tests.http.conftest import Person, Site
 from tests.http.loopback import LosesReplies, serve
 
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, Refused
+from gridbot.api.results import OutputFile
 from gridbot.api.session import Session
 from gridbot_client.net.discovery import Endpoint
 from gridbot_client.protocol.messages import ReplicaId
@@ -328,3 +331,70 @@ def test_single_jobs_are_cancelled_and_the_results_say_so(
     with pytest.raises(Refused, match=f"jobs: BOT {bot.id} has 3 jobs, and no job 3"):
         bot.cancel(jobs=[1, 3])
     assert [entry["how"] for entry in bot.logs(seq=2)] == ["cancelled"]
+
+
+def stored_output(site: Site, alice: Person, session: Session, content: bytes) -> OutputFile:
+    """An output that its client has uploaded as a file."""
+    bot, client = make_bot(site.conn, alice.id), site.client_of(alice)
+    replica = ReplicaId(bot, 0, 1)
+    make_lease(site.conn, replica, client.id)
+    sha256 = hashlib.sha256(content).hexdigest()
+    url = f"/uploads/{bot}/0/1/stdout?sha256={sha256}&size={len(content)}&offset=0"
+    assert client("PUT", url, data=content).json["complete"]
+    site.conn.execute("DELETE FROM lease")
+    make_outcome(site.conn, replica, client.id, {})
+    (result,) = session.bot(bot).results()
+    return result.outputs["stdout"]
+
+
+def test_an_output_of_a_job_is_an_input_of_others_without_being_sent(
+    site: Site, alice: Person, session: Session, network: LosesReplies
+) -> None:
+    found = stored_output(site, alice, session, b"large enough to be a file")
+    assert not found.is_here
+    network.seen.clear()
+    bot = session.submit(["cat", "stdout", "{i}"], items=[1], inputs=[found], job_inputs=["*.dat"])
+    growing_bot = session.submit(["cat", "x.dat"], items=[], growing=True, job_inputs=["*.dat"])
+    growing_bot.append([{}], inputs=[found.named("x.dat")])
+    assert {method for method, path in network.seen if "/blobs/" in path} == {"HEAD"}
+    assert not any("/outputs/" in path for _, path in network.seen)
+    manifest = json.loads(session.connection.get(f"/bots/{bot.id}/manifest")["text"])
+    assert [(ref["name"], ref["sha256"]) for ref in manifest["inputs"]] == [
+        ("stdout", found.sha256),
+    ]  # fmt: skip
+    row = site.conn.execute("SELECT inputs FROM job WHERE bot = %s", [growing_bot.id]).fetchone()
+    assert row is not None
+    assert [(ref["name"], ref["sha256"]) for ref in row[0]] == [("x.dat", found.sha256)]
+
+
+def test_a_small_output_that_came_with_its_result_becomes_a_file(
+    site: Site, alice: Person, session: Session
+) -> None:
+    bot, client = make_bot(site.conn, alice.id), site.client_of(alice)
+    make_outcome(site.conn, ReplicaId(bot, 0, 1), client.id, {"small": b"content"})
+    (result,) = session.bot(bot).results()
+    session.submit(["cat", "small"], inputs=[result.outputs["small"]])
+    query = "SELECT size FROM blob JOIN blob_owner USING (sha256) WHERE owner = %s"
+    assert site.conn.execute(query, [alice.id]).fetchone() == (7,)
+
+
+def test_nobody_uses_an_output_of_another_person(
+    site: Site, alice: Person, bob: Person, session: Session, network: LosesReplies
+) -> None:
+    found = stored_output(site, alice, session, b"secret")
+    with (
+        serve(network) as url,
+        Session(Connection(Endpoint(url, bob.token))) as other,
+        pytest.raises(Refused, match="the server does not have this output any more"),
+    ):
+        other.submit(["cat", "stdout"], inputs=[found])
+    assert not site.conn.execute("SELECT 1 FROM bot WHERE owner = %s", [bob.id]).fetchone()
+
+
+def test_a_file_whose_name_the_bot_did_not_expect_is_refused(
+    site: Site, alice: Person, session: Session
+) -> None:
+    found = stored_output(site, alice, session, b"content")
+    bot = session.submit(["cat", "x.dat"], items=[], growing=True, job_inputs=["x.dat"])
+    with pytest.raises(Refused, match="job_inputs allow no job to have a file stdout"):
+        bot.append([{}], inputs=[found])

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.system.deployment import Deployment
 
@@ -72,3 +73,22 @@ def test_a_chain_of_appended_jobs_runs_while_the_bot_grows(running: Deployment) 
                 bot.close()
         assert seen == [2, 3, 4, 5, 6]
         assert bot.show().state == "done"
+
+
+def test_a_chain_hands_its_files_on_at_the_server(running: Deployment) -> None:
+    running.client("client", "--cpus", "2")
+    script = "cat last >next 2>/dev/null; head -c 100000 /dev/zero >>next; wc -c <next"
+    with running.session() as session:
+        options: dict[str, Any] = {
+            "outputs": ["stdout", "next"], "job_inputs": ["last"], "growing": True,
+        }  # fmt: skip
+        bot = session.submit(["sh", "-c", script], **options)
+        bot.append([{}])
+        sizes = []
+        for result in bot.results(follow=True):
+            sizes.append(int(result.stdout))
+            if len(sizes) < 3:
+                bot.append([{}], inputs=[result.outputs["next"].named("last")])
+            else:
+                bot.close()
+        assert sizes == [100_000, 200_000, 300_000]

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, Refused
+from gridbot.api.results import OutputFile
 from gridbot_client.protocol import template
 from gridbot_client.protocol.messages import FileRef, JobInput, ProtocolError, Scalar, file_name
 
@@ -40,6 +41,38 @@ class LocalFile:
 
     path: Path
     ref: FileRef
+
+    def part(self, offset: int) -> bytes:
+        """What the next request brings of the content, from `offset` on."""
+        with self.path.open("rb") as content:
+            content.seek(offset)
+            return content.read(min(CHUNK_BYTES, self.ref.size - offset))
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """An output of a job that the server has: it is not sent again, but for a small one.
+
+    Those are no files at the server; they came with their results.
+    """
+
+    output: OutputFile
+    ref: FileRef
+
+    @property
+    def path(self) -> str:
+        """Its name, for messages."""
+        return self.output.name
+
+    def part(self, offset: int) -> bytes:
+        """The rest of a small content from `offset` on.  Raises Refused for any other."""
+        if not self.output.is_here:
+            raise Refused(f"input {self.ref.name}: the server does not have this output any more")
+        return self.output.read()[offset:]
+
+
+InputFile = LocalFile | StoredFile
+Input = str | Path | OutputFile  # `FILE`, `FILE=NAME`, or an output of another job
 
 
 def placeholders_in(texts: Sequence[str]) -> frozenset[str]:
@@ -87,12 +120,28 @@ def local_file(spec: InputSpec, base: Path, executable: bool = False) -> LocalFi
     return LocalFile(path, FileRef(name, sha256, size, executable))
 
 
+def split(inputs: Sequence[Input]) -> tuple[list[str | Path], list[StoredFile]]:
+    """Paths among inputs, and outputs of other jobs.  Raises BadInput."""
+    paths = [item for item in inputs if not isinstance(item, OutputFile)]
+    stored = [item for item in inputs if isinstance(item, OutputFile)]
+    try:
+        return paths, [
+            StoredFile(item, FileRef(file_name(item.name, "input"), item.sha256, item.size))
+            for item in stored
+        ]
+    except ProtocolError as error:
+        raise BadInput(str(error)) from None
+
+
 class JobInputs:
     """Finds the files of single jobs; each distinct file is hashed once."""
 
-    def __init__(self, specs: Sequence[InputSpec], base: Path) -> None:
+    def __init__(
+        self, specs: Sequence[InputSpec], base: Path, stored: Sequence[StoredFile] = ()
+    ) -> None:
         self._specs = specs
         self._base = base
+        self.stored = stored  # files that each of the jobs has beside
         self.files: dict[InputSpec, LocalFile] = {}
         self.names: set[JobInput] = set()  # patterns of the names, with * for values
 
@@ -105,6 +154,7 @@ class JobInputs:
 
     def of(self, row: Mapping[str, Scalar]) -> Iterator[FileRef]:
         """Files of the job with the values `row`.  Raises BadInput."""
+        yield from (file.ref for file in self.stored)
         for spec in self._specs:
             texts = dict.fromkeys(row, "text")
             source, name = template.fill((spec.source, spec.name), texts, row)
@@ -117,7 +167,7 @@ class JobInputs:
             yield self.files[filled].ref
 
 
-def upload(connection: Connection, files: Sequence[LocalFile], progress: Progress) -> None:
+def upload(connection: Connection, files: Sequence[InputFile], progress: Progress) -> None:
     """Upload the files that the server lacks; interrupted uploads continue."""
     contents = {file.ref.sha256: file for file in files}
     total = sum(file.ref.size for file in contents.values())
@@ -128,7 +178,7 @@ def upload(connection: Connection, files: Sequence[LocalFile], progress: Progres
         sent += file.ref.size
 
 
-def _upload(connection: Connection, file: LocalFile) -> Iterator[int]:
+def _upload(connection: Connection, file: InputFile) -> Iterator[int]:
     """Upload one file in chunks; yield the number of bytes that the server has."""
     url = f"/blobs/{file.ref.sha256}?size={file.ref.size}"
     head = connection.request("HEAD", url)
@@ -137,7 +187,7 @@ def _upload(connection: Connection, file: LocalFile) -> Iterator[int]:
     yield offset
     while not complete:
         answer = connection.request(
-            "PUT", f"{url}&offset={offset}", data=_part(file, offset), accept=(409, 422)
+            "PUT", f"{url}&offset={offset}", data=file.part(offset), accept=(409, 422)
         )
         if answer.status_code == 422:
             raise BadInput(f"input {file.path}: changed during the upload; submit again")
@@ -146,12 +196,6 @@ def _upload(connection: Connection, file: LocalFile) -> Iterator[int]:
             raise Refused(f"input {file.path}: {body.get('detail', 'refused by the server')}")
         offset, complete = body["offset"], body.get("complete", False)
         yield offset
-
-
-def _part(file: LocalFile, offset: int) -> bytes:
-    with file.path.open("rb") as content:
-        content.seek(offset)
-        return content.read(min(CHUNK_BYTES, file.ref.size - offset))
 
 
 def _specs(text: str, base: Path) -> Iterator[InputSpec]:

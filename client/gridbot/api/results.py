@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -50,6 +50,10 @@ class OutputFile:
     def read(self) -> bytes:
         """Whole content, checked against its hash.  May raise ServerAway."""
         return b"".join(self._blocks())
+
+    def named(self, name: str) -> OutputFile:
+        """The same file under another name, as an input of other jobs."""
+        return replace(self, name=name)
 
     def save(self, path: str | Path) -> Path:
         """Write the content to `path`; the file appears only when complete and verified."""

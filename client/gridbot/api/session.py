@@ -28,7 +28,7 @@ from gridbot.api.documents import (
     Signing,
 )
 from gridbot.api.errors import GridbotError, NotFound, ServerAway
-from gridbot.api.inputs import JobInputs, Progress, specs_of, upload
+from gridbot.api.inputs import Input, JobInputs, Progress, specs_of, split, upload
 from gridbot.api.items import Items, items_of
 from gridbot.api.policy import read_policy
 from gridbot.api.results import Result, json_lines, result_of
@@ -170,7 +170,7 @@ class Bot:
     def append(
         self,
         items: Items | range | Path | Iterable[object],
-        inputs: Sequence[str | Path] = (),
+        inputs: Sequence[Input] = (),
         offset: int | None = None,
         base: Path = Path(),
         told: Told = quiet,
@@ -179,9 +179,10 @@ class Bot:
 
         They may run at once.  `items` are as in a submission, with values for the columns that the
         BOT began with.  `inputs` with placeholders are files of single jobs, by default those of
-        the submission.  With `offset` the jobs are those from that number on: to repeat the call
-        changes nothing.  Without, they go behind all others, also if others append beside.  At most
-        20,000 jobs at once.  Raises BadInput, Refused (also when the BOT is closed) or ServerAway.
+        the submission; an output of another job's result is a file of each of these jobs.
+        With `offset` the jobs are those from that number on: to repeat the call changes nothing.
+        Without, they go behind all others, also if others append beside.  At most 20,000 jobs at
+        once.  Raises BadInput, Refused (also when the BOT is closed) or ServerAway.
         """
         table = items_of(items)
         with self._lock:
@@ -189,11 +190,12 @@ class Bot:
                 self._appending = self._begin_appending()
             found = self._job_inputs
             if inputs:
-                found = JobInputs(specs_of(inputs, base), base)
+                paths, stored = split(inputs)
+                found = JobInputs(specs_of(paths, base), base, stored)
             columns = self._appending.manifest.placeholders
             jobs = list(growing_jobs(table, columns, found))
             if found:
-                upload(self.connection, list(found.files.values()), quiet)
+                upload(self.connection, [*found.files.values(), *found.stored], quiet)
                 found.files.clear()  # they may change until the next jobs
             return self._appending.append(jobs, offset, told)
 

@@ -11,19 +11,24 @@ from typing import Any
 
 from gridbot.api.errors import BadInput
 from gridbot.api.inputs import (
+    Input,
+    InputFile,
     InputSpec,
     JobInputs,
     LocalFile,
+    StoredFile,
     local_file,
     placeholders_in,
     program_spec,
     specs_of,
+    split,
 )
 from gridbot.api.items import Items, RangeItems, Survey, carried, items_of, survey, untyped
 from gridbot.api.known_answers import Answers, read_known
 from gridbot.api.policy import read_policy
 from gridbot_client.protocol import job_table
 from gridbot_client.protocol.messages import (
+    JobInput,
     JobRange,
     Manifest,
     ProtocolError,
@@ -40,7 +45,9 @@ class Submission:
     item of a range or the line of a file, `{name}` a CSV column or a key of an item.  `items` is a
     range, a Path of a .csv or a text file, a list of values or of mappings, or None for one job.
     `inputs` are `FILE`, `FILE=NAME` or directories, relative to `base`; a path with placeholders
-    is one file per job.  `outputs` are names or patterns in the job's directory.  `policy` is a
+    is one file per job.  An output of another job's result is an input, too: the server has it.
+    `job_inputs` are names or patterns of further files that appended jobs of a growing BOT bring.
+    `outputs` are names or patterns in the job's directory.  `policy` is a
     text or the Path of an .ad file.  `seconds` is the time limit of a job, wall clock.  Strangers'
     machines give jobs no network unless `network` asks for it, and never less than level `sandbox`
     of walls around them.
@@ -58,7 +65,8 @@ class Submission:
 
     command: Sequence[str] | str
     items: Items | range | Path | Iterable[object] | None = None
-    inputs: Sequence[str | Path] = ()
+    inputs: Sequence[Input] = ()
+    job_inputs: Sequence[str] = ()
     outputs: Sequence[str] = ("stdout",)
     policy: str | Path = ""
     name: str = ""
@@ -95,7 +103,7 @@ class Prepared:
     manifest: Manifest  # without what says who signs it
     items: Items
     survey: Survey
-    files: Sequence[LocalFile]
+    files: Sequence[InputFile]
     job_inputs: JobInputs | None
     notes: Sequence[str]
 
@@ -121,14 +129,15 @@ def prepare(submission: Submission) -> Prepared:
     """Read and check a submission without the server.  Raises BadInput or PolicyError."""
     command = _command(submission)
     items = items_of(_items(submission))
-    specs = specs_of(submission.inputs, submission.base)
+    paths, stored = split(submission.inputs)
+    specs = specs_of(paths, submission.base)
     if not submission.growing or items.columns:
         _check_placeholders(submission, command, specs, items)
     policy = submission.policy
     policy = read_policy(policy if isinstance(policy, str) else submission.base / policy)
     templates = [*command, *submission.environment.values(), submission.stdin]
     found = _growing_survey(templates, specs, items) if submission.growing else survey(items)
-    files, notes = _shared_files(submission, command, specs)
+    files, notes = _shared_files(submission, command, specs, stored)
     job_inputs = _job_inputs(submission, specs, items)
     manifest = _manifest(submission, command, items, found, files, job_inputs)
     comparison = _comparison(submission)
@@ -221,14 +230,20 @@ def _columns(items: Items) -> str:
 
 
 def _shared_files(
-    submission: Submission, command: Sequence[str], specs: Sequence[InputSpec]
-) -> tuple[list[LocalFile], list[str]]:
+    submission: Submission,
+    command: Sequence[str],
+    specs: Sequence[InputSpec],
+    stored: Sequence[StoredFile],
+) -> tuple[list[InputFile], list[str]]:
     """Files common to all jobs, with the command's own program, and notes for the user."""
     base = submission.base
     shared = [spec for spec in specs if not spec.placeholders]
     program = program_spec(command, base, specs)
     own = program.name if program else None
-    files = [local_file(spec, base, executable=spec.name == own) for spec in shared]
+    files: list[InputFile] = [
+        *(local_file(spec, base, executable=spec.name == own) for spec in shared),
+        *stored,
+    ]
     notes = []
     if program and own not in {spec.name for spec in shared}:
         files.append(local_file(program, base, executable=True))
@@ -269,7 +284,7 @@ def _manifest(
     command: Sequence[str],
     items: Items,
     found: Survey,
-    files: Sequence[LocalFile],
+    files: Sequence[InputFile],
     job_inputs: JobInputs | None,
 ) -> Manifest:
     """What the jobs run, as far as the submitter knows it."""
@@ -296,7 +311,12 @@ def _manifest(
         ),
         max_output_bytes=submission.max_output_mb * 1024 * 1024,
         platforms=tuple(submission.platforms),
-        job_inputs=tuple(sorted(job_inputs.names, key=str)) if job_inputs else (),
+        job_inputs=tuple(
+            sorted(
+                {*(job_inputs.names if job_inputs else ()), *map(JobInput, submission.job_inputs)},
+                key=str,
+            )
+        ),
         range=rule,
         walls=RequestedWalls(submission.sandbox, submission.network),
         exit_codes=codes if isinstance(codes, str) else tuple(sorted(set(codes))),
