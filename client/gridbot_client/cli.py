@@ -50,6 +50,7 @@ from gridbot_client.work.runner import forbid_core_dumps
 from gridbot_policies.policy.owner import OwnerPolicy
 
 _LOG_BYTES = 4 << 20
+_NOT_RUNNING = 3  # as systemctl's status, by the Linux Standard Base
 _RESUMES = "the next run continues its replicas"
 
 
@@ -284,6 +285,7 @@ def status(data: Path | None, as_json: bool) -> None:
     """Show the client's state, server, replicas and owner's policy.
 
     Beside these, if the server answers, how many answers of this machine were right or wrong.
+    Exits with 3 if the client is not running.
     """
     folder = _folder(data)
     found, standing = status_of(folder), standing_of(folder)
@@ -291,6 +293,7 @@ def status(data: Path | None, as_json: bool) -> None:
         click.echo(json.dumps({**found.json(), "answers": standing}))
     else:
         click.echo("\n".join(map(printable, [*found.lines(), *told_of(standing)])))
+    sys.exit(0 if found.process is not None else _NOT_RUNNING)
 
 
 @client.command()

@@ -91,6 +91,7 @@ def test_a_client_works_in_the_background_until_it_is_stopped(
     assert "stopped" in volunteer.call("stop")
     eventually(lambda: not psutil.pid_exists(process), what="its end")
     assert "it was not running" in volunteer.call("stop")
+    assert "the client is not running" in volunteer.call("status", code=3)
     assert volunteer.bad() == {"client": "not running; gridbot client start"}
 
 
