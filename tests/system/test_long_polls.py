@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import requests
 from tests.system.deployment import Deployment, deployment, eventually
+from tests.system.waiting_hosts import is_silent
 
 OF_A_KEY = 64  # as server/README.md says
 
@@ -43,14 +44,7 @@ class Waiting:
 
     def is_silent(self) -> bool:
         """Whether no answer has come so far."""
-        self.wire.setblocking(False)
-        try:
-            self.wire.recv(1, socket.MSG_PEEK)
-            return False
-        except BlockingIOError:
-            return True
-        finally:
-            self.wire.settimeout(60)
+        return is_silent(self.wire)
 
 
 @contextmanager

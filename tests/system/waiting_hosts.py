@@ -14,6 +14,18 @@ from tests.system.test_rpc_wire import answer, message
 from gridbot_client.protocol.messages import WorkRequest, encode_request
 
 
+def is_silent(wire: socket.socket) -> bool:
+    """Whether nothing has come on a connection that is still open."""
+    wire.setblocking(False)
+    try:
+        wire.recv(1, socket.MSG_PEEK)
+        return False
+    except BlockingIOError:
+        return True
+    finally:
+        wire.settimeout(60)
+
+
 class Waiting:
     """A host whose request waits, on a connection of its own."""
 
@@ -40,14 +52,7 @@ class Waiting:
 
     def is_silent(self) -> bool:
         """Whether no answer has come so far."""
-        self.wire.setblocking(False)
-        try:
-            self.wire.recv(1, socket.MSG_PEEK)
-            return False
-        except BlockingIOError:
-            return True
-        finally:
-            self.wire.settimeout(60)
+        return is_silent(self.wire)
 
 
 @contextmanager
