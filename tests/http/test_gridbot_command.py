@@ -361,3 +361,71 @@ def test_an_interrupted_wait_says_that_the_bot_goes_on(url: str, site: Site, ali
     _, message = waiting.communicate(timeout=20)
     assert message.strip() == f"gridbot: interrupted; the BOT keeps running: gridbot bot wait {bot}"
     assert waiting.returncode == 1
+
+
+def test_a_growing_bot_on_the_command_line(run: Run, tmp_path: Path) -> None:
+    submitted = run("submit", "--growing", "--", "echo", "{}")
+    assert submitted.stdout == "bot 1: 0 jobs\n"
+    assert "after the last one: gridbot bot close 1" in submitted.stderr
+    assert run("bot", "append", 1, "a", "b").stdout == "bot 1: jobs 0 to 1 appended\n"
+    assert run("bot", "append", 1, "--range", "5:6").stdout == "bot 1: job 2 appended\n"
+    (tmp_path / "lines").write_text("x\ny\n")
+    for _ in range(2):
+        again = run("bot", "append", 1, "--each-line", "lines", "--offset", 3, "--json")
+        assert json.loads(again.stdout) == {"id": 1, "first": 3, "appended": 2}
+    assert "growing" in run("bots").stdout
+    shown = run("bot", "show", 1).stdout
+    assert "of alice, running and growing" in shown
+    assert "gridbot bot append 1 ITEM, or gridbot bot close 1" in shown
+    cancelled = run("bot", "cancel", 1, "--job", 0, "--job", 4)
+    assert cancelled.stdout == "bot 1: 2 jobs cancelled\n"
+    again = run("bot", "cancel", 1, "--job", 0, "--job", 1)
+    assert again.stdout == "bot 1: 1 job cancelled, 1 job had ended before\n"
+    assert run("bot", "close", 1).stdout == "bot 1: closed, running, 2 jobs left\n"
+    assert "closed by its owner" in run("bot", "show", 1).stdout
+    late = refused(run("bot", "append", 1, "late"))
+    assert late == "BOT 1 takes no more jobs, it was closed by its owner"
+
+
+def test_append_needs_one_source_of_jobs(run: Run) -> None:
+    run("submit", "--growing", "--", "echo", "{}")
+    for wrong in ((), ("a", "--range", "0:2")):
+        found = run("bot", "append", 1, *wrong)
+        assert found.exit_code == 2
+        assert "give either items or one of --items, --each-line and --range" in found.stderr
+
+
+def test_an_idle_growing_bot_explains_itself(run: Run) -> None:
+    run("submit", "--growing", "--", "echo", "{}")
+    said = run("bot", "explain", 1).stdout
+    assert "the BOT is growing: it has no unsent jobs until some are appended" in said
+
+
+def test_what_a_job_sees_on_the_command_line(run: Run, site: Site, tmp_path: Path) -> None:
+    (tmp_path / "one.txt").write_text("1")
+    (tmp_path / "BOT.toml").write_text(
+        'command = ["cat"]\neach_line = "names"\ninput = ["{i}.txt"]\nstdin = "{i}.txt"\n'
+        'env = ["X=a=b", "Y={i}"]\nexit_codes = "0, 3"\n'
+    )
+    (tmp_path / "names").write_text("one\n")
+    assert run("submit", "BOT.toml").exit_code == 0
+    text = site.conn.execute("SELECT manifest FROM bot").fetchone()
+    assert text is not None
+    manifest = json.loads(text[0])
+    assert (manifest["version"], manifest["stdin"]) == (3, "{i}.txt")
+    assert manifest["environment"] == {"X": "a=b", "Y": "{i}"}
+    assert manifest["exit_codes"] == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "why"),
+    [
+        ("--exit-codes", "some", "exit codes 'some': write numbers such as 0,1,3 or any"),
+        ("--exit-codes", "256", "exit_codes: expected numbers from 0 to 255, got int '256'"),
+        ("--env", "X", "environment variable 'X': write NAME=VALUE"),
+        ("--env", "GRIDBOT_SLOT=", "environment: 'GRIDBOT_SLOT' is no name of a variable"),
+        ("--env", "X={y}", "the environment names {y}, but there are no items"),
+    ],
+)
+def test_wrong_wishes_are_refused_here(run: Run, option: str, value: str, why: str) -> None:
+    assert refused(run("submit", option, value, "--", "true")).startswith(why)

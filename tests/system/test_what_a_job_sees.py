@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
-from tests.system.deployment import Deployment
+from tests.system.deployment import Deployment, eventually
+
+from gridbot_server.storage import invariants
 
 SECONDS = 120.0
 
@@ -92,3 +96,25 @@ def test_a_chain_hands_its_files_on_at_the_server(running: Deployment) -> None:
             else:
                 bot.close()
         assert sizes == [100_000, 200_000, 300_000]
+
+
+def test_a_growing_bot_survives_the_death_of_everything(fresh: Deployment) -> None:
+    fresh.start()
+    fresh.client("client", "--cpus", "2")
+    with fresh.session() as session:
+        bot = session.submit(["echo", "{}"], growing=True)
+        for number in range(12):
+            if number % 4 == 2:
+                os.kill(fresh.children()["gunicorn"], signal.SIGKILL)
+            if number == 5:
+                fresh.kill_client("client")
+                fresh.crash()
+                fresh.start()
+                fresh.client("client", "--cpus", "2")
+            assert bot.append([number]) == range(number, number + 1)
+        bot.close()
+        assert bot.wait(SECONDS).jobs_done == 12
+        seen = {result.seq: result.stdout for result in bot.results()}
+        assert seen == {number: f"{number}\n" for number in range(12)}
+    with fresh.database() as conn:
+        eventually(lambda: not invariants.check(conn, idle=True))
