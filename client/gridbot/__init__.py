@@ -23,17 +23,23 @@ if TYPE_CHECKING:
     from gridbot.api.session import Bot, Session, connect
     from gridbot.api.state import BotState
     from gridbot.api.submission import Submission
+    from gridbot.executor.calls import JobFailed, RemoteError
+    from gridbot.executor.executor import BrokenGridbot, Executor
 
 __all__ = [
     "BadInput",
     "Bot",
     "BotState",
+    "BrokenGridbot",
+    "Executor",
     "GridbotError",
+    "JobFailed",
     "NotFound",
     "OutputFile",
     "PolicyError",
     "Real",
     "Refused",
+    "RemoteError",
     "Result",
     "ServerAway",
     "Session",
@@ -41,14 +47,22 @@ __all__ = [
     "connect",
 ]
 
-_MODULES = ("errors", "results", "session", "state", "submission")
+_MODULES = (
+    "api.errors",
+    "api.results",
+    "api.session",
+    "api.state",
+    "api.submission",
+    "executor.executor",
+    "executor.calls",
+)
 
 
 def __getattr__(name: str) -> object:
     """Import the API at its first use, so that `gridbot --help` stays fast."""
     if name in __all__:
         for module in _MODULES:
-            found = vars(importlib.import_module(f"gridbot.api.{module}"))
+            found = vars(importlib.import_module(f"gridbot.{module}"))
             if name in found:
                 return found[name]
     raise AttributeError(f"module 'gridbot' has no attribute {name!r}")

@@ -29,7 +29,7 @@ from gridbot_client.storage import Folder, Identity
 from gridbot_client.walls.levels import Sandbox
 from gridbot_client.work.cache import Cache
 from gridbot_client.work.confinement import Confinement
-from gridbot_client.work.execution import Executor
+from gridbot_client.work.execution import ReplicaExecutor
 from gridbot_client.work.manifests import Manifests
 from gridbot_client.work.processes import Census
 from gridbot_client.work.replicas import HeldReplicas
@@ -70,7 +70,7 @@ class Client:
         self._census = Census()
         cache = Cache(folder.cache, options.cache_bytes)
         runner = Runner(confinement, self._census, options.idleness())
-        executor = Executor(runner, cache, self._connect)
+        executor = ReplicaExecutor(runner, cache, self._connect)
         spares = SpareFolders(folder.spare)
         self._replicas = HeldReplicas(folder.slots, spares, options.room, executor, activity)
         self._schedule = RequestSchedule(folder)

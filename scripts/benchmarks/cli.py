@@ -16,6 +16,7 @@ from . import (
     latency,
     layers,
     overload,
+    peers,
     policies,
     queue,
     results,
@@ -42,6 +43,7 @@ MEASUREMENTS = (
     validate.validate,
     storm.storm,
     overload.overload,
+    peers.peers,
     walls.walls,
     drips.drips,
 )

@@ -15,7 +15,7 @@ SERVER = {"apscheduler", "flask", "gunicorn", "msgspec", "orjson", "pixeltable_p
 ALLOWED = {
     "policies/gridbot_policies": {"re2"},
     "client/gridbot_client": LIGHT,
-    "client/gridbot": LIGHT | {"gridbot_client"},
+    "client/gridbot": LIGHT | {"gridbot_client", "cloudpickle", "joblib", "numpy"},
     "server/gridbot_server": SERVER
     | {"psycopg_pool", "pydantic", "werkzeug", "click", "cryptography", "psutil"}
     | {"requests", "rich", "gridbot_policies", "gridbot_client", "gridbot"},
@@ -105,6 +105,8 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "printing": set(),
         "installation": set(),
         "api": {"printing"},
+        "executor": {"api"},
+        "joblib": {"executor"},
         "show": {"api", "printing"},
         "commands": {"api", "printing", "show"},
         "cli": {"api", "installation"},

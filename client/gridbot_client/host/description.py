@@ -7,6 +7,7 @@ import platform
 import re
 import shutil
 import socket
+import sys
 import time
 import uuid
 from contextlib import suppress
@@ -58,6 +59,7 @@ def attributes(
     system, machine = platform.system().lower(), platform.machine().lower()
     return {
         "Name": socket.gethostname(),
+        "PythonVersion": "{}.{}".format(*sys.version_info),
         "NumCpus": room.cpus,
         "Memory": room.memory_mb,
         # In steps of 1 GB: a host whose ad changes at every request is written at every request.

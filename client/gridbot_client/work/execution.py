@@ -69,7 +69,7 @@ class _MachineFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Executor:
+class ReplicaExecutor:
     """Executes replicas; safe to use from many threads."""
 
     runner: Runner

@@ -21,7 +21,7 @@ from gridbot_client.protocol.messages import (
     WorkReply,
 )
 from gridbot_client.work import processes
-from gridbot_client.work.execution import Executor, Stopped, failure
+from gridbot_client.work.execution import ReplicaExecutor, Stopped, failure
 from gridbot_client.work.manifests import JudgedManifest, Manifests
 from gridbot_client.work.pace import Pace
 from gridbot_client.work.processes import Census
@@ -57,7 +57,7 @@ class HeldReplicas:
     """Replicas of this client.  The condition `changed` guards them and signals their ends."""
 
     def __init__(
-        self, slots: Path, spares: SpareFolders, room: Room, executor: Executor,
+        self, slots: Path, spares: SpareFolders, room: Room, executor: ReplicaExecutor,
         activity: ActivityLog,
     ) -> None:  # fmt: skip
         self.changed = threading.Condition()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -105,6 +106,7 @@ def environment(
         **asked,
         "GRIDBOT_JOB": str(slot.id.seq),
         "GRIDBOT_ATTEMPT": str(slot.id.replica),
+        "GRIDBOT_PYTHON": sys.executable,
         "GRIDBOT_BOT": str(slot.id.bot),
         "GRIDBOT_SEQ": str(slot.id.seq),
         "GRIDBOT_REPLICA": str(slot.id.replica),

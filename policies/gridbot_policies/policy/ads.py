@@ -29,6 +29,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "Venue": "home, work or school, where its owner says so",
         "Grid": "the grid it belongs to; undefined for a volunteer's machine",
         "ClientVersion": "version of the client",
+        "PythonVersion": "version of the Python under which the client runs, such as 3.11",
         "CpuModel": "processor model",
         "Flops": "measured floating point operations per second and core",
         "JobsToday": "replicas that it returned successfully today",

@@ -1,0 +1,155 @@
+"""Calls on their way to a host and back: pickled, sent, and what came of them."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import pickle
+import py_compile
+import types
+import zipfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gridbot.api.errors import BadInput, GridbotError
+
+Form = Literal["pickle", "json"]
+_MOST_INLINE_BYTES = 48 << 10  # of a chunk's calls, in the job itself
+_MISSING = "Executor needs cloudpickle; install it with: pip install 'gridbot[python]'"
+
+
+class RemoteError(GridbotError):
+    """A call raised an exception that cannot be brought here; the message has its type and text."""
+
+
+class JobFailed(GridbotError):
+    """The job of a call failed; `reason` says why, such as a limit that it exceeded or a signal."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
+
+
+class RemoteTraceback(Exception):
+    """The traceback of an exception, as text: the cause of the exception itself."""
+
+    def __str__(self) -> str:
+        """The text."""
+        return f'\n"""\n{self.args[0]}"""'
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PendingCall:
+    """One call, and the future that gets what comes of it."""
+
+    function: str  # name of the file with its function
+    content: bytes  # pickle of its arguments
+    future: Future[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one call: its value, or its exception."""
+
+    seconds: float
+    value: Any = None
+    error: BaseException | None = None
+
+
+class Pickling:
+    """Pickles functions, by value what cannot be imported elsewhere, and their arguments."""
+
+    def __init__(self, folder: Path, modules: Iterable[types.ModuleType]) -> None:
+        try:
+            import cloudpickle
+        except ImportError:
+            raise BadInput(_MISSING) from None
+        self._dumps: Callable[[Any], bytes] = cloudpickle.dumps
+        self._folder = folder
+        for module in modules:
+            cloudpickle.register_pickle_by_value(module)
+        _pack(Path(cloudpickle.__file__).parent, folder / "cloudpickle.zip")
+
+    def function(self, function: Callable[..., Any]) -> str:
+        """Write a function into a file named by its content; return the name."""
+        content = self._dumps(function)
+        name = f"function-{hashlib.sha256(content).hexdigest()[:24]}"
+        path = self._folder / name
+        if not path.exists():
+            path.write_bytes(content)
+        return name
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
+        """Pickle of the arguments of a call."""
+        return self._dumps((args, dict(kwargs)))
+
+    def job(self, calls: Sequence[PendingCall], number: int) -> dict[str, str]:
+        """Item of the job that runs some calls of one function."""
+        content = pickle.dumps([call.content for call in calls])
+        item = {"function": calls[0].function, "calls": "-", "data": "none"}
+        if len(content) <= _MOST_INLINE_BYTES:
+            return {**item, "calls": base64.b64encode(content).decode()}
+        name = f"calls-{number}"
+        (self._folder / name).write_bytes(content)
+        return {**item, "data": name}
+
+    def forget(self, item: Mapping[str, str]) -> None:
+        """Remove the file of a job's calls, once the server has it."""
+        if item["data"] != "none":
+            (self._folder / item["data"]).unlink(missing_ok=True)
+
+
+def outcomes(content: bytes, form: Form, count: int) -> list[Outcome]:
+    """What the calls of a job gave.  Raises BadInput if it is nothing that the worker writes.
+
+    Whoever wrote a pickle runs any program in this process: see the theory of operation.
+    """
+    try:
+        raw = json.loads(content) if form == "json" else pickle.loads(content)  # noqa: S301
+        found = [_outcome(float(seconds), good, told, form) for seconds, good, told in raw]
+    except Exception as error:
+        raise BadInput(f"what a job returned cannot be read: {error!r}") from error
+    if len(found) != count:
+        raise BadInput(f"a job returned the outcomes of {len(found)} calls, not of {count}")
+    return found
+
+
+def _outcome(seconds: float, good: bool, told: Any, form: Form) -> Outcome:
+    if good and form == "json":
+        return Outcome(seconds, _plain(told))
+    if good:
+        try:
+            return Outcome(seconds, pickle.loads(told))  # noqa: S301
+        except Exception as error:  # of this call alone
+            return Outcome(seconds, error=error)
+    content, name, text, trace = told
+    raised: BaseException = RemoteError(f"{name}: {text}")
+    if content is not None and form == "pickle":
+        raised = pickle.loads(content)  # noqa: S301
+    raised.__cause__ = RemoteTraceback(trace)
+    return Outcome(seconds, error=raised)
+
+
+def _plain(told: Mapping[str, Any]) -> Any:
+    if "array" not in told:
+        return told["value"]
+    import numpy
+
+    return numpy.load(io.BytesIO(base64.b64decode(told["array"])), allow_pickle=False)
+
+
+def _pack(package: Path, target: Path) -> None:
+    """Write a package's compiled modules as a zip file, the same bytes each time."""
+    compiled = target.with_suffix(".pyc")
+    with zipfile.ZipFile(target, "w") as archive:
+        for path in sorted(package.glob("*.py")):
+            name = f"{package.name}/{path.name}c"
+            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            py_compile.compile(str(path), str(compiled), name, invalidation_mode=mode)
+            archive.writestr(zipfile.ZipInfo(name), compiled.read_bytes())
+    compiled.unlink()

@@ -1,0 +1,415 @@
+"""The executor: futures on one side, one growing BOT on the other, and a thread between them."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+import threading
+import time
+import types
+import uuid
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import BrokenExecutor, Future
+from concurrent.futures import Executor as BaseExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfile
+from typing import Any, TypeVar
+
+from gridbot.api.connection import patiently
+from gridbot.api.errors import BadInput, GridbotError, PolicyError
+from gridbot.api.results import Result, json_lines, result_of
+from gridbot.api.session import Bot, Session, connect
+from gridbot.executor import chunks
+from gridbot.executor.calls import Form, JobFailed, Outcome, PendingCall, Pickling, outcomes
+from gridbot.executor.progress import Progress
+from gridbot_policies.classad import ParseError, parse
+
+T = TypeVar("T")
+_Added = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
+
+log = logging.getLogger(__name__)
+
+_SHARERS = 8  # among which work for less than a second in each chunk is shared
+_GATHER_SECONDS = 0.005  # for which further calls are waited for, once one came
+_LEAST_LOOK, _MOST_LOOK, _LOOK_SHARE = 0.005, 1.0, 0.1  # between two looks at results
+_CHECK_SECONDS = 10.0  # between two looks at the BOT itself, while nothing ends
+_MOST_JOBS = 5000  # in one append
+_FILES = ("worker.py", "run.sh")
+_running: weakref.WeakSet[Executor] = weakref.WeakSet()
+_COMMAND = ("sh", "run.sh", "worker.py")
+
+
+class BrokenGridbot(BrokenExecutor, GridbotError):
+    """The BOT of an executor takes or runs no more jobs; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Calls of one function that are one job."""
+
+    calls: list[PendingCall]
+    sent_at: float
+
+
+class Executor(BaseExecutor):
+    """Runs calls on GridBot's hosts.  Threads may share it; see the package for how it works.
+
+    `session` is a server, by default that of `gridbot.connect()`.  `max_workers` bounds the chunks
+    that are with hosts at once.  Functions and arguments are pickled by cloudpickle; functions of
+    `__main__`, and of `modules`, are carried along, all others are imported on the host.
+
+    Results are pickled, too.  So jobs run only on hosts of this user, on pilots, and on hosts of
+    the owners in `trusts`.  `results="json"` lets anybody's hosts run them, and returns only what
+    JSON holds, and numpy's arrays.  `requirements` is a further condition on hosts, in ClassAds.
+    `progress` shows a bar; by default in notebooks.  `options` are fields of `Submission`, such as
+    `name`, `seconds`, `memory_mb` and `inputs`.  The BOT is submitted with the first call.
+    """
+
+    def __init__(
+        self, session: Session | None = None, max_workers: int | None = None, *,
+        results: Form = "pickle", trusts: Iterable[str] = (), requirements: str = "",
+        modules: Iterable[types.ModuleType] = (), progress: bool | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        if max_workers is not None and max_workers < 1:
+            raise ValueError(f"max_workers must be greater than 0, not {max_workers}")
+        if results not in ("pickle", "json"):
+            raise ValueError(f"results must be 'pickle' or 'json', not {results!r}")
+        self._folder = tempfile.TemporaryDirectory(prefix="gridbot-executor-")
+        self._pickling = Pickling(Path(self._folder.name), modules)
+        self._session = session or connect()
+        self._max_workers, self._form = max_workers, results
+        policy = policy_of(self._form, trusts, requirements)
+        self._inputs = [str(Path(path).absolute()) for path in options.pop("inputs", ())]
+        key = str(uuid.uuid4())  # a repeated submission makes no second BOT
+        self._options = {"name": "executor", "idempotency_key": key, **options, "policy": policy}
+        self._progress = Progress(progress)
+        self._changed = threading.Condition()
+        self._waiting: dict[str, deque[PendingCall]] = {}  # calls by function
+        self._seconds: dict[str, float] = {}  # that a call takes, by function
+        self._chunks: dict[int, _Chunk] = {}  # by number of the job
+        self._bot: Bot | None = None
+        self._types: Mapping[str, str] = {}
+        self._jobs = self._seen = 0  # appended; results that were taken
+        self._eventful_at = self._checked_at = time.monotonic()
+        self._is_closed = False
+        self._broken: BaseException | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def bot(self) -> Bot | None:
+        """The BOT, once there was a call."""
+        return self._bot
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Run a call on some host; the future gets its value, or the exception that it raised.
+
+        What cannot be pickled becomes the future's exception.
+        """
+        future: Future[T] = Future()
+        self._add([(future, fn, args, kwargs)])
+        return future
+
+    def map(
+        self, fn: Callable[..., T], *iterables: Iterable[Any], timeout: float | None = None,
+        chunksize: int = 1,  # noqa: ARG002 - an argument of the interface
+    ) -> Iterator[T]:  # fmt: skip
+        """Yield the values of calls in order, as `concurrent.futures.Executor.map` does.
+
+        The sizes of chunks adapt by themselves; `chunksize` is ignored.
+        """
+        ends_at = None if timeout is None else time.monotonic() + timeout
+        futures: list[Future[T]] = []
+        added: list[_Added] = []
+        for args in zip(*iterables, strict=False):
+            futures.append(Future())
+            added.append((futures[-1], fn, args, {}))
+        self._add(added)
+        return _values(futures, ends_at)
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Take no more calls; the BOT is closed once those that it has ended.
+
+        With `cancel_futures`, calls that were not sent yet are cancelled.
+        """
+        with self._changed:
+            self._is_closed = True
+            cancelled = [call for queue in self._waiting.values() for call in queue]
+            if cancel_futures:
+                self._waiting.clear()
+            self._changed.notify_all()
+            thread = self._thread
+        if cancel_futures:
+            for call in cancelled:
+                call.future.cancel()
+        if thread is None:
+            self._folder.cleanup()
+        elif wait:
+            thread.join()
+
+    # --- taking calls
+
+    def _add(self, added: Iterable[_Added]) -> None:
+        made, known = list[PendingCall](), dict[int, str]()
+        with self._changed:
+            self._check_open()
+        for future, fn, args, kwargs in added:
+            try:
+                name = known.get(id(fn)) or self._pickling.function(fn)
+                made.append(PendingCall(name, self._pickling.arguments(args, kwargs), future))
+                known[id(fn)] = name
+            except Exception as error:  # whatever its __reduce__ raises
+                future.set_exception(error)
+        with self._changed:
+            self._check_open()
+            for call in made:
+                self._waiting.setdefault(call.function, deque()).append(call)
+            if made and self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="gridbot", daemon=True)
+                self._thread.start()
+                _running.add(self)
+            self._eventful_at = time.monotonic()
+            self._changed.notify_all()
+        self._progress.expects(len(made))
+
+    def _check_open(self) -> None:
+        if self._broken is not None:
+            raise BrokenGridbot(str(self._broken)) from self._broken
+        if self._is_closed:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+
+    # --- the thread
+
+    def _serve(self) -> None:
+        try:
+            while self._is_needed():
+                self._send()
+                self._take_results()
+            if self._bot:
+                patiently(self._bot.close, lambda waited: waited > _CHECK_SECONDS)
+        except BaseException as error:  # the futures are to hear of it, whatever it is
+            log.debug("executor", exc_info=True)
+            self._break(error)
+        finally:
+            self._progress.close()
+            self._folder.cleanup()
+            _running.discard(self)
+
+    def _is_needed(self) -> bool:
+        """Wait for calls, or for the time of the next look at results; False at the end."""
+        with self._changed:
+            while not (self._waiting or self._chunks or self._is_closed):
+                self._changed.wait()
+            if self._waiting and not self._chunks:
+                self._changed.wait(_GATHER_SECONDS)
+            elif self._chunks:
+                quiet = time.monotonic() - self._eventful_at
+                self._changed.wait(min(_MOST_LOOK, max(_LEAST_LOOK, quiet * _LOOK_SHARE)))
+            return bool(self._waiting or self._chunks) or not self._is_closed
+
+    def _send(self) -> None:
+        """Append what is due of the calls that wait."""
+        with self._changed:
+            due = list(self._cut())
+        for first in range(0, len(due), _MOST_JOBS):
+            self._append(due[first : first + _MOST_JOBS])
+
+    def _cut(self) -> Iterator[list[PendingCall]]:
+        """Take chunks out of what waits."""
+        room = sys.maxsize
+        if self._max_workers is not None:
+            room = max(0, self._max_workers - len(self._chunks))
+        for function in list(self._waiting):
+            queue = self._waiting[function]
+            out = [chunk for chunk in self._chunks.values() if chunk.calls[0].function == function]
+            waited = max((time.monotonic() - chunk.sent_at for chunk in out), default=0.0)
+            seconds, probes = self._seconds.get(function), chunks.probes(waited) - len(out)
+            sharers = self._max_workers or _SHARERS
+            for size in chunks.sizes(len(queue), seconds, sharers, probes):
+                if not room:
+                    break
+                if cut := list(_next(queue, size)):
+                    room -= 1
+                    yield cut
+            if not queue:
+                del self._waiting[function]
+
+    def _append(self, due: Iterable[list[PendingCall]]) -> None:
+        """Append jobs; to repeat it, when a reply was lost, changes nothing."""
+        sent = [_Chunk(cut, time.monotonic()) for cut in due]
+        first = self._jobs
+        with self._changed:
+            self._chunks.update(enumerate(sent, first))  # if this fails they are known
+            self._jobs += len(sent)
+        items = [self._pickling.job(chunk.calls, first + at) for at, chunk in enumerate(sent)]
+        patiently(lambda: self._ensured().append(items, offset=first), lambda _: False)
+        for item in items:
+            self._pickling.forget(item)
+        self._eventful_at = time.monotonic()
+
+    def _ensured(self) -> Bot:
+        """Submit the BOT, once."""
+        if self._bot is not None:
+            return self._bot
+        folder = Path(self._folder.name)
+        for name in _FILES:
+            copyfile(Path(__file__).parent / name, folder / name)
+        (folder / "none").touch()
+        version = "{}.{}".format(*sys.version_info)
+        inputs = [*_FILES, "cloudpickle.zip", "{function}=function.pickle", "{data}=calls.pickle"]
+        self._bot = self._session.submit(
+            [*_COMMAND, version, self._form, "{calls}"], inputs=[*inputs, *self._inputs],
+            base=folder, outputs=["returned"], growing=True, **self._options,
+        )  # fmt: skip
+        self._types = dict.fromkeys(self._bot.columns(), "text")
+        return self._bot
+
+    # --- results
+
+    def _take_results(self) -> None:
+        if not self._chunks or self._bot is None:
+            return
+        found = list(patiently(self._results, lambda _: False))
+        for result in found:
+            self._seen = result.n
+            self._take(result)
+        if found:
+            self._eventful_at = self._checked_at = time.monotonic()
+        elif time.monotonic() - self._checked_at > _CHECK_SECONDS:
+            self._check_bot()
+
+    def _results(self) -> list[Result]:
+        assert self._bot
+        path = f"/bots/{self._bot.id}/results"
+        rows = json_lines(self._bot.connection, path, after=self._seen)
+        return [result_of(row, self._bot.id, self._types, self._bot.connection) for row in rows]
+
+    def _take(self, result: Result) -> None:
+        chunk = self._chunks.get(result.seq)
+        if chunk is None:
+            return
+        if result.reason == "cancelled":
+            self._check_bot()
+        try:
+            found = self._outcomes(result, len(chunk.calls))
+        except GridbotError as error:
+            self._failed(result.seq, error)
+            return
+        with self._changed:
+            del self._chunks[result.seq]
+        function = chunk.calls[0].function
+        self._seconds[function] = chunks.estimate(
+            self._seconds.get(function), [outcome.seconds for outcome in found]
+        )
+        for call, outcome in zip(chunk.calls, found, strict=True):
+            _settle(call.future, outcome)
+        self._progress.ended(len(found))
+
+    def _outcomes(self, result: Result, count: int) -> list[Outcome]:
+        if result.state != "done":
+            assert self._bot
+            ends = [line["stderr"] for line in self._bot.logs(result.seq, failed=True)]
+            said = next(filter(None, ends), f"see gridbot bot logs {self._bot.id}")
+            detail = f"job {result.seq} of BOT {self._bot.id} failed: {result.reason}: {said}"
+            raise JobFailed(result.reason, detail.strip())
+        content = patiently(result.outputs["returned"].read, lambda _: False)
+        return outcomes(content, self._form, count)
+
+    def _failed(self, job: int, error: GridbotError) -> None:
+        """Send each call again alone, to tell the one at fault; that is the one that is alone."""
+        with self._changed:
+            chunk = self._chunks.pop(job)
+        if len(chunk.calls) > 1:
+            self._append([[call] for call in chunk.calls])
+            return
+        chunk.calls[0].future.set_exception(error)
+        self._progress.ended(1)
+
+    def _check_bot(self) -> None:
+        """Raise BrokenGridbot if no more results can come."""
+        assert self._bot
+        state = patiently(self._bot.show, lambda _: False)
+        self._checked_at = time.monotonic()
+        if state.state == "cancelled":
+            raise BrokenGridbot(f"BOT {self._bot.id} was cancelled")
+
+    def _break(self, error: BaseException) -> None:
+        """Let all calls fail, and take no more."""
+        with self._changed:
+            self._broken = error
+            left = [call for chunk in self._chunks.values() for call in chunk.calls]
+            waiting = [call for queue in self._waiting.values() for call in queue]
+            self._chunks.clear()
+            self._waiting.clear()
+        for call in waiting:
+            if call.future.set_running_or_notify_cancel():
+                left.append(call)
+        for call in left:
+            broken = BrokenGridbot(str(error))
+            broken.__cause__ = error
+            call.future.set_exception(broken)
+
+
+def policy_of(form: Form, trusts: Iterable[str], requirements: str) -> str:
+    """Policy of an executor's BOT: the version of Python, and who may return pickles."""
+    conditions = ['Host.PythonVersion =?= "{}.{}"'.format(*sys.version_info)]
+    if form == "pickle":
+        owners = [f"Host.Owner =?= {_quoted(name)}" for name in trusts]
+        own = ["Host.Owner =?= BOT.Owner", "Host.IsPilot =?= true", *owners]
+        conditions.append(f"({' || '.join(own)})")
+    if requirements:
+        try:
+            parse(requirements)  # alone it is a whole expression
+        except ParseError as error:
+            raise PolicyError(f"requirements: {error}", error.pretty()) from None
+        conditions.append(f"({requirements})")
+    return f"JobRequirements = {' && '.join(conditions)};"
+
+
+def _quoted(text: str) -> str:
+    if '"' in text or "\\" in text:
+        raise BadInput(f"{text!r} is no name of an owner")
+    return f'"{text}"'
+
+
+def _next(queue: deque[PendingCall], most: int) -> Iterator[PendingCall]:
+    """Take calls out of a queue that nobody cancelled."""
+    taken = 0
+    while queue and taken < most:
+        call = queue.popleft()
+        if call.future.set_running_or_notify_cancel():
+            taken += 1
+            yield call
+
+
+def _settle(future: Future[Any], outcome: Outcome) -> None:
+    if outcome.error is not None:
+        future.set_exception(outcome.error)
+    else:
+        future.set_result(outcome.value)
+
+
+def _values(futures: list[Future[T]], ends_at: float | None) -> Iterator[T]:
+    """Yield results in order; what was not taken is cancelled at the end."""
+    futures.reverse()
+    try:
+        while futures:
+            left = None if ends_at is None else ends_at - time.monotonic()
+            yield futures.pop().result(left)
+    finally:
+        for future in futures:
+            future.cancel()
+
+
+def _finish_all() -> None:
+    """Let what was submitted come to its end before the interpreter does."""
+    for executor in list(_running):
+        executor.shutdown()
+
+
+# As CPython's own executors do: what is registered with `atexit` comes too late, when pools of
+# threads take nothing more, and appending needs one.
+threading._register_atexit(_finish_all)  # type: ignore[attr-defined]
