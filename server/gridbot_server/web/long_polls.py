@@ -172,11 +172,11 @@ def listen(
     """Hear the database's news until the process ends; a database that goes away is waited for."""
     while is_alive():
         try:
-            with db.connect(dsn, "gridbot-news", autocommit=True) as conn:
-                conn.execute(SQL["listen"])
+            with db.connect(dsn, "gridbot-news", autocommit=True) as database:
+                database.execute(SQL["listen"])
                 listening()
                 while is_alive():
-                    for news in conn.notifies(timeout=_LOOK_SECONDS):
+                    for news in database.notifies(timeout=_LOOK_SECONDS):
                         bot, has_ended = news.payload.split()
                         tell(int(bot), has_ended == "true")
         except psycopg.OperationalError as error:

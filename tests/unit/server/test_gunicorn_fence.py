@@ -58,6 +58,8 @@ FENCE: dict[str, Shape] = {
     "worker.murder_pending": (),
     "worker.handle": ("conn",),
     "worker.handle_request": ("req", "conn"),
+    "worker.handle_error": ("req", "client", "addr", "exc"),
+    "worker._keepalive_after": ("conn", "keepalive"),
     # Its state.
     "worker.alive": bool,
     "worker.cfg": Config,
@@ -80,6 +82,7 @@ FENCE: dict[str, Shape] = {
     "connection.parser": RequestParser,
     "connection.parser.unreader.sock": socket.socket,
     "connection.parser.unreader.buf": io.BytesIO,
+    "connection.client": tuple,
     "connection.init": (),
     "connection.close": ("graceful",),
     # The socket of a request, in its WSGI environment.
