@@ -80,7 +80,9 @@ def _theirs(python: str, system: str, work: str, count: int, cpus: int) -> float
     """Seconds of another system; None if it fails, which is told."""
     program = Path(__file__).with_name("peer_systems.py")
     ended = subprocess.run(
-        [python, program, system, work, str(count), str(cpus)], capture_output=True, text=True,
+        # -P: modules beside the program would hide the standard library's.
+        [python, "-P", program, system, work, str(count), str(cpus)],
+        capture_output=True, text=True, cwd=Path(python).parent,  # they write into the folder
         timeout=_PATIENCE_SECONDS,
     )  # fmt: skip
     if ended.returncode:
