@@ -312,6 +312,11 @@ class WebWorker(ConnectionWorker):
         )
         threading.Thread(target=listen, args=arguments, name="news", daemon=True).start()
 
+    @property
+    def _has_parked(self) -> bool:
+        """Whether a request is parked; never where the application is not ours."""
+        return "_parking" in vars(self) and not self._parking.is_empty
+
     @cached_property
     def _parking(self) -> Parking:
         services: Services = self.wsgi.extensions["gridbot"]
@@ -385,18 +390,21 @@ class WebWorker(ConnectionWorker):
         """Evict an idle connection; if there is none, let a parked request go."""
         if super()._make_room():
             return True
-        return self._parking.make_room() and (
-            super()._make_room() or self.nr_conns < self.worker_connections
+        return (
+            self._has_parked
+            and self._parking.make_room()
+            and (super()._make_room() or self.nr_conns < self.worker_connections)
         )
 
     def set_accept_enabled(self, enabled: bool) -> None:
         """Go on accepting while a parked request can make room for a new connection."""
-        super().set_accept_enabled(enabled or (self.alive and not self._parking.is_empty))
+        super().set_accept_enabled(enabled or (self.alive and self._has_parked))
 
     def murder_pending(self) -> None:
         """End what has waited too long; the loop calls this at least once a second."""
         super().murder_pending()
-        self._parking.turn()
+        if self._has_parked:
+            self._parking.turn()
         self._long_polls.turn()
 
     # ---------------------------------------------------------------------------- answers
