@@ -124,13 +124,13 @@ def test_a_client_that_asks_too_often_is_told_to_wait_and_others_are_not(
     server: Deployment, field: str
 ) -> None:
     eager, patient = server.bare_client("eager"), server.bare_client("patient")
-    found = []
-    for _ in range(OFTEN + 1):
+    served, status = 0, 200
+    while status == 200:  # on a slow machine some more are served: the allowance grows with time
         with connected(server) as (wire, _):
             wire.sendall(message(encode_request(eager.request(0)), eager.token, field))
-            found.append(heard(wire))
-    assert [status for status, _, _ in found] == [200] * OFTEN + [429]
-    _, headers, body = found[-1]
+            status, headers, body = heard(wire)
+        served += status == 200
+    assert (served >= OFTEN, status) == (True, 429)
     assert int(headers["Retry-After"]) > 0
     assert (body["error"], body["retry"]) == ("TooManyRequests", True)
     assert patient.ask(0).assignments == ()
@@ -143,11 +143,11 @@ def test_a_boinc_client_that_asks_too_often_is_told_so_in_a_reply(server: Deploy
     def asked() -> str:
         return requests.post(f"{server.url}/boinc/scheduler", body, timeout=PATIENCE_SECONDS).text
 
-    replies = [asked() for _ in range(OFTEN + 5)]
-    assert "<project_is_down/>" not in replies[0]
-    assert "<project_is_down/>" in replies[-1]
-    assert "<request_delay>60" in replies[-1]
-    assert "asks too often" in replies[-1]
+    assert all("<project_is_down/>" not in asked() for _ in range(OFTEN))
+    while "<project_is_down/>" not in (reply := asked()):
+        pass  # on a slow machine some more are served: the allowance grows with time
+    assert "<request_delay>60" in reply
+    assert "asks too often" in reply
 
 
 def test_slow_requests_that_hold_all_their_threads_hide_no_page_and_no_retry_time(
