@@ -153,7 +153,10 @@ def test_a_file_that_others_sent_is_no_input_of_a_streamed_job(bob: Person) -> N
     refused = bob("POST", path, data=line % (SHA256.encode(), len(DATA)))
     assert (refused.status_code, refused.json["missing"]) == (409, [SHA256])
     _send(bob)
-    assert bob("POST", path, data=line % (SHA256.encode(), len(DATA))).json == {"jobs_total": 1}
+    assert bob("POST", path, data=line % (SHA256.encode(), len(DATA))).json == {
+        "jobs_total": 1,
+        "first": 0,
+    }
 
 
 @pytest.mark.usefixtures("sent")
