@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from gridbot.api.errors import (
         BadInput,
+        BotHeld,
         GridbotError,
         NotFound,
         PolicyError,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BadInput",
     "Bot",
+    "BotHeld",
     "BotState",
     "BrokenGridbot",
     "Executor",

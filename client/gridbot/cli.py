@@ -9,7 +9,14 @@ from importlib.metadata import EntryPoint, entry_points, version
 
 import click
 
-from gridbot.api.errors import GridbotError, PolicyError
+from gridbot.api.errors import (
+    BadInput,
+    GridbotError,
+    NotFound,
+    PolicyError,
+    Refused,
+    ServerAway,
+)
 from gridbot.installation import install_command
 
 GROUP = "gridbot.commands"
@@ -27,6 +34,7 @@ _AUDIENCES = (
             "bots": "List your BOTs.",
             "bot": "Show, explain, wait for, change, cancel, retry or delete a BOT; get results.",
             "login": "Save a server's URL and your key.",
+            "invite": "Print a line that lets another machine run your BOTs.",
             "policy": "Check a policy, evaluate it on a host, or print an example.",
         },
     ),
@@ -56,8 +64,23 @@ _AUDIENCES = (
 _EXTRAS = {"server": "server", "overlay": "overlay", "app": "server"}
 
 
+# What a script can tell apart; 1 is any other failure, jobs that failed among them.
+_EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
+    (PolicyError, 2),
+    (BadInput, 2),
+    (ServerAway, 3),
+    (NotFound, 4),
+    (Refused, 4),
+    (TimeoutError, 5),
+)
+
+
 class CommandFailed(click.ClickException):
-    """An expected failure: one line on stderr, exit code 1."""
+    """An expected failure: one line on stderr, and an exit code."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # type: ignore[misc]  # click reads it of the instance
 
     def show(self, file: object = None) -> None:  # noqa: ARG002  # click's signature
         """Print the message; a policy's error has the form of `gridbot policy check`."""
@@ -104,14 +127,17 @@ class Verbs(click.Group):
         """Run a subcommand; expected errors become CommandFailed with one line."""
         try:
             return super().invoke(ctx)
-        except PolicyError as error:
-            raise CommandFailed(error.pretty) from None
         except (GridbotError, TimeoutError) as error:
-            raise CommandFailed(f"gridbot: {error}") from None
+            message = error.pretty if isinstance(error, PolicyError) else f"gridbot: {error}"
+            raise CommandFailed(message, _exit_code(error)) from None
         except (CommandFailed, click.UsageError):
             raise
         except click.ClickException as error:
             raise CommandFailed(f"gridbot: {error.message}") from None
+
+
+def _exit_code(error: Exception) -> int:
+    return next((code for kind, code in _EXIT_CODES if isinstance(error, kind)), 1)
 
 
 def _verbs() -> dict[str, EntryPoint]:

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
@@ -32,24 +33,34 @@ from gridbot_client.net.discovery import (
     login_path,
     places_of_keys,
 )
-from gridbot_client.net.transport import NotOurServer, ServerUnavailable, TransportError
+from gridbot_client.net.invitation import Invitation, InvitationError
+from gridbot_client.net.transport import (
+    NotOurServer,
+    ServerUnavailable,
+    TransportError,
+    final_url,
+)
 from gridbot_client.options import Options
 from gridbot_client.pilot import node_check
 from gridbot_client.pilot.behaviour import IDLE_WINDOW_SECONDS, PilotOptions
 from gridbot_client.pilot.secrecy import hide
+from gridbot_client.preferences.model import READERS, OwnerPreferences, PreferenceError
+from gridbot_client.preferences.watch import clock
 from gridbot_client.protocol.fields import is_sha256
-from gridbot_client.standing import standing_of, told_of
+from gridbot_client.standing import prospects_of, standing_of, told_of
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder, FolderBusy, Identity
 from gridbot_client.terminal import printable
 from gridbot_client.upkeep import background, service
 from gridbot_client.upkeep.doctor import examine
+from gridbot_client.upkeep.leaving import leave
 from gridbot_client.walls.cells import CGROUP, NONE, PROCESS
 from gridbot_client.work.confinement import WallOptions, hidden_places, raised
 from gridbot_client.work.runner import forbid_core_dumps
 from gridbot_policies.policy.owner import OwnerPolicy
 
 _LOG_BYTES = 4 << 20
+_MOST_PAUSE_SECONDS = 365 * 86400
 _NOT_RUNNING = 3  # as systemctl's status, by the Linux Standard Base
 _RESUMES = "the next run continues its replicas"
 
@@ -111,7 +122,7 @@ def client() -> None:
 
 
 @client.command()
-@click.argument("url")
+@click.argument("url", metavar="URL|INVITATION")
 @click.option("--key", metavar="KEY", help="Key of the server, such as a join key.")
 @key_option
 @trust_option
@@ -121,23 +132,41 @@ def join(
     url: str, key: str | None, key_file: Path | None, trusts: tuple[str, ...], project_key: str,
     data: Path | None,
 ) -> None:  # fmt: skip
-    """Register this client with the server at URL.
+    """Join the server at URL, or accept an INVITATION.
 
-    An operator creates the key: gridbot token create NAME --scope join
+    `gridbot invite` prints an invitation.  This machine then runs the BOTs of the person who made
+    it, and what the project signs: by giving this command you trust their keys.
+
+    Without one, an operator creates a key: gridbot token create NAME --scope join
 
     With a join key the client runs what the project signs.  With a key of your own it also runs
     your BOTs: it trusts the signing keys that the server knows as yours at that moment.
     """
     folder = _folder(data)
     try:
-        endpoint = Endpoint(url.rstrip("/"), key) if key else find_server(url, key_file)
+        endpoint, pinning = _invited(url) or (
+            Endpoint(url.rstrip("/"), key) if key else find_server(url, key_file),
+            Pinning(project_key=project_key),
+        )
+        own = own_fingerprints(endpoint.url)
+        endpoint = replace(endpoint, url=final_url(endpoint.url))
+        pinning = replace(pinning, owners=(*pinning.owners, *trusts, *own))
         with folder.lock():
-            pinning = Pinning((*trusts, *own_fingerprints(endpoint.url)), project_key)
             identity = joining.join(folder, endpoint, pinning, _host(folder))
-    except (NoServer, FolderBusy, joining.JoinError, TransportError) as error:
+    except (
+        NoServer, FolderBusy, InvitationError, joining.JoinError, TransportError,
+    ) as error:  # fmt: skip
         raise click.ClickException(str(error)) from None
     click.echo(_joined(identity))
     click.echo(_trusted(identity))
+
+
+def _invited(text: str) -> tuple[Endpoint, Pinning] | None:
+    """Server, key and pins of an invitation; None for a URL.  Raises InvitationError."""
+    if "#" not in text:
+        return None
+    found = Invitation.parse(text)
+    return Endpoint(found.url, found.key), Pinning(found.owners, found.project_key, is_invited=True)
 
 
 @client.command()
@@ -282,17 +311,20 @@ def run(
 @data_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def status(data: Path | None, as_json: bool) -> None:
-    """Show the client's state, server, replicas and owner's policy.
+    """Show the client's state, running jobs, server and owner's policy.
 
-    Beside these, if the server answers, how many answers of this machine were right or wrong.
-    Exits with 3 if the client is not running.
+    Beside these, if the server answers, why an idle client gets no work, and what the machine's
+    work came to.  Exits with 3 if the client is not running.
     """
     folder = _folder(data)
-    found, standing = status_of(folder), standing_of(folder)
+    found, standing, prospects = status_of(folder), standing_of(folder), prospects_of(folder)
     if as_json:
-        click.echo(json.dumps({**found.json(), "answers": standing}))
+        told = prospects.json() if prospects else None
+        click.echo(json.dumps({**found.json(), "answers": standing, "prospects": told}))
     else:
-        click.echo("\n".join(map(printable, [*found.lines(), *told_of(standing)])))
+        lines = found.lines(prospects.idle() if prospects else "idle")
+        lines += [prospects.earned()] if prospects else []
+        click.echo("\n".join(map(printable, [*lines, *told_of(standing)])))
     sys.exit(0 if found.process is not None else _NOT_RUNNING)
 
 
@@ -389,17 +421,139 @@ def stop(data: Path | None) -> None:
     click.echo(f"stopped; {_RESUMES}" if was_running else "it was not running")
 
 
-@client.command()
+@client.command("leave")
 @data_option
-def pause(data: Path | None) -> None:
-    """Start no further replicas until `resume`.
+@click.option("--yes", is_flag=True, help="Do not ask.")
+def leave_server(data: Path | None, yes: bool) -> None:
+    """Leave the server, and remove the client.
 
-    Running replicas finish and are reported.
+    Unfinished jobs are returned; the service, the keys and the folder are removed.  Finished jobs
+    that are not reported yet are lost; the server sends them elsewhere.
     """
     folder = _folder(data)
+    identity = folder.identity()
+    if identity is None:
+        raise click.ClickException(f"{folder.path} belongs to no client that has joined")
+    if not yes:
+        click.confirm(f"leave {identity.url} and remove {folder.path}?", abort=True)
+    try:
+        told = leave(folder)
+    except (background.NotStopped, service.ServiceError, FolderBusy) as error:
+        raise click.ClickException(str(error)) from None
+    click.echo(f"left: {told}; removed: {folder.path}")
+
+
+@client.command()
+@click.argument("duration", required=False)
+@click.option("--until", metavar="HH:MM", help="Pause until this time of the day, at most a day.")
+@data_option
+def pause(duration: str | None, until: str | None, data: Path | None) -> None:
+    """Start no further replicas, until `resume` or for a time.
+
+    DURATION is such as 30m or 2h.  Without an end, running replicas finish and are reported.  With
+    one they are suspended: they stay in memory, do not run, and go on afterwards.
+    """
+    if duration and until:
+        raise click.UsageError("DURATION and --until exclude each other; give one")
+    folder, now = _folder(data), time.time()
+    end = _after(duration, now) if duration else _next(until, now) if until else None
     folder.make()
-    folder.paused_flag.touch()
-    click.echo("paused; to continue: gridbot client resume")
+    folder.pause(end)
+    said = f"paused until {clock(end)}" if end else "paused"
+    click.echo(f"{said}; to continue: gridbot client resume")
+
+
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def _after(duration: str, now: float) -> float:
+    """When a duration such as 90m ends.  Raises UsageError."""
+    number, unit = (duration[:-1], duration[-1]) if duration[-1:] in _SECONDS else (duration, "s")
+    if not (number.isdecimal() and 0 < int(number) * _SECONDS[unit] <= _MOST_PAUSE_SECONDS):
+        raise click.UsageError(
+            f"{duration!r} is no time to pause: give 30m, 2h or 1d, at most 365d"
+        )
+    return now + int(number) * _SECONDS[unit]
+
+
+def _next(time_of_day: str, now: float) -> float:
+    """When the clock shows a time next.  Raises UsageError."""
+    try:
+        wanted = datetime.strptime(time_of_day, "%H:%M").time()  # noqa: DTZ007
+    except ValueError:
+        raise click.UsageError(f"--until {time_of_day!r}: give a time such as 18:00") from None
+    today = datetime.fromtimestamp(now).date()  # noqa: DTZ006
+    found = datetime.combine(today, wanted).timestamp()
+    return found if found > now else datetime.combine(today + timedelta(1), wanted).timestamp()
+
+
+@client.group()
+def prefs() -> None:
+    """Say when and how much this machine works.
+
+    While a preference forbids work, what runs is suspended: it stays in memory.
+
+    \b
+    hours=22:00-07:00     only then, by this machine's clock
+    days=mon-fri,sun      only on these
+    on-battery=no         not without mains
+    idle-minutes=10       only when nobody used the machine for 10 minutes
+    max-other-load=25     only while other programs use at most 25 % of the CPUs
+    cpus=4                at most; or
+    cpu-share=50          at most, per cent of the CPUs lent
+    memory-in-use=25      per cent of the memory lent, while somebody uses the machine
+    memory-when-idle=75   the same, while nobody does
+    """
+
+
+@prefs.command("set")
+@click.argument("settings", nargs=-1, required=True, metavar="NAME=VALUE...")
+@data_option
+def set_prefs(settings: tuple[str, ...], data: Path | None) -> None:
+    """Set preferences; a running client follows within seconds."""
+    given = dict(_setting(text) for text in settings)
+    _save_preferences(data, lambda kept: {**kept, **given})
+
+
+@prefs.command("unset")
+@click.argument("names", nargs=-1, required=True)
+@data_option
+def unset_prefs(names: tuple[str, ...], data: Path | None) -> None:
+    """Forget preferences."""
+    if unknown := [name for name in names if name not in READERS]:
+        raise click.UsageError(f"{unknown[0]!r} is no preference; there are {', '.join(READERS)}")
+    _save_preferences(data, lambda kept: {name: kept[name] for name in kept if name not in names})
+
+
+@prefs.command("show")
+@data_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def show_prefs(data: Path | None, as_json: bool) -> None:
+    """Show what is preferred."""
+    kept = _folder(data).preferences()
+    lines = [f"{name}={value}" for name, value in kept.items()] or ["nothing is preferred"]
+    click.echo(json.dumps(kept) if as_json else "\n".join(map(printable, lines)))
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise click.UsageError(f"{text!r}: give NAME=VALUE")
+    return name.strip(), value.strip()
+
+
+def _save_preferences(
+    data: Path | None, changed: Callable[[dict[str, str]], dict[str, str]]
+) -> None:
+    folder = _folder(data)
+    texts = changed(folder.preferences())
+    try:
+        OwnerPreferences.parse(texts)
+    except PreferenceError as error:
+        raise click.UsageError(str(error)) from None
+    folder.make()
+    folder.save_preferences(texts)
+    click.echo(", ".join(f"{name}={value}" for name, value in texts.items()) or "none is left")
 
 
 @client.command()
@@ -511,11 +665,16 @@ def _rejoiner(
     """Function that joins again if the server forgot this client; None without a known key."""
 
     def rejoin() -> Identity | None:
+        invitation = identity.invitation
         try:
-            endpoint = find_server(identity.url, key_file)
+            endpoint = (
+                Endpoint(identity.url, invitation)
+                if invitation
+                else find_server(identity.url, key_file)
+            )
         except NoServer:
             return None
-        pinning = Pinning(identity.trusts, identity.project_key)
+        pinning = Pinning(identity.trusts, identity.project_key, is_invited=bool(invitation))
         return joining.join(folder, endpoint, pinning, host, pilot)
 
     return rejoin

@@ -15,6 +15,7 @@ from gridbot_client.host.permission import Permission
 from gridbot_client.net.transport import RequestRefused, Transport, TransportError
 from gridbot_client.options import Options
 from gridbot_client.pilot.behaviour import NodeRecord
+from gridbot_client.preferences.watch import PreferenceWatch
 from gridbot_client.protocol.messages import (
     MAX_HOLDING,
     ProtocolError,
@@ -31,10 +32,12 @@ from gridbot_client.work.cache import Cache
 from gridbot_client.work.confinement import Confinement
 from gridbot_client.work.execution import ReplicaExecutor
 from gridbot_client.work.manifests import Manifests
+from gridbot_client.work.places import ReplicaPlaces
 from gridbot_client.work.processes import Census
 from gridbot_client.work.replicas import HeldReplicas
 from gridbot_client.work.runner import Runner
 from gridbot_client.work.slots import SpareFolders, since_boot
+from gridbot_client.work.suspension import Suspension
 from gridbot_client.work.trust import Pins, Trust
 
 _LOOK_SECONDS = 1.0  # how often the pause flag is looked at
@@ -50,8 +53,7 @@ class Revoked(Exception):
 class Client:
     """One running client.  The caller holds the folder's lock.
 
-    `rejoin` is called when the server does not know the client at the start; it returns a new
-    identity, or None.
+    `rejoin` is called when the server does not know the client; it returns a new identity, or None.
     """
 
     def __init__(
@@ -69,8 +71,11 @@ class Client:
         self._use(identity)
         self._census = Census()
         cache = Cache(folder.cache, options.cache_bytes)
-        runner = Runner(confinement, self._census, options.idleness())
-        executor = ReplicaExecutor(runner, cache, self._connect)
+        self._preferences = PreferenceWatch(folder, options.room, activity)
+        self._suspension = Suspension()
+        runner = Runner(confinement, self._census, options.idleness(), self._suspension)
+        self._places = ReplicaPlaces(folder.cells, keeps_cells=confinement.keeps_cells)
+        executor = ReplicaExecutor(runner, cache, self._places, self._connect)
         spares = SpareFolders(folder.spare)
         self._replicas = HeldReplicas(folder.slots, spares, options.room, executor, activity)
         self._schedule = RequestSchedule(folder)
@@ -86,6 +91,7 @@ class Client:
 
     def run(self) -> None:
         """Work until interrupted or done; the next run continues unfinished replicas."""
+        self._places.sweep(self._census)
         if count := self._replicas.recover(self._census, self._manifests):
             self._activity.say(f"resumed {count_of(count)} of an earlier run")
         try:
@@ -94,6 +100,7 @@ class Client:
                     self._exchange()
         finally:
             self._replicas.leave()
+            self._places.close()
             if self._options.pilot:
                 self._say_goodbye()
             self._activity.close()
@@ -104,7 +111,7 @@ class Client:
         self._activity.flush()
         if self._folder.hurry_flag.exists():
             self._schedule.hurry()
-        self._replicas.is_halted = self._is_revoked or self._is_paused()
+        self._heed_preferences()
         self._replicas.start_ready()
         with self._replicas.changed:
             seconds = self._schedule.due_in(self._replicas.items())
@@ -123,7 +130,20 @@ class Client:
         return agent.may_leave(items, now - self._busy_at, self._options.exit_when_idle)
 
     def _is_paused(self) -> bool:
-        return self._folder.paused_flag.exists()
+        return self._folder.is_paused(time.time())
+
+    def _heed_preferences(self) -> None:
+        """Suspend or continue what runs, and start no more than there is room for now."""
+        verdict = self._preferences.look(time.time())
+        self._suspension.is_on = bool(verdict.obstacle)
+        self._replicas.room = verdict.room
+        is_closed = self._is_revoked or self._is_paused()
+        self._replicas.is_halted = is_closed or self._suspension.is_on
+
+    @property
+    def _may_ask(self) -> bool:
+        """Whether policy and preferences allow to ask for work."""
+        return self._permission.is_given and not self._suspension.is_on
 
     # --- requests
 
@@ -163,11 +183,12 @@ class Client:
             acks = set(reply.acks)
             ended = [report for report in request.reports if report.id in acks]
             self._record = self._record.after(ended, since_boot())
-        asked = agent.next_request_seconds(
-            reply.next_request_seconds, may_ask=self._permission.is_given
-        )
+        # With work in hand it asks as often as it was told to: the server takes it for lost else.
+        may_ask = self._may_ask or bool(self._replicas.items())
+        asked = agent.next_request_seconds(reply.next_request_seconds, may_ask=may_ask)
         if self._schedule.answered(asked, not_before=self._record.ask_at):
             self._activity.say(f"{self._identity.url} answers again")
+        self._heed_preferences()  # the request may have waited for a minute
         self._replicas.take_in(request.reports, reply, self._manifests)
         if request.want and not reply.assignments:
             self._activity.no_work(reply.message)
@@ -193,21 +214,21 @@ class Client:
         """
         now = time.time()
         host = {**self._attributes(), **description.live_attributes(now), **self._end()}
+        host |= {"Suspended": True} if self._suspension.is_on else {}
         self._permission.judge(host, now)
         pending = self._pending
         if pending is None or (not pending.reports and self._replicas.to_tell()[0]):
             return self._new_request(host)
         is_same_policy = pending.host.get("Requirements") == host.get("Requirements")
-        if pending.want and not (self._permission.is_given and is_same_policy):
+        if pending.want and not (self._may_ask and is_same_policy):
             return self._new_request(host)
         return pending
 
     def _new_request(self, host: Mapping[str, Scalar]) -> WorkRequest:
         reports, holding = self._replicas.to_tell()
-        may_ask = self._permission.is_given
         record = self._record.after(reports, since_boot())
         self._is_draining = self._is_draining or record.is_over(self._time_left())
-        is_closed = self._is_draining or self._is_revoked or self._is_paused() or not may_ask
+        is_closed = self._is_draining or self._is_revoked or self._is_paused() or not self._may_ask
         seqno, self._seqno = self._seqno, self._seqno + 1
         return WorkRequest(
             key=uuid.uuid4().hex,
@@ -224,9 +245,9 @@ class Client:
     def _may_wait(self) -> float:
         """Seconds for which the server may keep a request until it has work.
 
-        The owner's policy is not looked at meanwhile.
+        The owner's policy and preferences are not looked at meanwhile.
         """
-        if self._options.policy or self._options.once:
+        if self._options.policy or self._options.once or self._preferences.is_needed:
             return 0.0
         seconds = _WAIT_SECONDS
         if (limit := self._options.exit_when_idle) is not None:
@@ -238,7 +259,7 @@ class Client:
     def _wanted(self, record: NodeRecord) -> int:
         items = self._replicas.items()
         lookahead = self._replicas.pace.lookahead_seconds
-        wanted = agent.wanted(items, self._options.room, lookahead)
+        wanted = agent.wanted(items, self._replicas.room, lookahead)
         if self._options.pilot is None:
             return wanted
         unfinished = sum(item.stage in UNFINISHED for item in items)
@@ -266,6 +287,10 @@ class Client:
         """
         if not error.shuts_out:
             self._forget_request()
+            self._failed(error)
+            return
+        if error.code == 401 and self._is_introduced and not self._options.is_temporary:
+            self._is_introduced = False  # the server may have lost the token: joins again if it can
             self._failed(error)
             return
         text = f"{self._identity.url} no longer accepts this client: {error}"

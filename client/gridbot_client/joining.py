@@ -37,11 +37,13 @@ class JoinError(Exception):
 class Pinning:
     """Keys that a client trusts from the start, by fingerprint, as its user or constructor says.
 
-    Without `project_key` it pins the key that the server shows when it joins.
+    Without `project_key` it pins the key that the server shows when it joins.  `is_invited` if an
+    invitation says so.
     """
 
     owners: tuple[str, ...] = ()
     project_key: str = ""
+    is_invited: bool = False
 
 
 def join(
@@ -76,6 +78,7 @@ def join(
             project_key=pinning.project_key or fingerprint(b64decode(answer["project_key"])),
             project=sha256(answer["project"], "project"),
             trusts=tuple(dict.fromkeys((*pinning.owners, *_told(endpoint, answer)))),
+            invitation=endpoint.key if pinning.is_invited else "",
         )
     except (KeyError, TypeError, ValueError, ProtocolError):
         raise NotOurServer(f"{endpoint.url} is not a GridBot server: unexpected response") from None
@@ -161,7 +164,7 @@ def introduce(transport: Transport, identity: Identity, host: Mapping[str, Scala
         raise NotOurServer(_too_old(identity.url))
     if shown not in reachable([identity.project_key], links):
         raise NotOurServer(
-            f"the project key of {identity.url} is not the one pinned when this client joined;"
+            f"the project key of {identity.url} is not the one pinned, {identity.project_key};"
             f" if the change is intended, join again: gridbot client join {identity.url}"
         )
 

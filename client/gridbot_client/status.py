@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from gridbot_client.storage import Folder
-from gridbot_client.work.slots import slots_in
+from gridbot_client.work.slots import ReplicaSlot, slots_in
+
+_MOST_JOBS = 20  # that are listed
+
+
+@dataclass(frozen=True, slots=True)
+class RunningJob:
+    """A replica that runs."""
+
+    bot: int
+    job: int
+    seconds: float  # since it was started
+
+    def line(self) -> str:
+        """For people."""
+        minutes, seconds = divmod(round(self.seconds), 60)
+        since = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+        return f"  job {self.job} of BOT {self.bot}, for {since}"
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """State of a client: one of five words, with counts and errors."""
+    """State of a client: one of six words, with counts and errors."""
 
-    state: str  # not joined, paused, waiting for the server, running, idle
+    state: str  # not joined, paused, suspended, waiting for the server, running, idle
     server: str | None
     owner: str | None
     client: int | None
@@ -29,19 +47,28 @@ class Status:
     obstacle: str  # condition of it that does not hold now, "" if all hold
     sandbox_level: int | None  # of the walls around tasks; None before the first run
     sandbox: str  # the same in words
+    jobs: tuple[RunningJob, ...] = ()
+    suspended: str = ""  # why what runs stands still, "" if it does not
 
     def json(self) -> dict[str, Any]:
         """Document for --json."""
         return asdict(self)
 
-    def lines(self) -> list[str]:
-        """Lines for people, the state first."""
-        first = self.state
+    @property
+    def is_idle(self) -> bool:
+        """Whether the client runs and has nothing to do."""
+        return self.process is not None and self.state == "idle" and not self.obstacle
+
+    def lines(self, idle: str = "idle") -> list[str]:
+        """Lines for people, the state first: `idle` if it is that."""
+        first = idle if self.is_idle else self.state
         if self.state == "running":
             first = f"running {self.running}"
+        if self.state == "suspended":
+            first = f"{self.state}: {self.suspended}; {self.running} in memory"
         if self.state == "waiting for the server":
             first = f"{self.state} ({self.error}; next try in {self.next_try_seconds:.0f} s)"
-        found = [first]
+        found = [first, *(job.line() for job in self.jobs[:_MOST_JOBS])]
         if self.server:
             found.append(f"server {self.server}, owner {self.owner}, client {self.client}")
             found.append(f"replicas: {self.waiting} waiting, {self.finished} to report")
@@ -67,10 +94,13 @@ def status_of(folder: Folder) -> Status:
     finished = sum(slot.is_finished for slot in slots)
     started = sum(slot.was_started and not slot.is_finished for slot in slots)
     running = started if process is not None else 0
+    suspended = folder.suspended()
     state = "running" if running else "idle"
     if identity is None:
         state = "not joined"
-    elif folder.paused_flag.exists():
+    elif process is not None and suspended:
+        state = "suspended"
+    elif folder.is_paused(time.time()):
         state = "paused"
     elif backoff.failures:
         state = "waiting for the server"
@@ -90,4 +120,12 @@ def status_of(folder: Folder) -> Status:
         obstacle=folder.obstacle() if process is not None else "",
         sandbox_level=folder.sandbox().get("SandboxLevel"),
         sandbox=folder.sandbox().get("Sandbox", ""),
+        jobs=tuple(_jobs(slots)) if running else (),
+        suspended=suspended if process is not None else "",
     )
+
+
+def _jobs(slots: Iterable[ReplicaSlot]) -> Iterator[RunningJob]:
+    for slot in slots:
+        if not slot.is_finished and (started := slot.started_at()) is not None:
+            yield RunningJob(slot.id.bot, slot.id.seq, max(0.0, time.time() - started))

@@ -42,6 +42,7 @@ class Identity:
     project_key: str  # fingerprint, pinned at join
     project: str = ""  # fingerprint of the project's first key, by which manifests name it
     trusts: tuple[str, ...] = ()  # fingerprints of owners' keys, pinned by this machine's user
+    invitation: str = ""  # the key of the invitation that it joined with, to join again
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
@@ -87,11 +88,14 @@ class Folder:
         self.path = path
         self.slots = path / "slots"
         self.spare = path / "spare"  # folders of slots, for others
+        self.cells = path / "cells"  # slots that replicas of a BOT use in turn
         self.cache = path / "cache"
         self.log = path / "client.log"
         self.paused_flag = path / "paused"
         self.hurry_flag = path / "hurry"  # its owner wants the next request made now
         self.policy_path = path / "policy.ad"
+        self._preferences = path / "preferences.json"
+        self._suspended = path / "suspended"
         self._obstacle = path / "obstacle"
         self._sandbox = path / "sandbox.json"
         self._identity = path / "client.json"
@@ -106,7 +110,14 @@ class Folder:
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.slots.mkdir(mode=0o700, exist_ok=True)
         self.spare.mkdir(mode=0o700, exist_ok=True)
+        self.cells.mkdir(mode=0o700, exist_ok=True)
         self.cache.mkdir(mode=0o700, exist_ok=True)
+
+    def contents(self) -> list[Path]:
+        """All that a client puts here and that is there; what others put here is not among it."""
+        named = [path for path in vars(self).values() if isinstance(path, Path)]
+        further = [self._previous, self.path / "start.log", *self.path.glob("client.log.*")]
+        return [path for path in (*named, *further) if path != self.path and os.path.lexists(path)]
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -208,6 +219,46 @@ class Folder:
             write_atomically(self._obstacle, text.encode(), durable=False)
         else:
             self._obstacle.unlink(missing_ok=True)
+
+    # --- preferences and pauses
+
+    def preferences(self) -> dict[str, str]:
+        """The owner's preferences as texts, by name."""
+        return {name: str(value) for name, value in (read_json(self._preferences) or {}).items()}
+
+    def save_preferences(self, texts: Mapping[str, str]) -> None:
+        """Save them; a running client reads them within seconds."""
+        write_atomically(self._preferences, json.dumps(texts, indent=1).encode())
+
+    def pause(self, until: float | None = None) -> None:
+        """Start nothing more; until a time in seconds since 1970, suspend what runs as well."""
+        write_atomically(self.paused_flag, b"" if until is None else str(until).encode())
+
+    def paused_until(self) -> float | None:
+        """End of a pause that suspends; None without one."""
+        try:
+            return float(self.paused_flag.read_text())
+        except (OSError, ValueError):
+            return None
+
+    def is_paused(self, now: float) -> bool:
+        """Whether its owner paused the client, for ever or until a time after now."""
+        until = self.paused_until()
+        return self.paused_flag.exists() if until is None else now < until
+
+    def suspended(self) -> str:
+        """Why what runs is suspended, or ""."""
+        try:
+            return self._suspended.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return ""
+
+    def save_suspended(self, text: str) -> None:
+        """Save the reason for other processes to read; "" if nothing is suspended."""
+        if text:
+            write_atomically(self._suspended, text.encode(), durable=False)
+        else:
+            self._suspended.unlink(missing_ok=True)
 
     # --- walls
 

@@ -35,6 +35,7 @@ class Settings:
     boinc_accounts: bool = False  # anybody may make a volunteer's account from a BOINC client
     behind_proxy: bool = False  # a proxy in front of `bind` speaks TLS with the world
     keep_ended_days: int | None = None  # before a BOT that has ended is deleted; None = for ever
+    silent_seconds: int = 60  # least time without a request after which a client is silent
     statistics_seconds: int = 86_400  # between two exports of the statistics for BOINC's sites
 
     web_workers: int = 1  # gunicorn's processes; one is enough for two cores

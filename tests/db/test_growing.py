@@ -161,6 +161,21 @@ def test_single_jobs_are_cancelled_wherever_they_are(
     assert invariants.check(conn, idle=True) == []
 
 
+def test_only_unsent_jobs_are_cancelled_if_that_is_asked_for(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=4, policy="Concurrency = 2")
+    dispatch.feed()
+    given = client.ask(2).assignments
+    assert cancel_jobs(conn, bot, alice, [0, 1, 2], only_unsent=True) == [2]
+    assert client.ask(0, tuple(map(success, given))).abort == ()
+    dispatch.settle()
+    assert run_all(dispatch, client) == [3]
+    dispatch.feed()
+    assert bot_row(conn, bot, "state, done, failed") == ("done", 3, 1)
+    assert invariants.check(conn, idle=True) == []
+
+
 def test_a_job_is_cancelled_before_a_feeder_has_claimed_it(
     dispatch: Dispatch, conn: Connection, alice: int, client: Caller
 ) -> None:

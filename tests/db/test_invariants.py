@@ -61,7 +61,7 @@ BREAKS = {
     "events_end_with_the_outcome": "INSERT INTO result_event (bot, n, seq, kind)"
     " VALUES (1, 1, 0, 'confirmed'), (1, 2, 0, 'recalled')",
     "who_was_caught_has_no_trust": "INSERT INTO track_record VALUES ('host 1', '', 1, 0, 0, 0)",
-    "a_host_holds_one_replica_of_a_job": "INSERT INTO lease SELECT bot, seq, 3, round, why,"
+    "a_client_holds_one_replica_of_a_job": "INSERT INTO lease SELECT bot, seq, 3, round, why,"
     " client, host, owner, sent_at, deadline, request_key FROM lease",
     "attempts_are_bounded": "INSERT INTO ended"
     " (bot, seq, replica, round, why, how, client, host, owner, sent_at)"
@@ -81,6 +81,7 @@ BREAKS = {
     "a_claimed_copy_has_a_claimant": "UPDATE requeue SET machine = NULL, claimed_until = now()"
     " WHERE bot = 4",
     "unfinished_jobs_are_within_the_quota": "UPDATE owner SET max_jobs = 5",
+    "the_last_version_of_a_manifest_runs": "UPDATE bot SET manifest_version = 2 WHERE id = 4",
     "no_decision_is_due": "INSERT INTO pending VALUES (4, 0)",
     "no_comparison_is_due": "INSERT INTO comparison (bot, seq, one, other) VALUES (4, 0, '1', '2')",
     "every_replica_of_a_finished_job_is_judged": "UPDATE ended SET valid = NULL WHERE bot = 2",

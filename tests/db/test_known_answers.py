@@ -22,6 +22,7 @@ from tests.db.test_assurance import (
 )
 from tests.factories import make_bot
 
+from gridbot_client.protocol.messages import Assignment
 from gridbot_server.api import results
 from gridbot_server.bots import known_answers
 from gridbot_server.bots.known_answers import CheckedOutput
@@ -74,6 +75,15 @@ def log(conn: Connection, bot: int, seq: int) -> list[LogLine]:
         "bot": bot, "seq": seq, "how": None, "after_seq": -1, "after_replica": -1, "limit": 99,
     }  # fmt: skip
     return rows.read(conn, LogLine, results.SQL["logs"], values)
+
+
+def held_known(dispatch: Dispatch, conn: Connection, bot: int) -> tuple[Caller, Caller, Assignment]:
+    """Let the first of two strangers hold a job whose answer is known."""
+    know(conn, bot, 0)
+    bob, carol = strangers(dispatch, 2)
+    dispatch.feed()
+    (item,) = bob.ask(1).assignments
+    return bob, carol, item
 
 
 def test_a_newcomer_who_is_right_earns_trust_with_a_single_replica(
@@ -187,10 +197,7 @@ def test_an_error_in_a_known_job_is_followed_by_another_attempt(
     dispatch: Dispatch, conn: Connection, alice: int
 ) -> None:
     bot = assured(conn, alice, 1)
-    know(conn, bot, 0)
-    bob, carol = strangers(dispatch, 2)
-    dispatch.feed()
-    (item,) = bob.ask(1).assignments
+    bob, carol, item = held_known(dispatch, conn, bot)
     bob.ask(want=0, reports=(failure(item),))
     dispatch.settle()
     work(dispatch, carol)
@@ -213,10 +220,7 @@ def test_a_late_answer_is_judged_by_the_known_one_too(
     dispatch: Dispatch, conn: Connection, alice: int
 ) -> None:
     bot = assured(conn, alice, 1)
-    know(conn, bot, 0)
-    bob, carol = strangers(dispatch, 2)
-    dispatch.feed()
-    (item,) = bob.ask(1).assignments
+    bob, carol, item = held_known(dispatch, conn, bot)
     dispatch.expire(item.id)
     work(dispatch, carol)
     assert outcomes(conn, bot) == {0: "answer 0"}

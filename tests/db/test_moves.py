@@ -142,6 +142,12 @@ def finish_job(site: Site) -> None:
     moves.end_unanswered(site.conn, Event.JOB_HAS_OUTCOME, jobs, Counters())
 
 
+def replace_manifest(site: Site) -> None:
+    listed = {"replicas": encode([site.name._asdict()])}
+    moves.end_unanswered(site.conn, Event.MANIFEST_REPLACED, listed, Counters())
+    moves.retire(site.conn, site.name.bot, [site.name.seq])
+
+
 def cancel(site: Site) -> None:
     site.conn.execute("UPDATE bot SET state = 'cancelled', ended_at = now()")
     deadline.sweep_cancelled(site.conn)
@@ -161,6 +167,7 @@ EVENTS: dict[Event, Callable[[Site], object]] = {
     Event.DEADLINE_PASSED: lambda site: deadline.run_once(site.conn),
     **{event: relinquish(event) for event in RELINQUISHED},
     Event.JOB_HAS_OUTCOME: finish_job,
+    Event.MANIFEST_REPLACED: replace_manifest,
     Event.BOT_CANCELLED: cancel,
     Event.BOT_DELETED: delete,
 }
@@ -195,7 +202,7 @@ def test_a_retry_numbers_its_copy_after_all_others(conn: Connection) -> None:
                 "INSERT INTO outcome (bot, seq, round, reason, n) VALUES (%s, 0, 0, 'failed', 1)",
                 [bot],
             )
-            conn.execute(moves.SQL["requeue_failed"], {"bot": bot})
+            conn.execute(moves.SQL["requeue_failed"], {"bot": bot, "jobs": None})
             copies = conn.execute("SELECT replica FROM requeue ORDER BY replica").fetchall()
             assert copies[-1] == (3,)
             assert conn.execute("SELECT FROM outcome").fetchone() is None
@@ -203,7 +210,7 @@ def test_a_retry_numbers_its_copy_after_all_others(conn: Connection) -> None:
 
 # Statements that write to rows of replicas and leave them in their state: claims of queued copies
 # by feeders, and verdicts.
-CLAIMS = {"release_copies", "claim_copies", "unclaim_copies", "unclaim_all"}
+CLAIMS = {"release_copies", "claim_copies", "unclaim_copies", "unclaim_all", "renew_copies"}
 VERDICTS = {"judge"}
 WRITES = re.compile(r"\b(INSERT INTO|DELETE FROM|UPDATE)\s+(lease|ended|requeue)\b")
 FILES = [file for file in resources.files(sql).iterdir() if file.name.endswith(".sql")]
@@ -250,6 +257,6 @@ def test_of_what_has_ended_only_an_expiry_can_be_mended() -> None:
         (state, changes[state])
         for event, changes in MOVES.items()
         for state in ended & changes.keys()
-        if event is not Event.BOT_DELETED
+        if event is not Event.BOT_DELETED and changes[state] is not State.CANCELLED
     }
     assert mended == {(State.EXPIRED, State.SUCCESS)}

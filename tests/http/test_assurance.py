@@ -41,6 +41,15 @@ def told(events: list[Any]) -> list[tuple[int, int, str]]:
     return [(event["n"], event["seq"], event["event"]) for event in events]
 
 
+def lied_to(site: Site, dispatch: Dispatch, owner: Person) -> tuple[int, Caller, list[Caller]]:
+    """Make a BOT of whose jobs a trusted host gave wrong answers; that one, and honest ones."""
+    bot = assured(site.conn, owner.id, JOBS)
+    eve, *honest = strangers(dispatch, 6)
+    trust(site.conn, eve, *honest)
+    work(dispatch, eve, say=lie)
+    return bot, eve, honest
+
+
 def work_in_turns(dispatch: Dispatch, callers: list[Caller]) -> Iterator[None]:
     """Let honest hosts work until the BOT is done, a look after each."""
     for one in 6 * callers:
@@ -52,10 +61,7 @@ def work_in_turns(dispatch: Dispatch, callers: list[Caller]) -> Iterator[None]:
 def test_the_stream_gives_confirmed_rows_only_one_per_job_and_never_alters_them(
     site: Site, dispatch: Dispatch, alice: Person
 ) -> None:
-    bot = assured(site.conn, alice.id, JOBS)
-    eve, *honest = strangers(dispatch, 6)
-    trust(site.conn, eve, *honest)
-    work(dispatch, eve, say=lie)
+    bot, _, honest = lied_to(site, dispatch, alice)
     assert lines(alice, f"{bot}/results") == []
     assert alice("GET", f"/api/v1/bots/{bot}").json["jobs_done"] == 0
     known: list[Any] = []
@@ -74,10 +80,7 @@ def test_the_stream_gives_confirmed_rows_only_one_per_job_and_never_alters_them(
 def test_all_events_come_under_one_cursor_and_each_job_ends_confirmed(
     site: Site, dispatch: Dispatch, alice: Person
 ) -> None:
-    bot = assured(site.conn, alice.id, JOBS)
-    eve, *honest = strangers(dispatch, 6)
-    trust(site.conn, eve, *honest)
-    work(dispatch, eve, say=lie)
+    bot, _, honest = lied_to(site, dispatch, alice)
     seen = lines(alice, f"{bot}/results?events=all")
     assert told(seen) == [(seq + 1, seq, "provisional") for seq in range(JOBS)]
     lied = {row["seq"]: row["outputs"]["stdout"]["sha256"] for row in seen}
@@ -99,10 +102,7 @@ def test_all_events_come_under_one_cursor_and_each_job_ends_confirmed(
 def test_pages_tell_the_assurance_and_what_a_host_that_was_caught_came_to(
     site: Site, dispatch: Dispatch, alice: Person, operator: Person, tmp_path: Path
 ) -> None:
-    bot = assured(site.conn, alice.id, JOBS)
-    eve, *honest = strangers(dispatch, 6)
-    trust(site.conn, eve, *honest)
-    work(dispatch, eve, say=lie)
+    bot, eve, honest = lied_to(site, dispatch, alice)
     host = site.conn.execute("SELECT host FROM ended LIMIT 1").fetchone()
     assert host is not None
     as_eve = replace(alice, token=eve.token)

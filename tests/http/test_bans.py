@@ -236,3 +236,30 @@ def test_the_verb_that_revokes_a_key_says_which_clients_go_on(
     thorough = run("token", "revoke", token, "--with-clients")
     assert thorough.stdout == f"key {token} is revoked, and 1 client with it\n"
     assert thorough.stderr == ""
+
+
+def test_what_a_forgotten_host_has_goes_to_others_and_it_may_come_back(
+    site: Site, alice: Person, bob: Person
+) -> None:
+    host = make_host(site.conn, alice.id)
+    client = site.client_of(alice, host=host)
+    bot = make_bot(site.conn, alice.id, jobs=2)
+    leased(site, bot, client, 0)
+    leased(site, bot, site.client_of(alice), 1)
+    path = f"/api/v1/hosts/{host}/replicas"
+    assert bob("DELETE", path).status_code == 404
+    assert client("DELETE", path).status_code == 401
+    assert alice("DELETE", path).json == {"id": host, "replicas": 1}
+    assert alice("DELETE", path).json == {"id": host, "replicas": 0}
+    ended = site.conn.execute("SELECT seq, how, reason FROM ended").fetchall()
+    assert ended == [(0, "expired", "host_forgotten")]
+    assert introduce(client) == 200
+    assert invariants.check(site.conn, idle=False) == []
+
+
+def test_a_lost_host_is_forgotten_by_a_verb(run: Run, site: Site, alice: Person) -> None:
+    host = make_host(site.conn, alice.id)
+    bot = make_bot(site.conn, alice.id)
+    leased(site, bot, site.client_of(alice, host=host))
+    said = run("host", "forget", host).stdout
+    assert said == f"host {host} is forgotten; 1 replica rescheduled\n"

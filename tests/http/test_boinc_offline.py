@@ -262,6 +262,12 @@ def test_a_bot_is_signed_when_its_jobs_are_all_there(site: Site, ann: Person) ->
     assert (answer.status_code, "still waits for jobs" in answer.json["detail"]) == (409, True)
 
 
+def test_stock_clients_get_no_second_version_of_a_bot(site: Site, ann: Person) -> None:
+    bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text(), manifest_version=2)
+    answer = ann("PUT", f"/api/v1/bots/{bot}/boinc", json=signed_by(OLD))
+    assert (answer.status_code, "keep the first version" in answer.json["detail"]) == (409, True)
+
+
 # --------------------------------------------------------------------------------------------- keys
 
 
@@ -466,7 +472,7 @@ def test_one_command_signs_a_bot_for_boinc_clients(
     site: Site, ann: Person, desk: Desk, vault: Path
 ) -> None:
     bot = make_bot(site.conn, ann.id, manifest=MANIFEST.text())
-    wrong = desk("app", "sign", bot, "--yes", "--boinc-key", vault / "new.key", code=1)
+    wrong = desk("app", "sign", bot, "--yes", "--boinc-key", vault / "new.key", code=4)
     assert "not signed by the code signing key" in wrong.stderr
     assert not is_signed(site, bot)
     assert desk("app", "sign", bot, "--yes", "--boinc-key", vault / "old.key").stdout == (

@@ -19,7 +19,9 @@ BOT_ROUTES = [
     ("POST", "/cancel"),
     ("POST", "/close"),
     ("POST", "/jobs/cancel"),
+    ("POST", "/resume"),
     ("POST", "/retry"),
+    ("GET", "/failures"),
     ("GET", "/results"),
     ("GET", "/outputs/0/out"),
     ("GET", "/archive"),
@@ -88,7 +90,7 @@ def test_lists_hold_ones_own_bots_and_an_operators_all(
     wrong = alice("GET", "/api/v1/bots?state=finished")
     assert (
         wrong.json["detail"]
-        == "state: expected one of open, running, done, cancelled, got 'finished'"
+        == "state: expected one of open, running, held, done, cancelled, got 'finished'"
     )
 
 
@@ -110,6 +112,9 @@ def test_details_tell_what_is_done_and_what_is_left(site: Site, alice: Person) -
         "jobs_cancelled": 0,
         "jobs_left": 6,
         "jobs_running": 1,
+        "jobs_silent": 0,
+        "jobs_in_progress": 1,
+        "jobs_waiting": 5,
         "jobs_unsent": 6,
         "jobs_per_second": found["jobs_per_second"],
     }
@@ -153,7 +158,10 @@ def test_retry_gives_failed_jobs_another_round(site: Site, alice: Person) -> Non
     make_failure(site.conn, ReplicaId(bot, 2, 1), client, "exit_nonzero")
     make_lease(site.conn, ReplicaId(bot, 2, 4), client)
     site.conn.execute("UPDATE bot SET state = 'done', ended_at = now()")
-    assert alice("POST", f"/api/v1/bots/{bot}/retry", json={}).json == {"retried": 2}
+    assert alice("POST", f"/api/v1/bots/{bot}/retry", json={}).json == {
+        "retried": 2,
+        "version": 1,
+    }
     copies = site.conn.execute("SELECT seq, replica, round, why FROM requeue ORDER BY seq")
     assert copies.fetchall() == [(1, 4, 1, "retry"), (2, 5, 1, "retry")]
     assert site.conn.execute("SELECT seq FROM outcome").fetchall() == [(0,)]
@@ -163,10 +171,18 @@ def test_retry_gives_failed_jobs_another_round(site: Site, alice: Person) -> Non
     assert stat == [(bot, "api", "queued", 2)]
 
 
+def test_a_retry_needs_no_body(site: Site, alice: Person) -> None:
+    bot = make_bot(site.conn, alice.id)
+    assert alice("POST", f"/api/v1/bots/{bot}/retry").json == {"retried": 0, "version": 1}
+
+
 def test_retry_without_failed_jobs_changes_nothing(site: Site, alice: Person) -> None:
     bot = make_bot(site.conn, alice.id, state="done")
     before = _bot(site, bot)
-    assert alice("POST", f"/api/v1/bots/{bot}/retry", json={}).json == {"retried": 0}
+    assert alice("POST", f"/api/v1/bots/{bot}/retry", json={}).json == {
+        "retried": 0,
+        "version": 1,
+    }
     assert _bot(site, bot) == before
 
 

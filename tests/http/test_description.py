@@ -136,10 +136,15 @@ RETRIED = ("POST", "/api/v1/bots/{bot}/retry")
 @pytest.mark.parametrize(
     ("status", "media_type", "body", "fault"),
     [
-        (200, JSON, {"retried": 1}, ""),
-        (200, JSON, {"retried": "one"}, "$.retried: 'one' is not of type 'integer'"),
-        (200, JSON, {}, "$: 'retried' is a required property"),
-        (200, JSON, {"retried": 1, "by": "ada"}, "$: Additional properties are not allowed"),
+        (200, JSON, {"retried": 1, "version": 1}, ""),
+        (200, JSON, {"retried": "one", "version": 1}, "$.retried: 'one' is not of type 'integer'"),
+        (200, JSON, {"version": 1}, "$: 'retried' is a required property"),
+        (
+            200,
+            JSON,
+            {"retried": 1, "version": 1, "by": "ada"},
+            "$: Additional properties are not allowed",
+        ),
         (200, "text/html", {}, "200 with text/html, described are application/json"),
         (302, JSON, {}, "302 is not described"),
         (404, JSON, {"error": "NotFound", "detail": "none", "retry": False}, ""),

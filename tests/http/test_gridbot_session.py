@@ -155,6 +155,46 @@ def test_jobs_are_not_signed_for_a_bot_that_this_key_did_not_sign(
     assert count(site, "job") == 0
 
 
+def test_a_next_version_is_signed_only_of_what_this_key_had_signed(
+    site: Site, session: Session, tmp_path: Path
+) -> None:
+    (tmp_path / "data").write_text("second")
+    bot = session.submit("cat {i}", items=[f"n{n}" for n in range(70)])
+    assert count(site, "job_part") == 2
+    assert bot.retry(inputs=["data"], base=tmp_path, memory="1GB", time="2h") == 0
+    state = bot.show()
+    resources = state.document["resources"]
+    assert (state.version, resources["memory_mb"], resources["seconds"]) == (2, 1024, 7200)
+    site.conn.execute("UPDATE job_part SET leaves = leaves || leaves, size = 12 WHERE first = 64")
+    with pytest.raises(Refused, match="jobs 64 to 75 were not signed with this key"):
+        bot.retry(memory="2GB")
+    site.conn.execute("UPDATE bot SET manifest = replace(manifest, 'cat', 'rm')")
+    with pytest.raises(Refused, match="was signed with another key"):
+        bot.retry(memory="2GB")
+    assert bot.show().version == 2
+
+
+def test_files_of_single_jobs_are_not_replaced(session: Session, tmp_path: Path) -> None:
+    (tmp_path / "a.dat").touch()
+    bot = session.submit("cat {x}.dat", items=[{"x": "a"}], inputs=["{x}.dat"], base=tmp_path)
+    with pytest.raises(BadInput, match="files of single jobs stay"):
+        bot.retry(inputs=["{x}.dat"], base=tmp_path)
+    with pytest.raises(Refused, match="job 0 has a file of its own"):
+        bot.retry(inputs=["a.dat"], base=tmp_path)
+
+
+def test_a_growing_bot_takes_jobs_for_the_version_that_another_program_made(
+    site: Site, session: Session
+) -> None:
+    bot = session.submit("echo {i}", growing=True)
+    bot.append([1, 2])
+    session.bot(bot.id).retry(memory="1GB")
+    assert bot.append([3]) == range(2, 3)
+    assert count(site, "job_part") == 2
+    bot.retry(memory="2GB")
+    assert bot.append([4]) == range(3, 4)
+
+
 def test_one_key_is_one_bot(site: Site, session: Session) -> None:
     bots = {session.submit("echo {}", items=range(2), idempotency_key="run 7").id for _ in range(2)}
     assert len(bots) == count(site, "bot") == 1
@@ -265,6 +305,76 @@ def test_results_carry_arguments_outputs_and_reasons(
     assert [result.n for result in bot.results(after=done.n)] == [failed.n]
 
 
+def test_a_frame_has_a_row_per_job(site: Site, session: Session, alice: Person) -> None:
+    items = [{"x": "0.10", "state": "u"}, {"x": "2", "state": "v"}]
+    bot = session.submit("p {x} {state}", items=items)
+    client = site.client_of(alice).id
+    make_outcome(site.conn, ReplicaId(bot.id, 1, 0), client, {"stdout": b"two\n"})
+    make_failure(site.conn, ReplicaId(bot.id, 0, 0), client, "exit_nonzero")
+    frame = bot.frame()
+    assert list(frame.columns) == [
+        "state", "x", "job", "state_", "seconds", "host", "exit_code", "reason", "stdout",
+    ]  # fmt: skip
+    assert frame["x"].tolist() == [0.1, 2.0]
+    assert frame["state"].tolist() == ["u", "v"]
+    assert frame["state_"].tolist() == ["failed", "done"]
+    assert frame["reason"].tolist() == ["exit_nonzero", ""]
+    assert frame["stdout"].tolist()[1] == "two\n"
+    assert frame["exit_code"][1] == 0
+    empty = session.submit("p", items=range(3)).frame()
+    assert (len(empty), list(empty.columns)[:3]) == (0, ["i", "job", "state"])
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "records"),
+    [
+        ("out.json", b'{"e": 1.5, "ok": true}', [{"e": 1.5, "ok": True}]),
+        ("out.json", b'[{"k": 1}, {"k": 2}]', [{"k": 1}, {"k": 2}]),
+        ("out.csv", b"k,name\r\n1,a\r\n2.5,\"b,c\"\r\n", [{"k": 1, "name": "a"},
+                                                         {"k": 2.5, "name": "b,c"}]),
+        ("stdout", b"0.25\n", [{"stdout": 0.25}]),
+    ],
+)  # fmt: skip
+def test_a_frame_has_the_records_of_an_output(
+    site: Site, session: Session, alice: Person, name: str, content: bytes,
+    records: list[dict[str, object]],
+) -> None:  # fmt: skip
+    bot = session.submit("p {i}", items=[7], outputs=[name])
+    replica = ReplicaId(bot.id, 0, 0)
+    make_outcome(site.conn, replica, site.client_of(alice).id, {name: content})
+    frame = bot.frame(name)
+    found = frame[["i", *records[0]]].to_dict("records")
+    assert found == [{"i": 7, **record} for record in records]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "fault"),
+    [
+        ("stdout", b"{", "stdout: Expecting"),
+        ("stdout", b"\xff", "stdout: 'utf-8' codec"),
+        ("stdout", None, "no output stdout"),
+        ("t.csv", b"", "t.csv: no line that names the columns"),
+        ("t.csv", b"a,b\n1\n", "t.csv: line 2: 1 field, but the first line names 2 columns"),
+    ],
+)
+def test_a_frame_says_which_output_cannot_be_read(
+    site: Site, session: Session, alice: Person, name: str, content: bytes | None, fault: str
+) -> None:
+    bot = session.submit("p", outputs=[name])
+    outputs = {} if content is None else {name: content}
+    make_outcome(site.conn, ReplicaId(bot.id, 0, 0), site.client_of(alice).id, outputs)
+    (row,) = bot.frame(name).to_dict("records")
+    assert row["reason"].startswith(fault)
+
+
+def test_a_notebook_shows_a_bar(session: Session) -> None:
+    bot = session.submit("echo {}", items=range(3), name="a<b")
+    html = bot._repr_html_()
+    assert '<progress value="0" max="3">' in html
+    assert "3 unsent of 3 jobs" in html
+    assert "a&lt;b" in html
+
+
 def test_a_large_output_is_fetched_when_asked_for(
     site: Site, session: Session, alice: Person, tmp_path: Path
 ) -> None:
@@ -336,7 +446,7 @@ def test_a_policy_is_replaced_or_refused_with_the_place(
     site: Site, session: Session, alice: Person
 ) -> None:
     bot = session.bot(make_bot(site.conn, alice.id))
-    bot.set(policy="Rank = Host.Memory;", max_attempts=7)
+    bot.set(policy="Rank = Host.Memory;", attempts=7)
     assert bot.show().document["policy"] == "Rank = Host.Memory;"
     with pytest.raises(PolicyError, match="line 1, column 8") as error:
         bot.set(policy="Rank = ;")

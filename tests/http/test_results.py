@@ -57,6 +57,7 @@ def test_results_come_in_the_order_in_which_jobs_finished(
         "reason": "",
         "cpu_seconds": 1.5,
         "wall_seconds": 2.0,
+        "version": 1,
         "outputs": {
             "b": {"sha256": hashlib.sha256(b"").hexdigest(), "size": 0, "content": ""},
             "stdout": {
@@ -92,7 +93,10 @@ def test_a_retried_job_comes_again_behind_the_cursor(
     make_failure(site.conn, ReplicaId(bot, 0, 1), client.id, "exit_nonzero")
     path = f"/api/v1/bots/{bot}/results"
     assert [line["n"] for line in _lines(alice, path)] == [1]
-    assert alice("POST", f"/api/v1/bots/{bot}/retry", json={}).json == {"retried": 1}
+    assert alice("POST", f"/api/v1/bots/{bot}/retry", json={}).json == {
+        "retried": 1,
+        "version": 1,
+    }
     make_outcome(site.conn, ReplicaId(bot, 0, 2), client.id, {})
     again = _lines(alice, f"{path}?after=1")
     assert [(line["n"], line["state"]) for line in again] == [(2, "done")]

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -208,7 +208,7 @@ class Deployment:
             below = psutil.Process(process.pid).children(recursive=True)
             process.kill()
             for child in below:
-                if child.is_running():
+                with suppress(psutil.NoSuchProcess):  # it ends by itself, too
                     child.kill()
         process.wait()
 
@@ -232,16 +232,32 @@ class Deployment:
         With a `key` it is another person's command.
         """
         other = {"GRIDBOT_SERVER": self.url, "GRIDBOT_KEY": key} if key else {}
-        done = subprocess.run(
+        done = self._run(*arguments, env={**self.env, **other}, seconds=seconds)
+        assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
+        return done.stdout + (done.stderr if code else "")
+
+    def client_status(self, name: str, *options: str) -> str:
+        """What `client status` prints of a client once that runs."""
+        command = ("client", "status", "--data", str(self.folder / name), *options)
+
+        def said() -> str:
+            done = self._run(*command, env=self.env)
+            return done.stdout if done.returncode == 0 else ""
+
+        return eventually(said, what=f"client {name}")
+
+    @staticmethod
+    def _run(
+        *arguments: str, env: Mapping[str, str], seconds: float = 120.0
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
             [*GRIDBOT, *arguments],
-            env={**self.env, **other},
+            env=env,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
             timeout=seconds,
         )
-        assert done.returncode == code, (arguments, done.returncode, done.stdout, done.stderr)
-        return done.stdout + (done.stderr if code else "")
 
     def submit(self, *arguments: str, policy: str = "", key: str | None = None) -> int:
         """Submit a BOT, its policy as text, and return its number."""

@@ -46,7 +46,7 @@ def test_a_policy_with_a_syntax_error_is_shown_with_its_place(running: Deploymen
     policy = running.file("bad.ad", "Rank = 1;\nDeadline = 60 * ;\n")
     options = ("--policy", str(policy), "--range", "0:3", "--", "true")
     with nothing_made(running):
-        said = running.run("submit", *options, code=1)
+        said = running.run("submit", *options, code=2)
     assert said == (
         f"{policy}:2:17: error: expected an expression, found ';'\n"
         "  Deadline = 60 * ;\n"
@@ -58,7 +58,7 @@ def test_a_policy_with_a_syntax_error_is_shown_with_its_place(running: Deploymen
 def test_a_bad_policy_does_not_replace_a_good_one(running: Deployment) -> None:
     bot = running.submit("--range", "0:3", "--", "true", policy="JobRequirements = false;")
     policy = running.file("bad.ad", "Rank = = 1;")
-    said = running.run("bot", "set", str(bot), "--policy", str(policy), code=1)
+    said = running.run("bot", "set", str(bot), "--policy", str(policy), code=2)
     assert said == (
         f"{policy}:1:8: error: expected an expression, found '='; write == to compare\n"
         "  Rank = = 1;\n"
@@ -72,7 +72,7 @@ def test_a_missing_input_file_stops_the_whole_submission(running: Deployment) ->
     there, absent = running.file("there.dat", LARGE), running.folder / "absent.dat"
     inputs = ("--input", str(there), "--input", str(absent))
     with nothing_made(running):
-        said = one_line(running.run("submit", *inputs, "--", "true", code=1))
+        said = one_line(running.run("submit", *inputs, "--", "true", code=2))
     assert said == f"gridbot: input {absent}: No such file or directory\n"
 
 
@@ -80,18 +80,18 @@ def test_an_unknown_column_is_named_beside_those_that_there_are(running: Deploym
     items = running.file("points.csv", "theta1,theta2\n0.1,0.2\n0.3,0.4\n")
     options = ("--items", str(items), "--", "echo", "{thta1}")
     with nothing_made(running):
-        said = one_line(running.run("submit", *options, code=1))
+        said = one_line(running.run("submit", *options, code=2))
     assert "thta1" in said and "{theta1}, {theta2}" in said
 
 
 def test_a_range_over_the_quota_is_refused_and_one_within_it_is_not(running: Deployment) -> None:
     carol = running.add_user("carol", "--max-jobs", "10")
     with nothing_made(running):
-        said = one_line(running.run("submit", "--range", "0:11", "--", "true", code=1, key=carol))
+        said = one_line(running.run("submit", "--range", "0:11", "--", "true", code=4, key=carol))
     assert "the quota is 10 jobs in unfinished BOTs: 0 are there, 11 more do not fit" in said
     running.submit("--range", "0:7", "--", "true", key=carol)
     with nothing_made(running):
-        said = one_line(running.run("submit", "--range", "0:4", "--", "true", code=1, key=carol))
+        said = one_line(running.run("submit", "--range", "0:4", "--", "true", code=4, key=carol))
     assert "7 are there, 4 more do not fit" in said
     running.submit("--range", "0:3", "--", "true", key=carol)
 
@@ -148,7 +148,7 @@ def test_an_input_that_stays_corrupt_never_reaches_a_program(running: Deployment
         options = ("--input", str(data), "--attempts", "1")
         bot = running.submit(*options, "--", "sha256sum", "data")
         said = running.run("bot", "wait", str(bot), code=1)
-    assert said.endswith(f"1 of 1 job failed; for the reasons: gridbot bot logs {bot} --failed\n")
+    assert said.endswith(f"1 of 1 job failed; for the reasons: gridbot bot logs {bot} --summary\n")
     (log,) = json.loads(running.run("bot", "logs", str(bot), "--json"))["logs"]
     assert (log["reason"], log["stdout"]) == ("input_corrupt", "")
     assert "does not match this hash" in log["stderr"]
@@ -171,7 +171,7 @@ def test_a_result_that_arrives_spoilt_is_not_kept(
         where = ("--server", network.url, "--key-file", key)
         collect = ("bot", "results", str(bot), "--to", str(tmp_path / "to"), *where)
         network.spoil = spoil("/outputs/", change, times=1000)
-        assert complaint in one_line(running.run(*collect, code=1))
+        assert complaint in one_line(running.run(*collect, code=3))
         assert list((tmp_path / "to" / "0").iterdir()) == []
         network.spoil = faithful
         assert running.run(*collect) == f"bot {bot}: 1 new result\n"
@@ -187,7 +187,7 @@ def test_outputs_over_their_limit_fail_the_job(running: Deployment) -> None:
     options = ("--output", "big", "--max-output", "1", "--attempts", "1")
     bot = running.submit(*options, "--", *command)
     said = running.run("bot", "wait", str(bot), code=1)
-    assert said.endswith(f"1 of 1 job failed; for the reasons: gridbot bot logs {bot} --failed\n")
+    assert said.endswith(f"1 of 1 job failed; for the reasons: gridbot bot logs {bot} --summary\n")
     (log,) = json.loads(running.run("bot", "logs", str(bot), "--json"))["logs"]
     assert log["reason"] == "output_too_big"
     assert "outputs of 1100000 bytes in all, at most 1048576" in log["stderr"]
@@ -224,7 +224,7 @@ def test_a_wrong_key_is_refused_everywhere(running: Deployment) -> None:
     refusal = f"{running.url} rejects the key: "
     with nothing_made(running):
         for command in (["bots"], ["submit", "--range", "0:3", "--", "true"]):
-            assert refusal in one_line(running.run(*command, code=1, key="wrong"))
+            assert refusal in one_line(running.run(*command, code=4, key="wrong"))
     clients = running.rows("SELECT count(*) FROM client")
     folder = running.folder / "stranger"
     said = running.run("client", "run", "--data", str(folder), code=1, key="wrong")
@@ -250,7 +250,7 @@ def test_another_users_bot_looks_as_if_it_were_not_there(running: Deployment) ->
         ["results", "--to", str(to)],
         ["set", "--name", "mine"],
     ):
-        said = running.run("bot", *verb, str(bot), code=1, key=bob)
+        said = running.run("bot", *verb, str(bot), code=4, key=bob)
         assert said == f"gridbot: there is no BOT {bot}\n"
     assert not to.exists()
     assert json.loads(running.run("bots", "--json", key=bob)) == {"bots": []}

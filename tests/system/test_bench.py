@@ -27,7 +27,8 @@ def test_host_requests_are_measured_beside_the_floor(bench: str) -> None:
     (row,) = document["rows"]
 
     assert (document["bench"], row["jobs_per_rpc"], row["concurrency"]) == (bench, 5, 16)
-    assert row["jobs_per_s"] > row["rpc_per_s"]
+    # Requests that came before the buffer was filled again carry no job.
+    assert row["jobs_per_s"] > 4 * row["rpc_per_s"] * (1 - row["empty_share"])
     assert min(row["cpu_us_per_rpc"][name] for name in ("gunicorn", "postgresql", "load")) > 0
     assert row["to_floor"]["rpc_per_s"]["median"] < 1
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import configparser
 import json
-import os
 import shlex
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -17,6 +14,8 @@ from threading import Thread
 import psutil
 import pytest
 from tests.system.deployment import Deployment, eventually
+from tests.system.relay import relay
+from tests.system.volunteers import Volunteer, machine
 
 SYSTEMCTL = """#!/bin/sh
 echo "$*" >> {calls}
@@ -24,59 +23,14 @@ case "$*" in *{refused}*) echo "Failed to connect to bus" >&2; exit 1;; esac
 """
 
 
-@dataclass
-class Volunteer:
-    """A machine of someone who types commands."""
-
-    folder: Path
-    environment: dict[str, str]
-
-    def call(self, verb: str, *options: str, code: int = 0) -> str:
-        """Give a command with the client's folder; return what it says."""
-        data = [] if verb == "uninstall" else ["--data", str(self.folder)]
-        ended = subprocess.run(
-            [sys.executable, "-m", "gridbot", "client", verb, *data, *options],
-            env=self.environment, capture_output=True, text=True, timeout=180,
-        )  # fmt: skip
-        said = ended.stdout + ended.stderr
-        assert ended.returncode == code, said
-        return said
-
-    def bad(self) -> dict[str, str]:
-        """What the doctor finds wrong."""
-        ended = subprocess.run(
-            [sys.executable, "-m", "gridbot", "client", "doctor", "--json",
-             "--data", str(self.folder)],
-            env=self.environment, capture_output=True, text=True, timeout=180,
-        )  # fmt: skip
-        found = json.loads(ended.stdout)
-        bad = {item["subject"]: f"{item['text']}; {item['cure']}" for item in found
-               if not item["is_ok"]}  # fmt: skip
-        assert ended.returncode == (1 if bad else 0)
-        return bad
-
-
 @pytest.fixture
 def volunteer(private_directory: Path) -> Iterator[Volunteer]:
-    names = ("GRIDBOT_SERVER", "GRIDBOT_KEY", "GRIDBOT_SIGNING_KEY")
-    kept = {name: value for name, value in os.environ.items() if name not in names}
-    home = private_directory / "home"
-    home.mkdir()
-    environment = {**kept, "HOME": str(home), "XDG_CONFIG_HOME": str(home / ".config"),
-                   "GRIDBOT_DATA": str(home / "data"), "GRIDBOT_HOST_ID": str(home)}  # fmt: skip
-    made = Volunteer(home / "client", environment)
-    yield made
-    if made.folder.exists():
-        made.call("stop")
+    with machine(private_directory / "home") as made:
+        yield made
 
 
 def join(volunteer: Volunteer, server: Deployment) -> None:
-    run = subprocess.run(
-        [sys.executable, "-m", "gridbot", "client", "join", server.url,
-         "--key", server.operator_key, "--data", str(volunteer.folder)],
-        env=volunteer.environment, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert run.returncode == 0, run.stderr
+    volunteer.call("join", server.url, "--key", server.operator_key)
 
 
 def test_a_client_works_in_the_background_until_it_is_stopped(
@@ -184,11 +138,47 @@ def test_without_systemd_the_client_can_run_in_the_background(
     running: Deployment, volunteer: Volunteer, tmp_path: Path
 ) -> None:
     join(volunteer, running)
-    systemd(volunteer, tmp_path, refused="daemon-reload")
-    assert "Failed to connect to bus" in volunteer.call("install", "--user", code=1)
+    path = volunteer.environment["PATH"]
     volunteer.environment["PATH"] = str(tmp_path / "nothing")
     said = volunteer.call("install", "--user", code=1)
     assert "no systemd; to run the client in the background: gridbot client start" in said
+    assert not Path(volunteer.environment["XDG_CONFIG_HOME"]).exists()  # nothing is left of it
+    volunteer.environment["PATH"] = path
+    systemd(volunteer, tmp_path, refused="daemon-reload")
+    assert "Failed to connect to bus" in volunteer.call("install", "--user", code=1)
+
+
+def test_a_client_that_leaves_gives_its_jobs_back_and_removes_what_it_had(
+    running: Deployment, volunteer: Volunteer, private_directory: Path, tmp_path: Path
+) -> None:
+    calls = systemd(volunteer, tmp_path)
+    data = private_directory / "lent"
+    volunteer.call("join", running.url, "--key", running.operator_key, "--data", str(data))
+    volunteer.call("install", "--user", "--data", str(data))
+    gate = running.gate()
+    volunteer.call("start", "--cpus", "1", "--data", str(data), "--allow-read", str(gate.path))
+    bot = running.submit("--range", "0:1", "--", *gate.command())
+    eventually(lambda: running.leases(bot), what="the job")
+    (data / "mine").write_text("not the client's")
+    assert "took back 1 unfinished" in volunteer.call("leave", "--yes", "--data", str(data))
+    assert calls()[-2:] == [
+        "--user disable --now gridbot-client.service",
+        "--user daemon-reload",
+    ]
+    assert [path.name for path in data.iterdir()] == ["mine"]
+    assert running.leases(bot) == []
+    assert "no client that has joined" in volunteer.call("leave", "--data", str(data), code=1)
+    running.run("bot", "cancel", str(bot))
+
+
+def test_a_client_leaves_a_server_that_does_not_answer(
+    running: Deployment, volunteer: Volunteer, private_directory: Path
+) -> None:
+    data = private_directory / "lent"
+    with relay(running.port) as network:
+        volunteer.call("join", network.url, "--key", running.operator_key, "--data", str(data))
+    assert "could not be told" in volunteer.call("leave", "--yes", "--data", str(data))
+    assert not data.exists()
 
 
 def systemd(
@@ -200,5 +190,5 @@ def systemd(
     log.touch()
     (programs / "systemctl").write_text(SYSTEMCTL.format(calls=log, refused=refused))
     (programs / "systemctl").chmod(0o755)
-    volunteer.environment["PATH"] = f"{programs}:{os.environ['PATH']}"
+    volunteer.environment["PATH"] = f"{programs}:{volunteer.environment['PATH']}"
     return lambda: log.read_text().splitlines()

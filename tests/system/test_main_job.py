@@ -68,7 +68,7 @@ def test_retry_runs_only_the_failed_jobs_again(running: Deployment) -> None:
     command = ["sh", "-c", script, str(absent), "{}"]
     bot = running.submit("--range", "0:5", "--attempts", "1", "--", *command)
     said = running.run("bot", "wait", str(bot), code=1)
-    assert f"2 of 5 jobs failed; for the reasons: gridbot bot logs {bot} --failed" in said
+    assert f"2 of 5 jobs failed; for the reasons: gridbot bot logs {bot} --summary" in said
     assert "No such file or directory" in running.run("bot", "logs", str(bot), "--failed")
     running.file("absent", "here now\n")
     assert (

@@ -23,9 +23,7 @@ def running(server: Deployment) -> Iterator[Deployment]:
 
 
 def status(server: Deployment, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        server.run("client", "status", "--json", "--data", str(server.folder / name))
-    )
+    found: dict[str, Any] = json.loads(server.client_status(name, "--json"))
     return found
 
 

@@ -16,7 +16,7 @@ def test_an_exit_code_is_an_answer_if_the_bot_says_so(running: Deployment) -> No
     running.client("client", "--cpus", "2")
     script = ["sh", "-c", "echo $0; exit $0", "{}"]
     with running.session() as session:
-        bot = session.submit(script, items=[0, 3, 4], exit_codes=[0, 3], max_attempts=1)
+        bot = session.submit(script, items=[0, 3, 4], exit_codes=[0, 3], attempts=1)
         bot.wait(SECONDS)
         found = {result.args["i"]: result for result in bot.results()}
         assert {i: (each.state, each.exit_code) for i, each in found.items()} == {
@@ -33,7 +33,7 @@ def test_any_exit_code_is_an_answer_and_a_signal_is_none(running: Deployment) ->
     running.client("client", "--cpus", "2")
     with running.session() as session:
         codes = session.submit(["sh", "-c", "exit {}"], items=[0, 1, 255], exit_codes="any")
-        killed = session.submit(["sh", "-c", "kill -9 $$"], exit_codes="any", max_attempts=1)
+        killed = session.submit(["sh", "-c", "kill -9 $$"], exit_codes="any", attempts=1)
         codes.wait(SECONDS)
         killed.wait(SECONDS)
         assert sorted((each.state, each.exit_code) for each in codes.results()) == [
@@ -54,7 +54,7 @@ def test_a_job_has_its_variables_and_reads_its_input(running: Deployment, tmp_pa
             items=["one", "two"],
             inputs=["{i}.txt"],
             stdin="{i}.txt",
-            environment={"GREETING": "hello {i}, $PATH", "HOME_OF": "{{}}"},
+            env={"GREETING": "hello {i}, $PATH", "HOME_OF": "{{}}"},
             base=tmp_path,
         )
         bot.wait(SECONDS)

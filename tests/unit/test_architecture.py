@@ -15,7 +15,7 @@ SERVER = {"apscheduler", "flask", "gunicorn", "msgspec", "orjson", "pixeltable_p
 ALLOWED = {
     "policies/gridbot_policies": {"re2"},
     "client/gridbot_client": LIGHT,
-    "client/gridbot": LIGHT | {"gridbot_client", "cloudpickle", "joblib", "numpy"},
+    "client/gridbot": LIGHT | {"gridbot_client", "cloudpickle", "joblib", "numpy", "pandas"},
     "server/gridbot_server": SERVER
     | {"psycopg_pool", "pydantic", "werkzeug", "click", "cryptography", "psutil"}
     | {"requests", "rich", "gridbot_policies", "gridbot_client", "gridbot"},
@@ -90,16 +90,27 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "storage": {"backoff", "protocol"},
         "host": {"activity", "agent", "protocol", "storage"},
         "work": {"activity", "agent", "backoff", "net", "pilot", "protocol", "storage", "walls"},
-        "upkeep": {"net", "pilot", "storage", "walls", "work"},
+        "preferences": {"activity", "agent", "storage"},
+        "upkeep": {"net", "pilot", "preferences", "storage", "walls", "work"},
         "status": {"storage", "work"},
         "standing": {"net", "storage"},
         "options": {"agent", "host", "pilot", "protocol", "storage", "walls", "work"},
         "joining": {"activity", "backoff", "host", "net", "protocol", "storage", "work"},
         "schedule": {"agent", "backoff", "storage", "work"},
         "client": {"activity", "agent", "backoff", "host", "joining", "net", "options", "pilot"}
-        | {"protocol", "schedule", "storage", "walls", "work"},
+        | {"preferences", "protocol", "schedule", "storage", "walls", "work"},
         "cli": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
-        | {"protocol", "standing", "status", "storage", "terminal", "upkeep", "walls", "work"},
+        | {
+            "preferences",
+            "protocol",
+            "standing",
+            "status",
+            "storage",
+            "terminal",
+            "upkeep",
+            "walls",
+            "work",
+        },
     },
     "gridbot": {
         "printing": set(),
@@ -107,6 +118,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "api": {"printing"},
         "executor": {"api"},
         "joblib": {"executor"},
+        "mw": {"api", "executor"},
         "show": {"api", "printing"},
         "commands": {"api", "printing", "show"},
         "cli": {"api", "installation"},

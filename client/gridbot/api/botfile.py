@@ -10,7 +10,7 @@ from typing import Any
 
 from gridbot.api.errors import BadInput
 
-_TEXT, _NUMBER, _TEXTS, _FLAG = (str,), (int,), (list,), (bool,)
+_TEXT, _NUMBER, _SIZE, _TEXTS, _FLAG = (str,), (int,), (str, int), (list,), (bool,)
 
 # Types of each key; keys are the options' own names.
 KEYS: Mapping[str, tuple[type, ...]] = {
@@ -24,8 +24,8 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "output": _TEXTS,
     "platform": _TEXTS,
     "cpus": _NUMBER,
-    "memory": _NUMBER,
-    "disk": _NUMBER,
+    "memory": _SIZE,
+    "disk": _SIZE,
     "time": (str, int, float),
     "gpus": _NUMBER,
     "sandbox": _NUMBER,
@@ -34,13 +34,14 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "exit_codes": _TEXT,
     "env": _TEXTS,
     "stdin": _TEXT,
-    "max_output": _NUMBER,
+    "max_output": _SIZE,
     "quorum": _NUMBER,
     "validator": _TEXT,
     "known_answers": _TEXT,
     "attempts": _NUMBER,
     "max_replicas": _NUMBER,
     "failover_after": _NUMBER,
+    "max_failures": _SIZE,
     "tail_threshold": _NUMBER,
     "idempotency_key": _TEXT,
     "key": _TEXT,  # deprecated name of idempotency_key

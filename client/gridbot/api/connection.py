@@ -36,7 +36,7 @@ class Connection:
         if endpoint.key:
             self._http.auth = BearerAuth(endpoint.key)
         # The site's HTTP proxy cannot reach a server on this machine.
-        self._http.trust_env = not _is_loopback(self._address)
+        self._http.trust_env = not is_loopback(self._address)
         self._http.mount(self._address, HTTPAdapter(max_retries=_retries()))
         for path in NOT_REPEATABLE:
             self._http.mount(self._address + path, HTTPAdapter())
@@ -161,7 +161,8 @@ def _first_exception(error: BaseException) -> BaseException | None:
     return next((arg for arg in error.args if isinstance(arg, BaseException)), None)
 
 
-def _is_loopback(url: str) -> bool:
+def is_loopback(url: str) -> bool:
+    """Whether a URL names the machine that asks."""
     host = urlsplit(url).hostname or ""
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -8,7 +8,7 @@ installation has neither the server nor pydantic.  A newer server may add fields
 
 from typing import Literal, NotRequired, TypedDict
 
-State = Literal["open", "running", "done", "cancelled"]
+State = Literal["open", "running", "held", "done", "cancelled"]
 
 
 class BotSummary(TypedDict):
@@ -18,6 +18,7 @@ class BotSummary(TypedDict):
     name: str
     owner: str
     state: State
+    held: str | None
     created_at: str
     ended_at: str | None
     jobs_total: int
@@ -26,6 +27,9 @@ class BotSummary(TypedDict):
     jobs_cancelled: int
     jobs_left: int
     jobs_running: int
+    jobs_silent: int
+    jobs_in_progress: int
+    jobs_waiting: int
     jobs_unsent: int
     tail: bool
     growing: bool
@@ -73,6 +77,7 @@ class BotDetails(BotSummary):
     suspended: str | None
     policy_version: int
     round: int
+    version: int
     resources: ReplicaLimits
     quorum: int
     assurance: float | None
@@ -82,6 +87,7 @@ class BotDetails(BotSummary):
     max_attempts: int
     max_replicas: int
     failover_after: int | None
+    max_failures: str | None
     tail_threshold: int | None
     tail_sticky: bool
     signed: bool
@@ -135,6 +141,28 @@ class Retried(TypedDict):
     """`POST /bots/ID/retry`."""
 
     retried: int
+    version: int
+
+
+class FailureGroup(TypedDict):
+    """Failed replicas that are alike, and one of them."""
+
+    reason: str
+    exit_code: int | None
+    signal: int | None
+    line: str
+    replicas: int
+    jobs: int
+    hosts: int
+    seq: int
+    replica: int
+    args: dict[str, str | int | float | bool]
+
+
+class FailureDigest(TypedDict):
+    """`GET /bots/ID/failures`: the largest groups first."""
+
+    groups: list[FailureGroup]
 
 
 class ManifestText(TypedDict):
@@ -197,12 +225,22 @@ class WaitingOfKind(TypedDict):
     hosts: int
 
 
+class SilentHost(TypedDict):
+    """A silent host that alone has jobs of the BOT."""
+
+    id: int
+    name: str | None
+    jobs: int
+    silent_seconds: float
+
+
 class Explanation(TypedDict):
     """How the hosts that asked for work in the last day suit a BOT."""
 
     id: int
     state: State
     verdict: str
+    held: str | None
     suspended: str | None
     hosts_known: int
     hosts_left_out: bool
@@ -218,6 +256,7 @@ class Explanation(TypedDict):
     boinc_unsuitable: str | None
     jobs_unsent: int
     jobs_running: int
+    silent: list[SilentHost]
     homogeneous: list[WaitingOfKind]
     conditions: list[RejectingCondition]
     nearest: list[NearMiss]
@@ -263,7 +302,24 @@ class ResultLine(TypedDict):
     reason: str
     cpu_seconds: float | None
     wall_seconds: float | None
+    version: int
     outputs: dict[str, ResultOutput]
+
+
+class SignablePart(TypedDict):
+    """A part of a BOT's job table."""
+
+    first: int
+    size: int
+    root: str
+    is_signed: bool
+    signature: str | None
+
+
+class SignableParts(TypedDict):
+    """`GET /bots/ID/parts`."""
+
+    parts: list[SignablePart]
 
 
 class SigningKeyInfo(TypedDict):
@@ -300,6 +356,7 @@ class LogLine(TypedDict):
     ended_at: str
     cpu_seconds: float | None
     wall_seconds: float | None
+    version: int
     valid: bool | None
     difference: str | None
     said: str | None

@@ -19,8 +19,12 @@ class Refused(GridbotError):
     """The server refused the request; repeating it will not help."""
 
 
+class BotHeld(GridbotError):
+    """The BOT is held: nothing of it is sent until it is resumed or retried."""
+
+
 class ServerAway(GridbotError):
-    """The server is unreachable, overloaded or failing; the same call may work later."""
+    """No server is known, or it is unreachable, overloaded or failing; the call may work later."""
 
 
 class PolicyError(Refused):

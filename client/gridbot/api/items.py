@@ -8,12 +8,14 @@ from __future__ import annotations
 import csv
 import math
 import re
+import reprlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Protocol
 
 from gridbot.api.errors import BadInput
+from gridbot.api.tables import rows_in
 from gridbot.printing import is_number
 from gridbot_client.protocol.messages import MAX_BIGINT, PLACEHOLDER_TYPES, Scalar
 
@@ -167,7 +169,10 @@ def parse_range(text: str) -> RangeItems:
 
 
 def items_of(source: Items | range | Path | Iterable[object] | None) -> Items:
-    """Table of jobs for a Python value; None is one job without values.  Raises BadInput."""
+    """Table of jobs for a Python value; None is one job without values.
+
+    A data frame of pandas gives its rows.  Raises BadInput.
+    """
     if source is None:
         return ValueItems(({},))
     if isinstance(source, RangeItems | ValueItems | LineItems | CsvItems):
@@ -176,9 +181,7 @@ def items_of(source: Items | range | Path | Iterable[object] | None) -> Items:
         return parse_range(f"{source.start}:{source.stop}:{source.step}")
     if isinstance(source, Path):
         return CsvItems.at(source) if source.suffix == ".csv" else LineItems(source)
-    if isinstance(source, str) or not isinstance(source, Iterable):
-        raise BadInput("items must be a range, a Path or a list; write Path(…) for a file")
-    return ValueItems(tuple(_mapping(value) for value in source))
+    return ValueItems(tuple(rows_in(source, ITEM)))
 
 
 @dataclass(frozen=True)
@@ -231,7 +234,7 @@ def untyped(row: Mapping[str, Scalar]) -> dict[str, Scalar]:
 def _width(value: object) -> int:
     """Index in PLACEHOLDER_TYPES of the narrowest type that holds `value` unchanged."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise BadInput(f"{value!r} is neither a string nor a number")
+        raise BadInput(f"{reprlib.repr(value)} is neither a string nor a number")
     text = _text(value)
     if "\0" in text:
         raise BadInput("NUL character; a program's argument cannot hold one")
@@ -247,12 +250,6 @@ def _width(value: object) -> int:
 
 def _text(value: Scalar) -> str:
     return value if isinstance(value, str) else repr(value)
-
-
-def _mapping(value: object) -> Mapping[str, Scalar]:
-    if isinstance(value, Mapping):
-        return {str(name): item for name, item in value.items()}
-    return {ITEM: value}  # type: ignore[dict-item]  # `survey` refuses values that are no scalars
 
 
 def _opened(path: Path, newline: str) -> IO[str]:

@@ -102,6 +102,7 @@ class Result:
     wall_seconds: float
     outputs: Mapping[str, OutputFile]
     signal: int | None = None  # that ended the program
+    version: int = 1  # of the manifest that it ran
 
     @property
     def stdout(self) -> str:
@@ -122,6 +123,7 @@ def result_of(
         replica=row.get("replica"),
         exit_code=row.get("exit_code"),
         signal=row.get("signal"),
+        version=row.get("version") or 1,
         reason=row.get("reason") or "",
         host=str(row.get("host") or ""),
         cpu_seconds=row.get("cpu_seconds") or 0.0,

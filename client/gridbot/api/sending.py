@@ -93,9 +93,18 @@ class Appending:
     """Appends jobs to a growing BOT that this signer signed."""
 
     def __init__(self, connection: Connection, bot: int, signer: Signer, jobs: int) -> None:
-        self.manifest = _own_manifest(connection.get(f"/bots/{bot}/manifest"), bot, signer)
-        self._connection, self._bot, self._key = connection, bot, signer.key
+        self._connection, self._bot, self._signer = connection, bot, signer
+        self.manifest = self._present_manifest()
         self._there = jobs  # that the server has, as far as is known
+
+    def _present_manifest(self) -> Manifest:
+        document = self._connection.get(f"/bots/{self._bot}/manifest")
+        return own_manifest(document, self._bot, self._signer)
+
+    def _is_replaced(self) -> bool:
+        """Whether a retry has replaced the manifest, for which jobs are signed."""
+        before, self.manifest = self.manifest, self._present_manifest()
+        return self.manifest != before
 
     def append(self, jobs: Sequence[str], offset: int | None, told: Told) -> range:
         """Append jobs, in the form that is signed; return their numbers.
@@ -109,8 +118,13 @@ class Appending:
         key = "" if offset is not None else f"&key={secrets.token_hex(16)}"
         at = self._there if offset is None else offset
         while True:
-            lines = b"".join(_lines(_signed(jobs, at, self.manifest, self._key)))
-            answer = _append(self._connection, told, f"/bots/{self._bot}", at, lines, key)
+            lines = b"".join(_lines(_signed(jobs, at, self.manifest, self._signer.key)))
+            try:
+                answer = _append(self._connection, told, f"/bots/{self._bot}", at, lines, key)
+            except Refused:
+                if not self._is_replaced():
+                    raise
+                continue
             if "first" in answer:
                 self._there = answer["jobs_total"]
                 return range(answer["first"], answer["first"] + len(jobs))
@@ -120,7 +134,7 @@ class Appending:
             at = there  # others appended meanwhile
 
 
-def _own_manifest(document: ManifestText, bot: int, signer: Signer) -> Manifest:
+def own_manifest(document: ManifestText, bot: int, signer: Signer) -> Manifest:
     """The manifest of a BOT that this key signed: it signs jobs for no other command."""
     text = document["text"]
     signature = base64.b64decode(document["owner_signature"] or "")
@@ -128,8 +142,8 @@ def _own_manifest(document: ManifestText, bot: int, signer: Signer) -> Manifest:
     key = signer.key.public
     if manifest.owner_key != key.hex() or not verify(key, manifest_statement(text), signature):
         raise Refused(
-            f"bot {bot} was signed with another key, which must sign its jobs too; append from the"
-            " machine that submitted it"
+            f"bot {bot} was signed with another key, which must sign its jobs and its next versions"
+            " too; go to the machine that submitted it"
         )
     return manifest
 

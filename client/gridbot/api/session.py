@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import platform
 import threading
@@ -10,9 +11,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gridbot.api import signing_key
+from gridbot.api.command_line import shell_line
 from gridbot.api.connection import Connection, patiently, quiet
 from gridbot.api.documents import (
     BotDetails,
@@ -20,6 +22,8 @@ from gridbot.api.documents import (
     BotSummary,
     ChangedBot,
     Explanation,
+    FailureDigest,
+    FailureGroup,
     JobsCancelled,
     LogLine,
     ManifestText,
@@ -27,18 +31,25 @@ from gridbot.api.documents import (
     Retried,
     Signing,
 )
-from gridbot.api.errors import GridbotError, NotFound, ServerAway
+from gridbot.api.errors import BadInput, BotHeld, GridbotError, NotFound, ServerAway
+from gridbot.api.frames import frame_of
 from gridbot.api.inputs import Input, JobInputs, Progress, specs_of, split, upload
 from gridbot.api.items import Items, items_of
+from gridbot.api.known_answers import Answers
 from gridbot.api.policy import read_policy
 from gridbot.api.results import Result, json_lines, result_of
+from gridbot.api.retrying import Changes, next_version
 from gridbot.api.sending import CHUNK_JOBS, Appending, Signer, Told, send
 from gridbot.api.signing_key import OwnerKey
-from gridbot.api.state import BotState, bot_state
+from gridbot.api.state import BotState, bot_state, why_held
 from gridbot.api.submission import Submission, growing_jobs, prepare
+from gridbot.api.units import most_failures
 from gridbot.printing import counted
 from gridbot_client.net.discovery import NoServer, find_server, signing_key_path
 from gridbot_client.protocol.messages import Manifest
+
+if TYPE_CHECKING:
+    import pandas
 
 # Seconds between two polls of a BOT: short at first, because many BOTs are short.  A server may
 # hold an answer back until there is something to tell, or its seconds are over.
@@ -50,12 +61,12 @@ def connect(server: str | None = None, key_file: str | Path | None = None) -> Se
     """Return a session with a server; sends nothing yet.
 
     Without arguments: GRIDBOT_SERVER and GRIDBOT_KEY, the server of `gridbot login`, or a server
-    of this user on this machine.  Raises GridbotError when none is known.
+    of this user on this machine.  Raises ServerAway when none is known, BadInput for a wrong URL.
     """
     try:
         return Session(Connection(find_server(server, Path(key_file) if key_file else None)))
     except NoServer as error:
-        raise GridbotError(str(error)) from None
+        raise (BadInput(str(error)) if server else ServerAway(str(error))) from None
 
 
 class Session:
@@ -75,18 +86,55 @@ class Session:
         self,
         command: Sequence[str] | str,
         items: Items | range | Path | Iterable[object] | None = None,
+        *,
+        inputs: Sequence[Input] = (),
+        job_inputs: Sequence[str] = (),
+        outputs: Sequence[str] = Submission.outputs,
+        policy: str | Path = "",
+        name: str = "",
+        cpus: int = Submission.cpus,
+        memory: int | str = Submission.memory,
+        disk: int | str = Submission.disk,
+        time: float | str = Submission.time,
+        gpus: int = Submission.gpus,
+        platforms: Sequence[str] = (),
+        max_output: int | str = Submission.max_output,
+        quorum: int = Submission.quorum,
+        validator: str = Submission.validator,
+        known_answers: str | Path | Answers | None = None,
+        attempts: int = Submission.attempts,
+        max_replicas: int = Submission.max_replicas,
+        failover_after: int | None = None,
+        max_failures: int | str | None = None,
+        tail_threshold: int | None = None,
+        tail_sticky: bool = Submission.tail_sticky,
+        network: bool = False,
+        sandbox: int = 0,
+        exit_codes: Iterable[int] | str = Submission.exit_codes,
+        env: Mapping[str, str] | None = None,
+        stdin: str = "",
+        resident: int = 0,
+        growing: bool = False,
+        idempotency_key: str | None = None,
+        base: Path | None = None,
         progress: Progress = quiet,
         told: Told = quiet,
-        **options: Any,
     ) -> Bot:
-        """Create a BOT; `options` are further fields of `Submission`.
+        """Create a BOT; what the arguments mean stands at `Submission`.
 
-        All input is checked before anything is sent.  Repeating the call with the same
+        Sizes are MB or texts such as "2GB"; `time` is seconds or "10m".  All input is checked
+        before anything is sent.  Repeating the call with the same
         `idempotency_key` continues the submission or returns the same BOT.  `told` gets the error
         while the server is away, for two minutes at most.  Raises BadInput,
         PolicyError, Refused or ServerAway.
         """
-        prepared = prepare(Submission(command=command, items=items, **options))
+        given = locals()  # the arguments are the fields of a submission
+        fields = {item.name: given[item.name] for item in dataclasses.fields(Submission)}
+        defaults = ("env", "idempotency_key", "base")  # are made for each submission
+        for field in defaults:
+            if fields[field] is None:
+                del fields[field]
+        prepared = prepare(Submission(**fields))
         document = send(self.connection, prepared, self.signer(), progress, told)
         document["warnings"] = [*prepared.notes, *document.get("warnings", [])]
         return Bot(self.connection, document["id"], document, self.signer, prepared.job_inputs)
@@ -221,9 +269,10 @@ class Bot:
         return bot_state(document)
 
     def wait(self, timeout: float | None = None) -> BotState:
-        """Wait until the BOT has ended and return its state; survives restarts of the server.
+        """Wait until the BOT has ended, or is held, and return its state.
 
-        Raises TimeoutError after `timeout` seconds; the BOT keeps running.
+        Survives restarts of the server.  Raises TimeoutError after `timeout` seconds; the BOT
+        keeps running.
         """
         return deque(self.watch(timeout), maxlen=1)[0]
 
@@ -232,7 +281,7 @@ class Bot:
         timeout: float | None = None,
         told: Told = quiet,
     ) -> Iterator[BotState]:
-        """Poll the BOT and yield each state until it has ended; errors as in `wait`."""
+        """Poll the BOT and yield each state until it has ended or is held; errors as in `wait`."""
         ends_at = None if timeout is None else time.monotonic() + timeout
         look, wait = _FIRST_LOOK, 0
         while True:
@@ -240,7 +289,7 @@ class Bot:
             left = None if ends_at is None else max(0.0, ends_at - began)
             state = patiently(partial(self._show, wait), _after(left), told)
             yield state
-            if state.is_final:
+            if state.has_stopped:
                 return
             if left == 0:
                 raise TimeoutError(
@@ -262,7 +311,8 @@ class Bot:
         """Yield finished jobs in the order of their end.
 
         `after` is the `n` of the last result already received.  With `follow`, wait for further
-        results until the BOT has ended; `told` gets errors while the server is away.
+        results until the BOT has ended, and raise BotHeld once it is held; `told` gets errors
+        while the server is away.
         """
         types = patiently(self._types, _after(None if follow else 30.0), told)
         look, ended = _FIRST_LOOK, not follow
@@ -289,9 +339,28 @@ class Bot:
                 return
             else:
                 # Results may have come since: then there is one more round, which does not wait.
-                ended = patiently(self.show, _after(None), told).is_final
+                state = patiently(self.show, _after(None), told)
+                if state.is_held and not state.jobs_in_progress:
+                    raise BotHeld(why_held(state))
+                ended = state.is_final
                 time.sleep(0.0 if ended else max(0.0, look - (time.monotonic() - began)))
                 look = min(look * 1.5, _LAST_LOOK)
+
+    def frame(self, output: str | None = None) -> pandas.DataFrame:
+        """Results so far as a data frame of pandas, in the order of the jobs.
+
+        A row has the job's arguments, `job` (its number), `state`, `seconds`, `host`, `exit_code`,
+        `reason` and, if jobs return it, `stdout`.  With `output`, the name of an output that holds
+        JSON or, if it ends with .csv, CSV, each record in it is a row with columns of its own: an
+        object, or each of a list of objects.  Another value of JSON is a column with the output's
+        name.  A job without a readable output has one row, whose `reason` says what is wrong.
+        Arguments keep their names; another column of the same name gets _ behind it.
+        Raises GridbotError without pandas.
+        """
+        return frame_of(sorted(self.results(), key=_seq), self.columns(), output)
+
+    def _repr_html_(self) -> str:
+        return self.show()._repr_html_()
 
     def columns(self) -> Sequence[str]:
         """Names of the placeholders of its jobs."""
@@ -310,8 +379,10 @@ class Bot:
         document: Explanation = self.connection.get(f"{self._path}/explanation", host=host)
         return document
 
-    def cancel(self, jobs: Iterable[int] | None = None) -> BotState:
+    def cancel(self, jobs: Iterable[int] | None = None, unsent: bool = False) -> BotState:
         """Cancel it, or only the jobs with these numbers; results of finished jobs are kept.
+
+        With `unsent`, only those of them that no host was given yet.
 
         Idempotent.  Of single jobs, those without an answer fail with the reason `cancelled`; the
         state's `document["cancelled"]` lists them, so the others have ended already.  A retry
@@ -322,7 +393,9 @@ class Bot:
             return bot_state(document)
         wanted, cancelled = list(jobs), list[int]()
         for at in range(0, max(1, len(wanted)), CHUNK_JOBS):
-            some = {"jobs": wanted[at : at + CHUNK_JOBS]}
+            some: dict[str, Any] = {"jobs": wanted[at : at + CHUNK_JOBS]}
+            if unsent:  # servers before this refuse the field
+                some["unsent"] = True
             path = f"{self._path}/jobs/cancel"
             answer: JobsCancelled = self.connection.send("POST", path, some)
             cancelled += answer["cancelled"]
@@ -333,23 +406,79 @@ class Bot:
         """Delete an ended BOT with its jobs and results.  Raises Refused or NotFound."""
         self.connection.send("DELETE", self._path)
 
-    def retry(self) -> int:
-        """Retry the failed jobs; return their number."""
-        document: Retried = self.connection.send("POST", f"{self._path}/retry", {})
+    def resume(self) -> BotState:
+        """Let a held BOT go on; its failures do not hold it again.  Idempotent."""
+        document: BotSummary = self.connection.send("POST", f"{self._path}/resume", {})
+        return bot_state(document)
+
+    def failures(self) -> list[FailureGroup]:
+        """Failed replicas in groups that are alike, the largest first, as documents."""
+        document: FailureDigest = self.connection.get(f"{self._path}/failures")
+        return document["groups"]
+
+    def command(self, args: Mapping[str, str | int | float | bool]) -> str:
+        """What a job with these arguments runs, as a line for a shell."""
+        return shell_line(self._manifest(), args)
+
+    def retry(
+        self,
+        jobs: Iterable[int] | None = None,
+        *,
+        inputs: Sequence[Input] = (),
+        memory: int | str | None = None,
+        disk: int | str | None = None,
+        time: float | str | None = None,
+        max_output: int | str | None = None,
+        base: Path = Path(),
+        progress: Progress = quiet,
+    ) -> int:
+        """Retry failed jobs, all or those with these numbers; return how many.
+
+        With inputs or limits, all that is left runs a new version of the manifest: jobs that are
+        retried or unsent.  Inputs, relative to `base`, replace those of the same names or come
+        beside.  Results that are there stay, and say which version they ran.  A held BOT goes on.
+        Raises BadInput, Refused (also for jobs that have not failed) or ServerAway.
+        """
+        changes = Changes(
+            inputs=inputs, memory=memory, disk=disk, time=time, max_output=max_output, base=base
+        )
+        body: dict[str, Any] = {}
+        if jobs is not None:
+            body["jobs"] = list(jobs)
+        with self._lock:
+            if changes:
+                if self._signer is None:
+                    raise GridbotError(f"bot {self.id}: a version is signed through a Session")
+                body["version"] = next_version(
+                    self.connection, self.id, self._signer(), changes, progress
+                )
+            document: Retried = self.connection.send("POST", f"{self._path}/retry", body)
+            self._appending = None  # its jobs are signed for the new version
         return document["retried"]
 
     def set(self, **changes: Any) -> BotState:
-        """Change `policy` (text or Path), `name`, `max_attempts`, `max_replicas`,
-        `tail_threshold`, `tail_sticky` or `failover_after`.  Raises PolicyError.
+        """Change `policy` (text or Path), `name`, `attempts`, `max_replicas`,
+        `tail_threshold`, `tail_sticky`, `failover_after` or `max_failures`.  Raises PolicyError.
         """
         if "policy" in changes:
             changes["policy"] = read_policy(changes["policy"])
+        if "max_failures" in changes:
+            changes["max_failures"] = most_failures(changes["max_failures"])
+        if "attempts" in changes:
+            changes["max_attempts"] = changes.pop("attempts")
         document: ChangedBot = self.connection.send("PATCH", self._path, changes)
         return bot_state(document)
 
     def _types(self) -> Mapping[str, str]:
+        return self._manifest().placeholders
+
+    def _manifest(self) -> Manifest:
         document: ManifestText = self.connection.get(f"{self._path}/manifest")
-        return Manifest.from_text(document["text"]).placeholders
+        return Manifest.from_text(document["text"])
+
+
+def _seq(result: Result) -> int:
+    return result.seq
 
 
 def _after(seconds: float | None) -> Callable[[float], bool]:

@@ -26,6 +26,7 @@ from gridbot.api.inputs import (
 from gridbot.api.items import Items, RangeItems, Survey, carried, items_of, survey, untyped
 from gridbot.api.known_answers import Answers, read_known
 from gridbot.api.policy import read_policy
+from gridbot.api.units import megabytes, most_failures, seconds
 from gridbot_client.protocol import job_table
 from gridbot_client.protocol.messages import (
     JobInput,
@@ -48,18 +49,23 @@ class Submission:
     is one file per job.  An output of another job's result is an input, too: the server has it.
     `job_inputs` are names or patterns of further files that appended jobs of a growing BOT bring.
     `outputs` are names or patterns in the job's directory.  `policy` is a
-    text or the Path of an .ad file.  `seconds` is the time limit of a job, wall clock.  Strangers'
+    text or the Path of an .ad file.  `memory`, `disk` and `max_output` of a job are MB or a text
+    such as "2GB"; `time` is its limit, wall clock, in seconds or as "10m".  Strangers'
     machines give jobs no network unless `network` asks for it, and never less than level `sandbox`
     of walls around them.
     `exit_codes` are those with which a job gives an answer: a list of numbers, or "any"; others,
-    and signals, are failures.  `environment` are variables and `stdin` the name of the input that a
+    and signals, are failures.  `env` are variables and `stdin` the name of the input that a
     job reads; both may have placeholders.
     `validator` says when two answers agree: `exact`, `text`, `numbers:rel=1e-6,abs=1e-9`,
     `json:rel=1e-6,ignore=/time`, or `command:./compare`, a program that gets two directories of
     outputs and exits with 0 if they are equal and 1 if not.
     `known_answers` are results that are known beforehand, by which hosts are judged that cannot
     tell: a file (`api/known_answers.py`), or outputs by job: {17: "42\\n"} is its standard output.
+    The first `resident` words of the command start a program that may stay for further jobs
+    (`client/README.md`, "Programs that stay").
     A `growing` BOT takes further jobs while it runs, until it is closed; it may begin without any.
+    The BOT is held when more than `max_failures` of its jobs fail, a number or a share such as
+    "5%"; also if its first replicas all fail alike, unless that is "100%".
     Submissions with the same `idempotency_key` are one BOT.
     """
 
@@ -71,25 +77,27 @@ class Submission:
     policy: str | Path = ""
     name: str = ""
     cpus: int = 1
-    memory_mb: int = 512
-    disk_mb: int = 1024
-    seconds: float = 86_400.0
+    memory: int | str = 512
+    disk: int | str = 1024
+    time: float | str = 86_400.0
     gpus: int = 0
     platforms: Sequence[str] = ()
-    max_output_mb: int = 64
+    max_output: int | str = 64
     quorum: int = 1
     validator: str = "exact"
     known_answers: str | Path | Answers | None = None
-    max_attempts: int = 3
+    attempts: int = 3
     max_replicas: int = 5
     failover_after: int | None = None
+    max_failures: int | str | None = None
     tail_threshold: int | None = None
     tail_sticky: bool = True
     network: bool = False
     sandbox: int = 0
     exit_codes: Iterable[int] | str = (0,)
-    environment: Mapping[str, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
     stdin: str = ""
+    resident: int = 0
     growing: bool = False
     idempotency_key: str = field(default_factory=lambda: str(uuid.uuid4()))
     base: Path = field(default_factory=Path)
@@ -135,7 +143,7 @@ def prepare(submission: Submission) -> Prepared:
         _check_placeholders(submission, command, specs, items)
     policy = submission.policy
     policy = read_policy(policy if isinstance(policy, str) else submission.base / policy)
-    templates = [*command, *submission.environment.values(), submission.stdin]
+    templates = [*command, *submission.env.values(), submission.stdin]
     found = _growing_survey(templates, specs, items) if submission.growing else survey(items)
     files, notes = _shared_files(submission, command, specs, stored)
     job_inputs = _job_inputs(submission, specs, items)
@@ -214,7 +222,7 @@ def _check_placeholders(
     known = set(items.columns)
     for what, names in [
         ("the command", placeholders_in(command)),
-        ("the environment", placeholders_in((*submission.environment.values(),))),
+        ("the environment", placeholders_in((*submission.env.values(),))),
         ("standard input", placeholders_in((submission.stdin,))),
         *((f"input {s.source}", s.placeholders) for s in specs),
     ]:
@@ -304,12 +312,12 @@ def _manifest(
         outputs=tuple(submission.outputs),
         resources=Resources(
             cpus=submission.cpus,
-            memory_mb=submission.memory_mb,
-            disk_mb=submission.disk_mb,
-            seconds=submission.seconds,
+            memory_mb=limit("memory", submission.memory),
+            disk_mb=limit("disk", submission.disk),
+            seconds=time_limit(submission.time),
             gpus=submission.gpus,
         ),
-        max_output_bytes=submission.max_output_mb * 1024 * 1024,
+        max_output_bytes=limit("max_output", submission.max_output) * 1024 * 1024,
         platforms=tuple(submission.platforms),
         job_inputs=tuple(
             sorted(
@@ -320,13 +328,30 @@ def _manifest(
         range=rule,
         walls=RequestedWalls(submission.sandbox, submission.network),
         exit_codes=codes if isinstance(codes, str) else tuple(sorted(set(codes))),
-        environment=dict(submission.environment),
+        environment=dict(submission.env),
         stdin=submission.stdin,
+        resident=submission.resident,
     )
     try:
         return Manifest.from_text(manifest.text())  # as the server will read it
     except ProtocolError as error:
         raise BadInput(str(error)) from None
+
+
+def limit(name: str, value: int | str) -> int:
+    """MB of a limit, whose name an error tells.  Raises BadInput."""
+    try:
+        return megabytes(value)
+    except BadInput as error:
+        raise BadInput(f"{name}: {error}") from None
+
+
+def time_limit(value: float | str) -> float:
+    """Seconds of the time limit.  Raises BadInput."""
+    try:
+        return seconds(value)
+    except BadInput as error:
+        raise BadInput(f"time: {error}") from None
 
 
 def _comparison(submission: Submission) -> LocalFile | None:
@@ -345,6 +370,7 @@ def _comparison(submission: Submission) -> LocalFile | None:
 
 def _body(submission: Submission, manifest: Manifest) -> dict[str, Any]:
     fields = asdict(manifest)
+    max_failures = most_failures(submission.max_failures)
     taken = (
         "command", "placeholders", "inputs", "outputs", "resources", "max_output_bytes",
         "platforms", "job_inputs", "walls",
@@ -354,11 +380,13 @@ def _body(submission: Submission, manifest: Manifest) -> dict[str, Any]:
         "name": submission.name or Path(manifest.command[0]).name,
         **{name: fields[name] for name in taken},
         **manifest.later(),
+        **manifest.optional(),
         "quorum": submission.quorum,
         "validator": submission.validator,
-        "max_attempts": submission.max_attempts,
+        "max_attempts": submission.attempts,
         "max_replicas": submission.max_replicas,
         "failover_after": submission.failover_after,
+        **({} if max_failures is None else {"max_failures": max_failures}),
         "tail_threshold": submission.tail_threshold,
         "tail_sticky": submission.tail_sticky,
         **({"growing": True} if submission.growing else {}),

@@ -1,7 +1,8 @@
-"""Parses and formats quantities for people: 90s, 10m, 2h; 1.5 MB."""
+"""Parses and formats quantities for people: 90s, 10m, 2h; 2GB; 1.5 MB."""
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 
@@ -9,6 +10,11 @@ from gridbot.api.errors import BadInput
 
 _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
+# As batch systems do: MB are 1024 * 1024 bytes, whatever they are called.
+_MEGABYTES = {"": 1.0, "k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?)?")
+
+_FAILURES = re.compile(r"[0-9]{1,9}|(100|[0-9]{1,2}(\.[0-9]{1,3})?)%")
 
 
 def seconds(text: str | float) -> float:
@@ -17,6 +23,29 @@ def seconds(text: str | float) -> float:
     if not match or not float(match[1]):
         raise BadInput(f"{text!r} is not a duration; write 90s, 10m, 2h or 1d")
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def megabytes(text: str | int) -> int:
+    """MB, of 1024 * 1024 bytes, in a size such as `500`, `500MB`, `2GB` or `1.5G`; rounded up.
+
+    Raises BadInput.
+    """
+    match = _SIZE.fullmatch(str(text).strip().lower())
+    if not match or not float(match[1]):
+        raise BadInput(f"{text!r} is not a size; write 500MB or 2GB")
+    return math.ceil(float(match[1]) * _MEGABYTES[match[2] or ""])
+
+
+def most_failures(value: int | str | None) -> str | None:
+    """Failed jobs beyond which a BOT is held, such as `20` or `5%`.  Raises BadInput."""
+    if value is None:
+        return None
+    text = str(value).strip()
+    if not _FAILURES.fullmatch(text):
+        raise BadInput(
+            f"max_failures {text!r}: write a number of jobs or a share, such as 20 or 5%"
+        )
+    return text
 
 
 def duration(value: timedelta | None) -> str:

@@ -12,7 +12,7 @@ import click
 
 from gridbot.api.errors import GridbotError
 from gridbot.api.session import Bot, Session
-from gridbot.api.state import BotState
+from gridbot.api.state import BotState, why_held
 from gridbot.commands.options import (
     FILE,
     as_json,
@@ -25,8 +25,8 @@ from gridbot.commands.options import (
 from gridbot.printing import counted, json_document
 from gridbot.show.collect import collect, print_results, results_document
 from gridbot.show.explanation import changed_policy, chosen_change, explanation_page, idle_reason
-from gridbot.show.page import bot_page, bots_table, log_page, match_line
-from gridbot.show.progress import follow, standing_still
+from gridbot.show.page import bot_page, bots_table, digest_page, log_page, match_line
+from gridbot.show.progress import follow, standing_still, status_line, transfer
 from gridbot_client.terminal import printable
 
 BOT = click.argument("number", metavar="BOT", type=click.IntRange(1))
@@ -35,7 +35,7 @@ BOT = click.argument("number", metavar="BOT", type=click.IntRange(1))
 @click.command()
 @click.option(
     "--state",
-    type=click.Choice(["open", "running", "done", "cancelled"]),
+    type=click.Choice(["open", "running", "held", "done", "cancelled"]),
     help="List only BOTs in this state.  [default: all]",
 )
 @click.option(
@@ -54,9 +54,9 @@ def bots(session: Session, state: str | None, limit: int | None, as_json: bool) 
 
 @click.group()
 def bot() -> None:
-    """Show, explain, wait for, change, cancel, retry or delete a BOT; get its results and logs.
+    """Show, explain, wait for, change, resume, cancel, retry or delete a BOT.
 
-    Append jobs to a growing BOT and close it.
+    Get its results and logs.  Append jobs to a growing BOT and close it.
 
     BOT is the number that `gridbot submit` and `gridbot bots` print.
     """
@@ -106,14 +106,14 @@ def explain(
     "--timeout",
     type=float,
     metavar="SECONDS",
-    help="Stop waiting after this time and exit with 1.  [default: no limit]",
+    help="Stop waiting after this time and exit with 5.  [default: no limit]",
 )
 @as_json
 @with_session
 def wait(session: Session, number: int, timeout: float | None, as_json: bool) -> None:
     """Wait until a BOT has ended, and show its progress.
 
-    Exits with 1 if jobs failed or the BOT was cancelled.
+    Exits with 1 if jobs failed, or the BOT is held or was cancelled.
     """
     wait_for(session.bot(number), as_json=as_json, timeout=timeout)
 
@@ -252,19 +252,77 @@ def _approve_deletion(states: Sequence[BotState]) -> None:
 
 @bot.command()
 @BOT
-@click.option("--failed", is_flag=True, help="Retry the failed jobs.  This is the default.")
 @as_json
 @with_session
-def retry(session: Session, number: int, failed: bool, as_json: bool) -> None:  # noqa: ARG001
-    """Retry the failed jobs of a BOT.
+def resume(session: Session, number: int, as_json: bool) -> None:
+    """Let a held BOT go on as it is.
 
-    They run with the files that were submitted.  After a change of a file, submit a new BOT.
+    Its failures do not hold it again, and --max-failures is lifted.  After a correction, use
+    gridbot bot retry.
     """
-    retried = session.bot(number).retry()
+    state = session.bot(number).resume()
     if as_json:
-        print_json({"id": number, "retried": retried})
+        print_json(state.document)
     else:
-        click.echo(f"bot {number}: retrying {counted(retried, 'failed job')}")
+        click.echo(f"bot {number}: {status_line(state)}")
+
+
+@bot.command()
+@BOT
+@click.option("--failed", is_flag=True, help="Retry all failed jobs.  This is the default.")
+@click.option(
+    "--job",
+    "jobs",
+    type=click.IntRange(0),
+    multiple=True,
+    metavar="N",
+    help="Retry only failed job N, counted from 0.  Repeatable.",
+)
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="FILE[=NAME]",
+    help="File or directory that replaces the input of its name, or comes beside.  Repeatable.",
+)
+@click.option("--memory", metavar="SIZE", help="Memory per job from now on, such as 4GB.")
+@click.option("--disk", metavar="SIZE", help="Disk space per job from now on.")
+@click.option("--time", metavar="TIME", help="Time limit per job from now on, such as 2h.")
+@click.option("--max-output", metavar="SIZE", help="Total output size per job from now on.")
+@as_json
+@with_session
+def retry(
+    session: Session,
+    number: int,
+    failed: bool,
+    jobs: tuple[int, ...],
+    as_json: bool,
+    **changes: Any,
+) -> None:
+    """Retry the failed jobs of a BOT, also with other files or limits.
+
+    With one of --input, --memory, --disk, --time and --max-output, the BOT gets a new version,
+    which its unsent jobs run, too.  Results that are there stay.
+    """
+    if failed and jobs:
+        raise click.UsageError("give either --failed or --job")
+    with transfer(silent=as_json) as progress:
+        bot = session.bot(number)
+        was_signed = bot.show().document.get("signed")
+        retried = bot.retry(jobs or None, progress=progress, **changes)
+    state = bot.show()
+    if as_json:
+        print_json({"id": number, "retried": retried, "version": state.version})
+        return
+    version = f" with version {state.version}" if state.version > 1 else ""
+    click.echo(f"bot {number}: retrying {counted(retried, 'failed job')}{version}")
+    if was_signed and not state.document.get("signed"):
+        say(
+            f"note: the project's signature does not pass to version {state.version}; for"
+            f" strangers' hosts: gridbot app sign {number}"
+        )
+    if state.is_held:
+        say(why_held(state))
 
 
 @bot.command(name="set")
@@ -272,7 +330,8 @@ def retry(session: Session, number: int, failed: bool, as_json: bool) -> None:  
 @click.option("--policy", type=FILE, metavar="FILE.ad", help="Replace the policy.")
 @click.option("--name", metavar="TEXT", help="Rename the BOT.")
 @click.option(
-    "--max-attempts",
+    "--attempts",
+    "max_attempts",
     type=click.IntRange(1),
     metavar="N",
     help="Failed replicas after which a job fails.",
@@ -287,6 +346,11 @@ def retry(session: Session, number: int, failed: bool, as_json: bool) -> None:  
     "--failover-after",
     metavar="N|never",
     help="Send a job to dedicated hosts only, after N failed replicas.",
+)
+@click.option(
+    "--max-failures",
+    metavar="N|P%|never",
+    help="Hold the BOT when more than N jobs, or P percent of them, fail.",
 )
 @click.option(
     "--tail-threshold",
@@ -308,6 +372,8 @@ def set_(session: Session, number: int, as_json: bool, **options: Any) -> None:
     for name, nothing in {"tail_threshold": "auto", "failover_after": "never"}.items():
         if name in changes:
             changes[name] = _number_or(nothing, changes[name], f"--{name.replace('_', '-')}")
+    if changes.get("max_failures") == "never":
+        changes["max_failures"] = None
     state = session.bot(number).set(**changes)
     if as_json:
         print_json(state.document)
@@ -369,10 +435,20 @@ def results(
 @click.option(
     "--seq", type=click.IntRange(0), metavar="N", help="Show only replicas of job N, from 0."
 )
+@click.option(
+    "--summary",
+    is_flag=True,
+    help="Group failed replicas that are alike, with an example that can be run here.",
+)
 @as_json
 @with_session
-def logs(session: Session, number: int, failed: bool, seq: int | None, as_json: bool) -> None:
+def logs(
+    session: Session, number: int, failed: bool, seq: int | None, summary: bool, as_json: bool
+) -> None:
     """Show the output and the reason of the end of each replica."""
+    if summary:
+        _summarize(session.bot(number), as_json=as_json)
+        return
     entries = session.bot(number).logs(seq=seq, failed=failed)
     if as_json:
         for part in json_document(number, "logs", entries):
@@ -385,6 +461,16 @@ def logs(session: Session, number: int, failed: bool, seq: int | None, as_json: 
     if nothing:
         of_job = "" if seq is None else f" of job {seq}"
         say(f"bot {number}: no replica{of_job} has {'failed' if failed else 'ended yet'}")
+
+
+def _summarize(bot: Bot, *, as_json: bool) -> None:
+    groups = [{**group, "command": bot.command(group["args"])} for group in bot.failures()]
+    if as_json:
+        print_json({"id": bot.id, "groups": groups})
+    elif groups:
+        click.echo(digest_page(bot.id, groups))
+    else:
+        say(f"bot {bot.id}: no replica has failed")
 
 
 def wait_for(
@@ -412,10 +498,12 @@ def _problem(state: BotState) -> str:
     if state.state == "cancelled":
         jobs = f"{state.jobs_done} of {counted(state.jobs_total, 'job')}"
         return f"bot {state.id} was cancelled with {jobs} done"
+    if state.is_held:
+        return why_held(state)
     if failed := state.jobs_failed - state.jobs_cancelled:
         return (
             f"{failed} of {counted(state.jobs_total, 'job')} failed;"
-            f" for the reasons: gridbot bot logs {state.id} --failed"
+            f" for the reasons: gridbot bot logs {state.id} --summary"
         )
     return ""
 

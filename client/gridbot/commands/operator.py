@@ -47,7 +47,7 @@ def hosts(session: Session, as_json: bool) -> None:
 
 @click.group()
 def host() -> None:
-    """Show a host; set its venue; ban and unban it."""
+    """Show a host; set its venue; give its jobs to others; ban and unban it."""
 
 
 HOST = click.argument("number", metavar="ID", type=click.IntRange(1))
@@ -82,6 +82,25 @@ def set_host(session: Session, number: int, venue: str, as_json: bool) -> None:
     body = {"venue": "" if venue == "none" else venue}
     document = session.connection.send("PATCH", f"/hosts/{number}", body)
     print_json(document) if as_json else click.echo(f"host {number}: venue {venue}")
+
+
+@host.command()
+@HOST
+@as_json
+@with_session
+def forget(session: Session, number: int, as_json: bool) -> None:
+    """Give the jobs of a lost host to others at once.
+
+    For its owner and operators; `gridbot hosts` shows IDs.  Else copies are sent when
+    the host is silent, and its replicas expire at their deadline.  If the host comes back it may
+    work as before, and what it finished meanwhile counts.
+    """
+    document = session.connection.send("DELETE", f"/hosts/{number}/replicas")
+    if as_json:
+        print_json(document)
+    else:
+        replicas = counted(document["replicas"], "replica")
+        click.echo(f"host {number} is forgotten; {replicas} rescheduled")
 
 
 @host.command()
@@ -271,7 +290,10 @@ def revoke(session: Session, number: int, with_clients: bool, as_json: bool) -> 
 def list_tokens(session: Session, as_json: bool) -> None:
     """List keys; the secrets themselves are not shown."""
     document = session.connection.get("/tokens")
-    names = ("id", "owner", "scope", "label", "created_at", "expires_at", "revoked_at")
+    names = (
+        "id", "owner", "scope", "label", "machines", "uses", "created_at", "expires_at",
+        "revoked_at",
+    )  # fmt: skip
     if as_json:
         print_json(document)
     else:

@@ -12,7 +12,6 @@ import click
 from gridbot.api.botfile import read_bot_file
 from gridbot.api.errors import BadInput, GridbotError, ServerAway
 from gridbot.api.session import Bot, Session
-from gridbot.api.units import seconds
 from gridbot.commands.bots import wait_for
 from gridbot.commands.options import (
     as_json,
@@ -51,7 +50,8 @@ to the file.  Options on the command line override it.
   input = ["point.py"]
   output = ["stdout", "*.png"]
   policy = "fair.ad"
-  time = "10m"                 # also cpus, memory, disk, gpus, quorum, attempts, …
+  time = "10m"                 # also cpus, disk, gpus, quorum, attempts, …
+  memory = "2GB"
 """
 
 # Names of options that are not those of the fields of a Submission.
@@ -59,10 +59,6 @@ _FIELDS = {
     "input": "inputs",
     "output": "outputs",
     "platform": "platforms",
-    "memory": "memory_mb",
-    "disk": "disk_mb",
-    "max_output": "max_output_mb",
-    "attempts": "max_attempts",
 }
 
 
@@ -98,11 +94,9 @@ _FIELDS = {
     "--cpus", type=click.IntRange(1), metavar="N", help="CPU cores per job.  [default: 1]"
 )
 @click.option(
-    "--memory", type=click.IntRange(1), metavar="MB", help="Memory per job.  [default: 512]"
+    "--memory", metavar="SIZE", help="Memory per job, such as 500MB or 2GB.  [default: 512MB]"
 )
-@click.option(
-    "--disk", type=click.IntRange(1), metavar="MB", help="Disk space per job.  [default: 1024]"
-)
+@click.option("--disk", metavar="SIZE", help="Disk space per job.  [default: 1GB]")
 @click.option(
     "--time", metavar="TIME", help="Time limit per job, such as 90s, 10m or 2h.  [default: 1d]"
 )
@@ -143,9 +137,8 @@ _FIELDS = {
 )
 @click.option(
     "--max-output",
-    type=click.IntRange(1),
-    metavar="MB",
-    help="Total output size per job.  [default: 64]",
+    metavar="SIZE",
+    help="Total output size per job.  [default: 64MB]",
 )
 @click.option(
     "--quorum",
@@ -183,6 +176,12 @@ _FIELDS = {
     type=click.IntRange(1),
     metavar="N",
     help="Send a job to dedicated hosts only, after N failed replicas.  [default: never]",
+)
+@click.option(
+    "--max-failures",
+    metavar="N|P%",
+    help="Hold the BOT when more than N jobs, or P percent of them, fail.  100% also lets it go on"
+    " when its first replicas all fail alike.  [default: any number]",
 )
 @click.option(
     "--tail-threshold",
@@ -238,7 +237,7 @@ def _submit(session: Session, fields: dict[str, Any]) -> Bot:
     except KeyboardInterrupt:
         raise GridbotError(f"interrupted; {again}") from None
     except ServerAway as error:
-        raise GridbotError(f"{error}; {again}") from error
+        raise ServerAway(f"{error}; {again}") from error
 
 
 def submission_fields(command: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -255,12 +254,10 @@ def submission_fields(command: Sequence[str], options: Mapping[str, Any]) -> dic
         raise click.UsageError("missing COMMAND; write it last: gridbot submit -- ./prog {}")
     fields = {_FIELDS.get(name, name): value for name, value in options.items()}
     items = table_of(fields, base)
-    if "time" in fields:
-        fields["seconds"] = seconds(fields.pop("time"))
     if "exit_codes" in fields:
         fields["exit_codes"] = exit_codes(fields["exit_codes"])
     if "env" in fields:
-        fields["environment"] = dict(map(_variable, fields.pop("env")))
+        fields["env"] = dict(map(_variable, fields["env"]))
     if "policy" in fields:
         fields["policy"] = Path(fields["policy"])
     return {**fields, "items": items, "base": base}

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import io
 import json
+import math
 import pickle
 import py_compile
 import types
@@ -114,6 +115,8 @@ def outcomes(content: bytes, form: Form, count: int) -> list[Outcome]:
         found = [_outcome(float(seconds), good, told, form) for seconds, good, told in raw]
     except Exception as error:
         raise BadInput(f"what a job returned cannot be read: {error!r}") from error
+    if not all(0 <= outcome.seconds < math.inf for outcome in found):
+        raise BadInput("a job returned seconds that are negative or not finite")
     if len(found) != count:
         raise BadInput(f"a job returned the outcomes of {len(found)} calls, not of {count}")
     return found

@@ -1,4 +1,4 @@
-"""The executor: futures on one side, one growing BOT on the other, and a thread between them."""
+"""The executor: futures on one side, one growing BOT on the other, and two threads between them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import types
 import uuid
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Future
 from concurrent.futures import Executor as BaseExecutor
 from dataclasses import dataclass
@@ -23,6 +23,7 @@ from gridbot.api.connection import patiently
 from gridbot.api.errors import BadInput, GridbotError, PolicyError
 from gridbot.api.results import Result, json_lines, result_of
 from gridbot.api.session import Bot, Session, connect
+from gridbot.api.state import why_held
 from gridbot.executor import chunks
 from gridbot.executor.calls import Form, JobFailed, Outcome, PendingCall, Pickling, outcomes
 from gridbot.executor.progress import Progress
@@ -34,11 +35,15 @@ _Added = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 log = logging.getLogger(__name__)
 
 _SHARERS = 8  # among which work for less than a second in each chunk is shared
-_GATHER_SECONDS = 0.005  # for which further calls are waited for, once one came
-_LEAST_LOOK, _MOST_LOOK, _LOOK_SHARE = 0.005, 1.0, 0.1  # between two looks at results
-_CHECK_SECONDS = 10.0  # between two looks at the BOT itself, while nothing ends
+_GATHER_SECONDS = 0.002  # for which further calls are waited for, once one came
+_PROBE_SECONDS = 0.5  # between two looks at whether further calls may be sent untried
+_RESULTS_WAIT = 20  # seconds for which the server may hold back an empty answer
+# Between two looks at results, where a server answers at once all the same.
+_LEAST_LOOK, _MOST_LOOK, _LOOK_SHARE = 0.005, 1.0, 0.1
+_CLOSE_SECONDS = 10.0  # for which a server that is away is waited for at the end
 _MOST_JOBS = 5000  # in one append
 _FILES = ("worker.py", "run.sh")
+JOB_FILES = ("{function}=function.pickle", "{data}=calls.pickle")  # of each job
 _running: weakref.WeakSet[Executor] = weakref.WeakSet()
 _COMMAND = ("sh", "run.sh", "worker.py")
 
@@ -66,7 +71,7 @@ class Executor(BaseExecutor):
     the owners in `trusts`.  `results="json"` lets anybody's hosts run them, and returns only what
     JSON holds, and numpy's arrays.  `requirements` is a further condition on hosts, in ClassAds.
     `progress` shows a bar; by default in notebooks.  `options` are fields of `Submission`, such as
-    `name`, `seconds`, `memory_mb` and `inputs`.  The BOT is submitted with the first call.
+    `name`, `time`, `memory` and `inputs`.  The BOT is submitted with the first call.
     """
 
     def __init__(
@@ -94,10 +99,11 @@ class Executor(BaseExecutor):
         self._bot: Bot | None = None
         self._types: Mapping[str, str] = {}
         self._jobs = self._seen = 0  # appended; results that were taken
-        self._eventful_at = self._checked_at = time.monotonic()
+        self._again: list[PendingCall] = []  # to be sent again, each alone
+        self._eventful_at = time.monotonic()
         self._is_closed = False
         self._broken: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # that sends; it starts the one that takes
 
     @property
     def bot(self) -> Bot | None:
@@ -181,17 +187,18 @@ class Executor(BaseExecutor):
         if self._is_closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
 
-    # --- the thread
+    # --- the thread that sends
 
     def _serve(self) -> None:
+        taker = threading.Thread(target=self._take_results, name="gridbot-results", daemon=True)
+        taker.start()
         try:
             while self._is_needed():
                 self._send()
-                self._take_results()
-            if self._bot:
-                patiently(self._bot.close, lambda waited: waited > _CHECK_SECONDS)
+            taker.join()
+            if self._bot and self._broken is None:
+                patiently(self._bot.close, lambda waited: waited > _CLOSE_SECONDS)
         except BaseException as error:  # the futures are to hear of it, whatever it is
-            log.debug("executor", exc_info=True)
             self._break(error)
         finally:
             self._progress.close()
@@ -199,23 +206,32 @@ class Executor(BaseExecutor):
             _running.discard(self)
 
     def _is_needed(self) -> bool:
-        """Wait for calls, or for the time of the next look at results; False at the end."""
+        """Wait until there may be something to send; False at the end."""
         with self._changed:
-            while not (self._waiting or self._chunks or self._is_closed):
+            while not (self._waiting or self._again):
+                if self._broken is not None or (self._is_closed and not self._chunks):
+                    return False
                 self._changed.wait()
             if self._waiting and not self._chunks:
                 self._changed.wait(_GATHER_SECONDS)
-            elif self._chunks:
-                quiet = time.monotonic() - self._eventful_at
-                self._changed.wait(min(_MOST_LOOK, max(_LEAST_LOOK, quiet * _LOOK_SHARE)))
-            return bool(self._waiting or self._chunks) or not self._is_closed
+            return True
 
     def _send(self) -> None:
-        """Append what is due of the calls that wait."""
+        """Append what is due of the calls that wait; if nothing is, wait for a change."""
         with self._changed:
-            due = list(self._cut())
-        for first in range(0, len(due), _MOST_JOBS):
-            self._append(due[first : first + _MOST_JOBS])
+            due = [*([call] for call in self._again), *self._cut()]
+            self._again.clear()
+            if not due and self._waiting:
+                self._changed.wait(_PROBE_SECONDS)
+            first, now = self._jobs, time.monotonic()
+            # Before anything may fail, so that no future is forgotten.
+            sent = [_Chunk(cut, now) for cut in due]
+            self._chunks.update(enumerate(sent, first))
+            self._jobs += len(sent)
+            if self._broken is not None:
+                raise self._broken
+        for at in range(0, len(sent), _MOST_JOBS):
+            self._append(first + at, sent[at : at + _MOST_JOBS])
 
     def _cut(self) -> Iterator[list[PendingCall]]:
         """Take chunks out of what waits."""
@@ -237,54 +253,69 @@ class Executor(BaseExecutor):
             if not queue:
                 del self._waiting[function]
 
-    def _append(self, due: Iterable[list[PendingCall]]) -> None:
+    def _append(self, first: int, sent: Sequence[_Chunk]) -> None:
         """Append jobs; to repeat it, when a reply was lost, changes nothing."""
-        sent = [_Chunk(cut, time.monotonic()) for cut in due]
-        first = self._jobs
-        with self._changed:
-            self._chunks.update(enumerate(sent, first))  # if this fails they are known
-            self._jobs += len(sent)
         items = [self._pickling.job(chunk.calls, first + at) for at, chunk in enumerate(sent)]
         patiently(lambda: self._ensured().append(items, offset=first), lambda _: False)
         for item in items:
             self._pickling.forget(item)
-        self._eventful_at = time.monotonic()
+        with self._changed:
+            self._eventful_at = time.monotonic()
+            self._changed.notify_all()
 
     def _ensured(self) -> Bot:
         """Submit the BOT, once."""
         if self._bot is not None:
             return self._bot
         folder = Path(self._folder.name)
-        for name in _FILES:
-            copyfile(Path(__file__).parent / name, folder / name)
-        (folder / "none").touch()
-        version = "{}.{}".format(*sys.version_info)
-        inputs = [*_FILES, "cloudpickle.zip", "{function}=function.pickle", "{data}=calls.pickle"]
-        self._bot = self._session.submit(
-            [*_COMMAND, version, self._form, "{calls}"], inputs=[*inputs, *self._inputs],
-            base=folder, outputs=["returned"], growing=True, **self._options,
-        )  # fmt: skip
-        self._types = dict.fromkeys(self._bot.columns(), "text")
-        return self._bot
+        bot = submit_bot(self._session, folder, self._form, self._inputs, self._options)
+        self._types = dict.fromkeys(bot.columns(), "text")
+        self._bot = bot
+        return bot
 
-    # --- results
+    # --- the thread that takes results
 
     def _take_results(self) -> None:
-        if not self._chunks or self._bot is None:
-            return
-        found = list(patiently(self._results, lambda _: False))
-        for result in found:
-            self._seen = result.n
-            self._take(result)
-        if found:
-            self._eventful_at = self._checked_at = time.monotonic()
-        elif time.monotonic() - self._checked_at > _CHECK_SECONDS:
-            self._check_bot()
+        try:
+            while self._is_awaited():
+                began = time.monotonic()
+                found = patiently(self._results, lambda _: False)
+                for result in found:
+                    self._seen = result.n
+                    self._take(result)
+                with self._changed:
+                    if found:
+                        self._eventful_at = time.monotonic()
+                    self._changed.notify_all()
+                if not found:
+                    self._check_bot()
+                    self._pause(time.monotonic() - began)
+        except BaseException as error:
+            self._break(error)
+
+    def _is_awaited(self) -> bool:
+        """Wait until there are jobs whose results may come; False at the end."""
+        with self._changed:
+            while not self._chunks or self._bot is None:
+                is_over = self._is_closed and not (self._waiting or self._again or self._chunks)
+                if is_over or self._broken is not None:
+                    return False
+                self._changed.wait()
+            return True
+
+    def _pause(self, waited: float) -> None:
+        """Look less often at a server that did not hold back an empty answer."""
+        with self._changed:
+            quiet = time.monotonic() - self._eventful_at
+            look = min(_MOST_LOOK, max(_LEAST_LOOK, quiet * _LOOK_SHARE))
+            if waited < look:
+                self._changed.wait(look - waited)
 
     def _results(self) -> list[Result]:
+        """Results that are new, once there are any, or the server waits no longer."""
         assert self._bot
         path = f"/bots/{self._bot.id}/results"
-        rows = json_lines(self._bot.connection, path, after=self._seen)
+        rows = json_lines(self._bot.connection, path, after=self._seen, wait=_RESULTS_WAIT)
         return [result_of(row, self._bot.id, self._types, self._bot.connection) for row in rows]
 
     def _take(self, result: Result) -> None:
@@ -294,12 +325,14 @@ class Executor(BaseExecutor):
         if result.reason == "cancelled":
             self._check_bot()
         try:
-            found = self._outcomes(result, len(chunk.calls))
+            assert self._bot
+            found = outcomes_of(self._bot, result, self._form, len(chunk.calls))
         except GridbotError as error:
             self._failed(result.seq, error)
             return
         with self._changed:
-            del self._chunks[result.seq]
+            if self._chunks.pop(result.seq, None) is None:  # all calls have failed meanwhile
+                return
         function = chunk.calls[0].function
         self._seconds[function] = chunks.estimate(
             self._seconds.get(function), [outcome.seconds for outcome in found]
@@ -308,23 +341,15 @@ class Executor(BaseExecutor):
             _settle(call.future, outcome)
         self._progress.ended(len(found))
 
-    def _outcomes(self, result: Result, count: int) -> list[Outcome]:
-        if result.state != "done":
-            assert self._bot
-            ends = [line["stderr"] for line in self._bot.logs(result.seq, failed=True)]
-            said = next(filter(None, ends), f"see gridbot bot logs {self._bot.id}")
-            detail = f"job {result.seq} of BOT {self._bot.id} failed: {result.reason}: {said}"
-            raise JobFailed(result.reason, detail.strip())
-        content = patiently(result.outputs["returned"].read, lambda _: False)
-        return outcomes(content, self._form, count)
-
     def _failed(self, job: int, error: GridbotError) -> None:
         """Send each call again alone, to tell the one at fault; that is the one that is alone."""
         with self._changed:
-            chunk = self._chunks.pop(job)
-        if len(chunk.calls) > 1:
-            self._append([[call] for call in chunk.calls])
-            return
+            chunk = self._chunks.pop(job, None)
+            if chunk is None:
+                return
+            if len(chunk.calls) > 1:
+                self._again += chunk.calls
+                return
         chunk.calls[0].future.set_exception(error)
         self._progress.ended(1)
 
@@ -332,18 +357,22 @@ class Executor(BaseExecutor):
         """Raise BrokenGridbot if no more results can come."""
         assert self._bot
         state = patiently(self._bot.show, lambda _: False)
-        self._checked_at = time.monotonic()
         if state.state == "cancelled":
             raise BrokenGridbot(f"BOT {self._bot.id} was cancelled")
+        if state.is_held and not state.jobs_in_progress:
+            raise BrokenGridbot(why_held(state))
 
     def _break(self, error: BaseException) -> None:
         """Let all calls fail, and take no more."""
+        log.debug("executor", exc_info=error)
         with self._changed:
             self._broken = error
-            left = [call for chunk in self._chunks.values() for call in chunk.calls]
+            left = [call for chunk in self._chunks.values() for call in chunk.calls] + self._again
             waiting = [call for queue in self._waiting.values() for call in queue]
             self._chunks.clear()
             self._waiting.clear()
+            self._again.clear()
+            self._changed.notify_all()
         for call in waiting:
             if call.future.set_running_or_notify_cancel():
                 left.append(call)
@@ -351,6 +380,34 @@ class Executor(BaseExecutor):
             broken = BrokenGridbot(str(error))
             broken.__cause__ = error
             call.future.set_exception(broken)
+
+
+def submit_bot(
+    session: Session, folder: Path, form: Form, inputs: Sequence[str], options: Mapping[str, Any]
+) -> Bot:
+    """Submit a growing BOT whose jobs are what `Pickling.job` makes in `folder`.
+
+    `inputs` are further files of each job; `options` are fields of `Submission`.
+    """
+    for name in _FILES:
+        copyfile(Path(__file__).parent / name, folder / name)
+    (folder / "none").touch()
+    version = "{}.{}".format(*sys.version_info)
+    return session.submit(
+        [*_COMMAND, version, form, "{calls}"], base=folder, outputs=["returned"], growing=True,
+        inputs=[*_FILES, "cloudpickle.zip", *JOB_FILES, *inputs], resident=len(_COMMAND), **options,
+    )  # fmt: skip
+
+
+def outcomes_of(bot: Bot, result: Result, form: Form, count: int) -> list[Outcome]:
+    """What the calls of a job gave.  Raises JobFailed, or BadInput for what cannot be read."""
+    if result.state != "done":
+        ends = [line["stderr"] for line in bot.logs(result.seq, failed=True)]
+        said = next(filter(None, ends), f"see gridbot bot logs {bot.id}")
+        detail = f"job {result.seq} of BOT {bot.id} failed: {result.reason}: {said}"
+        raise JobFailed(result.reason, detail.strip())
+    content = patiently(result.outputs["returned"].read, lambda _: False)
+    return outcomes(content, form, count)
 
 
 def policy_of(form: Form, trusts: Iterable[str], requirements: str) -> str:

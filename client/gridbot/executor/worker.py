@@ -1,7 +1,9 @@
 """The program that runs calls on a host.  The BOT brings it: it imports nothing of GridBot's.
 
 Arguments: the version of Python that pickled the calls, `pickle` or `json` for what it returns, and
-the calls as base64 of a pickle; `-` if they are in the file `calls.pickle`.
+the calls as base64 of a pickle; `-` if they are in the file `calls.pickle`.  Without arguments it
+stays for many jobs, which come over its standard input, a socket, as the client's `residents.py`
+says.
 """
 
 from __future__ import annotations
@@ -10,32 +12,70 @@ import base64
 import functools
 import io
 import json
+import os
 import pickle
+import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Outcome = tuple[float, bool, Any]  # seconds; whether it succeeded; its value or its error, packed
 
+_FUNCTION, _CALLS = "function.pickle", "calls.pickle"
+_MOST_FUNCTIONS = 16  # that are kept loaded
 
-def main(version: str, form: str, calls: str) -> None:
-    """Run the calls; the exit code is 0 whatever they raise."""
+
+def main(*arguments: str) -> None:
+    """Run the calls of one job or of many; the exit code is 0 whatever they raise."""
+    sys.path[:0] = ["", os.path.abspath("cloudpickle.zip")]
+    if not arguments:
+        _stay()
+        return
+    _check(arguments[0])
+    names = [_FUNCTION, *([_CALLS] if arguments[2] == "-" else [])]
+    returned = _job({name: _read(name) for name in names}, *arguments)
+    with open("returned", "wb") as file:
+        file.write(returned)
+
+
+def _stay() -> None:
+    """Run job after job until the client hangs up."""
+    channel = socket.socket(fileno=os.dup(0))
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)  # for the calls
+    os.close(nothing)
+    with channel, channel.makefile("rwb") as file:
+        for line in file:
+            told = json.loads(line)
+            inputs = {name: file.read(size) for name, size in told["inputs"].items()}
+            os.environ.update(told["environment"])
+            _check(told["arguments"][0])
+            returned = _job(inputs, *told["arguments"])
+            sys.stdout.flush()
+            sys.stderr.flush()
+            answer = {"exit_code": 0, "outputs": {"returned": len(returned)}}
+            file.write(json.dumps(answer).encode() + b"\n" + returned)
+            file.flush()
+
+
+def _check(version: str) -> None:
     here = "{}.{}".format(*sys.version_info)
     if here != version:
         sys.exit(f"these calls were pickled by Python {version}, and this is {here}")
-    sys.path[:0] = ["", "cloudpickle.zip"]
-    content = _read("calls.pickle") if calls == "-" else base64.b64decode(calls)
-    returned = [_run(call, form) for call in pickle.loads(content)]  # noqa: S301
-    with open("returned", "wb") as file:
-        file.write(json.dumps(returned).encode() if form == "json" else pickle.dumps(returned))
 
 
-def _run(call: bytes, form: str) -> Outcome:
+def _job(inputs: Mapping[str, bytes], _: str, form: str, calls: str) -> bytes:
+    content = inputs[_CALLS] if calls == "-" else base64.b64decode(calls)
+    returned = [_run(inputs[_FUNCTION], call, form) for call in pickle.loads(content)]  # noqa: S301
+    return json.dumps(returned).encode() if form == "json" else pickle.dumps(returned)
+
+
+def _run(pickled: bytes, call: bytes, form: str) -> Outcome:
     began = time.perf_counter()
     try:
-        function = _function()
+        function = _function(pickled)
         args, kwargs = pickle.loads(call)  # noqa: S301
         began = time.perf_counter()
         value = function(*args, **kwargs)
@@ -45,10 +85,10 @@ def _run(call: bytes, form: str) -> Outcome:
         return time.perf_counter() - began, False, _told(error, form)
 
 
-@functools.cache
-def _function() -> Callable[..., Any]:
+@functools.lru_cache(_MOST_FUNCTIONS)
+def _function(pickled: bytes) -> Callable[..., Any]:
     """Load the function; an error of that is the calls' own."""
-    found: Callable[..., Any] = pickle.loads(_read("function.pickle"))  # noqa: S301
+    found: Callable[..., Any] = pickle.loads(pickled)  # noqa: S301
     return found
 
 

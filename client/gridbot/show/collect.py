@@ -28,7 +28,9 @@ SAVE_SECONDS = 1.0
 CELL_CHARACTERS = 1000
 
 _BEFORE = ("seq",)
-_AFTER = ("state", "reason", "exit_code", "host", "cpu_seconds", "wall_seconds", "stdout")
+_AFTER = (
+    "state", "reason", "exit_code", "host", "cpu_seconds", "wall_seconds", "version", "stdout",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ def _cells(result: Result, columns: Sequence[str], stdout: str) -> list[str]:
     about = (result.state, result.reason, exit_code, result.host)
     cpu, wall = f"{result.cpu_seconds:.3f}", f"{result.wall_seconds:.3f}"
     args = (result.args.get(name, "") for name in columns)
-    return [csv_cell(str(cell)) for cell in (result.seq, *args, *about, cpu, wall, stdout)]
+    cells = (result.seq, *args, *about, cpu, wall, result.version, stdout)
+    return [csv_cell(str(cell)) for cell in cells]
 
 
 def _preview(result: Result) -> str:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from gridbot.api.errors import BadInput
-from gridbot.api.state import BotState
+from gridbot.api.state import BotState, why_held
 from gridbot.printing import counted, cut, table
 from gridbot.show.page import boinc_line, client_name, match_line, suspension_line
 from gridbot_client.terminal import printable
@@ -45,6 +45,8 @@ def idle_reason(state: BotState) -> str:
     """Reason why no job runs, from the BOT's own state."""
     if state.state == "open":
         return "its submission is not complete"
+    if state.is_held:
+        return why_held(state)
     if why := state.document.get("suspended"):
         return f"it is suspended: {suspension_line(state.id, why)}"
     if state.growing and not state.jobs_unsent:
@@ -54,6 +56,11 @@ def idle_reason(state: BotState) -> str:
         line = match_line(match)
         explain = f"; for the reasons: gridbot bot explain {state.id}"
         return f"{line}{explain}" if match.get("hosts_known") else line
+    if state.jobs_silent:
+        return (
+            f"{counted(state.jobs_silent, 'job')} of silent hosts wait for another client;"
+            f" for details: gridbot bot explain {state.id}"
+        )
     replicas = state.document.get("replicas") or {}
     if replicas.get("made") and not state.jobs_finished:
         # A pilot waits for minutes after a failure: command or node may be at fault.
@@ -69,6 +76,9 @@ def idle_reason(state: BotState) -> str:
 
 def _page(said: Mapping[str, Any], width: int) -> Iterator[str]:
     yield f"bot {said['id']}: {printable(said['verdict'])}"
+    if said.get("held"):
+        yield f"for the reasons: gridbot bot logs {said['id']} --summary"
+        yield f"to go on as it is: gridbot bot resume {said['id']}"
     if why := said.get("suspended"):
         yield f"suspended: {suspension_line(said['id'], why)}"
     host = said.get("host")

@@ -17,7 +17,18 @@ def bots_table(bots: Sequence[BotState]) -> str:
     """One line per BOT."""
     if not bots:
         return "no BOTs; to submit one: gridbot submit --range 0:10 -- echo {}"
-    header = ("bot", "name", "owner", "state", "jobs", "done", "failed", "running", "created")
+    header = (
+        "bot",
+        "name",
+        "owner",
+        "state",
+        "jobs",
+        "done",
+        "failed",
+        "running",
+        "unsent",
+        "created",
+    )
     return table(
         header,
         [
@@ -25,11 +36,12 @@ def bots_table(bots: Sequence[BotState]) -> str:
                 bot.id,
                 first_line(bot.name, 30),
                 bot.owner,
-                "growing" if bot.growing else bot.state,
+                bot.phase,
                 bot.jobs_total,
                 bot.jobs_done,
                 bot.jobs_failed,
-                bot.jobs_running,
+                bot.jobs_in_progress,
+                bot.jobs_total - bot.jobs_finished - bot.jobs_in_progress,
                 _local(bot.created_at),
             )
             for bot in bots
@@ -46,13 +58,15 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     said = bot.document
     yield f"bot {bot.id}", printable(bot.name)
     signed = _signed(said)
-    state = f"{bot.state} and growing" if bot.growing else bot.state
+    state = f"{bot.state} and growing" if bot.growing else bot.phase
     yield "", f"of {bot.owner}, {state}, {signed}, created {_local(bot.created_at)}"
     if closed := said.get("closed"):
         yield "", f"closed {printable(closed)}"
     if bot.ended_at:
         yield "", f"ended {_local(bot.ended_at)}"
     yield "command", printable(shlex.join(said.get("command") or ()))
+    if bot.version > 1:
+        yield "version", f"{bot.version}, for what was retried or unsent"
     yield "jobs", f"{status_line(bot)}"
     if turnaround := said.get("mean_turnaround_seconds"):
         yield "", f"mean turnaround {turnaround:.3g} s, from sending to a valid answer"
@@ -64,6 +78,10 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     if said.get("boinc_url"):
         yield "BOINC", boinc_line(said)
     yield from _policy(said)
+    if limit := said.get("max_failures"):
+        yield "held if", f"more than {printable(limit)} of its jobs fail"
+    if bot.is_held:
+        yield "held", printable(bot.held or "")
     if why := said.get("suspended"):
         yield "suspended", suspension_line(bot.id, why)
     if not bot.is_final and (match := said.get("match")):
@@ -103,6 +121,12 @@ def host_page(said: Mapping[str, Any]) -> str:
         f"width     {width} replicas of other people in progress or unjudged",
         f"errors    {100 * said['error_rate']:.1f} % of its recent replicas failed",
     ]
+    if since := said.get("silent_since"):
+        lines.append(
+            f"silent    since {_local(datetime.fromisoformat(since))}, and has"
+            f" {counted(said['replicas_running'], 'replica')}; to give them to others for good:"
+            f" gridbot host forget {said['id']}"
+        )
     if wrong:
         lines.append(
             "          it was caught: what relied on it was run again, and all it answers is"
@@ -159,12 +183,17 @@ def _next_step(bot: BotState) -> str:
             "the submission was interrupted; repeat it with the same --idempotency-key,"
             f" or cancel it: gridbot bot cancel {bot.id}"
         )
+    if bot.is_held:
+        return (
+            f"gridbot bot logs {bot.id} --summary, then gridbot bot retry {bot.id} --input FILE,"
+            f" or gridbot bot resume {bot.id}"
+        )
     if bot.growing:
         return f"gridbot bot append {bot.id} ITEM, or gridbot bot close {bot.id}"
     if not bot.is_final:
         return f"gridbot bot wait {bot.id}"
     if bot.jobs_failed > bot.jobs_cancelled:
-        return f"gridbot bot logs {bot.id} --failed, then gridbot bot retry {bot.id}"
+        return f"gridbot bot logs {bot.id} --summary, then gridbot bot retry {bot.id}"
     return f"gridbot bot results {bot.id} --to results-{bot.id}"
 
 
@@ -185,6 +214,26 @@ def log_page(entry: Mapping[str, Any]) -> str:
             safe = printable(text, keep="\n\t").rstrip("\n")
             lines += [f"{stream}:", *(f"  {line}" for line in safe.split("\n"))]
     return "\n".join(lines)
+
+
+def digest_page(bot: int, groups: Sequence[Mapping[str, Any]]) -> str:
+    """Groups of failed replicas that are alike, each with an example."""
+    return "\n".join(line for group in groups for line in _group(bot, group))
+
+
+def _group(bot: int, group: Mapping[str, Any]) -> Iterator[str]:
+    count = counted(group["replicas"], "replica")
+    where = f"{counted(group['jobs'], 'job')} on {counted(group['hosts'], 'host')}"
+    how = [group["reason"] or "failed"]
+    if group["exit_code"] is not None:
+        how.append(f"exit code {group['exit_code']}")
+    if group["signal"] is not None:
+        how.append(f"signal {group['signal']}")
+    yield printable(f"{count} of {where}: {', '.join(how)}")
+    if group["line"]:
+        yield f"  {printable(group['line'])}"
+    yield f"  such as job {group['seq']}: gridbot bot logs {bot} --failed --seq {group['seq']}"
+    yield f"  to run it here: {printable(group['command'])}"
 
 
 def _local(moment: datetime | None) -> str:

@@ -30,7 +30,9 @@ def status_line(state: BotState) -> str:
         parts.append(f"{state.jobs_cancelled} cancelled")
     if state.is_final:
         return ", ".join([*parts, state.state])
-    parts += [f"{state.jobs_running} running", f"{state.jobs_unsent} unsent"]
+    parts += [f"{state.jobs_in_progress} running", f"{state.jobs_waiting} unsent"]
+    if state.jobs_silent:
+        parts.append(f"{state.jobs_silent} with silent hosts")
     # While no job runs, the rate only falls and the remaining time only grows.
     if state.jobs_running and state.jobs_per_second:
         parts.append(f"{state.jobs_per_second:.3g}/s")
@@ -38,6 +40,8 @@ def status_line(state: BotState) -> str:
         parts.append(f"{duration(state.eta)} left")
     if state.tail:
         parts.append("tail")
+    if state.is_held:
+        parts.append("held")
     if state.growing:
         parts.append("growing")
     return ", ".join(parts)
@@ -55,7 +59,7 @@ def standing_still(
     """Pass the states on; call `told` once per period of IDLE_SECONDS without running replicas."""
     since, is_told = clock(), False
     for state in states:
-        if state.is_final or state.jobs_running:
+        if state.has_stopped or state.jobs_running:
             since, is_told = clock(), False
         elif not is_told and clock() - since >= IDLE_SECONDS:
             is_told = True
@@ -74,9 +78,9 @@ def changes(
     for state in states:
         now = (
             state.state, state.jobs_total, state.jobs_finished, state.jobs_failed,
-            state.jobs_running, state.tail,
+            state.jobs_running, state.jobs_silent, state.tail,
         )  # fmt: skip
-        if now != shown and (state.is_final or clock() - shown_at >= PLAIN_SECONDS):
+        if now != shown and (state.has_stopped or clock() - shown_at >= PLAIN_SECONDS):
             shown, shown_at = now, clock()
             show(state)
         yield state

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, BinaryIO
-from urllib.parse import quote
+from urllib.parse import quote, urljoin
 
 import requests
 from requests.auth import AuthBase
@@ -23,6 +23,8 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 MOST_REPLY_BYTES = 64 << 20
 PIECE_BYTES = 4 << 20  # of one request of an upload
+_PROBE = "/health"  # answers to anybody
+_MOST_REDIRECTIONS = 5
 _CHUNK_BYTES = 16 << 10  # lost at most when a download is interrupted
 
 
@@ -77,8 +79,9 @@ class BearerAuth(AuthBase):
 class Transport:
     """Connection to one server with one token or key.  Not thread-safe."""
 
-    def __init__(self, url: str, token: str) -> None:
+    def __init__(self, url: str, token: str, read_seconds: float = READ_SECONDS) -> None:
         self.url = url.rstrip("/")
+        self._timeout = (CONNECT_SECONDS, read_seconds)
         self._session = requests.Session()
         self._session.auth = BearerAuth(token)
         self._session.headers.update({"Accept-Encoding": "identity", "User-Agent": "gridbot"})
@@ -100,12 +103,27 @@ class Transport:
 
     def clock(self) -> float | None:
         """Return the server's time, in seconds since 1970, to a second; None if it does not say."""
-        with self._call("GET", "/health") as response:
+        with self._call("GET", _PROBE) as response:
             _document(_body(response))
             try:
                 return parsedate_to_datetime(response.headers["Date"]).timestamp()
             except (KeyError, ValueError, TypeError):
                 return None
+
+    def moved_to(self) -> str:
+        """Return where the server's address leads by one redirection; "" if it stays.
+
+        What does not look like this server's address elsewhere is an error, and so is a
+        redirection that gives up TLS.
+        """
+        with self._request("GET", _PROBE) as response:
+            if not response.is_redirect:
+                return ""
+            place = urljoin(response.url, response.headers["Location"])
+        was_safe, is_safe = self.url.startswith("https://"), place.startswith("https://")
+        if not place.endswith(_PROBE) or (was_safe and not is_safe):
+            raise NotOurServer(f"{self.url} leads to {place}; give the server's own URL")
+        return place.removesuffix(_PROBE)
 
     def get_json(self, path: str) -> Any:
         """Return the JSON document at `path`."""
@@ -162,17 +180,22 @@ class Transport:
     @contextmanager
     def _call(self, method: str, path: str, **options: Any) -> Iterator[requests.Response]:
         """Send a request; a status other than 2xx, redirects included, raises an error."""
+        with self._request(method, path, **options) as response:
+            if not response.ok or response.is_redirect:
+                raise _failure(response, self.url)
+            yield response
+
+    @contextmanager
+    def _request(self, method: str, path: str, **options: Any) -> Iterator[requests.Response]:
         try:
             with self._session.request(
                 method,
                 self.url + path,
-                timeout=(CONNECT_SECONDS, READ_SECONDS),
+                timeout=self._timeout,
                 allow_redirects=False,
                 stream=True,
                 **options,
             ) as response:
-                if not response.ok or response.is_redirect:
-                    raise _failure(response, self.url)
                 yield response
         except requests.exceptions.SSLError as error:
             raise ServerUnavailable(
@@ -184,6 +207,16 @@ class Transport:
             ) from None
         except requests.RequestException as error:
             raise ServerUnavailable(f"cannot reach {self.url}: {_plain(error)}") from None
+
+
+def final_url(url: str) -> str:
+    """Return where a server's address leads, by redirections.  Raises TransportError."""
+    for _ in range(_MOST_REDIRECTIONS):
+        with Transport(url, "") as transport:
+            if not (place := transport.moved_to()):
+                return url
+        url = place
+    raise NotOurServer(f"{url}: more than {_MOST_REDIRECTIONS} redirections")
 
 
 _BAD_URLS = (

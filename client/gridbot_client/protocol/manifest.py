@@ -106,6 +106,9 @@ class Manifest:
     exit_codes: tuple[int, ...] | str = (0,)
     environment: Mapping[str, str] = field(default_factory=dict)  # name -> template of its value
     stdin: str = ""  # template of the name of an input; empty: standard input is empty
+    # So many words of the command start a program that may stay for further jobs (`residents.py` of
+    # the client); 0: each job starts its own.  A client may always run the whole command instead.
+    resident: int = 0
     project: str = ""
     bot: str = ""
     owner_key: str = ""  # Ed25519, in hex
@@ -118,10 +121,18 @@ class Manifest:
 
         Fields of version 3 appear only if they say something: that makes it version 3.
         """
-        raw = {name: value for name, value in asdict(self).items() if name not in LATER}
+        raw = {
+            name: value
+            for name, value in asdict(self).items()
+            if name not in LATER and name != "resident"
+        } | self.optional()
         if later := self.later():
             raw |= {**later, "version": max(self.version, EXTENDED)}
         return json.dumps(raw, sort_keys=True, separators=(",", ":"))
+
+    def optional(self) -> dict[str, Any]:
+        """Fields that clients may ignore, if they say something."""
+        return {"resident": self.resident} if self.resident else {}
 
     def later(self) -> dict[str, Any]:
         """Fields of version 3 that say something."""
@@ -174,6 +185,7 @@ class Manifest:
             exit_codes=_exit_codes(raw.get("exit_codes", [0])),
             environment=_environment(fields.mapping(raw.get("environment", {}), "environment")),
             stdin=fields.string(raw, "stdin", fields.MAX_NAME_BYTES, ""),
+            resident=_resident(raw),
             project=_hex(raw, "project", _KEY),
             bot=_hex(raw, "bot", _IDENTITY),
             owner_key=_hex(raw, "owner_key", _KEY),
@@ -235,6 +247,18 @@ def _job_range(raw: object) -> JobRange | None:
         if found.size > 0 and max(abs(found.start), abs(last), found.size) <= MAX_BIGINT:
             return found
     raise ProtocolError("range: expected [start, step, size] of at least one job, within 64 bits")
+
+
+def _resident(raw: Mapping[str, Any]) -> int:
+    words = fields.integer(raw, "resident", 0, 1000, 0)
+    command = fields.listing(raw, "command", 1000)
+    if words > len(command) or any("{" in str(word) for word in command[:words]):
+        raise ProtocolError(
+            f"resident: the command has no {words} words at its beginning without placeholders"
+        )
+    if words and raw.get("stdin"):
+        raise ProtocolError("resident: standard input is the program's way to the client")
+    return words
 
 
 def _exit_codes(raw: object) -> tuple[int, ...] | str:

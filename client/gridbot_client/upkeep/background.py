@@ -48,7 +48,9 @@ def start(folder: Folder, options: Sequence[str]) -> int:
         if process.poll() is None:
             return process.pid
         output.seek(0)
-        raise NotStarted(output.read(_SHOWN_BYTES).strip().removeprefix("Error: "))
+        raise NotStarted(
+            output.read(_SHOWN_BYTES).strip().removeprefix("Error: ").removeprefix("gridbot: ")
+        )
 
 
 def stop(folder: Folder) -> bool:

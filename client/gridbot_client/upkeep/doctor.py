@@ -15,6 +15,9 @@ from urllib.request import getproxies, proxy_bypass
 from gridbot_client.net.discovery import NoServer, find_server
 from gridbot_client.net.transport import RequestRefused, Transport, TransportError
 from gridbot_client.pilot import node_check
+from gridbot_client.preferences.look import idle_minutes
+from gridbot_client.preferences.model import OwnerPreferences, PreferenceError
+from gridbot_client.preferences.watch import clock
 from gridbot_client.storage import Folder, Identity
 from gridbot_client.walls.cells import CGROUP, NAMESPACES, NONE
 from gridbot_client.work.confinement import WallOptions, raised
@@ -69,6 +72,7 @@ def examine(
         )
     else:
         yield from _network(url, identity)
+    yield from _preferences(folder)
     yield _process(folder)
     if obstacle := folder.obstacle():
         yield Diagnosis(
@@ -200,9 +204,31 @@ def _key(transport: Transport, identity: Identity) -> Diagnosis:
     return Diagnosis("joined", True, name)
 
 
+def _preferences(folder: Folder) -> Iterator[Diagnosis]:
+    """Whether they can be read, and what they need be known."""
+    texts = folder.preferences()
+    try:
+        wanted = OwnerPreferences.parse(texts)
+    except PreferenceError as error:
+        yield Diagnosis("preferences", False, str(error), "gridbot client prefs unset NAME")
+        return
+    if wanted.idle_minutes > 0 and idle_minutes(time.time()) is None:
+        yield Diagnosis(
+            "preferences", False, "nothing tells when this machine was used last, so that"
+            " idle-minutes keeps it from work: neither logind nor a terminal does",
+            "gridbot client prefs unset idle-minutes",
+        )  # fmt: skip
+    elif texts:
+        yield Diagnosis("preferences", True, ", ".join(f"{n}={v}" for n, v in texts.items()))
+
+
 def _process(folder: Folder) -> Diagnosis:
     if (process := folder.holder()) is None:
         return Diagnosis("client", False, "not running", "gridbot client start")
-    if folder.paused_flag.exists():
+    if (until := folder.paused_until()) and time.time() < until:
+        return Diagnosis("client", False, f"paused until {clock(until)}", "gridbot client resume")
+    if folder.is_paused(time.time()):
         return Diagnosis("client", False, "paused", "gridbot client resume")
+    if suspended := folder.suspended():
+        return Diagnosis("client", True, f"suspended: {suspended}", "gridbot client prefs show")
     return Diagnosis("client", True, f"running as process {process}")

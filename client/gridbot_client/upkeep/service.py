@@ -44,6 +44,7 @@ def install(folder: Path, options: Sequence[str], *, is_system: bool) -> Path:
     `options` are those of `gridbot client run`.  A unit that is there is replaced.  Raises
     ServiceError.
     """
+    _check()
     path = _path(is_system)
     command = [sys.executable, "-m", "gridbot", "client", "run", "--quiet", "--data", str(folder)]
     text = _UNIT.format(
@@ -59,6 +60,12 @@ def install(folder: Path, options: Sequence[str], *, is_system: bool) -> Path:
     _systemctl(is_system, "enable", NAME)
     _systemctl(is_system, "restart", NAME)
     return path
+
+
+def runs(folder: Path, *, is_system: bool) -> bool:
+    """Whether there is a service that runs the client of a folder."""
+    path = _path(is_system)
+    return path.exists() and _quoted(str(folder)) in path.read_text()
 
 
 def uninstall(*, is_system: bool) -> bool:
@@ -86,13 +93,16 @@ def _quoted(word: str) -> str:
     return f'"{word}"'
 
 
-def _systemctl(is_system: bool, *arguments: str) -> None:
-    program = shutil.which("systemctl")
-    if program is None:
+def _check() -> None:
+    if shutil.which("systemctl") is None:
         raise ServiceError(
             "this machine has no systemd; to run the client in the background: gridbot client start"
         )
-    command = [program, *([] if is_system else ["--user"]), *arguments]
+
+
+def _systemctl(is_system: bool, *arguments: str) -> None:
+    _check()
+    command = ["systemctl", *([] if is_system else ["--user"]), *arguments]
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode:
         said = ended.stderr.strip() or f"exit code {ended.returncode}"

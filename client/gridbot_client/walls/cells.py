@@ -1,4 +1,6 @@
-"""Cell: the walls of one task, as the client orders them from its warden.  Plain data.
+"""Cell: the walls of a task, as the client orders them from its warden.  Plain data.
+
+A cell that stays serves further tasks of the same BOT, one at a time.
 
 Named tuples, not dataclasses: every import of the warden's is memory that each fork of it copies.
 """
@@ -21,6 +23,23 @@ class KernelLimits(NamedTuple):
     shared_bytes: int  # of /dev/shm
 
 
+class NextTask(NamedTuple):
+    """What a further task of a cell runs."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    stdin: str
+
+    def encode(self) -> bytes:
+        """Bytes for the first process, which runs under the same interpreter."""
+        return marshal.dumps(tuple(self))
+
+    @classmethod
+    def decode(cls, text: bytes) -> NextTask:
+        """The task of such bytes."""
+        return cls(*marshal.loads(text))  # noqa: S302 - from the client, which made the process
+
+
 class Cell(NamedTuple):
     """One task: its program, and what it may see, reach and use.  Paths are absolute and real."""
 
@@ -37,6 +56,8 @@ class Cell(NamedTuple):
     hidden: tuple[str, ...] = ()  # never visible
     stdin: str = "/dev/null"
     canaries: dict[str, str] | None = None  # attack these instead of running a program
+    stays: bool = False  # for further tasks, from level 2 on
+    has_channel: bool = False  # its standard input is a socket of the client's
 
     @property
     def tmp(self) -> str:

@@ -8,6 +8,14 @@ first process costs is the number of pages that it touches.  Whatever is the sam
 computed in the warden (`prepare`), and the task is spawned (as by vfork) and not forked: at level 2
 the first process goes behind the same walls before.  At level 1 it must not, for a task in the same
 Landlock domain could signal it.
+
+A cell that stays serves one task after another.  Before one begins, all processes of the one before
+have been reaped, and nothing of it is in /dev/shm; each gets a standard output of its own; what is
+in the task's folder is the client's to clear.  No task can change this process, from which the next
+one inherits: limits, priority and processors (`seccomp.py`).  So two tasks of a cell meet only in
+what a network namespace keeps.
+
+A program that stays sleeps between two jobs: the client has it stopped, and continued.
 """
 
 from __future__ import annotations
@@ -25,9 +33,14 @@ from contextlib import suppress
 from typing import NoReturn
 
 from gridbot_client.walls import kernel, landlock, probes, seccomp, tree, views
-from gridbot_client.walls.cells import NAMESPACES, PROCESS, Cell
+from gridbot_client.walls.cells import NAMESPACES, PROCESS, Cell, NextTask
 
-TERMINATE, END = b"T", b"K"  # the client's words: SIGTERM to the task's group; end everything
+# The client's words: SIGTERM to the task's group; end everything; run this program next, with these
+# streams; let nothing run for a while.
+TERMINATE, END, NEXT = b"T", b"K", b"N"
+PAUSE, RESUME = b"P", b"R"
+_ASLEEP = {PAUSE: signal.SIGSTOP, RESUME: signal.SIGCONT}
+MOST_ORDER_BYTES = 32 << 10
 # What this process says, each followed by numbers or a text: see `handle.py`.
 STARTED, ENDED = "started", "ended"
 REFUSED, FAILED = "refused", "failed"  # the program cannot be executed; this machine could not
@@ -35,6 +48,7 @@ NOBODY = 65534
 _OF_THE_MACHINE = (
     errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ETXTBSY, errno.EINTR,
 )  # fmt: skip
+_STREAMS = 2
 _COUNT_SECONDS = 1.0  # for which the number of a user's threads is believed
 
 
@@ -43,7 +57,10 @@ class _NotStarted(Exception):
 
 
 def live(cell: Cell, control: int, streams: Sequence[int], groups: Sequence[int]) -> NoReturn:
-    """Body of the process; `groups` are the cgroup.procs files that the task enters."""
+    """Body of the process; `groups` are the cgroup.procs files that the task enters.
+
+    `streams` are the task's stdout and stderr, and its channel if it has one.
+    """
     try:
         _Life(cell, control, streams, groups).run()
     finally:
@@ -56,7 +73,8 @@ class _Life:
     ) -> None:
         self._cell = cell
         self._control = control
-        self._streams = streams
+        self._streams, self._channel = streams[:_STREAMS], streams[_STREAMS:]
+        self._socket: socket.socket | None = None  # the control socket as an object
         self._groups = groups
         self._task = 0  # its pid, here
         self._status: int | None = None
@@ -66,17 +84,47 @@ class _Life:
         try:
             outer, woken = self._prepare()
             self._task = self._start()
+            self._follow(outer, woken)
+            while self._cell.stays and self._is_given_another():
+                self._task = self._spawned()
+                self._follow(outer, woken)
         except _NotStarted as error:
             self._tell(str(error))
-            os._exit(0)
         except Exception as error:  # of whatever kind: the client is to hear of it
             self._tell(failure(error))
-            os._exit(0)
+        os._exit(0)
+
+    def _follow(self, outer: str, woken: int) -> None:
+        """Follow a task that was started to its end."""
         self._tell(f"{STARTED} {outer}")
         self._watch(woken)
         self._end_all()
+        for stream in self._streams:  # a lease or flags that the task has put on it go with it
+            os.close(stream)
         self._tell(f"{ENDED} {self._status} {self._cpu_seconds}")
-        os._exit(0)
+
+    def _is_given_another(self) -> bool:
+        """Wait for the next program; False if the cell is to end."""
+        if os.listdir("/dev/shm"):  # noqa: S108
+            return False
+        said = TERMINATE
+        while said[:1] in (TERMINATE, END):  # what was said to the task before, which has ended
+            said, streams = self._received()
+        if said[:1] != NEXT:
+            return False
+        self._cell = self._cell._replace(**NextTask.decode(said[1:])._asdict())
+        self._streams = streams
+        self._status, self._cpu_seconds = None, 0.0
+        return True
+
+    def _received(self) -> tuple[bytes, Sequence[int]]:
+        """Next word of the client's, with descriptors; the word is empty if the client is gone."""
+        if self._socket is None:
+            self._socket = socket.socket(fileno=self._control)
+        said, found, _, _ = socket.recv_fds(
+            self._socket, MOST_ORDER_BYTES, _STREAMS, socket.MSG_CMSG_CLOEXEC
+        )
+        return said, found
 
     def _prepare(self) -> tuple[str, int]:
         """Build the walls; return this process's pid outside, and a descriptor for signals."""
@@ -105,7 +153,10 @@ class _Life:
             _drop_rights(cell)
             self._guard()
             _confine(cell, self._streams)
-        return self._fork() if cell.canaries is not None else _spawn(cell, self._streams)
+        return self._fork() if cell.canaries is not None else self._spawned()
+
+    def _spawned(self) -> int:
+        return _spawn(self._cell, self._streams, self._channel)
 
     def _guard(self) -> None:
         """Die with the warden, and let no task read this process; a new user id undoes both."""
@@ -145,10 +196,14 @@ class _Life:
             word = os.read(self._control, 16)
         except OSError:
             return True
-        if word == TERMINATE and self._status is None:
-            with suppress(OSError):
+        with suppress(OSError):
+            if word == TERMINATE and self._status is None:
                 os.killpg(self._task, signal.SIGTERM)
-        return word != TERMINATE
+            elif word in _ASLEEP and self._cell.level >= NAMESPACES:
+                os.kill(-1, _ASLEEP[word])
+            elif word in _ASLEEP:
+                tree.signal_below(os.getpid(), _ASLEEP[word])
+        return word != TERMINATE and word not in _ASLEEP
 
     def _reap(self) -> None:
         """Reap what is dead, and count its CPU time."""
@@ -204,10 +259,11 @@ def _refusal(error: Exception) -> str:
 _DEFAULTS = (signal.SIGCHLD, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT)
 
 
-def _spawn(cell: Cell, streams: Sequence[int]) -> int:
+def _spawn(cell: Cell, streams: Sequence[int], channel: Sequence[int]) -> int:
     """Start the program without a copy of this process's memory."""
     actions: list[tuple[int, ...] | tuple[int, int, str, int, int]]
-    actions = [(os.POSIX_SPAWN_OPEN, 0, cell.stdin, os.O_RDONLY, 0)]
+    actions = [(os.POSIX_SPAWN_DUP2, descriptor, 0) for descriptor in channel]
+    actions = actions or [(os.POSIX_SPAWN_OPEN, 0, cell.stdin, os.O_RDONLY, 0)]
     actions += [(os.POSIX_SPAWN_DUP2, stream, at) for at, stream in enumerate(streams, 1)]
     found: Exception = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
     for path in _candidates(cell):

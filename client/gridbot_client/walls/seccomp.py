@@ -63,6 +63,9 @@ _BY_PID = (
     ("sched_setaffinity", 0), ("sched_setattr", 0), ("sched_setparam", 0),
     ("sched_setscheduler", 0), ("setpriority", 1), ("ioprio_set", 1),
 )  # fmt: skip
+# In a pid namespace only the first process is not the task's: process 1, and of the same user.
+_FIRST, _PRIO_USER, _IOPRIO_WHO_USER = 1, 2, 3
+_BY_USER = (("setpriority", _PRIO_USER), ("ioprio_set", _IOPRIO_WHO_USER))
 _SIGNALS = ("tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo", "pidfd_send_signal")
 
 _INSTRUCTION = "=HBBI"
@@ -90,7 +93,10 @@ def program(families: tuple[int, ...], *, namespaces: bool, stranger: bool, land
         _only("socket", 0, families, errno.EAFNOSUPPORT),
         _only_netlink_route(),
     ]
-    if not namespaces:
+    if namespaces:
+        filters += [_when(name, at, [(_EQUAL, _FIRST)], errno.EPERM) for name, at in _BY_PID]
+        filters += [_when(name, 0, [(_EQUAL, of)], errno.EPERM) for name, of in _BY_USER]
+    else:
         filters += [_only(name, at, [0], errno.EPERM) for name, at in _BY_PID]
         if stranger:
             filters += [_refuse(name) for name in _BY_PATH]

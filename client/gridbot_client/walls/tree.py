@@ -45,6 +45,16 @@ def below(root: int, table: Mapping[int, ProcessEntry]) -> set[int]:
     return found
 
 
+def signal_below(root: int, number: int) -> None:
+    """Signal all descendants of a process, and those that they start meanwhile."""
+    told = set[int]()
+    while found := below(root, processes()) - told:
+        told |= found
+        for pid in found:
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+
+
 def end_descendants(reap: Callable[[], object], spared: Collection[int] = ()) -> None:
     """Kill all descendants of this process, which must be a subreaper; `reap` takes dead children.
 

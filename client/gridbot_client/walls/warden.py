@@ -9,7 +9,8 @@ with a single thread and few modules, and each task costs one fork of it.
       └───────────── control socket ────────┘
 
 * The client sends a byte with descriptors: a cell as a file, the task's control socket, stdout,
-  stderr, and the cgroups to enter.  All that is said about this task goes over the control socket.
+  stderr, its channel if it has one, and the cgroups to enter.  All that is said about this task
+  goes over the control socket.
 * The warden clones the first process (`inside.py`) into the namespaces of the cell's level, and
   writes which users exist there.  Who is root outside is nobody inside.
 * The first process mounts the task's view (`views.py`), gives up capabilities, enters Landlock and
@@ -105,17 +106,18 @@ class _Warden:
                 found.frombytes(data[: len(data) - len(data) % size])
         return list(found)
 
-    def _start(self, order: int, control: int, stdout: int, stderr: int, *groups: int) -> None:
+    def _start(self, order: int, control: int, *others: int) -> None:
         try:
             cell = Cell.decode(os.pread(order, os.fstat(order).st_size, 0))
             inside.prepare(cell)
-            self._first.add(self._clone(cell, control, (stdout, stderr), groups))
+            count = 3 if cell.has_channel else 2
+            self._first.add(self._clone(cell, control, others[:count], others[count:]))
         except (OSError, ValueError, TypeError, KeyError, EOFError) as error:
             with suppress(OSError):
                 os.write(control, inside.failure(error).encode(errors="replace"))
 
     def _clone(
-        self, cell: Cell, control: int, streams: tuple[int, int], groups: tuple[int, ...]
+        self, cell: Cell, control: int, streams: tuple[int, ...], groups: tuple[int, ...]
     ) -> int:
         if cell.level < NAMESPACES:
             pid = os.fork()

@@ -6,22 +6,33 @@ import os
 import resource
 import select
 import signal
+import socket
 import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
 from gridbot_client.protocol.messages import Resources
-from gridbot_client.walls import levels, nobody
-from gridbot_client.walls.cells import CGROUP, NAMESPACES, NONE, PROCESS, Cell, KernelLimits
+from gridbot_client.walls import levels, nobody, tree
+from gridbot_client.walls.cells import (
+    CGROUP,
+    NAMESPACES,
+    NONE,
+    PROCESS,
+    Cell,
+    KernelLimits,
+    NextTask,
+)
 from gridbot_client.walls.cgroups import TaskCgroup
 from gridbot_client.walls.handle import NotExecutable, WalledTask, Warden, WardenLost
 from gridbot_client.walls.inside import is_machines
 from gridbot_client.walls.levels import Sandbox
+from gridbot_client.walls.views import SHARED
 from gridbot_client.work import processes
 from gridbot_client.work.processes import Family
+from gridbot_client.work.residents import ResidentAnswer, ResidentJob, ResidentProgram
 from gridbot_client.work.slots import ReplicaSlot
 
 _OPEN_FILES = 4096
@@ -42,6 +53,30 @@ class TaskOrder:
     is_stranger: bool  # it runs because the project signed it, not because of its owner
     wants_network: bool = False
     stdin: str = ""  # name of a file in the slot's work folder
+    kept: KeptCell | None = None  # that the task's walls may be, or become
+    job: ResidentJob | None = None  # for a program that stays, in a kept cell
+
+
+@dataclass(slots=True)
+class KeptCell:
+    """Walls that stay for further tasks of one BOT in the same slot; none before the first."""
+
+    task: WalledTask | None = None  # the last one, which is finished unless it is the program's
+    group: TaskCgroup | None = None
+    program: ResidentProgram | None = None  # that stays in it
+    # What the cell has mounted of the slot's work folder, and on it; with their identities.
+    folders: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+    def close(self) -> None:
+        """End the cell.  Idempotent."""
+        task, group, program = self.task, self.group, self.program
+        self.task = self.group = self.program = None
+        if program:
+            program.close()
+        if task:
+            task.close()
+        if group:
+            group.release()
 
 
 class Task(Protocol):
@@ -64,6 +99,12 @@ class Task(Protocol):
     def terminate(self) -> None:
         """Ask the program to end.  From any thread."""
 
+    def pause(self) -> None:
+        """Let nothing of it run until `resume`; idempotent."""
+
+    def resume(self) -> None:
+        """Let it run again."""
+
     def finish(self) -> TaskEnd:
         """Kill what is left of the task, and say how its program ended.  Raises OSError."""
 
@@ -83,6 +124,10 @@ class Confinement(Protocol):
     A program runs in `slot.work`, reads its `stdin` or nothing, and writes to `slot.stdout` and
     `slot.stderr`.
     """
+
+    @property
+    def keeps_cells(self) -> bool:
+        """True if walls can stay for further tasks."""
 
     def refusal(self, *, is_stranger: bool, least: int = 0) -> str:
         """Why a program is not run here; empty if it is.  `least` is the level that it asks for."""
@@ -123,6 +168,17 @@ class _PlainTask:
         if not self._is_reaped:
             processes.kill_group(self.pid, signal.SIGTERM)
 
+    def pause(self) -> None:
+        self._tell(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._tell(signal.SIGCONT)
+
+    def _tell(self, number: int) -> None:
+        if not self._is_reaped:
+            processes.kill_group(self.pid, number)
+            tree.signal_below(self.pid, number)
+
     def finish(self) -> TaskEnd:
         """End the group before its leader is reaped: until then its number is not used again."""
         processes.kill_group(self.pid)
@@ -139,6 +195,11 @@ class Plain:
     """Own session, clean environment and a limit on file sizes; for one's own work only."""
 
     is_pilot: bool = False  # all work is one's own
+
+    @property
+    def keeps_cells(self) -> bool:
+        """Without walls there are none to keep."""
+        return False
 
     def refusal(self, *, is_stranger: bool, least: int = 0) -> str:
         """Refuse strangers' work, and all that asks for walls."""
@@ -197,6 +258,7 @@ class _GroupedTask:
     _task: WalledTask
     _group: TaskCgroup | None
     is_sealed: bool  # in a pid namespace
+    _kept: KeptCell | None
 
     @property
     def pid(self) -> int:
@@ -211,22 +273,89 @@ class _GroupedTask:
     def terminate(self) -> None:
         self._task.terminate()
 
-    def finish(self) -> TaskEnd:
-        try:
-            exit_code, cpu_seconds = self._task.finish()
-        except WardenLost:
-            # The kernel may have ended the first process with the others of the group.
-            if self._is_out_of_memory():
-                return TaskEnd(-signal.SIGKILL, 0.0, is_out_of_memory=True)
-            raise
-        else:
-            return TaskEnd(exit_code, cpu_seconds, self._is_out_of_memory())
-        finally:
-            if self._group:
-                self._group.release()
+    def pause(self) -> None:
+        self._task.pause()
 
-    def _is_out_of_memory(self) -> bool:
-        return self._group is not None and self._group.ran_out_of_memory()
+    def resume(self) -> None:
+        self._task.resume()
+
+    def finish(self) -> TaskEnd:
+        end, is_whole = TaskEnd(-signal.SIGKILL, 0.0), False
+        try:
+            end, is_whole = _finished(self._task, self._group)
+        finally:
+            if self._kept and is_whole:
+                self._kept.task, self._kept.group = self._task, self._group
+            elif self._group:
+                self._group.release()
+        return end
+
+
+def _finished(task: WalledTask, group: TaskCgroup | None) -> tuple[TaskEnd, bool]:
+    """End a task; return its end, and whether the first process lived to tell.  Raises OSError.
+
+    The kernel may have ended the first process with the others of the group, for their memory.
+    """
+    try:
+        exit_code, cpu_seconds = task.finish()
+    except WardenLost:
+        if group is None or not group.ran_out_of_memory():
+            raise
+        return TaskEnd(-signal.SIGKILL, 0.0, is_out_of_memory=True), False
+    is_out_of_memory = group is not None and group.ran_out_of_memory()
+    return TaskEnd(exit_code, cpu_seconds, is_out_of_memory), True
+
+
+@dataclass(slots=True)
+class _ResidentTask:
+    """A job that a resident program runs, as if it were a task."""
+
+    _program: ResidentProgram
+    _answered: ResidentAnswer
+    _job: ResidentJob
+    _kept: KeptCell
+    is_sealed: bool = True
+    _is_asked_to_end: bool = False
+
+    @property
+    def pid(self) -> int:
+        return self._program.task.pid
+
+    def family(self) -> Family:
+        return processes.TABLE.below(self.pid)
+
+    def ended_within(self, seconds: float) -> bool:
+        return self._program.wait(self._answered, seconds)
+
+    def terminate(self) -> None:
+        self._is_asked_to_end = True
+        self._program.task.terminate()
+
+    def pause(self) -> None:
+        self._program.task.pause()
+
+    def resume(self) -> None:
+        self._program.task.resume()
+
+    def finish(self) -> TaskEnd:
+        exit_code = self._answered.exit_code
+        if exit_code is not None and not self._is_asked_to_end:
+            with suppress(OSError):
+                self._program.take_streams(self._job)
+                end = TaskEnd(exit_code, self._program.cpu_seconds())
+                if self._program.is_alone():
+                    self._program.task.pause()
+                else:
+                    self._kept.close()
+                return end
+        self._answered.close()
+        try:
+            end, _ = _finished(self._program.task, self._kept.group)
+            return replace(end, cpu_seconds=self._program.since_last(end.cpu_seconds))
+        finally:
+            with suppress(OSError):
+                self._program.take_streams(self._job)
+            self._kept.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,6 +365,11 @@ class Walls:
     warden: Warden
     sandbox: Sandbox
     options: WallOptions
+
+    @property
+    def keeps_cells(self) -> bool:
+        """From level 2 on all processes of a task end before the next one begins."""
+        return self.sandbox.level >= NAMESPACES
 
     def refusal(self, *, is_stranger: bool, least: int = 0) -> str:
         """Refuse strangers' work below the level that it needs, and any below what it asks for."""
@@ -253,19 +387,70 @@ class Walls:
         return ""
 
     def start(self, program: TaskOrder) -> Task:
-        """Start the program in a cell of its own."""
-        slot, cell = program.slot, self._cell(program)
+        """Start the program in the cell that is kept for it, if that serves, or in a new one."""
+        slot, cell, kept = program.slot, self._cell(program), program.kept
+        if kept and program.job:
+            return self._serve(program, cell, kept, program.job)
+        if kept and kept.task:
+            further = NextTask(cell.argv, cell.env, cell.stdin)
+            try:
+                with slot.stdout.open("wb") as stdout, slot.stderr.open("wb") as stderr:
+                    nobody.give(cell, (slot.work, slot.stdout, slot.stderr))
+                    task = kept.task.next(further, stdout.fileno(), stderr.fileno())
+            except NotExecutable:
+                kept.close()
+                raise
+            except OSError:  # somebody ended it, or the program's arguments are large
+                kept.close()
+            else:
+                group, kept.task, kept.group = kept.group, None, None
+                return _GroupedTask(task, group, is_sealed=True, _kept=kept)
         group = self._group(program)
         try:
             with slot.stdout.open("wb") as stdout, slot.stderr.open("wb") as stderr:
                 nobody.give(cell, (slot.work, slot.stdout, slot.stderr))
+                if kept:
+                    kept.folders = _mounted_folders(cell)
                 descriptors = group.descriptors if group else ()
                 task = self.warden.start(cell, stdout.fileno(), stderr.fileno(), descriptors)
         except OSError:
             if group:
                 group.release()
             raise
-        return _GroupedTask(task, group, cell.level >= NAMESPACES)
+        return _GroupedTask(task, group, cell.level >= NAMESPACES, kept if cell.stays else None)
+
+    def _serve(self, order: TaskOrder, cell: Cell, kept: KeptCell, job: ResidentJob) -> Task:
+        """Give a job to the program in a cell, which is started first if there is none."""
+        if kept.program is None:
+            self._move_in(order.slot, cell, kept, self._group(order), job.words)
+        assert kept.program
+        arguments = order.argv[job.words :]
+        answered = ResidentAnswer(kept.program.channel, job, arguments, dict(order.env))
+        kept.program.task.resume()
+        return _ResidentTask(kept.program, answered, job, kept)
+
+    def _move_in(
+        self, slot: ReplicaSlot, cell: Cell, kept: KeptCell, group: TaskCgroup | None, words: int
+    ) -> None:
+        """Start a resident program."""
+        cell = cell._replace(argv=cell.argv[:words], has_channel=True)
+        near, far = socket.socketpair()
+        try:
+            # What it prints is taken from these files after each job.
+            with far, slot.stdout.open("ab") as stdout, slot.stderr.open("ab") as stderr:
+                nobody.give(cell, (slot.work, slot.stdout, slot.stderr))
+                descriptors = group.descriptors if group else ()
+                task = self.warden.start(
+                    cell, stdout.fileno(), stderr.fileno(), descriptors, (far.fileno(),)
+                )
+        except OSError:
+            near.close()
+            if group:
+                group.release()
+            raise
+        near.setblocking(False)
+        kept.task, kept.group = task, group
+        kept.program = ResidentProgram(task, near, slot)
 
     def _cell(self, program: TaskOrder) -> Cell:
         options, slot = self.options, program.slot
@@ -278,6 +463,7 @@ class Walls:
             is_stranger=is_stranger, network=not is_alone, reads=options.reads,
             writes=options.writes, hidden=options.hidden,
             stdin=f"{_real(slot.work)}/{program.stdin}" if program.stdin else os.devnull,
+            stays=program.kept is not None and self.keeps_cells,
         )  # fmt: skip
 
     def _group(self, program: TaskOrder) -> TaskCgroup | None:
@@ -334,6 +520,32 @@ def _limits(resources: Resources, cpus: int) -> KernelLimits:
         open_files=_OPEN_FILES,
         shared_bytes=max(_LEAST_SHARED_BYTES, memory // 2),
     )
+
+
+def identity(path: Path) -> tuple[int, ...]:
+    """What tells a folder from another in its place, and whether it is as open.  Raises OSError."""
+    status = os.lstat(path)
+    return status.st_dev, status.st_ino, status.st_mode
+
+
+def _mounted_folders(cell: Cell) -> dict[str, tuple[int, ...]]:
+    """Make the mount points of a cell that lie in its work folder; return names and identities.
+
+    A task's /tmp is in that folder.  So what it sees below /tmp is mounted there.
+    """
+    found = ["", "tmp"]
+    for path in dict.fromkeys((cell.work, *cell.reads, *cell.writes, *cell.hidden)):
+        for top in SHARED[:2]:
+            if path.startswith(f"{top}/"):
+                name = f"tmp{path.removeprefix(top)}"
+                place = Path(cell.work, name)
+                if os.path.isfile(path):
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    place.touch()
+                else:
+                    place.mkdir(parents=True, exist_ok=True)
+                found.append(name)
+    return {name: identity(Path(cell.work, name)) for name in found}
 
 
 def _real(path: Path) -> str:

@@ -30,6 +30,8 @@ from gridbot_client.work import outputs
 from gridbot_client.work.cache import Cache
 from gridbot_client.work.manifests import ForbiddenInput, JudgedManifest, check_inputs
 from gridbot_client.work.outputs import OutputError
+from gridbot_client.work.places import ReplicaPlace, ReplicaPlaces
+from gridbot_client.work.residents import ResidentJob
 from gridbot_client.work.runner import (
     EXIT_NONZERO,
     LOST,
@@ -74,6 +76,7 @@ class ReplicaExecutor:
 
     runner: Runner
     cache: Cache
+    places: ReplicaPlaces
     connect: Callable[[], Transport]  # a connection for the thread that calls
 
     def execute(
@@ -109,33 +112,49 @@ class ReplicaExecutor:
             is_stranger=is_stranger, least=manifest.walls.level
         ):
             return failure(slot.id, "sandbox_too_weak", f"{refusal}\n")
-        ended = ProcessEnd("")
+        key = (assignment.id.bot, assignment.manifest, is_stranger)
+        with self.places.taken(slot, key) as place:
+            report = self._report(slot, place, assignment, judged, starts, stop)
+        if report.how == "success" or report.reason == "time_limit" or not place.has_program:
+            return report
+        # A program that has run other jobs may have failed for their sake.
+        with self.places.taken(slot, key, fresh=True) as place:
+            return self._report(slot, place, assignment, judged, starts, stop)
+
+    def _report(
+        self, slot: ReplicaSlot, place: ReplicaPlace, assignment: Assignment,
+        judged: JudgedManifest, starts: int, stop: Stop,
+    ) -> Report:  # fmt: skip
+        """Run a replica in its place; leave in its own slot what is to be uploaded."""
+        manifest, ended, job = judged.manifest, ProcessEnd(""), None
+        shown = place.slot  # where its outputs are
         try:
             names = {ref.name for ref in (*manifest.inputs, *assignment.inputs)}
             program = _program(manifest, assignment, names)
             check_inputs(manifest, program.argv[0], assignment.inputs)
-            slot.reset()
-            self._fetch((*manifest.inputs, *assignment.inputs), slot, stop)
-            ended = self._run(program, slot, judged, starts, stop)
+            if place.kept and manifest.resident:
+                job, shown = _resident_job(slot, manifest, assignment), slot
+            if not place.has_program:
+                self._fetch(manifest.inputs, place.slot, stop)
+            self._fetch(assignment.inputs, shown, stop)
+            ended = self._run(program, slot, place, job, judged, starts, stop)
             if reason := _reason(ended, manifest):
                 raise _Failed(reason, ended.detail)
-            found = outputs.collect(slot, manifest, names)
+            found = outputs.collect(shown, manifest, names)
         except TemplateError as error:
             return failure(slot.id, "bad_arguments", f"{error}\n")
         except ForbiddenInput as error:
             return failure(slot.id, "input_forbidden", f"{error}\n")
         except (_Failed, OutputError) as error:
-            return _finished(slot, ended, error.reason, str(error))
-        return replace(_finished(slot, ended, "", ""), how="success", outputs=found)
+            return _finished(shown, ended, error.reason, str(error))
+        if shown is not slot:
+            place.hand_over(slot, [output.name for output in found if output.content is None])
+        return replace(_finished(shown, ended, "", ""), how="success", outputs=found)
 
     def _run(
-        self,
-        program: ReplicaProgram,
-        slot: ReplicaSlot,
-        judged: JudgedManifest,
-        starts: int,
-        stop: Stop,
-    ) -> ProcessEnd:
+        self, program: ReplicaProgram, slot: ReplicaSlot, place: ReplicaPlace,
+        job: ResidentJob | None, judged: JudgedManifest, starts: int, stop: Stop,
+    ) -> ProcessEnd:  # fmt: skip
         if stop.is_asked:
             raise Stopped
         slot.save_run(RunRecord(starts + 1))
@@ -145,12 +164,14 @@ class ReplicaExecutor:
 
         ended = self.runner.run(
             program,
-            slot,
+            place.slot,
             judged.manifest.resources,
             stop,
             started,
             is_stranger=judged.is_strangers,
             wants_network=judged.manifest.walls.network,
+            kept=place.kept,
+            job=job,
         )
         if ended.reason == "stopped" or stop.is_asked:
             raise Stopped
@@ -207,6 +228,11 @@ class ReplicaExecutor:
                 except OSError as error:
                     return _without_outputs(report, "missing_output", f"{error}\n")
         return report
+
+
+def _resident_job(slot: ReplicaSlot, manifest: Manifest, assignment: Assignment) -> ResidentJob:
+    names = tuple(ref.name for ref in assignment.inputs)
+    return ResidentJob(manifest.resident, slot, names, manifest.max_output_bytes)
 
 
 def _program(manifest: Manifest, assignment: Assignment, names: AbstractSet[str]) -> ReplicaProgram:

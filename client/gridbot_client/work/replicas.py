@@ -65,7 +65,7 @@ class HeldReplicas:
         self.pace = Pace(room.cpus)
         self._slots = slots
         self._spares = spares
-        self._room = room
+        self.room = room  # that replicas may take now
         self._executor = executor
         self._activity = activity
         self._held: dict[ReplicaId, Held] = {}
@@ -114,7 +114,7 @@ class HeldReplicas:
         with self.changed:
             if self.is_halted:
                 return
-            for id in agent.to_start(self.items(), self._room):
+            for id in agent.to_start(self.items(), self.room):
                 held = self._held[id]
                 held.stage, held.stop = Stage.RUNNING, Stop()
                 self._spawn(held, Stage.FINISHED)

@@ -18,10 +18,19 @@ from gridbot_client.pilot.behaviour import LOW_CPU
 from gridbot_client.protocol.messages import Resources
 from gridbot_client.walls.handle import NotExecutable
 from gridbot_client.work import processes, trees
-from gridbot_client.work.confinement import Confinement, Task, TaskEnd, TaskOrder, most_processes
+from gridbot_client.work.confinement import (
+    Confinement,
+    KeptCell,
+    Task,
+    TaskEnd,
+    TaskOrder,
+    most_processes,
+)
 from gridbot_client.work.idleness import Idleness
 from gridbot_client.work.processes import SLOT_VARIABLE, Census, OpenFiles
+from gridbot_client.work.residents import ResidentJob
 from gridbot_client.work.slots import ReplicaSlot
+from gridbot_client.work.suspension import SuspendedTime, Suspension
 
 WATCH_SECONDS = 0.5  # how often memory is looked at
 DISK_WATCH_SECONDS = 5.0  # at most, between two looks at the disk
@@ -121,16 +130,21 @@ class Runner:
     confinement: Confinement
     census: Census
     idleness: Callable[[], Idleness] | None = None  # watches one replica; None: it may be idle
+    suspension: Suspension = field(default_factory=Suspension)
 
     def run(
         self, program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, stop: Stop,
         started: Callable[[int], None], *, is_stranger: bool, wants_network: bool = False,
+        kept: KeptCell | None = None, job: ResidentJob | None = None,
     ) -> ProcessEnd:  # fmt: skip
-        """Run a program to its end; `started` gets the pid of a task that may outlive us."""
+        """Run a program to its end; `started` gets the pid of a task that may outlive us.
+
+        With `job`, the program stays in the slot, and its answer to the job is the end.
+        """
         begun = time.monotonic()
         order = TaskOrder(
             _found(program.argv, slot), environment(slot, os.environ, program.environment), slot,
-            limits, is_stranger, wants_network, program.stdin,
+            limits, is_stranger, wants_network, program.stdin, kept, job,
         )  # fmt: skip
         try:
             task = self.confinement.start(order)
@@ -139,12 +153,13 @@ class Runner:
             return ProcessEnd("not_executable", detail=f"cannot execute {name!r}: {error}\n")
         except OSError as error:
             return ProcessEnd(NOT_STARTED, detail=f"the task could not be started: {error}")
-        reason = ""
+        reason, suspended = "", SuspendedTime(task, self.suspension)
         try:
             stop.runs(task)
             if not task.is_sealed:
                 started(task.pid)
-            reason = self._watch(task, slot, limits, stop, begun)
+            reason = self._watch(task, slot, limits, stop, begun, suspended)
+            suspended.end(time.monotonic())
             if reason:
                 task.terminate()
                 task.ended_within(GRACE_SECONDS)
@@ -155,20 +170,29 @@ class Runner:
             return ProcessEnd(reason or LOST, detail="the task's first process was killed")
         if not reason:
             reason = _why(end, slot, limits)
-        return ProcessEnd(reason, end.exit_code, end.cpu_seconds, time.monotonic() - begun)
+        now = time.monotonic()
+        ran = now - begun - suspended.seconds(now)
+        return ProcessEnd(reason, end.exit_code, end.cpu_seconds, ran)
 
     def _watch(
-        self, task: Task, slot: ReplicaSlot, limits: Resources, stop: Stop, begun: float
-    ) -> str:
-        """Wait until the program ends (returns "") or exceeds a limit (returns its reason code)."""
+        self, task: Task, slot: ReplicaSlot, limits: Resources, stop: Stop, begun: float,
+        suspended: SuspendedTime,
+    ) -> str:  # fmt: skip
+        """Wait until the program ends (returns "") or exceeds a limit (returns its reason code).
+
+        Time for which it was suspended does not count.
+        """
         disk_at, cpu_at = begun + WATCH_SECONDS, begun
         idleness = self.idleness() if self.idleness else None
         while True:
-            left = begun + limits.seconds - time.monotonic()
+            now = time.monotonic()
+            left = begun + limits.seconds + suspended.seconds(now) - now
             if task.ended_within(max(0.0, min(left, WATCH_SECONDS))):
                 return ""
             if stop.is_asked:
                 return "stopped"
+            if suspended.follow(time.monotonic()):
+                continue
             if left <= 0:
                 return "time_limit"
             family = task.family()

@@ -129,6 +129,13 @@ class ReplicaSlot:
         """True if a process was started and not stopped orderly."""
         return self._run.exists()
 
+    def started_at(self) -> float | None:
+        """When its process was started, in seconds since 1970; None if it was not."""
+        try:
+            return self._run.stat().st_mtime
+        except FileNotFoundError:
+            return None
+
     def save_report(self, report: Report) -> None:
         """Save the report until the server acknowledges it.
 
@@ -171,7 +178,7 @@ class ReplicaSlot:
             if name != self.work.name:
                 os.unlink(self.path / name)
         if os.path.lexists(self.work):
-            trees.clear(self.work, "tmp")
+            trees.clear(self.work, ("tmp",))
 
 
 class SpareFolders:

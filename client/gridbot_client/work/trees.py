@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,10 +51,14 @@ def is_pristine(path: Path, names: Sequence[str]) -> bool:
             stat.S_ISDIR(found.st_mode)
             and found.st_uid == os.geteuid()
             and found.st_mode & 0o7700 == 0o700
-            and os.listdir(path) == [*names]
-            and not os.listxattr(path)
+            and holds_only(path, names)
         )
     return False
+
+
+def holds_only(path: Path, names: Sequence[str]) -> bool:
+    """True for a directory that holds these names, and has no attributes beside the usual ones."""
+    return sorted(os.listdir(path)) == sorted(names) and not os.listxattr(path)
 
 
 def _measure(directory: int, usage: Usage, depth: int) -> None:
@@ -115,19 +119,21 @@ def remove(path: Path) -> None:
         os.rmdir(path)
 
 
-def clear(path: Path, kept: str = "") -> None:
-    """Remove all that is in a directory but the directory `kept`, in which all is removed.
+def clear(path: Path, kept: Collection[str] = ()) -> None:
+    """Remove all that is in a directory but what leads to the paths `kept`, relative to it.
 
-    Raises OSError if either is something else, such as a link.
+    Raises OSError if it is something else, such as a link, or one of those is.
     """
     top = os.open(path, _OPEN)
     try:
+        firsts = {name.partition("/")[0] for name in kept}
         for name in os.listdir(top):
             place = Path(f"/proc/self/fd/{top}", name)
-            if name == kept:
-                clear(place)
-            else:
+            below = [rest for first, _, rest in (p.partition("/") for p in kept) if first == name]
+            if name not in firsts:
                 remove(place)
+            elif any(below) or not stat.S_ISREG(os.lstat(place).st_mode):
+                clear(place, [rest for rest in below if rest])
     finally:
         os.close(top)
 

@@ -43,6 +43,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "ClockMin": "minutes since midnight, by its clock",
         "ClockDay": "day of the week by its clock, 0 = Sunday",
         "OnBattery": "true where no mains feed it; undefined for machines without a battery",
+        "Suspended": "true while its owner's preferences keep what it has from running",
         "ManifestVersion": "latest version of manifests that the client knows; 2 if undefined",
         "SandboxLevel": "height of the walls around tasks: 0 none, 1 rules on files, network and"
         " calls, 2 namespaces beside, 3 a cgroup beside; 0 for stock BOINC clients",
@@ -135,6 +136,7 @@ REPLICA_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "Name": "the replica's name",
         "SentTime": "when it was sent, s since 1970",
         "Age": "time since it was sent, s",
+        "SilentSeconds": "time since its client was heard of, s",
         "Host": "ad of the host that holds it",
     }
 )

@@ -12,8 +12,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+import psutil
 
 from gridbot import Session, connect
 from gridbot_server.settings import Settings
@@ -47,7 +49,7 @@ class Installation:
         self.data = folder / "server"
         self.url = f"http://127.0.0.1:{free_port()}"
         own = {name: value for name, value in os.environ.items() if name[:8] != "GRIDBOT_"}
-        self._environment = {**own, "GRIDBOT_DATA": str(folder)}
+        self.environment = {**own, "GRIDBOT_DATA": str(folder)}
         self._clients: dict[str, subprocess.Popen[bytes]] = {}
         self._server: subprocess.Popen[bytes] | None = None
 
@@ -92,7 +94,7 @@ class Installation:
         ended = subprocess.run(
             command,
             cwd=folder or self.folder,
-            env=self._environment,
+            env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -126,6 +128,16 @@ class Installation:
         self._clients[name] = self._spawn(name, "client", "run", *options)
         return self._clients[name].pid
 
+    def kill_client(self, name: str) -> None:
+        """Kill a client and what it runs, as if its machine had lost power."""
+        client = self._clients.pop(name)
+        below = psutil.Process(client.pid).children(recursive=True)
+        client.kill()
+        for process in below:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        client.wait()
+
     def check_clients(self) -> None:
         """Raise BenchFailed when a client has ended."""
         for name, client in self._clients.items():
@@ -139,7 +151,7 @@ class Installation:
             return subprocess.Popen(
                 [*self._command, *arguments],
                 cwd=self.folder,
-                env={**self._environment, "GRIDBOT_HOST_ID": name},
+                env={**self.environment, "GRIDBOT_HOST_ID": name},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,

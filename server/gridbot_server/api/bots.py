@@ -7,6 +7,7 @@ from dataclasses import asdict
 from http import HTTPStatus
 from typing import Any, NamedTuple, get_args
 
+import orjson
 from flask import Blueprint
 
 from gridbot_client.protocol.messages import Manifest, manifest_id
@@ -17,18 +18,21 @@ from gridbot_server.api.parameters import Parameter, number, one_of
 from gridbot_server.api.schema import answers, body_limit, json_body, query
 from gridbot_server.api.signing import decode
 from gridbot_server.bots import signing
+from gridbot_server.bots.retry import NewVersion, retry
 from gridbot_server.bots.submission import ProjectSigner, start, submit
 from gridbot_server.bots.validation import parse_policy, policy_warnings
 from gridbot_server.errors import Conflict, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.long_poll import MOST_SECONDS, wait_for_news
 from gridbot_server.http.services import connection, current
-from gridbot_server.models.requests import BotChange, Signature, SubmissionRequest
+from gridbot_server.models.requests import BotChange, Retry, Signature, SubmissionRequest
 from gridbot_server.models.responses.bots import (
     BotDetails,
     Bots,
     BotSummary,
     ChangedBot,
+    FailureDigest,
+    FailureGroup,
     ManifestText,
     ReplicaLimits,
     Replicas,
@@ -40,10 +44,9 @@ from gridbot_server.models.responses.explanation import Explanation, HostExplana
 from gridbot_server.signing import keys
 from gridbot_server.storage import growing, rows, sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.moves import SQL as MOVES
 
 SQL = sql.load("bots.sql")
-COMPARISONS = sql.load("comparisons.sql")
+BRAKE = sql.load("brake.sql")
 
 blueprint = Blueprint("bots", __name__, url_prefix="/api/v1/bots")
 
@@ -52,6 +55,39 @@ class _Rate(NamedTuple):
     """How fast a BOT gets on; unknown before its first outcome."""
 
     jobs_per_second: float | None
+
+
+_MOST_GROUPS = 100
+
+
+class _Group(NamedTuple):
+    """Failed replicas that are alike, and one of them."""
+
+    reason: str
+    exit_code: int | None
+    line: str
+    replicas: int
+    jobs: int
+    hosts: int
+    seq: int
+    replica: int
+    args: str | None  # JSON
+
+    def told(self) -> FailureGroup:
+        """As it is answered."""
+        code = self.exit_code
+        return FailureGroup(
+            reason=self.reason,
+            exit_code=code if code is None or code >= 0 else None,
+            signal=-code if code is not None and code < 0 else None,
+            line=self.line,
+            replicas=self.replicas,
+            jobs=self.jobs,
+            hosts=self.hosts,
+            seq=self.seq,
+            replica=self.replica,
+            args=orjson.loads(self.args or "{}"),
+        )
 
 
 def _host_name(name: str, text: str) -> str:
@@ -133,7 +169,7 @@ def explain_bot(bot: int, host: str | None) -> Explanation | HostExplanation:
     with connection() as conn:
         bot_owner(conn, bot)
         found = summary_of(conn, bot)
-    return explanation_of(bot, found.state, host, growing=found.growing)
+    return explanation_of(bot, found.state, host, growing=found.growing, held=found.held)
 
 
 @blueprint.post("/<int:bot>/cancel")
@@ -164,14 +200,52 @@ def close_bot(bot: int) -> BotSummary:
     return found
 
 
-@blueprint.post("/<int:bot>/retry")
+@blueprint.post("/<int:bot>/resume")
 @auth.rule("user")
-@answers(errors=(HTTPStatus.CONFLICT,))
-def retry_bot(bot: int) -> Retried:
-    """Run the failed jobs again."""
+@answers()
+def resume_bot(bot: int) -> BotSummary:
+    """Let a held BOT go on; it is not held again for its failures, and `max_failures` is lifted.
+
+    One that is not held stays as it is.
+    """
     with connection() as conn:
         bot_owner(conn, bot)
-        return Retried(retried=_retry(conn, bot))
+        conn.execute(BRAKE["resume"], {"bot": bot})
+        return summary_of(conn, bot)
+
+
+@blueprint.get("/<int:bot>/failures")
+@auth.rule("user")
+@answers()
+def digest_failures(bot: int) -> FailureDigest:
+    """Group failed replicas by reason, exit code and last line, numbers masked."""
+    with connection() as conn:
+        bot_owner(conn, bot)
+        found = rows.read(conn, _Group, BRAKE["digest"], {"bot": bot, "limit": _MOST_GROUPS})
+    return FailureDigest(groups=[group.told() for group in found])
+
+
+@blueprint.post("/<int:bot>/retry")
+@auth.rule("user")
+@body_limit(lambda settings: settings.max_jobs_bytes)
+@json_body
+@answers(errors=(HTTPStatus.CONFLICT,))
+def retry_bot(bot: int, json: Retry) -> Retried:
+    """Run failed jobs again, all or some.
+
+    With a new version of the manifest, all that is left runs that.  To repeat such a request
+    changes nothing.
+    """
+    new = None
+    if json.version:
+        given = json.version
+        new = NewVersion(
+            given.text, decode(given.signature), [decode(part) for part in given.parts]
+        )
+    with connection() as conn:
+        bot_owner(conn, bot)
+        receipt = retry(conn, bot, json.jobs, new, project_signer())
+    return Retried(retried=receipt.retried, version=receipt.version)
 
 
 @blueprint.patch("/<int:bot>")
@@ -191,6 +265,7 @@ def change_bot(bot: int, json: BotChange) -> ChangedBot:
             "assurance": policies.assurance,
             "set_threshold": "tail_threshold" in given,
             "set_failover": "failover_after" in given,
+            "set_max_failures": "max_failures" in given,
         }
         if rows.fetch_value(conn, int, SQL["change"], changes) is None:
             raise RequestError(f"max_replicas {json.max_replicas} is less than the BOT's quorum")
@@ -233,7 +308,7 @@ def sign_bot(bot: int, json: Signature) -> BotSummary:
 
 _CHANGEABLE = (
     "policy", "name", "tail_threshold", "tail_sticky", "max_attempts", "max_replicas",
-    "failover_after",
+    "failover_after", "max_failures",
 )  # fmt: skip
 
 
@@ -300,24 +375,10 @@ def _rate(conn: Connection, bot: int) -> float | None:
 
 
 def _eta(summary: BotSummary, rate: float | None) -> float | None:
-    if summary.state != "running" or not rate:
+    is_stuck = summary.jobs_silent and not summary.jobs_running
+    if summary.state != "running" or not rate or is_stuck:
         return None
     return float(summary.jobs_left / rate)
-
-
-def _retry(conn: Connection, bot: int) -> int:
-    """Turn the failed jobs into unsent replicas of the next round; return how many."""
-    with conn.transaction():
-        state = rows.fetch_value(conn, str, SQL["lock"], {"bot": bot})
-        if state in (None, "open", "cancelled"):
-            raise Conflict(f"BOT {bot} is {state or 'gone'}, there is nothing to retry")
-        conn.execute(COMPARISONS["forget_crashes"], {"bot": bot})
-        conn.execute(SQL["unbind_failed"], {"bot": bot})
-        retried = conn.execute(MOVES["requeue_failed"], {"bot": bot}).rowcount
-        if retried:
-            conn.execute(SQL["count_queued"], {"bot": bot, "more": retried})
-            conn.execute(SQL["next_round"], {"bot": bot, "retried": retried})
-        return retried
 
 
 def _encode(signature: bytes | None) -> str | None:

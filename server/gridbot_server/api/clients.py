@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -14,6 +14,8 @@ from psycopg.types.json import Jsonb
 
 from gridbot_client.protocol.messages import VERSION, host_attributes, introduction_json
 from gridbot_client.protocol.signatures import fingerprint
+from gridbot_server.api.invitations import check_room
+from gridbot_server.api.matching import hindrances_of
 from gridbot_server.api.schema import answers, json_body
 from gridbot_server.bots import signing
 from gridbot_server.dispatch.bans import Banned
@@ -24,7 +26,9 @@ from gridbot_server.matching.ads import lasting
 from gridbot_server.models.requests import ClientChange, Join
 from gridbot_server.models.responses.clients import (
     ClientIdentity,
+    ClientProspects,
     ClientStanding,
+    HinderedBots,
     JoinedClient,
     SentIntroduction,
 )
@@ -51,6 +55,15 @@ class _Host:
 
 
 @dataclass(frozen=True, slots=True)
+class _Earned:
+    """What a machine has done, and whether there is room for work of strangers."""
+
+    jobs_today: int
+    credit: float
+    has_room: bool
+
+
+@dataclass(frozen=True, slots=True)
 class _PilotsKey:
     """Which pilots a key is for: TAG.0 to TAG.(pilots - 1)."""
 
@@ -67,7 +80,7 @@ class _Project(NamedTuple):
 
 
 @blueprint.post("")
-@auth.rule("pilot")
+@auth.rule("joining")
 @json_body
 @answers(HTTPStatus.CREATED)
 def join_client(json: Join) -> JoinedClient:
@@ -87,6 +100,7 @@ def join_client(json: Join) -> JoinedClient:
         if key.serves is None:
             made["accepts"] = _accepts(conn, key, json.accepts)
             _check_newcomer(conn, key)
+            check_room(conn, key, host)
             client = rows.fetch_only_value(conn, int, SQL["add_client"], made)
         else:
             _check_pilot(conn, key, json.pilot)
@@ -124,6 +138,29 @@ def show_standing() -> ClientStanding:
         found = rows.read_one(conn, ClientStanding, SQL["standing"], values)
     assert found is not None, "a client has a host"
     return found
+
+
+@blueprint.get("/self/prospects")
+@auth.rule("client")
+@answers()
+def show_prospects() -> ClientProspects:
+    """Tell a volunteer's machine what keeps the BOTs that wait to be sent from it.
+
+    About the machine alone: not whose the BOTs are, nor what they hold.
+    """
+    client = auth.client()
+    if not current().prospects.take(str(client.id), time.monotonic()):
+        raise ServerBusy("rate limit: asked too often what there is to do; try again later")
+    with connection() as conn:
+        earned = rows.read_one(conn, _Earned, SQL["earned"], {"host": client.host})
+    assert earned is not None, "a client has a host"
+    waiting, found = hindrances_of(client.id, client.owner, earned.has_room)
+    return ClientProspects(
+        bots_waiting=waiting,
+        reasons=[HinderedBots(**asdict(item)) for item in found],
+        jobs_today=earned.jobs_today,
+        credit=earned.credit,
+    )
 
 
 @blueprint.post("/self/leave")

@@ -15,8 +15,15 @@ from gridbot_server.buffer.layout import BotSnapshot
 from gridbot_server.errors import ObjectNotFound, RequestError
 from gridbot_server.http.services import connection
 from gridbot_server.matching.ads import bot_ad, host_attributes
-from gridbot_server.matching.explanation import Standing, WaitingKind, explanation, host_explanation
+from gridbot_server.matching.explanation import (
+    SilentHolder,
+    Standing,
+    WaitingKind,
+    explanation,
+    host_explanation,
+)
 from gridbot_server.matching.hosts import BotRequirements, HostClient, survey
+from gridbot_server.matching.idleness import Hindrance, hindrances
 from gridbot_server.matching.stock_platforms import stock_platforms
 from gridbot_server.models.responses.bots import Match
 from gridbot_server.models.responses.explanation import Explanation, HostExplanation
@@ -152,7 +159,7 @@ def match_of(bot: int) -> Match:
 
 
 def explanation_of(
-    bot: int, state: str, host: str | None = None, *, growing: bool = False
+    bot: int, state: str, host: str | None = None, *, growing: bool = False, held: str | None = None
 ) -> Explanation:
     """Explain how the known hosts suit a BOT, or one of them alone.
 
@@ -162,11 +169,13 @@ def explanation_of(
         queue, candidates = queue_ad(conn), _candidates(conn, host)
         wanted = _waiting_bot(conn, bot)
         kinds = rows.read(conn, WaitingKind, SQL["waiting_kinds"], {"bot": bot})
+        silent = rows.read(conn, SilentHolder, SQL["silent_hosts"], {"bot": bot, "mine": mine()})
         others = rows.read(conn, _WaitingBot, SQL["rivals"], {"bot": bot})
     rivals = [found for other in others if (found := _readable(other, queue))]
     standing = Standing(
-        bot, state, wanted.unsent, wanted.running, rivals, wanted.suspended, kinds, growing
-    )
+        bot, state, wanted.unsent, wanted.running, rivals, wanted.suspended, kinds, growing,
+        held, silent,
+    )  # fmt: skip
     demand = wanted.demand(queue)
     if host is None:
         return Explanation(**explanation(demand, candidates, standing, _patience()))
@@ -196,8 +205,25 @@ def queue_ad(conn: Connection) -> Record:
     return record(rows.read_one(conn, dict, SQL["queue"]) or {})
 
 
+def hindrances_of(client: int, owner: int, has_room: bool) -> tuple[int, list[Hindrance]]:
+    """Return how many BOTs wait to be sent, and what keeps them from a client of an owner.
+
+    Call it without a connection in hand: policies may take a second.
+    """
+    with connection() as conn:
+        queue = queue_ad(conn)
+        values = {"mine": owner, "host": None, "client": client}
+        found = rows.read(conn, _SeenClient, SQL["hosts_seen"], values)
+        others = rows.read(conn, _WaitingBot, SQL["rivals"], {"bot": 0})
+    if not found:  # it has not asked for work yet
+        return len(others), []
+    bots = [bot for other in others if (bot := _readable(other, queue))]
+    return len(others), hindrances(found[0].candidate(), bots, has_room, _patience())
+
+
 def _candidates(conn: Connection, named: str | None = None) -> list[HostClient]:
-    found = rows.read(conn, _SeenClient, SQL["hosts_seen"], {"mine": mine(), "host": named})
+    values = {"mine": mine(), "host": named, "client": None}
+    found = rows.read(conn, _SeenClient, SQL["hosts_seen"], values)
     return [client.candidate() for client in found]
 
 

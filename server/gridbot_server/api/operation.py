@@ -26,6 +26,7 @@ from gridbot_server.models.requests import HostChange, NewOwner, NewToken, Owner
 from gridbot_server.models.responses.operation import (
     AddedOwner,
     ChangedHost,
+    ForgottenHost,
     Health,
     Host,
     Hosts,
@@ -38,6 +39,8 @@ from gridbot_server.models.responses.operation import (
 )
 from gridbot_server.signing import keys
 from gridbot_server.storage import rows, sql
+from gridbot_server.storage.moves import relinquish
+from gridbot_server.storage.states import Event
 
 SQL = sql.load("operation.sql")
 
@@ -117,6 +120,19 @@ def change_host(host: int, json: HostChange) -> ChangedHost:
     if changed is None:
         raise ObjectNotFound(f"there is no host {host}")
     return changed
+
+
+@blueprint.delete("/api/v1/hosts/<int:host>/replicas")
+@auth.rule("user")
+@answers()
+def forget_host(host: int) -> ForgottenHost:
+    """Give what one of your hosts has to others; should it answer after all, that counts."""
+    values = {"host": host, "mine": mine()}
+    with connection() as conn, conn.transaction():
+        if rows.fetch_value(conn, int, SQL["own_host"], values) is None:
+            raise ObjectNotFound(f"there is no host {host}")
+        replicas = relinquish(conn, Event.HOST_FORGOTTEN, {"host": host})
+    return ForgottenHost(id=host, replicas=replicas)
 
 
 @blueprint.get("/api/v1/owners")

@@ -50,6 +50,7 @@ class _ResultRow:
     exit_code: int | None
     cpu_seconds: float | None
     wall_seconds: float | None
+    version: int  # of the manifest
     name: str | None  # of the output; None: it has none
     sha256: bytes
     size: int
@@ -244,6 +245,7 @@ def _result(outputs: Sequence[_ResultRow]) -> dict[str, Any]:
         "reason": first.reason,
         "cpu_seconds": first.cpu_seconds,
         "wall_seconds": first.wall_seconds,
+        "version": first.version,
         "outputs": {row.name: _output_document(row) for row in outputs if row.name is not None},
     }
 

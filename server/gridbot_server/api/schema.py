@@ -56,12 +56,17 @@ def json_body(view: View) -> View:
     def reading(*args: Any, **values: Any) -> Any:
         try:
             # An empty body of any kind lacks what is required.
-            body = model.model_validate(request.get_json() or {})
+            body = model.model_validate((_has_body() and request.get_json()) or {})
         except ValidationError as error:
             raise RequestError(plain_errors(error)) from None
         return view(*args, json=body, **values)
 
     return cast(View, _marked(reading, body=model, body_type=JSON))
+
+
+def _has_body() -> bool:
+    """Whether the request brings a body, or says that it does."""
+    return bool(request.content_type or request.get_data())
 
 
 def takes(media_type: str, model: type[BaseModel] | None = None) -> Callable[[View], View]:

@@ -61,6 +61,7 @@ def list_parts(bot: int) -> SignableParts:
                 size=part.size,
                 root=part.root.hex(),
                 is_signed=part.signature is not None,
+                signature=base64.b64encode(part.signature).decode() if part.signature else None,
             )
             for part in found
         ]

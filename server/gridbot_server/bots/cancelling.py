@@ -43,10 +43,13 @@ class _Numbered(NamedTuple):
     last: int
 
 
-def cancel_jobs(conn: Connection, bot: int, owner: int, seqs: Sequence[int]) -> list[int]:
+def cancel_jobs(
+    conn: Connection, bot: int, owner: int, seqs: Sequence[int], only_unsent: bool = False
+) -> list[int]:
     """Let jobs have failed for good because they were cancelled; return which, in order.
 
     What has an answer keeps it, also one that is provisional, so to repeat this changes nothing.
+    With `only_unsent`, what was sent to a host goes on as well.
     Clients are told to stop replicas in progress when they ask next.  Raises RequestError for a job
     that the BOT does not have, Conflict for a BOT that is open.
     """
@@ -60,6 +63,7 @@ def cancel_jobs(conn: Connection, bot: int, owner: int, seqs: Sequence[int]) -> 
             raise RequestError(f"jobs: BOT {bot} has {found.size} jobs, and no job {unknown[0]}")
         wanted = {"bot": bot, "seqs": list(set(seqs))}
         jobs = fetch(conn, _Job, SQL["unanswered"], wanted) if found.state == "running" else []
+        jobs = [job for job in jobs if job.is_unsent or not only_unsent]
         if not jobs:
             return []
         counters = Counters()

@@ -107,7 +107,7 @@ def sign_bot(conn: Connection, bot: int, signature: bytes, parts: Sequence[bytes
             )
         signs_parts = is_owners or not owner_key
         if signs_parts:
-            _sign_parts(conn, bot, parts, SignedBy(id, owner_key or project))
+            sign_parts(conn, bot, parts, SignedBy(id, owner_key or project))
         elif parts:
             raise RequestError("parts: the owner's key signs the jobs of this BOT")
         elif found.owner_signature is None and manifest.range is None:
@@ -249,7 +249,8 @@ def _check_unrevoked(conn: Connection, bot: int, id: str, owner_key: bytes) -> N
             raise Conflict(f"{what} BOT {bot} was revoked: submit it again")
 
 
-def _sign_parts(conn: Connection, bot: int, signatures: Sequence[bytes], by: SignedBy) -> None:
+def sign_parts(conn: Connection, bot: int, signatures: Sequence[bytes], by: SignedBy) -> None:
+    """Put signatures to the parts of a BOT's job table.  Raises RequestError for a wrong one."""
     made = signed(parts_of(conn, bot), signatures, by)
     values = {
         "bot": bot,

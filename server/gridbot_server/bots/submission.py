@@ -74,7 +74,7 @@ def submit(
     The owner's row is locked meanwhile: equal submissions that race make one BOT, and
     the quota holds however many submissions run.
     """
-    signer = _present(conn, signer)
+    signer = present(conn, signer)
     draft = make_draft(body, key.owner_name, _seal(conn, key.owner, signer))
     parts = _parts(draft, signer)
     with conn.transaction():
@@ -82,7 +82,7 @@ def submit(
         if (found := _find(conn, key.owner, body.submit_key, draft)) is not None:
             return SubmissionReceipt(found, is_new=False)
         _check_quota(conn, key.owner, max_jobs, draft.size)
-        _check_files(conn, key.owner, [*_files(draft), *known_answers.files(draft.known)])
+        check_files(conn, key.owner, [*_files(draft), *known_answers.files(draft.known)])
         _check_key(conn, key, draft)
         _check_comparison(conn, key, body)
         bot = _insert(conn, key.owner, body, draft, signer)
@@ -166,7 +166,7 @@ def add_jobs(
     there a request is a repetition, which changes nothing, if its key was seen, or if it has none
     and its very jobs are there already.
     """
-    jobs, offset, signer = appended.jobs, appended.offset, _present(conn, signer)
+    jobs, offset, signer = appended.jobs, appended.offset, present(conn, signer)
     with conn.transaction():
         max_jobs = _lock_owner(conn, owner)
         found = _lock_bot(conn, bot)
@@ -182,7 +182,7 @@ def add_jobs(
             raise WrongOffset(f"BOT {bot} has {size} jobs, not {offset}", jobs_total=size)
         check_jobs(manifest, jobs, first=offset)
         _check_quota(conn, owner, max_jobs, len(jobs))
-        _check_files(conn, owner, [ref for job in jobs for ref in job.inputs])
+        check_files(conn, owner, [ref for job in jobs for ref in job.inputs])
         parts = _appended_parts(found, manifest, appended, signer)
         _copy(conn, _rows(bot, jobs, first=offset))
         _copy_parts(conn, bot, parts, appended.key)
@@ -261,7 +261,7 @@ def _seal(conn: Connection, owner: int, signer: ProjectSigner | None) -> Seal:
     )
 
 
-def _present(conn: Connection, signer: ProjectSigner | None) -> ProjectSigner | None:
+def present(conn: Connection, signer: ProjectSigner | None) -> ProjectSigner | None:
     """The signer, unless the project has another key by now: new clients would not trust it."""
     if signer and has_row(conn, SQL["is_project_key"], {"key": signer.key.hex()}):
         return signer
@@ -272,12 +272,16 @@ def _check_key(conn: Connection, key: Key, draft: Draft) -> None:
     """Let a BOT be signed only with a key that is known to be its owner's."""
     if draft.signature is None:
         return
-    values = {"key": bytes.fromhex(draft.manifest.owner_key), "owner": key.owner}
-    if fetch_value(conn, bool, SQL["is_good_key"], values) is None:
+    if not is_good_key(conn, key.owner, bytes.fromhex(draft.manifest.owner_key)):
         raise RequestError(
             f"envelope.owner_key: {draft.manifest.owner_key} is not a signing key of"
             f" {key.owner_name}, or it was revoked; to make it known: gridbot key add"
         )
+
+
+def is_good_key(conn: Connection, owner: int, key: bytes) -> bool:
+    """Whether this is a signing key of the owner, and was not revoked."""
+    return has_row(conn, SQL["is_good_key"], {"key": key, "owner": owner})
 
 
 def _check_comparison(conn: Connection, key: Key, body: SubmissionRequest) -> None:
@@ -290,7 +294,7 @@ def _check_comparison(conn: Connection, key: Key, body: SubmissionRequest) -> No
             f"validator {body.validator}: it would run on the server, which {key.owner_name} is not"
             f" allowed; ask an operator for: gridbot user comparisons {key.owner_name} --allow"
         )
-    _check_files(conn, key.owner, [FileRef(**program.model_dump())])
+    check_files(conn, key.owner, [FileRef(**program.model_dump())])
 
 
 def _parts(draft: Draft, signer: ProjectSigner | None) -> list[JobPart]:
@@ -343,7 +347,7 @@ def _files(draft: Draft) -> list[FileRef]:
     return [*draft.manifest.inputs, *own]
 
 
-def _check_files(conn: Connection, owner: int, files: Iterable[FileRef]) -> None:
+def check_files(conn: Connection, owner: int, files: Iterable[FileRef]) -> None:
     """Raise MissingFiles unless the owner has sent them all: others' files do not count."""
     wanted = {ref.sha256: ref for ref in files}
     if not wanted:
@@ -370,7 +374,7 @@ def _insert(
     chosen = body.model_dump(
         include={
             "submit_key", "name", "policy", "quorum", "validator", "max_attempts", "max_replicas",
-            "tail_threshold", "tail_sticky", "failover_after", "growing",
+            "tail_threshold", "tail_sticky", "failover_after", "max_failures", "growing",
         }
     )  # fmt: skip
     values = {

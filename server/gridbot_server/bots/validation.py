@@ -182,7 +182,7 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
         if stdin and stdin not in shared and stdin not in {ref.name for ref in job.inputs}:
             raise RequestError(f"job {number}: stdin: {stdin} is not the name of an input")
         if job.inputs:
-            _check_names(f"job {number}: inputs", [*shared, *(ref.name for ref in job.inputs)])
+            check_names(f"job {number}: inputs", [*shared, *(ref.name for ref in job.inputs)])
             _check_job_inputs(f"job {number}: inputs", manifest, program, job.inputs)
 
 
@@ -233,7 +233,7 @@ def _manifest(
     _check_placeholders("stdin", [body.stdin], types, jobs)
     for index, pattern in enumerate(body.outputs):
         _check_pattern(f"outputs[{index}]", pattern)
-    _check_names("inputs", [file_name(ref.name, "inputs") for ref in body.inputs])
+    check_names("inputs", [file_name(ref.name, "inputs") for ref in body.inputs])
     manifest = Manifest(
         owner=owner,
         command=tuple(body.command),
@@ -249,6 +249,7 @@ def _manifest(
         exit_codes=body.exit_codes if isinstance(body.exit_codes, str) else tuple(body.exit_codes),
         environment=dict(body.environment),
         stdin=body.stdin,
+        resident=body.resident,
         **asdict(_sealed(body.envelope, seal)),
     )
     _check_stdin(manifest)
@@ -318,7 +319,8 @@ def _check_pattern(where: str, pattern: str) -> None:
         )
 
 
-def _check_names(where: str, names: Iterable[str]) -> None:
+def check_names(where: str, names: Iterable[str]) -> None:
+    """Raise RequestError for a name that is given twice."""
     seen: set[str] = set()
     for name in names:
         if name in seen:

@@ -155,7 +155,11 @@ class SchedulingBuffer:
     # ------------------------------------------------------------------------- the feeder
 
     def publish(self, states: Sequence[BotSnapshot], fed_at: float, clients_active: int) -> None:
-        """Describe the BOTs to be served; those no longer among them lose their ready slots."""
+        """Describe the BOTs to be served.
+
+        Those no longer among them lose their ready slots, and so do those of which another version
+        of the manifest is to be sent.
+        """
         with self._locked() as memory:
             wanted = {state.bot for state in states[:MAX_BOTS]}
             for place in list(memory.used_places()):
@@ -163,6 +167,12 @@ class SchedulingBuffer:
                     memory.remove_bot(place)
             for state in states[:MAX_BOTS]:
                 known = memory.place(state.bot)
+                if (
+                    known is not None
+                    and memory.segment(known).state.first_round != state.first_round
+                ):
+                    memory.remove_bot(known)
+                    known = None
                 memory.write_state(memory.add_bot(state.bot) if known is None else known, state)
             memory.pulse = fed_at, clients_active, memory.pulse[2]
 

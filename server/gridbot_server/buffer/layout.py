@@ -31,8 +31,8 @@ VERSION_AT, FRESH_AT, COPIES_AT, TAKEN_AT = 8, 12, 24, 36
 QUEUE = struct.Struct("=iii")  # head, tail and count of one queue
 COUNT = struct.Struct("=q")
 # size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, turnaround,
-# segment, unclaimed
-STATE = struct.Struct("=qqqqqqiiddqq")
+# segment, unclaimed, first_round
+STATE = struct.Struct("=qqqqqqiiddqqq")
 STATE_AT = 64
 BOT_BYTES = 160
 BOT_ID = struct.Struct(f"=q{BOT_BYTES - 8}x")  # the head of an entry; 0 in an empty one
@@ -102,6 +102,7 @@ class BotSnapshot(NamedTuple):
     mean_turnaround: float | None  # seconds
     segment: int = 0  # slots that the feeder means to keep filled
     unclaimed: int = 0  # first copies that no feeder has put into its buffer yet
+    first_round: int = 0  # of the version of its manifest that is sent
 
     @property
     def unsent(self) -> int:
@@ -114,6 +115,7 @@ class BotSnapshot(NamedTuple):
         return STATE.pack(
             self.size, self.fresh_unsent, self.copies_unsent, self.running, self.done, self.failed,
             self.tail, self.owner, self.created_at, mean, self.segment, self.unclaimed,
+            self.first_round,
         )  # fmt: skip
 
     @classmethod
@@ -121,11 +123,12 @@ class BotSnapshot(NamedTuple):
         """Read what `packed` wrote."""
         (
             size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, mean,
-            segment, unclaimed,
+            segment, unclaimed, first_round,
         ) = packed  # fmt: skip
         return cls(
             bot, version, owner, size, fresh_unsent, copies_unsent, running, done, failed,
             bool(tail), created_at, None if math.isnan(mean) else mean, segment, unclaimed,
+            first_round,
         )  # fmt: skip
 
 

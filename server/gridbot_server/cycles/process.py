@@ -22,6 +22,7 @@ from gridbot_server.credit import export
 from gridbot_server.cycles import collector, deadline, replication, retention, transitioner
 from gridbot_server.cycles.clock import ClockWatch
 from gridbot_server.cycles.comparing import Comparing
+from gridbot_server.cycles.silence import PASS_SECONDS, Silence
 from gridbot_server.matching.spending import Spending
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, files, growing, sql
@@ -61,7 +62,7 @@ class Schedule:
 
 def schedules(settings: Settings) -> list[Schedule]:
     """Every cycle of the server."""
-    spending = Spending()
+    spending, silence = Spending(), Silence(settings.silent_seconds)
     comparing = Comparing(
         files.Store(settings.files, settings.uploads),
         settings.comparison_workers,
@@ -76,6 +77,12 @@ def schedules(settings: Settings) -> list[Schedule]:
             "replication",
             1.0,
             lambda conn: replication.run_once(conn, time.time(), spending),
+            False,
+        ),
+        Schedule(
+            "silence",
+            PASS_SECONDS,
+            lambda conn: silence.run_once(conn, time.clock_gettime(time.CLOCK_BOOTTIME)),
             False,
         ),
         Schedule("sweep", 0.5, deadline.sweep_cancelled),

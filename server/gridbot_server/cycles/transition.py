@@ -57,6 +57,10 @@ class Rules:
     terms: AssuranceTerms | None = None
     among_strangers: bool = False  # its jobs run on machines whose owners nobody vouches for
     has_known_answers: bool = False
+    max_replicas: int = 5  # in progress at once
+    is_watched: bool = False  # it is held if its first replicas all fail alike
+    first_round: int = 0  # of the manifest's version: with it, attempts begin anew
+    max_failures: str | None = None  # failed jobs beyond which it is held: N or P%
 
 
 @dataclass(slots=True)
@@ -75,11 +79,17 @@ class Job:
     doubted: AbstractSet[int] = frozenset()  # lone voters who are not alone in working for its BOT
     compared: Mapping[Pair, Compared] = field(default_factory=dict)  # contents of its answers
     known: bytes | None = None  # digest of the answer that the BOT's owner knows
+    silent: list[int] = field(default_factory=list)  # of those leased: their clients are silent
 
     @property
     def last_replica(self) -> int:
         """The highest number that a replica has."""
         return max([*self.leased, *self.queued, *(item.replica for item in self.ended)], default=0)
+
+    @property
+    def coming(self) -> int:
+        """How many answers may be expected: a silent client's is not."""
+        return len(self.leased) - len(self.silent) + len(self.queued)
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,8 +155,8 @@ def decide(job: Job, rules: Rules) -> Decision:
     failure = _set_aside(job, found.crashed) or _failure(job, votes, rules)
     if failure:
         return Decision(verdicts | {item.replica: False for item in answers}, failure=failure)
-    lacking = rules.quorum - found.most - len(job.leased) - len(job.queued)
-    return Decision(verdicts, copies=max(0, lacking), why=_why(job), pool=_pool(job, rules))
+    copies = _copies(job, rules, rules.quorum - found.most - job.coming)
+    return Decision(verdicts, copies=copies, why=_why(job), pool=_pool(job, rules))
 
 
 def _decide_known(
@@ -186,8 +196,8 @@ def _decide_known(
         return replace(made, failure=f"{wrong} answers, and none is the one that its owner knows")
     if failure := _failure(job, (), rules):
         return replace(made, failure=failure)
-    waiting = len(job.leased) + len(job.queued) + len(open_)
-    return replace(made, copies=max(0, 1 - waiting), why=_why(job), pool=_pool(job, rules))
+    copies = _copies(job, rules, 1 - job.coming - len(open_))
+    return replace(made, copies=copies, why=_why(job), pool=_pool(job, rules))
 
 
 def _faulty(
@@ -259,7 +269,7 @@ def _decide_assured(
     failure = _set_aside(job, crashed) or _failure(job, contradicting, rules)
     if failure:
         return Decision({**verdicts, **{item.replica: False for item in answers}}, failure=failure)
-    waiting = len(job.leased) + len(job.queued)
+    waiting = job.coming
     if judgement is Judgement.PROVISIONAL and (len(best) > 1 or not waiting):
         return Decision(
             verdicts,
@@ -267,7 +277,7 @@ def _decide_assured(
             is_backed=any(assurance.is_trusted(answer, terms) for answer in judged[0]),
             right=_newly_agreeing(job, supporters),
         )
-    copies = max(0, lacking - waiting)
+    copies = _copies(job, rules, lacking - waiting)
     stays = job.relied_on if _is_believed(job, judged, supporters) else ()
     return Decision(
         verdicts, provisional=stays, copies=copies, why=_why(job), pool=_pool(job, rules)
@@ -404,8 +414,20 @@ def _pool(job: Job, rules: Rules) -> str | None:
     return "dedicated" if failures >= rules.failover_after else None
 
 
+def _copies(job: Job, rules: Rules, lacking: int) -> int:
+    """Return how many further copies to make of those that are lacking.
+
+    Silent clients may still answer: their replicas are some of the most that may be in progress.
+    """
+    if job.silent:
+        lacking = min(lacking, rules.max_replicas - len(job.leased) - len(job.queued))
+    return max(0, lacking)
+
+
 def _why(job: Job) -> str:
-    """Return the reason for a further copy: what ended last."""
+    """Return the reason for a further copy: silent clients, or what ended last."""
+    if job.silent:
+        return "silent"
     if not job.ended:
         return "quorum"
     last = max(job.ended, key=lambda item: item.ended_at).how

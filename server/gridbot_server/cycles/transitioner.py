@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from gridbot_server.credit import ledger
 from gridbot_server.credit.ledger import Valid
-from gridbot_server.cycles import reputation, widths
+from gridbot_server.cycles import brake, reputation, widths
 from gridbot_server.cycles.quorum import Compared, Pair
 from gridbot_server.cycles.transition import (
     Decision,
@@ -59,9 +59,13 @@ class _BotRules(NamedTuple):
     max_attempts: int
     validator: str
     failover_after: int | None
+    max_replicas: int
     among_strangers: bool
     assurance: float | None
     has_known_answers: bool
+    watched: bool
+    max_failures: str | None
+    first_round: int
 
 
 class _Replica(NamedTuple):
@@ -77,6 +81,7 @@ class _Replica(NamedTuple):
     valid: bool | None
     ended_at: datetime
     voter: int
+    is_silent: bool  # its client is
 
     @property
     def ended(self) -> Ended:
@@ -184,7 +189,7 @@ def _complain(error: str) -> None:
 
 def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     rules = _lock_bots(conn, {bot for bot, _ in ids})
-    jobs = _load(conn, [job for job in ids if job[0] in rules])
+    jobs = _load(conn, [job for job in ids if job[0] in rules], rules)
     _doubt(conn, jobs, rules)
     _recall_known(conn, jobs, rules)
     _recall_comparisons(conn, jobs, rules)
@@ -197,6 +202,7 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     credit = ledger.grant(conn, valid, given) if valid else {}
     _finish(conn, jobs, decisions, credit, counters)
     reputation.follow(conn, jobs, decisions, rules, believed)
+    brake.follow(conn, jobs, decisions, rules)
     _add_copies(conn, jobs, decisions, counters)
     _ask_comparisons(conn, decisions)
     counters.write(conn, CYCLES)
@@ -214,6 +220,10 @@ def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
             among_strangers=bot.among_strangers,
             terms=terms_of(bot.assurance, bot.quorum, bot.among_strangers),
             has_known_answers=bot.has_known_answers,
+            max_replicas=bot.max_replicas,
+            is_watched=bot.watched and bot.max_failures != brake.ANY_NUMBER,
+            max_failures=bot.max_failures,
+            first_round=bot.first_round,
         )
         for bot in fetch(conn, _BotRules, SQL["lock_bots"], {"bots": list(bots)})
         if bot.state in ("running", "done")
@@ -230,9 +240,9 @@ def _validator(bot: _BotRules) -> Validator:
 _parsed = lru_cache(maxsize=1000)(parse)
 
 
-def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, Job]:
+def _load(conn: Connection, ids: Sequence[JobId], rules: Mapping[int, Rules]) -> dict[JobId, Job]:
     """Return the jobs as they are now."""
-    jobs = {name: Job() for name in ids}
+    jobs = {name: Job(rules[name.bot].first_round) for name in ids}
     for item in fetch(conn, _Replica, SQL["replicas"], _listed(ids)):
         job = jobs[JobId(item.bot, item.seq)]
         job.round = max(job.round, item.round)
@@ -241,6 +251,8 @@ def _load(conn: Connection, ids: Sequence[JobId]) -> dict[JobId, Job]:
                 job.queued.append(item.replica)
             case State.LEASED:
                 job.leased.append(item.replica)
+                if item.is_silent:
+                    job.silent.append(item.replica)
             case "outcome":
                 job.canonical, job.has_outcome = item.replica or None, True
                 job.is_cancelled = item.reason == JOB_CANCELLED

@@ -68,7 +68,15 @@ class _Lease(NamedTuple):
     bot: int
     seq: int
     replica: int
+    round: int
     seconds_left: float  # to its deadline
+
+
+class LostLease(NamedTuple):
+    """A lease whose reply was lost."""
+
+    round: int
+    seconds_left: float
 
 
 @dataclass(slots=True)
@@ -80,7 +88,7 @@ class Exchange:
     was_parked: bool = False
     reupload: list[ReplicaId] = field(default_factory=list)
     abort: list[ReplicaId] = field(default_factory=list)
-    resend: dict[ReplicaId, float] = field(default_factory=dict)  # seconds left
+    resend: dict[ReplicaId, LostLease] = field(default_factory=dict)
     running: int = 0  # leases of the client, once its reports are taken
     of_bot: Counter[int] = field(default_factory=Counter)  # these, by BOT
 
@@ -95,13 +103,22 @@ class Exchange:
         return self.request.seqno > self.client.seqno
 
 
-def find_clients(conn: Connection, requests: Mapping[bytes, WorkRequest]) -> dict[bytes, ClientRow]:
+def find_clients(
+    conn: Connection, requests: Mapping[bytes, WorkRequest], contact_seconds: float = 0.0
+) -> dict[bytes, ClientRow]:
     """Return who makes these requests, by the hashes of their tokens, and note the requests.
 
-    A token that is unknown or revoked has no client.
+    A client with work will ask again within `contact_seconds`, after the time for which its request
+    may wait.  A token that is unknown or revoked has no client.
     """
     rows = [
-        {"hash": token_hash.hex(), "seqno": request.seqno, "key": request.key}
+        {
+            "hash": token_hash.hex(),
+            "seqno": request.seqno,
+            "key": request.key,
+            # A request that is parked is served again, and noted, when there is work for it.
+            "contact": contact_seconds + (request.wait if request.holding else 0.0),
+        }
         for token_hash, request in requests.items()
     ]
     found = fetch(conn, ClientRow, SQL["clients"], {"requests": encode(rows)})
@@ -123,7 +140,7 @@ def compare_holdings(conn: Connection, exchanges: Sequence[Exchange]) -> None:
         if name in held[lease.client]:
             held[lease.client].remove(name)
         elif name not in exchange.reupload:
-            exchange.resend[name] = max(lease.seconds_left, 0.0)
+            exchange.resend[name] = LostLease(lease.round, max(lease.seconds_left, 0.0))
     _find_aborts(conn, of_client, held)
 
 

@@ -43,6 +43,7 @@ class Entry:
     terms: AssuranceTerms | None  # of answers from strangers
     program: bytes  # what hosts prove themselves with
     known: Collection[int]  # jobs whose answers its owner knows
+    rounds: range  # of replicas that run this version of the manifest, as far as it is known
 
     @property
     def among_strangers(self) -> bool:
@@ -69,6 +70,8 @@ class _Row(NamedTuple):
     is_suspended: bool
     assurance: float | None
     program: bytes
+    round: int
+    first_round: int
     known: list[int] | None
 
 
@@ -143,4 +146,5 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
         terms=terms_of(row.assurance, row.quorum, row.signature is not None or bool(stock)),
         program=row.program,
         known=frozenset(row.known or ()),
+        rounds=range(row.first_round, row.round + 1),
     )

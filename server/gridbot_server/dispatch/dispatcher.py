@@ -41,11 +41,12 @@ from gridbot_server.dispatch.widths import Widths
 from gridbot_server.matching import ads
 from gridbot_server.matching.policies import owner_policy
 from gridbot_server.matching.spending import REASON, Spending
-from gridbot_server.storage import suspension
+from gridbot_server.storage import moves, suspension
 from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.job_proofs import read_jobs
-from gridbot_server.storage.rows import JobId, JobTexts
+from gridbot_server.storage.rows import JobId, JobTexts, encode
+from gridbot_server.storage.states import Event
 
 _TELL_SECONDS = 0.1
 MAX_WANT = 200  # replicas in one reply
@@ -81,7 +82,7 @@ class Dispatcher:
         if buffer is not None:
             self._give_work(conn, buffer, exchanges, reservation, replies, counters)
             let_busy_wait(exchanges, replies, buffer.pulse()[1])
-        self._send_again(conn, exchanges, replies)
+        self._send_again(conn, exchanges, replies, counters)
         batch.describe_hosts(conn, self._changed_ads(exchanges))
         counters.write(conn, f"{buffer.machine[:8] if buffer else ''}-{self.generation % 64}")
         return replies
@@ -181,8 +182,12 @@ class Dispatcher:
                 found = buffer.take_fresh(take.bot, take.count, self.generation)
                 candidate.fresh -= len(found)
             for slot in found:
+                if slot.round >= entry.rounds.stop:  # it came in after the BOT was looked at
+                    buffer.restore([slot.number])
+                    continue
                 name = reservation.add(slot)
-                if name is not None:
+                # What is of an earlier version of the manifest is brought again by the feeder.
+                if name is not None and slot.round in entry.rounds:
                     leases.append(
                         NewLease(
                             name, slot.round, WHY[slot.why], exchange, take.deadline_seconds,
@@ -228,22 +233,36 @@ class Dispatcher:
     # ------------------------------------------------------------------------ lost replies
 
     def _send_again(
-        self, conn: Connection, exchanges: Sequence[Exchange], replies: dict[int, ReplyParts]
+        self,
+        conn: Connection,
+        exchanges: Sequence[Exchange],
+        replies: dict[int, ReplyParts],
+        counters: Counters,
     ) -> None:
-        """Answer with the leases that an earlier reply should have carried."""
+        """Answer with the leases that an earlier reply should have carried.
+
+        Those of an earlier version of their BOT's manifest end instead.
+        """
         lost = [name for exchange in exchanges for name in exchange.resend]
         if not lost:
             return
         jobs = read_jobs(conn, [(name.bot, name.seq) for name in lost])
         entries = self._catalog.read(conn, {name.bot for name in lost})
+        replaced = []
         for exchange in exchanges:
-            for name, seconds in exchange.resend.items():
+            for name, (round_, seconds) in exchange.resend.items():
                 entry = entries[name.bot]
+                if round_ < entry.rounds.start:
+                    replaced.append(name)
+                    continue
                 assignment = _prepared(name, entry, jobs)
                 _add_assignment(
                     replies[exchange.client.id], exchange.request, entry,
                     completed(assignment, seconds),
                 )  # fmt: skip
+        if replaced:
+            listed = {"replicas": encode([name._asdict() for name in replaced])}
+            moves.end_unanswered(conn, Event.MANIFEST_REPLACED, listed, counters)
 
     def _changed_ads(self, exchanges: Sequence[Exchange]) -> dict[int, dict[str, Any]]:
         changed = {}

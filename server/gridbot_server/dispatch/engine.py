@@ -57,7 +57,7 @@ from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
 from gridbot_server.dispatch import bans, batch
 from gridbot_server.dispatch.batch import SQL, Exchange
 from gridbot_server.dispatch.dispatcher import Dispatcher
-from gridbot_server.dispatch.replies import ReplyParts
+from gridbot_server.dispatch.replies import MAX_IDLE_SECONDS, ReplyParts, contact_seconds
 from gridbot_server.dispatch.reservation import Reservation
 from gridbot_server.dispatch.wire import read_request
 from gridbot_server.errors import (
@@ -254,7 +254,8 @@ class Engine:
         """Do all that a batch asks for; return what each of its tokens is answered."""
         requests = {item.token_hash: item.request for item in items}
         parked = {item.token_hash for item in items if item.was_parked}
-        clients = batch.find_clients(conn, requests)
+        contact = contact_seconds(buffer.pulse()[1]) if buffer is not None else MAX_IDLE_SECONDS
+        clients = batch.find_clients(conn, requests, contact)
         refused = requests.keys() - clients.keys()
         banned = bans.of_tokens(conn, sorted(refused))
         answers: dict[bytes, ReplyParts | ServerError] = {

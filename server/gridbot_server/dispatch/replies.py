@@ -16,6 +16,7 @@ from gridbot_server.dispatch.choose import Choice
 # Requests that clients without work may make together, per second: it sets how often they ask.
 IDLE_REQUESTS_PER_SECOND = 50.0
 MIN_IDLE_SECONDS, MAX_IDLE_SECONDS = 1.0, 3600.0
+_JITTER = 0.25  # of the delay, here and in the client
 
 
 @dataclass(slots=True)
@@ -75,9 +76,18 @@ def idle_delay(clients_active: int) -> float:
 
     Jittered here and again by the client: equal delays would keep clients in step for ever.
     """
+    jitter = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  # spreads load, guards nothing
+    return _mean_delay(clients_active) * jitter
+
+
+def contact_seconds(clients_active: int) -> float:
+    """Return within how many seconds a client asks again, whatever the jitter of both sides."""
+    return _mean_delay(clients_active) * (1 + _JITTER) ** 2
+
+
+def _mean_delay(clients_active: int) -> float:
     fair = clients_active / IDLE_REQUESTS_PER_SECOND
-    delay = min(max(fair, MIN_IDLE_SECONDS), MAX_IDLE_SECONDS)
-    return delay * random.uniform(0.75, 1.25)  # noqa: S311  # spreads load, guards nothing
+    return min(max(fair, MIN_IDLE_SECONDS), MAX_IDLE_SECONDS)
 
 
 def explain(choice: Choice, bots: int) -> str:

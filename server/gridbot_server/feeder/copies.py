@@ -113,7 +113,8 @@ def _items(
             copy.bot,
             copy.seq,
             copy.replica,
-            copy.round,
+            # What was queued meanwhile for an earlier version is sent with this one.
+            max(copy.round, bots[copy.bot].state.first_round),
             WHY.index(copy.why),
             _body(copy, bots[copy.bot].manifest_id, texts[JobId(copy.bot, copy.seq)]),
             _detail(details[copy.bot, copy.seq], copy.pool, room),

@@ -270,7 +270,7 @@ class Feeder:
                 job.bot,
                 job.seq,
                 1,
-                0,
+                bot.state.first_round,
                 first,
                 prepared(ReplicaId(job.bot, job.seq, 1), bot.manifest_id, *job[2:]),
             )

@@ -65,6 +65,7 @@ class _Row(NamedTuple):
     growing: bool
     has_cancelled: bool
     manifest_id: str
+    first_round: int
 
 
 def read_bots(conn: Connection) -> dict[int, RunningBot]:
@@ -86,6 +87,7 @@ def _bot(row: _Row) -> RunningBot:
         tail=row.tail,
         created_at=row.created_at,
         mean_turnaround=row.mean_turnaround,
+        first_round=row.first_round,
     )
     return RunningBot(
         state, row.fed, row.threshold, row.sticky, row.manifest_id, row.growing, row.has_cancelled

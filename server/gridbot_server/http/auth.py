@@ -23,11 +23,12 @@ SQL = sql.load("auth.sql")
 
 View = TypeVar("View", bound=Callable[..., Any])
 Rule = Literal[
-    "public", "engine", "boinc", "client", "content", "pilot", "join", "user", "operator"
+    "public", "engine", "boinc", "client", "content", "joining", "join", "user", "operator"
 ]
 
 # Each scope may do what those below it may.
 _SCOPES = ("pilot", "join", "user", "operator")
+_NO_KEY = "the key is unknown, expired or revoked"
 
 
 class Key(NamedTuple):
@@ -39,6 +40,7 @@ class Key(NamedTuple):
     scope: str
     grid: str | None  # of pilots
     serves: list[int] | None  # owners, of pilots
+    is_expired: bool  # an invitation, good only for machines that have joined with it
 
     @property
     def is_operator(self) -> bool:
@@ -58,10 +60,11 @@ class AuthenticatedClient(NamedTuple):
 def rule(name: Rule) -> Callable[[View], View]:
     """Mark a view with who may call it.
 
-    `pilot`, `join`, `user`, `operator`: a key of at least that scope.  `client`: a client's token.
-    `content`: either; the view itself checks whose the content is.  `engine`: the view itself hands
-    the token on, to be looked up together with the rest.  `boinc`: the view itself checks the key,
-    certificate or name that BOINC's protocol carries.  `public`: everybody.
+    `join`, `user`, `operator`: a key of at least that scope.  `joining`: a key of any scope, or an
+    invitation that has expired, which the view itself checks.  `client`: a client's token.
+    `content`: a key or a client's token; the view itself checks whose the content is.  `engine`:
+    the view itself hands the token on, to be looked up together with the rest.  `boinc`: the view
+    itself checks the key, certificate or name that BOINC's protocol carries.  `public`: everybody.
     """
 
     def mark(view: View) -> View:
@@ -83,7 +86,9 @@ def authenticate() -> None:
             g.client = _client()
         case "content":
             _key_or_client()
-        case "pilot" | "join" | "user" | "operator" as scope:
+        case "joining":
+            g.key = _any_key()
+        case "join" | "user" | "operator" as scope:
             g.key = _key(scope)
         case _:
             raise InternalError(f"the route {request.endpoint} has no auth rule")
@@ -117,11 +122,18 @@ def token_hash(authorization: str) -> bytes:
     return keys.token_hash(token.strip())
 
 
-def _key(scope: str) -> Key:
+def _any_key() -> Key:
     with services.connection() as conn:
         found = _find_key(conn, bearer_hash())
     if found is None:
-        raise Unauthorized("the key is unknown, expired or revoked")
+        raise Unauthorized(_NO_KEY)
+    return found
+
+
+def _key(scope: str) -> Key:
+    found = _any_key()
+    if found.is_expired:
+        raise Unauthorized(_NO_KEY)
     if _SCOPES.index(found.scope) < _SCOPES.index(scope):
         raise Forbidden(f"this needs a key of scope {scope}, this one has {found.scope}")
     return found
@@ -143,7 +155,7 @@ def _key_or_client() -> None:
     with services.connection() as conn:
         if (client := _find_client(conn, token)) is not None:
             g.client = client
-        elif (key := _find_key(conn, token)) is not None:
+        elif (key := _find_key(conn, token)) is not None and not key.is_expired:
             g.key = key
         else:
             _refuse_banned(conn, token)

@@ -17,6 +17,7 @@ from gridbot_server.dispatch.engine import Queued
 from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.overload.buckets import BucketFile
 from gridbot_server.overload.login_limits import LoginLimits
+from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.overload.transfer_slots import Slots
 from gridbot_server.settings import Settings
 from gridbot_server.signing.stock_clients import StockClients
@@ -26,6 +27,8 @@ from gridbot_server.storage.files import Store
 # The views' threads share few connections: a view holds one for milliseconds.
 _CONNECTIONS = 8
 _WAIT_SECONDS = 5.0
+# Each look evaluates the policies of many BOTs: a burst, and the seconds between later ones.
+_PROSPECTS = (10, 20.0)
 
 
 class Rendered(Protocol):
@@ -84,6 +87,7 @@ class Services:
     make_engine: Callable[[], WorkEngine]
     uploads: Slots = field(init=False)
     downloads: Slots = field(init=False)
+    prospects: RateLimiter = field(init=False)  # of looks at what there is for a client
     before_close: list[Callable[[], None]] = field(default_factory=list)  # what uses the engine
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _pool: ConnectionPool[db.Connection] | None = None
@@ -97,6 +101,7 @@ class Services:
         threads = self.settings.web_threads
         self.uploads = Slots(max(1, threads // 2))
         self.downloads = Slots(max(1, threads * 3 // 8))
+        self.prospects = RateLimiter(os.urandom(16), *_PROSPECTS)
 
     @property
     def pool(self) -> ConnectionPool[db.Connection]:

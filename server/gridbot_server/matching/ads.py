@@ -99,7 +99,7 @@ def queue_ad(states: Sequence[BotFigures]) -> Record:
 
 
 def job_ad(bot: int, seq: int, replicas: Sequence[Mapping[str, Any]], now: float) -> Record:
-    """The Job ad with its replicas in progress; each is {replica, sent_at, host: {...}}.
+    """The Job ad with its replicas in progress; each is {replica, sent_at, seen_at, host: {...}}.
 
     Every replica carries a Host of its own, so that a look-up never climbs to the host that asks.
     """
@@ -114,6 +114,7 @@ def job_ad(bot: int, seq: int, replicas: Sequence[Mapping[str, Any]], now: float
             "Name": f"{bot}-{seq}-{item['replica']}",
             "SentTime": int(item["sent_at"]),
             "Age": max(0.0, now - item["sent_at"]),
+            "SilentSeconds": max(0.0, now - item.get("seen_at", now)),
             "Host": dict(item["host"]),
         }
     return record(attributes)

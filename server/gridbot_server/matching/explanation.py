@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from gridbot_policies.classad.source import edited
@@ -37,6 +37,16 @@ class WaitingKind:
 
 
 @dataclass(frozen=True, slots=True)
+class SilentHolder:
+    """A host that missed its contacts, and how many jobs it alone has."""
+
+    id: int
+    name: str | None  # None: the asker may not know it
+    jobs: int
+    silent_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Standing:
     """How a BOT stands in the queue; `rivals` are the other BOTs that wait to be sent."""
 
@@ -48,6 +58,8 @@ class Standing:
     suspended: str | None = None  # why it gets no work until its policy is changed
     kinds: Sequence[WaitingKind] = ()
     growing: bool = False
+    held: str | None = None  # why nothing of it is sent until it is resumed
+    silent: Sequence[SilentHolder] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +67,7 @@ class Occupied:
     """Why matching hosts take no job now; those in no count are free."""
 
     hosts: int
-    silent: int  # have not asked for work lately
+    silent: int  # missed their contacts, or have not asked for work lately
     full: int  # hold as many replicas as Concurrency allows
     outranked: int  # serve another BOT first, because its Rank is higher there
     undecided: int  # have owners' Requirements about what is known only while the host asks
@@ -117,7 +129,10 @@ def _document(
     return {
         "id": standing.bot,
         "state": standing.state,
-        "verdict": _verdict(standing, occupied, reason(found), host) + _lack_of_kin(kinds),
+        "verdict": _verdict(standing, occupied, reason(found), host)
+        + _lack_of_kin(kinds)
+        + _silence(standing.silent),
+        "held": standing.held,
         "suspended": standing.suspended,
         "hosts_known": len(found.verdicts),
         "hosts_left_out": found.is_partial,
@@ -133,6 +148,7 @@ def _document(
         "boinc_unsuitable": demand.boinc_unsuitable,
         "jobs_unsent": standing.unsent,
         "jobs_running": standing.running,
+        "silent": [asdict(item) for item in standing.silent],
         "homogeneous": kinds,
         "conditions": [_condition(item) for item in explained.obstacles],
         "nearest": [_miss(miss) for miss in explained.nearest],
@@ -162,6 +178,21 @@ def _lack_of_kin(kinds: Sequence[dict[str, Any]]) -> str:
         f" HomogeneousBy = {item['kind']}, of which {_counted(item['hosts'], 'host')} can run it"
         for item in lacking[:VALUES]
     )
+
+
+def _silence(hosts: Sequence[SilentHolder]) -> str:
+    """Name the silent hosts that alone have jobs."""
+    return "".join(
+        f"; {_counted(item.jobs, 'job')} {'was' if item.jobs == 1 else 'were'} sent to"
+        f" {f'host {item.id}' if item.name is None else item.name}, silent for"
+        f" {_minutes(item.silent_seconds)}, and {'waits' if item.jobs == 1 else 'wait'} for another"
+        f" client: gridbot host forget {item.id}, if it does not come back"
+        for item in hosts[:VALUES]
+    )
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
 def _all_obstacles(found: Judged[Known]) -> str:
@@ -209,6 +240,8 @@ def _verdict(standing: Standing, occupied: Occupied, reason: str, host: str) -> 
         return f"the BOT is {standing.state}: it has no unsent jobs"
     if standing.state == "open":
         return "the BOT is open: its submission is not complete"
+    if standing.held:
+        return f"the BOT is held until it is resumed: {standing.held}"
     if standing.suspended:
         return "the BOT is suspended until its policy is changed"
     if standing.growing and not standing.unsent and not standing.running:
@@ -235,7 +268,7 @@ def _busy(occupied: Occupied, host: str) -> Iterator[str]:
         yield f"{number} another BOT first, whose Rank is higher there"
     if occupied.silent:
         number = _subject(occupied.silent, host, "has", "have")
-        yield f"{number} not asked for work for ten minutes"
+        yield f"{number} not asked for work lately"
     yield from _undecided(occupied, host)
 
 

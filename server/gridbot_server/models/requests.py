@@ -44,9 +44,11 @@ Line = Annotated[
 Text = Annotated[str, AfterValidator(_storable)]
 OWNER_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,63}$"
 GRID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+MAX_FAILURES_PATTERN = r"^([0-9]{1,9}|(100|[0-9]{1,2}(\.[0-9]{1,3})?)%)$"
 # What people type is explained to them in words, too.
 PATTERNS_IN_WORDS = {
     OWNER_PATTERN: "up to 64 letters, digits and . _ @ -, a letter or digit first",
+    MAX_FAILURES_PATTERN: "a number of jobs, or a share such as 5%",
     GRID_PATTERN: "up to 64 letters, digits and . _ -, a letter or digit first",
 }
 OwnerName = Annotated[str, Field(pattern=OWNER_PATTERN)]
@@ -61,6 +63,7 @@ Protocol = Literal[1, 2]
 BoincText = Annotated[str, Field(pattern=r"^[0-9a-f\s.]{1,1000}$")]  # a key or a signature
 BigInt = Annotated[int, Field(ge=-MAX_BIGINT, le=MAX_BIGINT)]
 ExitCode = Annotated[int, Field(ge=0, le=255)]
+MaxFailures = Annotated[str, Field(pattern=MAX_FAILURES_PATTERN)]  # failed jobs: N or P%
 PlaceholderType = Literal[PLACEHOLDER_TYPES]  # type: ignore[valid-type]
 
 
@@ -174,6 +177,7 @@ class SubmissionRequest(Body):
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     max_replicas: Annotated[int, Field(ge=1, le=50)] = 5
     failover_after: Annotated[int, Field(ge=1, le=100)] | None = None
+    max_failures: MaxFailures | None = None  # failed jobs beyond which it is held
     tail_threshold: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     tail_sticky: bool = True
     growing: bool = False  # it takes further jobs until it is closed
@@ -184,8 +188,35 @@ class SubmissionRequest(Body):
     ]
     environment: Annotated[dict[str, Text], Field(max_length=200)] = {}
     stdin: Text = ""  # name of an input; it and the environment's values may have placeholders
+    # Words of the command that start a program which may stay for further jobs.
+    resident: Annotated[int, Field(ge=0, le=1000)] = 0
     envelope: Envelope | None = None
     parts: Annotated[list[Base64Signature], Field(max_length=MAX_PARTS_AT_ONCE)] = []
+
+
+class ManifestVersion(Body):
+    """Another version of a BOT's manifest, signed by the owner's key as at the submission."""
+
+    text: Text
+    """As the one before, but for inputs, resources, max_output_bytes, not_before and expires."""
+
+    signature: Base64Signature
+    parts: Annotated[list[Base64Signature], Field(max_length=MAX_SIGNED_PARTS)] = []
+    """Over the parts of the job table, as `GET /bots/ID/parts` lists them."""
+
+
+class Retry(Body):
+    """`POST /bots/ID/retry`."""
+
+    jobs: (
+        Annotated[
+            list[Annotated[int, Field(ge=0, le=MAX_BIGINT)]], Field(max_length=MAX_JOBS_AT_ONCE)
+        ]
+        | None
+    ) = None
+    """Failed jobs; null: all of them."""
+
+    version: ManifestVersion | None = None
 
 
 class BotChange(PartialBody):
@@ -198,6 +229,7 @@ class BotChange(PartialBody):
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     max_replicas: Annotated[int, Field(ge=1, le=50)] = 5
     failover_after: Annotated[int, Field(ge=1, le=100)] | None = None
+    max_failures: MaxFailures | None = None  # failed jobs beyond which it is held
 
 
 class CancelledJobs(Body):
@@ -206,6 +238,8 @@ class CancelledJobs(Body):
     jobs: Annotated[
         list[Annotated[int, Field(ge=0, le=MAX_BIGINT)]], Field(max_length=MAX_JOBS_AT_ONCE)
     ]
+    unsent: bool = False
+    """Only those that no host was given yet."""
 
 
 class Signature(Body):
@@ -311,6 +345,15 @@ class NewToken(Body):
     scope: Literal["operator", "user", "join"]
     label: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_one_line)] = ""
     expires_seconds: Annotated[float, Field(gt=0, le=100 * 365 * 86_400)] | None = None
+
+
+class NewInvitation(Body):
+    """`POST /invitations`."""
+
+    owner: OwnerName | None = None  # whose machines they become; none: the caller's
+    uses: Annotated[int, Field(ge=1, le=10_000)] = 1  # machines
+    expires_seconds: Annotated[float, Field(gt=0, le=366 * 86_400)] = 7 * 86_400.0
+    label: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_one_line)] = ""
 
 
 class PilotToken(Body):

@@ -25,8 +25,10 @@ STATEMENTS: Mapping[Event, tuple[str, ...]] = MappingProxyType(
         Event.PILOT_ENDED: ("pilot_ended",),
         Event.CLIENT_LEFT: ("client_left",),
         Event.HOST_BANNED: ("host_banned",),
+        Event.HOST_FORGOTTEN: ("host_forgotten",),
         Event.CLIENT_REVOKED: ("client_revoked",),
         Event.JOB_HAS_OUTCOME: ("drop_copies_of_jobs", "job_has_outcome"),
+        Event.MANIFEST_REPLACED: ("manifest_replaced", "retire_ended"),
         Event.BOT_CANCELLED: ("bot_cancelled", "sweep_copies"),
         Event.BOT_DELETED: ("remove_ended",),
     }
@@ -52,6 +54,19 @@ def end_unanswered(
     for bot in gone:
         counters.add(bot, "back")
     return len(gone)
+
+
+def retire(conn: Connection, bot: int, jobs: Sequence[int]) -> None:
+    """Let no answer of an earlier version of the manifest count for these jobs any more."""
+    event = Event.MANIFEST_REPLACED
+    values = {
+        "bot": bot,
+        "jobs": list(jobs),
+        "before": [state.value for state in MOVES[event] if state is not State.LEASED],
+        "how": after(State.LEASED, event).value,
+        "reason": event.value,
+    }
+    conn.execute(SQL["retire_ended"], values)
 
 
 def relinquish(conn: Connection, event: Event, values: Mapping[str, Any]) -> int:

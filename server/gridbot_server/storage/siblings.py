@@ -14,7 +14,7 @@ SQL = sql.load("siblings.sql")
 
 
 class _Sibling(NamedTuple):
-    """A replica of a job: `place` is leased, success or failed."""
+    """A replica of a job: `place` is leased, silent, success or failed."""
 
     bot: int
     seq: int
@@ -23,6 +23,7 @@ class _Sibling(NamedTuple):
     host: int
     owner: int
     sent_at: float  # seconds since the epoch
+    seen_at: float | None  # when its client was last heard of, if that holds it
 
 
 class _Kind(NamedTuple):
@@ -64,7 +65,8 @@ def describe(
     """Return what is known of each job's replicas, those in progress with their hosts' statistics.
 
     `kind` is that of the hosts to which the job is bound, or None.  Hosts go with their owners:
-    `holders` have a replica or an output of it, `failed` let it fail.
+    `holders` have a replica or an output of it, `failed` let it fail.  What silent clients have is
+    among the replicas, and keeps no other client of their hosts from a copy.
     """
     listed = encode([{"bot": bot, "seq": seq} for bot, seq in jobs])
     values = {"jobs": listed, "relinquished": list(RELINQUISHED), "failures": list(FAILURES)}
@@ -78,12 +80,16 @@ def describe(
     for item in replicas:
         detail = details[item.bot, item.seq]
         whose = detail["failed" if item.place == "failed" else "holders"]
-        if [item.host, item.owner] not in whose:
+        if item.place != "silent" and [item.host, item.owner] not in whose:
             whose.append([item.host, item.owner])
-        if item.place == "leased":
-            host = hosts.get(item.host, {})
+        if item.seen_at is not None:
             detail["replicas"].append(
-                {"replica": item.replica, "sent_at": item.sent_at, "host": host}
+                {
+                    "replica": item.replica,
+                    "sent_at": item.sent_at,
+                    "seen_at": item.seen_at,
+                    "host": hosts.get(item.host, {}),
+                }
             )
     return details
 

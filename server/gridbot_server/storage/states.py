@@ -75,8 +75,10 @@ class Event(StrEnum):
     PILOT_ENDED = "pilot_ended"  # the grid says so
     CLIENT_LEFT = "client_left"
     HOST_BANNED = "host_banned"
+    HOST_FORGOTTEN = "host_forgotten"  # its owner, or an operator, does not wait for it
     CLIENT_REVOKED = "client_revoked"  # with the key that it joined with
     JOB_HAS_OUTCOME = "job_has_outcome"
+    MANIFEST_REPLACED = "manifest_replaced"  # what ran, or answered, is of an earlier version
     BOT_CANCELLED = "bot_cancelled"
     BOT_DELETED = "bot_deleted"  # long after it was cancelled
 
@@ -92,8 +94,14 @@ MOVES: Mapping[Event, Mapping[State, State]] = MappingProxyType(
         Event.PILOT_ENDED: {State.LEASED: State.EXPIRED},
         Event.CLIENT_LEFT: {State.LEASED: State.EXPIRED},
         Event.HOST_BANNED: {State.LEASED: State.EXPIRED},
+        Event.HOST_FORGOTTEN: {State.LEASED: State.EXPIRED},
         Event.CLIENT_REVOKED: {State.LEASED: State.EXPIRED},
         Event.JOB_HAS_OUTCOME: {State.LEASED: State.CANCELLED, State.QUEUED: State.ABSENT},
+        Event.MANIFEST_REPLACED: {
+            State.LEASED: State.CANCELLED,
+            State.SUCCESS: State.CANCELLED,  # nobody has judged it
+            State.EXPIRED: State.CANCELLED,  # it might still answer
+        },
         Event.BOT_CANCELLED: {State.LEASED: State.CANCELLED, State.QUEUED: State.ABSENT},
         Event.BOT_DELETED: {
             State.UNSENT: State.ABSENT,  # with its job
@@ -117,7 +125,10 @@ ERRORS = frozenset((State.ERROR, State.LOST))
 FAILURES = ERRORS | {State.EXPIRED}
 
 # Relinquished replicas: they expired before their deadline, which says nothing of their job.
-RELINQUISHED = (Event.PILOT_ENDED, Event.CLIENT_LEFT, Event.HOST_BANNED, Event.CLIENT_REVOKED)
+RELINQUISHED = (
+    Event.PILOT_ENDED, Event.CLIENT_LEFT, Event.HOST_BANNED, Event.HOST_FORGOTTEN,
+    Event.CLIENT_REVOKED,
+)  # fmt: skip
 
 
 def after(state: State, event: Event) -> State:

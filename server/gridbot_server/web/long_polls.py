@@ -2,7 +2,8 @@
 
 A thread has run the view, which found nothing new (`http/long_poll.py`).  The connection and the
 parsed request come back to the loop; they go to a thread again when the BOT has news, when the time
-is over, or when the process stops.  The last two times the view answers as it is.
+is over, or when the process stops.  The last two times the view answers as it is.  A request whose
+view ran again in vain rests, twice as long each time: news that it does not want cost little.
 
 PostgreSQL notifies of news (`gridbot_news`: a BOT's number, and whether it has ended); a thread
 listens.  News that came while the view looked are not missed: their time is kept, and compared with
@@ -36,6 +37,7 @@ SQL = sql.load("news.sql")
 _MOST_OF_PARTY = 64
 # News of so many BOTs are remembered, far longer than a view takes.
 _REMEMBERED = 10_000
+_LEAST_REST, _MOST_REST = 1 / 64, 1.0  # seconds after a view ran again in vain
 _LOOK_SECONDS = 0.5  # of the listener, for the process's end
 _RETRY_SECONDS = 1.0
 
@@ -47,14 +49,22 @@ class _Topic(NamedTuple):
     until_end: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LongPoll:
     """A request that waits."""
 
     request: Any  # as gunicorn has parsed it
     topic: _Topic
     party: Party
-    until: float
+    until: float  # when it must be answered
+    rest: float = 0.0  # seconds, after its view ran again in vain
+    rests_until: float = 0.0
+    has_news: bool = False  # that came while it rested
+
+    def begin_to_rest(self, now: float) -> None:
+        """Its view ran again in vain."""
+        self.rest = min(_MOST_REST, max(_LEAST_REST, 2 * self.rest))
+        self.rests_until = now + self.rest
 
 
 class PollingLoop(Protocol):
@@ -64,8 +74,8 @@ class PollingLoop(Protocol):
     alive: bool
     worker_connections: int
 
-    def run_again(self, conn: Any, request: Any, until: float) -> None:
-        """Let a thread run the view of a request that waited; it may wait again until then."""
+    def run_again(self, conn: Any, poll: LongPoll) -> None:
+        """Let a thread run the view of a request that waited; it may wait on until its time."""
 
     def hang_up(self, conn: Any) -> None:
         """Close a connection."""
@@ -83,28 +93,32 @@ class LongPolls:
         self._is_listened_for = False  # the listener was started
         self._heard_since = 0.0  # nothing is missed since
 
-    def keep(self, conn: Any, request: Any, wish: NoNews, began: float, until: float) -> None:
-        """Let a request wait whose view began to look at `began`.
+    def keep(self, conn: Any, request: Any, wish: NoNews, began: float) -> None:
+        """Let a request wait whose view began to look at `began`."""
+        until = time.monotonic() + min(wish.seconds, MOST_SECONDS)
+        poll = LongPoll(request, _Topic(wish.bot, wish.until_end), wish.party, until)
+        self._wait(conn, poll, began)
 
-        `until` is when it must be answered, infinite when it waits for the first time.
-        """
+    def keep_on(self, conn: Any, poll: LongPoll, began: float) -> None:
+        """Let a request wait on whose view began to look again at `began`, in vain."""
+        poll.begin_to_rest(time.monotonic())
+        self._wait(conn, poll, began)
+
+    def _wait(self, conn: Any, poll: LongPoll, began: float) -> None:
         if not self._is_listened_for:
             self._is_listened_for = True
             self._start_listener()
-        now = time.monotonic()
-        until = min(until, now + min(wish.seconds, MOST_SECONDS))
-        topic = _Topic(wish.bot, wish.until_end)
-        if until <= now or not self._has_room(wish.party):
-            self._loop.run_again(conn, request, 0.0)
-        elif max(self._news_at.get(topic, 0.0), self._heard_since) >= began:
-            self._loop.run_again(conn, request, until)
-        else:
-            self._waiting[conn] = LongPoll(request, topic, wish.party, until)
-            self._of_topic[topic].add(conn)
-            self._of_party[wish.party] += 1
-            conn.sock.setblocking(False)
-            on_read = partial(self._on_read, conn)
-            self._loop.poller.register(conn.sock, selectors.EVENT_READ, on_read)
+        if poll.until <= time.monotonic() or not self._has_room(poll.party):
+            self._answer(conn, poll)
+            return
+        poll.has_news = max(self._news_at.get(poll.topic, 0.0), self._heard_since) >= began
+        self._waiting[conn] = poll
+        self._of_topic[poll.topic].add(conn)
+        self._of_party[poll.party] += 1
+        conn.sock.setblocking(False)
+        self._loop.poller.register(conn.sock, selectors.EVENT_READ, partial(self._on_read, conn))
+        if poll.has_news:
+            self._look_again(conn)
 
     def tell(self, bot: int, has_ended: bool) -> None:
         """A BOT has news."""
@@ -112,7 +126,7 @@ class LongPolls:
             self._news_at.pop(topic, None)
             self._news_at[topic] = time.monotonic()
             for conn in list(self._of_topic.get(topic, ())):
-                self._run_again(conn)
+                self._look_again(conn)
         while len(self._news_at) > _REMEMBERED:
             del self._news_at[next(iter(self._news_at))]
 
@@ -120,33 +134,44 @@ class LongPolls:
         """From now on news are heard; what came before may have been missed."""
         self._heard_since = time.monotonic()
         for conn in list(self._waiting):
-            self._run_again(conn)
+            self._look_again(conn)
 
     def turn(self) -> None:
-        """Answer those whose time is over; due once a second."""
+        """Answer those whose time is over, look for those that rested; due once a second."""
         now = time.monotonic() if self._loop.alive else math.inf
-        for conn in [conn for conn, item in self._waiting.items() if item.until <= now]:
-            self._run_again(conn)
+        for conn, poll in list(self._waiting.items()):
+            if poll.until <= now:
+                self._answer(conn, self._remove(conn))
+            elif poll.has_news:
+                self._look_again(conn)
 
     def _has_room(self, party: Party) -> bool:
         most = self._loop.worker_connections // 8
         is_free = len(self._waiting) < most and self._of_party[party] < _MOST_OF_PARTY
         return is_free and self._loop.alive
 
-    def _run_again(self, conn: Any) -> None:
-        item = self._remove(conn)
-        self._loop.run_again(conn, item.request, item.until)
+    def _look_again(self, conn: Any) -> None:
+        """There are news for a request; its view runs again once it has rested."""
+        poll = self._waiting[conn]
+        poll.has_news = True
+        if poll.rests_until <= time.monotonic():
+            self._loop.run_again(conn, self._remove(conn))
+
+    def _answer(self, conn: Any, poll: LongPoll) -> None:
+        """Have a request answered as it is."""
+        poll.until = 0.0
+        self._loop.run_again(conn, poll)
 
     def _remove(self, conn: Any) -> LongPoll:
-        item = self._waiting.pop(conn)
+        poll = self._waiting.pop(conn)
         self._loop.poller.unregister(conn.sock)
-        self._of_topic[item.topic].remove(conn)
-        if not self._of_topic[item.topic]:
-            del self._of_topic[item.topic]
-        self._of_party[item.party] -= 1
-        if not self._of_party[item.party]:
-            del self._of_party[item.party]
-        return item
+        self._of_topic[poll.topic].remove(conn)
+        if not self._of_topic[poll.topic]:
+            del self._of_topic[poll.topic]
+        self._of_party[poll.party] -= 1
+        if not self._of_party[poll.party]:
+            del self._of_party[poll.party]
+        return poll
 
     def _on_read(self, conn: Any, sock: socket.socket) -> None:
         """The peer hangs up, or sends another request."""
@@ -156,9 +181,9 @@ class LongPolls:
             has_more = bool(sock.recv(1, socket.MSG_PEEK))
         except OSError:
             has_more = False
-        item = self._remove(conn)
+        poll = self._remove(conn)
         if has_more:
-            self._loop.run_again(conn, item.request, 0.0)
+            self._answer(conn, poll)
         else:
             self._loop.hang_up(conn)
 

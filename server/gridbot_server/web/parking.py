@@ -11,23 +11,22 @@ and when the process stops.  They are then answered without work.
 from __future__ import annotations
 
 import math
+import os
 import random
 import selectors
 import socket
 import time
 from functools import partial
-from pathlib import Path
 from typing import Any, Protocol
 
-from gridbot_server.buffer.wake_up import WakeUpPipe
+from gridbot_server.buffer.wake_up import WakeUpPipe, web_pipe
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.errors import ServerError
-from gridbot_server.http.services import WorkEngine
-from gridbot_server.overload.admission import Admission
+from gridbot_server.http.long_poll import MOST_SECONDS
+from gridbot_server.http.services import Services
+from gridbot_server.overload.gate import Gate
 from gridbot_server.web.parked import ParkedRequest, ParkedRequests
 
-# Proxies cut an answer that takes a minute; clients wait no longer, either.
-MOST_SECONDS = 50.0
 # Parked requests for which the engine is asked again together.
 _OFFERED_AT_ONCE = 16
 # A client that waited in vain comes back soon, to wait again.
@@ -52,6 +51,14 @@ class ParkingLoop(Protocol):
     alive: bool
     worker_connections: int
 
+    @property
+    def services(self) -> Services:
+        """What the application was made with."""
+
+    @property
+    def gate(self) -> Gate:
+        """Which requests for work are admitted."""
+
     def answer(self, conn: Any, item: Queued) -> None:
         """Send what the engine has answered."""
 
@@ -65,10 +72,8 @@ class ParkingLoop(Protocol):
 class Parking:
     """The parked requests of a web process; used by its event loop only."""
 
-    def __init__(
-        self, loop: ParkingLoop, engine: WorkEngine, admission: Admission, pipe: Path
-    ) -> None:
-        self._loop, self._engine, self._admission, self._pipe = loop, engine, admission, pipe
+    def __init__(self, loop: ParkingLoop) -> None:
+        self._loop = loop
         self._parked = ParkedRequests()
         self._offered: dict[Any, ParkedRequest] = {}  # in the engine once more, by connection
         self._wake_ups: WakeUpPipe | None = None  # opened with the first parked request
@@ -128,7 +133,8 @@ class Parking:
             conn.sock.setsockopt(*option, value)
         self._loop.poller.register(conn.sock, selectors.EVENT_READ, partial(self._on_parked, conn))
         if self._wake_ups is None:
-            self._wake_ups = WakeUpPipe(self._pipe)
+            path = web_pipe(self._loop.services.settings.buffer_path, os.getpid())
+            self._wake_ups = WakeUpPipe(path)
             self._loop.poller.register(self._wake_ups, selectors.EVENT_READ, self._on_wake_up)
             self._is_woken = True  # work may have come before there was a pipe
 
@@ -157,7 +163,8 @@ class Parking:
         now = time.monotonic()
         if not self._is_woken or self._offered or now < self._offer_at:
             return
-        if not self._admission.admits(has_reports=False):
+        admission = self._loop.gate.admission
+        if not admission.admits(has_reports=False):
             return
         found = self._parked.ready(now, _OFFERED_AT_ONCE)
         if not found:  # all that are left rest
@@ -165,11 +172,11 @@ class Parking:
         for parked in found:
             self._loop.poller.unregister(parked.conn.sock)
             self._offered[parked.conn] = parked
-            self._admission.begin()
+            admission.begin()
             try:
-                self._engine.ask_again(parked.item)
+                self._loop.services.engine.ask_again(parked.item)
             except ServerError as error:
-                self._admission.end(time.monotonic())
+                admission.end(time.monotonic())
                 del self._offered[parked.conn]
                 self._loop.refuse(parked.conn, error)
 

@@ -75,8 +75,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import math
-import os
 import selectors
 import socket
 import threading
@@ -92,7 +90,6 @@ from gridbot_server.api.boinc.session import SESSION
 from gridbot_server.api.rpc import UNCHECKED_BYTES, gate_of
 from gridbot_server.boinc.protocol import peek
 from gridbot_server.boinc.session.session import PendingRequest, SchedulerSession
-from gridbot_server.buffer import wake_up
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.errors import ServerError
 from gridbot_server.http import answers, auth
@@ -104,7 +101,7 @@ from gridbot_server.web import fast_http, refusals
 from gridbot_server.web.app import STALL_SECONDS
 from gridbot_server.web.connections import DONE, ConnectionWorker
 from gridbot_server.web.fast_http import PlainRequest
-from gridbot_server.web.long_polls import LongPolls, listen
+from gridbot_server.web.long_polls import LongPoll, LongPolls, listen
 from gridbot_server.web.parking import Parking
 
 log = logging.getLogger(__name__)
@@ -123,6 +120,9 @@ class WebWorker(ConnectionWorker):
         super().__init__(*args, **kwargs)
         self._answered: deque[tuple[Any, Answered]] = deque()
         self._is_woken = False  # the loop, to send what is in it
+        # Both touch the application only once it has let a request wait: it need not be ours.
+        self._parking = Parking(self)
+        self._long_polls = LongPolls(self, self._listen_for_news)
         # Requests of each pool, waiting or running.
         self._in_threads: Counter[ThreadPoolExecutor] = Counter()
 
@@ -184,7 +184,7 @@ class WebWorker(ConnectionWorker):
             self._hand_over(conn, pool)
             return
         conn.sock.recv(len(data))
-        answer = refusals.to_native(self._gate.overloaded(), False, int(time.time()))
+        answer = refusals.to_native(self.gate.overloaded(), False, int(time.time()))
         self.send_away(conn, answer, keep=False, is_read=False)
 
     def _hand_over(self, conn: Any, pool: ThreadPoolExecutor) -> None:
@@ -198,18 +198,19 @@ class WebWorker(ConnectionWorker):
     def _take_back(self, conn: Any, pool: ThreadPoolExecutor, done: Future[Any]) -> None:
         self._in_threads[pool] -= 1
         waiting, conn.waiting = getattr(conn, "waiting", None), None
-        until, conn.waits_until = getattr(conn, "waits_until", math.inf), math.inf
-        if waiting and done.result():
-            request, wish, began = waiting
-            self._long_polls.keep(conn, request, wish, began, until)
-        else:
+        poll, conn.long_poll = getattr(conn, "long_poll", None), None
+        if not (waiting and done.result()):
             self.finish_request(conn, done)
+        elif poll:
+            self._long_polls.keep_on(conn, poll, began=waiting[-1])
+        else:
+            self._long_polls.keep(conn, *waiting)
 
-    def run_again(self, conn: Any, request: Any, until: float) -> None:
-        """Let a thread run the view of a request that waited; it may wait again until then."""
-        conn.waits_until = until
+    def run_again(self, conn: Any, poll: LongPoll) -> None:
+        """Let a thread run the view of a request that waited; it may wait on until its time."""
+        conn.long_poll = poll
         self._in_threads[self.tpool] += 1
-        self.tpool.submit(self._handle_again, conn, request).add_done_callback(
+        self.tpool.submit(self._handle_again, conn, poll.request).add_done_callback(
             lambda done: self.method_queue.defer(self._take_back, conn, self.tpool, done)
         )
 
@@ -235,7 +236,8 @@ class WebWorker(ConnectionWorker):
         """Answer; a peer that reads the answer too slowly is not worth a line in the log."""
         now = time.monotonic()
         try:
-            with waiting_allowed(now < getattr(conn, "waits_until", math.inf)):
+            poll = getattr(conn, "long_poll", None)
+            with waiting_allowed(poll is None or now < poll.until):
                 return super().handle_request(req, conn)
         except NoNews as wish:
             conn.waiting = req, wish, now
@@ -295,41 +297,32 @@ class WebWorker(ConnectionWorker):
         return session
 
     @cached_property
-    def _gate(self) -> Gate:
+    def gate(self) -> Gate:
+        """Which requests for work are admitted."""
         return gate_of(self.wsgi)
 
-    @cached_property
-    def _long_polls(self) -> LongPolls:
-        return LongPolls(self, self._listen_for_news)
+    @property
+    def services(self) -> Services:
+        """What the application was made with."""
+        found: Services = self.wsgi.extensions["gridbot"]
+        return found
 
     def _listen_for_news(self) -> None:
-        services: Services = self.wsgi.extensions["gridbot"]
         arguments = (
-            services.settings.dsn_or_embedded,
+            self.services.settings.dsn_or_embedded,
             lambda: self.alive,
             lambda: self.method_queue.defer(self._long_polls.listening),
             lambda bot, ended: self.method_queue.defer(self._long_polls.tell, bot, ended),
         )
         threading.Thread(target=listen, args=arguments, name="news", daemon=True).start()
 
-    @property
-    def _has_parked(self) -> bool:
-        """Whether a request is parked; never where the application is not ours."""
-        return "_parking" in vars(self) and not self._parking.is_empty
-
-    @cached_property
-    def _parking(self) -> Parking:
-        services: Services = self.wsgi.extensions["gridbot"]
-        pipe = wake_up.web_pipe(services.settings.buffer_path, os.getpid())
-        return Parking(self, services.engine, self._gate.admission, pipe)
-
     def _admit(self, conn: Any, plain: PlainRequest, data: bytes) -> None:
         """Pass a request through the gate, or refuse it."""
         body = data[plain.start : plain.size]
         if session := self._boinc if plain.path != RPC_PATH else None:
-            refusal = self._gate.refusal(peek.client_of(body), peek.brings_results(body))
+            refusal = self.gate.refusal(peek.client_of(body), peek.brings_results(body))
         else:
-            refusal = self._gate.refusal(native_client(plain.authorization), brings_reports(body))
+            refusal = self.gate.refusal(native_client(plain.authorization), brings_reports(body))
         if refusal is None:
             self._begin(conn, plain, body)
             return
@@ -347,16 +340,15 @@ class WebWorker(ConnectionWorker):
         if not conn.initialized:
             conn.init()
             conn.sock.setblocking(False)
-        self._gate.admission.begin()
-        services: Services = self.wsgi.extensions["gridbot"]
+        self.gate.admission.begin()
         try:
             if plain.path != RPC_PATH and (session := self._boinc):
                 session.begin(body, partial(self._tell, conn))
                 return
             token = auth.token_hash(plain.authorization)
-            services.engine.begin(token, body, partial(self._tell, conn))
+            self.services.engine.begin(token, body, partial(self._tell, conn))
         except Exception as error:
-            self._gate.admission.end(time.monotonic())
+            self.gate.admission.end(time.monotonic())
             self.refuse(conn, error)
 
     def _tell(self, conn: Any, item: Answered) -> None:
@@ -370,7 +362,7 @@ class WebWorker(ConnectionWorker):
         self._is_woken = False
         while self._answered:
             conn, item = self._answered.popleft()
-            self._gate.admission.end(time.monotonic())
+            self.gate.admission.end(time.monotonic())
             if not (isinstance(item, Queued) and self._parking.keeps(conn, item)):
                 self.answer(conn, item)
 
@@ -390,21 +382,18 @@ class WebWorker(ConnectionWorker):
         """Evict an idle connection; if there is none, let a parked request go."""
         if super()._make_room():
             return True
-        return (
-            self._has_parked
-            and self._parking.make_room()
-            and (super()._make_room() or self.nr_conns < self.worker_connections)
+        return self._parking.make_room() and (
+            super()._make_room() or self.nr_conns < self.worker_connections
         )
 
     def set_accept_enabled(self, enabled: bool) -> None:
         """Go on accepting while a parked request can make room for a new connection."""
-        super().set_accept_enabled(enabled or (self.alive and self._has_parked))
+        super().set_accept_enabled(enabled or (self.alive and not self._parking.is_empty))
 
     def murder_pending(self) -> None:
         """End what has waited too long; the loop calls this at least once a second."""
         super().murder_pending()
-        if self._has_parked:
-            self._parking.turn()
+        self._parking.turn()
         self._long_polls.turn()
 
     # ---------------------------------------------------------------------------- answers

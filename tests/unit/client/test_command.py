@@ -104,7 +104,7 @@ def test_example_policies_are_listed_and_printed() -> None:
     assert listed.stdout.splitlines()[-2].startswith("throughput     Throughput: every host is")
     assert gridbot("policy", "examples", "throughput").stdout == examples.text("throughput")
     missing = gridbot("policy", "examples", "thruput")
-    assert missing.returncode == 1
+    assert missing.returncode == 2
     assert missing.stderr.startswith("gridbot: there is no example thruput, only b1, b2, ")
 
 
@@ -126,7 +126,7 @@ def test_what_is_no_number_is_told_in_plain_words() -> None:
 def test_what_is_no_url_is_named(arguments: tuple[str, ...]) -> None:
     found = gridbot(*arguments)
     assert (found.returncode, found.stderr) == (
-        1,
+        2,
         "gridbot: 'grid.org' is not a URL; write https://…\n",
     )
 

@@ -1,5 +1,9 @@
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy
+import pandas
 import pytest
 
 from gridbot.api.errors import BadInput
@@ -12,6 +16,7 @@ from gridbot.api.items import (
     parse_range,
     survey,
 )
+from gridbot.api.results import Real
 
 
 def write(tmp_path: Path, content: str | bytes, name: str = "items.csv") -> Path:
@@ -123,17 +128,61 @@ def test_python_values_become_items() -> None:
     assert survey(items_of(None)).count == 1
 
 
+class Point(NamedTuple):
+    x: int
+    y: float
+
+
+@dataclass
+class Run:
+    name: str
+    path: Path
+
+
+@pytest.mark.parametrize(
+    ("items", "args"),
+    [
+        (numpy.linspace(0, 1, 3), [{"i": "0.0"}, {"i": "0.5"}, {"i": "1.0"}]),
+        (numpy.arange(2), [{"i": 0}, {"i": 1}]),
+        ([{"x": numpy.int64(5), "y": numpy.float64(0.25)}], [{"x": 5, "y": "0.25"}]),
+        ([True, numpy.bool_(False)], [{"i": "True"}, {"i": "False"}]),
+        ([Path("a/b.dat")], [{"i": "a/b.dat"}]),
+        ([{"a": None, "b": 1}], [{"a": "", "b": 1}]),
+        ((str(n) for n in range(2)), [{"i": 0}, {"i": 1}]),
+        ([Point(1, 0.5)], [{"x": 1, "y": "0.5"}]),
+        ([Run("a", Path("b"))], [{"name": "a", "path": "b"}]),
+        (pandas.Series(["u", "v"]), [{"i": "u"}, {"i": "v"}]),
+        (pandas.DataFrame({"n": [1, 2], "x": [0.1, 2.0], "b": [True, False]}),
+         [{"n": 1, "x": "0.1", "b": "True"}, {"n": 2, "x": "2.0", "b": "False"}]),
+        (pandas.DataFrame({"s": ["u", None]}), [{"s": "u"}, {"s": ""}]),
+        (pandas.DataFrame({"n": pandas.array([1, None])}), [{"n": "1"}, {"n": ""}]),
+        ([Real("0.10")], [{"i": "0.10"}]),
+    ],
+)  # fmt: skip
+def test_tables_of_python_are_rows(items: Any, args: list[dict[str, object]]) -> None:
+    table = items_of(items)
+    types = survey(table).types
+    assert [carried(row, types) for _, row in table.rows()] == args
+
+
 @pytest.mark.parametrize(
     ("items", "message"),
     [
         ([], "items: no items"),
         ([{"a": 1}, {"b": 1}], r"items\[1\] has the names b, items\[0\] has a"),
-        ([True], r"items\[0\], column i: True is neither a string nor a number"),
-        ([[1]], r"items\[0\], column i: \[1\] is neither"),
+        ([1, [1]], r"items\[1\], column i: \[1\] is neither a string nor a number"),
+        ([{"x": 1, "y": {}}], r"items\[0\], column y: {} is neither"),
+        (numpy.eye(2), r"items\[0\], column i: array\(.* is neither"),
+        ([numpy.datetime64("2026-01-01")], r"items\[0\], column i: datetime.date\(.* is neither"),
+        ({"x": [1, 2]}, r"items: a dict has no rows; pass a range, a list of values"),
+        (b"abc", r"items: a bytes has no rows"),
+        (7, r"items: a int has no rows"),
+        (pandas.DataFrame([[1, 2]], columns=["x", "x"]), "items: two columns are named 'x'"),
+        (pandas.DataFrame({"x": [1.5, None]}), r"items\[1\], column x: nan is not a finite number"),
         ([float("nan")], r"items\[0\], column i: nan is not a finite number"),
-        ("file.csv", r"write Path\(…\) for a file"),
+        ("file.csv", r"items: a str has no rows; .* or Path\(…\) for a file"),
     ],
 )
-def test_wrong_python_values_are_refused(items: list[object], message: str) -> None:
+def test_wrong_python_values_are_refused(items: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         survey(items_of(items))

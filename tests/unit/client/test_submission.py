@@ -1,3 +1,5 @@
+import dataclasses
+import inspect
 import json
 import os
 from pathlib import Path
@@ -7,6 +9,7 @@ import pytest
 
 from gridbot.api.botfile import read_bot_file
 from gridbot.api.errors import BadInput, PolicyError
+from gridbot.api.session import Session
 from gridbot.api.submission import Submission, prepare
 from gridbot.commands.submit import submission_fields
 
@@ -118,10 +121,47 @@ def test_a_bot_file_means_the_same_as_options(tmp_path: Path) -> None:
     )
     fields = submission_fields([str(tmp_path / "BOT.toml")], {"memory": 200})
     submission = Submission(**fields)
-    assert submission.seconds == 600
-    assert submission.memory_mb == 200
+    assert submission.memory == 200
     assert submission.outputs == ["*.o"]
-    assert prepare(submission).survey.count == 1
+    found = prepare(submission)
+    assert found.survey.count == 1
+    assert found.manifest.resources.seconds == 600
+
+
+@pytest.mark.parametrize(
+    ("given", "megabytes"),
+    [(500, 500), ("500", 500), ("500MB", 500), ("2GB", 2048), ("1.5g", 1536), ("1 TiB", 1 << 20),
+     ("100kB", 1)],
+)  # fmt: skip
+def test_sizes_have_units(tmp_path: Path, given: int | str, megabytes: int) -> None:
+    (tmp_path / "BOT.toml").write_text(f'command = ["p"]\nmemory = {json.dumps(given)}\n')
+    for fields in (
+        {"command": "p", "memory": given},
+        submission_fields([str(tmp_path / "BOT.toml")], {}),
+        submission_fields(["p"], {"memory": str(given)}),
+    ):
+        assert prepare(Submission(**fields)).manifest.resources.memory_mb == megabytes
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"memory": "2 apples"}, "memory: '2 apples' is not a size; write 500MB or 2GB"),
+        ({"disk": 0}, "disk: 0 is not a size"),
+        ({"max_output": -5}, "max_output: -5 is not a size"),
+        ({"time": "soon"}, "time: 'soon' is not a duration; write 90s, 10m, 2h or 1d"),
+    ],
+)
+def test_a_limit_that_is_none_is_refused_by_name(
+    tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInput, match=message):
+        prepared(tmp_path, "p", **fields)
+
+
+def test_submit_takes_every_field_of_a_submission() -> None:
+    told = set(inspect.signature(Session.submit).parameters) - {"self", "progress", "told"}
+    assert told == {field.name for field in dataclasses.fields(Submission)}
 
 
 def test_the_deprecated_key_is_the_idempotency_key(tmp_path: Path) -> None:

@@ -145,3 +145,24 @@ def test_whatever_hosts_do_every_job_ends(random: object, quorum: int, attempts:
         items.append(ended(number, how, random.choice("abcdef")))  # type: ignore[attr-defined]
     assert decision.finishes
     assert decide(job(*items, leased=waiting), rules) == decision
+
+
+def silent(leased: int, of_these: int, queued: int = 0) -> Job:
+    found = job(leased=leased, queued=queued)
+    return replace(found, silent=found.leased[:of_these])
+
+
+def test_a_job_that_a_silent_client_has_gets_a_copy_at_once() -> None:
+    decision = decide(silent(1, 1), ONE)
+    assert (decision.copies, decision.why) == (1, "silent")
+
+
+def test_a_copy_that_waits_or_runs_is_enough_beside_a_silent_client() -> None:
+    assert decide(silent(1, 1, queued=1), ONE).copies == 0
+    assert decide(silent(2, 1), ONE).copies == 0
+
+
+def test_silent_clients_are_no_reason_for_more_replicas_than_the_bot_allows() -> None:
+    assert decide(silent(2, 2), replace(ONE, max_replicas=3)).copies == 1
+    assert decide(silent(3, 3), replace(ONE, max_replicas=3)).copies == 0
+    assert decide(silent(2, 2), replace(TWO, max_replicas=3)).copies == 1

@@ -77,6 +77,7 @@ class _Bot(NamedTuple):
     state: str
     manifest: str
     is_offered: bool
+    is_replaced: bool  # its manifest, by a retry
 
 
 def _manifest(conn: Connection, bot: int) -> tuple[Manifest, bool]:
@@ -87,6 +88,12 @@ def _manifest(conn: Connection, bot: int) -> tuple[Manifest, bool]:
     row = fetch_only(conn, _Bot, SQL["state_and_manifest"], {"bot": bot})
     if row.state == "open":
         raise Conflict(f"BOT {bot} still waits for jobs: sign it when it is started")
+    if row.is_replaced:
+        # They know an application by the BOT's number, and keep it.
+        raise Conflict(
+            f"BOT {bot} is not for BOINC clients: a retry replaced its manifest, and they keep the"
+            " first version"
+        )
     return Manifest.from_text(row.manifest), row.is_offered
 
 

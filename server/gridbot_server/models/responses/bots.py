@@ -7,7 +7,7 @@ from typing import Literal
 
 from gridbot_server.models.responses import ResponseModel
 
-State = Literal["open", "running", "done", "cancelled"]
+State = Literal["open", "running", "held", "done", "cancelled"]
 
 
 class BotSummary(ResponseModel):
@@ -17,7 +17,11 @@ class BotSummary(ResponseModel):
     name: str
     owner: str
     state: State
-    """`open` while jobs are still added; `done` when every job has an outcome."""
+    """`open` while jobs are still added; `held` while nothing of it is sent, until it is resumed;
+    `done` when every job has an outcome, also if jobs failed."""
+
+    held: str | None
+    """Why it is held; null: it is not."""
 
     created_at: datetime
     ended_at: datetime | None
@@ -35,10 +39,19 @@ class BotSummary(ResponseModel):
     """Jobs without an outcome."""
 
     jobs_running: int
-    """Replicas in progress."""
+    """Replicas in progress, without those of silent hosts."""
+
+    jobs_silent: int
+    """Jobs that only silent hosts have: they missed three contacts.  Copies wait to be sent."""
+
+    jobs_in_progress: int
+    """Jobs without an outcome of which a host that is not silent has a replica."""
+
+    jobs_waiting: int
+    """Jobs without an outcome of which nobody has a replica."""
 
     jobs_unsent: int
-    """Replicas that wait to be sent."""
+    """Replicas that wait to be sent, without copies of what silent hosts have."""
 
     tail: bool
     """Whether it is in its tail phase."""
@@ -119,6 +132,9 @@ class BotDetails(BotSummary):
     round: int
     """It rises with every retry of failed jobs."""
 
+    version: int
+    """Of its manifest; a retry with changes makes the next."""
+
     resources: ReplicaLimits
     quorum: int
     """Equal answers that make one canonical."""
@@ -143,6 +159,9 @@ class BotDetails(BotSummary):
 
     failover_after: int | None
     """Failures after which only dedicated hosts get a job; none if null."""
+
+    max_failures: str | None
+    """Failed jobs, a number or a share such as 5%, beyond which it is held; null: any number."""
 
     tail_threshold: int | None
     """Unsent jobs at which the tail phase begins; null: the server decides."""
@@ -239,6 +258,41 @@ class Retried(ResponseModel):
 
     retried: int
     """Failed jobs that get new attempts."""
+
+    version: int
+    """Of the manifest that they, and all that is unsent, run."""
+
+
+class FailureGroup(ResponseModel):
+    """Failed replicas that are alike, and one of them."""
+
+    reason: str
+    """A code such as exit_nonzero."""
+
+    exit_code: int | None
+    """Null if a signal ended the program, or it never ran."""
+
+    signal: int | None
+    line: str
+    """The last line of standard error, numbers masked by #."""
+
+    replicas: int
+    jobs: int
+    hosts: int
+    seq: int
+    """Job of the example."""
+
+    replica: int
+    """Replica of the example."""
+
+    args: dict[str, str | int | float | bool]
+    """Arguments of that job."""
+
+
+class FailureDigest(ResponseModel):
+    """`GET /bots/ID/failures`: the largest groups first."""
+
+    groups: list[FailureGroup]
 
 
 class DeletedBot(ResponseModel):

@@ -58,6 +58,35 @@ class ClientStanding(ResponseModel):
     """Replicas of strangers' BOTs that it may have in progress or unjudged."""
 
 
+class HinderedBots(ResponseModel):
+    """BOTs that one thing keeps from a client."""
+
+    reason: str
+    """`trust`, `grid`, `platform`, `sandbox`, `client`, `cpus`, `memory`, `disk`, `gpus`, `owner`,
+    `requirements`, `concurrency`, `width`, or `free`: nothing."""
+
+    text: str
+    """The same in words, about one of them."""
+
+    bots: int
+
+
+class ClientProspects(ResponseModel):
+    """`GET /clients/self/prospects`: what the server has for a client, and why nothing else."""
+
+    bots_waiting: int
+    """BOTs with unsent jobs that were looked at, 50 at most."""
+
+    reasons: list[HinderedBots]
+    """What keeps them from the client; most BOTs first."""
+
+    jobs_today: int
+    """Valid replicas of its machine on this day."""
+
+    credit: float
+    """Credit that its machine has earned, in cobblestones."""
+
+
 class JoinedClient(ClientIdentity):
     """`POST /clients`: the only time that the token is shown."""
 

@@ -79,6 +79,18 @@ class WaitingOfKind(ResponseModel):
     """Known hosts of that kind that can run them."""
 
 
+class SilentHost(ResponseModel):
+    """A host that missed three contacts, and what it alone has of a BOT."""
+
+    id: int
+    name: str | None
+    """Null: it is another person's."""
+
+    jobs: int
+    silent_seconds: float
+    """Since it was heard of."""
+
+
 class Explanation(ResponseModel):
     """How the hosts that asked for work in the last day suit a BOT."""
 
@@ -86,6 +98,9 @@ class Explanation(ResponseModel):
     state: State
     verdict: str
     """The plainest reason, for people."""
+
+    held: str | None
+    """Why nothing of it is sent until it is resumed; null: it is not held."""
 
     suspended: str | None
     """Why it gets no work until its policy is changed; null: it is not suspended."""
@@ -102,7 +117,7 @@ class Explanation(ResponseModel):
     """Hosts among the matching ones that run stock BOINC clients."""
 
     hosts_silent: int
-    """Matching hosts that have not asked for work for ten minutes."""
+    """Matching hosts that missed three contacts, or have not asked for work for ten minutes."""
 
     hosts_full: int
     """Matching hosts that hold as many replicas as Concurrency allows."""
@@ -126,7 +141,10 @@ class Explanation(ResponseModel):
     """Replicas that wait to be sent."""
 
     jobs_running: int
-    """Replicas in progress."""
+    """Replicas in progress, without those of silent hosts."""
+
+    silent: list[SilentHost]
+    """Silent hosts that alone have jobs of the BOT; those with most first."""
 
     homogeneous: list[WaitingOfKind]
     """Further replicas that HomogeneousBy binds to a kind of hosts; most first."""

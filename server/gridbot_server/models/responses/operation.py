@@ -71,6 +71,9 @@ class Host(ResponseModel):
     seen_at: datetime | None
     """When one of them last asked for work."""
 
+    silent_since: datetime | None
+    """Since when all of them are silent: they hold replicas, and missed three contacts."""
+
     error_rate: float
     """Moving average of failed replicas among all, from 0 to 1."""
 
@@ -135,6 +138,14 @@ class UnbannedHost(ResponseModel):
     banned_at: None
 
 
+class ForgottenHost(ResponseModel):
+    """`DELETE /hosts/ID/replicas`."""
+
+    id: int
+    replicas: int
+    """Replicas that it had, whose jobs go to others."""
+
+
 class AddedOwner(ResponseModel):
     """`POST /owners`."""
 
@@ -181,6 +192,12 @@ class TokenInfo(ResponseModel):
     expires_at: datetime | None
     revoked_at: datetime | None
 
+    uses: int | None
+    """Machines that may join with it; none: any number."""
+
+    machines: int
+    """Machines that have joined with it."""
+
 
 class Tokens(ResponseModel):
     """`GET /tokens`: the oldest first."""
@@ -196,6 +213,27 @@ class NewKey(ResponseModel):
 
     token: str
     """The key."""
+
+
+class IssuedInvitation(ResponseModel):
+    """`POST /invitations`: the only time that the key is shown."""
+
+    id: int
+    """What revokes it."""
+
+    token: str
+    """The key."""
+
+    owner: str
+    """For whom machines join with it."""
+
+    owner_keys: list[str]
+    """Fingerprints of the keys that sign the owner's BOTs."""
+
+    uses: int
+    """Machines that may join with it."""
+
+    expires_at: datetime
 
 
 class RevokedToken(ResponseModel):

@@ -52,6 +52,9 @@ class ResultLine(ResponseModel):
 
     cpu_seconds: float | None
     wall_seconds: float | None
+    version: int
+    """Of the BOT's manifest: which one it ran; a retry with changes makes the next."""
+
     outputs: dict[str, ResultOutput]
     """By name."""
 
@@ -80,6 +83,9 @@ class LogLine(ResponseModel):
     ended_at: datetime
     cpu_seconds: float | None
     wall_seconds: float | None
+    version: int
+    """Of the BOT's manifest: which one it ran."""
+
     valid: bool | None
     """Whether its outputs agree with the canonical ones; null if nobody compared."""
 

@@ -83,6 +83,8 @@ class SignablePart(ResponseModel):
     """Root of the hash tree over the jobs, in hex."""
 
     is_signed: bool
+    signature: str | None
+    """Over the part, for the present manifest: Ed25519, base64; null: it is not signed yet."""
 
 
 class SignableParts(ResponseModel):

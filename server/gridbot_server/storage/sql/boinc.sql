@@ -3,7 +3,8 @@ SELECT name, value FROM setting WHERE name IN ('boinc_names', 'boinc_chain')
 
 -- name: callers
 -- Each with a valid key, the client of that number if it is the same owner's, and their credit.
--- No other key than one for clients: jobs can read the key of the client that runs them.
+-- No other key than one for clients: jobs can read the key of the client that runs them.  No
+-- invitation: this protocol does not tell machines apart well enough to count them.
 SELECT x.place AS number, o.id AS owner, coalesce(b.name, o.name) AS owner_name,
        extract(epoch FROM o.created_at)::bigint AS owner_since,
        b.owner IS NOT NULL AS is_self_made,
@@ -20,7 +21,7 @@ SELECT x.place AS number, o.id AS owner, coalesce(b.name, o.name) AS owner_name,
        extract(epoch FROM now() - c.seen_at)::float8 AS silent_seconds
   FROM json_to_recordset(%(callers)s) AS x (place int, hash text, client bigint)
   JOIN token t ON t.hash = decode(x.hash, 'hex') AND t.scope = 'join'
-   AND t.revoked_at IS NULL
+   AND t.uses IS NULL AND t.revoked_at IS NULL
    AND (t.expires_at IS NULL OR t.expires_at > now())
   JOIN owner o ON o.id = t.owner
   LEFT JOIN boinc_account b ON b.owner = o.id
@@ -94,7 +95,7 @@ SELECT value FROM setting WHERE name = 'boinc_chain' FOR UPDATE
 UPDATE setting SET value = %(chain)s WHERE name = 'boinc_chain'
 
 -- name: state_and_manifest
-SELECT state, manifest, boinc IS NOT NULL AS is_offered FROM bot WHERE id = %(bot)s
+SELECT state, manifest, boinc IS NOT NULL AS is_offered, manifest_version > 1 AS is_replaced FROM bot WHERE id = %(bot)s
 
 -- name: try_jobs_lock
 SELECT pg_try_advisory_xact_lock(%(lock)s)

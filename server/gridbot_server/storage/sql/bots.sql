@@ -4,26 +4,34 @@ SELECT owner FROM bot WHERE id = %(bot)s AND deleted_at IS NULL
 
 -- name: summaries
 -- `mine` is null for an operator, who sees everybody's.
-SELECT bot.id, bot.name, owner.name AS owner, bot.state, bot.created_at, bot.ended_at,
+SELECT bot.id, bot.name, owner.name AS owner,
+       bot_state(bot.state, bot.held) AS state, CASE WHEN bot.state = 'running' THEN bot.held END AS held,
+       bot.created_at, bot.ended_at,
        bot.size AS jobs_total, bot.done AS jobs_done, bot.failed AS jobs_failed, bot.jobs_cancelled,
        bot.size - bot.done - bot.failed AS jobs_left,
-       (SELECT count(*) FROM lease WHERE lease.bot = bot.id) AS jobs_running,
+       (SELECT count(*) FROM lease WHERE lease.bot = bot.id) - silent.replicas AS jobs_running,
+       silent.jobs AS jobs_silent, sent.jobs AS jobs_in_progress,
+       bot.size - bot.done - bot.failed - sent.jobs - silent.jobs AS jobs_waiting,
        CASE WHEN bot.state IN ('open', 'running')
-            THEN greatest(0, bot.size - count.first + count.queued) ELSE 0 END AS jobs_unsent,
+            THEN greatest(0, bot.size - count.first + count.queued - silent.queued)
+            ELSE 0 END AS jobs_unsent,
        bot.tail, bot.growing
   FROM bot JOIN owner ON owner.id = bot.owner
  CROSS JOIN LATERAL bot_count(bot.id) AS count
+ CROSS JOIN LATERAL silent_count(bot.id) AS silent
+ CROSS JOIN LATERAL (
+       SELECT count(DISTINCT lease.seq) - silent.jobs AS jobs FROM lease WHERE lease.bot = bot.id) AS sent
  WHERE bot.deleted_at IS NULL
    AND (%(mine)s::int IS NULL OR bot.owner = %(mine)s)
-   AND (%(state)s::text IS NULL OR bot.state = %(state)s)
+   AND (%(state)s::text IS NULL OR bot_state(bot.state, bot.held) = %(state)s)
    AND (%(bot)s::bigint IS NULL OR bot.id = %(bot)s)
  ORDER BY bot.id DESC LIMIT %(limit)s
 
 -- name: details
 SELECT closed, quorum, assurance::float8 AS assurance, provisional,
        CASE WHEN done > 0 AND events > 0 THEN 1 - doubt / done END AS confidence, validator, max_attempts, max_replicas, tail_threshold, tail_sticky,
-       failover_after, policy, suspended,
-       policy_version, round, manifest, signature IS NOT NULL AS signed,
+       failover_after, max_failures, policy, suspended,
+       policy_version, round, manifest_version AS version, manifest, signature IS NOT NULL AS signed,
        owner_signature IS NOT NULL AS owner_signed, waits_for_signature,
        boinc IS NOT NULL AS signed_for_boinc, boinc_unsuitable,
        turnaround_sum / nullif(turnaround_n, 0) AS mean_turnaround_seconds
@@ -59,6 +67,8 @@ UPDATE bot SET policy = coalesce(%(policy)s, policy),
        failover_after = CASE WHEN %(set_failover)s THEN %(failover_after)s::int
                              ELSE failover_after END,
        max_attempts = coalesce(%(max_attempts)s, max_attempts),
+       max_failures = CASE WHEN %(set_max_failures)s THEN %(max_failures)s::text
+                           ELSE max_failures END,
        max_replicas = coalesce(%(max_replicas)s, max_replicas),
        suspended = CASE WHEN %(policy)s::text IS NULL THEN suspended END,
        policy_version = policy_version + 1
@@ -68,23 +78,6 @@ RETURNING id
 -- name: unbind
 -- What another HomogeneousBy gave binds no job.
 DELETE FROM job_kind WHERE bot = %(bot)s
-
--- name: unbind_failed
--- The first replica of a retry binds its job anew.
-DELETE FROM job_kind k USING outcome o
- WHERE k.bot = %(bot)s AND (o.bot, o.seq) = (k.bot, k.seq) AND o.canonical IS NULL
-
--- name: lock
-SELECT state FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
-
--- name: count_queued
-INSERT INTO bot_stat (bot, writer, name, value) VALUES (%(bot)s, 'api', 'queued', %(more)s)
-ON CONFLICT (bot, writer, name) DO UPDATE SET value = bot_stat.value + EXCLUDED.value
-
--- name: next_round
-UPDATE bot SET round = round + 1, failed = failed - %(retried)s, state = 'running',
-       ended_at = NULL, policy_version = policy_version + 1
- WHERE id = %(bot)s
 
 -- name: manifest
 SELECT manifest, signature, owner_signature FROM bot WHERE id = %(bot)s
@@ -101,10 +94,10 @@ SELECT host.id AS host, host.ad, owner.name AS owner_name, client.owner, client.
            AS recent_cpu,
        CASE WHEN %(mine)s::int IS NULL OR host.owner = %(mine)s
             THEN coalesce(host.ad->>'Name', 'host ' || host.id) END AS name,
-       client.seen_at < now() - interval '10 minutes' AS silent,
+       client.silent_since IS NOT NULL OR client.seen_at < now() - interval '10 minutes' AS silent,
        (SELECT count(*) FROM lease WHERE lease.client = client.id) AS running
   FROM client JOIN host ON host.id = client.host JOIN owner ON owner.id = client.owner
- WHERE client.revoked_at IS NULL AND (client.expires_at IS NULL OR client.expires_at > now())
+ WHERE (%(client)s::bigint IS NULL OR client.id = %(client)s) AND client.revoked_at IS NULL AND (client.expires_at IS NULL OR client.expires_at > now())
    AND CASE WHEN %(host)s::text IS NULL THEN client.seen_at > now() - interval '1 day'
             ELSE host.id::text = %(host)s OR host.ad->>'Name' = %(host)s
                  AND (%(mine)s::int IS NULL OR host.owner = %(mine)s) END
@@ -115,12 +108,28 @@ SELECT host.id AS host, host.ad, owner.name AS owner_name, client.owner, client.
 SELECT count(*) AS "BOTsInQueue",
        coalesce(sum(greatest(0, bot.size - count.first + count.queued)), 0)::bigint
            AS "JobsInQueue"
-  FROM bot CROSS JOIN LATERAL bot_count(bot.id) AS count WHERE bot.state = 'running'
+  FROM bot CROSS JOIN LATERAL bot_count(bot.id) AS count
+ WHERE bot.state = 'running' AND bot.held IS NULL
 
 -- name: waiting_kinds
 SELECT k.kind, count(*) AS copies
   FROM requeue q JOIN job_kind k USING (bot, seq) WHERE q.bot = %(bot)s
  GROUP BY k.kind ORDER BY copies DESC, kind LIMIT 20
+
+-- name: silent_hosts
+-- Which silent hosts have jobs of a BOT that nobody else holds.
+SELECT host.id,
+       CASE WHEN %(mine)s::int IS NULL OR host.owner = %(mine)s
+            THEN coalesce(host.ad->>'Name', 'host ' || host.id) END AS name,
+       count(DISTINCT lease.seq) AS jobs,
+       extract(epoch FROM now() - max(client.seen_at))::float8 AS silent_seconds
+  FROM client JOIN lease ON lease.client = client.id AND lease.bot = %(bot)s
+  JOIN host ON host.id = client.host
+ WHERE client.silent_since IS NOT NULL
+   AND NOT EXISTS (
+       SELECT FROM lease other JOIN client holder ON holder.id = other.client
+        WHERE (other.bot, other.seq) = (lease.bot, lease.seq) AND holder.silent_since IS NULL)
+ GROUP BY host.id ORDER BY jobs DESC, host.id LIMIT 20
 
 -- name: rivals
 -- Other BOTs that wait to be sent, as `wants` gives them.
@@ -134,7 +143,7 @@ SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS N
        greatest(0, bot.size - count.first + count.queued) AS unsent,
        (SELECT count(*) FROM lease WHERE lease.bot = bot.id) AS running
   FROM bot JOIN owner ON owner.id = bot.owner CROSS JOIN LATERAL bot_count(bot.id) AS count
- WHERE bot.state = 'running' AND bot.suspended IS NULL AND bot.id <> %(bot)s AND bot.size > count.first - count.queued
+ WHERE bot.state = 'running' AND bot.suspended IS NULL AND bot.held IS NULL AND bot.id <> %(bot)s AND bot.size > count.first - count.queued
  ORDER BY bot.id LIMIT 50
 
 -- name: wants
@@ -147,6 +156,7 @@ SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS N
        bot.turnaround_sum / nullif(bot.turnaround_n, 0) AS mean_turnaround,
        CASE WHEN bot.state IN ('open', 'running')
             THEN greatest(0, bot.size - count.first + count.queued) ELSE 0 END AS unsent,
-       (SELECT count(*) FROM lease WHERE lease.bot = bot.id) AS running
+       (SELECT count(*) FROM lease WHERE lease.bot = bot.id) - silent.replicas AS running
   FROM bot JOIN owner ON owner.id = bot.owner CROSS JOIN LATERAL bot_count(bot.id) AS count
+ CROSS JOIN LATERAL silent_count(bot.id) AS silent
  WHERE bot.id = %(bot)s

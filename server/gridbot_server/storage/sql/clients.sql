@@ -60,6 +60,17 @@ SELECT (SELECT key FROM project_key WHERE introduced_by IS NULL) AS first,
        (SELECT decode(value, 'hex') FROM setting WHERE name = 'project_key') AS key,
        (SELECT value::bigint FROM setting WHERE name = 'epoch') AS epoch
 
+-- name: earned
+-- Of a host; and whether it, or its crew, has no room for work of strangers.
+SELECT CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS jobs_today,
+       coalesce(host_credit.total, 0)::float8 AS credit,
+       (SELECT count(*) FROM unjudged WHERE unjudged.host = host.id) < host.width
+           AND (SELECT count(*) FROM unjudged WHERE unjudged.crew = host.crew)
+               < coalesce(crew.width, 8) AS has_room
+  FROM host LEFT JOIN crew ON crew.name = host.crew
+  LEFT JOIN host_credit ON host_credit.host = host.id
+ WHERE host.id = %(host)s
+
 -- name: standing
 SELECT coalesce(proven.good, 0)::bigint AS right, coalesce(proven.wrong, 0)::bigint AS wrong,
        (SELECT count(*) FROM unjudged WHERE unjudged.host = host.id)

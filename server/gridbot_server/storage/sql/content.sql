@@ -14,6 +14,11 @@ SELECT 1 FROM lease JOIN job USING (bot, seq)
 
 -- name: leased_manifests
 -- What the BOTs run of which this client holds jobs, where the hash occurs: as an input, perhaps.
-SELECT manifest FROM bot
- WHERE id IN (SELECT lease.bot FROM lease WHERE lease.client = %(client)s)
-   AND position(%(hash)s IN manifest) > 0
+-- A replica of an earlier version of the manifest runs to its end with that one's inputs.
+WITH held AS MATERIALIZED (
+    SELECT DISTINCT bot FROM lease WHERE lease.client = %(client)s
+)
+SELECT manifest FROM bot WHERE id IN (SELECT bot FROM held) AND position(%(hash)s IN manifest) > 0
+ UNION ALL
+SELECT manifest FROM bot_manifest
+ WHERE bot IN (SELECT bot FROM held) AND position(%(hash)s IN manifest) > 0

@@ -16,9 +16,10 @@ SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin'
 -- name: lock_bots
 -- All that gives outcomes holds the row of its BOT: decisions about one BOT take turns, and its
 -- outcomes become visible in the order of their numbers.
-SELECT id, state, owner, quorum, max_attempts, validator, failover_after,
+SELECT id, state, owner, quorum, max_attempts, validator, failover_after, max_replicas,
        signature IS NOT NULL OR boinc IS NOT NULL AS among_strangers, assurance,
-       EXISTS (SELECT FROM known_answer k WHERE k.bot = bot.id) AS has_known_answers
+       EXISTS (SELECT FROM known_answer k WHERE k.bot = bot.id) AS has_known_answers,
+       watched, max_failures, first_round
   FROM bot WHERE id = ANY(%(bots)s) ORDER BY id FOR NO KEY UPDATE
 
 -- name: replicas
@@ -30,19 +31,20 @@ WITH x AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
 )
 SELECT q.bot, q.seq, q.replica, q.round, 'queued' AS how, '' AS reason, NULL::bytea AS digest,
-       NULL::boolean AS valid, now() AS ended_at, 0::bigint AS voter
+       NULL::boolean AS valid, now() AS ended_at, 0::bigint AS voter, false AS is_silent
   FROM x JOIN requeue q ON (q.bot, q.seq) = (x.bot, x.seq)
  UNION ALL
-SELECT l.bot, l.seq, l.replica, l.round, 'leased', '', NULL, NULL, now(), 0
-  FROM x JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq)
+SELECT l.bot, l.seq, l.replica, l.round, 'leased', '', NULL, NULL, now(), 0,
+       c.silent_since IS NOT NULL
+  FROM x JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq) LEFT JOIN client c ON c.id = l.client
  UNION ALL
 SELECT e.bot, e.seq, e.replica, e.round, e.how, e.reason, e.digest, e.valid, e.ended_at,
-       CASE WHEN b.signature IS NULL AND b.boinc IS NULL THEN e.host ELSE e.owner END
+       CASE WHEN b.signature IS NULL AND b.boinc IS NULL THEN e.host ELSE e.owner END, false
   FROM x JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
   JOIN bot b ON b.id = x.bot
  UNION ALL
 SELECT o.bot, o.seq, coalesce(o.canonical, 0), o.round, 'outcome', coalesce(o.reason, ''), NULL,
-       NULL, now(), 0
+       NULL, now(), 0, false
   FROM x JOIN outcome o ON (o.bot, o.seq) = (x.bot, x.seq)
 
 -- name: others_work
@@ -51,8 +53,8 @@ SELECT x.bot, x.voter
   FROM json_to_recordset(%(voters)s) AS x (bot bigint, voter bigint)
   JOIN bot b ON b.id = x.bot
  WHERE EXISTS (
-       SELECT FROM lease l
-        WHERE l.bot = x.bot AND x.voter <>
+       SELECT FROM lease l JOIN client c ON c.id = l.client
+        WHERE l.bot = x.bot AND c.silent_since IS NULL AND x.voter <>
               CASE WHEN b.signature IS NULL AND b.boinc IS NULL THEN l.host ELSE l.owner END)
 
 -- name: credits
@@ -189,7 +191,7 @@ SELECT b.id AS bot, b.name, b.owner, o.name AS owner_name, b.signature IS NOT NU
        CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END AS mean_turnaround
   FROM bot b JOIN owner o ON o.id = b.owner
  CROSS JOIN LATERAL bot_count(b.id) AS s
- WHERE b.state = 'running' AND b.tail AND b.suspended IS NULL
+ WHERE b.state = 'running' AND b.tail AND b.suspended IS NULL AND b.held IS NULL
  ORDER BY b.id
 
 -- name: running_jobs
@@ -214,6 +216,40 @@ SELECT x.bot, x.seq, max(l.round) AS round, 1 + greatest(max(l.replica),
 
 -- name: job_queue
 SELECT count(*) AS bots, coalesce(sum(size - done - failed), 0)::bigint AS jobs FROM bot WHERE state = 'running'
+
+-- name: last_contact
+-- How long ago any client was heard of, in seconds.
+SELECT coalesce(extract(epoch FROM now() - max(seen_at)), 0)::float8 FROM client
+
+-- name: holders
+-- Clients after one that hold replicas.  From client to client through the index on leases: the
+-- price depends on the number of clients, not of leases.
+WITH RECURSIVE holder AS (
+    (SELECT client, 1 AS place FROM lease WHERE client > %(after)s ORDER BY client LIMIT 1)
+     UNION ALL
+    SELECT further.client, holder.place + 1
+      FROM holder CROSS JOIN LATERAL (
+           SELECT client FROM lease WHERE lease.client > holder.client
+            ORDER BY client LIMIT 1) AS further
+     WHERE holder.place < %(limit)s
+)
+SELECT c.id, c.seen_at, extract(epoch FROM now() - c.seen_at)::float8 AS seconds,
+       c.contact_seconds::float8 AS contact_seconds, k.client IS NOT NULL AS is_stock,
+       c.silent_since IS NOT NULL AS is_known
+  FROM holder JOIN client c ON c.id = holder.client LEFT JOIN boinc_client k ON k.client = c.id
+ ORDER BY c.id
+
+-- name: silence
+-- A compare-and-swap: who has asked since it was looked at, or is being served, is not silent.
+WITH found AS MATERIALIZED (
+    SELECT c.id
+      FROM unnest(%(clients)s::bigint[], %(seen_at)s::timestamptz[]) AS x (id, seen_at)
+      JOIN client c ON c.id = x.id AND c.seen_at = x.seen_at AND c.silent_since IS NULL
+     ORDER BY c.id FOR NO KEY UPDATE OF c SKIP LOCKED
+), silenced AS (
+    UPDATE client c SET silent_since = now() FROM found WHERE c.id = found.id
+)
+INSERT INTO pending SELECT l.bot, l.seq FROM found JOIN lease l ON l.client = found.id
 
 -- name: listen
 LISTEN gridbot_reports

@@ -2,7 +2,7 @@
 SELECT b.id, b.policy_version AS version, b.name, o.name AS owner, b.owner AS owner_id, o.share,
        b.policy, b.manifest, b.signature, b.owner_signature,
        b.signed_with, b.quorum, b.boinc IS NOT NULL AS is_for_stock,
-       b.suspended IS NOT NULL AS is_suspended, b.assurance, b.program,
+       b.suspended IS NOT NULL AS is_suspended, b.assurance, b.program, b.round, b.first_round,
        (SELECT array_agg(seq) FROM known_answer k WHERE k.bot = b.id) AS known
   FROM bot b JOIN owner o ON o.id = b.owner
  WHERE b.id = ANY(%(bots)s)
@@ -17,14 +17,16 @@ SELECT NULL, introduced_by, key, signature FROM project_key WHERE introduced_by 
 -- Who asks, as it was before this request; from now on, as it is with it.  Locked in one order: a
 -- request and its retry at another process take turns, without deadlock.
 WITH found AS MATERIALIZED (
-    SELECT c.*, x.seqno AS new_seqno, x.key AS new_key
-      FROM json_to_recordset(%(requests)s) AS x (hash text, seqno bigint, key text)
+    SELECT c.*, x.seqno AS new_seqno, x.key AS new_key, x.contact
+      FROM json_to_recordset(%(requests)s) AS x (
+           hash text, seqno bigint, key text, contact float8)
       JOIN client c ON c.hash = decode(x.hash, 'hex')
      WHERE c.revoked_at IS NULL AND (c.expires_at IS NULL OR c.expires_at > now())
      ORDER BY c.id FOR NO KEY UPDATE OF c
 ), touched AS (
     UPDATE client c
        SET seqno = greatest(f.seqno, f.new_seqno), seen_at = now(),
+           contact_seconds = f.contact, silent_since = NULL,
            last_key = CASE WHEN f.new_seqno > f.seqno THEN f.new_key ELSE f.last_key END
       FROM found f WHERE c.id = f.id
 )
@@ -45,16 +47,19 @@ SELECT o.bot, o.seq, o.replica, o.name, r.sha256
    FOR SHARE OF o
 
 -- name: leases
-SELECT client, bot, seq, replica, extract(epoch FROM deadline - now())::float8 AS seconds_left
+SELECT client, bot, seq, replica, round, extract(epoch FROM deadline - now())::float8 AS seconds_left
   FROM lease WHERE client = ANY(%(clients)s::bigint[])
 
 -- name: not_wanted
--- Of replicas that clients hold without a lease, those whose answer could no longer count.
+-- Of replicas that clients hold without a lease, those whose answer could no longer count.  What was
+-- cancelled is not wanted even if its job was retried since.
 SELECT r.bot, r.seq, r.replica
   FROM json_to_recordset(%(held)s) AS r (bot bigint, seq bigint, replica int)
   LEFT JOIN bot b ON b.id = r.bot
   LEFT JOIN outcome o ON (o.bot, o.seq) = (r.bot, r.seq)
  WHERE b.id IS NULL OR b.state <> 'running' OR o.bot IS NOT NULL
+    OR EXISTS (SELECT FROM ended e
+                WHERE (e.bot, e.seq, e.replica) = (r.bot, r.seq, r.replica) AND e.how = 'cancelled')
 
 -- name: lock_hosts
 -- Web processes that give copies to clients of one host take turns, so that `take_copies` sees

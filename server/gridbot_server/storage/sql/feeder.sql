@@ -7,10 +7,10 @@ SELECT b.id AS bot, b.policy_version AS version, b.owner, b.size,
        CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END AS mean_turnaround,
        b.fed, b.tail_threshold AS threshold, b.tail_sticky AS sticky, b.growing,
        b.jobs_cancelled > 0 AS has_cancelled,
-       encode(sha256(convert_to(b.manifest, 'UTF8')), 'hex') AS manifest_id
+       encode(sha256(convert_to(b.manifest, 'UTF8')), 'hex') AS manifest_id, b.first_round
   FROM bot b
  CROSS JOIN LATERAL bot_count(b.id) AS s
- WHERE b.state = 'running' AND NOT b.waits_for_signature
+ WHERE b.state = 'running' AND b.held IS NULL AND NOT b.waits_for_signature
    AND NOT (b.growing AND b.done + b.failed >= b.size)
  ORDER BY b.id LIMIT %(most)s
 

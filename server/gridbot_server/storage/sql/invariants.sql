@@ -230,9 +230,10 @@ SELECT v.bot, v.seq, v.n, v.kind, later.kind AS later
 SELECT who, program, streak, caught, good, wrong FROM track_record
  WHERE streak > good OR caught > 0 AND wrong = 0;
 
--- name: a_host_holds_one_replica_of_a_job
-SELECT bot, seq, host, array_agg(replica) AS replicas
-  FROM lease GROUP BY bot, seq, host HAVING count(*) > 1;
+-- name: a_client_holds_one_replica_of_a_job
+-- Two clients of a host may have one each, if the first was silent when the second got it.
+SELECT bot, seq, client, array_agg(replica) AS replicas
+  FROM lease GROUP BY bot, seq, client HAVING count(*) > 1;
 
 -- name: attempts_are_bounded
 -- Errors beyond the last attempt come only from replicas that were in progress at that time.
@@ -305,6 +306,15 @@ SELECT owner.name, owner.max_jobs, sum(bot.size) AS jobs
   FROM bot JOIN owner ON owner.id = bot.owner
  WHERE bot.state IN ('open', 'running')
  GROUP BY owner.id HAVING sum(bot.size) > owner.max_jobs;
+
+-- name: the_last_version_of_a_manifest_runs
+SELECT bot.id, bot.manifest_version, last.version
+  FROM bot LEFT JOIN LATERAL (
+       SELECT version, first_round, manifest FROM bot_manifest
+        WHERE bot_manifest.bot = bot.id ORDER BY version DESC LIMIT 1) AS last ON true
+ WHERE (bot.manifest_version > 1 OR last.version IS NOT NULL)
+   AND (bot.manifest_version, bot.first_round, bot.manifest)
+       IS DISTINCT FROM (last.version, last.first_round, last.manifest);
 
 -- name: no_decision_is_due
 -- idle

@@ -30,6 +30,7 @@ RETURNING bot
 -- A job that was cancelled stays so.
 WITH gone AS (
     DELETE FROM outcome WHERE bot = %(bot)s AND canonical IS NULL AND reason <> 'cancelled'
+       AND (%(jobs)s::bigint[] IS NULL OR seq = ANY(%(jobs)s::bigint[]))
     RETURNING seq
 ), numbered AS (
     SELECT seq, greatest(
@@ -41,10 +42,12 @@ WITH gone AS (
 INSERT INTO requeue (bot, seq, replica, round, why)
 SELECT %(bot)s, seq, replica, (SELECT round + 1 FROM bot WHERE id = %(bot)s), 'retry'
   FROM numbered
+RETURNING seq
 
 -- name: take_copies
--- One copy never goes to a host that has, or had, another one that counts.  A copy that is locked
--- is being dropped: waiting for that while holding leases could be a deadlock.
+-- One copy never goes to a host that has, or had, another one that counts; what a silent client
+-- has does not count.  A copy that is locked is being dropped: waiting for that while holding leases
+-- could be a deadlock.
 WITH x AS (
     SELECT * FROM json_to_recordset(%(copies)s) AS r (
         bot bigint, seq bigint, replica int, host bigint, owner int, distinct_owners boolean)
@@ -52,9 +55,10 @@ WITH x AS (
     SELECT q.bot, q.seq, q.replica
       FROM x
       JOIN requeue q ON (q.bot, q.seq, q.replica) = (x.bot, x.seq, x.replica)
-      JOIN bot b ON b.id = x.bot AND b.state = 'running'
+      JOIN bot b ON b.id = x.bot AND b.state = 'running' AND b.held IS NULL
      WHERE NOT EXISTS (
-           SELECT FROM lease l WHERE (l.bot, l.seq) = (x.bot, x.seq)
+           SELECT FROM lease l JOIN client c ON c.id = l.client
+            WHERE (l.bot, l.seq) = (x.bot, x.seq) AND c.silent_since IS NULL
               AND (l.host = x.host OR (x.distinct_owners AND l.owner = x.owner)))
        AND (b.quorum = 1 AND b.assurance IS NULL OR NOT EXISTS (
            SELECT FROM ended e WHERE (e.bot, e.seq) = (x.bot, x.seq) AND e.how = 'success'
@@ -72,7 +76,7 @@ SELECT x.bot, x.seq, x.replica, x.round, x.why, x.client, x.host, x.owner,
   FROM json_to_recordset(%(leases)s) AS x (
        bot bigint, seq bigint, replica int, round int, why text, client bigint, host bigint,
        owner int, deadline_seconds float8, request_key text)
-  JOIN bot b ON b.id = x.bot AND b.state = 'running'
+  JOIN bot b ON b.id = x.bot AND b.state = 'running' AND b.held IS NULL
 ON CONFLICT DO NOTHING
 RETURNING bot, seq, replica
 
@@ -181,6 +185,13 @@ WITH gone AS (
 )
 SELECT end_unanswered(array_agg(lease), %(how)s, %(reason)s) FROM gone
 
+-- name: host_forgotten
+WITH gone AS (
+    DELETE FROM lease WHERE client = ANY (ARRAY(SELECT id FROM client WHERE host = %(host)s))
+    RETURNING lease
+)
+SELECT end_unanswered(array_agg(lease), %(how)s, %(reason)s) FROM gone
+
 -- name: client_revoked
 WITH gone AS (
     DELETE FROM lease WHERE client = ANY (ARRAY(SELECT id FROM client WHERE joined_with = %(token)s))
@@ -194,6 +205,23 @@ WITH gone AS (
      WHERE (l.bot, l.seq) = (x.bot, x.seq) RETURNING l
 )
 SELECT end_unanswered(array_agg(l), %(how)s, %(reason)s) FROM gone
+
+-- name: manifest_replaced
+-- Replicas of an earlier version of their BOT's manifest, which must not go on.
+WITH gone AS (
+    DELETE FROM lease l USING json_to_recordset(%(replicas)s) AS x (bot bigint, seq bigint, replica int)
+     WHERE (l.bot, l.seq, l.replica) = (x.bot, x.seq, x.replica) RETURNING l
+), woken AS (
+    INSERT INTO pending SELECT (l).bot, (l).seq FROM gone
+)
+SELECT end_unanswered(array_agg(l), %(how)s, %(reason)s) FROM gone
+
+-- name: retire_ended
+-- Answers of an earlier version that nobody has judged, and late ones that would still be taken.
+UPDATE ended SET how = %(how)s, reason = %(reason)s
+ WHERE bot = %(bot)s AND seq = ANY(%(jobs)s) AND how = ANY(%(before)s)
+   AND (how = 'expired' OR valid IS NULL)
+RETURNING seq
 
 -- name: drop_copies_of_jobs
 DELETE FROM requeue q USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)

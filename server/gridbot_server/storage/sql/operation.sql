@@ -32,7 +32,7 @@ SELECT 'replication', CASE
 
 -- name: hosts
 SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attributes, host.venue,
-       host.banned_at, host.banned_why, seen.clients, seen.seen_at, host.error_rate,
+       host.banned_at, host.banned_why, seen.clients, seen.seen_at, seen.silent_since, host.error_rate,
        host.mean_turnaround AS mean_turnaround_seconds,
        CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS jobs_today,
        host.recent_cpu * exp(greatest(-600, extract(epoch FROM host.recent_at - now()) / 86400))
@@ -49,7 +49,9 @@ SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attrib
   LEFT JOIN host_credit AS credit ON credit.host = host.id
  CROSS JOIN LATERAL (SELECT sum(good) AS good, sum(wrong) AS wrong FROM track_record
                       WHERE who = 'host ' || host.id::text) AS proven
- CROSS JOIN LATERAL (SELECT count(*) AS clients, max(seen_at) AS seen_at FROM client
+ CROSS JOIN LATERAL (SELECT count(*) AS clients, max(seen_at) AS seen_at,
+                            CASE WHEN bool_and(silent_since IS NOT NULL) THEN max(silent_since) END
+                                AS silent_since FROM client
                       WHERE client.host = host.id AND revoked_at IS NULL) AS seen
  WHERE (%(mine)s::int IS NULL OR host.owner = %(mine)s)
  ORDER BY seen.seen_at DESC NULLS LAST LIMIT %(limit)s
@@ -57,6 +59,9 @@ SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attrib
 -- name: change_host
 UPDATE host SET venue = %(venue)s
  WHERE id = %(host)s AND (%(mine)s::int IS NULL OR owner = %(mine)s) RETURNING id, venue
+
+-- name: own_host
+SELECT id FROM host WHERE id = %(host)s AND (%(mine)s::int IS NULL OR owner = %(mine)s)
 
 -- name: owners
 SELECT name, operator, share, max_jobs, may_compare, created_at, coalesce(v.total, 0) AS credit,
@@ -74,7 +79,8 @@ RETURNING name, operator, share, max_jobs, may_compare, created_at
 
 -- name: tokens
 SELECT token.id, owner.name AS owner, token.scope, token.label, token.created_at,
-       token.expires_at, token.revoked_at
+       token.expires_at, token.revoked_at, token.uses,
+       (SELECT count(DISTINCT host) FROM client WHERE joined_with = token.id) AS machines
   FROM token JOIN owner ON owner.id = token.owner
  WHERE (%(mine)s::int IS NULL OR token.owner = %(mine)s) ORDER BY token.id
 

@@ -12,7 +12,7 @@ SELECT b.id, b.name, o.name AS owner_name, b.owner, o.operator, o.share, b.polic
           FROM (SELECT c.grid, count(*) AS n FROM lease l JOIN client c ON c.id = l.client
                  WHERE l.bot = b.id AND c.grid IS NOT NULL GROUP BY c.grid) AS x) AS on_pilots
   FROM bot b JOIN owner o ON o.id = b.owner CROSS JOIN LATERAL bot_count(b.id) AS count
- WHERE b.state = 'running' AND b.suspended IS NULL AND NOT b.waits_for_signature
+ WHERE b.state = 'running' AND b.suspended IS NULL AND b.held IS NULL AND NOT b.waits_for_signature
  ORDER BY b.id
 
 -- name: pilots

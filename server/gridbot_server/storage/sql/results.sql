@@ -7,7 +7,7 @@ SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin'
 SELECT outcomes FROM bot WHERE id = %(bot)s
 
 -- name: goes_on
-SELECT FROM bot WHERE id = %(bot)s AND state IN ('open', 'running')
+SELECT FROM bot WHERE id = %(bot)s AND state IN ('open', 'running') AND held IS NULL
 
 -- name: last_event
 SELECT events FROM bot WHERE id = %(bot)s
@@ -16,13 +16,14 @@ SELECT events FROM bot WHERE id = %(bot)s
 -- One row per output of a finished job, or one row when it has none, in the order of outcomes.  The
 -- exit code of a job that failed is that of its last replica that did.
 WITH page AS MATERIALIZED (
-    SELECT n, seq, canonical, reason FROM outcome
+    SELECT n, seq, canonical, reason, round FROM outcome
      WHERE bot = %(bot)s AND n > %(after)s AND n <= %(last)s ORDER BY n LIMIT %(limit)s
 )
 SELECT page.n, page.seq, page.canonical, coalesce(page.reason, ended.reason, '') AS reason,
        job.args::text AS args, coalesce(host.ad->>'Name', host.id::text) AS host,
        coalesce(ended.exit_code, failed.exit_code) AS exit_code, ended.cpu_seconds,
-       ended.wall_seconds, output.name, output.sha256, output.size, output.content
+       ended.wall_seconds, version_of(%(bot)s, coalesce(ended.round, page.round)) AS version,
+       output.name, output.sha256, output.size, output.content
   FROM page
   JOIN job ON job.bot = %(bot)s AND job.seq = page.seq
   LEFT JOIN ended ON ended.bot = %(bot)s AND ended.seq = page.seq
@@ -46,7 +47,8 @@ SELECT page.n, page.seq, page.replica AS canonical,
        coalesce(CASE WHEN page.kind = 'failed' THEN outcome.reason END, ended.reason, '') AS reason,
        job.args::text AS args, coalesce(host.ad->>'Name', host.id::text) AS host,
        coalesce(ended.exit_code, failed.exit_code) AS exit_code, ended.cpu_seconds,
-       ended.wall_seconds, output.name, output.sha256, output.size, output.content, page.kind AS event
+       ended.wall_seconds, version_of(%(bot)s, coalesce(ended.round, outcome.round, 0)) AS version,
+       output.name, output.sha256, output.size, output.content, page.kind AS event
   FROM page
   JOIN job ON job.bot = %(bot)s AND job.seq = page.seq
   LEFT JOIN outcome ON outcome.bot = %(bot)s AND outcome.seq = page.seq
@@ -84,7 +86,7 @@ SELECT output.sha256, output.content
 -- was found when their contents were, else by the files that are not equal to the last bit.
 SELECT e.seq, e.replica, e.why, e.how, e.reason, e.exit_code,
        coalesce(host.ad->>'Name', host.id::text) AS host, e.sent_at, e.ended_at,
-       e.cpu_seconds, e.wall_seconds, e.valid, lost.difference, said, e.stdout, e.stderr
+       version_of(e.bot, e.round) AS version, e.cpu_seconds, e.wall_seconds, e.valid, lost.difference, said, e.stdout, e.stderr
   FROM ended e LEFT JOIN host ON host.id = e.host
        LEFT JOIN boinc_trickle t ON (t.bot, t.seq, t.replica) = (e.bot, e.seq, e.replica)
        LEFT JOIN LATERAL (

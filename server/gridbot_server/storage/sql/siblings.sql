@@ -1,13 +1,16 @@
 -- name: siblings
--- The other replicas of jobs that matter to a further copy: those in progress, successes, and what
+-- The other replicas of jobs that matter to a further copy: those in progress, those of silent
+-- clients, successes, and what
 -- failed in the copy's round lately: whoever let it fail before may try again, lest it waits for ever.
-SELECT l.bot, l.seq, l.replica, 'leased' AS place, l.host, l.owner,
-       extract(epoch FROM l.sent_at)::float8 AS sent_at
+SELECT l.bot, l.seq, l.replica,
+       CASE WHEN c.silent_since IS NULL THEN 'leased' ELSE 'silent' END AS place, l.host, l.owner,
+       extract(epoch FROM l.sent_at)::float8 AS sent_at,
+       extract(epoch FROM c.seen_at)::float8 AS seen_at
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
-  JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq)
+  JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq) JOIN client c ON c.id = l.client
  UNION ALL
 SELECT e.bot, e.seq, e.replica, CASE WHEN e.how = 'success' THEN 'success' ELSE 'failed' END,
-       e.host, e.owner, extract(epoch FROM e.sent_at)::float8
+       e.host, e.owner, extract(epoch FROM e.sent_at)::float8, NULL
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
  WHERE e.how = 'success'

@@ -47,7 +47,10 @@ SELECT id FROM bot
 -- Whether a key of these owners may revoke a subject: one of their keys, or a BOT of theirs.
 SELECT EXISTS (SELECT FROM signing_key WHERE owner = ANY(%(owners)s) AND sha256(key) = %(subject)s)
     OR EXISTS (SELECT FROM bot WHERE owner = ANY(%(owners)s) AND deleted_at IS NULL
-                  AND sha256(convert_to(manifest, 'UTF8')) = %(subject)s) AS is_own
+                  AND sha256(convert_to(manifest, 'UTF8')) = %(subject)s)
+    OR EXISTS (SELECT FROM bot_manifest m JOIN bot ON bot.id = m.bot
+                WHERE owner = ANY(%(owners)s) AND deleted_at IS NULL
+                  AND sha256(convert_to(m.manifest, 'UTF8')) = %(subject)s) AS is_own
 
 -- name: add_revocation
 INSERT INTO revocation (subject, signer, signature)

@@ -24,7 +24,10 @@ SELECT true FROM signing_key
  WHERE key = %(key)s AND owner = %(owner)s AND revoked_at IS NULL
 
 -- name: find
-SELECT id, manifest FROM bot WHERE owner = %(owner)s AND submit_key = %(submit_key)s
+-- With the manifest as it was submitted.
+SELECT id, coalesce((SELECT first.manifest FROM bot_manifest first
+                      WHERE first.bot = bot.id AND first.version = 1), manifest) AS manifest
+  FROM bot WHERE owner = %(owner)s AND submit_key = %(submit_key)s
 
 -- name: unfinished
 SELECT coalesce(sum(size), 0)::bigint FROM bot
@@ -37,12 +40,12 @@ SELECT sha256, size FROM blob_owner JOIN blob USING (sha256)
 
 -- name: insert_bot
 INSERT INTO bot (owner, name, submit_key, state, policy, manifest, signature, quorum, validator,
-                 max_attempts, max_replicas, tail_threshold, tail_sticky, failover_after,
+                 max_attempts, max_replicas, tail_threshold, tail_sticky, failover_after, max_failures,
                  size, version, owner_signature, signed_with, waits_for_signature, compare_with,
                  assurance, program, growing, grown_at)
 VALUES (%(owner)s, %(name)s, %(submit_key)s, %(state)s, %(policy)s, %(manifest)s, %(signature)s,
         %(quorum)s, %(validator)s, %(max_attempts)s, %(max_replicas)s, %(tail_threshold)s,
-        %(tail_sticky)s, %(failover_after)s, %(size)s, 2, %(owner_signature)s, %(signed_with)s,
+        %(tail_sticky)s, %(failover_after)s, %(max_failures)s, %(size)s, 2, %(owner_signature)s, %(signed_with)s,
         %(waits)s, %(compare_with)s, %(assurance)s, %(program)s, %(growing)s,
         CASE WHEN %(growing)s THEN now() END)
 RETURNING id

@@ -1,0 +1,1 @@
+"""When and how much a machine works, by its owner's preferences; they suspend what runs."""

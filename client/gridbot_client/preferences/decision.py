@@ -1,0 +1,69 @@
+"""May this machine compute now, with how much, and why not.  Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gridbot_client.agent import Room
+from gridbot_client.preferences.model import DAYS, OwnerPreferences
+
+# A suspended machine goes on only when other programs leave this share of the allowed load:
+# without it, one at the limit would be stopped and continued at each look.
+RELIEF = 0.75
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of the machine at one moment; None where it cannot be known."""
+
+    minute: int  # since midnight, local time
+    weekday: int  # 0 is Monday
+    on_battery: bool | None = None  # None: it has none
+    idle_minutes: float | None = None  # since keyboard or mouse were used last
+    other_load: float | None = None  # per cent of all CPUs, used by others than this client
+
+
+@dataclass(frozen=True, slots=True)
+class WorkPermit:
+    """`obstacle` says why nothing may run, "" if it may; `room` is how much may be used."""
+
+    obstacle: str
+    room: Room
+
+
+def decide(
+    wanted: OwnerPreferences, facts: Facts, room: Room, *, was_suspended: bool = False
+) -> WorkPermit:
+    """Judge; `was_suspended` says what the last judgement was."""
+    return WorkPermit(_obstacle(wanted, facts, was_suspended), _room(wanted, facts, room))
+
+
+def _obstacle(wanted: OwnerPreferences, facts: Facts, was_suspended: bool) -> str:
+    """The first preference that forbids work, in words."""
+    if wanted.days is not None and facts.weekday not in wanted.days:
+        return f"days: not on {DAYS[facts.weekday]}"
+    if wanted.hours is not None and not wanted.hours.holds(facts.minute):
+        return f"hours: not at {facts.minute // 60:02}:{facts.minute % 60:02}"
+    if facts.on_battery and not wanted.on_battery:
+        return "on-battery: the machine runs on its battery"
+    if wanted.idle_minutes > 0:
+        if facts.idle_minutes is None:
+            return "idle-minutes: it cannot be known when this machine was used last"
+        if facts.idle_minutes < wanted.idle_minutes:
+            return f"idle-minutes: the machine was used {facts.idle_minutes:.0f} minutes ago"
+    if wanted.max_other_load is not None and facts.other_load is not None:
+        most = wanted.max_other_load * (RELIEF if was_suspended else 1)
+        if facts.other_load > most:
+            return f"max-other-load: other programs use {facts.other_load:.0f} % of the CPUs"
+    return ""
+
+
+def _room(wanted: OwnerPreferences, facts: Facts, room: Room) -> Room:
+    """The share of CPUs and memory that may be used: one CPU at least."""
+    share = wanted.cpu_share / 100
+    cpus = min(room.cpus, wanted.cpus or max(1, int(room.cpus * share)))
+    is_idle = facts.idle_minutes is not None and facts.idle_minutes >= wanted.in_use_minutes
+    memory = wanted.memory_when_idle if is_idle else min(
+        wanted.memory_in_use, wanted.memory_when_idle
+    )  # fmt: skip
+    return Room(cpus, int(room.memory_mb * memory / 100))

@@ -1,0 +1,155 @@
+"""Preferences of a machine's owner: names, units, and which contradict each other.  Pure.
+
+The names and meanings follow BOINC's computing preferences
+(https://github.com/BOINC/boinc/wiki/Preferences).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_MINUTES_A_DAY = 24 * 60
+
+
+class PreferenceError(ValueError):
+    """A preference that cannot hold; the message names it, and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """A part of each day, in minutes since midnight; it may go past midnight."""
+
+    begin: int
+    end: int
+
+    def holds(self, minute: int) -> bool:
+        """Whether a minute of the day is in it; its end is not."""
+        if self.begin < self.end:
+            return self.begin <= minute < self.end
+        return minute >= self.begin or minute < self.end
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerPreferences:
+    """What the owner prefers; None, or the default, where nothing is said."""
+
+    hours: Hours | None = None
+    days: frozenset[int] | None = None  # 0 is Monday
+    on_battery: bool = True
+    idle_minutes: float = 0.0  # without keyboard and mouse; 0: also while it is in use
+    max_other_load: float | None = None  # per cent of all CPUs, used by other programs
+    cpus: int | None = None
+    cpu_share: float = 100.0  # per cent of the CPUs that the client has
+    memory_in_use: float = 100.0  # per cent of the memory that the client has
+    memory_when_idle: float = 100.0
+    in_use_minutes: float = 3.0  # after which a machine without input is idle, for the two above
+
+    @classmethod
+    def parse(cls, texts: Mapping[str, str]) -> OwnerPreferences:
+        """Preferences from texts by name.  Raises PreferenceError, also if two contradict."""
+        found = {}
+        for name, text in texts.items():
+            if name not in READERS:
+                known = ", ".join(READERS)
+                raise PreferenceError(f"{name!r} is no preference; there are {known}")
+            try:
+                found[name.replace("-", "_")] = READERS[name](text.strip().lower())
+            except ValueError as error:
+                raise PreferenceError(f"{name} = {text!r}: {error}") from None
+        _check(texts)
+        return cls(**found)  # type: ignore[arg-type]  # each reader gives what its field holds
+
+
+def _check(texts: Mapping[str, str]) -> None:
+    """Refuse two preferences that cannot hold together."""
+    in_use, idle = texts.get("memory-in-use"), texts.get("memory-when-idle", "100")
+    if in_use is not None and _percent(in_use) > _percent(idle):
+        raise PreferenceError(
+            f"memory-in-use = {in_use} contradicts memory-when-idle = {idle}: a machine in use"
+            " would lend more than an idle one"
+        )
+    if in_use is not None and _minutes(texts.get("idle-minutes", "0")) > 0:
+        raise PreferenceError(
+            f"memory-in-use = {in_use} contradicts idle-minutes = {texts['idle-minutes']}: nothing"
+            " runs while the machine is in use"
+        )
+    if "cpus" in texts and "cpu-share" in texts:
+        raise PreferenceError(
+            f"cpus = {texts['cpus']} contradicts cpu-share = {texts['cpu-share']}: give one of them"
+        )
+
+
+def _hours(text: str) -> Hours:
+    begin, dash, end = text.partition("-")
+    found = Hours(_clock(begin), _clock(end) % _MINUTES_A_DAY) if dash else None
+    if found is None or found.begin == found.end:
+        raise ValueError("hours are like 22:00-07:00")
+    return found
+
+
+def _clock(text: str) -> int:
+    hour, _, minute = text.strip().partition(":")
+    if not hour.isdecimal() or not (minute or "0").isdecimal():
+        raise ValueError("hours are like 22:00-07:00")
+    found = 60 * int(hour) + int(minute or "0")
+    if int(minute or "0") > 59 or found > _MINUTES_A_DAY:
+        raise ValueError("a day has 24 hours of 60 minutes")
+    return found
+
+
+def _days(text: str) -> frozenset[int]:
+    found = set[int]()
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        for name in (first, last or first):
+            if name not in DAYS:
+                raise ValueError(f"{name!r} is no day; days are like mon-fri,sun")
+        begin, end = DAYS.index(first), DAYS.index(last or first)
+        found.update((begin + step) % 7 for step in range((end - begin) % 7 + 1))
+    return frozenset(found)
+
+
+def _yes(text: str) -> bool:
+    if text not in ("yes", "no"):
+        raise ValueError("give yes or no")
+    return text == "yes"
+
+
+def _number(text: str) -> float:
+    found = float(text)
+    if not (math.isfinite(found) and found >= 0):
+        raise ValueError("give a number from 0 on")
+    return found
+
+
+def _minutes(text: str) -> float:
+    return _number(text.removesuffix("m"))
+
+
+def _percent(text: str) -> float:
+    found = _number(text.removesuffix("%"))
+    if not 0 < found <= 100:
+        raise ValueError("give per cent, above 0 and up to 100")
+    return found
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("give a whole number from 1 on")
+    return int(text)
+
+
+READERS: dict[str, Callable[[str], object]] = {
+    "hours": _hours,
+    "days": _days,
+    "on-battery": _yes,
+    "idle-minutes": _minutes,
+    "max-other-load": _percent,
+    "cpus": _count,
+    "cpu-share": _percent,
+    "memory-in-use": _percent,
+    "memory-when-idle": _percent,
+}

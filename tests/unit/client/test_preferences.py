@@ -1,0 +1,141 @@
+"""Preferences of a machine's owner: what is refused, and what they decide."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gridbot_client.agent import Room
+from gridbot_client.preferences.decision import Facts, decide
+from gridbot_client.preferences.model import OwnerPreferences, PreferenceError
+
+ROOM = Room(8, 1000)
+NOON = Facts(minute=12 * 60, weekday=0, on_battery=False, idle_minutes=60.0, other_load=0.0)
+
+
+@pytest.mark.parametrize(
+    ("texts", "facts", "obstacle"),
+    [
+        ({}, NOON, ""),
+        ({"hours": "9-17"}, NOON, ""),
+        ({"hours": "12:00-12:01"}, NOON, ""),
+        ({"hours": "9-12"}, NOON, "hours: not at 12:00"),
+        ({"hours": "22:00-07:00"}, NOON, "hours: not at 12:00"),
+        ({"hours": "22:00-07:00"}, replace(NOON, minute=23 * 60), ""),
+        ({"hours": "22:00-07:00"}, replace(NOON, minute=6 * 60), ""),
+        ({"hours": "22:00-24:00"}, replace(NOON, minute=24 * 60 - 1), ""),
+        ({"days": "mon-fri"}, NOON, ""),
+        ({"days": "sat-mon"}, NOON, ""),
+        ({"days": "tue,sun"}, NOON, "days: not on mon"),
+        ({"on-battery": "no"}, NOON, ""),
+        ({"on-battery": "no"}, replace(NOON, on_battery=None), ""),
+        ({"on-battery": "yes"}, replace(NOON, on_battery=True), ""),
+        ({"on-battery": "no"}, replace(NOON, on_battery=True), "on-battery: the machine runs"),
+        ({"idle-minutes": "10"}, NOON, ""),
+        ({"idle-minutes": "10"}, replace(NOON, idle_minutes=4), "idle-minutes: the machine was"),
+        ({"idle-minutes": "10"}, replace(NOON, idle_minutes=None), "idle-minutes: it cannot"),
+        ({"max-other-load": "25"}, replace(NOON, other_load=25), ""),
+        ({"max-other-load": "25%"}, replace(NOON, other_load=26), "max-other-load: other"),
+        ({"max-other-load": "25"}, replace(NOON, other_load=None), ""),
+    ],
+)
+def test_a_preference_forbids_work_and_says_why(
+    texts: dict[str, str], facts: Facts, obstacle: str
+) -> None:
+    found = decide(OwnerPreferences.parse(texts), facts, ROOM).obstacle
+    assert found.startswith(obstacle)
+    assert bool(found) == bool(obstacle)
+
+
+def test_a_machine_suspended_for_other_load_waits_until_there_is_clearly_less() -> None:
+    wanted = OwnerPreferences.parse({"max-other-load": "40"})
+    facts = replace(NOON, other_load=35)
+    assert not decide(wanted, facts, ROOM).obstacle
+    assert decide(wanted, facts, ROOM, was_suspended=True).obstacle
+    assert not decide(wanted, replace(NOON, other_load=30), ROOM, was_suspended=True).obstacle
+
+
+@pytest.mark.parametrize(
+    ("texts", "idle_minutes", "room"),
+    [
+        ({}, None, ROOM),
+        ({"cpus": "3"}, None, Room(3, 1000)),
+        ({"cpus": "30"}, None, ROOM),
+        ({"cpu-share": "50"}, None, Room(4, 1000)),
+        ({"cpu-share": "1"}, None, Room(1, 1000)),
+        ({"memory-in-use": "20", "memory-when-idle": "80"}, 0.0, Room(8, 200)),
+        ({"memory-in-use": "20", "memory-when-idle": "80"}, 60.0, Room(8, 800)),
+        ({"memory-in-use": "20"}, None, Room(8, 200)),
+        ({"memory-when-idle": "80"}, 0.0, Room(8, 800)),
+    ],
+)
+def test_preferences_bound_cpus_and_memory(
+    texts: dict[str, str], idle_minutes: float | None, room: Room
+) -> None:
+    facts = replace(NOON, idle_minutes=idle_minutes)
+    assert decide(OwnerPreferences.parse(texts), facts, ROOM).room == room
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"hour": "9-17"}, "'hour' is no preference; there are hours, days"),
+        ({"hours": "9"}, "hours = '9': hours are like 22:00-07:00"),
+        ({"hours": "9-9"}, "hours are like"),
+        ({"hours": "9:60-10"}, "a day has 24 hours of 60 minutes"),
+        ({"hours": "9-25"}, "a day has 24 hours"),
+        ({"days": "mon-fry"}, "days = 'mon-fry': 'fry' is no day"),
+        ({"on-battery": "maybe"}, "on-battery = 'maybe': give yes or no"),
+        ({"idle-minutes": "-1"}, "idle-minutes = '-1': give a number from 0 on"),
+        ({"idle-minutes": "nan"}, "give a number from 0 on"),
+        ({"cpus": "0"}, "cpus = '0': give a whole number"),
+        ({"cpu-share": "120"}, "give per cent, above 0 and up to 100"),
+        ({"cpus": "2", "cpu-share": "50"}, "cpus = 2 contradicts cpu-share = 50"),
+        (
+            {"memory-in-use": "90", "memory-when-idle": "50"},
+            "memory-in-use = 90 contradicts memory-when-idle = 50",
+        ),
+        (
+            {"memory-in-use": "50", "idle-minutes": "5"},
+            "memory-in-use = 50 contradicts idle-minutes = 5",
+        ),
+    ],
+)
+def test_what_cannot_hold_is_refused_by_name(texts: dict[str, str], message: str) -> None:
+    with pytest.raises(PreferenceError) as refused:
+        OwnerPreferences.parse(texts)
+    assert message in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("supplies", "answer"),
+    [
+        ({}, None),
+        ({"BAT0": {"type": "Battery", "status": "Discharging"}}, True),
+        ({"BAT0": {"type": "Battery", "status": "Full"}}, False),
+        (
+            {
+                "AC": {"type": "Mains", "online": "1"},
+                "BAT0": {"type": "Battery", "status": "Discharging"},
+            },
+            False,
+        ),
+        ({"mouse": {"type": "Battery", "status": "Discharging", "scope": "Device"}}, None),
+    ],
+)
+def test_the_battery_is_found_where_linux_shows_it(
+    tmp_path: Path, supplies: dict[str, dict[str, str]], answer: bool | None
+) -> None:
+    for name, files in supplies.items():
+        folder = tmp_path / "sys/class/power_supply" / name
+        folder.mkdir(parents=True)
+        for file, text in files.items():
+            (folder / file).write_text(f"{text}\n")
+    script = "from gridbot_client.preferences import look; print(look.on_battery())"
+    told = subprocess.run(
+        [sys.executable, "-c", script], env={"GRIDBOT_SYSTEM_ROOT": str(tmp_path)},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert told.stdout.strip() == str(answer)
