@@ -177,7 +177,7 @@ class Deployment:
         """The jobs that a client runs."""
         below = psutil.Process(self._clients[name].pid).children(recursive=True)
         found = {process.pid: process for process in below if _is_in_slot(process)}
-        return [process for process in found.values() if process.ppid() not in found]
+        return [process for process in found.values() if _parent(process) not in found]
 
     def freeze(self, name: str) -> None:
         """Stop a client in the midst of its work; what it runs goes on."""
@@ -314,6 +314,13 @@ def _is_in_slot(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return SLOT_VARIABLE in process.environ()
     return False
+
+
+def _parent(process: psutil.Process) -> int | None:
+    """Its parent's number, while it lives or as a zombie."""
+    with suppress(psutil.NoSuchProcess):
+        return process.ppid()
+    return None
 
 
 @contextmanager
