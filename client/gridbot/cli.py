@@ -31,11 +31,14 @@ _AUDIENCES = (
         "gridbot submit --range 0:100 --wait -- ./prog {}",
         {
             "submit": "Submit a bag of tasks: a command over a table, lines or a range.",
-            "bots": "List your BOTs.",
-            "bot": "Show, explain, wait for, change, cancel, retry or delete a BOT; get results.",
+            "bot": "List, show, explain, wait for, change, cancel or retry BOTs; get results.",
+            "status": "Show the server, this machine's client and your BOTs on one page.",
+            "top": "Show that page, and the hosts, again every two seconds.",
             "login": "Save a server's URL and your key.",
             "invite": "Print a line that lets another machine run your BOTs.",
             "policy": "Check a policy, evaluate it on a host, or print an example.",
+            "key": "List, name and revoke the keys that sign your BOTs.",
+            "completion": "Let the shell complete names with the tab key.",
         },
     ),
     (
@@ -52,8 +55,7 @@ _AUDIENCES = (
         {
             "server": "Start, stop, inspect and check a server.",
             "overlay": "Submit pilots to clusters, as many as the BOTs need.",
-            "hosts": "List the hosts.",
-            "host": "Set a host's venue; ban and unban a host.",
+            "host": "List, show, ban, unban and forget hosts; set their venue.",
             "user": "Add and list users; show their credit.",
             "token": "Create, revoke and list access keys.",
             "app": "Sign BOTs for volunteers' clients; create and rotate signing keys.",
@@ -73,6 +75,17 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
     (Refused, 4),
     (TimeoutError, 5),
 )
+
+
+# Another way to write a group's verb `list`, as in `gridbot bots`.
+_PLURALS = {"bots": "bot", "hosts": "host"}
+# What other systems call it, or where it is not searched for.
+_ELSEWHERE = {
+    **dict.fromkeys(("ls", "list", "ps", "jobs", "queue", "q"), "bot list"),
+    **dict.fromkeys(("nodes", "workers", "machines"), "host list"),
+    **dict.fromkeys(("sub", "run", "qsub", "sbatch"), "submit"),
+    **dict.fromkeys(("kill", "rm", "qdel", "scancel"), "bot cancel"),
+}
 
 
 class CommandFailed(click.ClickException):
@@ -102,10 +115,16 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a subcommand; for one that is misspelt the error names the nearest."""
+        """Find a subcommand; for one that is misspelt the error names the nearest.
+
+        A plural is its group with the verb after it, or else `list`: `bots` is `bot list`.
+        """
         name, verbs = args[0], self.list_commands(ctx)
-        if name not in verbs and (near := get_close_matches(name, verbs, n=1)):
-            ctx.fail(f"No such command {name!r}. Did you mean {near[0]!r}?")
+        if group := _PLURALS.get(name):
+            has_verb = args[1:] and args[1] in _verbs_of(group)
+            args = [group, *args[1:]] if has_verb else [group, "list", *args[1:]]
+        elif name not in verbs and (meant := _meant(name, verbs)):
+            ctx.fail(f"No such command {name!r}. Did you mean {meant!r}?")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -142,6 +161,24 @@ def _exit_code(error: Exception) -> int:
 
 def _verbs() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
+
+
+def _verbs_of(group: str) -> list[str]:
+    """Names of a group's subcommands; none if its package is not installed."""
+    verb = _verbs().get(group)
+    command = _load(verb) if verb else None
+    return list(command.commands) if isinstance(command, click.Group) else []
+
+
+def _meant(name: str, verbs: Sequence[str]) -> str:
+    """The command that was probably meant by an unknown name, or an empty text."""
+    if found := _ELSEWHERE.get(name):
+        return found
+    for group in _PLURALS.values():
+        if name in _verbs_of(group):
+            return f"{group} {name}"
+    near = get_close_matches(name, verbs, n=1)
+    return near[0] if near else ""
 
 
 def _load(verb: EntryPoint) -> click.Command:

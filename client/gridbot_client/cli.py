@@ -47,6 +47,7 @@ from gridbot_client.pilot.secrecy import hide
 from gridbot_client.preferences.model import READERS, OwnerPreferences, PreferenceError
 from gridbot_client.preferences.watch import clock
 from gridbot_client.protocol.fields import is_sha256
+from gridbot_client.quantities import SIZE, TIME, Quantity, seconds
 from gridbot_client.standing import prospects_of, standing_of, told_of
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder, FolderBusy, Identity
@@ -203,7 +204,7 @@ def trust(fingerprints: tuple[str, ...], data: Path | None) -> None:
     "--cpus", type=click.IntRange(1), metavar="N", help="CPU cores to use.  [default: all]"
 )
 @click.option(
-    "--memory", type=click.IntRange(1), metavar="MB", help="Memory to use.  [default: all]"
+    "--memory", type=SIZE, metavar="SIZE", help="Memory to use, such as 8GB.  [default: all]"
 )
 @trust_option
 @project_key_option
@@ -219,7 +220,7 @@ def trust(fingerprints: tuple[str, ...], data: Path | None) -> None:
 )  # fmt: skip
 @click.option("--once", is_flag=True, help="Ask for work once, run it, report, and exit.")
 @click.option(
-    "--exit-when-idle", type=click.FloatRange(0), metavar="SECONDS",
+    "--exit-when-idle", type=TIME, metavar="TIME",
     help="Exit after this time without any replica.  [default: never]",
 )  # fmt: skip
 @click.option(
@@ -234,13 +235,13 @@ def trust(fingerprints: tuple[str, ...], data: Path | None) -> None:
 )  # fmt: skip
 @click.option(
     "--walltime",
-    type=click.FloatRange(0),
-    metavar="SECONDS",
+    type=TIME,
+    metavar="TIME",
     help="Time until the cluster ends the pilot; the pilot exits before.  [default: no limit]",
 )
 @click.option(
-    "--low-cpu-after", type=click.FloatRange(1), default=IDLE_WINDOW_SECONDS, metavar="SECONDS",
-    show_default=True,
+    "--low-cpu-after", type=Quantity("time", seconds, least=1), default=f"{IDLE_WINDOW_SECONDS:g}s",
+    metavar="TIME", show_default=True,
     help="A pilot ends a job that used almost no CPU for this time, and exits.",
 )  # fmt: skip
 @click.option(
@@ -444,36 +445,32 @@ def leave_server(data: Path | None, yes: bool) -> None:
 
 
 @client.command()
-@click.argument("duration", required=False)
+@click.argument("duration", type=TIME, required=False)
 @click.option("--until", metavar="HH:MM", help="Pause until this time of the day, at most a day.")
 @data_option
-def pause(duration: str | None, until: str | None, data: Path | None) -> None:
+def pause(duration: float | None, until: str | None, data: Path | None) -> None:
     """Start no further replicas, until `resume` or for a time.
 
     DURATION is such as 30m or 2h.  Without an end, running replicas finish and are reported.  With
     one they are suspended: they stay in memory, do not run, and go on afterwards.
     """
-    if duration and until:
+    if duration is not None and until:
         raise click.UsageError("DURATION and --until exclude each other; give one")
     folder, now = _folder(data), time.time()
-    end = _after(duration, now) if duration else _next(until, now) if until else None
+    end = _after(duration, now) if duration is not None else _next(until, now) if until else None
     folder.make()
     folder.pause(end)
     said = f"paused until {clock(end)}" if end else "paused"
     click.echo(f"{said}; to continue: gridbot client resume")
 
 
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-def _after(duration: str, now: float) -> float:
-    """When a duration such as 90m ends.  Raises UsageError."""
-    number, unit = (duration[:-1], duration[-1]) if duration[-1:] in _SECONDS else (duration, "s")
-    if not (number.isdecimal() and 0 < int(number) * _SECONDS[unit] <= _MOST_PAUSE_SECONDS):
+def _after(duration: float, now: float) -> float:
+    """When a pause of some seconds ends.  Raises UsageError."""
+    if not 0 < duration <= _MOST_PAUSE_SECONDS:
         raise click.UsageError(
-            f"{duration!r} is no time to pause: give 30m, 2h or 1d, at most 365d"
+            f"a pause of {duration:g} s: give more than 0s and at most 365d, such as 30m or 2h"
         )
-    return now + int(number) * _SECONDS[unit]
+    return now + duration
 
 
 def _next(time_of_day: str, now: float) -> float:

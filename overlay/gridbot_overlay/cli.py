@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 import click
 
 from gridbot.api.errors import BadInput, GridbotError
-from gridbot.api.units import seconds
 from gridbot.commands.options import as_json, print_json, say
 from gridbot.printing import table
 from gridbot_client.protocol.fields import is_sha256
+from gridbot_client.quantities import SIZE, Quantity, seconds
 from gridbot_client.terminal import printable
 from gridbot_overlay import rounds, status
 from gridbot_overlay.act.constructor import views_of
@@ -33,12 +33,8 @@ _FIRST_GRID = "gridbot overlay add KIND NAME"
 _KINDS = ", ".join(sorted(KINDS))
 
 
-def _seconds(_: click.Context, option: click.Parameter, value: str | None) -> int | None:
-    """Parse a duration such as 90s, 30m or 12h into seconds."""
-    try:
-        return None if value is None else max(1, round(seconds(value)))
-    except BadInput as error:
-        raise click.BadParameter(str(error), param=option) from None
+# overlay.toml holds whole seconds.
+_TIME = Quantity("time", lambda text: round(seconds(text)), least=1)
 
 
 def with_folder(command: Callable[..., R]) -> Callable[..., R]:
@@ -78,20 +74,20 @@ def overlay() -> None:
 @click.argument("name")
 @click.option("--cpus", type=int, metavar="N", help="CPU cores per pilot.  [default: 1]")
 @click.option(
-    "--memory", "memory_mb", metavar="MB", type=int, help="Memory per pilot.  [default: 2048]"
+    "--memory", "memory_mb", metavar="SIZE", type=SIZE, help="Memory per pilot.  [default: 2GB]"
 )
 @click.option(
     "--walltime",
     "walltime_seconds",
     metavar="TIME",
-    callback=_seconds,
+    type=_TIME,
     help="Walltime per pilot, such as 30m or 4h.  [default: 1h]",
 )
 @click.option(
     "--idle",
     "idle_seconds",
     metavar="TIME",
-    callback=_seconds,
+    type=_TIME,
     help="A pilot without work exits after this time.  [default: 60s]",
 )
 @click.option("--max-queued", type=int, metavar="N", help="Queued pilots.  [default: 10]")
@@ -269,7 +265,7 @@ def resume(folder: OverlayFolder, name: str) -> None:
 @click.option(
     "--interval",
     metavar="TIME",
-    callback=_seconds,
+    type=_TIME,
     default="15s",
     show_default=True,
     help="Time between two rounds.",

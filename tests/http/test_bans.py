@@ -213,13 +213,14 @@ def test_an_operator_bans_and_unbans_by_two_verbs(run: Run, site: Site, alice: P
     site.client_of(alice, host=host)
     banned = run("host", "ban", host, "--why", "mines coins")
     assert banned.stdout == f"host {host} is banned; 0 replicas rescheduled\n"
-    (row,) = json.loads(run("hosts", "--json").stdout)["hosts"]
+    (row,) = json.loads(run("host", "list", "--json").stdout)["hosts"]
     assert (row["banned_why"], row["clients"]) == ("mines coins", 0)
-    header, line = run("hosts").stdout.splitlines()
-    assert header.endswith("banned")
-    assert not line.endswith("-")
-    assert run("host", "unban", host).stdout == f"host {host} is not banned\n"
-    assert run("hosts").stdout.splitlines()[1].endswith("-")
+    header, line = run("host", "list").stdout.splitlines()
+    assert header.endswith("state")
+    assert line.endswith("banned")
+    assert "mines coins; to lift it: gridbot host unban" in run("host", "show", host).stdout
+    assert run("host", "unban", "box").stdout == f"host {host} is not banned\n"
+    assert run("host", "list").stdout.splitlines()[1].endswith("idle")
 
 
 def test_the_verb_that_revokes_a_key_says_which_clients_go_on(

@@ -285,7 +285,7 @@ def test_a_policy_is_tried_on_a_host_that_gets_nothing_for_other_reasons(
 def test_the_list_of_hosts_names_their_clients(run: Run, site: Site, alice: Person) -> None:
     add_stock_host(site, alice, "alpha")
     add_host(site, alice, "beta", ClientVersion="0.4")
-    lines = run("hosts").stdout.splitlines()
+    lines = run("host", "list").stdout.splitlines()
     assert any("alpha" in line and "BOINC 7.20.5" in line for line in lines)
     assert any("beta" in line and "GridBot 0.4" in line for line in lines)
 

@@ -42,6 +42,7 @@ def runner(url: str, person: Person, home: Path) -> Run:
         "GRIDBOT_SERVER": url,
         "GRIDBOT_KEY": person.token,
         "XDG_CONFIG_HOME": str(home / "config"),
+        "GRIDBOT_DATA": str(home / "data"),
     }
 
     def call(*arguments: object, given: str | None = None) -> Result:
@@ -84,7 +85,15 @@ def test_json_is_one_document_and_nothing_else(run: Run) -> None:
     found = run("submit", "--json", "--", "echo")
     assert json.loads(found.stdout)["id"] == 1
     assert found.stderr == ""
-    verbs = ("bots", "bot show 1", "bot cancel 1", "bot results 1", "bot logs 1", "hosts")
+    verbs = (
+        "bot list",
+        "bot show 1",
+        "bot cancel 1",
+        "bot results 1",
+        "bot logs 1",
+        "host list",
+        "status",
+    )
     for verb in verbs:
         assert isinstance(json.loads(run(*verb.split(), "--json").stdout), dict)
 
@@ -182,7 +191,7 @@ def test_the_page_of_a_bot_says_what_to_do_next(run: Run, site: Site, alice: Per
     page = run("bot", "show", bot).stdout
     assert "1 of 1 job, done" in page
     assert f"gridbot bot results {bot} --to results-{bot}" in page
-    assert "scan" in run("bots").stdout
+    assert "scan" in run("bot", "list").stdout
 
 
 def test_logs_cannot_move_the_cursor(run: Run, site: Site, alice: Person) -> None:
@@ -294,11 +303,11 @@ def test_logs_that_are_not_there_say_of_what_there_are_none(
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        (("bots",), 0),
+        (("bot", "list"), 0),
         (("app", "nothing"), 2),
         (("submit", "--memory", "much", "--", "true"), 2),
         (("submit", "--items", "missing.csv", "--", "true"), 2),
-        (("bots", "--server", "http://127.0.0.1:9"), 3),
+        (("bot", "list", "--server", "http://127.0.0.1:9"), 3),
         (("bot", "show", "999"), 4),
         (("bot", "retry", "999"), 4),
         (("bot", "wait", "{bot}", "--timeout", "0.1"), 5),
@@ -319,18 +328,20 @@ def test_an_operator_adds_people_and_keys(
     assert "there is a user carol already" in refused(run("user", "add", "carol"))
     assert "carol" in run("user", "list").stdout
     made = json.loads(run("token", "create", "carol", "--expires", "1d", "--json").stdout)
-    assert runner(url, Person(site.app, made["token"], 0, ""), tmp_path)("bots").exit_code == 0
+    assert (
+        runner(url, Person(site.app, made["token"], 0, ""), tmp_path)("bot", "list").exit_code == 0
+    )
     assert run("token", "revoke", made["id"]).exit_code == 0
     listed = run("token", "list").stdout
     assert "carol" in listed
     assert made["token"] not in listed
     carol = runner(url, Person(site.app, made["token"], 0, ""), tmp_path)
-    assert "rejects the key" in refused(carol("bots"))
+    assert "rejects the key" in refused(carol("bot", "list"))
 
 
 def test_hosts_are_listed(run: Run, site: Site, alice: Person) -> None:
     site.client_of(alice, host=make_host(site.conn, alice.id))
-    header, row = run("hosts").stdout.splitlines()
+    header, row = run("host", "list").stdout.splitlines()
     assert header.split()[:4] == ["id", "name", "owner", "cpus"]
     assert row.split()[1:5] == ["box", "alice", "4", "8192"]
 
@@ -344,7 +355,7 @@ def test_login_keeps_the_key_for_its_owner_only(
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
     nothing = {"GRIDBOT_SERVER": None, "GRIDBOT_KEY": None}
-    assert CliRunner(env={**environment, **nothing}).invoke(gridbot, ["bots"]).exit_code == 0
+    assert CliRunner(env={**environment, **nothing}).invoke(gridbot, ["bot", "list"]).exit_code == 0
     assert "rejects the key" in refused(run("login", url, "--key", "wrong"))
     key = tmp_path / "alice.key"
     key.write_text(f"{alice.token}\n")
@@ -394,7 +405,7 @@ def test_a_growing_bot_on_the_command_line(run: Run, tmp_path: Path) -> None:
     for _ in range(2):
         again = run("bot", "append", 1, "--each-line", "lines", "--offset", 3, "--json")
         assert json.loads(again.stdout) == {"id": 1, "first": 3, "appended": 2}
-    assert "growing" in run("bots").stdout
+    assert "growing" in run("bot", "list").stdout
     shown = run("bot", "show", 1).stdout
     assert "of alice, running and growing" in shown
     assert "gridbot bot append 1 ITEM, or gridbot bot close 1" in shown

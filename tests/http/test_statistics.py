@@ -320,9 +320,9 @@ def test_the_command_shows_credit_and_manages_teams(
         assert json.loads(run("user", "set", "--public", "--json"))["public"] is True
         assert json.loads(run("team", "leave", "--json"))["team"] is None
         assert json.loads(run("team", "join", "Owls", "--json"))["team"] == "Owls"
-        (host,) = json.loads(run("hosts", "--json"))["hosts"]
+        (host,) = json.loads(run("host", "list", "--json"))["hosts"]
         assert host["credit"] == 1234.5
-        assert "1,234.50" in run("hosts")
+        assert "1,234.50" in run("host", "list")
 
 
 def test_a_stock_client_is_told_its_venue(boinc: boinc_site.Site) -> None:

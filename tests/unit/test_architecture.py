@@ -83,6 +83,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "walls": set(),
         "backoff": set(),
         "terminal": set(),
+        "quantities": set(),
         "activity": {"terminal"},
         "agent": {"protocol"},
         "net": {"protocol"},
@@ -103,6 +104,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         | {
             "preferences",
             "protocol",
+            "quantities",
             "standing",
             "status",
             "storage",

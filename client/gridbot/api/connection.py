@@ -13,6 +13,7 @@ import requests
 from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
+from gridbot.api.documents import Health
 from gridbot.api.errors import GridbotError, NotFound, PolicyError, Refused, ServerAway
 from gridbot_client.net.discovery import Endpoint
 from gridbot_client.net.transport import BearerAuth
@@ -53,10 +54,15 @@ class Connection:
         self, method: str, path: str, accept: tuple[int, ...] = (), **options: Any
     ) -> requests.Response:
         """Response, if it is a success or its status is in `accept`; otherwise raises."""
+        return self._request(method, API + path, accept, **options)
+
+    def _request(
+        self, method: str, path: str, accept: tuple[int, ...] = (), **options: Any
+    ) -> requests.Response:
         try:
             answer = self._http.request(
                 method,
-                self._address + API + path,
+                self._address + path,
                 timeout=TIMEOUT,
                 allow_redirects=False,
                 **options,
@@ -66,6 +72,11 @@ class Connection:
         if not 200 <= answer.status_code < 300 and answer.status_code not in accept:
             raise refusal(answer, self.url)
         return answer
+
+    def health(self) -> Health:
+        """What the server says of itself, which needs no key."""
+        found: Health = _json(self._request("GET", "/health"))
+        return found
 
     def close(self) -> None:
         """Close the sockets."""

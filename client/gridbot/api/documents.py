@@ -364,6 +364,22 @@ class LogLine(TypedDict):
     stderr: str | None
 
 
+class Health(TypedDict):
+    """`GET /health`: whether the server works, and how much there is to do."""
+
+    status: Literal["ok", "degraded"]
+    trouble: str | None
+    version: str
+    project_key: str
+    epoch: int
+    bots_running: int
+    jobs_unsent: int
+    jobs_undecided: int
+    replicas_running: int
+    clients_active: int
+    inversions: int
+
+
 class UploadProgress(TypedDict):
     """`PUT` of an upload."""
 

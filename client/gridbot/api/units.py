@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-import math
 import re
+from collections.abc import Callable
 from datetime import timedelta
+from typing import TypeVar
 
 from gridbot.api.errors import BadInput
+from gridbot_client import quantities
 
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
-# As batch systems do: MB are 1024 * 1024 bytes, whatever they are called.
-_MEGABYTES = {"": 1.0, "k": 1 / 1024, "m": 1.0, "g": 1024.0, "t": 1024.0 * 1024}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(?:i?b)?)?")
+Number = TypeVar("Number", int, float)
 
 _FAILURES = re.compile(r"[0-9]{1,9}|(100|[0-9]{1,2}(\.[0-9]{1,3})?)%")
 
 
 def seconds(text: str | float) -> float:
-    """Seconds in a duration such as `90`, `90s`, `10m`, `1.5h` or `2d`.  Raises BadInput."""
-    match = _DURATION.fullmatch(str(text).strip().lower())
-    if not match or not float(match[1]):
-        raise BadInput(f"{text!r} is not a duration; write 90s, 10m, 2h or 1d")
-    return float(match[1]) * _SECONDS[match[2]]
+    """Seconds in a duration such as `90`, `90s`, `10m`, `1.5h` or `2d`.
+
+    Raises BadInput, also for 0.
+    """
+    return _above_zero(quantities.seconds, text, quantities.NO_TIME)
 
 
 def megabytes(text: str | int) -> int:
     """MB, of 1024 * 1024 bytes, in a size such as `500`, `500MB`, `2GB` or `1.5G`; rounded up.
 
-    Raises BadInput.
+    Raises BadInput, also for 0.
     """
-    match = _SIZE.fullmatch(str(text).strip().lower())
-    if not match or not float(match[1]):
-        raise BadInput(f"{text!r} is not a size; write 500MB or 2GB")
-    return math.ceil(float(match[1]) * _MEGABYTES[match[2] or ""])
+    return _above_zero(quantities.megabytes, text, quantities.NO_SIZE)
+
+
+def _above_zero(read: Callable[[str | float], Number], text: str | float, refusal: str) -> Number:
+    try:
+        found = read(text)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+    if not found:
+        raise BadInput(refusal.format(text))
+    return found
 
 
 def most_failures(value: int | str | None) -> str | None:

@@ -1,136 +1,18 @@
-"""The operator's commands: hosts, users and keys."""
+"""The operator's commands: users and keys."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
 import click
 
-from gridbot.api.errors import NotFound
 from gridbot.api.session import Session
 from gridbot.api.units import seconds
 from gridbot.commands.options import as_json, print_json, say, with_session
-from gridbot.printing import counted, table
-from gridbot.show.page import client_name, host_page
-
-_HOST_COLUMNS = (
-    "id",
-    "name",
-    "owner",
-    "cpus",
-    "memory",
-    "platform",
-    "client",
-    "clients",
-    "replicas_running",
-    "error_rate",
-    "credit",
-    "seen_at",
-    "banned_at",
-)
-
-
-@click.command()
-@as_json
-@with_session
-def hosts(session: Session, as_json: bool) -> None:
-    """List hosts: all of them for an operator, otherwise your own."""
-    document = session.connection.get("/hosts")
-    if as_json:
-        print_json(document)
-    else:
-        click.echo(columns([_flat(host) for host in document["hosts"]], _HOST_COLUMNS))
-
-
-@click.group()
-def host() -> None:
-    """Show a host; set its venue; give its jobs to others; ban and unban it."""
-
-
-HOST = click.argument("number", metavar="ID", type=click.IntRange(1))
-
-
-@host.command(name="show")
-@HOST
-@as_json
-@with_session
-def show_host(session: Session, number: int, as_json: bool) -> None:
-    """Show what the answers of one host came to, and what follows.
-
-    Right and wrong are answers that machines of other owners have checked.
-    """
-    found = [item for item in session.connection.get("/hosts")["hosts"] if item["id"] == number]
-    if not found:
-        raise NotFound(f"there is no host {number}; for their IDs: gridbot hosts")
-    (said,) = found
-    print_json(said) if as_json else click.echo(host_page(said))
-
-
-@host.command(name="set")
-@HOST
-@click.option(
-    "--venue", type=click.Choice(["home", "work", "school", "none"]), required=True,
-    help="Location of the machine: Host.Venue in policies, the preference set of BOINC clients.",
-)  # fmt: skip
-@as_json
-@with_session
-def set_host(session: Session, number: int, venue: str, as_json: bool) -> None:
-    """Set the venue of one of your hosts; `gridbot hosts` shows their IDs."""
-    body = {"venue": "" if venue == "none" else venue}
-    document = session.connection.send("PATCH", f"/hosts/{number}", body)
-    print_json(document) if as_json else click.echo(f"host {number}: venue {venue}")
-
-
-@host.command()
-@HOST
-@as_json
-@with_session
-def forget(session: Session, number: int, as_json: bool) -> None:
-    """Give the jobs of a lost host to others at once.
-
-    For its owner and operators; `gridbot hosts` shows IDs.  Else copies are sent when
-    the host is silent, and its replicas expire at their deadline.  If the host comes back it may
-    work as before, and what it finished meanwhile counts.
-    """
-    document = session.connection.send("DELETE", f"/hosts/{number}/replicas")
-    if as_json:
-        print_json(document)
-    else:
-        replicas = counted(document["replicas"], "replica")
-        click.echo(f"host {number} is forgotten; {replicas} rescheduled")
-
-
-@host.command()
-@HOST
-@click.option("--why", metavar="TEXT", help="Reason, shown to the owner of the host.")
-@as_json
-@with_session
-def ban(session: Session, number: int, why: str | None, as_json: bool) -> None:
-    """Ban a host: the server refuses all its requests.
-
-    For operators.  Its replicas are sent to other hosts at once.  Its clients log the reason and
-    retry a few times a day.
-    """
-    body = {"why": why} if why else {}
-    document = session.connection.send("PUT", f"/hosts/{number}/ban", body)
-    if as_json:
-        print_json(document)
-    else:
-        replicas = counted(document["replicas"], "replica")
-        click.echo(f"host {number} is banned; {replicas} rescheduled")
-
-
-@host.command()
-@HOST
-@as_json
-@with_session
-def unban(session: Session, number: int, as_json: bool) -> None:
-    """Lift the ban of a host; its clients may work again."""
-    document = session.connection.send("DELETE", f"/hosts/{number}/ban")
-    print_json(document) if as_json else click.echo(f"host {number} is not banned")
+from gridbot.printing import counted
+from gridbot.show.columns import columns
 
 
 @click.group()
@@ -300,13 +182,6 @@ def list_tokens(session: Session, as_json: bool) -> None:
         click.echo(columns(document["tokens"], names))
 
 
-def _flat(host: Mapping[str, Any]) -> dict[str, Any]:
-    ad = host["attributes"]
-    columns = {"cpus": "NumCpus", "memory": "Memory", "platform": "Platform"}
-    own = {column: ad.get(name) for column, name in columns.items()}
-    return {**host, **own, "client": client_name(ad.get("IsBoinc"), ad.get("ClientVersion"))}
-
-
 def tell_volunteer(document: Mapping[str, Any], as_json: bool) -> None:
     """Print a user's credit, team and consent to be named."""
     if as_json:
@@ -314,21 +189,3 @@ def tell_volunteer(document: Mapping[str, Any], as_json: bool) -> None:
     else:
         names = ("name", "credit", "recent_credit", "team", "public", "created_at")
         click.echo(columns([document], names))
-
-
-def columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
-    """Table of the fields `names` of each row."""
-    header = [name.removesuffix("_at").replace("_", " ") for name in names]
-    return table(header, [[_cell(name, row.get(name)) for name in names] for row in rows])
-
-
-def _cell(name: str, value: object) -> object:
-    if value is None or value == "":
-        return "-"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if name.endswith("_at"):
-        return datetime.fromisoformat(str(value)).astimezone().strftime("%Y-%m-%d %H:%M")
-    if name.endswith("credit"):
-        return f"{value:,.2f}"
-    return f"{value:.3g}" if isinstance(value, float) else value

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
-from gridbot.api.errors import BadInput, ServerAway
+from gridbot.api.errors import BadInput, GridbotError, ServerAway
 from gridbot.api.items import CsvItems, Items, LineItems, parse_range
 from gridbot.api.session import connect
 
 R = TypeVar("R")
+# Does something to what has this number; gives the JSON document and the line about it.
+Act = Callable[[int], tuple[Mapping[str, Any], str]]
+
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+
+BOT = click.argument("number", metavar="BOT", type=click.IntRange(1))
+BOTS = click.argument("numbers", metavar="BOT...", nargs=-1, required=True, type=click.IntRange(1))
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
@@ -46,6 +52,30 @@ def with_session(command: Callable[..., R]) -> Callable[..., R]:
             return command(session, **options)
 
     return call
+
+
+def print_each(plural: str, numbers: Sequence[int], act: Act, as_json: bool) -> None:
+    """Act on each number, and print each line, or one JSON document.
+
+    That is the document of the only number, or all of them under `plural`.  An error about one
+    does not keep the others from it; the first is raised at the end.
+    """
+    documents, errors = [], []
+    for number in dict.fromkeys(numbers):
+        try:
+            document, line = act(number)
+        except GridbotError as error:
+            errors.append(error)
+            continue
+        documents.append(document)
+        if not as_json:
+            click.echo(line)
+    if as_json and documents:
+        print_json(documents[0] if len(numbers) == 1 else {plural: documents})
+    for other in errors[1:]:
+        say(f"gridbot: {other}")
+    if errors:
+        raise errors[0]
 
 
 def print_json(document: Any) -> None:

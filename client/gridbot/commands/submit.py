@@ -12,7 +12,7 @@ import click
 from gridbot.api.botfile import read_bot_file
 from gridbot.api.errors import BadInput, GridbotError, ServerAway
 from gridbot.api.session import Bot, Session
-from gridbot.commands.bots import wait_for
+from gridbot.commands.bots import complain, wait_for
 from gridbot.commands.options import (
     as_json,
     print_json,
@@ -223,7 +223,10 @@ def submit(
                 f" after the last one: gridbot bot close {bot.id}"
             )
     if wait:
-        wait_for(bot, as_json=as_json, also=bot.submitted)
+        state = wait_for(bot, silent=as_json)
+        if as_json:
+            print_json({**bot.submitted, **state.document})
+        complain([state])
 
 
 def _submit(session: Session, fields: dict[str, Any]) -> Bot:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import click
 
 from gridbot.api.session import Session
-from gridbot.commands.operator import columns, tell_volunteer
+from gridbot.commands.operator import tell_volunteer
 from gridbot.commands.options import as_json, print_json, with_session
+from gridbot.show.columns import columns
 
 
 @click.group()

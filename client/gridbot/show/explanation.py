@@ -9,7 +9,8 @@ from typing import Any
 from gridbot.api.errors import BadInput
 from gridbot.api.state import BotState, why_held
 from gridbot.printing import counted, cut, table
-from gridbot.show.page import boinc_line, client_name, match_line, suspension_line
+from gridbot.show.columns import client_name
+from gridbot.show.page import boinc_line, match_line, suspension_line
 from gridbot_client.terminal import printable
 
 _COUNTS = 20  # characters that the columns of numbers and the gaps take

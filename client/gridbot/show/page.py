@@ -9,6 +9,7 @@ from typing import Any
 
 from gridbot.api.state import BotState
 from gridbot.printing import counted, first_line, table
+from gridbot.show.columns import client_name, host_state
 from gridbot.show.progress import status_line
 from gridbot_client.terminal import printable
 
@@ -112,15 +113,23 @@ def _assurance(said: Mapping[str, Any], done: int) -> Iterator[tuple[str, str]]:
 
 
 def host_page(said: Mapping[str, Any]) -> str:
-    """One host: what its answers came to, and what follows."""
+    """One host: its machine, what its answers came to, and what follows."""
     wrong, width = said["answers_wrong"], int(said["width"])
     lines = [
-        f"host {said['id']}   {printable(said['name'] or '')} of {said['owner']}",
+        f"host {said['id']}   {printable(said['name'] or '')} of {said['owner']},"
+        f" {host_state(said)}",
+        f"machine   {_machine(said)}",
         f"answers   {said['answers_right']} right, {wrong} wrong,"
         f" {said['answers_unchecked']} not checked",
         f"width     {width} replicas of other people in progress or unjudged",
         f"errors    {100 * said['error_rate']:.1f} % of its recent replicas failed",
     ]
+    if since := said["banned_at"]:
+        why = printable(said["banned_why"]) or "no reason given"
+        lines.append(
+            f"banned    since {_local(datetime.fromisoformat(since))}: {why};"
+            f" to lift it: gridbot host unban {said['id']}"
+        )
     if since := said.get("silent_since"):
         lines.append(
             f"silent    since {_local(datetime.fromisoformat(since))}, and has"
@@ -133,6 +142,15 @@ def host_page(said: Mapping[str, Any]) -> str:
             " checked until it has made up for that"
         )
     return "\n".join(lines)
+
+
+def _machine(said: Mapping[str, Any]) -> str:
+    ad = said["attributes"]
+    parts = [counted(ad.get("NumCpus", 0), "cpu"), f"{ad.get('Memory', 0)} MB memory"]
+    parts += [str(ad.get("Platform", "")), client_name(ad.get("IsBoinc"), ad.get("ClientVersion"))]
+    if said["venue"]:
+        parts.append(f"venue {said['venue']}")
+    return printable(", ".join(part for part in parts if part))
 
 
 def _resources(resources: Mapping[str, Any]) -> str:
@@ -170,11 +188,6 @@ def boinc_line(said: Mapping[str, Any]) -> str:
     if why := said.get("boinc_unsuitable"):
         return f"unsuitable for stock BOINC clients: {printable(why)}"
     return f"not signed for stock BOINC clients: gridbot app sign {said['id']} --boinc-key FILE"
-
-
-def client_name(is_boinc: object, version: object) -> str:
-    """Client software and version of a host, such as BOINC 7.20.5."""
-    return f"{'BOINC' if is_boinc is True else 'GridBot'} {version or ''}".rstrip()
 
 
 def _next_step(bot: BotState) -> str:

@@ -45,7 +45,9 @@ def test_help_needs_no_server_packages_and_speaks_to_each_audience() -> None:
     assert "gridbot submit --range 0:100 --wait -- ./prog {}" in found.stdout
 
 
-@pytest.mark.parametrize("verb", ["submit", "bots", "bot", "login", "policy", "hosts", "app"])
+@pytest.mark.parametrize(
+    "verb", ["submit", "bot", "login", "policy", "host", "status", "top", "completion", "app"]
+)
 def test_a_scientists_verbs_need_no_server_packages(verb: str) -> None:
     found = gridbot(verb, "--help")
     assert (found.returncode, found.stderr) == (0, "")

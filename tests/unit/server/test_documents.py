@@ -7,7 +7,14 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 import pytest
 
 from gridbot.api import documents
-from gridbot_server.models.responses import ResponseModel, bots, explanation, results, signing
+from gridbot_server.models.responses import (
+    ResponseModel,
+    bots,
+    explanation,
+    operation,
+    results,
+    signing,
+)
 
 READ = {name: item for name, item in vars(documents).items() if is_typeddict(item)}
 
@@ -19,7 +26,7 @@ def answers(*modules: ModuleType) -> Iterator[tuple[str, type[ResponseModel]]]:
                 yield name, item
 
 
-SENT = dict(answers(bots, explanation, results, signing))
+SENT = dict(answers(bots, explanation, operation, results, signing))
 
 
 def shape(hint: Any) -> str:

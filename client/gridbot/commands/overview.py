@@ -1,0 +1,118 @@
+"""`gridbot status` and `gridbot top`: server, client and BOTs on one page."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from gridbot.api.connection import Connection
+from gridbot.api.errors import BadInput, GridbotError
+from gridbot.api.session import Session
+from gridbot.commands.options import as_json, print_json, server_options
+from gridbot.show.columns import hosts_table
+from gridbot.show.overview import Overview
+from gridbot_client.net.discovery import Endpoint, NoServer, data_directory, find_server
+from gridbot_client.quantities import TIME
+from gridbot_client.standing import prospects_of
+from gridbot_client.status import status_of
+from gridbot_client.storage import Folder
+
+_NO_SERVER = 3
+_SHORTEST_SECONDS = 0.5  # between two looks of `top`
+
+
+@click.command()
+@server_options
+@as_json
+def status(server: str | None, key_file: Path | None, as_json: bool) -> None:
+    """Show the server, this machine's client and your BOTs on one page.
+
+    Exits with 3 if no server is known, or it does not answer.
+    """
+    found, _ = _look(server, key_file)
+    print_json(found.json()) if as_json else click.echo(found.page())
+    sys.exit(_NO_SERVER if found.health is None else 0)
+
+
+@click.command()
+@server_options
+@click.option(
+    "--every", type=TIME, default="2s", show_default=True, metavar="TIME",
+    help="Time between two looks.",
+)  # fmt: skip
+def top(server: str | None, key_file: Path | None, every: float) -> None:
+    """Show that page of `gridbot status`, and the hosts, again and again.
+
+    Needs a terminal; ends with Ctrl-C.
+    """
+    console = Console()
+    if not console.is_terminal:
+        raise click.UsageError("top needs a terminal; for scripts: gridbot status --json")
+    with (
+        suppress(KeyboardInterrupt),
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            page = _with_hosts(*_look(server, key_file))
+            live.update(Text(page, no_wrap=True, overflow="ellipsis"), refresh=True)
+            time.sleep(max(_SHORTEST_SECONDS, every))
+
+
+def _with_hosts(overview: Overview, hosts: Sequence[Mapping[str, Any]]) -> str:
+    if not hosts:
+        return overview.page()
+    return f"{overview.page()}\n\n{hosts_table(hosts[: shutil.get_terminal_size().lines])}"
+
+
+def _look(
+    server: str | None, key_file: Path | None
+) -> tuple[Overview, Sequence[Mapping[str, Any]]]:
+    """The page, and the hosts that this person may see."""
+    folder = Folder(data_directory("client"))
+    client = status_of(folder)
+    endpoint, fault = _endpoint(server, key_file, client.server)
+    health = bots = None
+    hosts: Sequence[Mapping[str, Any]] = ()
+    if endpoint is not None:
+        with closing(Connection(endpoint)) as connection:
+            try:
+                health = connection.health()
+                if endpoint.key:
+                    bots = Session(connection).bots(limit=200)
+                    hosts = connection.get("/hosts")["hosts"]
+            except GridbotError as error:
+                fault = str(error)
+    prospects = prospects_of(folder) if health is not None and client.is_idle else None
+    lines = client.lines(prospects.idle() if prospects else "idle")
+    found = Overview(
+        server=endpoint.url if endpoint else None, health=health, fault=fault, client=lines,
+        client_document=client.json(), bots=bots,
+    )  # fmt: skip
+    return found, hosts
+
+
+def _endpoint(
+    server: str | None, key_file: Path | None, of_client: str | None
+) -> tuple[Endpoint | None, str]:
+    """The server that is asked, or why there is none.
+
+    For a volunteer, who has no key, that of the client.
+    """
+    try:
+        return find_server(server, key_file), ""
+    except NoServer as error:
+        if server:
+            raise BadInput(str(error)) from None
+        if of_client:
+            return Endpoint(of_client, ""), ""
+        return None, str(error)
