@@ -390,7 +390,7 @@ def install(data: Path | None, is_system: bool | None, options: tuple[str, ...])
         )
     try:
         path = service.install(folder.path, options, is_system=everywhere)
-    except service.ServiceError as error:
+    except (service.ServiceError, background.NotStopped) as error:
         raise click.ClickException(str(error)) from None
     click.echo(f"{service.NAME} runs, from {path}; to remove it: gridbot client uninstall")
 

@@ -79,7 +79,7 @@ class Status:
         if self.obstacle:
             found += ["not asking for work, because not satisfied:", *_indented(self.obstacle)]
         if self.process is None:
-            found.append("the client is not running; to start it: gridbot client run")
+            found.append("the client is not running; to start it: gridbot client start")
         return found
 
 

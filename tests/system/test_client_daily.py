@@ -145,7 +145,20 @@ def test_without_systemd_the_client_can_run_in_the_background(
     assert not Path(volunteer.environment["XDG_CONFIG_HOME"]).exists()  # nothing is left of it
     volunteer.environment["PATH"] = path
     systemd(volunteer, tmp_path, refused="daemon-reload")
-    assert "Failed to connect to bus" in volunteer.call("install", "--user", code=1)
+    said = volunteer.call("install", "--user", code=1)
+    assert "Failed to connect to bus; without systemd: gridbot client start" in said
+    assert not list(Path(volunteer.environment["XDG_CONFIG_HOME"]).rglob("*.service"))
+
+
+def test_a_client_in_the_background_makes_room_for_the_service(
+    running: Deployment, volunteer: Volunteer, tmp_path: Path
+) -> None:
+    calls = systemd(volunteer, tmp_path)
+    join(volunteer, running)
+    volunteer.call("start", "--cpus", "1")
+    volunteer.call("install", "--user")
+    assert calls()[-1] == "--user restart gridbot-client.service"
+    assert "the client is not running" in volunteer.call("status", code=3)
 
 
 def test_a_client_that_leaves_gives_its_jobs_back_and_removes_what_it_had(

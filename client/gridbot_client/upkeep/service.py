@@ -9,7 +9,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from gridbot_client.storage import Folder
+from gridbot_client.upkeep import background
+
 NAME = "gridbot-client.service"
+_INSTEAD = "gridbot client start"
 
 # Delegate: the client makes a cgroup for each task.  KillMode: it ends its tasks by itself, and
 # keeps what they have done; what is left after TimeoutStopSec systemd ends.
@@ -41,11 +45,12 @@ class ServiceError(Exception):
 def install(folder: Path, options: Sequence[str], *, is_system: bool) -> Path:
     """Write the unit, enable it and start it; return where it lies.
 
-    `options` are those of `gridbot client run`.  A unit that is there is replaced.  Raises
-    ServiceError.
+    `options` are those of `gridbot client run`.  A unit that is there is replaced, and a client
+    that runs in the background makes room for the service's.  Raises ServiceError, NotStopped.
     """
     _check()
     path = _path(is_system)
+    is_new = not path.exists()
     command = [sys.executable, "-m", "gridbot", "client", "run", "--quiet", "--data", str(folder)]
     text = _UNIT.format(
         command=" ".join(map(_quoted, [*command, *options])),
@@ -56,8 +61,14 @@ def install(folder: Path, options: Sequence[str], *, is_system: bool) -> Path:
         path.write_text(text)
     except OSError as error:
         raise ServiceError(f"{path}: {error.strerror}; as another user, try --user") from None
-    _systemctl(is_system, "daemon-reload")
+    try:
+        _systemctl(is_system, "daemon-reload")
+    except ServiceError as error:
+        if is_new:
+            path.unlink()
+        raise ServiceError(f"{error}; without systemd: {_INSTEAD}") from None
     _systemctl(is_system, "enable", NAME)
+    background.stop(Folder(folder))
     _systemctl(is_system, "restart", NAME)
     return path
 
@@ -96,7 +107,7 @@ def _quoted(word: str) -> str:
 def _check() -> None:
     if shutil.which("systemctl") is None:
         raise ServiceError(
-            "this machine has no systemd; to run the client in the background: gridbot client start"
+            f"this machine has no systemd; to run the client in the background: {_INSTEAD}"
         )
 
 

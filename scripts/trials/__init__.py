@@ -1,0 +1,1 @@
+"""What people do in their first days, typed in a real terminal: parts of `scripts/trial`."""
