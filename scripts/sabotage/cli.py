@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 import click
 
 from scripts.benchmarks.harness.installation import BenchFailed
-from scripts.sabotage.live import play
+from scripts.sabotage.live import JOBS, play
 from scripts.sabotage.model import Model, Setting, Tally
 from scripts.sabotage.strategies import STRATEGIES
 
@@ -64,7 +64,7 @@ def liars(
     """
     if live:
         try:
-            for played in play(strategies or LIVE, jobs):
+            for played in play(strategies or LIVE, min(jobs, JOBS)):
                 click.echo(json.dumps(asdict(played)))
         except BenchFailed as error:
             sys.exit(str(error))

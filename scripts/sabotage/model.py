@@ -33,6 +33,7 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 JOB_SECONDS = 600.0
 DEADLINE_SECONDS = 7200.0
 IDLE_SECONDS = 60.0
+ASSEMBLY_SECONDS = 600.0  # within which the first hosts arrive
 LOOKS = 64  # copies that are looked at for one request
 RIGHT = b"right"
 BOINC_STREAK = 10  # consecutive valid results from which on BOINC trusts a host
@@ -52,6 +53,7 @@ class Machine:
     unjudged: int = 0
     answers: int = 0  # given so far
     running: int = 0
+    is_here: bool = False  # it has asked for work
     gone: bool = False
     full_at: float | None = None  # when its width first sufficed for its cores
     last_caught: float = -1.0
@@ -163,8 +165,15 @@ class Model:
             arrived=self.now,
         )
         self.hosts.append(host)
-        self.at(self.now + self.random.uniform(0, 60), lambda: self.ask(host))
+        self.at(self.now + self._way(host), lambda: self.ask(host))
         return host
+
+    def _way(self, host: Machine) -> float:
+        """Return the seconds until a new host first asks: greedy ones are there at once."""
+        if self.now:
+            return self.random.uniform(0, IDLE_SECONDS)
+        greedy = host.is_liar and self.strategy.is_greedy
+        return self.random.uniform(0, ASSEMBLY_SECONDS / 100 if greedy else ASSEMBLY_SECONDS)
 
     def at(self, when: float, act: Callable[[], None]) -> None:
         heapq.heappush(self._events, (when, next(self._order), act))
@@ -192,6 +201,7 @@ class Model:
         """Give a host what it has room for."""
         if host.gone:
             return
+        host.is_here = True
         bounded = self.rules.terms is not None
         partners: set[int] = set()
         while host.running < host.cpus * 2:
@@ -278,7 +288,7 @@ class Model:
         is_first = replica == 1
         how, digest = State.SUCCESS, RIGHT
         if host.is_liar:
-            if self.strategy.lies(self._occasion(host, is_first)):
+            if self.strategy.lies(self._occasion(host, task, is_first)):
                 own = b"" if self.strategy.colludes else str(host.number).encode()
                 digest = b"wrong " + own
         elif self.random.random() < self.setting.errors:
@@ -292,13 +302,14 @@ class Model:
             self._arrive(is_liar=False)
         self.ask(host)
 
-    def _occasion(self, host: Machine, is_first: bool) -> Occasion:
+    def _occasion(self, host: Machine, task: Task, is_first: bool) -> Occasion:
         if self.rules.terms:
             is_trusted = self.standing[host.number].doubt <= 1 - self.setting.assurance
         else:
             is_trusted = host.answers > BOINC_STREAK
         progress = self.fresh / self.setting.jobs
-        return Occasion(is_trusted, is_first, progress, self.random)
+        in_company = any(other.is_liar and other is not host for other in task.holders.values())
+        return Occasion(is_trusted, is_first, in_company, progress, self.random)
 
     def _end(
         self, host: Machine, task: Task, replica: int, how: State, digest: bytes | None = None
@@ -451,7 +462,7 @@ class Model:
             for other in crews.values()
             if one != other
         }
-        most = most_agreements(sum(not host.gone for host in self.hosts))
+        most = most_agreements(sum(host.is_here and not host.gone for host in self.hosts))
         fresh = {pair for pair in pairs if self.agreements[pair] < most} if decision.right else ()
         for pair in fresh:
             self.agreements[pair] += 1

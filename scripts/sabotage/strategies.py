@@ -19,6 +19,7 @@ class Occasion:
 
     is_trusted: bool  # by the rule in force
     is_first: bool  # its replica is the job's first one, which no real host is told
+    in_company: bool  # another liar has had a replica of the same job
     progress: float  # part of the BOT's jobs that were sent
     random: random.Random
 
@@ -66,6 +67,10 @@ def _further_and_trusted(occasion: Occasion) -> bool:
     return occasion.is_trusted and not occasion.is_first
 
 
+def _in_company(occasion: Occasion) -> bool:
+    return occasion.in_company
+
+
 def _in_the_second_half(occasion: Occasion) -> bool:
     return occasion.progress > HALF
 
@@ -89,6 +94,8 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
         "patient, 5 %": Strategy(_rarely_once_trusted),
         "patient whitewashing": Strategy(_once_trusted, returns=True),
         "patient, greedy": Strategy(_once_trusted, is_greedy=True),
+        "in company": Strategy(_in_company),
+        "in company, greedy": Strategy(_in_company, is_greedy=True),
         "last jobs": Strategy(_at_the_end),
         "burst": Strategy(_in_the_second_half),
         "further and trusted": Strategy(_further_and_trusted),

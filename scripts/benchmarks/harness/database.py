@@ -8,6 +8,7 @@ from typing import Any, LiteralString
 
 import orjson
 
+from gridbot_server.matching.track_record import TrackRecord
 from gridbot_server.storage import db
 
 from .installation import Installation
@@ -36,6 +37,22 @@ _WIDEN_CREWS = "INSERT INTO crew (name, width) SELECT DISTINCT crew, 1024 FROM h
 _WIDE_FROM_THE_START = "ALTER TABLE host ALTER COLUMN width SET DEFAULT 1024"
 _WIDEN_OWNERS = """
 INSERT INTO crew (name, width) SELECT 'owner ' || id, 1024 FROM owner ON CONFLICT DO NOTHING
+"""
+_JOIN_OWNER = """
+WITH chosen AS (
+    SELECT id FROM host WHERE identity = ANY (
+           SELECT 'load:' || n FROM generate_series(0, %(hosts)s - 1) AS n)
+), owner_of_all AS (
+    SELECT owner FROM host WHERE identity = 'load:0'
+), clients AS (
+    UPDATE client c SET owner = o.owner, trusts = ARRAY[o.owner] FROM owner_of_all o
+     WHERE c.host IN (SELECT id FROM chosen)
+)
+UPDATE host h SET owner = o.owner FROM owner_of_all o WHERE h.id IN (SELECT id FROM chosen)
+"""
+_RECORDS = """
+SELECT split_part(h.identity, ':', 2)::int, t.streak, t.caught
+  FROM track_record t JOIN host h ON t.who = 'host ' || h.id
 """
 _ANALYZE = "ANALYZE host, client"
 
@@ -79,6 +96,15 @@ class Database:
         values = {"hosts": hosts, "owners": owners, "ad": ad, "token": token(0)[:-1]}
         self._conn.execute(_ADD_HOSTS, values)
         self._conn.execute(_ANALYZE)
+
+    def join_owner(self, hosts: int) -> None:
+        """Let the first so many hosts be machines of one owner."""
+        self._conn.execute(_JOIN_OWNER, {"hosts": hosts})
+
+    def records(self) -> dict[int, TrackRecord]:
+        """What the checked answers of hosts have proven, by their numbers."""
+        rows = self._conn.execute(_RECORDS).fetchall()
+        return {number: TrackRecord(streak, caught) for number, streak, caught in rows}
 
     def widen_hosts(self) -> None:
         """Let all hosts have proven what they can do: none is bounded by its width."""

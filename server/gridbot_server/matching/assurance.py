@@ -137,7 +137,8 @@ def _judge_dispute(
 ) -> tuple[Judgement, int]:
     best = groups[0]
     rivals = max(sum(not answer.is_distrusted for answer in group) for group in groups[1:])
-    lead, needed = len(best) - rivals, _LEAD_OVER_HONEST if rivals else _LEAD
+    counted = sum(not answer.is_distrusted for answer in best)
+    lead, needed = counted - rivals, _LEAD_OVER_HONEST if rivals else _LEAD
     lacking = max(needed - lead, terms.quorum - len(best))
     is_sure = lead >= _LEAD_OVER_HONEST or confidence(groups) >= terms.assurance
     if lacking <= 0 and is_sure:
