@@ -500,6 +500,7 @@ def prefs() -> None:
     cpu-share=50          at most, per cent of the CPUs lent
     memory-in-use=25      per cent of the memory lent, while somebody uses the machine
     memory-when-idle=75   the same, while nobody does
+    disk=20GB             for files and directories of BOTs that are kept for further jobs
     """
 
 

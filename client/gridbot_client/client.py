@@ -34,8 +34,10 @@ from gridbot_client.work.execution import ReplicaExecutor
 from gridbot_client.work.manifests import Manifests
 from gridbot_client.work.places import ReplicaPlaces
 from gridbot_client.work.processes import Census
+from gridbot_client.work.provision import Provision
 from gridbot_client.work.replicas import HeldReplicas
 from gridbot_client.work.runner import Runner
+from gridbot_client.work.shared import SharedFolders
 from gridbot_client.work.slots import SpareFolders, since_boot
 from gridbot_client.work.suspension import Suspension
 from gridbot_client.work.trust import Pins, Trust
@@ -70,12 +72,14 @@ class Client:
         self._revocations_at = -_REVOCATIONS_SECONDS
         self._use(identity)
         self._census = Census()
-        cache = Cache(folder.cache, options.cache_bytes)
+        self._cache = Cache(folder.cache, options.cache_bytes)
         self._preferences = PreferenceWatch(folder, options.room, activity)
         self._suspension = Suspension()
         runner = Runner(confinement, self._census, options.idleness(), self._suspension)
         self._places = ReplicaPlaces(folder.cells, keeps_cells=confinement.keeps_cells)
-        executor = ReplicaExecutor(runner, cache, self._places, self._connect)
+        self._shared = SharedFolders(folder.shared, options.cache_bytes)
+        provision = Provision(self._shared, is_guarded=confinement.keeps_cells)
+        executor = ReplicaExecutor(runner, self._cache, self._places, provision, self._connect)
         spares = SpareFolders(folder.spare)
         self._replicas = HeldReplicas(folder.slots, spares, options.room, executor, activity)
         self._schedule = RequestSchedule(folder)
@@ -137,6 +141,8 @@ class Client:
         verdict = self._preferences.look(time.time())
         self._suspension.is_on = bool(verdict.obstacle)
         self._replicas.room = verdict.room
+        kept = (verdict.disk_bytes or 2 * self._options.cache_bytes) // 2
+        self._cache.most_bytes = self._shared.most_bytes = kept
         is_closed = self._is_revoked or self._is_paused()
         self._replicas.is_halted = is_closed or self._suspension.is_on
 

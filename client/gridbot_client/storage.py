@@ -90,6 +90,7 @@ class Folder:
         self.spare = path / "spare"  # folders of slots, for others
         self.cells = path / "cells"  # slots that replicas of a BOT use in turn
         self.cache = path / "cache"
+        self.shared = path / "shared"  # folders that many replicas see
         self.log = path / "client.log"
         self.paused_flag = path / "paused"
         self.hurry_flag = path / "hurry"  # its owner wants the next request made now
@@ -112,6 +113,7 @@ class Folder:
         self.spare.mkdir(mode=0o700, exist_ok=True)
         self.cells.mkdir(mode=0o700, exist_ok=True)
         self.cache.mkdir(mode=0o700, exist_ok=True)
+        self.shared.mkdir(mode=0o700, exist_ok=True)
 
     def contents(self) -> list[Path]:
         """All that a client puts here and that is there; what others put here is not among it."""

@@ -11,6 +11,7 @@ from tests.http.conftest import Person, Site
 from tests.http.loopback import serve
 from tests.http.test_gridbot_command import Run, refused, runner
 
+from gridbot_client.protocol.manifest import FileRef, Unpacked
 from gridbot_client.protocol.messages import Manifest, ReplicaId, Resources
 
 
@@ -454,11 +455,25 @@ def test_a_client_that_does_not_know_exit_codes_gets_no_such_bot_and_is_told_why
     manifest = Manifest(alice.name, ("grep", "x"), exit_codes=(0, 1)).text()
     bot = make_bot(site.conn, alice.id, manifest=manifest)
     add_host(site, alice, "old")
-    why = "the client is too old for the BOT's exit codes, environment or standard input: update it"
+    why = "the client is too old for the BOT's exit codes, environment, standard input or"
     found = alice("GET", f"/api/v1/bots/{bot}/explanation").json
     assert found["hosts_matching"] == 0
     assert why in found["verdict"]
     add_host(site, alice, "new", ManifestVersion=3)
+    assert alice("GET", f"/api/v1/bots/{bot}/explanation").json["hosts_matching"] == 1
+
+
+def test_a_client_that_does_not_know_archives_gets_no_bot_with_a_directory(
+    site: Site, alice: Person
+) -> None:
+    deps = FileRef("deps", "a" * 64, 10)
+    manifest = Manifest(
+        alice.name, ("ls", "deps"), inputs=(deps,), archives={"deps": Unpacked(5, 1)}
+    ).text()
+    bot = make_bot(site.conn, alice.id, manifest=manifest)
+    add_host(site, alice, "old", ManifestVersion=3)
+    assert alice("GET", f"/api/v1/bots/{bot}/explanation").json["hosts_matching"] == 0
+    add_host(site, alice, "new", ManifestVersion=4)
     assert alice("GET", f"/api/v1/bots/{bot}/explanation").json["hosts_matching"] == 1
 
 

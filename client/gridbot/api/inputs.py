@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, Refused
+from gridbot.api.packing import PackedFolder, pack
 from gridbot.api.results import OutputFile
 from gridbot_client.protocol import template
+from gridbot_client.protocol.manifest import Unpacked, covered
 from gridbot_client.protocol.messages import FileRef, JobInput, ProtocolError, Scalar, file_name
 
 CHUNK_BYTES = 8 * 1024 * 1024  # of one request; lost when a connection breaks
@@ -28,6 +30,7 @@ class InputSpec:
 
     source: str
     name: str
+    is_folder: bool = False
 
     @property
     def placeholders(self) -> frozenset[str]:
@@ -42,11 +45,11 @@ class LocalFile:
     path: Path
     ref: FileRef
 
-    def part(self, offset: int) -> bytes:
+    def part(self, offset: int, most: int) -> bytes:
         """What the next request brings of the content, from `offset` on."""
         with self.path.open("rb") as content:
             content.seek(offset)
-            return content.read(min(CHUNK_BYTES, self.ref.size - offset))
+            return content.read(min(most, self.ref.size - offset))
 
 
 @dataclass(frozen=True)
@@ -64,14 +67,14 @@ class StoredFile:
         """Its name, for messages."""
         return self.output.name
 
-    def part(self, offset: int) -> bytes:
+    def part(self, offset: int, most: int) -> bytes:
         """The rest of a small content from `offset` on.  Raises Refused for any other."""
         if not self.output.is_here:
             raise Refused(f"input {self.ref.name}: the server does not have this output any more")
-        return self.output.read()[offset:]
+        return self.output.read()[offset : offset + most]
 
 
-InputFile = LocalFile | StoredFile
+InputFile = LocalFile | PackedFolder | StoredFile
 Input = str | Path | OutputFile  # `FILE`, `FILE=NAME`, or an output of another job
 
 
@@ -84,8 +87,8 @@ def placeholders_in(texts: Sequence[str]) -> frozenset[str]:
 
 
 def specs_of(inputs: Sequence[str | Path], base: Path) -> list[InputSpec]:
-    """Parse inputs; a directory becomes the files in it.  Raises BadInput."""
-    return [spec for text in inputs for spec in _specs(str(text), base)]
+    """Parse inputs."""
+    return [_spec(str(text), base) for text in inputs]
 
 
 def program_spec(
@@ -99,16 +102,39 @@ def program_spec(
     if "/" not in program or program.startswith("/") or placeholders_in((program,)):
         return None
     name = _name_there(program)
+    if any(spec.is_folder and covered(spec.name, [name]) for spec in specs):
+        return None
     if (base / program).is_file():
         return InputSpec(program, name)
-    if not any(spec.name == name or spec.placeholders for spec in specs):
+    if not any(_brings(spec, name) for spec in specs):
         raise BadInput(f"the program {program} is no file here, and no input has its name")
     return None
+
+
+def _brings(spec: InputSpec, name: str) -> bool:
+    return spec.name == name or bool(spec.placeholders)
+
+
+def shared_file(spec: InputSpec, base: Path, executable: bool = False) -> LocalFile | PackedFolder:
+    """The file or directory of a spec, for all jobs.  Raises BadInput."""
+    if not spec.is_folder:
+        return local_file(spec, base, executable)
+    try:
+        return pack(base / spec.source, file_name(spec.name, "input"))
+    except ProtocolError as error:
+        raise BadInput(f"{error}; give it another: --input {spec.source}=NAME") from None
+
+
+def archives(files: Iterable[InputFile]) -> dict[str, Unpacked]:
+    """Which of the inputs are directories."""
+    return {file.ref.name: file.unpacked for file in files if isinstance(file, PackedFolder)}
 
 
 def local_file(spec: InputSpec, base: Path, executable: bool = False) -> LocalFile:
     """Hash the file of a spec without placeholders.  Raises BadInput."""
     path = base / spec.source
+    if spec.is_folder:
+        raise BadInput(f"input {spec.source} is a directory, which only all jobs can share")
     try:
         name = file_name(spec.name, "input")
         sha256, size = _hash(path)
@@ -187,7 +213,7 @@ def _upload(connection: Connection, file: InputFile) -> Iterator[int]:
     yield offset
     while not complete:
         answer = connection.request(
-            "PUT", f"{url}&offset={offset}", data=file.part(offset), accept=(409, 422)
+            "PUT", f"{url}&offset={offset}", data=file.part(offset, CHUNK_BYTES), accept=(409, 422)
         )
         if answer.status_code == 422:
             raise BadInput(f"input {file.path}: changed during the upload; submit again")
@@ -198,19 +224,12 @@ def _upload(connection: Connection, file: InputFile) -> Iterator[int]:
         yield offset
 
 
-def _specs(text: str, base: Path) -> Iterator[InputSpec]:
+def _spec(text: str, base: Path) -> InputSpec:
     source, equals, name = text.rpartition("=")
     # A file whose own name holds "=" is taken literally.
     if not equals or (base / text).exists():
         source, name = text, _name_there(text)
-    directory = base / source
-    if not directory.is_dir():
-        yield InputSpec(source, name)
-        return
-    for path in sorted(directory.rglob("*")):
-        if path.is_file():
-            inside = path.relative_to(directory).as_posix()
-            yield InputSpec(f"{source.rstrip('/')}/{inside}", f"{name}/{inside}")
+    return InputSpec(source, name, (base / source).is_dir())
 
 
 def _name_there(source: str) -> str:

@@ -13,7 +13,16 @@ from typing import Any
 from gridbot.api.connection import Connection
 from gridbot.api.documents import SignableParts
 from gridbot.api.errors import BadInput, Refused
-from gridbot.api.inputs import Input, InputFile, Progress, local_file, specs_of, split, upload
+from gridbot.api.inputs import (
+    Input,
+    InputFile,
+    Progress,
+    archives,
+    shared_file,
+    specs_of,
+    split,
+    upload,
+)
 from gridbot.api.sending import VALID_SECONDS, Signer, own_manifest
 from gridbot.api.submission import limit, time_limit
 from gridbot_client.protocol import job_table
@@ -77,7 +86,7 @@ def _files(old: Manifest, changes: Changes) -> list[InputFile]:
     executable = {ref.name for ref in old.inputs if ref.executable}
     executable.add(posixpath.normpath(old.command[0]))
     files: list[InputFile] = [
-        *(local_file(spec, changes.base, executable=spec.name in executable) for spec in specs),
+        *(shared_file(spec, changes.base, executable=spec.name in executable) for spec in specs),
         *stored,
     ]
     names = [file.ref.name for file in files]
@@ -90,6 +99,7 @@ def _files(old: Manifest, changes: Changes) -> list[InputFile]:
 def _changed(old: Manifest, files: Sequence[InputFile], changes: Changes) -> Manifest:
     """The next version.  Raises BadInput."""
     named = {ref.name: ref for ref in old.inputs} | {file.ref.name: file.ref for file in files}
+    replaced = {file.ref.name for file in files}
     limits: dict[str, Any] = {}
     if changes.memory is not None:
         limits["memory_mb"] = limit("memory", changes.memory)
@@ -101,6 +111,10 @@ def _changed(old: Manifest, files: Sequence[InputFile], changes: Changes) -> Man
     manifest = replace(
         old,
         inputs=tuple(named.values()),
+        archives={
+            **{name: item for name, item in old.archives.items() if name not in replaced},
+            **archives(files),
+        },
         resources=replace(old.resources, **limits),
         not_before=now,
         expires=now + VALID_SECONDS,

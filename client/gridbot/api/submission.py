@@ -17,17 +17,21 @@ from gridbot.api.inputs import (
     JobInputs,
     LocalFile,
     StoredFile,
+    archives,
     local_file,
     placeholders_in,
     program_spec,
+    shared_file,
     specs_of,
     split,
 )
 from gridbot.api.items import Items, RangeItems, Survey, carried, items_of, survey, untyped
 from gridbot.api.known_answers import Answers, read_known
+from gridbot.api.packing import PackedFolder
 from gridbot.api.policy import read_policy
 from gridbot.api.units import megabytes, most_failures, seconds
 from gridbot_client.protocol import job_table
+from gridbot_client.protocol.manifest import covered
 from gridbot_client.protocol.messages import (
     JobInput,
     JobRange,
@@ -46,7 +50,8 @@ class Submission:
     item of a range or the line of a file, `{name}` a CSV column or a key of an item.  `items` is a
     range, a Path of a .csv or a text file, a list of values or of mappings, or None for one job.
     `inputs` are `FILE`, `FILE=NAME` or directories, relative to `base`; a path with placeholders
-    is one file per job.  An output of another job's result is an input, too: the server has it.
+    is one file per job, a directory is read-only.  An output of another job's result is an input,
+    too: the server has it.
     `job_inputs` are names or patterns of further files that appended jobs of a growing BOT bring.
     `outputs` are names or patterns in the job's directory.  `policy` is a
     text or the Path of an .ad file.  `memory`, `disk` and `max_output` of a job are MB or a text
@@ -249,7 +254,7 @@ def _shared_files(
     program = program_spec(command, base, specs)
     own = program.name if program else None
     files: list[InputFile] = [
-        *(local_file(spec, base, executable=spec.name == own) for spec in shared),
+        *(shared_file(spec, base, executable=spec.name == own) for spec in shared),
         *stored,
     ]
     notes = []
@@ -260,8 +265,10 @@ def _shared_files(
     for name in names:
         if names.count(name) > 1:
             raise BadInput(f"two inputs are named {name}; rename one: --input FILE=NAME")
+    folders = [file.ref.name for file in files if isinstance(file, PackedFolder)]
     for part in command[1:]:
-        if part not in names and not placeholders_in((part,)) and (base / part).is_file():
+        is_sent = part in names or any(covered(name, [part]) for name in folders)
+        if not is_sent and not placeholders_in((part,)) and (base / part).is_file():
             notes.append(
                 f"{part} is a file here but not an input; if jobs need it, add --input {part}"
             )
@@ -309,6 +316,7 @@ def _manifest(
         command=tuple(command),
         placeholders=dict(found.types),
         inputs=tuple(file.ref for file in files),
+        archives=archives(files),
         outputs=tuple(submission.outputs),
         resources=Resources(
             cpus=submission.cpus,

@@ -82,6 +82,7 @@ _FIELDS = {
     multiple=True,
     metavar="FILE[=NAME]",
     help="File or directory to upload; jobs find it under the same relative path, or as NAME."
+    "  A directory is read-only there, and unpacked once per host."
     "  A path with a placeholder names one file per job.  Repeatable.",
 )
 @click.option(

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from gridbot_client.agent import Room
-from gridbot_client.protocol.manifest import EXTENDED
+from gridbot_client.protocol.manifest import LATEST
 from gridbot_client.protocol.messages import Scalar
 from gridbot_policies.policy.owner import OwnerPolicy
 
@@ -68,7 +68,7 @@ def attributes(
         "Arch": machine.upper(),
         "Platform": f"{system}-{machine}",
         "ClientVersion": _version(),
-        "ManifestVersion": EXTENDED,
+        "ManifestVersion": LATEST,
         "CpuModel": _cpu("model name", platform.processor() or "unknown")[:200],
         "CpuVendor": _cpu("vendor_id|CPU implementer", "unknown")[:200],
         "IsPilot": is_pilot,

@@ -29,13 +29,15 @@ class WorkPermit:
 
     obstacle: str
     room: Room
+    disk_bytes: int | None = None  # for what is kept of inputs; None: the client's own bound
 
 
 def decide(
     wanted: OwnerPreferences, facts: Facts, room: Room, *, was_suspended: bool = False
 ) -> WorkPermit:
     """Judge; `was_suspended` says what the last judgement was."""
-    return WorkPermit(_obstacle(wanted, facts, was_suspended), _room(wanted, facts, room))
+    obstacle = _obstacle(wanted, facts, was_suspended)
+    return WorkPermit(obstacle, _room(wanted, facts, room), wanted.disk)
 
 
 def _obstacle(wanted: OwnerPreferences, facts: Facts, was_suspended: bool) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MINUTES_A_DAY = 24 * 60
+_UNITS = {"m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
 class PreferenceError(ValueError):
@@ -45,6 +46,7 @@ class OwnerPreferences:
     cpu_share: float = 100.0  # per cent of the CPUs that the client has
     memory_in_use: float = 100.0  # per cent of the memory that the client has
     memory_when_idle: float = 100.0
+    disk: int | None = None  # bytes, for inputs and shared folders that are kept
     in_use_minutes: float = 3.0  # after which a machine without input is idle, for the two above
 
     @classmethod
@@ -142,6 +144,14 @@ def _count(text: str) -> int:
     return int(text)
 
 
+def _size(text: str) -> int:
+    number = text.removesuffix("b")
+    unit = _UNITS.get(number[-1:], 0)
+    if not unit or not number[:-1].isdecimal() or not int(number[:-1]):
+        raise ValueError("give a size such as 500MB or 20GB")
+    return int(number[:-1]) * unit
+
+
 READERS: dict[str, Callable[[str], object]] = {
     "hours": _hours,
     "days": _days,
@@ -152,4 +162,5 @@ READERS: dict[str, Callable[[str], object]] = {
     "cpu-share": _percent,
     "memory-in-use": _percent,
     "memory-when-idle": _percent,
+    "disk": _size,
 }

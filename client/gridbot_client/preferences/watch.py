@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from gridbot_client.activity import ActivityLog
 from gridbot_client.agent import Room
@@ -36,7 +37,7 @@ class PreferenceWatch:
             self._of_preferences = self._judged(texts, now)
         verdict = self._of_preferences
         if (until := self._folder.paused_until()) and now < until:
-            verdict = WorkPermit(f"paused until {clock(until)}", verdict.room)
+            verdict = replace(verdict, obstacle=f"paused until {clock(until)}")
         if verdict.obstacle != self.verdict.obstacle:
             self._folder.save_suspended(verdict.obstacle)
             if bool(verdict.obstacle) != bool(self.verdict.obstacle):

@@ -16,7 +16,9 @@ MAX_INT = 2**31 - 1
 Scalar = str | int | float | bool
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._+=@%-]*(/[A-Za-z0-9_][A-Za-z0-9._+=@%-]*)*")
+_FIRST_PART = r"[A-Za-z0-9_][A-Za-z0-9._+=@%-]*"
+_LATER_PART = r"(?!\.\.?(?:/|$))[A-Za-z0-9_.][A-Za-z0-9._+=@%-]*"  # may begin with a dot
+_FILE_NAME = re.compile(rf"{_FIRST_PART}(/{_LATER_PART})*")
 
 
 class ProtocolError(Exception):
@@ -149,7 +151,8 @@ def file_name(raw: object, where: str) -> str:
     if not is_file_name(name):
         raise ProtocolError(
             f"{where}: {name!r} is not a usable file name"
-            " (letters, digits and ._+=@%- in parts that do not begin with a dot or a dash)"
+            " (letters, digits and ._+=@%- in parts that do not begin with a dash; the first part"
+            " does not begin with a dot either)"
         )
     return name
 

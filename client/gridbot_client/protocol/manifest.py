@@ -17,19 +17,37 @@ from gridbot_client.protocol import fields
 from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError, file_name
 
 PLACEHOLDER_TYPES = ("int", "real", "text")
-# Versions of manifests: those of version 1 name no BOT, and their jobs are not signed.  Version 3
-# has fields that a client must know to run the jobs as they are meant; without them it is 2.
-VERSION, EXTENDED = 2, 3
+# Versions of manifests: those of version 1 name no BOT, and their jobs are not signed.  Later ones
+# have fields that a client must know to run the jobs as they are meant; without them it is 2.
+VERSION, EXTENDED, LATEST = 2, 3, 4
 MAX_EXIT_CODE = 255
 ANY = "any"
-LATER: Mapping[str, object] = {"exit_codes": (0,), "environment": {}, "stdin": ""}  # of version 3
+
+
+class Later(NamedTuple):
+    """A field that older clients do not know: its version, and its value if it says nothing."""
+
+    version: int
+    default: object
+
+
+LATER: Mapping[str, Later] = {
+    "exit_codes": Later(EXTENDED, (0,)),
+    "environment": Later(EXTENDED, {}),
+    "stdin": Later(EXTENDED, ""),
+    "archives": Later(LATEST, {}),
+}
 CLOCK_ERROR_SECONDS = 86_400  # by which the clocks of signer and machine may differ
 MAX_WALLS = 4
+MAX_ENTRIES = 1_000_000  # of one archive
 _MOST_VARIABLES, _MOST_VALUE_BYTES = 200, 8192
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
 _OWN_VARIABLES = "GRIDBOT_"  # the client's; by one of them it finds the processes of a job
-_PATTERN = re.compile(r"[A-Za-z0-9_*?][A-Za-z0-9._+=@%*?-]*(/[A-Za-z0-9_*?][A-Za-z0-9._+=@%*?-]*)*")
+_PATTERN = re.compile(
+    r"[A-Za-z0-9_*?][A-Za-z0-9._+=@%*?-]*"
+    r"(/(?!\.\.?(/|$))[A-Za-z0-9_.*?][A-Za-z0-9._+=@%*?-]*)*"
+)
 _IDENTITY = re.compile(r"([0-9a-f]{32})?")
 _KEY = re.compile(r"([0-9a-f]{64})?")
 
@@ -45,6 +63,14 @@ class FileRef:
 
 
 @dataclass(frozen=True, slots=True)
+class Unpacked:
+    """Size of what is in an archive: bytes of its files, and number of its entries."""
+
+    bytes: int
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
 class Resources:
     """Resource limits of one replica; clients enforce them, the server matches hosts by them."""
 
@@ -57,7 +83,10 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class JobInput:
-    """Names that inputs of single jobs may have: a pattern in which * and ? stop at a slash."""
+    """Names that inputs of single jobs may have: a pattern in which * and ? stop at a slash.
+
+    As in a shell they match no dot at the beginning of a part.
+    """
 
     name: str
     executable: bool = False
@@ -106,6 +135,8 @@ class Manifest:
     exit_codes: tuple[int, ...] | str = (0,)
     environment: Mapping[str, str] = field(default_factory=dict)  # name -> template of its value
     stdin: str = ""  # template of the name of an input; empty: standard input is empty
+    # Inputs that are archives of directories: jobs see what is in them, read-only, under the name.
+    archives: Mapping[str, Unpacked] = field(default_factory=dict)
     # So many words of the command start a program that may stay for further jobs (`residents.py` of
     # the client); 0: each job starts its own.  A client may always run the whole command instead.
     resident: int = 0
@@ -119,15 +150,15 @@ class Manifest:
     def text(self) -> str:
         """Canonical JSON that is hashed, signed and sent.
 
-        Fields of version 3 appear only if they say something: that makes it version 3.
+        Later fields appear only if they say something; they, and names with dots that older clients
+        refuse, make the version.
         """
         raw = {
             name: value
             for name, value in asdict(self).items()
             if name not in LATER and name != "resident"
         } | self.optional()
-        if later := self.later():
-            raw |= {**later, "version": max(self.version, EXTENDED)}
+        raw |= {**self.later(), "version": max(self.version, self.least_version())}
         return json.dumps(raw, sort_keys=True, separators=(",", ":"))
 
     def optional(self) -> dict[str, Any]:
@@ -135,14 +166,26 @@ class Manifest:
         return {"resident": self.resident} if self.resident else {}
 
     def later(self) -> dict[str, Any]:
-        """Fields of version 3 that say something."""
+        """Later fields that say something."""
         found = asdict(self)
-        return {name: found[name] for name, default in LATER.items() if found[name] != default}
+        return {name: found[name] for name, later in LATER.items() if found[name] != later.default}
+
+    def least_version(self) -> int:
+        """The version that a client must know to run the jobs."""
+        names = (*(ref.name for ref in self.inputs), *(item.name for item in self.job_inputs))
+        has_dots = any("/." in name for name in names)
+        later = (LATER[name].version for name in self.later())
+        return max((LATEST if has_dots else VERSION), *later, VERSION)
 
     @property
     def templates(self) -> tuple[str, ...]:
         """All in which placeholders are filled: of the command, the environment, the input."""
         return (*self.command, *self.environment.values(), self.stdin)
+
+    @property
+    def files(self) -> tuple[FileRef, ...]:
+        """Inputs that each job finds as files of its own."""
+        return tuple(ref for ref in self.inputs if ref.name not in self.archives)
 
     def is_answer(self, exit_code: int) -> bool:
         """True if a program that exits so has given an answer, and has not failed."""
@@ -155,9 +198,11 @@ class Manifest:
         """Parse a manifest.  Raises ProtocolError that names the wrong field."""
         raw = fields.mapping(fields.parse(text), "manifest")
         version = fields.integer(raw, "version", 1, MAX_BIGINT, 1)
-        if version < EXTENDED and (later := sorted(LATER.keys() & raw.keys())):
-            raise ProtocolError(f"{later[0]}: only manifests of version {EXTENDED} have it")
-        return cls(
+        for name in sorted(LATER.keys() & raw.keys()):
+            if version < LATER[name].version:
+                least = LATER[name].version
+                raise ProtocolError(f"{name}: only manifests of version {least} have it")
+        manifest = cls(
             owner=fields.string(raw, "owner", 200),
             command=tuple(
                 fields.text(part, "command", 8192) for part in fields.listing(raw, "command", 1000)
@@ -185,6 +230,7 @@ class Manifest:
             exit_codes=_exit_codes(raw.get("exit_codes", [0])),
             environment=_environment(fields.mapping(raw.get("environment", {}), "environment")),
             stdin=fields.string(raw, "stdin", fields.MAX_NAME_BYTES, ""),
+            archives=_archives(fields.mapping(raw.get("archives", {}), "archives")),
             resident=_resident(raw),
             project=_hex(raw, "project", _KEY),
             bot=_hex(raw, "bot", _IDENTITY),
@@ -193,6 +239,8 @@ class Manifest:
             expires=fields.integer(raw, "expires", 0, MAX_BIGINT, MAX_BIGINT),
             version=version,
         )
+        _check_archives(manifest)
+        return manifest
 
 
 def manifest_id(text: str) -> str:
@@ -218,7 +266,8 @@ def job_input(raw: object) -> JobInput:
     if not _PATTERN.fullmatch(name):
         raise ProtocolError(
             f"job_input.name: {name!r} is not a usable file name or pattern (letters, digits,"
-            " ._+=@%- and *? in parts that do not begin with a dot or a dash)"
+            " ._+=@%- and *? in parts that do not begin with a dash; the first part does not begin"
+            " with a dot either)"
         )
     return JobInput(name, item.get("executable") is True)
 
@@ -234,7 +283,8 @@ def admits(allowed: Iterable[JobInput], ref: FileRef) -> bool:
 def _matches(pattern: str, name: str) -> bool:
     parts, names = pattern.split("/"), name.split("/")
     return len(parts) == len(names) and all(
-        fnmatch.fnmatchcase(name, part) for part, name in zip(parts, names, strict=True)
+        fnmatch.fnmatchcase(name, part) and (name[0] != "." or part[0] == ".")
+        for part, name in zip(parts, names, strict=True)
     )
 
 
@@ -287,6 +337,40 @@ def _environment(raw: Mapping[str, Any]) -> dict[str, str]:
         name: fields.text(value, f"environment.{name}", _MOST_VALUE_BYTES)
         for name, value in raw.items()
     }
+
+
+def _archives(raw: Mapping[str, Any]) -> dict[str, Unpacked]:
+    return {name: _unpacked(fields.mapping(item, f"archives.{name}")) for name, item in raw.items()}
+
+
+def _unpacked(raw: Mapping[str, Any]) -> Unpacked:
+    return Unpacked(
+        bytes=fields.integer(raw, "bytes", 0, MAX_BIGINT),
+        entries=fields.integer(raw, "entries", 0, MAX_ENTRIES),
+    )
+
+
+def _check_archives(manifest: Manifest) -> None:
+    """Make sure that each archive is an input, and that nothing else is in its directory."""
+    names = {ref.name: ref for ref in manifest.inputs}
+    if manifest.stdin in manifest.archives:
+        raise ProtocolError(f"stdin: {manifest.stdin} is a directory")
+    for archive in manifest.archives:
+        if archive not in names or names[archive].executable:
+            raise ProtocolError(f"archives: {archive!r} is not the name of an input that is data")
+        if other := covered(archive, names.keys() - {archive}):
+            raise ProtocolError(
+                f"inputs: {other} would lie in the directory {archive}, or above it, which is"
+                " read-only; rename one"
+            )
+
+
+def covered(archive: str, names: Iterable[str]) -> str:
+    """The first of some names that is not beside a directory but in it, it, or above it; or ""."""
+    for name in names:
+        if f"{name}/".startswith(f"{archive}/") or archive.startswith(f"{name}/"):
+            return name
+    return ""
 
 
 def _walls(raw: Mapping[str, Any]) -> RequestedWalls:

@@ -54,6 +54,7 @@ class Cell(NamedTuple):
     reads: tuple[str, ...] = ()  # visible beside
     writes: tuple[str, ...] = ()  # visible and writable beside
     hidden: tuple[str, ...] = ()  # never visible
+    shown: tuple[tuple[str, str, bool], ...] = ()  # folder, where it is seen, if it is writable
     stdin: str = "/dev/null"
     canaries: dict[str, str] | None = None  # attack these instead of running a program
     stays: bool = False  # for further tasks, from level 2 on

@@ -182,6 +182,8 @@ def _sources(cell: Cell) -> Iterator[_Source]:
     yield from (_Source(path, path, os.path.isdir(path)) for path in cell.reads)
     yield from (_Source(path, path, os.path.isdir(path), open_) for path in cell.writes)
     yield _Source(cell.work, cell.work, True, open_)
+    for folder, path, is_writable in cell.shown:
+        yield _Source(folder, path, True, open_ if is_writable else _CLOSED)
 
 
 def _copy(source: _Source) -> _Tree:
@@ -248,6 +250,9 @@ def rules(cell: Cell, streams: Collection[int]) -> Iterator[tuple[str | int, int
     yield cell.work, landlock.WRITE
     for path in cell.writes:
         yield from ((part, landlock.WRITE) for part in around(cell.hidden, path))
+    for folder, path, is_writable in cell.shown:
+        place = path if cell.level >= 2 else folder
+        yield place, landlock.WRITE if is_writable else landlock.READ
     if cell.level >= 2:
         yield "/", landlock.READ
         yield "/dev", landlock.USE

@@ -44,7 +44,7 @@ class Cache:
     ) -> None:
         self._path = path
         self._clock_ns = clock_ns  # the file system's
-        self._most_bytes = most_bytes
+        self.most_bytes = most_bytes
         self._used_bytes = sum(entry.stat().st_size for entry in os.scandir(path))
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)
         self._checked: dict[str, _Mark] = {}
@@ -59,7 +59,7 @@ class Cache:
                 self._fetch(ref, source, fetch)
             self._used_ns[ref.sha256] = self._clock_ns()
         target.chmod(0o755 if ref.executable else 0o644)
-        if self._used_bytes > self._most_bytes:
+        if self._used_bytes > self.most_bytes:
             self._shrink()
 
     def _fetch(self, ref: FileRef, source: Path, fetch: Fetch) -> None:
@@ -100,7 +100,7 @@ class Cache:
         )
         self._used_bytes = sum(stat.st_size for stat, _ in files)
         for stat, entry in files:
-            if self._used_bytes <= self._most_bytes * 0.9:
+            if self._used_bytes <= self.most_bytes * 0.9:
                 return
             lock = self._locks[entry.name.removesuffix(".part")]
             if lock.acquire(blocking=False):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from gridbot_client.protocol.messages import Resources
 from gridbot_client.walls import levels, nobody, tree
@@ -42,6 +42,17 @@ _SPARE_BYTES, _SPARE_BYTES_PER_CPU = 1 << 30, 32 << 20
 _LEAST_SHARED_BYTES = 16 << 20
 
 
+class ShownFolder(NamedTuple):
+    """A folder that is not in the slot, and where a task sees it.
+
+    `target` is in the slot's work folder, or the folder's own path.
+    """
+
+    source: Path
+    target: Path
+    is_writable: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class TaskOrder:
     """A program to run in a slot."""
@@ -55,6 +66,7 @@ class TaskOrder:
     stdin: str = ""  # name of a file in the slot's work folder
     kept: KeptCell | None = None  # that the task's walls may be, or become
     job: ResidentJob | None = None  # for a program that stays, in a kept cell
+    shown: Sequence[ShownFolder] = ()
 
 
 @dataclass(slots=True)
@@ -212,6 +224,7 @@ class Plain:
     def start(self, program: TaskOrder) -> Task:
         """Start the program."""
         slot = program.slot
+        _link(program.shown)
         with (
             slot.stdout.open("wb") as stdout,
             slot.stderr.open("wb") as stderr,
@@ -389,6 +402,10 @@ class Walls:
     def start(self, program: TaskOrder) -> Task:
         """Start the program in the cell that is kept for it, if that serves, or in a new one."""
         slot, cell, kept = program.slot, self._cell(program), program.kept
+        if cell.level < NAMESPACES:
+            _link(program.shown)
+        else:
+            _make_mount_points(program.shown)
         if kept and program.job:
             return self._serve(program, cell, kept, program.job)
         if kept and kept.task:
@@ -464,6 +481,7 @@ class Walls:
             writes=options.writes, hidden=options.hidden,
             stdin=f"{_real(slot.work)}/{program.stdin}" if program.stdin else os.devnull,
             stays=program.kept is not None and self.keeps_cells,
+            shown=tuple((_real(s.source), _real(s.target), s.is_writable) for s in program.shown),
         )  # fmt: skip
 
     def _group(self, program: TaskOrder) -> TaskCgroup | None:
@@ -545,7 +563,25 @@ def _mounted_folders(cell: Cell) -> dict[str, tuple[int, ...]]:
                 else:
                     place.mkdir(parents=True, exist_ok=True)
                 found.append(name)
+    below = f"{cell.work}/"
+    for _, path, _ in cell.shown:
+        if path.startswith(below):
+            inside = Path(path.removeprefix(below))
+            found += [str(inside), *map(str, inside.parents[:-1])]
     return {name: identity(Path(cell.work, name)) for name in found}
+
+
+def _link(shown: Iterable[ShownFolder]) -> None:
+    """Show folders to a task that has no mounts of its own."""
+    for folder in shown:
+        if folder.target != folder.source and not folder.target.is_symlink():
+            folder.target.parent.mkdir(parents=True, exist_ok=True)
+            folder.target.symlink_to(folder.source)
+
+
+def _make_mount_points(shown: Iterable[ShownFolder]) -> None:
+    for folder in shown:
+        folder.target.mkdir(parents=True, exist_ok=True)
 
 
 def _real(path: Path) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 
 from gridbot_client.backoff import delay_seconds
 from gridbot_client.net.transport import (
@@ -28,9 +29,11 @@ from gridbot_client.protocol.messages import (
 from gridbot_client.protocol.template import TemplateError, fill
 from gridbot_client.work import outputs
 from gridbot_client.work.cache import Cache
+from gridbot_client.work.confinement import ShownFolder
 from gridbot_client.work.manifests import ForbiddenInput, JudgedManifest, check_inputs
 from gridbot_client.work.outputs import OutputError
 from gridbot_client.work.places import ReplicaPlace, ReplicaPlaces
+from gridbot_client.work.provision import CannotProvide, Provision
 from gridbot_client.work.residents import ResidentJob
 from gridbot_client.work.runner import (
     EXIT_NONZERO,
@@ -42,6 +45,7 @@ from gridbot_client.work.runner import (
     Stop,
     created_at,
 )
+from gridbot_client.work.shared import Interrupted, NoRoomForFolder
 from gridbot_client.work.slots import ReplicaSlot, RunRecord
 
 MOST_STARTS = 3  # of one replica; more mean that it takes the client down with it
@@ -77,6 +81,7 @@ class ReplicaExecutor:
     runner: Runner
     cache: Cache
     places: ReplicaPlaces
+    provision: Provision
     connect: Callable[[], Transport]  # a connection for the thread that calls
 
     def execute(
@@ -134,8 +139,9 @@ class ReplicaExecutor:
             check_inputs(manifest, program.argv[0], assignment.inputs)
             if place.kept and manifest.resident:
                 job, shown = _resident_job(slot, manifest, assignment), slot
+            program = replace(program, shown=self._provided(manifest, place, stop))
             if not place.has_program:
-                self._fetch(manifest.inputs, place.slot, stop)
+                self._fetch(manifest.files, place.slot, stop)
             self._fetch(assignment.inputs, shown, stop)
             ended = self._run(program, slot, place, job, judged, starts, stop)
             if reason := _reason(ended, manifest):
@@ -145,7 +151,11 @@ class ReplicaExecutor:
             return failure(slot.id, "bad_arguments", f"{error}\n")
         except ForbiddenInput as error:
             return failure(slot.id, "input_forbidden", f"{error}\n")
-        except (_Failed, OutputError) as error:
+        except Interrupted:
+            raise Stopped from None
+        except NoRoomForFolder as error:
+            return failure(slot.id, "no_room", f"{error}\n")
+        except (_Failed, CannotProvide, OutputError) as error:
             return _finished(shown, ended, error.reason, str(error))
         if shown is not slot:
             place.hand_over(slot, [output.name for output in found if output.content is None])
@@ -181,21 +191,30 @@ class ReplicaExecutor:
             raise _MachineFailed(ended.detail)
         return ended
 
+    def _provided(
+        self, manifest: Manifest, place: ReplicaPlace, stop: Stop
+    ) -> tuple[ShownFolder, ...]:
+        def fetch(ref: FileRef, target: Path) -> None:
+            with self.connect() as transport:
+                self._fetch_one(ref, target, transport, stop)
+
+        return self.provision.of(manifest, place, fetch, lambda: stop.is_asked)
+
     def _fetch(self, refs: tuple[FileRef, ...], slot: ReplicaSlot, stop: Stop) -> None:
         if not refs:
             return
         with self.connect() as transport:
             for ref in refs:
-                self._fetch_one(ref, slot, transport, stop)
+                self._fetch_one(ref, slot.work / ref.name, transport, stop)
 
-    def _fetch_one(self, ref: FileRef, slot: ReplicaSlot, transport: Transport, stop: Stop) -> None:
+    def _fetch_one(self, ref: FileRef, target: Path, transport: Transport, stop: Stop) -> None:
         """Download an input; retry while the server is away, a few times if the hash is wrong."""
         corrupt = 0
 
         def attempt() -> None:
             nonlocal corrupt
             try:
-                self.cache.put(ref, slot.work / ref.name, transport.download)
+                self.cache.put(ref, target, transport.download)
             except CorruptDownload as error:
                 corrupt += 1
                 if corrupt == _MOST_CORRUPT:

@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gridbot_client.protocol.manifest import admits
+from gridbot_client.protocol.manifest import admits, covered
 from gridbot_client.protocol.messages import (
     Assignment,
     FileRef,
@@ -63,6 +63,10 @@ def check_inputs(manifest: Manifest, program: str, inputs: Sequence[FileRef]) ->
             raise ForbiddenInput(f"input {ref.name} of this job would replace another input")
         if name == posixpath.normpath(program):
             raise ForbiddenInput(f"input {ref.name} of this job would replace the signed command")
+        if archive := next((a for a in manifest.archives if covered(a, [name])), ""):
+            raise ForbiddenInput(
+                f"input {ref.name} of this job would lie in {archive}, or above it"
+            )
         if not admits(manifest.job_inputs, ref):
             kind = "an executable input" if ref.executable else "an input"
             raise ForbiddenInput(f"the BOT's signature allows no job to have {kind} {ref.name}")

@@ -21,7 +21,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from gridbot_client.work import outputs, processes, trees
@@ -41,11 +41,20 @@ _LIFE_SECONDS = 600.0  # what a view shows of the machine may have been replaced
 _STREAMS = ("stdout", "stderr")
 
 
+class SharedHere:
+    """What a place has of shared folders; it keeps them as long as it stays."""
+
+    def __init__(self) -> None:
+        self.folders: tuple[Path, ...] | None = None  # None: none was asked for yet
+        self.leases = ExitStack()
+
+
 class ReplicaPlace:
     """Where a replica runs: `slot` is its folder, `kept` its cell, if that stays."""
 
-    def __init__(self, slot: ReplicaSlot, kept: KeptCell | None = None) -> None:
+    def __init__(self, slot: ReplicaSlot, shared: SharedHere, kept: KeptCell | None = None) -> None:
         self.slot = slot
+        self.shared = shared
         self.kept = kept
         self.has_program = kept is not None and kept.program is not None  # that served others
 
@@ -66,6 +75,7 @@ class _Standing:
     def __init__(self, path: Path, key: Key, now: float) -> None:
         self.path, self.key = path, key
         self.kept = KeptCell()
+        self.shared = SharedHere()
         self.made_at = self.idle_since = now
 
     def furnish(self, slot: ReplicaSlot) -> None:
@@ -82,10 +92,7 @@ class _Standing:
             return
         as_made = self.kept.folders
         trees.clear(slot.work, [name for name in as_made if name])
-        in_tmp = {name.split("/")[1] for name in as_made if "/" in name}
-        is_bare = trees.holds_only(slot.work, ["tmp"]) and trees.holds_only(
-            slot.work / "tmp", [*in_tmp]
-        )
+        is_bare = trees.holds_only_folders(slot.work, [name for name in as_made if name])
         if not is_bare or as_made != {name: identity(slot.work / name) for name in as_made}:
             raise OSError(f"{slot.work} is not as it was")
 
@@ -97,6 +104,7 @@ class _Standing:
     def remove(self) -> None:
         """End the cell, and remove its folder."""
         self.kept.close()
+        self.shared.leases.close()
         trees.remove(self.path)
 
 
@@ -133,14 +141,16 @@ class ReplicaPlaces:
         """
         slot.reset()
         if not self._keeps_cells:
-            yield ReplicaPlace(slot)
+            shared = SharedHere()
+            with shared.leases:
+                yield ReplicaPlace(slot, shared)
             return
         standing, is_whole = self._take(key, fresh), False
         place = ReplicaSlot(standing.path, slot.id)
         try:
             if standing.kept.task is None:
                 standing.furnish(place)
-            yield ReplicaPlace(place, standing.kept)
+            yield ReplicaPlace(place, standing.shared, standing.kept)
             is_whole = standing.kept.task is not None
         finally:
             self._give_back(standing, place, is_whole)

@@ -21,6 +21,7 @@ from gridbot_client.work import processes, trees
 from gridbot_client.work.confinement import (
     Confinement,
     KeptCell,
+    ShownFolder,
     Task,
     TaskEnd,
     TaskOrder,
@@ -64,6 +65,7 @@ class ReplicaProgram:
     argv: Sequence[str]
     environment: Mapping[str, str] = field(default_factory=dict)
     stdin: str = ""  # name of a file in the slot; empty: nothing to read
+    shown: Sequence[ShownFolder] = ()  # folders that it sees beside its slot
 
 
 class Stop:
@@ -144,7 +146,7 @@ class Runner:
         begun = time.monotonic()
         order = TaskOrder(
             _found(program.argv, slot), environment(slot, os.environ, program.environment), slot,
-            limits, is_stranger, wants_network, program.stdin, kept, job,
+            limits, is_stranger, wants_network, program.stdin, kept, job, program.shown,
         )  # fmt: skip
         try:
             task = self.confinement.start(order)

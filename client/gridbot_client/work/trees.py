@@ -61,6 +61,17 @@ def holds_only(path: Path, names: Sequence[str]) -> bool:
     return sorted(os.listdir(path)) == sorted(names) and not os.listxattr(path)
 
 
+def holds_only_folders(path: Path, names: Collection[str]) -> bool:
+    """True for a directory that holds these paths and what leads to them, and nothing else."""
+    below: dict[str, set[str]] = {"": set(), **{name: set() for name in names}}
+    for name in names:
+        parts = name.split("/")
+        for depth, part in enumerate(parts):
+            below.setdefault("/".join(parts[:depth]), set()).add(part)
+    folders = {name: found for name, found in below.items() if (path / name).is_dir()}
+    return all(holds_only(path / name, [*found]) for name, found in folders.items())
+
+
 def _measure(directory: int, usage: Usage, depth: int) -> None:
     """Count what is in a directory, and close it.  Deeper nesting than `depth` counts as excess."""
     try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gridbot_client.protocol import job_table
 from gridbot_client.protocol.fields import ProtocolError
-from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS, EXTENDED, VERSION
+from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS, LATEST, VERSION
 from gridbot_client.protocol.messages import (
     MAX_REVOCATIONS,
     Assignment,
@@ -118,9 +118,9 @@ class Trust:
         return tuple(found[:MAX_REVOCATIONS])
 
     def _check_validity(self, manifest: Manifest) -> None:
-        if manifest.version > EXTENDED:
+        if manifest.version > LATEST:
             raise Distrusted(
-                f"its manifest is of version {manifest.version}, and this client knows {EXTENDED};"
+                f"its manifest is of version {manifest.version}, and this client knows {LATEST};"
                 " update the client"
             )
         if manifest.version < VERSION:

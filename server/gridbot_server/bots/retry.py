@@ -31,7 +31,7 @@ COMPARISONS = sql.load("comparisons.sql")
 EVENTS = sql.load("assurance.sql")
 
 _UNSUITABLE = "a retry replaced its manifest, and stock clients keep the first version of a BOT"
-_CHANGEABLE = "inputs, resources, max_output_bytes, not_before and expires"
+_CHANGEABLE = "inputs, archives, resources, max_output_bytes, not_before and expires"
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +209,8 @@ def _checked(conn: Connection, bot: int, found: _Bot, new: NewVersion) -> Manife
     kept = replace(
         manifest,
         inputs=old.inputs,
+        archives=old.archives,
+        version=old.version,
         resources=old.resources,
         max_output_bytes=old.max_output_bytes,
         not_before=old.not_before,

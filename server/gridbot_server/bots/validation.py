@@ -9,7 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS, admits, job_input
+from gridbot_client.protocol.manifest import (
+    CLOCK_ERROR_SECONDS,
+    Unpacked,
+    admits,
+    covered,
+    job_input,
+)
 from gridbot_client.protocol.messages import (
     MAX_BIGINT,
     MAX_NAME_BYTES,
@@ -219,6 +225,8 @@ def _check_job_inputs(
     for ref in inputs:
         if posixpath.normpath(ref.name) == program:
             raise RequestError(f"{where}: {ref.name} would replace the command")
+        if archive := next((a for a in manifest.archives if covered(a, [ref.name])), ""):
+            raise RequestError(f"{where}: {ref.name} would lie in {archive}, or above it")
         if not admits(manifest.job_inputs, ref):
             kind = "an executable" if ref.executable else "a file"
             raise RequestError(f"{where}: job_inputs allow no job to have {kind} {ref.name}")
@@ -249,6 +257,7 @@ def _manifest(
         exit_codes=body.exit_codes if isinstance(body.exit_codes, str) else tuple(body.exit_codes),
         environment=dict(body.environment),
         stdin=body.stdin,
+        archives={name: Unpacked(**item.model_dump()) for name, item in body.archives.items()},
         resident=body.resident,
         **asdict(_sealed(body.envelope, seal)),
     )

@@ -105,7 +105,10 @@ class Resource:
         return _number(host.get(self.attribute)) or 0
 
 
-TOO_OLD = "the client is too old for the BOT's exit codes, environment or standard input: update it"
+TOO_OLD = (
+    "the client is too old for the BOT's exit codes, environment, standard input or directories:"
+    " update it"
+)
 
 RESOURCES = (
     Resource("cpus", "cpus", "NumCpus", "CPU", "CPUs"),

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from gridbot_client.protocol.manifest import MAX_ENTRIES
 from gridbot_client.protocol.messages import MAX_BIGINT, PLACEHOLDER_TYPES
 
 MAX_JOBS_AT_ONCE = 20_000
@@ -91,6 +92,13 @@ class File(Body):
     sha256: Sha256
     size: Annotated[int, Field(ge=0, le=MAX_BIGINT)]
     executable: bool = False
+
+
+class UnpackedArchive(Body):
+    """What is in an archive: bytes of its files, and number of files, directories and links."""
+
+    bytes: Annotated[int, Field(ge=0, le=MAX_BIGINT)]
+    entries: Annotated[int, Field(ge=0, le=MAX_ENTRIES)]
 
 
 class RequestedResources(Body):
@@ -188,6 +196,8 @@ class SubmissionRequest(Body):
     ]
     environment: Annotated[dict[str, Text], Field(max_length=200)] = {}
     stdin: Text = ""  # name of an input; it and the environment's values may have placeholders
+    # Inputs that are tar archives of directories, by name; jobs see what is in them.
+    archives: Annotated[dict[str, UnpackedArchive], Field(max_length=1000)] = {}
     # Words of the command that start a program which may stay for further jobs.
     resident: Annotated[int, Field(ge=0, le=1000)] = 0
     envelope: Envelope | None = None
@@ -198,7 +208,9 @@ class ManifestVersion(Body):
     """Another version of a BOT's manifest, signed by the owner's key as at the submission."""
 
     text: Text
-    """As the one before, but for inputs, resources, max_output_bytes, not_before and expires."""
+    """As the one before, but for inputs, archives, resources, max_output_bytes, not_before and
+    expires.
+    """
 
     signature: Base64Signature
     parts: Annotated[list[Base64Signature], Field(max_length=MAX_SIGNED_PARTS)] = []

@@ -27,6 +27,7 @@ from tests.boinc_slot import (
     until,
 )
 
+from gridbot.api.packing import pack
 from gridbot_client.protocol.messages import FileRef, Manifest, Resources, Scalar
 from gridbot_client.work.processes import Census
 from gridbot_server.boinc.application import shim
@@ -134,6 +135,21 @@ def test_literals_of_the_command_arrive_as_they_are(slot: Slot) -> None:
     assert slot.output is not None
     assert eval(slot.output) == literals
     assert not list(slot.path.rglob("gotcha"))
+
+
+def test_a_directory_is_unpacked_under_its_name(slot: Slot, tmp_path: Path) -> None:
+    (tmp_path / "deps" / ".hidden").mkdir(parents=True)
+    (tmp_path / "deps" / ".hidden" / "x").write_text("dots\n")
+    packed = pack(tmp_path / "deps", "lib/deps")
+    job = manifest(
+        *("sh", "-c", "cat lib/deps/.hidden/x conf/.dot"),
+        inputs=(packed.ref, FileRef("conf/.dot", "a" * 64, 4)),
+        archives={"lib/deps": packed.unpacked},
+    )
+    (slot.path / shim.SIGNED_INPUT.format(0)).write_bytes(packed.part(0, packed.ref.size))
+    (slot.path / shim.SIGNED_INPUT.format(1)).write_text("dot\n")
+    assert slot.run(job) == 0
+    assert slot.output == b"dots\ndot\n"
 
 
 @settings(

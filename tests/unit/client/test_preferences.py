@@ -79,6 +79,13 @@ def test_preferences_bound_cpus_and_memory(
 
 
 @pytest.mark.parametrize(
+    ("text", "kept"), [("500MB", 500 << 20), ("20GB", 20 << 30), ("2g", 2 << 30)]
+)
+def test_the_disk_for_what_is_kept_is_a_size(text: str, kept: int) -> None:
+    assert decide(OwnerPreferences.parse({"disk": text}), NOON, ROOM).disk_bytes == kept
+
+
+@pytest.mark.parametrize(
     ("texts", "message"),
     [
         ({"hour": "9-17"}, "'hour' is no preference; there are hours, days"),
@@ -90,6 +97,8 @@ def test_preferences_bound_cpus_and_memory(
         ({"on-battery": "maybe"}, "on-battery = 'maybe': give yes or no"),
         ({"idle-minutes": "-1"}, "idle-minutes = '-1': give a number from 0 on"),
         ({"idle-minutes": "nan"}, "give a number from 0 on"),
+        ({"disk": "20"}, "disk = '20': give a size such as 500MB or 20GB"),
+        ({"disk": "0GB"}, "give a size"),
         ({"cpus": "0"}, "cpus = '0': give a whole number"),
         ({"cpu-share": "120"}, "give per cent, above 0 and up to 100"),
         ({"cpus": "2", "cpu-share": "50"}, "cpus = 2 contradicts cpu-share = 50"),

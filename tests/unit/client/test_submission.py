@@ -80,9 +80,10 @@ def test_inputs_keep_their_relative_path_and_their_executable_bit(tmp_path: Path
     os.chmod(tmp_path / "data" / "deep" / "run", 0o755)
     outside = tmp_path.parent / f"{tmp_path.name}-outside"
     outside.write_text("c")
-    found = prepared(tmp_path, "p", inputs=["./data", str(outside), "data/a.dat=copy.dat"])
-    assert names(found) == ["data/a.dat", "data/deep/run", outside.name, "copy.dat"]
-    assert [ref["executable"] for ref in found.body["inputs"]] == [False, True, False, False]
+    files = ["./data/deep/run", str(outside), "data/a.dat=copy.dat"]
+    found = prepared(tmp_path, "p", inputs=files)
+    assert names(found) == ["data/deep/run", outside.name, "copy.dat"]
+    assert [ref["executable"] for ref in found.body["inputs"]] == [True, False, False]
 
 
 def test_two_inputs_of_one_name_are_refused(tmp_path: Path) -> None:

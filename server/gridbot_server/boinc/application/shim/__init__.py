@@ -143,6 +143,7 @@ def _takes(manifest: Manifest, names: Sequence[str]) -> Iterator[str]:
 def _places(manifest: Manifest) -> Iterator[str]:
     for number, ref in enumerate(manifest.inputs):
         verb = "place_program" if ref.executable else "place"
+        verb = "place_archive" if ref.name in manifest.archives else verb
         yield f"{verb} {SIGNED_INPUT.format(number)} {_quoted(_checked(ref.name))}"
 
 

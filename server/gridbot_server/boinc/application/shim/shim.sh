@@ -118,9 +118,10 @@ take() { # type, name, word; sets value
 
 # --- input files --------------------------------------------------------------------------
 
-# Plain characters, in parts that begin with a letter, a digit or a _.
+# Plain characters, in parts that begin with a letter, a digit, a _ or, but for the first, a dot.
 is_safe_name() {
-    case /$1 in */ | */[!A-Za-z0-9_]* | *[!A-Za-z0-9._+=@%/-]*) return 1 ;; esac
+    case $1/ in .* | */./* | */../*) return 1 ;; esac
+    case /$1 in */ | */[!A-Za-z0-9_.]* | *[!A-Za-z0-9._+=@%/-]*) return 1 ;; esac
 }
 
 place() { # file in the slot, name in work/
@@ -136,6 +137,13 @@ place() { # file in the slot, name in work/
 place_program() {
     place "$1" "$2"
     chmod u+x "work/$2"
+}
+
+place_archive() { # file in the slot, name of a directory in work/
+    place "$1" "$2"
+    mv "work/$2" gb_archive && mkdir "work/$2" || no_room "cannot make room for $2"
+    tar -xzf gb_archive -C "work/$2" || no_room "cannot unpack $2"
+    rm gb_archive
 }
 
 place_own() { # names, separated by commas
