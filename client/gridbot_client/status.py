@@ -62,6 +62,8 @@ class Status:
     def lines(self, idle: str = "idle") -> list[str]:
         """Lines for people, the state first: `idle` if it is that."""
         first = idle if self.is_idle else self.state
+        if self.process is None and self.state == "idle":
+            first = "stopped"
         if self.state == "running":
             first = f"running {self.running}"
         if self.state == "suspended":

@@ -178,6 +178,15 @@ POINT = {"theta1": 0.1, "theta2": 0.2}
         ({"resources": {"memory_mb": 0}}, "resources.memory_mb: 0 is less than 1"),
         ({"resources": {"memory": 1}}, "resources.memory: unknown field"),
         ({"quorum": 11}, "quorum: 11 is greater than 10"),
+        (
+            {"max_output_bytes": 3_000_000, "outputs": ["stdout", "b"]},
+            "max_output_bytes: 3000000 is more than 2 outputs can have: this server takes files of"
+            " at most 1000000 bytes",
+        ),
+        (
+            {"max_output_bytes": 3 << 20, "outputs": ["*"], "resources": {"disk_mb": 2}},
+            "max_output_bytes: 3145728 is more than the disk of a job, 2 MB (resources.disk_mb)",
+        ),
         ({"quorum": 6}, "max_replicas 5 is less than the quorum 6"),
         ({"validator": "fuzzy"}, "unknown validator 'fuzzy'; known: exact"),
         ({"validator": "numbers:rel=x"}, "validator numbers: rel=x is no number from 0 up"),

@@ -86,7 +86,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "quantities": set(),
         "activity": {"terminal"},
         "agent": {"protocol"},
-        "net": {"protocol"},
+        "net": {"protocol", "terminal"},
         "pilot": {"protocol"},
         "storage": {"backoff", "protocol"},
         "host": {"activity", "agent", "protocol", "storage"},

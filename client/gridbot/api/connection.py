@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ipaddress
-import re
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
@@ -16,6 +15,7 @@ from urllib3.util.retry import Retry
 from gridbot.api.documents import Health
 from gridbot.api.errors import GridbotError, NotFound, PolicyError, Refused, ServerAway
 from gridbot_client.net.discovery import Endpoint
+from gridbot_client.net.faults import cannot_reach, strange_answer
 from gridbot_client.net.transport import BearerAuth
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Connection:
                 **options,
             )
         except requests.RequestException as error:
-            raise ServerAway(f"cannot reach {self.url}: {_cause(error)}") from error
+            raise ServerAway(cannot_reach(self.url, error)) from error
         if not 200 <= answer.status_code < 300 and answer.status_code not in accept:
             raise refusal(answer, self.url)
         return answer
@@ -114,6 +114,8 @@ def patiently(
 def refusal(answer: requests.Response, url: str) -> GridbotError:
     """Error for a response with a status other than 2xx."""
     body = _error_body(answer)
+    if not body and answer.status_code < 500 and _should_have_body(answer):
+        return Refused(strange_answer(url, answer, answer.content))
     detail = str(body.get("detail") or f"{url}: HTTP {answer.status_code} {answer.reason}")
     if body.get("error") == "PolicyError":
         return PolicyError(detail, str(body.get("pretty") or ""))
@@ -123,9 +125,12 @@ def refusal(answer: requests.Response, url: str) -> GridbotError:
         return Refused(f"{url} rejects the key: {detail}; log in with another: gridbot login {url}")
     if body.get("retry") or answer.status_code >= 500 or answer.status_code == 429:
         return ServerAway(detail)
-    if answer.status_code < 400:
-        return Refused(f"{url} answers with a redirection; give the server's own URL")
     return Refused(detail)
+
+
+def _should_have_body(answer: requests.Response) -> bool:
+    """Whether a GridBot server would have told the reason of a refusal."""
+    return answer.request.method != "HEAD" and answer.status_code != 429
 
 
 def _error_body(answer: requests.Response) -> Mapping[str, Any]:
@@ -149,6 +154,7 @@ def _retries() -> Retry:
     return Retry(
         total=5,
         connect=2,  # a missing server is reported within seconds
+        other=0,  # TLS that fails does so again
         allowed_methods=None,
         status_forcelist=(429, 502, 503, 504),
         backoff_factor=0.2,
@@ -156,20 +162,6 @@ def _retries() -> Retry:
         backoff_max=10,
         raise_on_status=False,
     )
-
-
-def _cause(error: BaseException) -> str:
-    """Text of the innermost exception, the only one in the chain that names the reason."""
-    while (inner := getattr(error, "reason", None) or _first_exception(error)) is not None:
-        if not isinstance(inner, BaseException):
-            break
-        error = inner
-    text = re.sub(r"^\[Errno -?[0-9]+\] ", "", str(error).rpartition(": ")[2])
-    return text[:1].lower() + text[1:] or type(error).__name__
-
-
-def _first_exception(error: BaseException) -> BaseException | None:
-    return next((arg for arg in error.args if isinstance(arg, BaseException)), None)
 
 
 def is_loopback(url: str) -> bool:

@@ -24,9 +24,8 @@ from gridbot.api.inputs import (
     upload,
 )
 from gridbot.api.sending import VALID_SECONDS, Signer, own_manifest
-from gridbot.api.submission import limit, time_limit
+from gridbot.api.submission import checked, limit, time_limit
 from gridbot_client.protocol import job_table
-from gridbot_client.protocol.fields import ProtocolError
 from gridbot_client.protocol.messages import Manifest, manifest_id
 from gridbot_client.protocol.signatures import manifest_statement, verify
 
@@ -122,10 +121,7 @@ def _changed(old: Manifest, files: Sequence[InputFile], changes: Changes) -> Man
     if changes.max_output is not None:
         most = limit("max_output", changes.max_output) * 1024 * 1024
         manifest = replace(manifest, max_output_bytes=most)
-    try:
-        return Manifest.from_text(manifest.text())  # as the server will read it
-    except ProtocolError as error:
-        raise BadInput(str(error)) from None
+    return checked(manifest)
 
 
 def _signed(parts: SignableParts, old: str, new: str, signer: Signer) -> list[bytes]:

@@ -6,7 +6,7 @@ import shlex
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 from gridbot.api.errors import BadInput
@@ -29,9 +29,10 @@ from gridbot.api.items import Items, RangeItems, Survey, carried, items_of, surv
 from gridbot.api.known_answers import Answers, read_known
 from gridbot.api.packing import PackedFolder
 from gridbot.api.policy import read_policy
+from gridbot.api.program import platforms_of
 from gridbot.api.units import megabytes, most_failures, seconds
 from gridbot_client.protocol import job_table
-from gridbot_client.protocol.manifest import covered
+from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES, covered
 from gridbot_client.protocol.messages import (
     JobInput,
     JobRange,
@@ -151,8 +152,9 @@ def prepare(submission: Submission) -> Prepared:
     templates = [*command, *submission.env.values(), submission.stdin]
     found = _growing_survey(templates, specs, items) if submission.growing else survey(items)
     files, notes = _shared_files(submission, command, specs, stored)
+    platforms = _platforms(submission, command, files, notes)
     job_inputs = _job_inputs(submission, specs, items)
-    manifest = _manifest(submission, command, items, found, files, job_inputs)
+    manifest = _manifest(submission, command, items, found, files, job_inputs, platforms)
     comparison = _comparison(submission)
     known = read_known(submission.known_answers, submission.base, items, found)
     body = {**_body(submission, manifest), "policy": policy}
@@ -275,6 +277,31 @@ def _shared_files(
     return files, notes
 
 
+def _platforms(
+    submission: Submission,
+    command: Sequence[str],
+    files: Sequence[InputFile],
+    notes: list[str],
+) -> Sequence[str]:
+    """Where the jobs can run: as it was asked for, else what the program's own file says."""
+    name = str(PurePosixPath(command[0]))
+    own = [file.path for file in files if isinstance(file, LocalFile) and file.ref.name == name]
+    found = platforms_of(own[0]) if own else ()
+    asked = submission.platforms
+    if not found:
+        return asked
+    if not asked:
+        notes.append(
+            f"{command[0]} is a program for {' and '.join(found)}: only such hosts get jobs"
+        )
+        return found
+    if others := sorted(set(asked).difference(found)):
+        notes.append(
+            f"{command[0]} is a program for {' and '.join(found)}, not for {' and '.join(others)}"
+        )
+    return asked
+
+
 def _job_inputs(
     submission: Submission, specs: Iterable[InputSpec], items: Items
 ) -> JobInputs | None:
@@ -301,6 +328,7 @@ def _manifest(
     found: Survey,
     files: Sequence[InputFile],
     job_inputs: JobInputs | None,
+    platforms: Sequence[str],
 ) -> Manifest:
     """What the jobs run, as far as the submitter knows it."""
     for pattern in submission.outputs:
@@ -326,7 +354,7 @@ def _manifest(
             gpus=submission.gpus,
         ),
         max_output_bytes=limit("max_output", submission.max_output) * 1024 * 1024,
-        platforms=tuple(submission.platforms),
+        platforms=tuple(platforms),
         job_inputs=tuple(
             sorted(
                 {*(job_inputs.names if job_inputs else ()), *map(JobInput, submission.job_inputs)},
@@ -340,8 +368,19 @@ def _manifest(
         stdin=submission.stdin,
         resident=submission.resident,
     )
+    return checked(manifest)
+
+
+def checked(manifest: Manifest) -> Manifest:
+    """The manifest as the server will read it.  Raises BadInput, also if its limits contradict."""
+    disk, most = manifest.resources.disk_mb, manifest.max_output_bytes >> 20
+    if most > disk and manifest.max_output_bytes != DEFAULT_MAX_OUTPUT_BYTES:
+        raise BadInput(
+            f"max_output of {most} MB is more than disk, {disk} MB: outputs lie there until they"
+            " are sent; give more disk (--disk), or less max_output (--max-output)"
+        )
     try:
-        return Manifest.from_text(manifest.text())  # as the server will read it
+        return Manifest.from_text(manifest.text())
     except ProtocolError as error:
         raise BadInput(str(error)) from None
 

@@ -136,7 +136,10 @@ def create(session: Session, owner: str, expires: str | None, as_json: bool, **r
         print_json(document)
     else:
         click.echo(document["token"])
-        click.echo(f"key {document['id']}; save it now, it cannot be shown again", err=True)
+        say(f"key {document['id']}; save it now, it cannot be shown again")
+        if rest["scope"] == "join":
+            url = session.connection.url
+            say(f"on each machine: gridbot client join {url} --key {document['token']}")
 
 
 @token.command()

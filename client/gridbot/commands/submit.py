@@ -106,7 +106,8 @@ _FIELDS = {
     "--platform",
     multiple=True,
     metavar="NAME",
-    help="Platform of the hosts, such as linux-x86_64.  Repeatable.  [default: any]",
+    help="Platform of the hosts, such as linux-x86_64.  Repeatable."
+    "  [default: what ./prog was compiled for, or any]",
 )
 @click.option(
     "--sandbox",

@@ -42,7 +42,7 @@ class Overview:
         if (health := self.health) is not None:
             yield (
                 "",
-                f"{counted(health['bots_running'], 'BOT')} of all people with"
+                f"of all people: {counted(health['bots_running'], 'BOT')},"
                 f" {counted(health['jobs_unsent'], 'unsent replica')},"
                 f" {health['replicas_running']} running,"
                 f" {counted(health['clients_active'], 'active client')}",
@@ -64,5 +64,5 @@ class Overview:
         if not open_:
             yield "BOTs    none is running" + ("; the last one:" if shown else "")
         yield bots_table(shown)
-        if more := len(open_) - len(shown):
+        if (more := len(open_) - len(shown)) > 0:
             yield f"and {more} more; for all: gridbot bot list"

@@ -17,6 +17,7 @@ from urllib.parse import quote, urljoin
 import requests
 from requests.auth import AuthBase
 
+from gridbot_client.net.faults import cannot_reach, strange_answer
 from gridbot_client.protocol.messages import Output, ReplicaId
 
 CONNECT_SECONDS = 10.0
@@ -197,16 +198,12 @@ class Transport:
                 **options,
             ) as response:
                 yield response
-        except requests.exceptions.SSLError as error:
-            raise ServerUnavailable(
-                f"the TLS certificate of {self.url} is not valid: {error}"
-            ) from None
         except _BAD_URLS:
             raise RequestRefused(
                 400, f"{self.url!r} is not a URL such as https://host:port"
             ) from None
         except requests.RequestException as error:
-            raise ServerUnavailable(f"cannot reach {self.url}: {_plain(error)}") from None
+            raise ServerUnavailable(cannot_reach(self.url, error)) from None
 
 
 def final_url(url: str) -> str:
@@ -235,9 +232,12 @@ def _failure(response: requests.Response, url: str) -> TransportError:
     if response.request.method == "HEAD":
         return RequestRefused(code, f"HTTP {code} {response.reason}")
     try:
-        document = _document(_body(response))
-    except (NotOurServer, requests.RequestException):
-        return NotOurServer(f"{url} is not a GridBot server: HTTP {code} without an error document")
+        body = _body(response)
+        document = _document(body)
+    except requests.RequestException:
+        return NotOurServer(strange_answer(url, response, b""))
+    except NotOurServer:
+        return NotOurServer(strange_answer(url, response, body))
     error, detail = str(document.get("error") or ""), str(document.get("detail") or document)
     return RequestRefused(code, detail[:1000], error[:100])
 
@@ -296,14 +296,3 @@ def hash_of(path: Path) -> str:
     """SHA-256 of a file, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _plain(error: BaseException) -> str:
-    """Operating system's message for a failed connection, from the chain of exceptions."""
-    seen: BaseException | None = error
-    while seen is not None:
-        if isinstance(seen, OSError) and seen.strerror:
-            return seen.strerror.lower()
-        reason = getattr(seen.args[0], "reason", None) if seen.args else None
-        seen = reason or seen.__cause__ or seen.__context__
-    return f"{type(error).__name__}"

@@ -38,6 +38,7 @@ LATER: Mapping[str, Later] = {
     "archives": Later(LATEST, {}),
 }
 CLOCK_ERROR_SECONDS = 86_400  # by which the clocks of signer and machine may differ
+DEFAULT_MAX_OUTPUT_BYTES = 64 << 20
 MAX_WALLS = 4
 MAX_ENTRIES = 1_000_000  # of one archive
 _MOST_VARIABLES, _MOST_VALUE_BYTES = 200, 8192
@@ -126,7 +127,7 @@ class Manifest:
     inputs: tuple[FileRef, ...] = ()
     outputs: tuple[str, ...] = ("stdout",)  # names or glob patterns in the slot directory
     resources: Resources = field(default_factory=Resources)
-    max_output_bytes: int = 64 * 1024 * 1024  # all outputs of one replica together
+    max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES  # all outputs of one replica together
     platforms: tuple[str, ...] = ()  # e.g. "linux-x86_64"; empty = any
     job_inputs: tuple[JobInput, ...] = ()
     range: JobRange | None = None  # None: the job table is signed in parts

@@ -18,6 +18,7 @@ from gridbot_server.api.parameters import Parameter, number, one_of
 from gridbot_server.api.schema import answers, body_limit, json_body, query
 from gridbot_server.api.signing import decode
 from gridbot_server.bots import signing
+from gridbot_server.bots.outputs import check_sizes
 from gridbot_server.bots.retry import NewVersion, retry
 from gridbot_server.bots.submission import ProjectSigner, start, submit
 from gridbot_server.bots.validation import parse_policy, policy_warnings
@@ -106,6 +107,8 @@ def submit_bot(json: SubmissionRequest) -> tuple[Submitted, HTTPStatus]:
 
     It is created (201), or was by an earlier request (200).
     """
+    largest = current().settings.max_output_bytes
+    check_sizes(json.outputs, json.max_output_bytes, json.resources.disk_mb, largest)
     with connection() as conn:
         submitted = submit(conn, auth.key(), json, current().stock_clients, project_signer())
     status = HTTPStatus.CREATED if submitted.is_new else HTTPStatus.OK
@@ -239,6 +242,9 @@ def retry_bot(bot: int, json: Retry) -> Retried:
     new = None
     if json.version:
         given = json.version
+        asked = Manifest.from_text(given.text)
+        most, disk = asked.max_output_bytes, asked.resources.disk_mb
+        check_sizes(asked.outputs, most, disk, current().settings.max_output_bytes)
         new = NewVersion(
             given.text, decode(given.signature), [decode(part) for part in given.parts]
         )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gridbot_client.protocol.manifest import MAX_ENTRIES
+from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES, MAX_ENTRIES
 from gridbot_client.protocol.messages import MAX_BIGINT, PLACEHOLDER_TYPES
 
 MAX_JOBS_AT_ONCE = 20_000
@@ -176,7 +176,7 @@ class SubmissionRequest(Body):
     inputs: Annotated[list[File], Field(max_length=10_000)] = []
     outputs: Annotated[list[Text], Field(max_length=256)] = ["stdout"]
     resources: RequestedResources = RequestedResources()
-    max_output_bytes: Annotated[int, Field(ge=0, le=MAX_BIGINT)] = 64 * 1024 * 1024
+    max_output_bytes: Annotated[int, Field(ge=0, le=MAX_BIGINT)] = DEFAULT_MAX_OUTPUT_BYTES
     platforms: Annotated[list[Line], Field(max_length=20)] = []
     quorum: Annotated[int, Field(ge=1, le=10)] = 1
     validator: Line = "exact"

@@ -25,3 +25,14 @@ def in_body(text: str, mimetype: str, keep: bool, second: int) -> bytes:
     """The whole answer in a protocol whose clients read a refusal in the body, not the status."""
     body, headers = text.encode(), answers.HARDENING
     return fast_http.answer(HTTPStatus.OK, body, headers, keep, mimetype, second=second)
+
+
+def to_tls() -> bytes:
+    """The answer to a peer that speaks TLS: no TLS, so that its library says so at once."""
+    return fast_http.answer(
+        HTTPStatus.BAD_REQUEST,
+        b"this port speaks plain HTTP\n",
+        answers.HARDENING,
+        False,
+        "text/plain",
+    )

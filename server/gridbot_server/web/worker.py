@@ -108,6 +108,7 @@ log = logging.getLogger(__name__)
 
 RPC_PATH = "/rpc"
 _HEALTH = b"GET /health HTTP/1."
+_TLS_HANDSHAKE = 0x16  # the first byte of a TLS connection (RFC 8446, 5.1); no method begins so
 # Requests per thread, waiting or running; a longer queue would only add delay.
 _MOST_PER_THREAD = 8
 _PEEK_BYTES = fast_http.MAX_HEAD_BYTES + UNCHECKED_BYTES
@@ -153,6 +154,9 @@ class WebWorker(ConnectionWorker):
             self.hang_up(conn)
         elif self._serve_here(conn, data, waited):
             pass
+        elif data[0] == _TLS_HANDSHAKE:
+            conn.sock.recv(len(data))
+            self.send_away(conn, refusals.to_tls(), keep=False, is_read=False)
         elif b"\r\n\r\n" not in data and len(data) < fast_http.MAX_HEAD_BYTES:
             self._await_head(conn, len(data), waited)
         else:

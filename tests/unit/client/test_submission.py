@@ -2,6 +2,7 @@ import dataclasses
 import inspect
 import json
 import os
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -202,3 +203,72 @@ def test_a_wrong_bot_file_is_refused(tmp_path: Path, text: str, message: str) ->
 def test_jobs_come_from_one_source_only() -> None:
     with pytest.raises(BadInput, match="items and range exclude each other"):
         submission_fields(["p"], {"range": "0:3", "items": "x.csv"})
+
+
+def header(kind: str, machine: int) -> bytes:
+    """The first bytes of a program, up to the machine that it is for."""
+    if kind == "ELF":
+        return b"\x7fELF\x02\x01" + bytes(12) + struct.pack("<H", machine)
+    if kind == "PE":
+        return (
+            b"MZ"
+            + bytes(0x3A)
+            + struct.pack("<I", 0x80)
+            + bytes(0x40)
+            + b"PE\0\0"
+            + struct.pack("<H", machine)
+        )
+    if kind == "fat":
+        cpus = b"".join(struct.pack(">5I", cpu, 0, 0, 0, 0) for cpu in (0x01000007, machine))
+        return b"\xca\xfe\xba\xbe" + struct.pack(">I", 2) + cpus
+    return b"\xcf\xfa\xed\xfe" + struct.pack("<I", machine)
+
+
+@pytest.mark.parametrize(
+    ("kind", "machine", "platforms"),
+    [
+        ("ELF", 62, ("linux-x86_64",)),
+        ("ELF", 183, ("linux-aarch64",)),
+        ("ELF", 3, ("linux-i686", "linux-x86_64")),
+        ("ELF", 9999, ()),
+        ("PE", 0x8664, ("windows-amd64",)),
+        ("Mach-O", 0x0100000C, ("darwin-arm64",)),
+        ("fat", 0x0100000C, ("darwin-x86_64", "darwin-arm64")),
+    ],
+)
+def test_jobs_go_where_their_program_was_compiled_for(
+    tmp_path: Path, kind: str, machine: int, platforms: tuple[str, ...]
+) -> None:
+    (tmp_path / "prog").write_bytes(header(kind, machine))
+    found = prepared(tmp_path, "./prog")
+    assert found.manifest.platforms == platforms
+    told = [note for note in found.notes if "only such hosts get jobs" in note]
+    assert (
+        told
+        == [f"./prog is a program for {' and '.join(platforms)}: only such hosts get jobs"][
+            : len(platforms)
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    "content", [b"#!/bin/sh\n", b"", b"\x7fELF", b"MZ", b"\xca\xfe\xba\xbe\0\0\0\x34"]
+)
+def test_what_is_no_compiled_program_runs_anywhere(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "prog").write_bytes(content)
+    assert prepared(tmp_path, "./prog").manifest.platforms == ()
+
+
+def test_a_platform_that_was_asked_for_stays_with_a_note(tmp_path: Path) -> None:
+    (tmp_path / "prog").write_bytes(header("ELF", 62))
+    found = prepared(tmp_path, "./prog", platforms=["linux-aarch64"])
+    assert found.manifest.platforms == ("linux-aarch64",)
+    assert "./prog is a program for linux-x86_64, not for linux-aarch64" in found.notes
+
+
+def test_outputs_must_fit_on_the_disk(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="max_output of 2048 MB is more than disk, 1024 MB"):
+        prepared(tmp_path, "p", max_output="2GB")
+    assert prepared(tmp_path, "p", max_output="2GB", disk="2GB").manifest.resources.disk_mb == 2048
+    # The default is nobody's wish.
+    assert prepared(tmp_path, "p", disk="10MB").manifest.resources.disk_mb == 10
