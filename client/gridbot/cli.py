@@ -46,6 +46,7 @@ _AUDIENCES = (
         "gridbot client join https://grid.example.org --key KEY",
         {
             "client": "Run jobs of a server on this machine.",
+            "account": "Say when and how much all your machines work.",
             "team": "Create, join, leave and list teams of volunteers.",
         },
     ),

@@ -44,9 +44,9 @@ from gridbot_client.options import Options
 from gridbot_client.pilot import node_check
 from gridbot_client.pilot.behaviour import IDLE_WINDOW_SECONDS, PilotOptions
 from gridbot_client.pilot.secrecy import hide
-from gridbot_client.preferences.model import READERS, OwnerPreferences, PreferenceError
-from gridbot_client.preferences.watch import clock
+from gridbot_client.preferences.watch import clock, preferred
 from gridbot_client.protocol.fields import is_sha256
+from gridbot_client.protocol.preferences import READERS, OwnerPreferences, PreferenceError, setting
 from gridbot_client.quantities import SIZE, TIME, Quantity, seconds
 from gridbot_client.standing import prospects_of, standing_of, told_of
 from gridbot_client.status import status_of
@@ -488,11 +488,12 @@ def _next(time_of_day: str, now: float) -> float:
 def prefs() -> None:
     """Say when and how much this machine works.
 
-    While a preference forbids work, what runs is suspended: it stays in memory.
+    While a preference forbids work, what runs is suspended: it stays in memory.  What this machine
+    prefers goes before what its account does (gridbot account prefs).
 
     \b
     hours=22:00-07:00     only then, by this machine's clock
-    days=mon-fri,sun      only on these
+    days=mon-fri,sun      only on these; "any" for these two overrides the account
     on-battery=no         not without mains
     idle-minutes=10       only when nobody used the machine for 10 minutes
     max-other-load=25     only while other programs use at most 25 % of the CPUs
@@ -509,7 +510,10 @@ def prefs() -> None:
 @data_option
 def set_prefs(settings: tuple[str, ...], data: Path | None) -> None:
     """Set preferences; a running client follows within seconds."""
-    given = dict(_setting(text) for text in settings)
+    try:
+        given = dict(map(setting, settings))
+    except PreferenceError as error:
+        raise click.UsageError(str(error)) from None
     _save_preferences(data, lambda kept: {**kept, **given})
 
 
@@ -527,17 +531,13 @@ def unset_prefs(names: tuple[str, ...], data: Path | None) -> None:
 @data_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def show_prefs(data: Path | None, as_json: bool) -> None:
-    """Show what is preferred."""
-    kept = _folder(data).preferences()
-    lines = [f"{name}={value}" for name, value in kept.items()] or ["nothing is preferred"]
-    click.echo(json.dumps(kept) if as_json else "\n".join(map(printable, lines)))
-
-
-def _setting(text: str) -> tuple[str, str]:
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise click.UsageError(f"{text!r}: give NAME=VALUE")
-    return name.strip(), value.strip()
+    """Show what is preferred, and who said it: this machine, or the account on the server."""
+    found = preferred(_folder(data))
+    document = {
+        name: {"value": value, "of": found.origins[name]} for name, value in found.texts.items()
+    }
+    lines = found.lines() or ["nothing is preferred"]
+    click.echo(json.dumps(document) if as_json else "\n".join(map(printable, lines)))
 
 
 def _save_preferences(

@@ -73,7 +73,10 @@ class Client:
         self._use(identity)
         self._census = Census()
         self._cache = Cache(folder.cache, options.cache_bytes)
-        self._preferences = PreferenceWatch(folder, options.room, activity)
+        # A cluster lends its nodes by a batch system's rules, not by those for a person's machines.
+        self._preferences = PreferenceWatch(
+            folder, options.room, activity, follows_account=options.pilot is None
+        )
         self._suspension = Suspension()
         runner = Runner(confinement, self._census, options.idleness(), self._suspension)
         self._places = ReplicaPlaces(folder.cells, keeps_cells=confinement.keeps_cells)
@@ -194,6 +197,8 @@ class Client:
         asked = agent.next_request_seconds(reply.next_request_seconds, may_ask=may_ask)
         if self._schedule.answered(asked, not_before=self._record.ask_at):
             self._activity.say(f"{self._identity.url} answers again")
+        if reply.preferences is not None:
+            self._preferences.told(reply.preferences)
         self._heed_preferences()  # the request may have waited for a minute
         self._replicas.take_in(request.reports, reply, self._manifests)
         if request.want and not reply.assignments:
@@ -246,6 +251,7 @@ class Client:
             manifests=self._manifests.ids(),
             wait=0.0 if holding else self._may_wait(),  # what ends meanwhile is reported at once
             ahead=self._replicas.pace.ahead(),
+            preferences=self._preferences.version,
         )
 
     def _may_wait(self) -> float:

@@ -24,6 +24,11 @@ from gridbot_client.protocol.messages import (
     read_revocations,
     revocation_json,
 )
+from gridbot_client.protocol.preferences import (
+    AccountPreferences,
+    account_preferences,
+    account_preferences_json,
+)
 from gridbot_client.protocol.signatures import Revocation, fingerprint
 
 
@@ -96,6 +101,7 @@ class Folder:
         self.hurry_flag = path / "hurry"  # its owner wants the next request made now
         self.policy_path = path / "policy.ad"
         self._preferences = path / "preferences.json"
+        self._account = path / "account.json"
         self._suspended = path / "suspended"
         self._obstacle = path / "obstacle"
         self._sandbox = path / "sandbox.json"
@@ -231,6 +237,16 @@ class Folder:
     def save_preferences(self, texts: Mapping[str, str]) -> None:
         """Save them; a running client reads them within seconds."""
         write_atomically(self._preferences, json.dumps(texts, indent=1).encode())
+
+    def account_preferences(self) -> AccountPreferences:
+        """What the account prefers on this machine, as the server said last."""
+        with suppress(ProtocolError):
+            return account_preferences(read_json(self._account))
+        return AccountPreferences(0, {})
+
+    def save_account_preferences(self, said: AccountPreferences) -> None:
+        """Save them; the server says them again only when they change."""
+        write_atomically(self._account, json.dumps(account_preferences_json(said)).encode())
 
     def pause(self, until: float | None = None) -> None:
         """Start nothing more; until a time in seconds since 1970, suspend what runs as well."""

@@ -18,6 +18,7 @@ from gridbot_client.protocol.messages import (
     WorkRequest,
     encode_request,
 )
+from gridbot_client.protocol.preferences import AccountPreferences
 from gridbot_server.api.openapi import path_template
 from gridbot_server.boinc.session import project
 from gridbot_server.buffer import assignment
@@ -173,7 +174,7 @@ def test_what_the_engine_renders_is_what_is_described(
         acks=[name], reupload=[name], abort=[name],
         assignments=[assignment.completed(prepared, 60.0)],
         manifests={manifest.manifest_id: manifest.rendered},
-        message="none", epoch=1,
+        message="none", epoch=1, preferences=AccountPreferences(7, {"hours": "22-7"}),
     )  # fmt: skip
     description = Description(document)
     operation = description.operation("POST", "/rpc")
@@ -186,7 +187,7 @@ def test_what_the_engine_renders_is_what_is_described(
 def test_what_clients_ask_is_what_is_described(document: dict[str, Any]) -> None:
     name, output = ReplicaId(1, 2, 3), Output("x", "0" * 64, 1, b"x")
     report = Report(name, "error", "exit_nonzero", 1, 0.5, 0.7, (output,), "out", "err")
-    asked = WorkRequest("key", 1, HOST, 2, (name,), (report,), ("0" * 64,))
+    asked = WorkRequest("key", 1, HOST, 2, (name,), (report,), ("0" * 64,), preferences=7)
     schema = document["paths"]["/rpc"]["post"]["requestBody"]["content"][JSON]["schema"]
     validator = OAS31Validator({**schema, "components": document["components"]})
     assert list(validator.iter_errors(json.loads(encode_request(asked)))) == []

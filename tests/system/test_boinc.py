@@ -9,6 +9,9 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
 
 import psutil
 import pytest
@@ -145,6 +148,48 @@ def test_point_16_a_stock_client_stops_what_is_cancelled(
     eventually(lambda: not client.tasks(bot), what="the end of the jobs")
     assert "[unparsed_xml]" not in client.log
     assert running.outcomes(bot) == {}
+
+
+def test_a_stock_client_follows_the_preferences_of_its_account_by_venue(
+    running: Deployment,
+) -> None:
+    key = running.add_user("pia")
+    join = json.loads(running.run("token", "create", "pia", "--scope", "join", "--json"))["token"]
+    now = datetime.now(UTC).hour  # the client's clock shows UTC
+    later = f"hours={(now + 2) % 24}-{(now + 4) % 24}"
+    running.run("account", "prefs", "set", later, "memory-when-idle=44", key=key)
+    running.run("account", "prefs", "set", "memory-when-idle=33", "--venue", "work", key=key)
+    with stock_client(running, join) as client:
+        client.listens()
+        eventually(lambda: "General prefs: from" in client.log, 120, "the preferences")
+        kept = (client.folder / "global_prefs.xml").read_text()
+        assert f"<start_hour>{float((now + 2) % 24):.4f}</start_hour>" in kept
+        assert '<venue name="work">' in kept
+        status = partial(client.command, "--get_cc_status")
+        eventually(lambda: "suspended: time of day" in status(), what="the suspension")
+        (host,) = {int(item["id"]) for item in hosts_of(running, key)}
+        running.run("host", "set", str(host), "--venue", "work", key=key)
+        client.update()
+        eventually(lambda: "using separate prefs for work" in client.log, 120, "the venue's")
+        eventually(lambda: "suspended: time of day" not in status(), what="that it goes on")
+        told = client.log.count("General prefs: from")
+        asked = client.log.count("Scheduler request completed")
+        client.update()
+        eventually(lambda: client.log.count("Scheduler request completed") > asked)
+        assert memory_share(client) == 33
+        assert client.log.count("General prefs: from") == told  # only what is new is told
+
+
+def memory_share(client: StockClient) -> float:
+    """Per cent of the memory that a client lends to idle times, as it said when it asked last."""
+    (request,) = client.folder.glob("sched_request_*.xml")
+    found = re.search(r"<ram_max_used_idle_pct>([\d.]+)", request.read_text(errors="replace"))
+    return float(found[1]) if found else 0.0
+
+
+def hosts_of(server: Deployment, key: str) -> list[dict[str, Any]]:
+    """The hosts of an account."""
+    return list(json.loads(server.run("host", "list", "--json", key=key))["hosts"])
 
 
 def test_a_first_contact_whose_reply_was_lost_is_not_given_more_work(running: Deployment) -> None:

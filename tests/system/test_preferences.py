@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
-from tests.system.deployment import Deployment, eventually
+from tests.system.deployment import NO_COPIES, Deployment, eventually
+
+from gridbot_client.protocol.preferences import DAYS
 
 
 def prefer(running: Deployment, name: str, *words: str, code: int = 0) -> str:
@@ -80,5 +84,41 @@ def test_what_contradicts_is_refused_and_what_holds_is_shown(running: Deployment
     assert "cpus=2" in prefer(running, "new", "set", "cpus=2", "days=mon-fri")
     said = prefer(running, "new", "set", "cpu-share=50", code=2)
     assert "cpus = 2 contradicts cpu-share = 50" in said
-    assert prefer(running, "new", "show") == "cpus=2\ndays=mon-fri\n"
+    shown = prefer(running, "new", "show")
+    assert shown == "cpus=2  (this machine)\ndays=mon-fri  (this machine)\n"
     assert prefer(running, "new", "unset", "cpus") == "days=mon-fri\n"
+
+
+def shown(running: Deployment, name: str) -> dict[str, tuple[str, str]]:
+    """Preferences of a machine, and who said each."""
+    document = json.loads(prefer(running, name, "show", "--json"))
+    return {key: (item["value"], item["of"]) for key, item in document.items()}
+
+
+def test_what_the_account_prefers_reaches_its_machines_by_venue_and_theirs_go_before(
+    running: Deployment,
+) -> None:
+    prefer(running, "desk", "set", "cpus=1")
+    running.client("desk", "--cpus", "2")
+    gate = running.gate()
+    bot = running.submit("--range", "0:1", "--", *gate.command(), policy=NO_COPIES)
+    eventually(lambda: running.programs("desk"), what="the job")
+    tomorrow = DAYS[(time.localtime().tm_wday + 2) % 7]
+    account = ("account", "prefs")
+    running.run(*account, "set", "cpus=2", "on-battery=no")
+    running.run(*account, "set", f"days={tomorrow}", "--venue", "work")
+    both = {"cpus": ("1", "this machine"), "on-battery": ("no", "the account")}
+    eventually(lambda: shown(running, "desk") == both, what="the account's preferences")
+    ((host,),) = running.rows("SELECT host FROM client ORDER BY id DESC LIMIT 1")
+    running.run("host", "set", str(host), "--venue", "work")
+    eventually(lambda: is_suspended(running, "desk"), what="the suspension")
+    there = {"cpus": ("1", "this machine"), "days": (tomorrow, "the account")}
+    assert shown(running, "desk") == there
+    said = running.run(*account, "unset", "days", "--venue", "work")
+    assert said.splitlines() == ["default: cpus=2", "default: on-battery=no"]
+    eventually(lambda: shown(running, "desk") == both, what="the default ones")
+    gate.open()
+    running.wait(bot)
+    assert running.ended(bot) == {(0, 1): ("first", "success", True)}
+    running.run(*account, "unset", "cpus", "on-battery")
+    running.run("host", "set", str(host), "--venue", "none")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gridbot_client.agent import Room
-from gridbot_client.preferences.model import DAYS, OwnerPreferences
+from gridbot_client.protocol.preferences import DAYS, OwnerPreferences
 
 # A suspended machine goes on only when other programs leave this share of the allowed load:
 # without it, one at the limit would be stopped and continued at each look.

@@ -37,6 +37,11 @@ from gridbot_client.protocol.manifest import Resources as Resources
 from gridbot_client.protocol.manifest import file_ref as file_ref
 from gridbot_client.protocol.manifest import manifest_id as manifest_id
 from gridbot_client.protocol.manifest import resources as resources
+from gridbot_client.protocol.preferences import (
+    AccountPreferences,
+    account_preferences,
+    account_preferences_json,
+)
 from gridbot_client.protocol.signatures import KEY_BYTES, Introduction, Revocation
 
 VERSION = 2
@@ -131,6 +136,7 @@ class WorkRequest:
     manifests: tuple[str, ...] = ()  # ids that the client has already
     wait: float = 0.0  # seconds for which the reply may wait for work
     ahead: tuple[Ahead, ...] = ()
+    preferences: int | None = None  # version of the account's that it follows; None: it does not
     protocol: int = VERSION
 
 
@@ -178,6 +184,7 @@ class WorkReply:
     assignments: tuple[Assignment, ...] = ()
     manifests: Mapping[str, SignedManifest] = field(default_factory=dict)
     message: str = ""  # why there is no work, for a human
+    preferences: AccountPreferences | None = None  # if the client has another version of them
 
 
 # --- encoding -------------------------------------------------------------------------------
@@ -197,12 +204,14 @@ def encode_request(request: WorkRequest) -> bytes:
             "manifests": request.manifests,
             **({"wait": request.wait} if request.wait else {}),
             **({"ahead": request.ahead} if request.ahead else {}),
+            **({} if request.preferences is None else {"preferences": request.preferences}),
         }
     )
 
 
 def encode_reply(reply: WorkReply) -> bytes:
     """JSON body of the reply to `POST /rpc`."""
+    told = reply.preferences
     return _dump(
         {
             "protocol": VERSION,
@@ -214,6 +223,7 @@ def encode_reply(reply: WorkReply) -> bytes:
             "assignments": [assignment_json(item) for item in reply.assignments],
             "manifests": {name: manifest_json(item) for name, item in reply.manifests.items()},
             "message": reply.message,
+            **({} if told is None else {"preferences": account_preferences_json(told)}),
         }
     )
 
@@ -297,6 +307,9 @@ def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> W
         ),
         wait=fields.number(raw, "wait", 0.0, MAX_SECONDS),
         ahead=tuple(_ahead(item) for item in fields.listing(raw, "ahead", MAX_AHEAD)),
+        preferences=None
+        if raw.get("preferences") is None
+        else fields.integer(raw, "preferences", 0, MAX_BIGINT),
     )
 
 
@@ -315,6 +328,9 @@ def decode_reply(body: bytes) -> WorkReply:
             for name, item in fields.mapping(raw.get("manifests", {}), "manifests").items()
         },
         message=fields.string(raw, "message", 4000, default=""),
+        preferences=None
+        if raw.get("preferences") is None
+        else account_preferences(raw["preferences"]),
     )
 
 

@@ -16,8 +16,8 @@ from gridbot_client.net.discovery import NoServer, find_server
 from gridbot_client.net.transport import RequestRefused, Transport, TransportError
 from gridbot_client.pilot import node_check
 from gridbot_client.preferences.look import idle_minutes
-from gridbot_client.preferences.model import OwnerPreferences, PreferenceError
-from gridbot_client.preferences.watch import clock
+from gridbot_client.preferences.watch import clock, preferred
+from gridbot_client.protocol.preferences import OwnerPreferences, PreferenceError
 from gridbot_client.storage import Folder, Identity
 from gridbot_client.walls.cells import CGROUP, NAMESPACES, NONE
 from gridbot_client.work.confinement import WallOptions, raised
@@ -206,7 +206,7 @@ def _key(transport: Transport, identity: Identity) -> Diagnosis:
 
 def _preferences(folder: Folder) -> Iterator[Diagnosis]:
     """Whether they can be read, and what they need be known."""
-    texts = folder.preferences()
+    texts = preferred(folder).texts
     try:
         wanted = OwnerPreferences.parse(texts)
     except PreferenceError as error:

@@ -43,6 +43,7 @@ class ClientRow(NamedTuple):
     width: float = START
     crew: str = ""  # who answers for its host: an owner, or a grid
     crew_width: float = START
+    preferences_version: int = 0  # of its owner's
 
     @property
     def known_attributes(self) -> dict[str, Any]:

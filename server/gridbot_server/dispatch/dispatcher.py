@@ -26,6 +26,7 @@ from gridbot_server.dispatch.choose import (
     choose,
 )
 from gridbot_server.dispatch.leases import NewLease, add_leases
+from gridbot_server.dispatch.preferences import tell_preferences
 from gridbot_server.dispatch.records import Records
 from gridbot_server.dispatch.replies import (
     ReplyParts,
@@ -79,6 +80,7 @@ class Dispatcher:
         self._tell_of_reports(conn, exchanges)
         batch.compare_holdings(conn, exchanges)
         replies = {exchange.client.id: begin_reply(exchange) for exchange in exchanges}
+        tell_preferences(conn, exchanges, replies)
         if buffer is not None:
             self._give_work(conn, buffer, exchanges, reservation, replies, counters)
             let_busy_wait(exchanges, replies, buffer.pulse()[1])

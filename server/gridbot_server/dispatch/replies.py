@@ -10,6 +10,7 @@ from typing import ClassVar
 import orjson
 
 from gridbot_client.protocol.messages import VERSION, ReplicaId
+from gridbot_client.protocol.preferences import AccountPreferences
 from gridbot_server.dispatch.batch import Exchange
 from gridbot_server.dispatch.choose import Choice
 
@@ -35,11 +36,12 @@ class ReplyParts:
     found_none: bool = False  # no replica of those in the buffer suits
     epoch: int = 0
     protocol: int = VERSION
+    preferences: AccountPreferences | None = None  # of the account, for a client with others
 
     @property
     def may_wait(self) -> bool:
         """Whether work was looked for in vain, and it has nothing else to say."""
-        told = self.acks or self.reupload or self.abort or self.assignments
+        told = self.acks or self.reupload or self.abort or self.assignments or self.preferences
         return self.found_none and not told
 
     def render(self) -> bytes:
@@ -53,6 +55,7 @@ class ReplyParts:
                 "reupload": _plain(self.reupload),
                 "abort": _plain(self.abort),
                 "message": self.message,
+                **({"preferences": self.preferences} if self.preferences else {}),
             }
         )
         return b'%b,"assignments":[%b],"manifests":{%b}}' % (

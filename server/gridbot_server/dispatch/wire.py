@@ -88,6 +88,7 @@ def _is_usual(request: WorkRequest) -> bool:
         and 0.0 <= request.wait <= MAX_SECONDS
         and len(request.ahead) <= MAX_AHEAD
         and all(map(is_ahead, request.ahead))
+        and (request.preferences is None or 0 <= request.preferences <= MAX_BIGINT)
     )
 
 

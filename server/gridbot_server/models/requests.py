@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES, MAX_ENTRIES
 from gridbot_client.protocol.messages import MAX_BIGINT, PLACEHOLDER_TYPES
+from gridbot_client.protocol.preferences import MAX_NAME_BYTES, MAX_PREFERENCES, MAX_TEXT_BYTES
 
 MAX_JOBS_AT_ONCE = 20_000
 MAX_PARTS_AT_ONCE = MAX_JOBS_AT_ONCE  # one job in each, at worst
@@ -329,6 +330,19 @@ class HostChange(Body):
     venue: Literal["", "home", "work", "school"]
 
 
+class PreferencesChange(Body):
+    """`PATCH /account/preferences`: texts by name; null removes one."""
+
+    venue: Literal["default", "home", "work", "school"] = "default"
+    preferences: Annotated[
+        dict[
+            Annotated[str, Field(max_length=MAX_NAME_BYTES)],
+            Annotated[Line, Field(max_length=MAX_TEXT_BYTES)] | None,
+        ],
+        Field(max_length=MAX_PREFERENCES),
+    ]
+
+
 class Ban(Body):
     """`PUT /hosts/ID/ban`: the reason is told to whoever runs the host."""
 
@@ -469,3 +483,6 @@ class WorkQuestion(_Open):
     reports: list[ReplicaReport] = []
     manifests: list[Sha256] = []
     """Manifests that it has."""
+
+    preferences: int | None = None
+    """Version of the account's preferences that it follows; null: it follows none."""

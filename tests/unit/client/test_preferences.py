@@ -6,10 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gridbot_client.agent import Room
 from gridbot_client.preferences.decision import Facts, decide
-from gridbot_client.preferences.model import OwnerPreferences, PreferenceError
+from gridbot_client.preferences.merging import merged
+from gridbot_client.protocol.messages import ProtocolError
+from gridbot_client.protocol.preferences import (
+    READERS,
+    OwnerPreferences,
+    PreferenceError,
+    account_preferences,
+)
 
 ROOM = Room(8, 1000)
 NOON = Facts(minute=12 * 60, weekday=0, on_battery=False, idle_minutes=60.0, other_load=0.0)
@@ -148,3 +157,61 @@ def test_the_battery_is_found_where_linux_shows_it(
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert told.stdout.strip() == str(answer)
+
+
+def test_the_account_adds_to_what_the_machine_prefers_and_never_replaces_it() -> None:
+    found = merged({"hours": "22-7"}, {"hours": "0-12", "on-battery": "no"})
+    assert found.texts == {"hours": "22-7", "on-battery": "no"}
+    assert found.lines() == ["hours=22-7  (this machine)", "on-battery=no  (the account)"]
+
+
+def test_the_machine_may_lift_what_the_account_prefers() -> None:
+    found = merged({"hours": "any", "days": "any"}, {"hours": "0-1", "days": "sun"})
+    assert not decide(OwnerPreferences.parse(found.texts), NOON, ROOM).obstacle
+
+
+@pytest.mark.parametrize(
+    ("own", "account", "why"),
+    [
+        ({"cpus": "2"}, {"cpu-share": "50"}, "cpus = 2 contradicts cpu-share = 50"),
+        ({"idle-minutes": "5"}, {"memory-in-use": "9"}, "memory-in-use = 9 contradicts"),
+        ({}, {"colour": "red"}, "'colour' is no preference"),
+        ({}, {"disk": "21GB"}, "only this machine's owner may lend so much"),
+        ({}, {"cpus": "-1"}, "cpus = '-1': give a whole number"),
+        ({}, {"hours": "9" * 300}, "hours: longer than"),
+    ],
+)
+def test_what_the_server_says_is_left_out_where_it_contradicts_or_means_nothing(
+    own: dict[str, str], account: dict[str, str], why: str
+) -> None:
+    found = merged(own, {**account, "on-battery": "no"})
+    assert found.texts == {**own, "on-battery": "no"}
+    (said,) = found.left_out.values()
+    assert why in said
+    assert f"not followed: {said}" in found.lines()
+
+
+@given(st.dictionaries(st.sampled_from(list(READERS)), st.text(max_size=9) | st.just("50")))
+def test_whatever_an_account_says_gives_a_machine_no_more_than_it_lends(
+    account: dict[str, str],
+) -> None:
+    own = {"cpus": "3", "memory-in-use": "20", "on-battery": "no"}
+    facts = replace(NOON, on_battery=True, idle_minutes=0.0)
+    found = decide(OwnerPreferences.parse(merged(own, account).texts), facts, ROOM)
+    assert found.obstacle
+    assert found.room.cpus <= 3
+    assert found.room.memory_mb <= 200
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        None, [], {}, {"version": -1, "texts": {}}, {"version": 1.5, "texts": {}},
+        {"version": 1, "texts": {"hours": 7}}, {"version": 1, "texts": {"hours": "x" * 201}},
+        {"version": 1, "texts": {"n" * 41: "x"}}, {"version": 1, "texts": {"a\0": "x"}},
+        {"version": 1, "texts": {str(n): "x" for n in range(51)}},
+    ],
+)  # fmt: skip
+def test_a_reply_with_preferences_of_another_form_is_refused(said: object) -> None:
+    with pytest.raises(ProtocolError):
+        account_preferences(said)

@@ -133,6 +133,7 @@ RULES: list[tuple[tuple[str | int, ...], list[Any], list[Any]]] = [
         [-1, 1, 1], [1, -1, 1], [1, 1, -1], [MAX_BIGINT + 1, 1, 1], [1, MAX_BIGINT + 1, 1],
         [1, 1, INT + 1], [1, 1], [1, 1, 1, 1], [1, 1, 1.0], [1, 1, True], ["1", 1, 1], None, 5,
     ]),
+    (("preferences",), [None, 0, MAX_BIGINT], [-1, MAX_BIGINT + 1, True, 1.0, "1", []]),
     (("ahead",), [[], [[1, 1]] * 50], [[[1, 1]] * 51, None, {}, [1]]),
     (("ahead", 0), [[0, 0], [MAX_BIGINT, 10_000]], [
         [-1, 1], [1, -1], [MAX_BIGINT + 1, 1], [1, 10_001], [1], [1, 1, 1], [1, 1.0], [1, True],

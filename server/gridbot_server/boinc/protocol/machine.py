@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from gridbot_server.boinc.protocol.preferences import version_of
 from gridbot_server.boinc.protocol.tags import Section
 
 MAX_FEATURES = 4000  # characters; processors of today need about 1,500
@@ -48,6 +49,7 @@ class Preferences:
     disk_fraction: float
     disk_most_bytes: float
     disk_free_bytes: float
+    version: int = 0  # of the account's preferences, from which they come; 0: from no server
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,7 @@ def read_preferences(part: Section) -> Preferences:
         disk_fraction=_percent(part, "disk_max_used_pct"),
         disk_most_bytes=part.number("disk_max_used_gb") * 2**30,
         disk_free_bytes=part.number("disk_min_free_gb") * 2**30,
+        version=version_of(part.number("mod_time")),
     )
 
 

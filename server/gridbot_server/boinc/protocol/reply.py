@@ -87,6 +87,7 @@ class SchedulerReply:
     key: SigningKey | None = None
     signed_anew: tuple[AppFile, ...] = ()  # files that the client has, for the key
     assignments: tuple[StockAssignment, ...] = ()
+    preferences: str = ""  # the account's, as an element, for a client that has others
 
 
 def render(reply: SchedulerReply, places: Places | None = None) -> str:
@@ -100,6 +101,7 @@ def render(reply: SchedulerReply, places: Places | None = None) -> str:
         *_project(reply),
         _volunteer(reply.volunteer, reply.resource_share),
         *_host(reply.host),
+        reply.preferences,
         *_answers(reply),
         *_key(reply.key),
         *(delivery.render(reply.assignments, reply.signed_anew, places) if places else ()),

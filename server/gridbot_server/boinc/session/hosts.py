@@ -37,6 +37,7 @@ class Account:
     total_credit: float
     recent_credit: float
     team: str
+    preferences_version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +105,7 @@ class _CallerRow(NamedTuple):
     owner_credit: float
     owner_recent_credit: float
     team: str
+    preferences_version: int
     client: int | None
     hash: bytes
     seqno: int
@@ -129,6 +131,7 @@ def _account(row: _CallerRow) -> Account:
         total_credit=row.owner_credit,
         recent_credit=row.owner_recent_credit,
         team=row.team,
+        preferences_version=row.preferences_version,
     )
 
 

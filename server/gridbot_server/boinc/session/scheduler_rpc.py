@@ -15,6 +15,7 @@ from gridbot_server.boinc.application.shim import may_lack_output
 from gridbot_server.boinc.protocol import reply
 from gridbot_server.boinc.protocol.delivery import StockAssignment
 from gridbot_server.boinc.protocol.names import Lease
+from gridbot_server.boinc.protocol.preferences import global_preferences
 from gridbot_server.boinc.protocol.reply import (
     BoincHost,
     BoincUser,
@@ -40,6 +41,7 @@ from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.overload.rate_limit import RateLimiter
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connect
+from gridbot_server.storage.preferences import of_owners
 from gridbot_server.storage.rows import encode, fetch
 
 SQL = sql.load("boinc.sql")
@@ -230,7 +232,20 @@ def _reply(
         key=SigningKey(*rpc.turn.offer) if rpc.turn.offer else None,
         signed_anew=rpc.turn.files,
         assignments=assignments,
+        preferences=_preferences(rpc),
     )
+
+
+def _preferences(rpc: SchedulerRpc) -> str:
+    """The account's preferences, if they are newer than those of the client.
+
+    It may have another project's, for a client follows one set for all of them.
+    """
+    version, owner = rpc.account.preferences_version, rpc.account.owner
+    if version <= rpc.request.preferences.version:
+        return ""
+    with rpc.connect() as conn:
+        return global_preferences(version, of_owners(conn, [owner])[owner])
 
 
 def _messages(rpc: SchedulerRpc, given: ReplyParts) -> tuple[Message, ...]:

@@ -148,6 +148,14 @@ class SentManifest(ResponseModel):
     """How older keys lead to those that signed."""
 
 
+class SentPreferences(ResponseModel):
+    """What the account prefers on this machine."""
+
+    version: int
+    texts: dict[str, str]
+    """By name, as `gridbot client prefs` takes them."""
+
+
 class WorkAnswer(ResponseModel):
     """`POST /rpc`.  The engine renders it by itself; tests hold it against this model."""
 
@@ -173,3 +181,6 @@ class WorkAnswer(ResponseModel):
 
     message: str
     """Why there is no work, for people."""
+
+    preferences: SentPreferences | None = None
+    """If the client follows the account's and has another version of them."""

@@ -1,4 +1,4 @@
-"""Credit, teams and consent."""
+"""Credit, teams, consent, and preferences."""
 
 from __future__ import annotations
 
@@ -42,3 +42,14 @@ class Teams(ResponseModel):
     """`GET /teams`: those with the most credit first."""
 
     teams: list[Team]
+
+
+class VenuePreferences(ResponseModel):
+    """`GET /account/preferences`: when and how much the account's machines work."""
+
+    version: int
+    """It rises with each change; 0 before the first."""
+
+    venues: dict[str, dict[str, str]]
+    """Texts by name, by venue: `default`, `home`, `work`, `school`.  Venues without any are not
+    there."""

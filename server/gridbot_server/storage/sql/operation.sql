@@ -57,8 +57,15 @@ SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attrib
  ORDER BY seen.seen_at DESC NULLS LAST LIMIT %(limit)s
 
 -- name: change_host
-UPDATE host SET venue = %(venue)s
- WHERE id = %(host)s AND (%(mine)s::int IS NULL OR owner = %(mine)s) RETURNING id, venue
+-- Another venue may have other preferences: its clients are told.
+WITH changed AS (
+    UPDATE host SET venue = %(venue)s
+     WHERE id = %(host)s AND (%(mine)s::int IS NULL OR owner = %(mine)s) RETURNING id, venue, owner
+), noted AS (
+    UPDATE owner SET preferences_version = preferences_version + 1
+     WHERE id IN (SELECT owner FROM changed) AND preferences <> '{}'
+)
+SELECT id, venue FROM changed
 
 -- name: own_host
 SELECT id FROM host WHERE id = %(host)s AND (%(mine)s::int IS NULL OR owner = %(mine)s)

@@ -1,4 +1,8 @@
-"""Preferences of a machine's owner: names, units, and which contradict each other.  Pure.
+"""When and how much a machine works: names, units, and which contradict each other.  Pure.
+
+Preferences are texts by name, as people write them; `OwnerPreferences` is what they mean.  They
+come from the machine's owner, and from the server for all machines of an account.  Each of them can
+only restrict what a client lends without it.
 
 The names and meanings follow BOINC's computing preferences
 (https://github.com/BOINC/boinc/wiki/Preferences).
@@ -9,14 +13,50 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from gridbot_client.protocol import fields
+
+VENUES = ("default", "home", "work", "school")
+MAX_PREFERENCES, MAX_NAME_BYTES, MAX_TEXT_BYTES = 50, 40, 200
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MINUTES_A_DAY = 24 * 60
 _UNITS = {"m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_ANY = "any"  # overrides what an account prefers
 
 
 class PreferenceError(ValueError):
     """A preference that cannot hold; the message names it, and its value."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountPreferences:
+    """What an account prefers on one of its machines, as the server says; 0: never anything."""
+
+    version: int
+    texts: Mapping[str, str]
+
+
+def account_preferences(raw: object) -> AccountPreferences:
+    """Validate the form of what a server says; what it means is for `OwnerPreferences`."""
+    item = fields.mapping(raw, "preferences")
+    texts = fields.mapping(item.get("texts"), "preferences.texts")
+    if len(texts) > MAX_PREFERENCES:
+        raise fields.ProtocolError(f"preferences: {len(texts)}, at most {MAX_PREFERENCES}")
+    return AccountPreferences(
+        fields.integer(item, "version", 0, fields.MAX_BIGINT),
+        {
+            fields.text(name, "preferences", MAX_NAME_BYTES): fields.text(
+                value, f"preferences.{name}", MAX_TEXT_BYTES
+            )
+            for name, value in texts.items()
+        },
+    )
+
+
+def account_preferences_json(item: AccountPreferences) -> dict[str, Any]:
+    """JSON form of what an account prefers."""
+    return {"version": item.version, "texts": dict(item.texts)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +97,22 @@ class OwnerPreferences:
             if name not in READERS:
                 known = ", ".join(READERS)
                 raise PreferenceError(f"{name!r} is no preference; there are {known}")
+            if len(text) > MAX_TEXT_BYTES:
+                raise PreferenceError(f"{name}: longer than {MAX_TEXT_BYTES} characters")
             try:
                 found[name.replace("-", "_")] = READERS[name](text.strip().lower())
             except ValueError as error:
                 raise PreferenceError(f"{name} = {text!r}: {error}") from None
         _check(texts)
         return cls(**found)  # type: ignore[arg-type]  # each reader gives what its field holds
+
+
+def setting(text: str) -> tuple[str, str]:
+    """Name and value of a text NAME=VALUE.  Raises PreferenceError."""
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise PreferenceError(f"{text!r}: give NAME=VALUE")
+    return name.strip(), value.strip()
 
 
 def _check(texts: Mapping[str, str]) -> None:
@@ -84,7 +134,9 @@ def _check(texts: Mapping[str, str]) -> None:
         )
 
 
-def _hours(text: str) -> Hours:
+def _hours(text: str) -> Hours | None:
+    if text == _ANY:
+        return None
     begin, dash, end = text.partition("-")
     found = Hours(_clock(begin), _clock(end) % _MINUTES_A_DAY) if dash else None
     if found is None or found.begin == found.end:
@@ -102,7 +154,9 @@ def _clock(text: str) -> int:
     return found
 
 
-def _days(text: str) -> frozenset[int]:
+def _days(text: str) -> frozenset[int] | None:
+    if text == _ANY:
+        return None
     found = set[int]()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")

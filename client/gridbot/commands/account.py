@@ -1,0 +1,85 @@
+"""`gridbot account`: what holds for all machines of an account."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from gridbot.api.errors import BadInput
+from gridbot.api.session import Session
+from gridbot.commands.options import as_json, print_json, with_session
+from gridbot_client.protocol.preferences import READERS, VENUES, PreferenceError, setting
+from gridbot_client.terminal import printable
+
+_PATH = "/account/preferences"
+_VENUE = click.option(
+    "--venue", type=click.Choice(VENUES), default="default", show_default=True,
+    help="Where: hosts at a venue with preferences of its own follow these alone.",
+)  # fmt: skip
+
+
+@click.group()
+def account() -> None:
+    """Say what holds for all your machines."""
+
+
+@account.group()
+def prefs() -> None:
+    """Say when and how much all your machines work.
+
+    Names and values are those of `gridbot client prefs`.  A machine's own preferences go before
+    them.  To say where a machine stands: gridbot host set HOST --venue home
+    """
+
+
+@prefs.command("set")
+@click.argument("settings", nargs=-1, required=True, metavar="NAME=VALUE...")
+@_VENUE
+@as_json
+@with_session
+def set_prefs(session: Session, settings: tuple[str, ...], venue: str, as_json: bool) -> None:
+    """Set preferences; clients follow when they ask next."""
+    try:
+        given = dict(map(setting, settings))
+    except PreferenceError as error:
+        raise BadInput(str(error)) from None
+    _change(session, venue, given, as_json)
+
+
+@prefs.command("unset")
+@click.argument("names", nargs=-1, required=True, type=click.Choice(list(READERS)))
+@_VENUE
+@as_json
+@with_session
+def unset_prefs(session: Session, names: tuple[str, ...], venue: str, as_json: bool) -> None:
+    """Forget preferences."""
+    _change(session, venue, dict.fromkeys(names), as_json)
+
+
+@prefs.command("show")
+@as_json
+@with_session
+def show_prefs(session: Session, as_json: bool) -> None:
+    """Show what is preferred, by venue."""
+    _tell(session.connection.get(_PATH), as_json)
+
+
+def _change(
+    session: Session, venue: str, preferences: Mapping[str, str | None], as_json: bool
+) -> None:
+    body = {"venue": venue, "preferences": preferences}
+    _tell(session.connection.send("PATCH", _PATH, body), as_json)
+
+
+def _tell(document: Mapping[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(document)
+        return
+    for venue in VENUES:
+        texts = document["venues"].get(venue, {})
+        for name, value in texts.items():
+            click.echo(printable(f"{venue}: {name}={value}"))
+    if not document["venues"]:
+        click.echo("nothing is preferred")
