@@ -81,7 +81,8 @@ class Client:
         runner = Runner(confinement, self._census, options.idleness(), self._suspension)
         self._places = ReplicaPlaces(folder.cells, keeps_cells=confinement.keeps_cells)
         self._shared = SharedFolders(folder.shared, options.cache_bytes)
-        provision = Provision(self._shared, is_guarded=confinement.keeps_cells)
+        provision = Provision(self._shared, runner)
+        self._unfit = provision.unfit
         executor = ReplicaExecutor(runner, self._cache, self._places, provision, self._connect)
         spares = SpareFolders(folder.spare)
         self._replicas = HeldReplicas(folder.slots, spares, options.room, executor, activity)
@@ -166,6 +167,7 @@ class Client:
             if not self._is_introduced:
                 self._introduce()
             self._learn_revocations()
+            self._return_unfit()
             self._pending = request = self._next_request()
             self._schedule.asks()
             reply = decode_reply(self._sent(request))
@@ -216,6 +218,13 @@ class Client:
             self._use(identity)
         self._is_introduced = True
 
+    def _return_unfit(self) -> None:
+        """Give back what cannot run here and has not begun: others may run it, and nobody erred."""
+        if unfit := self._replicas.unfit()[:MAX_HOLDING]:
+            body = {"replicas": [list(id) for id in unfit]}
+            self._transport.post_json("/api/v1/clients/self/return", body)
+            self._replicas.drop(unfit)
+
     def _next_request(self) -> WorkRequest:
         """The unanswered request, or a new one.
 
@@ -226,6 +235,7 @@ class Client:
         now = time.time()
         host = {**self._attributes(), **description.live_attributes(now), **self._end()}
         host |= {"Suspended": True} if self._suspension.is_on else {}
+        host |= {"UnfitFor": self._unfit.attribute} if self._unfit.attribute else {}
         self._permission.judge(host, now)
         pending = self._pending
         if pending is None or (not pending.reports and self._replicas.to_tell()[0]):

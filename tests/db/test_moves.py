@@ -129,6 +129,7 @@ def relinquish(event: Event) -> Callable[[Site], None]:
     def apply(site: Site) -> None:
         values = {
             "client": site.client, "host": site.host, "token": site.token, "grid": GRID,
+            "bots": [site.name.bot], "seqs": [site.name.seq], "replicas": [site.name.replica],
             "pilots": ["tag.0"],
         }  # fmt: skip
         moves.relinquish(site.conn, event, values)

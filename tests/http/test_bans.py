@@ -264,3 +264,17 @@ def test_a_lost_host_is_forgotten_by_a_verb(run: Run, site: Site, alice: Person)
     leased(site, bot, site.client_of(alice, host=host))
     said = run("host", "forget", host).stdout
     assert said == f"host {host} is forgotten; 1 replica rescheduled\n"
+
+
+def test_a_client_returns_what_it_cannot_run_and_nothing_else(site: Site, alice: Person) -> None:
+    bot = make_bot(site.conn, alice.id, size=3)
+    client, other = site.client_of(alice), site.client_of(alice)
+    for seq, holder in enumerate((client, client, other)):
+        make_lease(site.conn, ReplicaId(bot, seq, 1), holder.id)
+    wanted = {"replicas": [[bot, 0, 1], [bot, 2, 1], [bot, 0, 7]]}
+    for returned in (1, 0):  # repeated, it changes nothing
+        answer = client("POST", "/api/v1/clients/self/return", json=wanted)
+        assert (answer.status_code, answer.json) == (200, {"replicas": returned})
+    ended = site.conn.execute("SELECT seq, how, reason FROM ended WHERE bot = %s", [bot]).fetchall()
+    assert ended == [(0, "expired", "returned")]
+    assert client("POST", "/api/v1/clients/self/return", json={"replicas": []}).status_code == 400

@@ -11,8 +11,9 @@ from tests.http.conftest import Person, Site
 from tests.http.loopback import serve
 from tests.http.test_gridbot_command import Run, refused, runner
 
-from gridbot_client.protocol.manifest import FileRef, Unpacked
+from gridbot_client.protocol.manifest import FileRef
 from gridbot_client.protocol.messages import Manifest, ReplicaId, Resources
+from gridbot_client.protocol.software import Unpacked
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from gridbot.api.errors import BadInput, Refused
 from gridbot.api.packing import PackedFolder, pack
 from gridbot.api.results import OutputFile
 from gridbot_client.protocol import template
-from gridbot_client.protocol.manifest import Unpacked, covered
 from gridbot_client.protocol.messages import FileRef, JobInput, ProtocolError, Scalar, file_name
+from gridbot_client.protocol.software import Unpacked, covered
 
 CHUNK_BYTES = 8 * 1024 * 1024  # of one request; lost when a connection breaks
 

@@ -17,8 +17,8 @@ from typing import IO
 from gridbot.api.errors import BadInput
 from gridbot_client.protocol import archive
 from gridbot_client.protocol.archive import BadArchive
-from gridbot_client.protocol.manifest import MAX_ENTRIES, Unpacked
 from gridbot_client.protocol.messages import FileRef
+from gridbot_client.protocol.software import MAX_ENTRIES, Unpacked
 
 _LEVEL = 3  # of gzip: of a package of numpy's size two thirds of level 6's time, 3 % more bytes
 _MOST_BYTES = 1 << 50
@@ -137,3 +137,26 @@ def _source_times(folder: Path) -> dict[Path, int]:
         if len(header) == _PYC_HEADER and header[4:8] == bytes(4):
             found[source] = int.from_bytes(header[8:12], "little")
     return found
+
+
+def unpacked_size(path: Path) -> Unpacked:
+    """What an archive holds.  Raises BadInput if clients would refuse it."""
+    try:
+        with path.open("rb") as file:
+            return archive.survey(file, Unpacked(_MOST_BYTES, MAX_ENTRIES))
+    except BadArchive as error:
+        raise BadInput(f"archive {path}: {error}") from None
+    except OSError as error:
+        raise BadInput(f"archive {path}: {error.strerror}") from None
+
+
+def is_conda_pack(path: Path) -> bool:
+    """True for an archive that conda-pack has made: it brings `conda-unpack`, or `conda-meta`."""
+    most = Unpacked(_MOST_BYTES, MAX_ENTRIES)
+    try:
+        with path.open("rb") as file, archive.opened(file, most) as members:
+            return any(
+                name == "bin/conda-unpack" or name.startswith("conda-meta/") for name, _ in members
+            )
+    except (BadArchive, OSError):
+        return False

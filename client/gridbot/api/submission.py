@@ -16,23 +16,19 @@ from gridbot.api.inputs import (
     InputSpec,
     JobInputs,
     LocalFile,
-    StoredFile,
-    archives,
     local_file,
     placeholders_in,
-    program_spec,
-    shared_file,
     specs_of,
     split,
 )
 from gridbot.api.items import Items, RangeItems, Survey, carried, items_of, survey, untyped
 from gridbot.api.known_answers import Answers, read_known
-from gridbot.api.packing import PackedFolder
 from gridbot.api.policy import read_policy
 from gridbot.api.program import platforms_of
+from gridbot.api.shared_files import SharedFiles, shared_files
 from gridbot.api.units import megabytes, most_failures, seconds
 from gridbot_client.protocol import job_table
-from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES, covered
+from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES
 from gridbot_client.protocol.messages import (
     JobInput,
     JobRange,
@@ -62,6 +58,8 @@ class Submission:
     `exit_codes` are those with which a job gives an answer: a list of numbers, or "any"; others,
     and signals, are failures.  `env` are variables and `stdin` the name of the input that a
     job reads; both may have placeholders.
+    `requirements` is a file for pip, `conda_pack` an archive of conda-pack: what they make is on
+    the jobs' PATH.  `image` is the name of a container's image, or a file that is one.
     `validator` says when two answers agree: `exact`, `text`, `numbers:rel=1e-6,abs=1e-9`,
     `json:rel=1e-6,ignore=/time`, or `command:./compare`, a program that gets two directories of
     outputs and exits with 0 if they are equal and 1 if not.
@@ -103,6 +101,9 @@ class Submission:
     exit_codes: Iterable[int] | str = (0,)
     env: Mapping[str, str] = field(default_factory=dict)
     stdin: str = ""
+    requirements: str | Path = ""
+    conda_pack: str | Path = ""
+    image: str | Path = ""
     resident: int = 0
     growing: bool = False
     idempotency_key: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -151,10 +152,11 @@ def prepare(submission: Submission) -> Prepared:
     policy = read_policy(policy if isinstance(policy, str) else submission.base / policy)
     templates = [*command, *submission.env.values(), submission.stdin]
     found = _growing_survey(templates, specs, items) if submission.growing else survey(items)
-    files, notes = _shared_files(submission, command, specs, stored)
-    platforms = _platforms(submission, command, files, notes)
+    shared = shared_files(submission, command, specs, stored)
+    notes = [*shared.notes]
+    platforms = _platforms(submission, command, shared.files, notes)
     job_inputs = _job_inputs(submission, specs, items)
-    manifest = _manifest(submission, command, items, found, files, job_inputs, platforms)
+    manifest = _manifest(submission, command, items, found, shared, job_inputs, platforms)
     comparison = _comparison(submission)
     known = read_known(submission.known_answers, submission.base, items, found)
     body = {**_body(submission, manifest), "policy": policy}
@@ -168,7 +170,7 @@ def prepare(submission: Submission) -> Prepared:
         items=items,
         survey=found,
         files=[
-            *files,
+            *shared.files,
             *(job_inputs.files.values() if job_inputs else ()),
             *([comparison] if comparison else ()),
             *known.files,
@@ -244,39 +246,6 @@ def _columns(items: Items) -> str:
     return f"the items have only {', '.join(f'{{{name}}}' for name in items.columns)}"
 
 
-def _shared_files(
-    submission: Submission,
-    command: Sequence[str],
-    specs: Sequence[InputSpec],
-    stored: Sequence[StoredFile],
-) -> tuple[list[InputFile], list[str]]:
-    """Files common to all jobs, with the command's own program, and notes for the user."""
-    base = submission.base
-    shared = [spec for spec in specs if not spec.placeholders]
-    program = program_spec(command, base, specs)
-    own = program.name if program else None
-    files: list[InputFile] = [
-        *(shared_file(spec, base, executable=spec.name == own) for spec in shared),
-        *stored,
-    ]
-    notes = []
-    if program and own not in {spec.name for spec in shared}:
-        files.append(local_file(program, base, executable=True))
-        notes.append(f"{program.source} is uploaded as an executable input of all jobs")
-    names = [file.ref.name for file in files]
-    for name in names:
-        if names.count(name) > 1:
-            raise BadInput(f"two inputs are named {name}; rename one: --input FILE=NAME")
-    folders = [file.ref.name for file in files if isinstance(file, PackedFolder)]
-    for part in command[1:]:
-        is_sent = part in names or any(covered(name, [part]) for name in folders)
-        if not is_sent and not placeholders_in((part,)) and (base / part).is_file():
-            notes.append(
-                f"{part} is a file here but not an input; if jobs need it, add --input {part}"
-            )
-    return files, notes
-
-
 def _platforms(
     submission: Submission,
     command: Sequence[str],
@@ -326,7 +295,7 @@ def _manifest(
     command: Sequence[str],
     items: Items,
     found: Survey,
-    files: Sequence[InputFile],
+    shared: SharedFiles,
     job_inputs: JobInputs | None,
     platforms: Sequence[str],
 ) -> Manifest:
@@ -343,8 +312,11 @@ def _manifest(
         owner="",
         command=tuple(command),
         placeholders=dict(found.types),
-        inputs=tuple(file.ref for file in files),
-        archives=archives(files),
+        inputs=tuple(file.ref for file in shared.files),
+        archives=shared.archives,
+        requirements=shared.requirements,
+        conda_pack=shared.conda_pack,
+        image=shared.image,
         outputs=tuple(submission.outputs),
         resources=Resources(
             cpus=submission.cpus,

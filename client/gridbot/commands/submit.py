@@ -60,6 +60,7 @@ _FIELDS = {
     "output": "outputs",
     "platform": "platforms",
 }
+_SOFTWARE = {"requirements", "conda_pack", "image"}  # options that may name files
 
 
 @click.command(help=HELP)
@@ -136,6 +137,21 @@ _FIELDS = {
     "--stdin",
     metavar="NAME",
     help="Input that jobs read as standard input, by its name there.  [default: empty]",
+)
+@click.option(
+    "--requirements",
+    metavar="FILE",
+    help="For pip: each host installs it once, and jobs have it on their PATH.",
+)
+@click.option(
+    "--conda-pack",
+    metavar="FILE.tar.gz",
+    help="Environment of conda as conda-pack packs it: unpacked once per host, on the jobs' PATH.",
+)
+@click.option(
+    "--image",
+    metavar="NAME|FILE",
+    help="Image of the container in which jobs run, on hosts with Podman or Apptainer.",
 )
 @click.option(
     "--max-output",
@@ -297,6 +313,7 @@ def _renamed(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
     paths = {"policy", "items", "each_line", "known_answers"} & options.keys()
+    paths |= {name for name in _SOFTWARE & options.keys() if Path(options[name]).is_file()}
     return {**options, **{name: str(Path(options[name]).absolute()) for name in paths}}
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, BinaryIO, cast
 
-from gridbot_client.protocol.manifest import Unpacked
+from gridbot_client.protocol.software import Unpacked
 
 MAX_PATH_BYTES = 1024
 MAX_DEPTH = 64

@@ -13,8 +13,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from gridbot_client.protocol import fields
+from gridbot_client.protocol import fields, software
 from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError, file_name
+from gridbot_client.protocol.software import Unpacked
 
 PLACEHOLDER_TYPES = ("int", "real", "text")
 # Versions of manifests: those of version 1 name no BOT, and their jobs are not signed.  Later ones
@@ -36,11 +37,13 @@ LATER: Mapping[str, Later] = {
     "environment": Later(EXTENDED, {}),
     "stdin": Later(EXTENDED, ""),
     "archives": Later(LATEST, {}),
+    "requirements": Later(LATEST, ""),
+    "conda_pack": Later(LATEST, ""),
+    "image": Later(LATEST, ""),
 }
 CLOCK_ERROR_SECONDS = 86_400  # by which the clocks of signer and machine may differ
 DEFAULT_MAX_OUTPUT_BYTES = 64 << 20
 MAX_WALLS = 4
-MAX_ENTRIES = 1_000_000  # of one archive
 _MOST_VARIABLES, _MOST_VALUE_BYTES = 200, 8192
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -61,14 +64,6 @@ class FileRef:
     sha256: str
     size: int
     executable: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Unpacked:
-    """Size of what is in an archive: bytes of its files, and number of its entries."""
-
-    bytes: int
-    entries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +133,9 @@ class Manifest:
     stdin: str = ""  # template of the name of an input; empty: standard input is empty
     # Inputs that are archives of directories: jobs see what is in them, read-only, under the name.
     archives: Mapping[str, Unpacked] = field(default_factory=dict)
+    requirements: str = ""  # input that pip installs from; what it makes is on the jobs' PATH
+    conda_pack: str = ""  # archive that is an environment of conda; its programs are on the PATH
+    image: str = ""  # of a container, in which jobs run: its name, or an input that is an archive
     # So many words of the command start a program that may stay for further jobs (`residents.py` of
     # the client); 0: each job starts its own.  A client may always run the whole command instead.
     resident: int = 0
@@ -186,7 +184,13 @@ class Manifest:
     @property
     def files(self) -> tuple[FileRef, ...]:
         """Inputs that each job finds as files of its own."""
-        return tuple(ref for ref in self.inputs if ref.name not in self.archives)
+        others = {*self.archives, self.image}
+        return tuple(ref for ref in self.inputs if ref.name not in others)
+
+    @property
+    def has_environment(self) -> bool:
+        """True if hosts provide more than files of each job."""
+        return bool(self.archives or self.requirements or self.image)
 
     def is_answer(self, exit_code: int) -> bool:
         """True if a program that exits so has given an answer, and has not failed."""
@@ -231,7 +235,10 @@ class Manifest:
             exit_codes=_exit_codes(raw.get("exit_codes", [0])),
             environment=_environment(fields.mapping(raw.get("environment", {}), "environment")),
             stdin=fields.string(raw, "stdin", fields.MAX_NAME_BYTES, ""),
-            archives=_archives(fields.mapping(raw.get("archives", {}), "archives")),
+            archives=software.read_archives(fields.mapping(raw.get("archives", {}), "archives")),
+            requirements=fields.string(raw, "requirements", fields.MAX_NAME_BYTES, ""),
+            conda_pack=fields.string(raw, "conda_pack", fields.MAX_NAME_BYTES, ""),
+            image=software.read_image(raw),
             resident=_resident(raw),
             project=_hex(raw, "project", _KEY),
             bot=_hex(raw, "bot", _IDENTITY),
@@ -240,7 +247,12 @@ class Manifest:
             expires=fields.integer(raw, "expires", 0, MAX_BIGINT, MAX_BIGINT),
             version=version,
         )
-        _check_archives(manifest)
+        inputs = {ref.name: ref.executable for ref in manifest.inputs}
+        software.check_archives(manifest.archives, inputs, manifest.stdin)
+        software.check_environments(
+            requirements=manifest.requirements, conda_pack=manifest.conda_pack,
+            image=manifest.image, inputs=inputs, archives=manifest.archives,
+        )  # fmt: skip
         return manifest
 
 
@@ -338,40 +350,6 @@ def _environment(raw: Mapping[str, Any]) -> dict[str, str]:
         name: fields.text(value, f"environment.{name}", _MOST_VALUE_BYTES)
         for name, value in raw.items()
     }
-
-
-def _archives(raw: Mapping[str, Any]) -> dict[str, Unpacked]:
-    return {name: _unpacked(fields.mapping(item, f"archives.{name}")) for name, item in raw.items()}
-
-
-def _unpacked(raw: Mapping[str, Any]) -> Unpacked:
-    return Unpacked(
-        bytes=fields.integer(raw, "bytes", 0, MAX_BIGINT),
-        entries=fields.integer(raw, "entries", 0, MAX_ENTRIES),
-    )
-
-
-def _check_archives(manifest: Manifest) -> None:
-    """Make sure that each archive is an input, and that nothing else is in its directory."""
-    names = {ref.name: ref for ref in manifest.inputs}
-    if manifest.stdin in manifest.archives:
-        raise ProtocolError(f"stdin: {manifest.stdin} is a directory")
-    for archive in manifest.archives:
-        if archive not in names or names[archive].executable:
-            raise ProtocolError(f"archives: {archive!r} is not the name of an input that is data")
-        if other := covered(archive, names.keys() - {archive}):
-            raise ProtocolError(
-                f"inputs: {other} would lie in the directory {archive}, or above it, which is"
-                " read-only; rename one"
-            )
-
-
-def covered(archive: str, names: Iterable[str]) -> str:
-    """The first of some names that is not beside a directory but in it, it, or above it; or ""."""
-    for name in names:
-        if f"{name}/".startswith(f"{archive}/") or archive.startswith(f"{name}/"):
-            return name
-    return ""
 
 
 def _walls(raw: Mapping[str, Any]) -> RequestedWalls:

@@ -425,7 +425,8 @@ class Walls:
         group = self._group(program)
         try:
             with slot.stdout.open("wb") as stdout, slot.stderr.open("wb") as stderr:
-                nobody.give(cell, (slot.work, slot.stdout, slot.stderr))
+                built = [folder.source for folder in program.shown if folder.is_writable]
+                nobody.give(cell, (slot.work, slot.stdout, slot.stderr, *built))
                 if kept:
                     kept.folders = _mounted_folders(cell)
                 descriptors = group.descriptors if group else ()

@@ -28,12 +28,12 @@ from gridbot_client.protocol.messages import (
 )
 from gridbot_client.protocol.template import TemplateError, fill
 from gridbot_client.work import outputs
+from gridbot_client.work.building import BuildInterrupted, CannotProvide
 from gridbot_client.work.cache import Cache
-from gridbot_client.work.confinement import ShownFolder
 from gridbot_client.work.manifests import ForbiddenInput, JudgedManifest, check_inputs
 from gridbot_client.work.outputs import OutputError
 from gridbot_client.work.places import ReplicaPlace, ReplicaPlaces
-from gridbot_client.work.provision import CannotProvide, Provision
+from gridbot_client.work.provision import Provision
 from gridbot_client.work.residents import ResidentJob
 from gridbot_client.work.runner import (
     EXIT_NONZERO,
@@ -45,7 +45,7 @@ from gridbot_client.work.runner import (
     Stop,
     created_at,
 )
-from gridbot_client.work.shared import Interrupted, NoRoomForFolder
+from gridbot_client.work.shared import Interrupted
 from gridbot_client.work.slots import ReplicaSlot, RunRecord
 
 MOST_STARTS = 3  # of one replica; more mean that it takes the client down with it
@@ -87,7 +87,7 @@ class ReplicaExecutor:
     def execute(
         self, slot: ReplicaSlot, assignment: Assignment, judged: JudgedManifest, stop: Stop
     ) -> Report:
-        """Run a replica and return its report.  Raises Stopped.
+        """Run a replica and return its report.  Raises Stopped, or Unfit if nothing was reported.
 
         What this machine failed to do is tried again for some minutes: it says nothing of the job.
         """
@@ -139,7 +139,7 @@ class ReplicaExecutor:
             check_inputs(manifest, program.argv[0], assignment.inputs)
             if place.kept and manifest.resident:
                 job, shown = _resident_job(slot, manifest, assignment), slot
-            program = replace(program, shown=self._provided(manifest, place, stop))
+            program = self._equipped(program, assignment, judged, place, stop)
             if not place.has_program:
                 self._fetch(manifest.files, place.slot, stop)
             self._fetch(assignment.inputs, shown, stop)
@@ -153,8 +153,10 @@ class ReplicaExecutor:
             return failure(slot.id, "input_forbidden", f"{error}\n")
         except Interrupted:
             raise Stopped from None
-        except NoRoomForFolder as error:
-            return failure(slot.id, "no_room", f"{error}\n")
+        except BuildInterrupted as error:
+            if stop.is_asked:
+                raise Stopped from None
+            raise _MachineFailed(str(error)) from None
         except (_Failed, CannotProvide, OutputError) as error:
             return _finished(shown, ended, error.reason, str(error))
         if shown is not slot:
@@ -191,14 +193,18 @@ class ReplicaExecutor:
             raise _MachineFailed(ended.detail)
         return ended
 
-    def _provided(
-        self, manifest: Manifest, place: ReplicaPlace, stop: Stop
-    ) -> tuple[ShownFolder, ...]:
+    def _equipped(
+        self, program: ReplicaProgram, assignment: Assignment, judged: JudgedManifest,
+        place: ReplicaPlace, stop: Stop,
+    ) -> ReplicaProgram:  # fmt: skip
         def fetch(ref: FileRef, target: Path) -> None:
             with self.connect() as transport:
                 self._fetch_one(ref, target, transport, stop)
 
-        return self.provision.of(manifest, place, fetch, lambda: stop.is_asked)
+        return self.provision.equip(
+            program, assignment.manifest, judged.manifest, place, fetch, stop,
+            is_stranger=judged.is_strangers,
+        )  # fmt: skip
 
     def _fetch(self, refs: tuple[FileRef, ...], slot: ReplicaSlot, stop: Stop) -> None:
         if not refs:

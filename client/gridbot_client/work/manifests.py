@@ -6,7 +6,7 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from gridbot_client.protocol.manifest import admits, covered
+from gridbot_client.protocol.manifest import admits
 from gridbot_client.protocol.messages import (
     Assignment,
     FileRef,
@@ -17,6 +17,7 @@ from gridbot_client.protocol.messages import (
     manifest_id,
 )
 from gridbot_client.protocol.signatures import Revocation
+from gridbot_client.protocol.software import covered
 from gridbot_client.work.trust import Approval, Distrusted, Trust
 
 _MOST_KEPT = 200

@@ -45,7 +45,8 @@ class SharedHere:
     """What a place has of shared folders; it keeps them as long as it stays."""
 
     def __init__(self) -> None:
-        self.folders: tuple[Path, ...] | None = None  # None: none was asked for yet
+        # Folders, and their names in its own; None: none was asked for yet.
+        self.folders: tuple[tuple[Path, str | None], ...] | None = None
         self.leases = ExitStack()
 
 

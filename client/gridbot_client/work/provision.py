@@ -1,75 +1,171 @@
-"""What a replica sees beside its slot: archives of its BOT, unpacked once per host."""
+"""What a replica sees beside its slot: directories and environments of its BOT, made once."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+import hashlib
+import json
+import platform
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from gridbot_client.protocol.archive import BadArchive
-from gridbot_client.protocol.manifest import Unpacked
 from gridbot_client.protocol.messages import FileRef, Manifest
-from gridbot_client.work import unpacking
+from gridbot_client.work import building
+from gridbot_client.work.building import CannotProvide, EnvironmentBuilder, Fetch
 from gridbot_client.work.confinement import ShownFolder
 from gridbot_client.work.places import ReplicaPlace
-from gridbot_client.work.shared import SharedFolders
+from gridbot_client.work.runner import ReplicaProgram, Runner, Stop
+from gridbot_client.work.shared import NoRoomForFolder, SharedFolders
 
-Fetch = Callable[[FileRef, Path], None]  # an input to a path
+ID_CHARACTERS = 16  # of manifests' ids, in the host's ad
+_MOST_NAMED = 40  # of BOTs, there
+_MOST_TEXT_BYTES = 1 << 20
 
 
-class CannotProvide(Exception):
-    """What the BOT needs cannot be had here; `reason` is the replica's reason code."""
+class Unfit(Exception):
+    """This host has said already that it cannot run the BOT."""
 
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
+
+class UnfitBots:
+    """BOTs that cannot run here, by their manifests' ids, for as long as the client runs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ids: dict[str, None] = {}
+
+    def add(self, id: str) -> None:
+        """Note a manifest; of many the oldest is forgotten."""
+        with self._lock:
+            self._ids[id] = None
+            while len(self._ids) > _MOST_NAMED:
+                del self._ids[next(iter(self._ids))]
+
+    def __contains__(self, id: str) -> bool:
+        return id in self._ids
+
+    @property
+    def attribute(self) -> str:
+        """Of the host ad: the beginnings of their ids."""
+        with self._lock:
+            return " ".join(id[:ID_CHARACTERS] for id in self._ids)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """A shared folder: its key, how it is made, and where a job sees it (None: where it is)."""
+
+    key: str
+    make: Callable[[Path], None]
+    bytes: int = 0
+    name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """Gives replicas the folders that their BOT shares; safe to use from many threads."""
+    """Gives replicas what their BOT shares; safe to use from many threads."""
 
     folders: SharedFolders
-    is_guarded: bool  # walls keep jobs from changing them
+    runner: Runner
+    unfit: UnfitBots = field(default_factory=UnfitBots)
 
-    def of(
-        self, manifest: Manifest, place: ReplicaPlace, fetch: Fetch, is_stopped: Callable[[], bool]
-    ) -> tuple[ShownFolder, ...]:
-        """Folders of a BOT, which stay as long as its place.
+    def equip(
+        self, program: ReplicaProgram, id: str, manifest: Manifest, place: ReplicaPlace,
+        fetch: Fetch, stop: Stop, *, is_stranger: bool,
+    ) -> ReplicaProgram:  # fmt: skip
+        """The program with what it is to see, which stays as long as its place.
 
-        Raises CannotProvide, Interrupted, and the errors of `fetch`.
+        `id` is the manifest's.  Raises CannotProvide for the first replica, Unfit for others,
+        Interrupted, BuildInterrupted, and the errors of `fetch`.
         """
         if place.shared.folders is None:
+            builder = EnvironmentBuilder(self.runner, is_stranger, fetch, stop)
+            wanted = [*_archives(manifest, fetch), *_environment(manifest, builder, place)]
             place.shared.folders = tuple(
-                place.shared.leases.enter_context(self._lent(ref, said, fetch, is_stopped))
-                for ref, said in _archives(manifest)
+                (self._lent(item, id, place, stop), item.name) for item in wanted
             )
-        named = zip(place.shared.folders, _archives(manifest), strict=True)
-        return tuple(ShownFolder(folder, place.slot.work / ref.name) for folder, (ref, _) in named)
+        found = place.shared.folders
+        shown = [
+            ShownFolder(path, place.slot.work / name if name else path) for path, name in found
+        ]
+        environments = [path for path, name in found if name is None]
+        if not environments:
+            return program.seeing(shown)
+        variable = "CONDA_PREFIX" if manifest.conda_pack else "VIRTUAL_ENV"
+        return program.seeing(
+            [*shown, *building.base_python()],
+            path=[path / "bin" for path in environments],
+            environment={variable: str(environments[0])},
+        )
 
-    def _lent(
-        self, ref: FileRef, said: Unpacked, fetch: Fetch, is_stopped: Callable[[], bool]
-    ) -> AbstractContextManager[Path]:
-        make = partial(_unpacked, ref, said, fetch)
-        return self.folders.lent(
-            f"archive {ref.sha256}", make, said.bytes,
-            is_guarded=self.is_guarded, is_stopped=is_stopped,
+    def _lent(self, wanted: _Wanted, id: str, place: ReplicaPlace, stop: Stop) -> Path:
+        def make(top: Path) -> None:
+            if id in self.unfit:  # another replica has tried meanwhile
+                raise Unfit
+            wanted.make(top)
+
+        if id in self.unfit:
+            raise Unfit
+        lease = self.folders.lent(
+            wanted.key, make, wanted.bytes,
+            is_guarded=self.runner.confinement.keeps_cells, is_stopped=lambda: stop.is_asked,
         )  # fmt: skip
+        try:
+            return place.shared.leases.enter_context(lease)
+        except CannotProvide:
+            self.unfit.add(id)
+            raise
+        except NoRoomForFolder as error:
+            self.unfit.add(id)
+            raise CannotProvide("no_room", f"{error}\n") from None
 
 
-def _archives(manifest: Manifest) -> Iterator[tuple[FileRef, Unpacked]]:
+def _archives(manifest: Manifest, fetch: Fetch) -> Iterator[_Wanted]:
+    """Directories that jobs see in their own."""
+
+    def make(ref: FileRef, top: Path) -> None:
+        packed = top.with_name("archive")
+        fetch(ref, packed)
+        building.unpacked(packed, top, ref.name, manifest)
+
     for ref in manifest.inputs:
-        if ref.name in manifest.archives:
-            yield ref, manifest.archives[ref.name]
+        if ref.name in manifest.archives and ref.name != manifest.conda_pack:
+            said = manifest.archives[ref.name]
+            yield _Wanted(f"archive {ref.sha256}", partial(make, ref), said.bytes, ref.name)
 
 
-def _unpacked(ref: FileRef, said: Unpacked, fetch: Fetch, top: Path) -> None:
-    packed = top.with_name("archive")
-    fetch(ref, packed)
-    try:
-        unpacking.unpack(packed, top, said)
-    except BadArchive as error:
-        raise CannotProvide("bad_archive", f"input {ref.name}: {error}\n") from None
-    packed.unlink()
+def _environment(
+    manifest: Manifest, builder: EnvironmentBuilder, place: ReplicaPlace
+) -> Iterator[_Wanted]:
+    """The environment of Python, which is seen where it was made."""
+    inputs = {ref.name: ref for ref in manifest.inputs}
+    if manifest.conda_pack:
+        ref = inputs[manifest.conda_pack]
+        key = _key("conda", [ref], builder)
+        size = manifest.archives[ref.name].bytes
+        yield _Wanted(key, partial(builder.unpack, manifest, ref), size)
+    elif manifest.requirements:
+        text = _content(inputs[manifest.requirements], builder.fetch, place)
+        named = [ref for ref in manifest.inputs if ref.name == manifest.requirements]
+        named += [ref for ref in manifest.inputs if ref not in named and ref.name in text]
+        key = _key("requirements", named, builder)
+        yield _Wanted(key, partial(builder.install, manifest, named))
+
+
+def _content(ref: FileRef, fetch: Fetch, place: ReplicaPlace) -> str:
+    """The beginning of an input, by which it is known which other inputs it names."""
+    path = place.slot.path / "requirements"
+    fetch(ref, path)
+    with path.open("rb") as file:
+        text = file.read(_MOST_TEXT_BYTES).decode(errors="replace")
+    path.unlink()
+    return text
+
+
+def _key(kind: str, files: Sequence[FileRef], builder: EnvironmentBuilder) -> str:
+    """What decides an environment: files, Python, platform, and whose work it is."""
+    about = [kind, sys.version, platform.platform(), sys.base_prefix, str(builder.is_stranger)]
+    about += [f"{ref.name} {ref.sha256}" for ref in files]
+    return f"{kind} {hashlib.sha256(json.dumps(about).encode()).hexdigest()}"

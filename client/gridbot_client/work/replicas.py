@@ -25,6 +25,7 @@ from gridbot_client.work.execution import ReplicaExecutor, Stopped, failure
 from gridbot_client.work.manifests import JudgedManifest, Manifests
 from gridbot_client.work.pace import Pace
 from gridbot_client.work.processes import Census
+from gridbot_client.work.provision import Unfit
 from gridbot_client.work.runner import Stop
 from gridbot_client.work.slots import ReplicaSlot, SpareFolders, since_boot, slot_of, slots_in
 
@@ -114,10 +115,34 @@ class HeldReplicas:
         with self.changed:
             if self.is_halted:
                 return
-            for id in agent.to_start(self.items(), self.room):
+            unfit = self._executor.provision.unfit
+            fit = [
+                item
+                for item in self.items()
+                if item.stage is not Stage.WAITING
+                or self._held[item.id].assignment.manifest not in unfit
+            ]
+            for id in agent.to_start(fit, self.room):
                 held = self._held[id]
                 held.stage, held.stop = Stage.RUNNING, Stop()
                 self._spawn(held, Stage.FINISHED)
+
+    def unfit(self) -> tuple[ReplicaId, ...]:
+        """Replicas that have not begun, of BOTs that cannot run here."""
+        unfit = self._executor.provision.unfit
+        with self.changed:
+            return tuple(
+                held.id
+                for held in self._held.values()
+                if held.stage is Stage.WAITING and held.assignment.manifest in unfit
+            )
+
+    def drop(self, ids: Iterable[ReplicaId]) -> None:
+        """Forget replicas that have not begun."""
+        with self.changed:
+            gone = [held for id in ids if (held := self._drop(id))]
+        for held in gone:
+            self._spares.take_back(held.slot)
 
     def stop_running(self) -> None:
         """Stop all processes; their replicas wait to be started again."""
@@ -229,7 +254,7 @@ class HeldReplicas:
                 self._end(held, self._execute(held), Stage.UPLOADING)
             assert held.report
             self._end(held, self._executor.upload(held.slot, held.report, held.stop), last)
-        except Stopped:
+        except (Stopped, Unfit):
             self._stopped(held)
         except BaseException:
             log.exception("the thread of replica %s ended", held.id)

@@ -10,7 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import psutil
 
@@ -66,6 +67,15 @@ class ReplicaProgram:
     environment: Mapping[str, str] = field(default_factory=dict)
     stdin: str = ""  # name of a file in the slot; empty: nothing to read
     shown: Sequence[ShownFolder] = ()  # folders that it sees beside its slot
+    path: Sequence[Path] = ()  # where its programs are looked for first
+
+    def seeing(
+        self, shown: Sequence[ShownFolder], path: Sequence[Path] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> ReplicaProgram:  # fmt: skip
+        """The program with further folders; its own variables go before these."""
+        variables = {**(environment or {}), **self.environment}
+        return replace(self, shown=shown, path=path, environment=variables)
 
 
 class Stop:
@@ -101,15 +111,16 @@ class Stop:
 
 
 def environment(
-    slot: ReplicaSlot, own: Mapping[str, str], asked: Mapping[str, str]
+    slot: ReplicaSlot, own: Mapping[str, str], asked: Mapping[str, str], first: Sequence[Path] = ()
 ) -> dict[str, str]:
     """Environment of a replica: the variables listed here, and those that its BOT asks for.
 
     The BOT's are for its own program: nothing of the client's starts with them.  They go before
-    the usual ones, but not before the client's, whose names no manifest may use.
+    the usual ones, but not before the client's, whose names no manifest may use.  Programs are
+    looked for in the folders `first`.
     """
     kept = {name: own[name] for name in _KEPT_VARIABLES if name in own}
-    return {
+    found = {
         "PATH": _USUAL_PATH,
         **kept,
         "HOME": str(slot.work),
@@ -123,6 +134,8 @@ def environment(
         "GRIDBOT_REPLICA": str(slot.id.replica),
         SLOT_VARIABLE: str(slot.path),
     }
+    found["PATH"] = os.pathsep.join([*map(str, first), found["PATH"]])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +158,8 @@ class Runner:
         """
         begun = time.monotonic()
         order = TaskOrder(
-            _found(program.argv, slot), environment(slot, os.environ, program.environment), slot,
+            _found(program.argv, slot),
+            environment(slot, os.environ, program.environment, program.path), slot,
             limits, is_stranger, wants_network, program.stdin, kept, job, program.shown,
         )  # fmt: skip
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from gridbot_client.protocol import archive
 from gridbot_client.protocol.archive import BadArchive, Members
-from gridbot_client.protocol.manifest import Unpacked
+from gridbot_client.protocol.software import Unpacked
 
 _LATEST_SECONDS = 1 << 32
 _MODES = (0o444, 0o555)  # of data; of programs and directories

@@ -23,7 +23,7 @@ from gridbot_server.errors import Forbidden, RequestError, ServerBusy, Unauthori
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
 from gridbot_server.matching.ads import lasting
-from gridbot_server.models.requests import ClientChange, Join
+from gridbot_server.models.requests import ClientChange, Join, ReturnedReplicas
 from gridbot_server.models.responses.clients import (
     ClientIdentity,
     ClientProspects,
@@ -171,6 +171,19 @@ def end_client() -> Relinquished:
     with connection() as conn, conn.transaction():
         values = {"client": auth.client().id}
         return Relinquished(replicas=relinquish(conn, Event.CLIENT_LEFT, values))
+
+
+@blueprint.post("/self/return")
+@auth.rule("client")
+@json_body
+@answers()
+def return_replicas(json: ReturnedReplicas) -> Relinquished:
+    """Take back replicas that the client cannot run; tell how many it held."""
+    bots, seqs, replicas = zip(*json.replicas, strict=True)
+    with connection() as conn, conn.transaction():
+        values = {"client": auth.client().id, "bots": list(bots), "seqs": list(seqs)}
+        count = relinquish(conn, Event.RETURNED, {**values, "replicas": list(replicas)})
+        return Relinquished(replicas=count)
 
 
 def _check_newcomer(conn: Connection, key: auth.Key) -> None:

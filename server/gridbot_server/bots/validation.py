@@ -11,9 +11,7 @@ from typing import Any
 
 from gridbot_client.protocol.manifest import (
     CLOCK_ERROR_SECONDS,
-    Unpacked,
     admits,
-    covered,
     job_input,
 )
 from gridbot_client.protocol.messages import (
@@ -32,6 +30,7 @@ from gridbot_client.protocol.messages import (
     resources,
 )
 from gridbot_client.protocol.signatures import manifest_statement, verify
+from gridbot_client.protocol.software import Unpacked, covered
 from gridbot_client.protocol.template import TemplateError, fill, placeholders_in
 from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError
@@ -258,6 +257,9 @@ def _manifest(
         environment=dict(body.environment),
         stdin=body.stdin,
         archives={name: Unpacked(**item.model_dump()) for name, item in body.archives.items()},
+        requirements=body.requirements,
+        conda_pack=body.conda_pack,
+        image=body.image,
         resident=body.resident,
         **asdict(_sealed(body.envelope, seal)),
     )

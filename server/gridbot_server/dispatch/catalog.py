@@ -127,7 +127,8 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
     stock = stock_platforms(manifest) if row.is_for_stock else ()
     signers = (manifest.version, row.signature is None, row.owner_signature is None)
     wanted = (manifest.resources, manifest.platforms, manifest.walls.level)
-    needs = repr((row.owner, signers, wanted, stock))
+    made_there = identity if manifest.has_environment else ""
+    needs = repr((row.owner, signers, wanted, stock, made_there))
     return Entry(
         version=row.version,
         name=row.name,

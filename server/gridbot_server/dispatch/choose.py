@@ -61,6 +61,7 @@ class Candidate:
     signed: bool = False
     owner_signed: bool = False
     manifest_version: int = 2
+    manifest_id: str = ""
     platforms: Sequence[str] = ()
     sandbox: int = 0  # least sandbox level that it asks for
     stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it; none: nowhere

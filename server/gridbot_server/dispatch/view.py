@@ -135,6 +135,7 @@ def _candidate(
         signed=entry.signed,
         owner_signed=entry.owner_signed,
         manifest_version=entry.manifest.version,
+        manifest_id=entry.manifest_id,
         platforms=entry.manifest.platforms,
         sandbox=entry.manifest.walls.level,
         stock_platforms=entry.stock_platforms,

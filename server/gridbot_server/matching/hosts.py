@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gridbot_client.protocol.messages import Manifest, Resources
+from gridbot_client.protocol.messages import Manifest, Resources, manifest_id
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record, record
 from gridbot_policies.classad.source import cut
@@ -17,7 +17,14 @@ from gridbot_policies.explain.relax import Bound, Change
 from gridbot_policies.policy.ads import LIVE_ATTRIBUTES
 from gridbot_policies.policy.unknown import Unknown
 from gridbot_server.matching.policies import owner_policy
-from gridbot_server.matching.requirements import RESOURCES, TOO_OLD, Resource, is_stock, lacks
+from gridbot_server.matching.requirements import (
+    RESOURCES,
+    TOO_OLD,
+    UNFIT,
+    Resource,
+    is_stock,
+    lacks,
+)
 
 _PRIVATE = ("Name", "Owner", "Requirements")
 _HIDDEN = Record({fold(name): Unknown(name) for name in _PRIVATE}, _PRIVATE)
@@ -69,6 +76,11 @@ class BotRequirements:
     now: float  # the time that policies see, seconds since 1970
     stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it
     boinc_unsuitable: str | None = None  # why it could not be signed for them, if that was tried
+
+    @property
+    def manifest_id(self) -> str:
+        """Hash of its manifest."""
+        return manifest_id(self.manifest.text())
 
     @property
     def manifest_version(self) -> int:
@@ -222,7 +234,7 @@ def commonest_obstacle(found: Judged[Known]) -> str:
 def sentence(condition: Condition[Known], known: Known) -> str:
     """Return in words the condition that a host fails."""
     match condition.kind:
-        case "boinc" | "trust" | "grid" | "owner" | "client":
+        case "boinc" | "trust" | "grid" | "owner" | "client" | "environment":
             return condition.text
         case "sandbox":
             return known.lacks["sandbox"]
@@ -287,6 +299,8 @@ def _permissions(demand: BotRequirements) -> Iterator[Condition[Known]]:
     yield _needed("trust", _signatures(demand), lambda known: known.lacks["trust"])
     walls = "the host's sandbox is too weak for work of others, or for what the BOT asks"
     yield _needed("sandbox", walls, lambda known: known.lacks["sandbox"])
+    if demand.manifest.has_environment:
+        yield _needed("environment", UNFIT, lambda known: known.lacks["environment"])
     if demand.manifest_version > 2:
         yield _needed("client", TOO_OLD, lambda known: known.lacks["client"])
     pilot = f"the pilot was not submitted on behalf of {demand.owner_name}"

@@ -24,6 +24,10 @@ class Work(Protocol):
         """Form of its manifest: 1, or 2 if the signature covers its jobs."""
 
     @property
+    def manifest_id(self) -> str:
+        """Hash of its manifest."""
+
+    @property
     def signed(self) -> bool:
         """Whether the project has signed it."""
 
@@ -110,6 +114,9 @@ TOO_OLD = (
     " update it"
 )
 
+UNFIT = "the host could not make the BOT's environment: gridbot bot logs says why"
+_ID_CHARACTERS = 16  # of manifests' ids, in a host's ad
+
 RESOURCES = (
     Resource("cpus", "cpus", "NumCpus", "CPU", "CPUs"),
     Resource("memory", "memory_mb", "Memory", "MB memory", "MB memory"),
@@ -139,6 +146,8 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
     yield from _stock_lacks(host, work) if is_stock(host) else _native_lacks(worker, work)
     if why := _weakness(worker, work):
         yield Lack("sandbox", why)
+    if _is_unfit(host, work):
+        yield Lack("environment", UNFIT)
     if not is_stock(host) and work.manifest_version > _manifest_version(host):
         yield Lack("client", TOO_OLD)
     for resource in RESOURCES:
@@ -146,6 +155,12 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
         offered = resource.offered(host) if wanted else None
         if offered is not None and offered < wanted:
             yield Lack(resource.kind, f"needs {resource.words(wanted)}")
+
+
+def _is_unfit(host: Mapping[str, Any], work: Work) -> bool:
+    """Whether the host has tried, and says that it cannot provide what the BOT shares."""
+    unfit = host.get("UnfitFor")
+    return isinstance(unfit, str) and work.manifest_id[:_ID_CHARACTERS] in unfit.split()
 
 
 def _manifest_version(host: Mapping[str, Any]) -> int | float:

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES, MAX_ENTRIES
-from gridbot_client.protocol.messages import MAX_BIGINT, PLACEHOLDER_TYPES
+from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES
+from gridbot_client.protocol.messages import MAX_BIGINT, MAX_HOLDING, PLACEHOLDER_TYPES
 from gridbot_client.protocol.preferences import MAX_NAME_BYTES, MAX_PREFERENCES, MAX_TEXT_BYTES
+from gridbot_client.protocol.software import MAX_ENTRIES
 
 MAX_JOBS_AT_ONCE = 20_000
 MAX_PARTS_AT_ONCE = MAX_JOBS_AT_ONCE  # one job in each, at worst
@@ -64,6 +65,7 @@ Fingerprints = Annotated[list[Sha256], Field(max_length=1000)]  # of owners' key
 Protocol = Literal[1, 2]
 BoincText = Annotated[str, Field(pattern=r"^[0-9a-f\s.]{1,1000}$")]  # a key or a signature
 BigInt = Annotated[int, Field(ge=-MAX_BIGINT, le=MAX_BIGINT)]
+Count = Annotated[int, Field(ge=0, le=MAX_BIGINT)]
 ExitCode = Annotated[int, Field(ge=0, le=255)]
 MaxFailures = Annotated[str, Field(pattern=MAX_FAILURES_PATTERN)]  # failed jobs: N or P%
 PlaceholderType = Literal[PLACEHOLDER_TYPES]  # type: ignore[valid-type]
@@ -199,6 +201,9 @@ class SubmissionRequest(Body):
     stdin: Text = ""  # name of an input; it and the environment's values may have placeholders
     # Inputs that are tar archives of directories, by name; jobs see what is in them.
     archives: Annotated[dict[str, UnpackedArchive], Field(max_length=1000)] = {}
+    requirements: Text = ""  # name of an input for pip
+    conda_pack: Text = ""  # name of an archive
+    image: Text = ""  # of a container: its name, or that of an input
     # Words of the command that start a program which may stay for further jobs.
     resident: Annotated[int, Field(ge=0, le=1000)] = 0
     envelope: Envelope | None = None
@@ -302,6 +307,15 @@ class BoincKey(Body):
 
     key: BoincText
     signature: BoincText
+
+
+class ReturnedReplicas(Body):
+    """`POST /clients/self/return`: BOT, job and replica of each."""
+
+    replicas: Annotated[
+        list[Annotated[list[Count], Field(min_length=3, max_length=3)]],
+        Field(min_length=1, max_length=MAX_HOLDING),
+    ]
 
 
 class Join(Body):

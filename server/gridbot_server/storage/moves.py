@@ -24,6 +24,7 @@ STATEMENTS: Mapping[Event, tuple[str, ...]] = MappingProxyType(
         Event.DEADLINE_PASSED: ("deadline_passed",),
         Event.PILOT_ENDED: ("pilot_ended",),
         Event.CLIENT_LEFT: ("client_left",),
+        Event.RETURNED: ("returned",),
         Event.HOST_BANNED: ("host_banned",),
         Event.HOST_FORGOTTEN: ("host_forgotten",),
         Event.CLIENT_REVOKED: ("client_revoked",),

@@ -74,6 +74,7 @@ class Event(StrEnum):
     DEADLINE_PASSED = "deadline_passed"
     PILOT_ENDED = "pilot_ended"  # the grid says so
     CLIENT_LEFT = "client_left"
+    RETURNED = "returned"  # its client cannot run the BOT
     HOST_BANNED = "host_banned"
     HOST_FORGOTTEN = "host_forgotten"  # its owner, or an operator, does not wait for it
     CLIENT_REVOKED = "client_revoked"  # with the key that it joined with
@@ -93,6 +94,7 @@ MOVES: Mapping[Event, Mapping[State, State]] = MappingProxyType(
         Event.DEADLINE_PASSED: {State.LEASED: State.EXPIRED},
         Event.PILOT_ENDED: {State.LEASED: State.EXPIRED},
         Event.CLIENT_LEFT: {State.LEASED: State.EXPIRED},
+        Event.RETURNED: {State.LEASED: State.EXPIRED},
         Event.HOST_BANNED: {State.LEASED: State.EXPIRED},
         Event.HOST_FORGOTTEN: {State.LEASED: State.EXPIRED},
         Event.CLIENT_REVOKED: {State.LEASED: State.EXPIRED},
@@ -126,7 +128,8 @@ FAILURES = ERRORS | {State.EXPIRED}
 
 # Relinquished replicas: they expired before their deadline, which says nothing of their job.
 RELINQUISHED = (
-    Event.PILOT_ENDED, Event.CLIENT_LEFT, Event.HOST_BANNED, Event.HOST_FORGOTTEN,
+    Event.PILOT_ENDED, Event.CLIENT_LEFT, Event.RETURNED, Event.HOST_BANNED,
+    Event.HOST_FORGOTTEN,
     Event.CLIENT_REVOKED,
 )  # fmt: skip
 

@@ -16,7 +16,7 @@ from gridbot.api.errors import BadInput
 from gridbot.api.packing import PackedFolder, pack
 from gridbot.api.submission import Submission, prepare
 from gridbot_client.protocol.archive import BadArchive
-from gridbot_client.protocol.manifest import Unpacked
+from gridbot_client.protocol.software import Unpacked
 from gridbot_client.work.unpacking import unpack
 
 AMPLE = Unpacked(1 << 20, 1000)

@@ -94,6 +94,7 @@ class Signed:
     signed: bool
     owner_signed: bool
     owner: int = 1
+    manifest_id: str = ""
     resources: Resources = field(default_factory=Resources)
     platforms: tuple[str, ...] = ()
     sandbox: int = 0

@@ -25,6 +25,7 @@ class Work:
     resources: Resources
     owner: int = 1
     manifest_version: int = 2
+    manifest_id: str = ""
     signed: bool = True
     owner_signed: bool = False
     platforms: Sequence[str] = ()

@@ -177,6 +177,17 @@ WITH gone AS (
 )
 SELECT end_unanswered(array_agg(lease), %(how)s, %(reason)s) FROM gone
 
+-- name: returned
+-- As when the client left, but these replicas alone.
+WITH gone AS (
+    DELETE FROM lease USING unnest(%(bots)s::bigint[], %(seqs)s::bigint[], %(replicas)s::bigint[])
+           AS item (bot, seq, replica)
+     WHERE (lease.bot, lease.seq, lease.replica) = (item.bot, item.seq, item.replica)
+       AND client = %(client)s
+    RETURNING lease
+)
+SELECT end_unanswered(array_agg(lease), %(how)s, %(reason)s) FROM gone
+
 -- name: host_banned
 -- As when their deadlines pass, a statement after the clients were revoked: none can come any more.
 WITH gone AS (

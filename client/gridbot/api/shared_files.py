@@ -1,0 +1,113 @@
+"""Files that all jobs of a submission share: inputs, program, what environments are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gridbot.api.errors import BadInput
+from gridbot.api.inputs import (
+    InputFile,
+    InputSpec,
+    StoredFile,
+    archives,
+    local_file,
+    placeholders_in,
+    program_spec,
+    shared_file,
+    specs_of,
+)
+from gridbot.api.packing import is_conda_pack, unpacked_size
+from gridbot_client.protocol.software import Unpacked, covered
+
+if TYPE_CHECKING:
+    from gridbot.api.submission import Submission
+
+
+@dataclass(frozen=True)
+class SharedFiles:
+    """The files, notes for the user, and which of them are what."""
+
+    files: Sequence[InputFile]
+    notes: Sequence[str]
+    archives: Mapping[str, Unpacked]
+    requirements: str
+    conda_pack: str
+    image: str
+
+
+def shared_files(
+    submission: Submission,
+    command: Sequence[str],
+    specs: Sequence[InputSpec],
+    stored: Sequence[StoredFile],
+) -> SharedFiles:
+    """Find them.  Raises BadInput."""
+    base = submission.base
+    files: list[InputFile] = []
+    notes = _program_and_inputs(base, command, specs, files)
+    files += stored
+    found = archives(files)
+    requirements = _added(submission.requirements, base, files, "requirements")
+    conda_pack = _added(submission.conda_pack, base, files, "conda_pack")
+    if conda_pack:
+        found[conda_pack] = unpacked_size(base / submission.conda_pack)
+    image = str(submission.image)
+    if image and (base / image).is_file():
+        image = _added(image, base, files, "image")
+    names = [file.ref.name for file in files]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput(f"two inputs are named {name}; rename one: --input FILE=NAME")
+    notes += _notes(base, command, names, found, conda_pack)
+    return SharedFiles(files, notes, found, requirements, conda_pack, image)
+
+
+def _program_and_inputs(
+    base: Path, command: Sequence[str], specs: Sequence[InputSpec], files: list[InputFile]
+) -> list[str]:
+    """Add what is shared of the inputs, and the command's own program; return notes."""
+    plain = [spec for spec in specs if not spec.placeholders]
+    program = program_spec(command, base, specs)
+    own = program.name if program else None
+    files += [shared_file(spec, base, executable=spec.name == own) for spec in plain]
+    if program is None or own in {spec.name for spec in plain}:
+        return []
+    files.append(local_file(program, base, executable=True))
+    return [f"{program.source} is uploaded as an executable input of all jobs"]
+
+
+def _added(path: str | Path, base: Path, files: list[InputFile], option: str) -> str:
+    """Name of the input that a file is, which is added if it is none yet; "" for no path."""
+    if not path:
+        return ""
+    (spec,) = specs_of([path], base)
+    if spec.placeholders or spec.is_folder:
+        raise BadInput(f"{option} {path}: it must be one file for all jobs")
+    if spec.name not in {file.ref.name for file in files}:
+        file = local_file(spec, base)
+        files.append(replace(file, ref=replace(file.ref, executable=False)))
+    return spec.name
+
+
+def _notes(
+    base: Path, command: Sequence[str], names: Sequence[str], found: Mapping[str, Unpacked],
+    conda_pack: str,
+) -> list[str]:  # fmt: skip
+    """What is legal and hardly meant."""
+    notes = []
+    for part in command[1:]:
+        is_sent = part in names or any(covered(name, [part]) for name in found)
+        if not is_sent and not placeholders_in((part,)) and (base / part).is_file():
+            notes.append(
+                f"{part} is a file here but not an input; if jobs need it, add --input {part}"
+            )
+    for name in names:
+        if name != conda_pack and name.endswith((".tar.gz", ".tgz")) and is_conda_pack(base / name):
+            notes.append(
+                f"{name} is an archive of conda-pack; to have its programs on the jobs' PATH:"
+                f" --conda-pack {name}"
+            )
+    return notes
