@@ -11,13 +11,14 @@ import heapq
 import itertools
 import random
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from gridbot_server.cycles.transition import Decision, Ended, Job, Rules, decide
-from gridbot_server.matching import assurance, width
+from gridbot_server.matching import assurance, lots, width
 from gridbot_server.matching.assurance import AssuranceTerms, Credence
+from gridbot_server.matching.lots import Elector
 from gridbot_server.matching.track_record import (
     DISTRUSTED_WIDTH,
     NEWCOMER,
@@ -33,6 +34,9 @@ EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 JOB_SECONDS = 600.0
 DEADLINE_SECONDS = 7200.0
 IDLE_SECONDS = 60.0
+# As `feeder.electors` counts crews: often while they are few.
+SOON_SECONDS, SOME, COUNT_SECONDS = 1.0, 50, 10.0
+DRAW_SECONDS = lots.patience(JOB_SECONDS / 12)  # of 8 or 16 cores
 ASSEMBLY_SECONDS = 600.0  # within which the first hosts arrive
 LOOKS = 64  # copies that are looked at for one request
 RIGHT = b"right"
@@ -53,11 +57,13 @@ class Machine:
     unjudged: int = 0
     answers: int = 0  # given so far
     running: int = 0
-    is_here: bool = False  # it has asked for work
+    came: float | None = None  # when it first asked for work
     gone: bool = False
     full_at: float | None = None  # when its width first sufficed for its cores
     last_caught: float = -1.0
     was_punished: bool = False
+    # Right answers that do not count yet: when given, of which job.
+    proofs: list[tuple[float, int, Task, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True, eq=False)
@@ -123,19 +129,23 @@ class Model:
         self.now = 0.0
         self.tally = Tally()
         self.hosts: list[Machine] = []
+        self._crews = itertools.count(1)
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = itertools.count()
         self.standing: dict[int, TrackRecord] = defaultdict(lambda: NEWCOMER)
         self.crew_standing: dict[int, TrackRecord] = defaultdict(lambda: NEWCOMER)
         self.crew_width: dict[int, float] = defaultdict(lambda: width.START)
         self.crew_unjudged: dict[int, int] = defaultdict(int)
         self.relying: dict[int, set[Task]] = defaultdict(set)
-        self.copies: deque[Task] = deque()
+        self.copies: dict[int, deque[Task]] = defaultdict(deque)  # by the crew drawn for them
+        self.undrawn: deque[Task] = deque()
+        self.crew_of: dict[int, int] = {}  # by the mark with which it is drawn
+        self.electors: list[Elector] = []  # as counted last
+        self.at(0.0, self._count_electors)
         self.agreements: dict[tuple[int, int], int] = defaultdict(int)  # of untrusted crews
         self.fresh = 0
         self.settled = 0  # jobs with an outcome
         self.provisional: set[Task] = set()
-        self._crews = itertools.count(1)
-        self._events: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
         self._streaks: dict[int, int] = defaultdict(int)  # of BOINC's adaptive rule
         terms = None
         if setting.rule == "assured":
@@ -201,20 +211,14 @@ class Model:
         """Give a host what it has room for."""
         if host.gone:
             return
-        host.is_here = True
-        bounded = self.rules.terms is not None
+        if host.came is None:
+            host.came = self.now
+            self.crew_of[lots.mark(str(host.crew))] = host.crew
         partners: set[int] = set()
         while host.running < host.cpus * 2:
-            if bounded:
-                room = min(
-                    width.room(host.width, host.unjudged),
-                    width.room(self.crew_width[host.crew], self.crew_unjudged[host.crew]),
-                )
-                if self.standing[host.number].is_distrusted:
-                    room = min(room, DISTRUSTED_WIDTH - host.unjudged)
-                if room <= 0:
-                    break
-            task = self._copy_for(host, partners) or self._first_for(host)
+            task = self._copy_for(host, partners) if self._may_check(host) else None
+            if task is None and self._room(host) > 0:
+                task = self._first_for(host)
             if task is None:
                 break
             self._send(host, task)
@@ -222,11 +226,33 @@ class Model:
             pause = IDLE_SECONDS * self.random.uniform(0.5, 1.5)
             self.at(self.now + pause, lambda: self.ask(host))
 
+    def _room(self, host: Machine) -> int:
+        """Return how many first copies the host may have."""
+        if self.rules.terms is None:
+            return host.cpus
+        room = min(
+            width.room(host.width, host.unjudged),
+            width.room(self.crew_width[host.crew], self.crew_unjudged[host.crew]),
+        )
+        if self.standing[host.number].is_distrusted:
+            room = min(room, DISTRUSTED_WIDTH - host.unjudged)
+        return room
+
+    def _may_check(self, host: Machine) -> bool:
+        """Whether the host may have a copy: only what it has in progress counts."""
+        if self.rules.terms is None:
+            return True
+        if self.standing[host.number].is_distrusted:
+            return host.running < DISTRUSTED_WIDTH
+        return host.running < host.width
+
     def _copy_for(self, host: Machine, partners: set[int]) -> Task | None:
         """Take a copy, rather one whose crews the host has not checked in this request."""
+        is_drawn = self.rules.terms and len(self.electors) > lots.FEW
+        waiting = self.copies[host.crew] if is_drawn else self.undrawn
         chosen = None
-        for index in range(min(LOOKS, len(self.copies))):
-            crews = {other.crew for other in self.copies[index].holders.values()}
+        for index in range(min(LOOKS, len(waiting))):
+            crews = {other.crew for other in waiting[index].holders.values()}
             if host.crew in crews:
                 continue
             if not self.rules.terms or crews.isdisjoint(partners):
@@ -236,11 +262,42 @@ class Model:
                 chosen = index if chosen is None else chosen
         if chosen is None:
             return None
-        task = self.copies[chosen]
+        task = waiting[chosen]
         partners |= {other.crew for other in task.holders.values()}
-        del self.copies[chosen]
+        del waiting[chosen]
         task.job.queued.pop()
         return task
+
+    def _count_electors(self) -> None:
+        """Count the crews at work, as the feeder does, and draw among them what waits."""
+        here = {host.crew: host for host in self.hosts if host.came is not None and not host.gone}
+        now = self.now - lots.NEW_SECONDS
+        self.electors = [
+            Elector(str(crew), crew, host.came is None or host.came > now)
+            for crew, host in sorted(here.items())
+        ]
+        pause = SOON_SECONDS if len(here) < SOME else COUNT_SECONDS
+        self.at(self.now + pause, self._count_electors)
+        for _ in range(len(self.undrawn)):
+            self._queue(self.undrawn.popleft())
+
+    def _queue(self, task: Task) -> None:
+        """Let a copy wait for the crew that is drawn for it."""
+        holders = {other.crew for other in task.holders.values()}
+        drawn = lots.ANYBODY
+        if self.rules.terms:
+            drawn = lots.draw(self.electors, holders, self.random.random())
+        if drawn in (lots.ANYBODY, lots.NOBODY):
+            self.undrawn.append(task)
+            return
+        crew = self.crew_of[drawn]
+        self.copies[crew].append(task)
+        self.at(self.now + DRAW_SECONDS, lambda: self._draw_again(task, crew))
+
+    def _draw_again(self, task: Task, crew: int) -> None:
+        if task in self.copies[crew]:
+            self.copies[crew].remove(task)
+            self._queue(task)
 
     def _first_for(self, host: Machine) -> Task | None:
         if self.fresh >= self.setting.jobs:
@@ -260,12 +317,14 @@ class Model:
         task.replicas = 1 + more
         for copy in range(more):
             task.job.queued.append(2 + copy)
-            self.copies.append(task)
         return task
 
     def _send(self, host: Machine, task: Task) -> None:
         replica = len(task.holders) + 1
         task.holders[replica] = host
+        if replica == 1:
+            for _ in task.job.queued:
+                self._queue(task)
         task.job.leased.append(replica)
         host.running += 1
         host.unjudged += 1
@@ -338,7 +397,9 @@ class Model:
         """Judge a job and what follows from it, as a pass of the transitioner does."""
         waiting = [task]
         while waiting:
-            waiting.extend(self._settle(waiting.pop()))
+            task = waiting.pop()
+            waiting.extend(self._settle(task))
+            waiting.extend(self._relieve(task))
             if not waiting:
                 waiting.extend(self._close())
 
@@ -355,30 +416,49 @@ class Model:
         self._judge(task, decision)
         touched = self._learn(task, decision)
         self._keep(task, decision)
+        seasoned: set[Task] = set()
         for copy in range(decision.copies):
             job.queued.append(job.last_replica + copy + 1)
             task.replicas += 1
-            self.copies.appendleft(task)
+            self._queue(task)
+        for holder in {host.number: host for host in task.holders.values()}.values():
+            seasoned |= self._prove(holder, touched)
         woken: set[Task] = set()
         for host, (old, new) in touched.items():
             leaves = 1 - self.setting.assurance
             if new.caught != old.caught or new.doubt <= leaves < old.doubt:
                 woken |= self.relying[host]
-        return woken | self._pass_checks(task, decision)
+        return woken | seasoned
 
-    def _pass_checks(self, task: Task, decision: Decision) -> set[Task]:
+    def _prove(
+        self, host: Machine, touched: dict[int, tuple[TrackRecord, TrackRecord]]
+    ) -> set[Task]:
+        """Let right answers count."""
+        seasoned: set[Task] = set()
+        while host.proofs:
+            when, _, task, replica = heapq.heappop(host.proofs)
+            old = self.standing[host.number]
+            self.standing[host.number] = old.after_right()
+            self.crew_standing[host.crew] = self.crew_standing[host.crew].after_right()
+            touched[host.number] = (
+                touched.get(host.number, (old, old))[0],
+                self.standing[host.number],
+            )
+            if replica == 1:
+                seasoned |= self._season(host, task, when)
+        return seasoned
+
+    def _season(self, host: Machine, task: Task, when: float) -> set[Task]:
         """Season what a host said, by its later first answer that proved right."""
-        if 1 not in decision.right or not self.rules.terms:
-            return set()
-        when = next(item.ended_at for item in task.job.ended if item.replica == 1)
         seasoned = set()
-        for other in self.relying[task.holders[1].number]:
+        for other in self.relying[host.number]:
             is_lone = len(other.job.relied_on) == 1
             for replica in other.job.relied_on:
-                if other.holders[replica] is not task.holders[1]:
+                if other.holders[replica] is not host:
                     continue
                 answer = next(item for item in other.job.ended if item.replica == replica)
-                if (is_lone and task.is_due) or answer.ended_at < when:
+                given = (answer.ended_at - EPOCH).total_seconds()
+                if (is_lone and task.is_due) or given < when:
                     other.passed[replica] += 1
                     if other.passed[replica] == SEASON:
                         seasoned.add(other)
@@ -438,17 +518,19 @@ class Model:
         touched: dict[int, tuple[TrackRecord, TrackRecord]] = {}
         if not self.rules.terms:
             return touched
-        for replicas, is_right in ((self._rights(task, decision), True), (decision.wrong, False)):
-            for replica in replicas:
-                host = task.holders[replica]
-                old, crew = self.standing[host.number], self.crew_standing[host.crew]
-                self.standing[host.number] = old.after_right() if is_right else old.after_wrong()
-                self.crew_standing[host.crew] = (
-                    crew.after_right() if is_right else crew.after_wrong_of_a_host()
-                )
-                touched[host.number] = (old, self.standing[host.number])
-                if is_right:
-                    self._widen(host, width.WidthChange(growth=1))
+        given = {item.replica: item.ended_at for item in task.job.ended}
+        for replica in self._rights(task, decision):
+            host = task.holders[replica]
+            when = (given[replica] - EPOCH).total_seconds()
+            heapq.heappush(host.proofs, (when, next(self._order), task, replica))
+            self._widen(host, width.WidthChange(growth=1))
+        for replica in decision.wrong:
+            host = task.holders[replica]
+            old, crew = self.standing[host.number], self.crew_standing[host.crew]
+            self.standing[host.number] = old.after_wrong()
+            self.crew_standing[host.crew] = crew.after_wrong_of_a_host()
+            touched[host.number] = (old, self.standing[host.number])
+            host.proofs.clear()
         return touched
 
     def _rights(self, task: Task, decision: Decision) -> list[int]:
@@ -462,7 +544,9 @@ class Model:
             for other in crews.values()
             if one != other
         }
-        most = most_agreements(sum(host.is_here and not host.gone for host in self.hosts))
+        most = most_agreements(
+            len({host.crew for host in self.hosts if host.came is not None and not host.gone})
+        )
         fresh = {pair for pair in pairs if self.agreements[pair] < most} if decision.right else ()
         for pair in fresh:
             self.agreements[pair] += 1
@@ -483,7 +567,7 @@ class Model:
                 host = task.holders[replica]
                 if replica not in task.passed:
                     task.passed[replica] = 0
-                is_proven = decision.is_backed or len(decision.provisional) == 1
+                is_proven = decision.is_backed and len(decision.provisional) > 1
                 if is_proven and replica not in task.freed:
                     task.freed.add(replica)
                     self._free(host)
@@ -503,7 +587,7 @@ class Model:
             self._free(task.holders[replica])
         while job.queued:
             job.queued.pop()
-            self.copies.remove(task)
+            self._withdraw(task)
         job.leased.clear()
         if decision.canonical is None:
             self.tally.failed += 1
@@ -517,6 +601,12 @@ class Model:
         since = task.provisional_at
         self.tally.delays.append(0.0 if since is None else self.now - since)
 
+    def _withdraw(self, task: Task) -> None:
+        for waiting in (self.undrawn, *self.copies.values()):
+            if task in waiting:
+                waiting.remove(task)
+                return
+
     def _close(self) -> list[Task]:
         """At the BOT's end, have some open answers of each host checked."""
         if self.fresh < self.setting.jobs or not self.provisional:
@@ -525,11 +615,34 @@ class Model:
             return []
         due: list[Task] = []
         for tasks in list(self.relying.values()):
-            lone = [task for task in tasks if len(task.job.relied_on) == 1]
-            lone.sort(key=lambda task: task.coin)
-            count = checks_at_the_end(len(lone)) - sum(task.is_due for task in lone)
-            due.extend([task for task in lone if not task.is_due][: max(0, count)])
+            due.extend(_sample(tasks))
             due.extend(task for task in tasks if len(task.job.relied_on) > 1 and not task.is_due)
-        for task in due:
-            task.is_due = True
+        self._make_due(due)
         return due
+
+    def _relieve(self, task: Task) -> list[Task]:
+        """Have some open answers of a host checked when they fill most of its width."""
+        if len(task.job.relied_on) != 1:
+            return []
+        host = task.holders[task.job.relied_on[0]]
+        tasks = self.relying[host.number]
+        lone = sum(len(other.job.relied_on) == 1 for other in tasks)
+        room = min(host.width, self.crew_width[host.crew])
+        due = _sample(tasks) if lone >= width.CROWDED_PART * room else []
+        self._make_due(due)
+        return due
+
+    def _make_due(self, tasks: Iterable[Task]) -> None:
+        for task in tasks:
+            task.is_due = True
+
+
+def _sample(tasks: Iterable[Task]) -> list[Task]:
+    """Choose those of a host's open answers that are checked."""
+    lone = sorted((task for task in tasks if len(task.job.relied_on) == 1), key=_coin)
+    count = checks_at_the_end(len(lone)) - sum(task.is_due for task in lone)
+    return [task for task in lone if not task.is_due][: max(0, count)]
+
+
+def _coin(task: Task) -> float:
+    return task.coin

@@ -35,9 +35,12 @@ def strangers(dispatch: Dispatch, count: int) -> list[Caller]:
 
 
 def trust(conn: Connection, *clients: Caller, streak: int = TRUSTED) -> None:
-    """Let hosts have passed checks."""
+    """Let hosts have passed checks, which made them as wide."""
     for client in clients:
-        for who in hosts_and_crews(conn, client):
+        host, crew = hosts_and_crews(conn, client)
+        conn.execute("UPDATE host SET width = %s WHERE 'host ' || id = %s", [streak, host])
+        conn.execute("INSERT INTO crew (name, width) VALUES (%s, %s)", [crew, streak])
+        for who in (host, crew):
             conn.execute(
                 "INSERT INTO track_record VALUES (%s, 'p', %s, 0, %s, 0)",
                 [who, streak, streak],

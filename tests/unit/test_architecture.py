@@ -51,7 +51,7 @@ ROOMS: dict[str, set[str]] = {
     "signing": {"storage"},
     "supervision": {"settings", "storage"},
     "dispatch": {"buffer", "errors", "matching", "storage", "validators"},
-    "feeder": {"buffer", "settings", "storage", "supervision"},
+    "feeder": {"buffer", "matching", "settings", "storage", "supervision"},
     "cycles": {"credit", "matching", "settings", "storage", "supervision", "validators"},
     "overload": {"dispatch", "errors", "storage"},
     "http": {"dispatch", "errors", "overload", "settings", "signing", "storage"},

@@ -11,7 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby, takewhile
 from pathlib import Path
@@ -101,13 +101,22 @@ class SchedulingBuffer:
                 return []
             return memory.take(place, most, generation)
 
-    def copies(self, bot: int, most: int, start: int) -> list[Slot]:
-        """Look at up to `most` further copies of a BOT, beginning `start` slots into its queue."""
+    def copies(
+        self, bot: int, most: int, start: int, drawn: Collection[int] | None = None
+    ) -> list[Slot]:
+        """Look at up to `most` further copies of a BOT, beginning `start` slots into its queue.
+
+        With `drawn`, only at those that are kept for one of these.
+        """
         with self._locked() as memory:
             place = memory.place(bot)
             if place is None:
                 return []
-            numbers = list(memory.walk(place, fresh=False))
+            numbers = [
+                number
+                for number in memory.walk(place, fresh=False)
+                if drawn is None or memory.drawn(number) in drawn
+            ]
             shift = start % len(numbers) if numbers else 0
             return [memory.slot(number) for number in (numbers[shift:] + numbers[:shift])[:most]]
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-MAGIC = b"GRIDBOT1"
+MAGIC = b"GRIDBOT2"
 MAX_BOTS = 1024
 NIL = -1  # no slot
 
@@ -37,9 +37,9 @@ STATE_AT = 64
 BOT_BYTES = 160
 BOT_ID = struct.Struct(f"=q{BOT_BYTES - 8}x")  # the head of an entry; 0 in an empty one
 
-# state, generation, next, bot, seq, replica, round, why, body bytes, detail bytes, loaded_at
-SLOT = struct.Struct("=IIiqqiiIIId")
-NEXT_AT = 8
+# state, generation, next, bot, seq, replica, round, why, body bytes, detail bytes, loaded_at, drawn
+SLOT = struct.Struct("=IIiqqiiIIIdq")
+NEXT_AT, DRAWN_AT = 8, 56
 MARK = struct.Struct("=IIi")  # a slot's state, generation and next
 SLOT_BYTES = 64
 NOT_HELD = 0xFFFFFFFF  # the body did not fit into the slot: read it from the database
@@ -67,6 +67,7 @@ class Item(NamedTuple):
     why: int  # index into protocol.WHY
     body: bytes
     detail: bytes = b""
+    drawn: int = 0  # for whom a further copy is kept (`matching/lots.py`); 0: for anybody
 
 
 class Slot(NamedTuple):
@@ -83,6 +84,7 @@ class Slot(NamedTuple):
     loaded_at: float
     body: bytes | None
     detail: bytes
+    drawn: int = 0
 
 
 class BotSnapshot(NamedTuple):

@@ -61,6 +61,7 @@ from gridbot_server.buffer.layout import (
     COPIES_AT,
     COUNT,
     DIRTY_AT,
+    DRAWN_AT,
     FREE,
     FREE_AT,
     FRESH_AT,
@@ -207,13 +208,14 @@ class Memory:
         return self._slot(number, head, body)
 
     def _slot(self, number: int, head: tuple[Any, ...], body: bool) -> Slot:
-        state, generation, _, bot, seq, replica, round_, why, length, extra, loaded_at = head
+        state, generation, _, bot, seq, replica, round_, why, length, extra, loaded_at, drawn = head
         start = _SLOTS_AT + number * self.slot_bytes + SLOT_BYTES
         held = 0 if length == NOT_HELD else length
         return Slot(
             number, _STATES[state], generation, bot, seq, replica, round_, why, loaded_at,
             self._map[start : start + held] if body and length != NOT_HELD else None,
             self._map[start + held : start + held + extra] if extra else b"",
+            drawn,
         )  # fmt: skip
 
     def write_item(self, number: int, item: Item, now: float) -> None:
@@ -229,8 +231,13 @@ class Memory:
         self._map[start + len(held) : start + len(held) + len(item.detail)] = item.detail
         SLOT.pack_into(
             self._map, at, SlotState.READY, 0, NIL, item.bot, item.seq, item.replica, item.round,
-            item.why, length, len(item.detail), now,
+            item.why, length, len(item.detail), now, item.drawn,
         )  # fmt: skip
+
+    def drawn(self, number: int) -> int:
+        """For whom the copy in a slot is kept."""
+        at = _SLOTS_AT + number * self.slot_bytes + DRAWN_AT
+        return int(COUNT.unpack_from(self._map, at)[0])
 
     def mark(self, number: int, state: SlotState, generation: int = 0, to: int = NIL) -> None:
         """Set a slot's state, whose it is, and the slot behind it."""

@@ -22,6 +22,7 @@ from gridbot_server.matching.track_record import (
     coin,
     most_agreements,
 )
+from gridbot_server.matching.width import CROWDED_PART
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import JobId, encode, fetch, fetch_only_value
@@ -162,7 +163,7 @@ def follow(
     widths.grow(conn, Counter(believed.answers[item].host for item in rights))
     _keep(conn, jobs, assured)
     _pass_checks(conn, assured, believed)
-    _close(conn, {name.bot for name in assured})
+    _close(conn, {name.bot for name in assured}, _lone_hosts(assured, believed))
 
 
 def _rights(
@@ -405,12 +406,26 @@ def _kinds(was: Sequence[int], decision: Decision) -> list[tuple[str, int | None
     return told
 
 
-def _close(conn: Connection, bots: Iterable[int]) -> None:
-    """Have open answers settled in BOTs that have nothing else left: some of each host's.
+def _lone_hosts(decisions: Mapping[JobId, Decision], believed: Believed) -> set[int]:
+    """Return the hosts whose answers are relied on alone."""
+    return {
+        believed.answers[name, item.provisional[0]].host
+        for name, item in decisions.items()
+        if len(item.provisional) == 1
+    }
 
-    The others follow when these have proven right; whoever agreed with others is settled as well.
+
+def _close(conn: Connection, bots: Iterable[int], hosts: Iterable[int]) -> None:
+    """Have some open answers of hosts settled by which nothing else would be learnt.
+
+    That is so in BOTs that have nothing else left, and where `hosts` have so many that their widths
+    leave no room for others.  The rest follows when these have proven right; whoever agreed with
+    others is settled as well.
     """
     rows = fetch(conn, _OpenRow, SQL["closing"], {"bots": sorted(bots)})
+    if hosts := sorted(hosts):
+        given = {"hosts": hosts, "part": CROWDED_PART}
+        rows = [*{*rows, *fetch(conn, _OpenRow, SQL["crowded"], given)}]
     if not rows:
         return
     due = {JobId(row.bot, row.seq) for row in rows if not row.is_lone and not row.is_due}

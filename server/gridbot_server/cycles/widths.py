@@ -22,8 +22,8 @@ def forget(
 ) -> None:
     """Forget replicas that count against a width no more: they are judged, or nobody waits.
 
-    What strangers agree on, of whom none is trusted, is not judged yet; else hosts that collude
-    and answer at once could take a whole BOT.
+    What one host alone answered is not judged yet, nor what strangers agree on of whom none is
+    trusted; else hosts that collude and answer at once could take a whole BOT.
     """
     rows = [
         {**name._asdict(), "replica": replica}
@@ -37,7 +37,7 @@ def forget(
 
 def _settled(job: Job, decision: Decision) -> Iterable[int]:
     is_over = job.has_outcome or decision.finishes
-    is_proven = decision.is_backed or len(decision.provisional) == 1
+    is_proven = decision.is_backed and len(decision.provisional) > 1
     believed = decision.provisional if is_proven else ()
     return {*decision.valid, *believed, *(job.leased if is_over else ())}
 

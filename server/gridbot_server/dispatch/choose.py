@@ -15,6 +15,7 @@ from gridbot_client.protocol.messages import Resources
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record
 from gridbot_policies.policy.owner import OwnerPolicy
+from gridbot_server.matching import lots
 from gridbot_server.matching.requirements import obstacle
 from gridbot_server.matching.spending import Spending
 from gridbot_server.matching.track_record import DISTRUSTED_WIDTH
@@ -44,6 +45,7 @@ class Copy:
     pool: str | None = None
     failed: Sequence[Holder] = ()  # those whose replicas failed in this round
     kind: str | None = None  # of hosts, to which HomogeneousBy binds its job
+    drawn: int = lots.ANYBODY  # for whom it is kept
 
 
 @dataclass(slots=True)
@@ -108,6 +110,8 @@ class HostView:
     of_bot: Mapping[int, int] = field(default_factory=dict)  # replicas of each BOT it holds
     ahead: Mapping[int, int] = field(default_factory=dict)  # the most that it would hold, by BOT
     room: int | None = None  # replicas that its width leaves room for, of strangers; None: any
+    width: int = 0  # of strangers' replicas; matters where `room` does
+    lot: int = lots.ANYBODY  # by which its crew is drawn
     unjudged: int = 0  # replicas of strangers that it has in progress or unjudged
     distrusted: Collection[bytes] = ()  # programs with which it was caught
     mean_turnaround: float | None = None  # s
@@ -170,12 +174,11 @@ def choose(
 ) -> Choice:
     """List what to send to `host`, best first; O(BOTs).
 
-    What policies take is charged to `spending`; those whose owner has spent too much wait.
-
-    `now` (s since 1970) is the time that policies see.  `usage` is the replicas that each owner
-    has running, divided by the owner's share; owners who have less come first, and within one
-    owner Rank decides alone, as in the paper.  Concurrency of the best bounds all others (the
-    printed algorithm has `<` where its text means `>`).
+    What policies take is charged to `spending`; those whose owner has spent too much wait.  `now`
+    (s since 1970) is the time that policies see.  `usage` is the replicas that each owner has
+    running, divided by the owner's share; owners who have less come first, and within one owner
+    Rank decides alone, as in the paper.  Concurrency of the best bounds all others (the printed
+    algorithm has `<` where its text means `>`).
     """
     round_ = _Round(host, queue, now, spending or Spending())
     choice = round_.choice
@@ -200,7 +203,7 @@ def choose(
             continue
         is_bounded = offer.candidate.is_bounded(host)
         if is_bounded:
-            count = min(count, width, _most_distrusted(offer, host, given))
+            count = min(count, _most_bounded(offer, host, width, given))
         if count <= 0:
             choice.refuse(BEYOND_WIDTH)
             continue
@@ -239,11 +242,17 @@ def _take(offer: _Offer, count: int, host: HostView, choice: Choice) -> int:
     return count
 
 
-def _most_distrusted(offer: _Offer, host: HostView, given: int) -> int:
-    """Return how many replicas a host may have of a program, if it was caught with that."""
-    if offer.candidate.program not in host.distrusted:
-        return host.want
-    return max(0, DISTRUSTED_WIDTH - host.unjudged - given)
+def _most_bounded(offer: _Offer, host: HostView, width: int, given: int) -> int:
+    """Return how many replicas a host may have of strangers; this request has `given` some.
+
+    For a check only what is in progress counts, so that hosts full of unjudged answers can check.
+    """
+    most = host.width
+    if offer.candidate.program in host.distrusted:
+        most, width = DISTRUSTED_WIDTH, min(width, DISTRUSTED_WIDTH - host.unjudged - given)
+    if offer.copy is None or not offer.candidate.is_assured:
+        return max(0, width)
+    return max(0, width, most - host.running - given)
 
 
 def _deadline(offer: _Offer, host: HostView) -> float:
@@ -273,7 +282,7 @@ class _Round:
         self._known: dict[str, str | None] = {}
 
     def obstacle(self, item: Candidate) -> str | None:
-        """What keeps a BOT from the host, looked for once among all with the same needs."""
+        """What keeps a BOT from the host, looked for once among those with the same needs."""
         if item.is_suspended:
             return "suspended policy"
         if not item.needs:
@@ -322,7 +331,7 @@ def _offers(round_: _Round, item: Candidate) -> Iterator[_Offer]:
 def _copy_offers(round_: _Round, item: Candidate, ads: Ads, rank: float) -> Iterator[_Offer]:
     """Offer the copies that may run here; a policy that looks at replicas is asked about each.
 
-    To another policy they are all the same: no more are offered than the host wants.
+    To others they are all the same: no more than the host wants.
     """
     assert item.copies is not None
     host = round_.host
@@ -351,8 +360,7 @@ def _copy_offers(round_: _Round, item: Candidate, ads: Ads, rank: float) -> Iter
 def _of_different_partners(item: Candidate, copies: Iterable[Copy]) -> Iterator[Copy]:
     """Where strangers check each other, let a request check as many of them as there are.
 
-    Two of them that agree often prove little (`matching/track_record.py`): as long as there are new
-    jobs, no further copies of the same ones.
+    Two that agree often prove little: as long as there are new jobs, no copies of the same ones.
     """
     seen: set[int] = set()
     others: list[Copy] = []
@@ -371,6 +379,8 @@ def _may_hold(host: HostView, item: Candidate, copy: Copy) -> bool:
     """Two copies of one job never run on one host; counted for a quorum, nor for one owner."""
     if copy.pool == "dedicated" and not host.dedicated:
         return False
+    if copy.drawn not in (lots.ANYBODY, host.lot) and item.is_bounded(host):
+        return False
     if (item.bot, copy.seq) in host.at_hand or _should_others_try(host, item, copy):
         return False
     return all(
@@ -382,8 +392,7 @@ def _may_hold(host: HostView, item: Candidate, copy: Copy) -> bool:
 def _should_others_try(host: HostView, item: Candidate, copy: Copy) -> bool:
     """Whether the job failed here and nowhere else, while others work for its BOT.
 
-    The fault may be the host's own (black holes, paper section 6.5); once two had it, it is rather
-    the job's.
+    The fault may be the host's (black holes, paper section 6.5); once two had it, it is the job's.
     """
     is_new_here = all(holder.host != host.id for holder in copy.failed)
     if is_new_here or item.running <= host.of_bot.get(item.bot, 0):

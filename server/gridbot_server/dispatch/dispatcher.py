@@ -39,7 +39,7 @@ from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.dispatch.reservation import Reservation
 from gridbot_server.dispatch.view import View, view
 from gridbot_server.dispatch.widths import Widths
-from gridbot_server.matching import ads
+from gridbot_server.matching import ads, lots
 from gridbot_server.matching.policies import owner_policy
 from gridbot_server.matching.spending import REASON, Spending
 from gridbot_server.storage import moves, suspension
@@ -116,7 +116,7 @@ class Dispatcher:
         hungry = [exchange for exchange in exchanges if exchange.is_new and exchange.request.want]
         if not hungry:
             return
-        seen = self._look_at(conn, buffer)
+        seen = self._look_at(conn, buffer, [exchange.client for exchange in hungry])
         idle_seconds = idle_delay(buffer.pulse()[1])
         leases: list[NewLease] = []
         overspent: set[int] = set()
@@ -155,11 +155,13 @@ class Dispatcher:
         seen.candidates[bot].is_suspended = True  # for the rest of the batch
         return True
 
-    def _look_at(self, conn: Connection, buffer: SchedulingBuffer) -> View:
+    def _look_at(
+        self, conn: Connection, buffer: SchedulingBuffer, clients: Sequence[ClientRow]
+    ) -> View:
         segments = buffer.segments()
         entries = self._catalog.refresh(conn, [segment.state for segment in segments])
         self._start += COPIES_PER_REQUEST
-        return view(buffer, segments, entries, self._start, time.time())
+        return view(buffer, segments, entries, self._start, time.time(), clients)
 
     def _take(
         self,
@@ -299,6 +301,8 @@ def _host_view(exchange: Exchange, widths: Widths, records: Records) -> HostView
         running=exchange.running,
         of_bot=exchange.of_bot,
         room=widths.room(client),
+        width=int(min(client.width, client.crew_width)),
+        lot=lots.mark(client.crew),
         unjudged=widths.unjudged(client),
         distrusted=records.distrusted(client),
         mean_turnaround=client.mean_turnaround,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -10,9 +10,10 @@ import orjson
 from gridbot_policies.classad import Record
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import Segment, Slot
+from gridbot_server.dispatch.batch import ClientRow
 from gridbot_server.dispatch.catalog import Entry
 from gridbot_server.dispatch.choose import COPIES_PER_REQUEST, Candidate, Copy, Holder
-from gridbot_server.matching import ads
+from gridbot_server.matching import ads, lots
 
 # The feeder is woken when a segment is filled to less than this part.
 _LOW_WATER = 0.5
@@ -21,15 +22,23 @@ _LOW_WATER = 0.5
 class WaitingCopies:
     """Further copies of a BOT: read once for a batch, and again once all of them were taken."""
 
-    def __init__(self, buffer: SchedulingBuffer, segment: Segment, start: int, now: float) -> None:
+    def __init__(
+        self,
+        buffer: SchedulingBuffer,
+        segment: Segment,
+        start: int,
+        now: float,
+        drawn: Collection[int] | None = None,
+    ) -> None:
         self._buffer, self._bot, self._start, self._now = buffer, segment.state.bot, start, now
+        self._drawn = drawn
         self._known: dict[int, Copy] = {}  # by slot
         self.left = segment.copies  # in the buffer
 
     def __call__(self) -> Sequence[Copy]:
         """Look at some of them."""
         if not self._known:
-            slots = self._buffer.copies(self._bot, COPIES_PER_REQUEST, self._start)
+            slots = self._buffer.copies(self._bot, COPIES_PER_REQUEST, self._start, self._drawn)
             self._known = {slot.number: _copy(slot, self._now) for slot in slots}
         return tuple(self._known.values())
 
@@ -97,15 +106,21 @@ def view(
     entries: Mapping[int, Entry],
     start: int,
     now: float,
+    clients: Collection[ClientRow] = (),
 ) -> View:
-    """Describe BOTs to policies at `now`; a look at further copies will begin at `start`."""
+    """Describe BOTs to policies at `now`, for these clients.
+
+    A look at further copies will begin at `start`.
+    """
     known = [segment for segment in segments if segment.state.bot in entries]
     usage: dict[int, float] = {}
     for state in (segment.state for segment in known):
         running = state.running / entries[state.bot].share
         usage[state.owner] = usage.get(state.owner, 0.0) + running
     copies = {
-        segment.state.bot: WaitingCopies(buffer, segment, start, now)
+        segment.state.bot: WaitingCopies(
+            buffer, segment, start, now, _drawn(segment, entries[segment.state.bot], clients)
+        )
         for segment in known
         if segment.copies
     }
@@ -117,6 +132,17 @@ def view(
     }
     queue = ads.queue_ad([segment.state for segment in known])
     return View(known, entries, candidates, copies, queue, usage, now)
+
+
+def _drawn(
+    segment: Segment, entry: Entry, clients: Collection[ClientRow]
+) -> Collection[int] | None:
+    """Return for whom copies are kept that these clients may have; None: any may be."""
+    if entry.terms is None or any(
+        client.dedicated or client.owner == segment.state.owner for client in clients
+    ):
+        return None
+    return {lots.ANYBODY, *(lots.mark(client.crew) for client in clients)}
 
 
 def _candidate(
@@ -159,4 +185,5 @@ def _copy(slot: Slot, now: float) -> Copy:
         job=ads.job_ad(slot.bot, slot.seq, detail["replicas"], now),
         pool=detail["pool"],
         kind=detail.get("kind"),
+        drawn=slot.drawn,
     )

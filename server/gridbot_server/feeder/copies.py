@@ -12,7 +12,9 @@ from gridbot_client.protocol.messages import WHY, ReplicaId
 from gridbot_server.buffer.assignment import prepared
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import SLOT_BYTES, Item, Slot, SlotState
+from gridbot_server.feeder.electors import Electors
 from gridbot_server.feeder.running import RunningBot
+from gridbot_server.matching import lots
 from gridbot_server.storage import siblings, sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.job_proofs import read_jobs
@@ -22,6 +24,7 @@ SQL = sql.load("feeder.sql")
 
 LIFETIME = timedelta(seconds=10)  # of a copy's slot: its siblings' ads grow stale
 _MOST_FAILED = 8  # hosts that are named; more than one matter only if all belong to one owner
+PER_CREW = 2  # that a BOT may have in the buffer, of those that are drawn for crews
 PER_BOT = 128  # that a BOT may have in the buffer, however few are taken
 
 
@@ -36,13 +39,14 @@ class _Copy(NamedTuple):
     pool: str | None
 
 
-def lacking(bot: RunningBot, there: int, taken: int) -> int:
+def lacking(bot: RunningBot, there: int, taken: int, crews: int = 0) -> int:
     """How many copies to bring of a BOT that has `there` in the buffer, less than half of enough.
 
     Enough are few, because each goes stale in the buffer, or what will be taken until the next
-    pass: twice as many slots as were `taken` since the last one.
+    pass: twice as many slots as were `taken` since the last one.  Where copies are kept for those
+    that are drawn, some for each of the `crews`.
     """
-    enough = max(PER_BOT, 2 * taken)
+    enough = max(PER_BOT, 2 * taken, PER_CREW * crews if bot.is_assured else 0)
     return min(enough, bot.state.copies_unsent) - there if there < enough / 2 else 0
 
 
@@ -53,14 +57,20 @@ def forget_claims(conn: Connection, buffer: SchedulingBuffer) -> None:
 
 
 def withdraw_stale(
-    conn: Connection, buffer: SchedulingBuffer, contents: Sequence[Slot], now: float
+    conn: Connection,
+    buffer: SchedulingBuffer,
+    contents: Sequence[Slot],
+    electors: Electors,
+    now: float,
 ) -> None:
-    """Return copies to the queue when their time to live is over."""
-    born = now - LIFETIME.total_seconds()
+    """Return copies to the queue when their time to live, or for those drawn, is over."""
+    born, drawn = now - LIFETIME.total_seconds(), now - electors.patience
     stale = [
         slot
         for slot in contents
-        if slot.detail and slot.state is SlotState.READY and slot.loaded_at < born
+        if slot.detail
+        and slot.state is SlotState.READY
+        and slot.loaded_at < (drawn if slot.drawn > 0 else born)
     ]
     names = [
         {"bot": slot.bot, "seq": slot.seq, "replica": slot.replica}
@@ -76,6 +86,7 @@ def put(
     buffer: SchedulingBuffer,
     bots: Mapping[int, RunningBot],
     taken: Mapping[int, int],
+    electors: Electors,
     now: float,
 ) -> int:
     """SlotClaim copies of BOTs that have less than half of what they should; return how many.
@@ -84,7 +95,8 @@ def put(
     """
     there = {item.state.bot: item.copies for item in buffer.segments()}
     missing = {
-        bot: lacking(item, there.get(bot, 0), taken.get(bot, 0)) for bot, item in bots.items()
+        bot: lacking(item, there.get(bot, 0), taken.get(bot, 0), electors.count)
+        for bot, item in bots.items()
     }
     room = buffer.room
     wanted = [bot for bot, count in missing.items() if count > 0][:room]
@@ -92,10 +104,11 @@ def put(
         return 0
     claims = [{"bot": bot, "most": min(missing[bot], room // len(wanted))} for bot in wanted]
     arguments = {
-        "claims": encode(claims), "machine": buffer.machine, "lifetime": 3 * LIFETIME,
+        "claims": encode(claims), "machine": buffer.machine,
+        "lifetime": 3 * max(LIFETIME, timedelta(seconds=electors.patience)),
     }  # fmt: skip
     claimed = fetch(conn, _Copy, SQL["claim_copies"], arguments)
-    return buffer.put(_items(conn, buffer, bots, claimed), now) if claimed else 0
+    return buffer.put(_items(conn, buffer, bots, claimed, electors), now) if claimed else 0
 
 
 def _items(
@@ -103,6 +116,7 @@ def _items(
     buffer: SchedulingBuffer,
     bots: Mapping[int, RunningBot],
     claimed: Sequence[_Copy],
+    electors: Electors,
 ) -> list[Item]:
     jobs = sorted({(copy.bot, copy.seq) for copy in claimed})
     details = siblings.describe(conn, jobs)
@@ -118,6 +132,7 @@ def _items(
             WHY.index(copy.why),
             _body(copy, bots[copy.bot].manifest_id, texts[JobId(copy.bot, copy.seq)]),
             _detail(details[copy.bot, copy.seq], copy.pool, room),
+            _drawn(bots[copy.bot], details[copy.bot, copy.seq], electors),
         )
         for copy in claimed
     ]
@@ -125,6 +140,12 @@ def _items(
 
 def _body(copy: _Copy, manifest: str, job: JobTexts) -> bytes:
     return prepared(ReplicaId(copy.bot, copy.seq, copy.replica), manifest, *job[2:])
+
+
+def _drawn(bot: RunningBot, detail: Mapping[str, Any], electors: Electors) -> int:
+    if not bot.is_assured:
+        return lots.ANYBODY
+    return electors.draw({owner for _, owner in detail["holders"]})
 
 
 def _detail(detail: Mapping[str, Any], pool: str | None, room: int) -> bytes:

@@ -21,6 +21,7 @@ from gridbot_server.buffer.assignment import prepared
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import Item, Slot, SlotState
 from gridbot_server.feeder import copies
+from gridbot_server.feeder.electors import Electors
 from gridbot_server.feeder.running import SQL, RunningBot, read_bots
 from gridbot_server.feeder.shares import (
     SlotClaim,
@@ -56,6 +57,7 @@ class Feeder:
         self._counts: dict[int, int] = {}  # slots taken so far, by BOT
         self._taken: dict[int, int] = {}  # since the last pass
         self._clients_active = 0
+        self._electors = Electors()
         self._clients_counted_at = self._tended_at = float("-inf")
 
     def forget_claims(self) -> None:
@@ -77,10 +79,12 @@ class Feeder:
         shares = self._shares(bots)
         bots = self._update_tails(bots, shares)
         self._count_clients(now)
+        if any(item.is_assured for item in bots.values()):
+            self._electors.refresh(self._conn, now)
         self._publish(bots, shares, now)
         count = self._tend(bots, now) if now - self._tended_at >= TEND_SECONDS else 0
         self._make_room(bots)
-        count += copies.put(self._conn, self._buffer, bots, self._taken, now)
+        count += copies.put(self._conn, self._buffer, bots, self._taken, self._electors, now)
         claimed = self._put_fresh(bots, shares, now)
         if claimed:
             self._publish(bots, shares, now)
@@ -97,7 +101,7 @@ class Feeder:
         self._tended_at = now
         contents = self._buffer.contents()
         self._reclaim(contents)
-        copies.withdraw_stale(self._conn, self._buffer, contents, now)
+        copies.withdraw_stale(self._conn, self._buffer, contents, self._electors, now)
         self._withdraw_cancelled(bots, contents)
         return self._settle_ranges(bots, contents, now)
 
@@ -250,8 +254,7 @@ class Feeder:
         held = {item.state.bot: item for item in self._buffer.segments()}
         there = {bot: held[bot].fresh + held[bot].copies for bot in bots if bot in held}
         absent = {
-            bot: bots[bot].unclaimed
-            + max(0, copies.lacking(bots[bot], held[bot].copies, self._taken.get(bot, 0)))
+            bot: bots[bot].unclaimed + max(0, self._lacking_copies(bots[bot], held[bot].copies))
             for bot in there
         }
         given = []
@@ -262,6 +265,10 @@ class Feeder:
         if given:
             arguments = {"given": encode(given), "machine": self._buffer.machine}
             self._conn.execute(SQL["give_back_jobs"], arguments)
+
+    def _lacking_copies(self, bot: RunningBot, there: int) -> int:
+        taken = self._taken.get(bot.state.bot, 0)
+        return copies.lacking(bot, there, taken, self._electors.count)
 
     def _put_jobs(self, bot: RunningBot, jobs: Sequence[JobTexts], now: float) -> int:
         first = WHY.index("first")

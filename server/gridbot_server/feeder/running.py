@@ -24,6 +24,7 @@ class RunningBot:
     manifest_id: str
     growing: bool = False
     has_cancelled: bool = False  # some of its jobs were cancelled, maybe unsent
+    is_assured: bool = False  # strangers check each other's answers
 
     @property
     def unclaimed(self) -> int:
@@ -64,6 +65,7 @@ class _Row(NamedTuple):
     sticky: bool
     growing: bool
     has_cancelled: bool
+    is_assured: bool
     manifest_id: str
     first_round: int
 
@@ -90,5 +92,6 @@ def _bot(row: _Row) -> RunningBot:
         first_round=row.first_round,
     )
     return RunningBot(
-        state, row.fed, row.threshold, row.sticky, row.manifest_id, row.growing, row.has_cancelled
-    )
+        state, row.fed, row.threshold, row.sticky, row.manifest_id, row.growing, row.has_cancelled,
+        row.is_assured,
+    )  # fmt: skip

@@ -15,6 +15,10 @@ LEAST = 1.0
 # From here on nothing is bounded, so that nobody need count.
 FULL = 1024.0
 
+# When unchecked answers fill this part of a width, some are checked, so that it is never full of
+# what nobody will judge.
+CROWDED_PART = 0.75
+
 # What is left of a width after a replica that failed or was never answered, and after a wrong one.
 _AFTER_FAILURE = 0.9
 _AFTER_WRONG = 0.25

@@ -272,3 +272,24 @@ def test_a_bot_that_a_host_may_not_hold_does_not_keep_others_away(concurrency: s
     choice = choose(host(), candidates, QUEUE)
     assert [take.bot for take in choice.takes] == [2]
     assert choice.refusals == {"Concurrency": 1}
+
+
+def test_a_check_needs_room_beside_what_is_in_progress_only() -> None:
+    """Hosts whose answers all wait for checks could check none of the others' otherwise."""
+    full = host(owner=BOB, room=0, width=8, running=3, lot=5)
+    check = replace(copy("check", Holder(3, ALICE)), drawn=5)
+    assured = bot(1, signed=True, among_strangers=True, is_assured=True, copies=waiting(check))
+    assert slots(choose(full, [assured], QUEUE)) == ["check"]
+    assert taken(choose(full, [assured], QUEUE)) == []
+    assert slots(choose(replace(full, running=8), [assured], QUEUE)) == []
+
+
+def test_a_check_is_for_the_crew_that_was_drawn_and_for_vouched_machines() -> None:
+    check = replace(copy("check", Holder(3, BOB)), drawn=5)
+    assured = bot(
+        1, fresh=0, signed=True, among_strangers=True, is_assured=True, copies=waiting(check)
+    )
+    stranger = host(owner=9, room=8, width=8, lot=6)
+    assert slots(choose(stranger, [assured], QUEUE)) == []
+    assert slots(choose(replace(stranger, lot=5), [assured], QUEUE)) == ["check"]
+    assert slots(choose(host(lot=6), [assured], QUEUE)) == ["check"]

@@ -104,6 +104,20 @@ SELECT p.bot, p.seq, p.replica, p.host, p.is_lone, p.is_due
  WHERE b.id = ANY(%(bots)s) AND b.state = 'running' AND b.provisional > 0
    AND b.done + b.failed + b.provisional >= b.size
 
+-- name: crowded
+-- Open answers of those of these hosts whose own width, or whose crew's, they have nearly filled.
+WITH crowded AS MATERIALIZED (
+    SELECT h.id FROM host h LEFT JOIN crew w ON w.name = h.crew
+     WHERE h.id = ANY(%(hosts)s)
+       AND ((SELECT count(*) FROM provisional p WHERE p.host = h.id AND p.is_lone)
+                >= %(part)s * h.width
+            OR (SELECT count(*) FROM unjudged u
+                  JOIN provisional p ON (p.bot, p.seq, p.replica) = (u.bot, u.seq, u.replica)
+                 WHERE u.crew = h.crew AND p.is_lone) >= %(part)s * coalesce(w.width, 8))
+)
+SELECT p.bot, p.seq, p.replica, p.host, p.is_lone, p.is_due
+  FROM crowded c JOIN provisional p ON p.host = c.id AND p.is_lone
+
 -- name: make_due
 WITH due AS (
     UPDATE provisional p SET is_due = true

@@ -74,7 +74,9 @@ SELECT CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS
 -- name: standing
 SELECT coalesce(proven.good, 0)::bigint AS right, coalesce(proven.wrong, 0)::bigint AS wrong,
        (SELECT count(*) FROM unjudged WHERE unjudged.host = host.id)
-           + (SELECT count(*) FROM provisional WHERE provisional.host = host.id) AS unchecked,
+           + (SELECT count(*) FROM provisional p WHERE p.host = host.id AND NOT EXISTS (
+                  SELECT FROM unjudged u
+                   WHERE (u.bot, u.seq, u.replica) = (p.bot, p.seq, p.replica))) AS unchecked,
        least(host.width, coalesce(crew.width, 8))::float8 AS width
   FROM host LEFT JOIN crew ON crew.name = host.crew
  CROSS JOIN LATERAL (SELECT sum(good) AS good, sum(wrong) AS wrong FROM track_record

@@ -7,6 +7,8 @@ SELECT b.id AS bot, b.policy_version AS version, b.owner, b.size,
        CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END AS mean_turnaround,
        b.fed, b.tail_threshold AS threshold, b.tail_sticky AS sticky, b.growing,
        b.jobs_cancelled > 0 AS has_cancelled,
+       (b.signature IS NOT NULL OR b.boinc IS NOT NULL) AND (b.assurance IS NOT NULL OR b.quorum > 1)
+           AS is_assured,
        encode(sha256(convert_to(b.manifest, 'UTF8')), 'hex') AS manifest_id, b.first_round
   FROM bot b
  CROSS JOIN LATERAL bot_count(b.id) AS s
@@ -19,6 +21,24 @@ UPDATE bot SET tail = %(tail)s WHERE id = ANY(%(bots)s)
 
 -- name: clients_active
 SELECT count(*) FROM client WHERE seen_at > now() - interval '10 minutes'
+
+-- name: electors
+-- Crews that ask for work, with one of those who answer for them, and whether all of their clients
+-- came just now.
+SELECT h.crew, min(h.owner) AS owner,
+       bool_and(c.created_at > now() - make_interval(secs => %(new_seconds)s)) AS is_new
+  FROM client c JOIN host h ON h.id = c.host
+ WHERE c.seen_at > now() - interval '10 minutes' AND c.seqno >= 0 AND c.revoked_at IS NULL
+ GROUP BY h.crew
+
+-- name: pause
+-- Seconds between two requests for work of a usual host: one job after the other on each core.  The
+-- median, so that no few hosts decide it.
+SELECT coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY h.mean_turnaround / greatest(
+           1, CASE WHEN jsonb_typeof(h.ad->'NumCpus') = 'number'
+                   THEN (h.ad->'NumCpus')::float8 END)), 0)::float8
+  FROM client c JOIN host h ON h.id = c.host
+ WHERE c.seen_at > now() - interval '10 minutes' AND h.mean_turnaround IS NOT NULL
 
 -- name: database
 SELECT value FROM setting WHERE name = 'database'

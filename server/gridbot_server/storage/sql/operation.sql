@@ -43,7 +43,9 @@ SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attrib
          WHERE client.host = host.id) AS replicas_running,
        coalesce(proven.good, 0)::bigint AS answers_right, coalesce(proven.wrong, 0)::bigint AS answers_wrong,
        (SELECT count(*) FROM unjudged WHERE unjudged.host = host.id)
-           + (SELECT count(*) FROM provisional WHERE provisional.host = host.id) AS answers_unchecked,
+           + (SELECT count(*) FROM provisional p WHERE p.host = host.id AND NOT EXISTS (
+                  SELECT FROM unjudged u
+                   WHERE (u.bot, u.seq, u.replica) = (p.bot, p.seq, p.replica))) AS answers_unchecked,
        host.width::float8 AS width
   FROM host JOIN owner ON owner.id = host.owner
   LEFT JOIN host_credit AS credit ON credit.host = host.id
