@@ -7,15 +7,22 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from itertools import groupby
 from pathlib import Path
 
 import click
 
+from scripts.trials.lab import lab
+from scripts.trials.scientist import scientist
 from scripts.trials.terminal import TrialFailed, Typed
 from scripts.trials.volunteer import volunteer
 
 # What a persona types, in a folder for all its homes.
-PERSONAS: dict[str, Callable[[Path], Sequence[Typed]]] = {"volunteer": volunteer}
+PERSONAS: dict[str, Callable[[Path], Sequence[Typed]]] = {
+    "scientist": scientist,
+    "volunteer": volunteer,
+    "lab": lab,
+}
 
 
 @click.command()
@@ -37,12 +44,16 @@ def trial(persona: str, transcript: bool, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps({"persona": persona, "typed": [asdict(item) for item in typed]}))
         return
-    for number, item in enumerate(typed, 1):
-        click.echo(f"{number:3} {item.seconds:6.1f} s  {_short(item.line)}")
+    commands = [list(again) for _, again in groupby(typed, key=lambda item: item.line)]
+    for number, again in enumerate(commands, 1):
+        seconds, times = sum(item.seconds for item in again), len(again)
+        repeated = f"  ({times} times)" if times > 1 else ""
+        click.echo(f"{number:3} {seconds:6.1f} s  {_short(again[-1].line)}{repeated}")
         if transcript:
-            click.echo("".join(f"               {line}\n" for line in item.text.splitlines()))
+            lines = again[-1].text.splitlines()
+            click.echo("".join(f"               {line}\n" for line in lines))
     total = sum(item.seconds for item in typed)
-    click.echo(f"{persona}: {len(typed)} commands, {total:.1f} s, all as expected")
+    click.echo(f"{persona}: {len(commands)} commands, {total:.1f} s, all as expected")
 
 
 def _short(line: str) -> str:

@@ -244,6 +244,30 @@ def test_a_retry_begins_the_table_anew(run: Run, site: Site, alice: Person, tmp_
     assert [row["state"] for row in rows] == ["done"]
 
 
+def test_a_retry_changes_limits_of_what_is_left(run: Run, site: Site, alice: Person) -> None:
+    submitted = run("submit", "--range", "0:2", "--max-failures", "1", "--json", "--", "p", "{}")
+    bot = json.loads(submitted.stdout)["id"]
+    make_failure(site.conn, ReplicaId(bot, 0, 0), site.client_of(alice).id, "disk_limit")
+    found = run("bot", "retry", bot, "--disk", "2GB", "--time", "90m", "--memory", "1GB")
+    assert found.stdout == f"bot {bot}: retrying 1 failed job with version 2\n"
+    shown = run("bot", "show", bot).stdout
+    assert "resources  1 cpu, 1024 MB memory, 2048 MB disk, 5400 s" in shown
+    refusal = refused(run("bot", "retry", bot, "--max-output", "3GB"))
+    assert "max_output of 3072 MB is more than disk, 2048 MB" in refusal
+
+
+def test_the_limit_of_failures_is_given_shown_changed_and_lifted(run: Run) -> None:
+    submitted = run("submit", "--range", "0:9", "--max-failures", "20%", "--json", "--", "p", "{}")
+    bot = json.loads(submitted.stdout)["id"]
+    assert "held if    more than 20% of its jobs fail\n" in run("bot", "show", bot).stdout
+    run("bot", "set", bot, "--max-failures", "3")
+    assert "held if    more than 3 of its jobs fail\n" in run("bot", "show", bot).stdout
+    run("bot", "set", bot, "--max-failures", "never")
+    assert "held if" not in run("bot", "show", bot).stdout
+    for wrong in ("-1", "101%", "few"):
+        assert wrong in refused(run("bot", "set", bot, f"--max-failures={wrong}"))
+
+
 def test_a_directory_holds_one_bot(run: Run, site: Site, alice: Person) -> None:
     first, second = (bot_with_results(site, alice, "x") for _ in range(2))
     run("bot", "results", first, "--to", "out")
@@ -360,7 +384,7 @@ def test_login_keeps_the_key_for_its_owner_only(
     key = tmp_path / "alice.key"
     key.write_text(f"{alice.token}\n")
     said = run("login", url, "--key-file", str(key)).stdout
-    assert said.startswith(f"logged in at {url}\nyour BOTs are signed with the key ")
+    assert said.startswith(f"logged in at {url} as alice\nyour BOTs are signed with the key ")
     assert json.loads(path.read_text())["key"] == alice.token
 
 

@@ -313,8 +313,10 @@ def test_a_frame_has_a_row_per_job(site: Site, session: Session, alice: Person) 
     make_failure(site.conn, ReplicaId(bot.id, 0, 0), client, "exit_nonzero")
     frame = bot.frame()
     assert list(frame.columns) == [
-        "state", "x", "job", "state_", "seconds", "host", "exit_code", "reason", "stdout",
+        "state", "x", "job", "state_", "seconds", "host", "exit_code", "reason", "version",
+        "stdout",
     ]  # fmt: skip
+    assert frame["version"].tolist() == [1, 1]
     assert frame["x"].tolist() == [0.1, 2.0]
     assert frame["state"].tolist() == ["u", "v"]
     assert frame["state_"].tolist() == ["failed", "done"]

@@ -354,7 +354,7 @@ def test_submission_says_when_no_known_host_can_run_it(site: Site, alice: Person
         found = alice("POST", "/api/v1/bots", json=body).json["match"]
         return found["hosts_known"], found["hosts_matching"], found["reason"]
 
-    nobody = "no client has asked for work in the last day; start one with: gridbot client run"
+    nobody = "no client has asked for work in the last day; start one with: gridbot client start"
     assert match() == (0, 0, nobody)
     site.client_of(alice)
     assert match() == (1, 1, "")

@@ -45,10 +45,12 @@ def test_what_a_person_does_not_expect_ends_the_trial_with_what_was_said(person:
         person.type("echo oops", "fine")
 
 
+# What each does stands in scripts/trials, a module for each.
 @pytest.mark.timeout(900)
-def test_a_volunteer_joins_prefers_looks_after_it_and_leaves() -> None:
+@pytest.mark.parametrize("persona", ["volunteer", "scientist", "lab"])
+def test_a_person_reads_what_the_readme_leads_to_expect(persona: str) -> None:
     ended = subprocess.run(
-        [sys.executable, "-m", "scripts.trials.cli", "volunteer"],
+        [sys.executable, "-m", "scripts.trials.cli", persona],
         cwd=CHECKOUT, capture_output=True, text=True,
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas
 
 _STDOUT = "stdout"
-_ABOUT = ("job", "state", "seconds", "host", "exit_code", "reason")
+_ABOUT = ("job", "state", "seconds", "host", "exit_code", "reason", "version")
 
 
 def frame_of(
@@ -35,7 +35,7 @@ def frame_of(
         records, fault = _records(result, output)
         told = (
             result.seq, result.state, result.wall_seconds, result.host, result.exit_code,
-            result.reason or fault,
+            result.reason or fault, result.version,
         )  # fmt: skip
         job = {name: _plain(value) for name, value in result.args.items()}
         job |= zip(about.values(), told, strict=True)

@@ -22,6 +22,9 @@ from gridbot.api.inputs import (
 from gridbot.api.packing import is_conda_pack, unpacked_size
 from gridbot_client.protocol.software import Unpacked, covered
 
+# A first argument that ends so is a program of an interpreter.
+_SCRIPTS = (".jl", ".js", ".pl", ".py", ".r", ".rb", ".sh")
+
 if TYPE_CHECKING:
     from gridbot.api.submission import Submission
 
@@ -98,12 +101,19 @@ def _notes(
 ) -> list[str]:  # fmt: skip
     """What is legal and hardly meant."""
     notes = []
-    for part in command[1:]:
-        is_sent = part in names or any(covered(name, [part]) for name in found)
-        if not is_sent and not placeholders_in((part,)) and (base / part).is_file():
+    for place, part in enumerate(command[1:]):
+        if (
+            part in names
+            or any(covered(name, [part]) for name in found)
+            or placeholders_in((part,))
+        ):
+            continue
+        if (base / part).is_file():
             notes.append(
                 f"{part} is a file here but not an input; if jobs need it, add --input {part}"
             )
+        elif place == 0 and part.lower().endswith(_SCRIPTS) and not part.startswith(("/", "-")):
+            notes.append(f"{part} is neither a file here nor an input: jobs will not find it")
     for name in names:
         if name != conda_pack and name.endswith((".tar.gz", ".tgz")) and is_conda_pack(base / name):
             notes.append(

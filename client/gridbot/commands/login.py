@@ -37,12 +37,13 @@ def login(url: str, key: str | None, key_file: Path | None) -> None:
     session = Session(Connection(replace(endpoint, signing_key=signing_key_path())))
     session.connection.get("/bots", limit=1)  # a wrong key is said now, not at the first use
     _write_private(login_path(), json.dumps({"url": endpoint.url, "key": endpoint.key}))
-    click.echo(f"logged in at {endpoint.url}")
     try:
         signer = session.signer()
     except Refused as error:
+        click.echo(f"logged in at {endpoint.url}")
         say(f"you cannot submit from this machine yet: {error}")
     else:
+        click.echo(f"logged in at {endpoint.url} as {signer.owner}")
         click.echo(f"your BOTs are signed with the key {signer.key.fingerprint}")
 
 

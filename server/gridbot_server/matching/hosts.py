@@ -29,7 +29,7 @@ from gridbot_server.matching.requirements import (
 _PRIVATE = ("Name", "Owner", "Requirements")
 _HIDDEN = Record({fold(name): Unknown(name) for name in _PRIVATE}, _PRIVATE)
 _SHORT = 100  # characters of a condition in a line
-NOBODY = "no client has asked for work in the last day; start one with: gridbot client run"
+NOBODY = "no client has asked for work in the last day; start one with: gridbot client start"
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,6 +74,13 @@ def test_a_file_that_is_named_but_not_sent_is_noted(tmp_path: Path) -> None:
     assert prepared(tmp_path, "python3 point.py", inputs=["point.py"]).notes == []
 
 
+def test_a_script_that_nobody_has_is_noted(tmp_path: Path) -> None:
+    (note,) = prepared(tmp_path, "python3 absent.py {}", items=range(3)).notes
+    assert note == "absent.py is neither a file here nor an input: jobs will not find it"
+    for known in ("python3 /opt/there.py", "python3 -m module", "sort absent.csv", "p {}.py"):
+        assert prepared(tmp_path, known, items=range(3)).notes == []
+
+
 def test_inputs_keep_their_relative_path_and_their_executable_bit(tmp_path: Path) -> None:
     (tmp_path / "data" / "deep").mkdir(parents=True)
     (tmp_path / "data" / "a.dat").write_text("a")
