@@ -13,6 +13,7 @@ from pathlib import Path
 import click
 
 from scripts.trials.lab import lab
+from scripts.trials.moments import moments
 from scripts.trials.scientist import scientist
 from scripts.trials.terminal import TrialFailed, Typed
 from scripts.trials.volunteer import volunteer
@@ -22,6 +23,7 @@ PERSONAS: dict[str, Callable[[Path], Sequence[Typed]]] = {
     "scientist": scientist,
     "volunteer": volunteer,
     "lab": lab,
+    "moments": moments,
 }
 
 

@@ -47,7 +47,7 @@ def test_what_a_person_does_not_expect_ends_the_trial_with_what_was_said(person:
 
 # What each does stands in scripts/trials, a module for each.
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("persona", ["volunteer", "scientist", "lab"])
+@pytest.mark.parametrize("persona", ["volunteer", "scientist", "lab", "moments"])
 def test_a_person_reads_what_the_readme_leads_to_expect(persona: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "scripts.trials.cli", persona],
