@@ -1,4 +1,4 @@
-"""The commands of `gridbot overlay`: add, list, check, status, drain, resume, run."""
+"""The commands of `gridbot overlay`: add, list, remove, edit, check, status, drain, resume, run."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from gridbot_client.quantities import SIZE, Quantity, seconds
 from gridbot_client.terminal import printable
 from gridbot_overlay import rounds, status
 from gridbot_overlay.act.constructor import views_of
+from gridbot_overlay.act.server import url_check
 from gridbot_overlay.act.store import is_held, only_one
 from gridbot_overlay.decide.construct import Plan
 from gridbot_overlay.decide.model import CheckResult, Grid
@@ -188,6 +189,28 @@ def list_grids(folder: OverlayFolder, as_json: bool) -> None:
 
 
 @overlay.command()
+@click.argument("name")
+@with_folder
+def remove(folder: OverlayFolder, name: str) -> None:
+    """Remove the grid NAME from overlay.toml, once it is drained."""
+    folder.remove(name)
+    click.echo(f"{name} is removed from {folder.settings_path}")
+
+
+@overlay.command()
+@with_folder
+def edit(folder: OverlayFolder) -> None:
+    """Edit overlay.toml with $EDITOR; only a right one is kept."""
+    old = folder.text()
+    new = click.edit(old, extension=".toml")
+    if new is None or new == old:
+        click.echo("nothing was changed")
+        return
+    folder.write(new)
+    click.echo(f"{folder.settings_path} is changed; a running constructor reads it at once")
+
+
+@overlay.command()
 @click.argument("name", required=False)
 @as_json
 @with_folder
@@ -195,11 +218,12 @@ def check(folder: OverlayFolder, name: str | None, as_json: bool) -> None:
     """Check the configuration against the server and the grids.  Submits nothing."""
     settings = folder.settings()
     chosen = [settings.grid(name)] if name else list(settings.grids.values())
+    url = _server_url(folder, settings)
     found = [
         ("server", _server_finding(folder, settings)),
         ("pilots", _artefact_finding(folder)),
     ]
-    found += [(grid.name, item) for grid in chosen for item in _findings(folder, grid)]
+    found += [(grid.name, item) for grid in chosen for item in _findings(folder, url, grid)]
     if as_json:
         print_json({"findings": [_finding(where, item) for where, item in found]})
     else:
@@ -342,6 +366,14 @@ def _grid_row(grid: Grid) -> dict[str, Any]:
     }
 
 
+def _server_url(folder: OverlayFolder, settings: OverlaySettings) -> str:
+    """URL by which pilots call the server; "" if none is known, which another check says."""
+    try:
+        return folder.server(settings).url
+    except GridbotError:
+        return ""
+
+
 def _server_finding(folder: OverlayFolder, settings: OverlaySettings) -> CheckResult:
     try:
         server = folder.server(settings)
@@ -359,7 +391,9 @@ def _artefact_finding(folder: OverlayFolder) -> CheckResult:
         return CheckResult("archive", False, str(error))
 
 
-def _findings(folder: OverlayFolder, grid: Grid) -> Iterator[CheckResult]:
+def _findings(folder: OverlayFolder, url: str, grid: Grid) -> Iterator[CheckResult]:
+    if url and grid.kind != "local":
+        yield url_check(url)
     try:
         yield from folder.submitter(grid).check()
     except (GridError, BadInput) as error:

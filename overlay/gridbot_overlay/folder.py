@@ -8,6 +8,7 @@ from pathlib import Path
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, GridbotError
 from gridbot.api.session import connect
+from gridbot.printing import counted
 from gridbot_client.net.discovery import NoServer, data_directory, find_server, remember_keys
 from gridbot_client.protocol.signatures import fingerprint
 from gridbot_client.storage import write_atomically
@@ -18,7 +19,15 @@ from gridbot_overlay.pilot import pins
 from gridbot_overlay.pilot.artefact import Artefact, build
 from gridbot_overlay.pilot.pins import PilotPins
 from gridbot_overlay.pilot.wheels import WheelsMissing
-from gridbot_overlay.settings import FILE_NAME, OverlaySettings, grid_of, grid_text, read_settings
+from gridbot_overlay.settings import (
+    FILE_NAME,
+    OverlaySettings,
+    grid_of,
+    grid_text,
+    read_settings,
+    settings_of,
+    without_grid,
+)
 from gridbot_overlay.submitters import KINDS, GridError, Submitter
 
 
@@ -38,6 +47,10 @@ class OverlayFolder:
         """The operator's file."""
         return self.path / FILE_NAME
 
+    def text(self) -> str:
+        """The configuration as it is written; "" before there is one."""
+        return self.settings_path.read_text("utf-8") if self.settings_path.exists() else ""
+
     def settings(self) -> OverlaySettings:
         """Read the configuration.  Raises BadInput."""
         return read_settings(self.settings_path, KINDS)
@@ -45,15 +58,30 @@ class OverlayFolder:
     def add(self, name: str, table: dict[str, object]) -> Grid:
         """Append a grid to the configuration, once it is known to be a right one."""
         if name in self.settings().grids:
-            raise BadInput(f"grid {name!r} exists; to change it, edit {self.settings_path}")
+            raise BadInput(f"grid {name!r} exists; to change it: gridbot overlay edit")
         grid = grid_of(name, table, KINDS)
-        self.submitter(grid)
+        there = self.text()
+        gap = "\n" if there else ""
+        self.write(f"{there}{gap}{grid_text(name, table)}")
+        return grid
+
+    def remove(self, name: str) -> None:
+        """Take a grid out of the configuration; raise BadInput while it has live pilots."""
+        self.settings().grid(name)
+        if live := [pilot for pilot in self.store().pilots(name, 0.0) if pilot.is_live]:
+            raise BadInput(
+                f"{name} has {counted(len(live), 'live pilot')}; first"
+                f" gridbot overlay drain {name}, and wait until gridbot overlay status shows none"
+            )
+        self.write(without_grid(self.text(), name))
+
+    def write(self, text: str) -> None:
+        """Replace the configuration by a right one.  Raises BadInput for another, and keeps it."""
+        for grid in settings_of(text, self.settings_path, KINDS).grids.values():
+            self.submitter(grid)
         self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
         remember_keys(self.path)
-        there = self.settings_path.read_text() if self.settings_path.exists() else ""
-        gap = "\n" if there else ""
-        write_atomically(self.settings_path, f"{there}{gap}{grid_text(name, table)}".encode())
-        return grid
+        write_atomically(self.settings_path, text.encode())
 
     def store(self) -> PilotStore:
         """Open what the constructor remembers."""

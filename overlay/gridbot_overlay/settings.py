@@ -7,6 +7,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 from datetime import time as clock_time
@@ -97,19 +98,26 @@ _GRID = {
 _TABLES = ("shape", "limits", "options")  # of a grid, beside its own keys
 
 
+_HEADER = re.compile(r"\s*(\[[^\[\]]+\])\s*(?:#.*)?$")
+
+
 def read_settings(path: Path, kinds: Iterable[str]) -> OverlaySettings:
     """Read the file; no file means no grid.  Raises BadInput naming the key and the value."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        return settings_of(path.read_text(encoding="utf-8"), path, kinds)
     except FileNotFoundError:
         return OverlaySettings()
     except OSError as error:
         raise BadInput(f"{path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
         raise BadInput(f"{path}: {error}") from None
+
+
+def settings_of(text: str, path: Path, kinds: Iterable[str]) -> OverlaySettings:
+    """Read what the file at `path` holds, or will hold.  Raises BadInput."""
     try:
-        return _settings(document, path.parent, sorted(kinds))
-    except BadInput as error:
+        return _settings(tomllib.loads(text), path.parent, sorted(kinds))
+    except (BadInput, tomllib.TOMLDecodeError) as error:
         raise BadInput(f"{path}: {error}") from None
 
 
@@ -142,6 +150,26 @@ def grid_text(name: str, table: Mapping[str, Any]) -> str:
         if inner := table.get(part):
             lines += ["", f"[grids.{_key(name)}.{part}]", *_lines(inner)]
     return "\n".join(lines) + "\n"
+
+
+def without_grid(text: str, name: str) -> str:
+    """The file's text without the tables of one grid; all else, comments too, stays as it is.
+
+    Raises BadInput where the grid is written in another way than as tables of its own.
+    """
+    kept, is_kept = [], True
+    for line in text.splitlines(keepends=True):
+        if header := _HEADER.match(line):
+            with suppress(tomllib.TOMLDecodeError):  # then it is a line of a value
+                is_kept = tomllib.loads(header[1]).get("grids", {}).get(name) is None
+        if is_kept:
+            kept.append(line)
+    expected = tomllib.loads(text)
+    del expected["grids"][name]
+    left = "".join(kept)
+    if {"grids": {}, **tomllib.loads(left)} != expected:
+        raise BadInput(f"grid {name!r} is not written as [grids.{_key(name)}]: remove it by hand")
+    return left
 
 
 def _settings(document: Mapping[str, Any], folder: Path, kinds: Iterable[str]) -> OverlaySettings:

@@ -307,6 +307,15 @@ def test_a_running_bot_is_changed(run: Run, site: Site, alice: Person, tmp_path:
     assert json.loads(run("bot", "show", bot, "--json").stdout)["tail_threshold"] is None
 
 
+def test_a_priority_is_given_and_changed(run: Run) -> None:
+    submitted = run("submit", "--range", "0:9", "--priority", "5", "--json", "--", "p", "{}")
+    bot = json.loads(submitted.stdout)["id"]
+    for priority in (5, -1):
+        document = json.loads(run("bot", "show", bot, "--json").stdout)
+        assert document["policy"] == f"Rank = {priority};\n"
+        run("bot", "set", bot, "--priority", "-1")
+
+
 def test_a_bot_is_cancelled(run: Run, site: Site, alice: Person) -> None:
     bot = make_bot(site.conn, alice.id, jobs=3)
     assert run("bot", "cancel", bot).stdout == f"bot {bot}: cancelled, 3 of 3 jobs were not run\n"

@@ -23,6 +23,7 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "input": _TEXTS,
     "output": _TEXTS,
     "platform": _TEXTS,
+    "priority": _NUMBER,
     "cpus": _NUMBER,
     "memory": _SIZE,
     "disk": _SIZE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from gridbot.api.errors import BadInput, PolicyError
 from gridbot.api.findings import finding_page
 from gridbot_policies.classad import ParseError
 from gridbot_policies.lint.check import refusal
+
+_HEAD = re.compile(r"(\s*\[?)(?:Rank = -?\d+;\n)?(.*)", re.DOTALL)
 
 
 def read_policy(policy: str | Path) -> str:
@@ -28,6 +31,24 @@ def read_policy(policy: str | Path) -> str:
     except (ParseError, gridbot_policies.SemanticError) as error:
         raise policy_error(error, text, name) from None
     return text
+
+
+def with_priority(policy: str, priority: int) -> str:
+    """The policy with `Rank = priority` at its head, in place of such a line that stood there.
+
+    Among the BOTs of one owner, those of higher Rank are sent first; without one it is 0.
+    Raises BadInput if the policy says a Rank of its own.
+    """
+    bracket, rest = _HEAD.fullmatch(policy).groups()  # type: ignore[union-attr]  # any text matches
+    definitions = gridbot_policies.PolicySet.parse(f"{bracket}{rest}").definitions
+    if any(item.name.casefold() == "rank" for item in definitions):
+        raise BadInput(f"priority {priority}: the policy has a Rank of its own; change it there")
+    changed = f"{bracket}Rank = {priority};\n{rest}"
+    try:
+        gridbot_policies.PolicySet.parse(changed)
+    except ParseError:
+        raise BadInput(f"write Rank = {priority}; into the policy, instead of a priority") from None
+    return changed
 
 
 def policy_error(

@@ -36,7 +36,7 @@ from gridbot.api.frames import frame_of
 from gridbot.api.inputs import Input, JobInputs, Progress, specs_of, split, upload
 from gridbot.api.items import Items, items_of
 from gridbot.api.known_answers import Answers
-from gridbot.api.policy import read_policy
+from gridbot.api.policy import read_policy, with_priority
 from gridbot.api.results import Result, json_lines, result_of
 from gridbot.api.retrying import Changes, next_version
 from gridbot.api.sending import CHUNK_JOBS, Appending, Signer, Told, send
@@ -91,6 +91,7 @@ class Session:
         job_inputs: Sequence[str] = (),
         outputs: Sequence[str] = Submission.outputs,
         policy: str | Path = "",
+        priority: int | None = None,
         name: str = "",
         cpus: int = Submission.cpus,
         memory: int | str = Submission.memory,
@@ -460,11 +461,14 @@ class Bot:
         return document["retried"]
 
     def set(self, **changes: Any) -> BotState:
-        """Change `policy` (text or Path), `name`, `attempts`, `max_replicas`,
+        """Change `policy` (text or Path), `priority`, `name`, `attempts`, `max_replicas`,
         `tail_threshold`, `tail_sticky`, `failover_after` or `max_failures`.  Raises PolicyError.
         """
         if "policy" in changes:
             changes["policy"] = read_policy(changes["policy"])
+        if "priority" in changes:
+            policy = changes["policy"] if "policy" in changes else self.show().document["policy"]
+            changes["policy"] = with_priority(policy, changes.pop("priority"))
         if "max_failures" in changes:
             changes["max_failures"] = most_failures(changes["max_failures"])
         if "attempts" in changes:

@@ -23,7 +23,7 @@ from gridbot.api.inputs import (
 )
 from gridbot.api.items import Items, RangeItems, Survey, carried, items_of, survey, untyped
 from gridbot.api.known_answers import Answers, read_known
-from gridbot.api.policy import read_policy
+from gridbot.api.policy import read_policy, with_priority
 from gridbot.api.program import platforms_of
 from gridbot.api.shared_files import SharedFiles, shared_files
 from gridbot.api.units import megabytes, most_failures, seconds
@@ -51,7 +51,8 @@ class Submission:
     too: the server has it.
     `job_inputs` are names or patterns of further files that appended jobs of a growing BOT bring.
     `outputs` are names or patterns in the job's directory.  `policy` is a
-    text or the Path of an .ad file.  `memory`, `disk` and `max_output` of a job are MB or a text
+    text or the Path of an .ad file; `priority` stands for `Rank = priority` in it.
+    `memory`, `disk` and `max_output` of a job are MB or a text
     such as "2GB"; `time` is its limit, wall clock, in seconds or as "10m".  Strangers'
     machines give jobs no network unless `network` asks for it, and never less than level `sandbox`
     of walls around them.
@@ -79,6 +80,7 @@ class Submission:
     job_inputs: Sequence[str] = ()
     outputs: Sequence[str] = ("stdout",)
     policy: str | Path = ""
+    priority: int | None = None
     name: str = ""
     cpus: int = 1
     memory: int | str = 512
@@ -150,6 +152,8 @@ def prepare(submission: Submission) -> Prepared:
         _check_placeholders(submission, command, specs, items)
     policy = submission.policy
     policy = read_policy(policy if isinstance(policy, str) else submission.base / policy)
+    if submission.priority is not None:
+        policy = with_priority(policy, submission.priority)
     templates = [*command, *submission.env.values(), submission.stdin]
     found = _growing_survey(templates, specs, items) if submission.growing else survey(items)
     shared = shared_files(submission, command, specs, stored)

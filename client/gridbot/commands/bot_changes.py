@@ -264,6 +264,9 @@ def _tell_of_retry(state: BotState, was_signed: bool) -> None:
 @click.command(name="set")
 @BOTS
 @click.option("--policy", type=FILE, metavar="FILE.ad", help="Replace the policy.")
+@click.option(
+    "--priority", type=int, metavar="N", help="Send its jobs before those of lower priority."
+)
 @click.option("--name", metavar="TEXT", help="Rename the BOT.")
 @click.option(
     "--attempts",

@@ -72,6 +72,12 @@ _SOFTWARE = {"requirements", "conda_pack", "image"}  # options that may name fil
     help="Policy of the BOT: which hosts may run it, in which order, with how many replicas.",
 )
 @click.option(
+    "--priority",
+    type=int,
+    metavar="N",
+    help="Send its jobs before those of your BOTs with a lower one.  [default: 0]",
+)
+@click.option(
     "--items", metavar="FILE.csv", help="CSV table: one job per row, one placeholder per column."
 )
 @click.option("--each-line", metavar="FILE", help="Text file: one job per line that is not blank.")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from gridbot.api.connection import Connection
 from gridbot.api.errors import GridbotError, NotFound
 from gridbot.api.inputs import LocalFile, upload
 from gridbot_client.protocol.messages import FileRef
-from gridbot_overlay.decide.model import BotDemand
+from gridbot_overlay.decide.model import BotDemand, CheckResult
 from gridbot_overlay.pilot.artefact import Artefact
 
 _PILOTS_SECONDS = 3600  # older pilots' hosts tell nothing of the next one's
@@ -103,6 +106,22 @@ class Server:
         for some in _parts(pilots):
             body = {"grid": grid, "pilots": list(some)}
             self._connection.send("POST", "/overlay/pilots/ended", body)
+
+
+def url_check(url: str) -> CheckResult:
+    """Whether other machines may reach the server by this URL, as far as can be told here."""
+    what, host = "server's URL for pilots", urlsplit(url).hostname or ""
+    cure = "start the server with --url, and name that one in [server] of overlay.toml"
+    try:
+        found = {item[4][0] for item in socket.getaddrinfo(host, None)}
+    except (OSError, UnicodeError) as error:
+        return CheckResult(what, False, f"{url}: {host} has no address here ({error}); {cure}")
+    addresses = [ip_address(str(text).partition("%")[0]) for text in found]
+    if own := [item for item in addresses if item.is_loopback or item.is_unspecified]:
+        return CheckResult(
+            what, False, f"{url}: {own[0]} is each node itself, and not this server; {cure}"
+        )
+    return CheckResult(what, True, f"{url}: {', '.join(map(str, sorted(addresses, key=str)))}")
 
 
 def _parts(pilots: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -74,6 +74,29 @@ def test_a_file_that_is_named_but_not_sent_is_noted(tmp_path: Path) -> None:
     assert prepared(tmp_path, "python3 point.py", inputs=["point.py"]).notes == []
 
 
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("", "Rank = 7;\n"),
+        ("Concurrency = 3;", "Rank = 7;\nConcurrency = 3;"),
+        (" [ Concurrency = 3; ]", " [Rank = 7;\n Concurrency = 3; ]"),
+        ("Rank = -2;\nConcurrency = 3;", "Rank = 7;\nConcurrency = 3;"),
+    ],
+)
+def test_a_priority_is_a_rank_at_the_head_of_the_policy(
+    tmp_path: Path, policy: str, expected: str
+) -> None:
+    assert prepared(tmp_path, "p", policy=policy, priority=7).body["policy"] == expected
+
+
+@pytest.mark.parametrize("policy", ["rank = Host.Memory;", "/* mine */ [ Concurrency = 3; ]"])
+def test_a_priority_beside_a_policy_that_has_no_place_for_it_is_refused(
+    tmp_path: Path, policy: str
+) -> None:
+    with pytest.raises(BadInput, match="Rank"):
+        prepared(tmp_path, "p", policy=policy, priority=7)
+
+
 def test_a_script_that_nobody_has_is_noted(tmp_path: Path) -> None:
     (note,) = prepared(tmp_path, "python3 absent.py {}", items=range(3)).notes
     assert note == "absent.py is neither a file here nor an input: jobs will not find it"

@@ -11,6 +11,7 @@ from tests.overlay_cluster import Api, Cluster, serving
 from tests.overlay_wheels import lay_wheels
 
 from gridbot.api.errors import GridbotError
+from gridbot_overlay.act.server import url_check
 from gridbot_overlay.act.store import PilotStore, only_one
 from gridbot_overlay.cli import overlay
 
@@ -96,6 +97,78 @@ def test_the_value_of_an_option_is_toml_or_a_text(
 def test_no_grid_is_added_twice(type_in: Type) -> None:
     type_in("add", "local", "here")
     assert "exists" in str(type_in("add", "local", "here").exception)
+
+
+def test_a_grid_is_removed_with_its_tables_and_nothing_else(type_in: Type, folder: Path) -> None:
+    for name in ("ice", "fire"):
+        type_in("add", "slurm", name, "--cpus", "2", "--option", 'environment={A = "x"}')
+    path = folder / "overlay.toml"
+    path.write_text(f"# mine\n{path.read_text()}\n[server] # ours\nurl = 'http://127.0.0.1'\n")
+    assert type_in("remove", "ice").exit_code == 0
+    left = path.read_text()
+    assert left.startswith("# mine\n") and "[server] # ours" in left
+    assert list(tomllib.loads(left)["grids"]) == ["fire"]
+    assert "unknown grid 'ice'" in str(type_in("remove", "ice").exception)
+
+
+def test_a_grid_that_is_written_otherwise_is_left_to_its_operator(
+    type_in: Type, folder: Path
+) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "overlay.toml").write_text("[grids]\nice = {kind = 'slurm'}\n")
+    assert "remove it by hand" in str(type_in("remove", "ice").exception)
+
+
+def test_a_grid_with_live_pilots_is_not_removed(type_in: Type) -> None:
+    type_in("add", "slurm", "ice", "--max-queued", "3")
+    type_in("run", "--once")
+    assert "ice has 3 live pilots; first gridbot overlay drain ice" in str(
+        type_in("remove", "ice").exception
+    )
+
+
+def test_what_is_edited_is_kept_only_if_it_is_right(
+    type_in: Type, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    type_in("add", "slurm", "ice", "--cpus", "2")
+    before = (folder / "overlay.toml").read_text()
+    editor = tmp_path / "editor"
+    monkeypatch.setenv("EDITOR", str(editor))
+    for change, said in (("cpus = 0", "at least 1, not 0"), ("cpu = 3", "did you mean cpus?")):
+        editor.write_text(f'#!/bin/sh\nsed -i "s/cpus = 2/{change}/" "$1"\n')
+        editor.chmod(0o755)
+        assert said in str(type_in("edit").exception)
+        assert (folder / "overlay.toml").read_text() == before
+    editor.write_text('#!/bin/sh\nsed -i "s/cpus = 2/cpus = 4/" "$1"\n')
+    assert type_in("edit").exit_code == 0
+    assert json.loads(type_in("list", "--json").stdout)["grids"][0]["cpus"] == 4
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://127.0.0.1:8765", "127.0.0.1 is each node itself"),
+        ("http://0.0.0.0:8765", "0.0.0.0 is each node itself"),
+        ("http://localhost:8765", "is each node itself"),
+        ("http://no-such-name.invalid:8765", "has no address here"),
+    ],
+)
+def test_a_url_that_nodes_cannot_use_fails_the_check(url: str, said: str) -> None:
+    found = url_check(url)
+    assert not found.is_good
+    assert said in found.text
+    assert "start the server with --url" in found.text
+
+
+def test_a_url_that_other_machines_may_use_passes() -> None:
+    assert url_check("http://192.0.2.7:8765").is_good
+
+
+def test_the_url_is_checked_for_all_grids_but_those_on_this_machine(type_in: Type) -> None:
+    type_in("add", "local", "here")
+    assert "server's URL" not in type_in("check").stdout
+    type_in("add", "slurm", "ice")
+    assert "BAD  ice: server's URL for pilots: http://127.0.0.1:" in type_in("check").stdout
 
 
 def test_an_overlay_without_a_grid_is_told_to_add_one(type_in: Type) -> None:
