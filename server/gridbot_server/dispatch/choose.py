@@ -15,6 +15,7 @@ from gridbot_client.protocol.messages import Resources
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record
 from gridbot_policies.policy.owner import OwnerPolicy
+from gridbot_policies.policy.policy_set import DEFAULT_DEADLINE_SECONDS
 from gridbot_server.matching import lots
 from gridbot_server.matching.requirements import obstacle
 from gridbot_server.matching.spending import Spending
@@ -89,9 +90,12 @@ class Candidate:
         return owner if self.among_strangers else host
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class HostView:
-    """The host that asks: its ad, who it is, and how many replicas its client holds already."""
+    """The host that asks: its ad, who it is, and how many replicas its client holds already.
+
+    One is made for each request, and making a frozen one takes twice as long.
+    """
 
     id: int
     owner: int
@@ -262,12 +266,11 @@ def _deadline(offer: _Offer, host: HostView) -> float:
     usually takes to answer, an hour at least: a host that vanishes holds a short job no whole day.
     """
     item = offer.candidate
-    asked = item.policies.deadline(offer.ads)
     if item.policies.has_deadline:
-        return asked
+        return item.policies.deadline(offer.ads)
     limit = item.resources.seconds
-    waits = max(_LEAST_WAIT_SECONDS, 3 * max(limit, host.mean_turnaround or 0.0))
-    return min(asked, limit + waits)
+    waits = max(_LEAST_WAIT_SECONDS, 3 * limit, 3 * (host.mean_turnaround or 0.0))
+    return min(DEFAULT_DEADLINE_SECONDS, limit + waits)
 
 
 class _Round:

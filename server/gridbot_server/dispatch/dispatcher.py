@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Mapping, Sequence
@@ -60,7 +59,7 @@ class Dispatcher:
         self.generation = generation
         self._catalog = Catalog()
         self._spending = Spending()
-        self._described: dict[int, bytes] = {}  # host -> hash of its last ad
+        self._described: dict[int, int] = {}  # host -> hash of its last ad
         self._told_at = -math.inf  # when the transitioner was last told of reports
         self._start = 0  # where looking at further copies begins: it rotates
 
@@ -133,7 +132,7 @@ class Dispatcher:
                 buffer.count_inversion()
             taken = self._take(buffer, choice, exchange, host, seen, reservation, records)
             leases += taken
-            widths.take(exchange.client, sum(lease.is_bounded for lease in taken))
+            widths.take(exchange.client, taken)
             if not taken:
                 reply = replies[exchange.client.id]
                 reply.found_none = True
@@ -272,7 +271,7 @@ class Dispatcher:
         changed = {}
         for exchange in exchanges:
             ad = ads.lasting(exchange.request.host)
-            mark = hashlib.blake2b(orjson.dumps(ad, option=orjson.OPT_SORT_KEYS)).digest()
+            mark = hash(orjson.dumps(ad, option=orjson.OPT_SORT_KEYS))
             if self._described.get(exchange.client.host) != mark:
                 changed[exchange.client.host] = ad
                 self._described[exchange.client.host] = mark

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from gridbot_server.dispatch.batch import SQL, ClientRow, Exchange
+from gridbot_server.dispatch.leases import NewLease
 from gridbot_server.matching import width
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode, fetch
@@ -62,9 +63,10 @@ class Widths:
         """Return what its host has in progress or unjudged; 0 if that cannot matter."""
         return self._unjudged.get(client.host, 0)
 
-    def take(self, client: ClientRow, count: int) -> None:
+    def take(self, client: ClientRow, leases: Iterable[NewLease]) -> None:
         """Note what a client was given."""
-        if count and client.host in self._hosts:
+        if client.host in self._hosts:
+            count = sum(lease.is_bounded for lease in leases)
             self._hosts[client.host] -= count
             self._unjudged[client.host] += count
             self._crews[client.crew] -= count

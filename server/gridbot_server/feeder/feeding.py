@@ -171,13 +171,13 @@ class Feeder:
 
     def _withdraw_cancelled(self, bots: Mapping[int, RunningBot], contents: Sequence[Slot]) -> None:
         """Take first copies out whose jobs were cancelled: they count as sent to nobody."""
+        cancelled = {bot for bot, item in bots.items() if item.has_cancelled}
+        if not cancelled:
+            return
         held = [
             slot
             for slot in contents
-            if slot.state is SlotState.READY
-            and not slot.detail
-            and slot.bot in bots
-            and bots[slot.bot].has_cancelled
+            if slot.state is SlotState.READY and not slot.detail and slot.bot in cancelled
         ]
         if held:
             names = _names(held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 from gridbot_policies.classad import Record, record
@@ -11,6 +12,7 @@ from gridbot_policies.policy.ads import LIVE_ATTRIBUTES, SERVER_SIDE_ATTRIBUTES
 # What a host says of these is dropped.
 _SERVER_SIDE = frozenset(name.lower() for name in SERVER_SIDE_ATTRIBUTES)
 _LIVE = frozenset(name.lower() for name in LIVE_ATTRIBUTES)
+_HOSTS_NAMES = 256  # lists of names that are remembered, of at most 10 KB each
 
 
 def host_attributes(
@@ -20,14 +22,25 @@ def host_attributes(
 
     Of several names that differ in case only the last one is kept: an ad cannot hold both.
     """
-    spelt = {name.lower(): name for name in said}
-    own = {name: said[name] for folded, name in spelt.items() if folded not in _SERVER_SIDE}
+    own = {name: said[name] for name in _own_names(tuple(said))}
     return {**own, **known, "Running": running}
 
 
 def lasting(said: Mapping[str, Any]) -> dict[str, Any]:
     """Return what is worth keeping of what a host says of itself."""
-    return {name: value for name, value in said.items() if name.lower() not in _LIVE}
+    return {name: said[name] for name in _lasting_names(tuple(said))}
+
+
+# Hosts say the same names in each request, and most of them those of all others.
+@lru_cache(_HOSTS_NAMES)
+def _own_names(said: tuple[str, ...]) -> tuple[str, ...]:
+    spelt = {name.lower(): name for name in said}
+    return tuple(name for folded, name in spelt.items() if folded not in _SERVER_SIDE)
+
+
+@lru_cache(_HOSTS_NAMES)
+def _lasting_names(said: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name for name in said if name.lower() not in _LIVE)
 
 
 class BotFigures(Protocol):

@@ -146,10 +146,8 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
     yield from _stock_lacks(host, work) if is_stock(host) else _native_lacks(worker, work)
     if why := _weakness(worker, work):
         yield Lack("sandbox", why)
-    if _is_unfit(host, work):
+    if (unfit := host.get("UnfitFor")) and _is_unfit(unfit, work):
         yield Lack("environment", UNFIT)
-    if not is_stock(host) and work.manifest_version > _manifest_version(host):
-        yield Lack("client", TOO_OLD)
     for resource in RESOURCES:
         wanted = getattr(work.resources, resource.field)
         offered = resource.offered(host) if wanted else None
@@ -157,15 +155,9 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
             yield Lack(resource.kind, f"needs {resource.words(wanted)}")
 
 
-def _is_unfit(host: Mapping[str, Any], work: Work) -> bool:
+def _is_unfit(unfit: object, work: Work) -> bool:
     """Whether the host has tried, and says that it cannot provide what the BOT shares."""
-    unfit = host.get("UnfitFor")
     return isinstance(unfit, str) and work.manifest_id[:_ID_CHARACTERS] in unfit.split()
-
-
-def _manifest_version(host: Mapping[str, Any]) -> int | float:
-    """Return the latest version of manifests that a native client knows."""
-    return _number(host.get("ManifestVersion")) or 2
 
 
 def distrust(worker: Worker, work: Work) -> str | None:
@@ -213,6 +205,8 @@ def _native_lacks(worker: Worker, work: Work) -> Iterator[Lack]:
         yield Lack("trust", why)
     if work.platforms and worker.attributes.get("Platform") not in work.platforms:
         yield Lack("platform", _needs_platform(work.platforms))
+    if work.manifest_version > (_number(worker.attributes.get("ManifestVersion")) or 2):
+        yield Lack("client", TOO_OLD)
 
 
 def _stock_lacks(host: Mapping[str, Any], work: Work) -> Iterator[Lack]:

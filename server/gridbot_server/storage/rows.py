@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import orjson
 from psycopg import Cursor
+from psycopg.pq.abc import PGresult
 from psycopg.rows import RowMaker, class_row
 
 from gridbot_server.storage.db import Connection
@@ -21,14 +22,14 @@ def fetch(
     conn: Connection, shape: type[T], query: bytes, values: Mapping[str, Any] | None = None
 ) -> list[T]:
     """Run a query; return its rows in their shape."""
-    return conn.cursor(row_factory=_shaped(shape)).execute(query, values).fetchall()
+    return conn.cursor(row_factory=_shaped(shape, query)).execute(query, values).fetchall()
 
 
 def fetch_one(
     conn: Connection, shape: type[T], query: bytes, values: Mapping[str, Any] | None = None
 ) -> T | None:
     """Run a query; return its first row in its shape, None if there is none."""
-    return conn.cursor(row_factory=_shaped(shape)).execute(query, values).fetchone()
+    return conn.cursor(row_factory=_shaped(shape, query)).execute(query, values).fetchone()
 
 
 def fetch_only(
@@ -97,7 +98,7 @@ def has_row(conn: Connection, query: bytes, values: Mapping[str, Any] | None = N
 
 def stream(conn: Connection, shape: type[T], name: str, query: bytes, at_once: int) -> Iterator[T]:
     """Run a query in a cursor of that name on the server; yield its rows, `at_once` in memory."""
-    with conn.cursor(name, row_factory=_shaped(shape)) as cursor:
+    with conn.cursor(name, row_factory=_shaped(shape, query)) as cursor:
         cursor.itersize = at_once
         yield from cursor.execute(query)
 
@@ -109,22 +110,29 @@ def _value(row: tuple[Any, ...], kind: type[V]) -> V:
     return value
 
 
-def _shaped(shape: type[T]) -> Callable[[Cursor[Any]], RowMaker[T]]:
+def _shaped(shape: type[T], query: bytes) -> Callable[[Cursor[Any]], RowMaker[T]]:
     """Make rows of a shape; raise TypeError for a query with other columns, or in another order.
 
     psycopg's own `class_row` makes a dict of each row: ten times the price of a tuple.  Here names
-    are compared once for a result.
+    are compared once for each query of a process.
     """
 
     def factory(cursor: Cursor[Any]) -> RowMaker[T]:
-        result = cursor.pgresult
-        if result is not None and result.nfields:
-            columns = tuple((result.fname(n) or b"").decode() for n in range(result.nfields))
-            if columns != shape._fields:
-                raise TypeError(f"{shape.__name__} is not the shape of columns {columns}")
+        if (shape, query) not in _fitting and cursor.pgresult and cursor.pgresult.nfields:
+            _compare_names(shape, cursor.pgresult)
+            _fitting.add((shape, query))
         return shape._make
 
     return factory
+
+
+_fitting: set[tuple[type, bytes]] = set()  # shapes and queries that were found to fit
+
+
+def _compare_names(shape: type[NamedTuple], result: PGresult) -> None:
+    columns = tuple((result.fname(n) or b"").decode() for n in range(result.nfields))
+    if columns != shape._fields:
+        raise TypeError(f"{shape.__name__} is not the shape of columns {columns}")
 
 
 class JobId(NamedTuple):

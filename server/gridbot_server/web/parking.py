@@ -91,8 +91,10 @@ class Parking:
         False if it is to be answered.
         """
         parked = self._offered.pop(conn, None)
+        if parked is None and not item.request.wait:
+            return False
         is_last_of_round = parked is not None and not self._offered
-        if parked is None and self._has_room(item):
+        if parked is None and self._has_room():
             seconds = min(item.request.wait, MOST_SECONDS) * random.uniform(0.7, 1.0)  # noqa: S311
             parked = ParkedRequest(conn, item, time.monotonic() + seconds)
         if is_parked := parked is not None and item.may_wait and self._loop.alive:
@@ -121,9 +123,9 @@ class Parking:
             self._give_up(parked)
         self._offer_work()
 
-    def _has_room(self, item: Queued) -> bool:
+    def _has_room(self) -> bool:
         """Whether a request that has just come may be parked."""
-        return item.request.wait > 0 and len(self._parked) < self._loop.worker_connections // 4
+        return len(self._parked) < self._loop.worker_connections // 4
 
     def _park(self, parked: ParkedRequest) -> None:
         if superseded := self._parked.add(parked):
