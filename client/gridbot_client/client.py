@@ -31,6 +31,7 @@ from gridbot_client.walls.levels import Sandbox
 from gridbot_client.work.cache import Cache
 from gridbot_client.work.confinement import Confinement
 from gridbot_client.work.execution import ReplicaExecutor
+from gridbot_client.work.images import Images
 from gridbot_client.work.manifests import Manifests
 from gridbot_client.work.places import ReplicaPlaces
 from gridbot_client.work.processes import Census
@@ -80,8 +81,9 @@ class Client:
         self._suspension = Suspension()
         runner = Runner(confinement, self._census, options.idleness(), self._suspension)
         self._places = ReplicaPlaces(folder.cells, keeps_cells=confinement.keeps_cells)
-        self._shared = SharedFolders(folder.shared, options.cache_bytes)
-        provision = Provision(self._shared, runner)
+        self._images = Images.of(options.runtimes, folder.containers, options.walls.allow_network)
+        self._shared = SharedFolders(folder.shared, options.cache_bytes, self._images.remove)
+        provision = Provision(self._shared, runner, self._images)
         self._unfit = provision.unfit
         executor = ReplicaExecutor(runner, self._cache, self._places, provision, self._connect)
         spares = SpareFolders(folder.spare)
@@ -100,6 +102,7 @@ class Client:
     def run(self) -> None:
         """Work until interrupted or done; the next run continues unfinished replicas."""
         self._places.sweep(self._census)
+        self._images.sweep()
         if count := self._replicas.recover(self._census, self._manifests):
             self._activity.say(f"resumed {count_of(count)} of an earlier run")
         try:
@@ -109,6 +112,7 @@ class Client:
         finally:
             self._replicas.leave()
             self._places.close()
+            self._images.close()
             if self._options.pilot:
                 self._say_goodbye()
             self._activity.close()

@@ -12,6 +12,7 @@ from gridbot_client.pilot.behaviour import IDLE_SHARE, PilotOptions
 from gridbot_client.protocol.messages import Scalar
 from gridbot_client.storage import Folder
 from gridbot_client.walls.levels import Sandbox
+from gridbot_client.work import containers
 from gridbot_client.work.confinement import WallOptions
 from gridbot_client.work.idleness import Idleness
 from gridbot_policies.policy.owner import OwnerPolicy
@@ -29,6 +30,7 @@ class Options:
     cache_bytes: int = 10 << 30
     policy: OwnerPolicy | None = None
     walls: WallOptions = field(default_factory=WallOptions)
+    runtimes: tuple[str, ...] = field(default_factory=containers.found)  # of containers
 
     def describe(self, folder: Folder, sandbox: Sandbox) -> dict[str, Scalar]:
         """Attributes of the host ad that change rarely."""
@@ -36,6 +38,8 @@ class Options:
             self.room, folder.path, is_pilot=self.pilot is not None,
             is_dedicated=self.is_dedicated, policy=self.policy,
         )  # fmt: skip
+        if self.runtimes:
+            found["Containers"] = " ".join(self.runtimes)
         return {**found, **sandbox.attributes, "MinSandbox": self.walls.least}
 
     def idleness(self) -> Callable[[], Idleness] | None:

@@ -96,6 +96,7 @@ class Folder:
         self.cells = path / "cells"  # slots that replicas of a BOT use in turn
         self.cache = path / "cache"
         self.shared = path / "shared"  # folders that many replicas see
+        self.containers = path / "containers"  # of Podman or Apptainer
         self.log = path / "client.log"
         self.paused_flag = path / "paused"
         self.hurry_flag = path / "hurry"  # its owner wants the next request made now

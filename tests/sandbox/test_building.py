@@ -10,9 +10,10 @@ from tests.sandbox.test_walls import Machine, Makes, base, best, machine  # noqa
 from tests.system.test_environments import wheel
 
 from gridbot_client.protocol.messages import FileRef, Manifest
-from gridbot_client.work.building import CannotProvide, EnvironmentBuilder
+from gridbot_client.work.building import EnvironmentBuilder
 from gridbot_client.work.processes import Census
 from gridbot_client.work.runner import Runner, Stop
+from gridbot_client.work.shared import CannotProvide
 
 pytestmark = pytest.mark.timeout(400)
 WHEEL = "tiny-1.0-py3-none-any.whl"

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -152,14 +152,20 @@ class Deployment:
 
     # ----------------------------------------------------------------------------- clients
 
-    def client(self, name: str, *options: str, host: str | None = None) -> int:
-        """Start a client in a folder of its own, on a host of its own; return its process id."""
+    def client(
+        self, name: str, *options: str, host: str | None = None,
+        command: Sequence[str] = GRIDBOT, env: Mapping[str, str] | None = None,
+    ) -> int:  # fmt: skip
+        """Start a client in a folder of its own, on a host of its own; return its process id.
+
+        `command` is the program, and `env` its variables, if they are not ours.
+        """
         log = (self.folder / f"{name}.log").open("ab")
-        command = [*GRIDBOT, "client", "run", "--data", str(self.folder / name), *options]
+        run = [*command, "client", "run", "--data", str(self.folder / name), *options]
         with log:
             self._clients[name] = subprocess.Popen(
-                command,
-                env={**self.env, "GRIDBOT_HOST_ID": host or name},
+                run,
+                env={**(env or self.env), "GRIDBOT_HOST_ID": host or name.replace("/", "-")},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -20,7 +20,7 @@ from gridbot.api.inputs import (
     specs_of,
 )
 from gridbot.api.packing import is_conda_pack, unpacked_size
-from gridbot_client.protocol.software import Unpacked, covered
+from gridbot_client.protocol.software import SIF, Unpacked, covered
 
 # A first argument that ends so is a program of an interpreter.
 _SCRIPTS = (".jl", ".js", ".pl", ".py", ".r", ".rb", ".sh")
@@ -58,8 +58,10 @@ def shared_files(
     if conda_pack:
         found[conda_pack] = unpacked_size(base / submission.conda_pack)
     image = str(submission.image)
-    if image and (base / image).is_file():
+    if (base / image).is_file():
         image = _added(image, base, files, "image")
+    elif image.endswith((".tar", SIF)):
+        raise BadInput(f"image {image}: there is no such file")
     names = [file.ref.name for file in files]
     for name in names:
         if names.count(name) > 1:

@@ -11,6 +11,8 @@ from gridbot_client.protocol import fields
 from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError
 
 MAX_ENTRIES = 1_000_000  # of one archive
+SIF = ".sif"  # how names of Apptainer's own images end
+RUNTIMES = ("podman", "apptainer")  # of containers; the first that is there is used
 # As `podman run` takes it; no option, since it begins with a letter or digit.
 _IMAGE = re.compile(r"[a-z0-9][A-Za-z0-9._:/@+-]{0,254}")
 
@@ -33,6 +35,11 @@ def read_archives(raw: Mapping[str, Any]) -> dict[str, Unpacked]:
         )
         for name, item in found.items()
     }
+
+
+def runtimes_of(image: str) -> tuple[str, ...]:
+    """Runtimes that can run an image, by its name."""
+    return RUNTIMES[1:] if image.endswith(SIF) else RUNTIMES
 
 
 def read_image(raw: Mapping[str, Any]) -> str:

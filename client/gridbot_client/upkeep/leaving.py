@@ -7,7 +7,8 @@ from contextlib import suppress
 from gridbot_client.net.transport import Transport, TransportError
 from gridbot_client.storage import Folder
 from gridbot_client.upkeep import background, service
-from gridbot_client.work import trees
+from gridbot_client.work import containers, trees
+from gridbot_client.work.images import Images
 
 
 def leave(folder: Folder) -> str:
@@ -22,6 +23,9 @@ def leave(folder: Folder) -> str:
     background.stop(folder)
     with folder.lock():
         told = _tell(folder)
+        images = Images.of(containers.found(), folder.containers, False)
+        images.empty()
+        images.close()
         for path in folder.contents():
             if path.is_dir() and not path.is_symlink():
                 trees.remove(path)

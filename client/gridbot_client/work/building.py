@@ -10,7 +10,7 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,25 +19,15 @@ from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId, Resou
 from gridbot_client.work import outputs, trees, unpacking
 from gridbot_client.work.confinement import ShownFolder
 from gridbot_client.work.runner import LOST, NOT_STARTED, ProcessEnd, ReplicaProgram, Runner, Stop
+from gridbot_client.work.shared import ENVIRONMENT_FAILED, CannotProvide, Fetch
 from gridbot_client.work.slots import ReplicaSlot
 
-FAILED = "environment_failed"  # reason code
 _LIMITS = Resources(cpus=1, memory_mb=2048, disk_mb=10 << 10, seconds=1800.0)
 _LAST_LINES = 20  # of what a failed build has printed
 _BUILDER = ReplicaId(0, 0, 0)
 # What people tell pip on their machine, for their own BOTs alone: it may hold passwords.
 _OWN_VARIABLES = ("PIP_", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY",
                   "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")  # fmt: skip
-
-Fetch = Callable[[FileRef, Path], None]  # an input to a path
-
-
-class CannotProvide(Exception):
-    """What the BOT needs cannot be had here; `reason` is the replica's reason code."""
-
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(detail)
-        self.reason = reason
 
 
 class BuildInterrupted(Exception):
@@ -115,7 +105,7 @@ class EnvironmentBuilder:
         if ended.reason in (NOT_STARTED, LOST, "stopped"):
             raise BuildInterrupted(ended.detail)
         if ended.reason:
-            raise CannotProvide(FAILED, _told(name, ended, home))
+            raise CannotProvide(ENVIRONMENT_FAILED, _told(name, ended, home))
 
     def _clear(self, home: ReplicaSlot) -> None:
         trees.remove(home.work)
@@ -142,7 +132,9 @@ def _copy_of_pip(target: Path) -> Path:
     """Copy this Python's pip to where a build sees it, and nothing else of this Python's."""
     found = importlib.util.find_spec("pip")
     if found is None or not found.submodule_search_locations:
-        raise CannotProvide(FAILED, "this machine's Python has no pip: python3 -m ensurepip\n")
+        raise CannotProvide(
+            ENVIRONMENT_FAILED, "this machine's Python has no pip: python3 -m ensurepip\n"
+        )
     shutil.copytree(found.submodule_search_locations[0], target / "pip")
     return target / "pip"
 

@@ -67,6 +67,7 @@ class TaskOrder:
     kept: KeptCell | None = None  # that the task's walls may be, or become
     job: ResidentJob | None = None  # for a program that stays, in a kept cell
     shown: Sequence[ShownFolder] = ()
+    is_runtime: bool = False  # of a container, for which it makes walls: the task is what is in it
 
 
 @dataclass(slots=True)
@@ -101,6 +102,10 @@ class Task(Protocol):
     @property
     def is_sealed(self) -> bool:
         """True if the kernel ends all of it with its first process, and that with this one."""
+
+    @property
+    def is_contained(self) -> bool:
+        """True if it is in a container, whose processes hide what they have while they begin."""
 
     def family(self) -> Family:
         """Processes of the task that live now."""
@@ -157,6 +162,7 @@ class Confinement(Protocol):
 @dataclass(slots=True)
 class _PlainTask:
     process: subprocess.Popen[bytes]
+    is_contained: bool = False
     _waiter: int = -1
     _is_reaped: bool = False
 
@@ -169,7 +175,8 @@ class _PlainTask:
         return False
 
     def family(self) -> Family:
-        return processes.TABLE.below(self.pid, included=True)
+        found = processes.TABLE.below(self.pid, included=True)
+        return processes.in_containers(found) if self.is_contained else found
 
     def ended_within(self, seconds: float) -> bool:
         if self._waiter < 0:
@@ -224,7 +231,8 @@ class Plain:
     def start(self, program: TaskOrder) -> Task:
         """Start the program."""
         slot = program.slot
-        _link(program.shown)
+        if not program.is_runtime:
+            _link(program.shown)
         with (
             slot.stdout.open("wb") as stdout,
             slot.stderr.open("wb") as stderr,
@@ -247,7 +255,7 @@ class Plain:
         with suppress(ProcessLookupError, PermissionError):
             size = program.resources.disk_mb << 20
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (size, size))
-        return _PlainTask(process)
+        return _PlainTask(process, program.is_runtime)
 
 
 # --- behind walls
@@ -272,13 +280,15 @@ class _GroupedTask:
     _group: TaskCgroup | None
     is_sealed: bool  # in a pid namespace
     _kept: KeptCell | None
+    is_contained: bool = False
 
     @property
     def pid(self) -> int:
         return self._task.pid
 
     def family(self) -> Family:
-        return processes.TABLE.below(self.pid)
+        found = processes.TABLE.below(self.pid)
+        return processes.in_containers(found) if self.is_contained else found
 
     def ended_within(self, seconds: float) -> bool:
         return self._task.ended_within(seconds)
@@ -328,6 +338,7 @@ class _ResidentTask:
     _job: ResidentJob
     _kept: KeptCell
     is_sealed: bool = True
+    is_contained: bool = False
     _is_asked_to_end: bool = False
 
     @property
@@ -402,7 +413,9 @@ class Walls:
     def start(self, program: TaskOrder) -> Task:
         """Start the program in the cell that is kept for it, if that serves, or in a new one."""
         slot, cell, kept = program.slot, self._cell(program), program.kept
-        if cell.level < NAMESPACES:
+        if program.is_runtime:
+            pass  # it shows them
+        elif cell.level < NAMESPACES:
             _link(program.shown)
         else:
             _make_mount_points(program.shown)
@@ -435,7 +448,8 @@ class Walls:
             if group:
                 group.release()
             raise
-        return _GroupedTask(task, group, cell.level >= NAMESPACES, kept if cell.stays else None)
+        stays = kept if cell.stays else None
+        return _GroupedTask(task, group, cell.level >= NAMESPACES, stays, program.is_runtime)
 
     def _serve(self, order: TaskOrder, cell: Cell, kept: KeptCell, job: ResidentJob) -> Task:
         """Give a job to the program in a cell, which is started first if there is none."""
@@ -476,7 +490,8 @@ class Walls:
         is_alone = is_stranger and not (program.wants_network and options.allow_network)
         return Cell(
             argv=tuple(program.argv), env=dict(program.env), folder=_real(slot.path),
-            work=_real(slot.work), level=min(self.sandbox.level, NAMESPACES),
+            work=_real(slot.work),
+            level=NONE if program.is_runtime else min(self.sandbox.level, NAMESPACES),
             limits=_limits(program.resources, os.cpu_count() or 1),
             is_stranger=is_stranger, network=not is_alone, reads=options.reads,
             writes=options.writes, hidden=options.hidden,

@@ -28,7 +28,7 @@ from gridbot_client.protocol.messages import (
 )
 from gridbot_client.protocol.template import TemplateError, fill
 from gridbot_client.work import outputs
-from gridbot_client.work.building import BuildInterrupted, CannotProvide
+from gridbot_client.work.building import BuildInterrupted
 from gridbot_client.work.cache import Cache
 from gridbot_client.work.manifests import ForbiddenInput, JudgedManifest, check_inputs
 from gridbot_client.work.outputs import OutputError
@@ -45,7 +45,7 @@ from gridbot_client.work.runner import (
     Stop,
     created_at,
 )
-from gridbot_client.work.shared import Interrupted
+from gridbot_client.work.shared import CannotProvide, Interrupted
 from gridbot_client.work.slots import ReplicaSlot, RunRecord
 
 MOST_STARTS = 3  # of one replica; more mean that it takes the client down with it
@@ -137,7 +137,7 @@ class ReplicaExecutor:
             names = {ref.name for ref in (*manifest.inputs, *assignment.inputs)}
             program = _program(manifest, assignment, names)
             check_inputs(manifest, program.argv[0], assignment.inputs)
-            if place.kept and manifest.resident:
+            if place.kept and manifest.resident and not manifest.image:
                 job, shown = _resident_job(slot, manifest, assignment), slot
             program = self._equipped(program, assignment, judged, place, stop)
             if not place.has_program:
@@ -182,7 +182,7 @@ class ReplicaExecutor:
             started,
             is_stranger=judged.is_strangers,
             wants_network=judged.manifest.walls.network,
-            kept=place.kept,
+            kept=None if program.container else place.kept,
             job=job,
         )
         if ended.reason == "stopped" or stop.is_asked:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import psutil
@@ -92,6 +93,26 @@ class ProcessTable:
         found = tree.below(root, table) | ({root} if included else set())
         living = {pid for pid in found if pid in table and not table[pid].is_dead}
         return Family(frozenset(living), sum(table[pid].threads for pid in living))
+
+
+def in_containers(family: Family) -> Family:
+    """Those that have a pid namespace of their own: not the runtime that serves them."""
+    threads = {pid: _threads_inside(pid) for pid in family.pids}
+    return Family(frozenset(pid for pid in threads if threads[pid]), sum(threads.values()))
+
+
+def _threads_inside(pid: int) -> int:
+    """Threads of a process of another pid namespace; 0 for one of ours, and one that has ended."""
+    with suppress(OSError, KeyError, ValueError):
+        said = dict(line.split(":", 1) for line in _status(pid).splitlines())
+        ours = _status(os.getpid()).partition("NSpid:")[2].partition("\n")[0]
+        if len(said["NSpid"].split()) > len(ours.split()):
+            return int(said["Threads"])
+    return 0
+
+
+def _status(pid: int) -> str:
+    return Path(f"/proc/{pid}/status").read_text(errors="replace")
 
 
 def _asked(root: int, included: bool) -> Family:

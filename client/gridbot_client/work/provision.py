@@ -7,18 +7,26 @@ import json
 import platform
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from gridbot_client.protocol.messages import FileRef, Manifest
 from gridbot_client.work import building
-from gridbot_client.work.building import CannotProvide, EnvironmentBuilder, Fetch
+from gridbot_client.work.building import EnvironmentBuilder
 from gridbot_client.work.confinement import ShownFolder
+from gridbot_client.work.images import Images
 from gridbot_client.work.places import ReplicaPlace
 from gridbot_client.work.runner import ReplicaProgram, Runner, Stop
-from gridbot_client.work.shared import NoRoomForFolder, SharedFolders
+from gridbot_client.work.shared import (
+    ENVIRONMENT_FAILED,
+    CannotProvide,
+    Fetch,
+    Make,
+    NoRoomForFolder,
+    SharedFolders,
+)
 
 ID_CHARACTERS = 16  # of manifests' ids, in the host's ad
 _MOST_NAMED = 40  # of BOTs, there
@@ -58,7 +66,7 @@ class _Wanted:
     """A shared folder: its key, how it is made, and where a job sees it (None: where it is)."""
 
     key: str
-    make: Callable[[Path], None]
+    make: Make
     bytes: int = 0
     name: str | None = None
 
@@ -69,6 +77,7 @@ class Provision:
 
     folders: SharedFolders
     runner: Runner
+    images: Images
     unfit: UnfitBots = field(default_factory=UnfitBots)
 
     def equip(
@@ -83,6 +92,7 @@ class Provision:
         if place.shared.folders is None:
             builder = EnvironmentBuilder(self.runner, is_stranger, fetch, stop)
             wanted = [*_archives(manifest, fetch), *_environment(manifest, builder, place)]
+            wanted += self._image(manifest, builder, id)
             place.shared.folders = tuple(
                 (self._lent(item, id, place, stop), item.name) for item in wanted
             )
@@ -93,6 +103,11 @@ class Provision:
         environments = [path for path, name in found if name is None]
         if not environments:
             return program.seeing(shown)
+        if manifest.image:
+            top = environments[0]
+            container = self.images.container(manifest, top, is_stranger=is_stranger)
+            inside = [folder for folder in shown if folder.source != top]
+            return replace(program.seeing(inside), container=container)
         variable = "CONDA_PREFIX" if manifest.conda_pack else "VIRTUAL_ENV"
         return program.seeing(
             [*shown, *building.base_python()],
@@ -100,11 +115,23 @@ class Provision:
             environment={variable: str(environments[0])},
         )
 
+    def _image(self, manifest: Manifest, builder: EnvironmentBuilder, id: str) -> Iterator[_Wanted]:
+        """The image of a BOT's containers."""
+        if not manifest.image:
+            return
+        if why := self.images.refusal(manifest, is_stranger=builder.is_stranger):
+            if id in self.unfit:
+                raise Unfit
+            self.unfit.add(id)
+            raise CannotProvide(ENVIRONMENT_FAILED, f"{why}\n")
+        is_stopped, most = lambda: builder.stop.is_asked, self.folders.most_bytes
+        yield _Wanted(*self.images.wanted(manifest, builder.fetch, is_stopped, most))
+
     def _lent(self, wanted: _Wanted, id: str, place: ReplicaPlace, stop: Stop) -> Path:
-        def make(top: Path) -> None:
+        def make(top: Path) -> int | None:
             if id in self.unfit:  # another replica has tried meanwhile
                 raise Unfit
-            wanted.make(top)
+            return wanted.make(top)
 
         if id in self.unfit:
             raise Unfit

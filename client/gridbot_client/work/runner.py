@@ -28,6 +28,7 @@ from gridbot_client.work.confinement import (
     TaskOrder,
     most_processes,
 )
+from gridbot_client.work.containers import Container, ContainerOrder
 from gridbot_client.work.idleness import Idleness
 from gridbot_client.work.processes import SLOT_VARIABLE, Census, OpenFiles
 from gridbot_client.work.residents import ResidentJob
@@ -42,6 +43,7 @@ NOT_STARTED, LOST = "not_started", "task_lost"
 EXIT_NONZERO = "exit_nonzero"
 _LEAST_FILES, _FILES_PER_MB = 10_000, 16
 # What waits in sockets is the kernel's memory: nobody's resident size, up to so much in each.
+_MOST_HIDDEN = 2  # looks in a row at which a container may hide what it has open
 _LEAST_SOCKETS, _SOCKET_BYTES = 256, 208 << 10
 GRACE_SECONDS = 2.0  # between the polite signal and the other one
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
@@ -68,6 +70,7 @@ class ReplicaProgram:
     stdin: str = ""  # name of a file in the slot; empty: nothing to read
     shown: Sequence[ShownFolder] = ()  # folders that it sees beside its slot
     path: Sequence[Path] = ()  # where its programs are looked for first
+    container: Container | None = None  # in which it runs
 
     def seeing(
         self, shown: Sequence[ShownFolder], path: Sequence[Path] = (),
@@ -157,11 +160,8 @@ class Runner:
         With `job`, the program stays in the slot, and its answer to the job is the end.
         """
         begun = time.monotonic()
-        order = TaskOrder(
-            _found(program.argv, slot),
-            environment(slot, os.environ, program.environment, program.path), slot,
-            limits, is_stranger, wants_network, program.stdin, kept, job, program.shown,
-        )  # fmt: skip
+        order = _order(program, slot, limits, is_stranger=is_stranger)
+        order = replace(order, wants_network=wants_network, kept=kept, job=job)
         try:
             task = self.confinement.start(order)
         except NotExecutable as error:
@@ -182,10 +182,14 @@ class Runner:
         finally:
             stop.runs(None)
             end = self._finish(task, slot)
+            if program.container and (reason or end is None):
+                program.container.clear(slot)
         if end is None:
             return ProcessEnd(reason or LOST, detail="the task's first process was killed")
         if not reason:
             reason = _why(end, slot, limits)
+        if reason == EXIT_NONZERO and program.container:
+            reason = program.container.failure(slot, end.exit_code) or reason
         now = time.monotonic()
         ran = now - begun - suspended.seconds(now)
         return ProcessEnd(reason, end.exit_code, end.cpu_seconds, ran)
@@ -198,7 +202,7 @@ class Runner:
 
         Time for which it was suspended does not count.
         """
-        disk_at, cpu_at = begun + WATCH_SECONDS, begun
+        disk_at, cpu_at, hidden = begun + WATCH_SECONDS, begun, 0
         idleness = self.idleness() if self.idleness else None
         while True:
             now = time.monotonic()
@@ -223,6 +227,8 @@ class Runner:
             now = time.monotonic()
             if now >= disk_at:
                 opened = OpenFiles(family.pids)
+                hidden = hidden + 1 if opened.is_hidden else 0
+                opened.is_hidden = hidden > (_MOST_HIDDEN if task.is_contained else 0)
                 if opened.sockets > max(_LEAST_SOCKETS, (limits.memory_mb << 20) // _SOCKET_BYTES):
                     return "memory_limit"
                 if _is_disk_exceeded(slot, limits, opened):
@@ -238,6 +244,22 @@ class Runner:
         if end is None or not task.is_sealed:
             processes.kill_all(lambda: self.census.of_slot(str(slot.path)))
         return end
+
+
+def _order(
+    program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, *, is_stranger: bool
+) -> TaskOrder:
+    argv = _found(program.argv, slot)
+    env = environment(slot, os.environ, program.environment, program.path)
+    order = TaskOrder(
+        argv, env, slot, limits, is_stranger, stdin=program.stdin, shown=program.shown
+    )
+    if program.container is None:
+        return order
+    inside = ContainerOrder(argv, env, slot, program.shown, bool(program.stdin))
+    outside = {**program.container.environment(inside), SLOT_VARIABLE: env[SLOT_VARIABLE]}
+    argv = program.container.command(inside)
+    return replace(order, argv=argv, env=outside, is_runtime=True)
 
 
 def _found(argv: Sequence[str], slot: ReplicaSlot) -> Sequence[str]:

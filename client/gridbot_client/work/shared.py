@@ -20,15 +20,28 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from gridbot_client.protocol.messages import FileRef
 from gridbot_client.storage import read_json, write_atomically
 from gridbot_client.work import trees, unpacking
 
 log = logging.getLogger(__name__)
 
 _TRY_SECONDS = 0.2  # between two looks whether a wait is to end
-_SPARE_BYTES = 64 << 20  # of the disk, that are left free
+SPARE_BYTES = 64 << 20  # of the disk, that are left free
 
-Make = Callable[[Path], None]  # makes a directory of this name, with what is to be in it
+ENVIRONMENT_FAILED = "environment_failed"  # reason code
+
+Fetch = Callable[[FileRef, Path], None]  # an input to a path
+# Makes a directory of this name, with what is to be in it; says how much it has put elsewhere.
+Make = Callable[[Path], int | None]
+
+
+class CannotProvide(Exception):
+    """What the BOT needs cannot be had here; `reason` is the replica's reason code."""
+
+    def __init__(self, reason: str, detail: str) -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 class NoRoomForFolder(Exception):
@@ -60,8 +73,12 @@ class _Whole:
 class SharedFolders:
     """The shared folders of a client, least recently used first out; safe for many threads."""
 
-    def __init__(self, path: Path, most_bytes: int) -> None:
+    def __init__(
+        self, path: Path, most_bytes: int, forget: Callable[[Path], None] = lambda _: None
+    ) -> None:
+        """Find what earlier clients made; `forget` is called with each folder before it goes."""
         self._path = path
+        self._forget = forget
         self.most_bytes = most_bytes
         self._lock = threading.Lock()  # of the fields below
         self._locks: defaultdict[str, threading.Lock] = defaultdict(threading.Lock)  # by key
@@ -125,8 +142,8 @@ class SharedFolders:
             self._lent[path] += 1
         try:
             path.mkdir(mode=0o755)
-            make(path / "tree")
-            taken = unpacking.freeze(path / "tree")
+            elsewhere = make(path / "tree") or 0
+            taken = unpacking.freeze(path / "tree") + elsewhere
             os.sync()  # before its mark says that it is whole
             whole = _Whole(path, key, taken, fingerprint(path / "tree"))
             mark = {"key": key, "bytes": taken, "fingerprint": whole.fingerprint}
@@ -151,7 +168,7 @@ class SharedFolders:
             is_over = path in self._stale
             self._stale.discard(path)
         if is_over:
-            _remove(path)
+            self._remove(path)
 
     def _make_room(self, needs_bytes: int) -> None:
         """Remove what was not used for longest, and is not in use.  Raises NoRoomForFolder."""
@@ -163,14 +180,14 @@ class SharedFolders:
         while True:
             with self._lock:
                 used = sum(whole.bytes for whole in self._whole.values())
-                free = shutil.disk_usage(self._path).free - _SPARE_BYTES
+                free = shutil.disk_usage(self._path).free - SPARE_BYTES
                 if used + needs_bytes <= self.most_bytes and needs_bytes <= free:
                     return
                 idle = [whole for whole in self._whole.values() if not self._lent[whole.path]]
                 if not idle:
                     break
                 del self._whole[idle[0].key]
-            _remove(idle[0].path)
+            self._remove(idle[0].path)
         if needs_bytes > max(0, free):
             raise NoRoomForFolder(
                 f"it needs {needs_bytes >> 20} MB, and {max(0, free) >> 20} MB are free"
@@ -186,11 +203,17 @@ class SharedFolders:
                 whole = _Whole(path, str(mark["key"]), int(mark["bytes"]), mark["fingerprint"])
                 found.append((whole.mark.stat().st_mtime, whole))
             except (KeyError, TypeError, ValueError, OSError):
-                _remove(path)
+                self._remove(path)
         for _, whole in sorted(found, key=lambda item: item[0]):
             if other := self._whole.pop(whole.key, None):
-                _remove(other.path)
+                self._remove(other.path)
             self._whole[whole.key] = whole
+
+    def _remove(self, path: Path) -> None:
+        (path / "mark.json").unlink(missing_ok=True)
+        self._forget(path / "tree")
+        unpacking.thaw(path)
+        trees.remove(path)
 
 
 def _is_as_made(whole: _Whole) -> bool:
@@ -220,9 +243,3 @@ def fingerprint(top: Path) -> str:
             if entry.is_dir(follow_symlinks=False):
                 left.append(entry.path)
     return found.hexdigest()
-
-
-def _remove(path: Path) -> None:
-    (path / "mark.json").unlink(missing_ok=True)
-    unpacking.thaw(path)
-    trees.remove(path)

@@ -44,6 +44,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "ClockDay": "day of the week by its clock, 0 = Sunday",
         "OnBattery": "true where no mains feed it; undefined for machines without a battery",
         "Suspended": "true while its owner's preferences keep what it has from running",
+        "Containers": "runtimes of containers that the host has, such as podman apptainer",
         "UnfitFor": "beginnings of the ids of manifests whose environment the host could not make",
         "ManifestVersion": "latest version of manifests that the client knows; 2 if undefined",
         "SandboxLevel": "height of the walls around tasks: 0 none, 1 rules on files, network and"

@@ -65,6 +65,7 @@ class Candidate:
     owner_signed: bool = False
     manifest_version: int = 2
     manifest_id: str = ""
+    image: str = ""
     platforms: Sequence[str] = ()
     sandbox: int = 0  # least sandbox level that it asks for
     stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it; none: nowhere

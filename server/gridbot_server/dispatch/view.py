@@ -162,6 +162,7 @@ def _candidate(
         owner_signed=entry.owner_signed,
         manifest_version=entry.manifest.version,
         manifest_id=entry.manifest_id,
+        image=entry.manifest.image,
         platforms=entry.manifest.platforms,
         sandbox=entry.manifest.walls.level,
         stock_platforms=entry.stock_platforms,

@@ -24,6 +24,7 @@ from gridbot_server.matching.requirements import (
     Resource,
     is_stock,
     lacks,
+    no_runtime,
 )
 
 _PRIVATE = ("Name", "Owner", "Requirements")
@@ -81,6 +82,11 @@ class BotRequirements:
     def manifest_id(self) -> str:
         """Hash of its manifest."""
         return manifest_id(self.manifest.text())
+
+    @property
+    def image(self) -> str:
+        """Image of its containers."""
+        return self.manifest.image
 
     @property
     def manifest_version(self) -> int:
@@ -234,7 +240,7 @@ def commonest_obstacle(found: Judged[Known]) -> str:
 def sentence(condition: Condition[Known], known: Known) -> str:
     """Return in words the condition that a host fails."""
     match condition.kind:
-        case "boinc" | "trust" | "grid" | "owner" | "client" | "environment":
+        case "boinc" | "trust" | "grid" | "owner" | "client" | "environment" | "containers":
             return condition.text
         case "sandbox":
             return known.lacks["sandbox"]
@@ -299,6 +305,9 @@ def _permissions(demand: BotRequirements) -> Iterator[Condition[Known]]:
     yield _needed("trust", _signatures(demand), lambda known: known.lacks["trust"])
     walls = "the host's sandbox is too weak for work of others, or for what the BOT asks"
     yield _needed("sandbox", walls, lambda known: known.lacks["sandbox"])
+    if demand.image:
+        words = no_runtime(demand.image)
+        yield _needed("containers", words, lambda known: known.lacks["containers"])
     if demand.manifest.has_environment:
         yield _needed("environment", UNFIT, lambda known: known.lacks["environment"])
     if demand.manifest_version > 2:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from gridbot_client.protocol.messages import Resources
+from gridbot_client.protocol.software import runtimes_of
 
 # A stock client runs a job on the GPUs of one maker; these are served.
 _STOCK_GPUS = {"NVIDIA": "NumNvidiaGpus", "ATI": "NumAmdGpus", "intel_gpu": "NumIntelGpus"}
@@ -26,6 +27,10 @@ class Work(Protocol):
     @property
     def manifest_id(self) -> str:
         """Hash of its manifest."""
+
+    @property
+    def image(self) -> str:
+        """Image of the containers in which it runs; "" if it needs none."""
 
     @property
     def signed(self) -> bool:
@@ -146,6 +151,8 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
     yield from _stock_lacks(host, work) if is_stock(host) else _native_lacks(worker, work)
     if why := _weakness(worker, work):
         yield Lack("sandbox", why)
+    if work.image and not is_stock(host) and not _has_runtime(host, work.image):
+        yield Lack("containers", no_runtime(work.image))
     if (unfit := host.get("UnfitFor")) and _is_unfit(unfit, work):
         yield Lack("environment", UNFIT)
     for resource in RESOURCES:
@@ -153,6 +160,17 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
         offered = resource.offered(host) if wanted else None
         if offered is not None and offered < wanted:
             yield Lack(resource.kind, f"needs {resource.words(wanted)}")
+
+
+def no_runtime(image: str) -> str:
+    """Say that a host cannot run a BOT's image."""
+    wanted = " or ".join(name.capitalize() for name in runtimes_of(image))
+    return f"the BOT runs in containers of {image}, and the host has no {wanted}"
+
+
+def _has_runtime(host: Mapping[str, Any], image: str) -> bool:
+    there = host.get("Containers")
+    return isinstance(there, str) and not {*runtimes_of(image)}.isdisjoint(there.split())
 
 
 def _is_unfit(unfit: object, work: Work) -> bool:

@@ -95,6 +95,7 @@ class Signed:
     owner_signed: bool
     owner: int = 1
     manifest_id: str = ""
+    image: str = ""
     resources: Resources = field(default_factory=Resources)
     platforms: tuple[str, ...] = ()
     sandbox: int = 0

@@ -26,6 +26,7 @@ class Work:
     owner: int = 1
     manifest_version: int = 2
     manifest_id: str = ""
+    image: str = ""
     signed: bool = True
     owner_signed: bool = False
     platforms: Sequence[str] = ()

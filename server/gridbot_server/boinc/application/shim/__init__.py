@@ -123,6 +123,8 @@ def _beyond(manifest: Manifest) -> str:
         "exit codes that are answers": manifest.exit_codes != (0,),
         "environment variables": bool(manifest.environment),
         "standard input": bool(manifest.stdin),
+        "an environment of Python": bool(manifest.requirements or manifest.conda_pack),
+        "a container": bool(manifest.image),
     }
     return " and ".join(name for name, is_asked in asked.items() if is_asked)
 
