@@ -47,6 +47,8 @@ def bot(**changes: Any) -> dict[str, Any]:
         "dedicated": 0,
         "on_pilots": {},
         "seconds": None,
+        "run_seconds": None,
+        "cut_off_seconds": None,
         "cpus": 1,
         "memory_mb": 100,
         "policy": "",

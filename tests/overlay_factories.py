@@ -26,6 +26,8 @@ def demand(bot: int = 1, **changes: Any) -> BotDemand:
         "dedicated": 0,
         "on_pilots": {},
         "seconds": None,
+        "run_seconds": None,
+        "cut_off_seconds": None,
         "cpus": 1,
         "memory_mb": 512,
         "policy": "",

@@ -110,11 +110,12 @@ class Client:
                 if not self._wait():
                     self._exchange()
         finally:
+            cut_off = self._replicas.running_seconds(time.time()) if self._is_at_end() else {}
             self._replicas.leave()
             self._places.close()
             self._images.close()
             if self._options.pilot:
-                self._say_goodbye()
+                self._say_goodbye(cut_off)
             self._activity.close()
             self._transport.close()
 
@@ -135,7 +136,7 @@ class Client:
         items, now = self._replicas.items(), since_boot()
         if items or now < self._record.ask_at:  # keeps a bad node from the pilots after this one
             self._busy_at = now
-        if self._time_left() == 0 or self._record.is_leaving:
+        if self._is_at_end() or self._record.is_leaving:
             return True
         if self._is_draining and not items:
             return True
@@ -337,11 +338,16 @@ class Client:
         left = self._time_left()
         return {} if left is None else {"TimeLeft": round(left)}
 
-    def _say_goodbye(self) -> None:
+    def _is_at_end(self) -> bool:
+        """Whether the time of a pilot is over."""
+        return self._time_left() == 0
+
+    def _say_goodbye(self, cut_off: Mapping[int, float]) -> None:
         """Report ended replicas and return unfinished ones, whose scratch directory goes away.
 
         The report is a new request: if the unanswered one still reaches the server, it is then too
-        old to be granted replicas that nobody would run.
+        old to be granted replicas that nobody would run.  `cut_off` is for how long replicas ran
+        that had needed more time, by BOT.
         """
         self._is_draining = True
         request = self._new_request(self._attributes())
@@ -351,7 +357,9 @@ class Client:
         try:
             if self._pending or request.reports:
                 self._transport.rpc(self._folder.save_request(request))
-            given = self._transport.post_json("/api/v1/clients/self/leave", {})["replicas"]
+            told = [{"bot": bot, "seconds": seconds} for bot, seconds in cut_off.items()]
+            body = {"cut_off": told} if told else {}
+            given = self._transport.post_json("/api/v1/clients/self/leave", body)["replicas"]
         except TransportError as error:
             self._activity.say(
                 f"could not return {count_of(unfinished)}, which the server sends elsewhere after"

@@ -1,3 +1,4 @@
+import json
 from typing import Any
 
 import pytest
@@ -5,7 +6,9 @@ from tests.factories import HOST, make_bot, make_client, make_lease
 from tests.http.conftest import Person, Site
 
 from gridbot_client.protocol.messages import ReplicaId
+from gridbot_server.storage import sql
 
+CYCLES = sql.load("cycles.sql")
 JOIN = {"host": HOST, "mac": "aa:bb:cc:dd:ee:ff", "pilot": "gb1.7.0"}
 TOKEN = {"grid": "ice", "owners": ["alice"], "seconds": 3600.0, "tag": "gb1.7", "count": 2}
 
@@ -143,6 +146,62 @@ def test_demand_names_what_each_unfinished_bot_could_use(
     assert (found["ad"]["JobsTotal"], found["ad"]["JobsUnsent"]) == (10, 8)
     assert "MeanTurnaround" not in found["ad"]
     assert answer.json["queue"] == {"BOTsInQueue": 1, "JobsInQueue": 8}
+
+
+def _manifest(site: Site, bot: int) -> str:
+    [text] = site.conn.execute("SELECT manifest FROM bot WHERE id = %s", [bot]).fetchone() or [""]
+    return str(text)
+
+
+def _demanded(operator: Person) -> tuple[float | None, float | None]:
+    found = operator("GET", "/api/v1/overlay/demand").json["bots"][0]
+    return found["run_seconds"], found["cut_off_seconds"]
+
+
+def test_a_bot_demands_the_time_that_its_owner_named_until_replicas_have_ended(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    bot = make_bot(site.conn, alice.id, jobs=10)
+    assert _demanded(operator) == (None, None)  # nobody named a limit
+    manifest = json.dumps({**json.loads(_manifest(site, bot)), "resources": {"seconds": 300.0}})
+    site.conn.execute("UPDATE bot SET manifest = %s WHERE id = %s", [manifest, bot])
+    assert _demanded(operator) == (300.0, None)
+    sums = [{"bot": bot, "seconds": 9.0, "n": 20, "runs": [*range(1, 20), 200]}]
+    site.conn.execute(CYCLES["add_turnarounds"], {"bots": json.dumps(sums)})
+    assert _demanded(operator) == (19.0, None)
+
+
+def test_what_pilots_cut_off_twice_needs_more_than_they_had(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    bot = make_bot(site.conn, alice.id, jobs=10)
+    for index, seconds in enumerate((100.0, 90.0)):
+        assert _demanded(operator) == (None, None)  # once may have been an accident
+        pilot = _pilot(site, _token(operator, tag=f"gb1.{index}"), pilot=f"gb1.{index}.0")
+        make_lease(site.conn, ReplicaId(bot, index, 0), pilot.id)
+        body = {"cut_off": [{"bot": bot, "seconds": seconds}]}
+        for _ in range(2):  # the answer may have been lost
+            pilot("POST", "/api/v1/clients/self/leave", json=body)
+    needed, longest = _demanded(operator)
+    assert needed == pytest.approx(140.0)
+    assert longest == 100.0
+    shown = alice("GET", f"/api/v1/bots/{bot}").json
+    assert (shown["cut_off"], shown["cut_off_seconds"], shown["cut_off_grid"]) == (2, 100.0, "ice")
+
+
+def test_only_a_pilot_that_holds_a_bots_replica_teaches_of_its_time(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    bot = make_bot(site.conn, alice.id, jobs=10)
+    stranger, pilot = site.client_of(alice), _pilot(site, _token(operator))
+    make_lease(site.conn, ReplicaId(bot, 0, 0), stranger.id)
+    for client in (stranger, pilot):
+        body = {"cut_off": [{"bot": bot, "seconds": 5.0}]}
+        assert client("POST", "/api/v1/clients/self/leave", json=body).status_code == 200
+    assert alice("GET", f"/api/v1/bots/{bot}").json["cut_off"] == 0
+    for wrong in ({"bot": bot, "seconds": -1}, {"bot": bot, "seconds": 1e12}, {"bot": "x"}):
+        answer = pilot("POST", "/api/v1/clients/self/leave", json={"cut_off": [wrong]})
+        assert answer.status_code == 400
 
 
 def test_what_ended_pilots_ran_goes_back_at_once_and_once(

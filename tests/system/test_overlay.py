@@ -75,6 +75,21 @@ def test_pilots_come_for_a_bot_and_leave_when_it_has_ended(
     )
 
 
+def test_jobs_that_no_pilot_lives_for_burn_two_generations_and_say_so(
+    running: Deployment, pilots: Overlay
+) -> None:
+    pilots.add("local", "here", "--max-running", "1", "--walltime", "60s")
+    pilots.start()
+    bot = running.submit("--range", "0:2", "--", "sleep", "600", policy=NO_COPIES)
+    what = "the reason"
+    eventually(lambda: "needs more than" in pilots.status("here")["why"], seconds=300, what=what)
+    pilots.wait_left()
+    assert len(pilots.pilots("here")) <= 2
+    shown = running.run("bot", "show", str(bot))
+    assert "a replica needs more than" in shown and "grid here" in shown
+    running.run("bot", "cancel", str(bot))
+
+
 def test_a_grid_that_the_bots_policy_excludes_gets_no_pilot(
     running: Deployment, pilots: Overlay
 ) -> None:

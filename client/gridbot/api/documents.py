@@ -97,6 +97,9 @@ class BotDetails(BotSummary):
     boinc_unsuitable: str | None
     boinc_url: str | None
     mean_turnaround_seconds: float | None
+    cut_off: int
+    cut_off_seconds: float | None
+    cut_off_grid: str | None
     jobs_per_second: float | None
     eta_seconds: float | None
     closed: str | None

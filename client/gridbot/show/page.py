@@ -72,6 +72,10 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     if turnaround := said.get("mean_turnaround_seconds"):
         yield "", f"mean turnaround {turnaround:.3g} s, from sending to a valid answer"
     yield "replicas", _replicas(said.get("replicas") or {})
+    if (cut_off := said.get("cut_off", 0)) > 1:
+        grid, seconds = printable(said["cut_off_grid"]), said["cut_off_seconds"]
+        yield "too long", f"{cut_off} pilots ended before their replicas: a replica needs more than"
+        yield "", f"{seconds:.0f} s; grid {grid} does not give as much to a pilot"
     if resources := said.get("resources"):
         yield "resources", _resources(resources)
     yield "quorum", str(said.get("quorum", 1))

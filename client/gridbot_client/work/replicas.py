@@ -152,6 +152,16 @@ class HeldReplicas:
                 if held.stage is Stage.RUNNING:
                     held.stop.ask()
 
+    def running_seconds(self, now: float) -> dict[int, float]:
+        """By BOT, for how long the longest of its replicas has run; `now` is in s since 1970."""
+        longest = dict[int, float]()
+        with self.changed:
+            for held in self._held.values():
+                if held.stage is Stage.RUNNING and (began := held.slot.started_at()) is not None:
+                    seconds = max(0.0, now - began)
+                    longest[held.id.bot] = max(seconds, longest.get(held.id.bot, 0.0))
+        return longest
+
     def leave(self) -> None:
         """Stop all processes and threads; the slots stay for the next run."""
         with self.changed:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from gridbot_client.pilot.behaviour import LEAVING_SECONDS
 from gridbot_overlay.decide.model import BotDemand, Grid
 from gridbot_policies.classad import ParseError, Record, record
 from gridbot_policies.policy.ads import Ads
@@ -39,11 +40,8 @@ class BotEligibility:
                 f"a replica needs {self.demand.cpus} CPUs and {self.demand.memory_mb} MB,"
                 f" a pilot has {grid.shape.cpus} and {grid.shape.memory_mb}"
             )
-        if (self.demand.seconds or 0) > grid.shape.walltime_seconds:
-            return (
-                f"a replica may take {self.demand.seconds:.0f} s,"
-                f" the walltime of a pilot is {grid.shape.walltime_seconds} s"
-            )
+        if why := _outlives(self.demand, grid):
+            return why
         if isinstance(self._policies, str):
             return self._policies
         if not self._policies.accepts_grid(ad, self._bot, self._queue, now):
@@ -66,6 +64,20 @@ class BotEligibility:
 def _serves(grid: Grid, demand: BotDemand) -> bool:
     """A pilot runs what its owners submit as the operator, so that he says who they may be."""
     return demand.is_operator or demand.owner in grid.owners or "*" in grid.owners
+
+
+def _outlives(demand: BotDemand, grid: Grid) -> str:
+    """Say that a replica would outlive a pilot of the grid; "" if it would not."""
+    walltime = grid.shape.walltime_seconds
+    if (demand.run_seconds or 0) <= walltime - LEAVING_SECONDS:
+        return ""
+    needed = f"takes {demand.run_seconds:.0f} s"
+    if demand.cut_off_seconds is not None:
+        needed = f"needs more than {demand.cut_off_seconds:.0f} s"
+    return (
+        f"a replica {needed}; {grid.name} gives a pilot {walltime} s, of which it leaves"
+        f" {LEAVING_SECONDS:.0f} for its end"
+    )
 
 
 def slots_per_pilot(demand: BotDemand, grid: Grid) -> int:

@@ -60,6 +60,8 @@ class BotDemand:
     dedicated: int  # of those, replicas that only dedicated hosts may have
     on_pilots: Mapping[str, int]  # grid -> replicas that run on its pilots now
     seconds: float | None  # a replica's mean time so far; None: no replica has ended yet
+    run_seconds: float | None  # that a replica is taken to run; None: nobody knows
+    cut_off_seconds: float | None  # that the longest ran which its pilot's end cut off
     cpus: int  # of one replica
     memory_mb: int
     policy: str

@@ -23,7 +23,7 @@ from gridbot_server.errors import Forbidden, RequestError, ServerBusy, Unauthori
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
 from gridbot_server.matching.ads import lasting
-from gridbot_server.models.requests import ClientChange, Join, ReturnedReplicas
+from gridbot_server.models.requests import ClientChange, Join, Leave, ReturnedReplicas
 from gridbot_server.models.responses.clients import (
     ClientIdentity,
     ClientProspects,
@@ -165,11 +165,19 @@ def show_prospects() -> ClientProspects:
 
 @blueprint.post("/self/leave")
 @auth.rule("client")
+@json_body
 @answers()
-def end_client() -> Relinquished:
-    """Take back what the client holds, which will not run it any further; tell how much."""
+def end_client(json: Leave) -> Relinquished:
+    """Take back what the client holds, which will not run it any further; tell how much.
+
+    A pilot says which BOTs' replicas its end cuts off: they need more time than it had.
+    """
+    values = {"client": auth.client().id}
+    if json.cut_off:  # by itself: BOTs are locked before leases
+        cut_off = [item.model_dump() for item in json.cut_off]
+        with connection() as conn:
+            conn.execute(SQL["cut_off"], {**values, "cut_off": rows.encode(cut_off)})
     with connection() as conn, conn.transaction():
-        values = {"client": auth.client().id}
         return Relinquished(replicas=relinquish(conn, Event.CLIENT_LEFT, values))
 
 

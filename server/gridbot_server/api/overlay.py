@@ -22,6 +22,7 @@ from gridbot_server.api.schema import answers, json_body, query
 from gridbot_server.errors import RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
+from gridbot_server.matching.run_time import run_seconds
 from gridbot_server.models.requests import EndedPilots, PilotToken, Tags
 from gridbot_server.models.responses.operation import NewKey
 from gridbot_server.models.responses.overlay import (
@@ -52,6 +53,8 @@ class _DemandingBot(QueuedBot):
     share: float
     dedicated: int
     on_pilots: dict[str, int]
+    usual_seconds: float | None
+    cut_off_seconds: float | None
 
     def demand(self, now: float) -> BotDemand:
         """Return what it could use at `now`."""
@@ -66,6 +69,8 @@ class _DemandingBot(QueuedBot):
             dedicated=self.dedicated,
             on_pilots=self.on_pilots,
             seconds=self.mean_turnaround,
+            run_seconds=run_seconds(self.usual_seconds, resources),
+            cut_off_seconds=self.cut_off_seconds,
             cpus=resources.cpus,
             memory_mb=resources.memory_mb,
             policy=self.policy,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-MAGIC = b"GRIDBOT2"
+MAGIC = b"GRIDBOT3"
 MAX_BOTS = 1024
 NIL = -1  # no slot
 
@@ -31,10 +31,10 @@ VERSION_AT, FRESH_AT, COPIES_AT, TAKEN_AT = 8, 12, 24, 36
 QUEUE = struct.Struct("=iii")  # head, tail and count of one queue
 COUNT = struct.Struct("=q")
 # size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, turnaround,
-# segment, unclaimed, first_round
-STATE = struct.Struct("=qqqqqqiiddqqq")
+# segment, unclaimed, first_round, usual_seconds
+STATE = struct.Struct("=qqqqqqiiddqqqd")
 STATE_AT = 64
-BOT_BYTES = 160
+BOT_BYTES = 168
 BOT_ID = struct.Struct(f"=q{BOT_BYTES - 8}x")  # the head of an entry; 0 in an empty one
 
 # state, generation, next, bot, seq, replica, round, why, body bytes, detail bytes, loaded_at, drawn
@@ -105,6 +105,7 @@ class BotSnapshot(NamedTuple):
     segment: int = 0  # slots that the feeder means to keep filled
     unclaimed: int = 0  # first copies that no feeder has put into its buffer yet
     first_round: int = 0  # of the version of its manifest that is sent
+    usual_seconds: float | None = None  # that 95 of 100 replicas run at most, as far as known
 
     @property
     def unsent(self) -> int:
@@ -113,11 +114,10 @@ class BotSnapshot(NamedTuple):
 
     def packed(self) -> bytes:
         """As it lies in the buffer, without its number and version."""
-        mean = math.nan if self.mean_turnaround is None else self.mean_turnaround
         return STATE.pack(
             self.size, self.fresh_unsent, self.copies_unsent, self.running, self.done, self.failed,
-            self.tail, self.owner, self.created_at, mean, self.segment, self.unclaimed,
-            self.first_round,
+            self.tail, self.owner, self.created_at, _packed(self.mean_turnaround), self.segment,
+            self.unclaimed, self.first_round, _packed(self.usual_seconds),
         )  # fmt: skip
 
     @classmethod
@@ -125,13 +125,21 @@ class BotSnapshot(NamedTuple):
         """Read what `packed` wrote."""
         (
             size, fresh_unsent, copies_unsent, running, done, failed, tail, owner, created_at, mean,
-            segment, unclaimed, first_round,
+            segment, unclaimed, first_round, usual,
         ) = packed  # fmt: skip
         return cls(
             bot, version, owner, size, fresh_unsent, copies_unsent, running, done, failed,
-            bool(tail), created_at, None if math.isnan(mean) else mean, segment, unclaimed,
-            first_round,
+            bool(tail), created_at, _unpacked(mean), segment, unclaimed, first_round,
+            _unpacked(usual),
         )  # fmt: skip
+
+
+def _packed(seconds: float | None) -> float:
+    return math.nan if seconds is None else seconds
+
+
+def _unpacked(seconds: float) -> float | None:
+    return None if math.isnan(seconds) else seconds
 
 
 class Segment(NamedTuple):

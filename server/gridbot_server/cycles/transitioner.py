@@ -132,6 +132,9 @@ class _Credit(NamedTuple):
     credit: float
 
 
+_RECENT_RUNS = 100  # of a BOT, by which the time of its replicas is known
+
+
 class _Verdict(NamedTuple):
     """A verdict that was just given."""
 
@@ -144,6 +147,7 @@ class _Verdict(NamedTuple):
     reason: str
     cpu_seconds: float
     turnaround: float  # seconds from sending to report, by our clock
+    wall_seconds: float  # that it ran, by the host's clock
 
 
 class _Numbered(NamedTuple):
@@ -407,12 +411,20 @@ def _rate_hosts(
 
 
 def _add_turnarounds(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
-    seconds: dict[int, list[float]] = defaultdict(list)
+    valid: dict[int, list[_Verdict]] = defaultdict(list)
     for item in verdicts:
         if item.valid:
-            seconds[item.bot].append(item.turnaround)
-    if seconds:
-        sums = [{"bot": bot, "seconds": sum(all_), "n": len(all_)} for bot, all_ in seconds.items()]
+            valid[item.bot].append(item)
+    if valid:
+        sums = [
+            {
+                "bot": bot,
+                "seconds": sum(item.turnaround for item in found),
+                "n": len(found),
+                "runs": [item.wall_seconds for item in found[:_RECENT_RUNS]],
+            }
+            for bot, found in valid.items()
+        ]
         conn.execute(SQL["add_turnarounds"], {"bots": encode(sums)})
 
 

@@ -18,12 +18,14 @@ from gridbot_policies.policy.owner import OwnerPolicy
 from gridbot_policies.policy.policy_set import DEFAULT_DEADLINE_SECONDS
 from gridbot_server.matching import lots
 from gridbot_server.matching.requirements import obstacle
+from gridbot_server.matching.run_time import outlives
 from gridbot_server.matching.spending import Spending
 from gridbot_server.matching.track_record import DISTRUSTED_WIDTH
 
 # Copies of one BOT that are looked at for one request: a bound on its cost.
 COPIES_PER_REQUEST = 64
 BEYOND_WIDTH = "Host.Width"  # why a host gets no more
+BEYOND_TIME = "Host.TimeLeft"
 _LEAST_WAIT_SECONDS = 3600.0  # beside what the job itself may take
 
 
@@ -76,6 +78,7 @@ class Candidate:
     is_suspended: bool = False  # its policy exceeded its budget repeatedly
     is_assured: bool = False  # answers of strangers are checked by others
     program: bytes = b""  # what hosts prove themselves with
+    run_seconds: float | None = None  # that a replica is taken to run; None: nobody knows
 
     @property
     def distinct_owners(self) -> bool:
@@ -289,6 +292,8 @@ class _Round:
         """What keeps a BOT from the host, looked for once among those with the same needs."""
         if item.is_suspended:
             return "suspended policy"
+        if outlives(item.run_seconds, self.host.attributes):
+            return BEYOND_TIME
         if not item.needs:
             return obstacle(self.host, item)
         if item.needs not in self._known:

@@ -14,6 +14,7 @@ from gridbot_server.dispatch.batch import ClientRow
 from gridbot_server.dispatch.catalog import Entry
 from gridbot_server.dispatch.choose import COPIES_PER_REQUEST, Candidate, Copy, Holder
 from gridbot_server.matching import ads, lots
+from gridbot_server.matching.run_time import run_seconds
 
 # The feeder is woken when a segment is filled to less than this part.
 _LOW_WATER = 0.5
@@ -173,6 +174,7 @@ def _candidate(
         is_suspended=entry.is_suspended,
         is_assured=entry.terms is not None,
         program=entry.program,
+        run_seconds=run_seconds(state.usual_seconds, entry.manifest.resources),
     )
 
 

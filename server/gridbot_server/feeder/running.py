@@ -60,6 +60,7 @@ class _Row(NamedTuple):
     tail: bool
     created_at: float
     mean_turnaround: float | None
+    usual_seconds: float | None
     fed: int
     threshold: int | None
     sticky: bool
@@ -90,6 +91,7 @@ def _bot(row: _Row) -> RunningBot:
         created_at=row.created_at,
         mean_turnaround=row.mean_turnaround,
         first_round=row.first_round,
+        usual_seconds=row.usual_seconds,
     )
     return RunningBot(
         state, row.fed, row.threshold, row.sticky, row.manifest_id, row.growing, row.has_cancelled,

@@ -18,6 +18,7 @@ MAX_SIGNED_PARTS = 1_000_000
 MAX_KNOWN_ANSWERS = 10_000
 MAX_KNOWN_CONTENT = 4 * 16_384  # characters of base64; a larger output is uploaded
 MAX_NAME_CHARACTERS = 200
+MAX_RUN_SECONDS = 366 * 86_400
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _HIDDEN_TEXT = re.compile(r"[\x00\ud800-\udfff]")
@@ -316,6 +317,20 @@ class ReturnedReplicas(Body):
         list[Annotated[list[Count], Field(min_length=3, max_length=3)]],
         Field(min_length=1, max_length=MAX_HOLDING),
     ]
+
+
+class CutOff(Body):
+    """Replicas of a BOT that ran when their pilot's time was over."""
+
+    bot: Count
+    seconds: Annotated[float, Field(ge=0, le=MAX_RUN_SECONDS)]
+    """That the longest of them had run."""
+
+
+class Leave(Body):
+    """`POST /clients/self/leave`."""
+
+    cut_off: Annotated[list[CutOff], Field(max_length=MAX_HOLDING)] = []
 
 
 class Join(Body):

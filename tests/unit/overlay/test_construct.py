@@ -125,7 +125,11 @@ def test_hosts_that_the_last_pilots_found_are_matched_before_more_are_sent() -> 
     [
         ({"cpus": 2}, "needs 2 CPUs"),
         ({"memory_mb": 5000}, "5000 MB"),
-        ({"seconds": 4000.0}, "may take 4000 s"),
+        ({"run_seconds": 3590.0}, "a replica takes 3590 s; g gives a pilot 3600 s"),
+        (
+            {"run_seconds": 4e3, "cut_off_seconds": 3.5e3},
+            "needs more than 3500 s; g gives a pilot 3600",
+        ),
         ({"policy": "GridPolicy = false"}, "GridPolicy excludes"),
         ({"policy": "GridPolicy = ("}, "policy cannot be read"),
     ],

@@ -114,6 +114,18 @@ def test_bots_with_the_same_needs_are_refused_alike() -> None:
     assert (taken(choice), choice.refusals) == ([(2, 1)], {"needs 8 CPUs": 2})
 
 
+def test_what_would_outlive_a_pilot_is_not_sent_to_it() -> None:
+    ending = host(attributes={"TimeLeft": 60})
+    long, short, unknown = (
+        bot(number, "Concurrency = 9", fresh=1, run_seconds=seconds)
+        for number, seconds in ((1, 61.0), (2, 60.0), (3, None))
+    )
+    choice = choose(ending, [long, short, unknown], QUEUE)
+    assert {number for number, _ in taken(choice)} == {2, 3}
+    assert choice.refusals == {"Host.TimeLeft": 1}
+    assert taken(choose(host(), [long], QUEUE))
+
+
 def test_rank_may_depend_on_the_host() -> None:
     candidates = [bot(1, "Rank = Host.Memory > 8000 ? 9 : 0; Concurrency = 2"), bot(2, "Rank = 5; Concurrency = 2")]  # fmt: skip  # noqa: E501
     large = host(attributes={"Memory": 16_000})

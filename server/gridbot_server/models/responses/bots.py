@@ -190,6 +190,15 @@ class BotDetails(BotSummary):
     mean_turnaround_seconds: float | None
     """Seconds from sending to a valid report, on average."""
 
+    cut_off: int
+    """Replicas that ran when the time of their pilots was over, a pilot's counted once."""
+
+    cut_off_seconds: float | None
+    """What the longest of them had run."""
+
+    cut_off_grid: str | None
+    """The grid of the last of them."""
+
     jobs_per_second: float | None
     """Outcomes per second over the last 500 of them."""
 

@@ -29,6 +29,12 @@ class BotDemand(ResponseModel):
     seconds: float | None
     """Seconds from sending to a valid report, on average."""
 
+    run_seconds: float | None
+    """What 95 of 100 replicas run at most; before any has ended, the time limit that was given."""
+
+    cut_off_seconds: float | None
+    """What the longest replica had run that its pilot's end cut off; null until two were."""
+
     cpus: int
     """Cores of one replica."""
 

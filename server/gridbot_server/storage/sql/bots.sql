@@ -34,7 +34,8 @@ SELECT closed, quorum, assurance::float8 AS assurance, provisional,
        policy_version, round, manifest_version AS version, manifest, signature IS NOT NULL AS signed,
        owner_signature IS NOT NULL AS owner_signed, waits_for_signature,
        boinc IS NOT NULL AS signed_for_boinc, boinc_unsuitable,
-       turnaround_sum / nullif(turnaround_n, 0) AS mean_turnaround_seconds
+       turnaround_sum / nullif(turnaround_n, 0) AS mean_turnaround_seconds,
+       cut_off, cut_off_seconds::float8 AS cut_off_seconds, cut_off_grid
   FROM bot WHERE id = %(bot)s
 
 -- name: rate

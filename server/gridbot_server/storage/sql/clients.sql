@@ -82,3 +82,16 @@ SELECT coalesce(proven.good, 0)::bigint AS right, coalesce(proven.wrong, 0)::big
  CROSS JOIN LATERAL (SELECT sum(good) AS good, sum(wrong) AS wrong FROM track_record
                       WHERE who = 'host ' || host.id::text) AS proven
  WHERE host.id = %(host)s
+
+-- name: cut_off
+-- What the end of a pilot teaches of the BOTs whose replicas it cuts off.  Counted while the pilot
+-- still holds some, so that a repeated request teaches nothing twice.
+UPDATE bot b
+   SET cut_off = b.cut_off + 1, cut_off_seconds = greatest(b.cut_off_seconds, x.seconds),
+       cut_off_grid = c.grid, recent_runs = latest_runs(x.runs, b.recent_runs),
+       usual_seconds = usual_run(latest_runs(x.runs, b.recent_runs))
+  FROM client c, (
+       SELECT bot, max(seconds)::real AS seconds, ARRAY[max(seconds) * 1.1 + 30]::real[] AS runs
+         FROM json_to_recordset(%(cut_off)s) AS x (bot bigint, seconds float8) GROUP BY bot) AS x
+ WHERE b.id = x.bot AND b.state = 'running' AND c.id = %(client)s AND c.grid IS NOT NULL
+   AND EXISTS (SELECT FROM lease l WHERE l.bot = b.id AND l.client = c.id)

@@ -69,7 +69,8 @@ UPDATE ended e SET valid = x.valid
  WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica) AND e.valid IS NULL
 RETURNING e.bot, e.seq, e.client, e.host, e.owner, e.valid, e.reason,
           coalesce(e.cpu_seconds, 0)::float8 AS cpu_seconds,
-          extract(epoch FROM e.ended_at - e.sent_at)::float8 AS turnaround
+          extract(epoch FROM e.ended_at - e.sent_at)::float8 AS turnaround,
+          coalesce(e.wall_seconds, 0)::float8 AS wall_seconds
 
 -- name: tally_pilots
 -- For the overlay: what each pilot did.  What it could not end says nothing of its node.
@@ -88,8 +89,11 @@ UPDATE bot b
 RETURNING b.id AS bot, b.outcomes - x.done - x.failed AS last
 
 -- name: add_turnarounds
-UPDATE bot b SET turnaround_sum = b.turnaround_sum + x.seconds, turnaround_n = b.turnaround_n + x.n
-  FROM json_to_recordset(%(bots)s) AS x (bot bigint, seconds float8, n bigint)
+UPDATE bot b
+   SET turnaround_sum = b.turnaround_sum + x.seconds, turnaround_n = b.turnaround_n + x.n,
+       recent_runs = latest_runs(x.runs, b.recent_runs),
+       usual_seconds = usual_run(latest_runs(x.runs, b.recent_runs))
+  FROM json_to_recordset(%(bots)s) AS x (bot bigint, seconds float8, n bigint, runs real[])
  WHERE b.id = x.bot
 
 -- name: add_outcomes

@@ -5,6 +5,8 @@ SELECT b.id, b.name, o.name AS owner_name, b.owner, o.operator, o.share, b.polic
        b.policy_version, b.size, b.done, b.failed, b.tail,
        extract(epoch FROM b.created_at)::float8 AS created_at,
        b.turnaround_sum / nullif(b.turnaround_n, 0) AS mean_turnaround,
+       known_run(b.turnaround_n, b.cut_off, b.usual_seconds) AS usual_seconds,
+       CASE WHEN b.cut_off > 1 THEN b.cut_off_seconds::float8 END AS cut_off_seconds,
        greatest(0, b.size - count.first + count.queued) AS unsent,
        greatest(0, count.sent - count.back) AS running,
        (SELECT count(*) FROM requeue q WHERE q.bot = b.id AND q.pool = 'dedicated') AS dedicated,
