@@ -1,4 +1,4 @@
-"""The daemons process: runs the cycles, each on its own schedule (APScheduler).
+"""The daemons process: runs the cycles, each on its own schedule (APScheduler, `rhythm.py`).
 
 One process of all that share a database does the work: it holds an advisory lock; the others
 wait for it.  Every write is guarded all the same, so a second one would do no harm.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
@@ -17,11 +17,13 @@ import psycopg
 from apscheduler.executors.pool import ThreadPoolExecutor
 from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.schedulers.base import BaseScheduler
+from apscheduler.triggers.base import BaseTrigger
 
 from gridbot_server.credit import export
 from gridbot_server.cycles import collector, deadline, replication, retention, transitioner
 from gridbot_server.cycles.clock import ClockWatch
 from gridbot_server.cycles.comparing import Comparing
+from gridbot_server.cycles.rhythm import IDLE_SECONDS, Rhythm
 from gridbot_server.cycles.silence import PASS_SECONDS, Silence
 from gridbot_server.matching.spending import Spending
 from gridbot_server.settings import Settings
@@ -128,8 +130,9 @@ def export_statistics(settings: Settings, conn: db.Connection) -> int:
 class Daemon:
     """Runs one cycle on a connection of its own."""
 
-    def __init__(self, dsn: str, schedule: Schedule) -> None:
+    def __init__(self, dsn: str, schedule: Schedule, found: Callable[[], None]) -> None:
         self._dsn, self._schedule = dsn, schedule
+        self._found = found  # called when a pass has found something
         self._conn: db.Connection | None = None
         self.rests_until = datetime.now(UTC)  # the next turn that is not in its rhythm
 
@@ -146,12 +149,24 @@ class Daemon:
         try:
             if self._conn is None or self._conn.closed:
                 self._conn = db.connect(self._dsn, f"gridbot-{name}", autocommit=True)
-            while self._schedule.cycle(self._conn) >= _MUCH and self._schedule.goes_on:
-                pass
+            while count := self._schedule.cycle(self._conn):
+                self._found()
+                if count < _MUCH or not self._schedule.goes_on:
+                    break
         except psycopg.OperationalError as error:
             log.warning("%s: the database is away: %s", name, str(error).strip())
         except Exception:
             log.exception("%s failed; it goes on at its next turn", name)
+
+
+class _Turns(BaseTrigger):  # type: ignore[misc]  # the library has no types
+    """When the scheduler makes the next pass of a cycle."""
+
+    def __init__(self, seconds: float, rhythm: Rhythm) -> None:
+        self._seconds, self._rhythm = seconds, rhythm
+
+    def get_next_fire_time(self, _previous: datetime | None, now: datetime) -> datetime:
+        return now + timedelta(seconds=self._rhythm.pause(self._seconds))
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
@@ -180,10 +195,18 @@ def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threa
     scheduler = BackgroundScheduler(
         executors={"default": ThreadPoolExecutor(len(listed))}, timezone="UTC"
     )
-    daemons = {item.name: Daemon(dsn, item) for item in listed}
+    rhythm = Rhythm(time.monotonic)
+    hurried = [item.name for item in listed if item.seconds < IDLE_SECONDS]
+
+    def found() -> None:
+        if rhythm.is_idle:
+            call(scheduler, hurried)
+        rhythm.note_find()
+
+    daemons = {item.name: Daemon(dsn, item, found) for item in listed}
     for item in listed:
         scheduler.add_job(
-            daemons[item.name].run, "interval", seconds=item.seconds, max_instances=1,
+            daemons[item.name].run, _Turns(item.seconds, rhythm), max_instances=1,
             coalesce=True, misfire_grace_time=_DUE_SECONDS, id=item.name,
         )  # fmt: skip
     scheduler.start()
@@ -198,7 +221,7 @@ def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threa
             leader.execute("SELECT 1")
             if watch.was_set_back():  # no cycle would be due before the old time comes again
                 log.warning("the clock was set back: all cycles run now")
-                call_all(scheduler)
+                call(scheduler)
     finally:
         scheduler.shutdown(wait=True)
         for item in listed:
@@ -210,10 +233,11 @@ def _was_told_of_reports(leader: db.Connection) -> bool:
     return any(True for _ in leader.notifies(timeout=_LISTEN_SECONDS, stop_after=1))
 
 
-def call_all(scheduler: BaseScheduler) -> None:
-    """Let every job of a scheduler run now, and then in its own rhythm."""
+def call(scheduler: BaseScheduler, names: Collection[str] | None = None) -> None:
+    """Let jobs of a scheduler, or all, run now, and then in their own rhythm."""
     for job in scheduler.get_jobs():
-        job.modify(next_run_time=datetime.now(UTC))
+        if names is None or job.id in names:
+            job.modify(next_run_time=datetime.now(UTC))
 
 
 def main() -> None:

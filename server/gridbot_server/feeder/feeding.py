@@ -54,6 +54,7 @@ class Feeder:
 
     def __init__(self, conn: db.Connection, buffer: SchedulingBuffer) -> None:
         self._conn, self._buffer = conn, buffer
+        self.has_bots = False  # at the last pass
         self._counts: dict[int, int] = {}  # slots taken so far, by BOT
         self._taken: dict[int, int] = {}  # since the last pass
         self._clients_active = 0
@@ -76,6 +77,7 @@ class Feeder:
         Steps 2 and 3 look at every slot, so they are not repeated at every notification.
         """
         bots = read_bots(self._conn)
+        self.has_bots = bool(bots)
         shares = self._shares(bots)
         bots = self._update_tails(bots, shares)
         self._count_clients(now)

@@ -29,6 +29,7 @@ from gridbot_server.supervision.entry import run_process
 log = logging.getLogger(__name__)
 
 PASS_SECONDS = 0.25  # between passes without a notification
+IDLE_PASS_SECONDS = 1.0  # while no BOT is there to be fed; of one that comes the database tells
 MIN_PASS_SECONDS = 0.02  # between passes, however many notifications come
 # A pass over hundreds of BOTs takes long.  The pause after it is REST times as long unless it is
 # cut short, so that an idle server stays idle; but never too long for a BOT just submitted.
@@ -93,8 +94,9 @@ def _feed(
             if feeder.run_once(began):
                 web.notify()
             else:
+                least = PASS_SECONDS if feeder.has_bots else IDLE_PASS_SECONDS
                 rest = REST * (time.monotonic() - began)
-                notifications.wait(min(max(PASS_SECONDS, rest), MAX_PASS_SECONDS), conn)
+                notifications.wait(min(max(least, rest), MAX_PASS_SECONDS), conn)
             stop.wait(MIN_PASS_SECONDS)
 
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from gridbot_server.matching.track_record import PRIOR
@@ -45,6 +46,7 @@ class Elector(NamedTuple):
     is_new: bool = False  # it came less than NEW_SECONDS ago
 
 
+@lru_cache(10_000)
 def mark(crew: str) -> int:
     """Return the number by which a crew is drawn; never ANYBODY or NOBODY."""
     digest = hashlib.blake2b(crew.encode(), digest_size=8).digest()

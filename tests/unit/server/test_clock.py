@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from gridbot_server.cycles.clock import ClockWatch
-from gridbot_server.cycles.process import call_all
+from gridbot_server.cycles.process import call
 
 
 def test_a_clock_that_is_set_back_is_noticed_once() -> None:
@@ -34,7 +34,7 @@ def test_jobs_that_wait_for_a_time_far_away_run_when_called() -> None:
     try:
         late = datetime.now(UTC) + timedelta(hours=1)
         scheduler.add_job(ran.set, "interval", seconds=0.1, next_run_time=late)
-        call_all(scheduler)
+        call(scheduler)
         assert ran.wait(30)
         ran.clear()
         assert ran.wait(30)  # and goes on
