@@ -70,6 +70,7 @@ class Api(ThreadingHTTPServer):
         self.revoked: set[int] = set()
         self.ended: list[str] = []
         self.offered: list[str] = []
+        self.refusals: dict[str, dict[str, str]] = {}
         self.kill_at: int | None = None
         self.victim: int | None = None
 
@@ -90,6 +91,9 @@ class Api(ThreadingHTTPServer):
             case "POST", ["overlay", "tags"]:
                 good = {key["tag"]: number for number, key in self._good_keys()}
                 return {"keys": {tag: good[tag] for tag in body["tags"] if tag in good}}
+            case "POST", ["overlay", "refusals"]:
+                self.refusals = body["bots"]
+                return {"bots": len(body["bots"])}
             case "GET", ["signing"]:
                 return {"owner": "ops", "project": "0" * 64, "project_key": "0" * 64, "keys": []}
             case "POST", ["signing", "keys"]:

@@ -148,6 +148,51 @@ def test_demand_names_what_each_unfinished_bot_could_use(
     assert answer.json["queue"] == {"BOTsInQueue": 1, "JobsInQueue": 8}
 
 
+def test_owners_are_told_which_grids_refuse_their_bots(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    bot, other = (make_bot(site.conn, alice.id, jobs=10) for _ in range(2))
+
+    def say(constructor: str, refused: dict[int, dict[str, str]]) -> None:
+        bots = {str(number): grids for number, grids in refused.items()}
+        body = {"constructor": constructor, "bots": bots}
+        assert operator("POST", "/api/v1/overlay/refusals", json=body).status_code == 200
+
+    def shown(number: int) -> dict[str, str]:
+        return dict(alice("GET", f"/api/v1/bots/{number}").json["refused_by"])
+
+    assert shown(bot) == {}
+    say("gb1.", {bot: {"ice": "too small", "fire": "its GridPolicy excludes the grid"}})
+    say("gb2.", {bot: {"sea": "drained"}, other: {"sea": "drained"}})
+    assert shown(bot) == {
+        "ice": "too small", "fire": "its GridPolicy excludes the grid", "sea": "drained"
+    }  # fmt: skip
+    say("gb1.", {})
+    assert (shown(bot), shown(other)) == ({"sea": "drained"}, {"sea": "drained"})
+    site.conn.execute("UPDATE refusals SET said_at = now() - interval '16 minutes'")
+    assert shown(bot) == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"constructor": ""},
+        {"bots": {"x": {"ice": "no"}}},
+        {"bots": {"1": {"a b": "no"}}},
+        {"bots": {"1": {"ice": "x" * 201}}},
+        {"bots": {"1": {"ice": "two\nlines"}}},
+        {"bots": {str(number): {} for number in range(1, 1002)}},
+    ],
+)
+def test_refusals_of_strange_shape_are_refused(
+    operator: Person, alice: Person, change: dict[str, Any]
+) -> None:
+    body = {"constructor": "gb1.", "bots": {"1": {"ice": "no"}}}
+    answer = operator("POST", "/api/v1/overlay/refusals", json={**body, **change})
+    assert answer.status_code == 400
+    assert alice("POST", "/api/v1/overlay/refusals", json=body).status_code == 403
+
+
 def _manifest(site: Site, bot: int) -> str:
     [text] = site.conn.execute("SELECT manifest FROM bot WHERE id = %s", [bot]).fetchone() or [""]
     return str(text)

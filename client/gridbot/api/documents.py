@@ -100,6 +100,7 @@ class BotDetails(BotSummary):
     cut_off: int
     cut_off_seconds: float | None
     cut_off_grid: str | None
+    refused_by: dict[str, str]
     jobs_per_second: float | None
     eta_seconds: float | None
     closed: str | None

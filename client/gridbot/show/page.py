@@ -13,6 +13,8 @@ from gridbot.show.columns import client_name, host_state
 from gridbot.show.progress import status_line
 from gridbot_client.terminal import printable
 
+_MOST_GRIDS = 5  # of which reasons are shown
+
 
 def bots_table(bots: Sequence[BotState]) -> str:
     """One line per BOT."""
@@ -93,7 +95,19 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
         yield "hosts", match_line(match)
         if match["hosts_known"] > match["hosts_matching"]:
             yield "", f"for the reasons: gridbot bot explain {bot.id}"
+    if not bot.is_final:
+        yield from _grids(said.get("refused_by") or {})
     yield "next", _next_step(bot)
+
+
+def _grids(refused_by: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Which grids of the overlay send no pilots for it, and why."""
+    title = "no pilots"
+    for grid, why in sorted(refused_by.items())[:_MOST_GRIDS]:
+        yield title, printable(f"from {grid}: {why}")
+        title = ""
+    if (more := len(refused_by) - _MOST_GRIDS) > 0:
+        yield "", f"and from {counted(more, 'other grid')}"
 
 
 def _replicas(replicas: Mapping[str, Any]) -> str:

@@ -19,6 +19,10 @@ from gridbot_overlay.pilot.artefact import Artefact
 from gridbot_overlay.pilot.script import render
 from gridbot_overlay.submitters import GridError
 
+# By BOT and grid, why; the server forgets them after 15 minutes.
+Refusals = Mapping[int, Mapping[str, str]]
+_REPEAT_SECONDS = 300.0
+
 
 class Acts(Protocol):
     """What the constructor does to the world."""
@@ -41,6 +45,10 @@ class Acts(Protocol):
 
     def settle(self, grid: str, pilots: Sequence[Pilot]) -> None:
         """Tell the server that pilots have ended."""
+        ...
+
+    def tell(self, refusals: Refusals, now: float) -> None:
+        """Tell the server, and so the BOTs' owners, which grids refuse BOTs."""
         ...
 
 
@@ -74,6 +82,9 @@ class DryActs:
     def settle(self, grid: str, pilots: Sequence[Pilot]) -> None:
         """Tell nobody."""
 
+    def tell(self, refusals: Refusals, now: float) -> None:
+        """Tell nobody."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
@@ -89,6 +100,8 @@ class RealActs:
     def __init__(self, deps: Dependencies, artefact: Artefact) -> None:
         self._deps = deps
         self._artefact = artefact
+        self._told: Refusals | None = None
+        self._told_at = 0.0
 
     def submit(self, submits: Sequence[Submit], now: float) -> None:
         """Write each submission down, make it, and write down what came of it."""
@@ -155,6 +168,17 @@ class RealActs:
             return
         self._deps.store.save(replace(pilot, is_settled=True, holding=0) for pilot in pilots)
         self._deps.say(f"{grid}: {_ended_text(pilots)}")
+
+    def tell(self, refusals: Refusals, now: float) -> None:
+        """Tell what has changed, and from time to time that it still holds."""
+        if refusals == self._told and now - self._told_at < _REPEAT_SECONDS:
+            return
+        try:
+            self._deps.server.refuse(self._deps.store.prefix, refusals)
+        except GridbotError as error:
+            self._deps.say(f"cannot tell the server which grids refuse BOTs: {error}")
+        else:
+            self._told, self._told_at = refusals, now
 
     def _prepared(self, submits: Sequence[Submit], now: float) -> Iterator[_Prepared]:
         for item in submits:

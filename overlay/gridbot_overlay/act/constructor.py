@@ -80,6 +80,7 @@ class Constructor:
         self._deps.store.note(now, planned.notes, planned.unserved)
         self._acts.cancel(planned.cancels)
         self._acts.submit(planned.submits, now)
+        self._acts.tell(planned.refusals, now)
         self._listen(listings, now)  # last: words may take long to fetch
         self._tidy(now)
         return planned

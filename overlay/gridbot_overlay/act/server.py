@@ -6,19 +6,24 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from ipaddress import ip_address
+from itertools import islice
 from typing import Any
 from urllib.parse import urlsplit
 
 from gridbot.api.connection import Connection
 from gridbot.api.errors import GridbotError, NotFound
 from gridbot.api.inputs import LocalFile, upload
+from gridbot.printing import cut
 from gridbot_client.protocol.messages import FileRef
+from gridbot_client.terminal import printable
 from gridbot_overlay.decide.model import BotDemand, CheckResult
 from gridbot_overlay.pilot.artefact import Artefact
 
 _PILOTS_SECONDS = 3600  # older pilots' hosts tell nothing of the next one's
 _MOST_ENDED = 5000  # pilots that one request tells of
 MOST_TAGS = 1000  # submissions that one request asks for
+_MOST_REFUSED = 1000  # BOTs, the oldest, of whose refusals the server is told
+_MOST_WHY = 200  # characters
 _FIELDS = tuple(field.name for field in fields(BotDemand))
 
 
@@ -88,6 +93,15 @@ class Server:
         """
         found = self._connection.send("POST", "/overlay/tags", {"tags": list(tags)})
         return dict(found["keys"])
+
+    def refuse(self, constructor: str, refusals: Mapping[int, Mapping[str, str]]) -> None:
+        """Tell by BOT and grid why grids do not serve BOTs, in place of what was told before."""
+        bots = {
+            str(bot): {grid: cut(printable(why), _MOST_WHY) for grid, why in grids.items()}
+            for bot, grids in islice(refusals.items(), _MOST_REFUSED)
+        }
+        body = {"constructor": constructor, "bots": bots}
+        self._connection.send("POST", "/overlay/refusals", body)
 
     def revoke(self, key: int) -> None:
         """Revoke a pilots' key and the clients that joined with it; safe to repeat."""

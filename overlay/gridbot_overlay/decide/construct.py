@@ -84,6 +84,8 @@ class Plan:
     surplus: frozenset[str] = frozenset()  # waiting pilots that nothing needs now, by id
     notes: Mapping[str, str] = field(default_factory=dict)  # by grid: why no more is submitted
     unserved: Mapping[int, str] = field(default_factory=dict)  # by BOT: why no grid serves it
+    # By BOT with unsent replicas, and by grid: why that grid does not serve it.
+    refusals: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
 
 
 def plan(
@@ -114,6 +116,7 @@ def plan(
             for view in views
         },
         unserved=dict(_unserved(demands, views, obstacles, eligible)),
+        refusals=dict(_refused(demands, views, obstacles)),
     )
 
 
@@ -270,6 +273,18 @@ def _refusals(wanting: Sequence[BotDemand], grid: str, obstacles: Obstacles) -> 
         yield f"BOT {demand.bot} ({demand.name}): {obstacles[_needs(demand)[0], grid]}"
     if len(wanting) > _MOST_NAMED:
         yield f"and {len(wanting) - _MOST_NAMED} more BOTs"
+
+
+def _refused(
+    demands: Sequence[BotDemand], views: Sequence[GridView], obstacles: Obstacles
+) -> Iterator[tuple[int, Mapping[str, str]]]:
+    for demand in demands:
+        ordinary, dedicated = _needs(demand)
+        need = ordinary if demand.unsent > demand.dedicated else dedicated
+        names = [view.grid.name for view in views]
+        found = {name: text for name in names if (text := obstacles.get((need, name)))}
+        if demand.unsent and found:
+            yield demand.bot, found
 
 
 def _unserved(

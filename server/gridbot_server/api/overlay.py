@@ -23,12 +23,13 @@ from gridbot_server.errors import RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
 from gridbot_server.matching.run_time import run_seconds
-from gridbot_server.models.requests import EndedPilots, PilotToken, Tags
+from gridbot_server.models.requests import EndedPilots, PilotToken, Refusals, Tags
 from gridbot_server.models.responses.operation import NewKey
 from gridbot_server.models.responses.overlay import (
     BotDemand,
     Demand,
     GoodKeys,
+    NotedRefusals,
     Pilots,
     PilotTally,
     Relinquished,
@@ -88,6 +89,22 @@ def show_demand() -> Demand:
         queue = queue_ad(conn)
         found = rows.read(conn, _DemandingBot, SQL["demand"])
     return Demand(bots=[bot.demand(now) for bot in found], queue=_plain(queue))
+
+
+@blueprint.post("/refusals")
+@auth.rule("operator")
+@json_body
+@answers()
+def note_refusals(json: Refusals) -> NotedRefusals:
+    """Note why grids refuse BOTs, in place of all that this constructor said before.
+
+    Owners are told while it was said within 15 minutes.
+    """
+    values = {"constructor": json.constructor, "bots": rows.encode(json.bots)}
+    with connection() as conn, conn.transaction():
+        conn.execute(SQL["note_refusals"], values)
+        conn.execute(SQL["drop_refusals"])
+    return NotedRefusals(bots=len(json.bots))
 
 
 @blueprint.get("/pilots")

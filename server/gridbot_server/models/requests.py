@@ -18,6 +18,8 @@ MAX_SIGNED_PARTS = 1_000_000
 MAX_KNOWN_ANSWERS = 10_000
 MAX_KNOWN_CONTENT = 4 * 16_384  # characters of base64; a larger output is uploaded
 MAX_NAME_CHARACTERS = 200
+MAX_GRIDS = 100
+MAX_REFUSED_BOTS = 1000
 MAX_RUN_SECONDS = 366 * 86_400
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
@@ -58,6 +60,7 @@ PATTERNS_IN_WORDS = {
 OwnerName = Annotated[str, Field(pattern=OWNER_PATTERN)]
 GridName = Annotated[str, Field(pattern=GRID_PATTERN)]
 PilotName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,100}$")]
+BotNumber = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}$")]
 TeamName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_shown)]
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 HexKey = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]  # Ed25519, public
@@ -427,6 +430,17 @@ class EndedPilots(Body):
 
     grid: GridName
     pilots: Annotated[list[Line], Field(max_length=10_000)]
+
+
+class Refusals(Body):
+    """`POST /overlay/refusals`."""
+
+    constructor: Annotated[PilotName, Field(min_length=1)]
+    bots: Annotated[
+        dict[BotNumber, Annotated[dict[GridName, Line], Field(max_length=MAX_GRIDS)]],
+        Field(max_length=MAX_REFUSED_BOTS),
+    ]
+    """By BOT and grid: why the grid does not serve it."""
 
 
 class Tags(Body):

@@ -206,6 +206,13 @@ def test_a_dry_run_tells_what_and_why_and_leaves_no_trace(
     assert PilotStore.open(folder).pilots("ice", 0) == []
 
 
+def test_the_server_is_told_which_grids_refuse_bots(type_in: Type, api: Api) -> None:
+    type_in("add", "slurm", "tiny", "--memory", "50")
+    assert type_in("run", "--once").exit_code == 0
+    [why] = api.refusals["1"].values()
+    assert "a replica needs 1 CPUs and 100 MB, a pilot has 1 and 50" in why
+
+
 def test_status_shows_pilots_by_state_and_why_there_are_no_more(
     type_in: Type, folder: Path
 ) -> None:

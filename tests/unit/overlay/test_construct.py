@@ -120,6 +120,14 @@ def test_hosts_that_the_last_pilots_found_are_matched_before_more_are_sent() -> 
     assert submits(planned([wants], GridView(grid=grid(), hosts=fitting))) == {"g": 10}
 
 
+def test_each_grid_that_refuses_a_bot_says_why_also_if_another_serves_it() -> None:
+    views = [GridView(grid=grid("small", cpus=1)), GridView(grid=grid("big", cpus=4))]
+    found = planned([demand(7, cpus=2), demand(8)], *views)
+    assert found.refusals == {
+        7: {"small": "a replica needs 2 CPUs and 512 MB, a pilot has 1 and 2048"}
+    }
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

@@ -199,6 +199,9 @@ class BotDetails(BotSummary):
     cut_off_grid: str | None
     """The grid of the last of them."""
 
+    refused_by: dict[str, str]
+    """By grid: why it sends no pilots for it, as the overlay said within 15 minutes."""
+
     jobs_per_second: float | None
     """Outcomes per second over the last 500 of them."""
 

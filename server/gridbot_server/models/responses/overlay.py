@@ -46,6 +46,13 @@ class BotDemand(ResponseModel):
     """The BOT's ad, as policies see it."""
 
 
+class NotedRefusals(ResponseModel):
+    """`POST /overlay/refusals`."""
+
+    bots: int
+    """How many are refused by some grid."""
+
+
 class Demand(ResponseModel):
     """`GET /overlay/demand`."""
 

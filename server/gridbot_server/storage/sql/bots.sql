@@ -35,7 +35,10 @@ SELECT closed, quorum, assurance::float8 AS assurance, provisional,
        owner_signature IS NOT NULL AS owner_signed, waits_for_signature,
        boinc IS NOT NULL AS signed_for_boinc, boinc_unsuitable,
        turnaround_sum / nullif(turnaround_n, 0) AS mean_turnaround_seconds,
-       cut_off, cut_off_seconds::float8 AS cut_off_seconds, cut_off_grid
+       cut_off, cut_off_seconds::float8 AS cut_off_seconds, cut_off_grid,
+       (SELECT coalesce(json_object_agg(said.key, said.value), '{}')
+          FROM refusals r, jsonb_each_text(r.bots -> (bot.id::text)) AS said
+         WHERE r.said_at > now() - interval '15 minutes') AS refused_by
   FROM bot WHERE id = %(bot)s
 
 -- name: rate

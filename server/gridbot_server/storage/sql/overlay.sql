@@ -46,3 +46,12 @@ SELECT tag, max(id) FROM token
  WHERE scope = 'pilot' AND tag = ANY(%(tags)s) AND revoked_at IS NULL
    AND (expires_at IS NULL OR expires_at > now())
  GROUP BY tag
+
+
+-- name: note_refusals
+INSERT INTO refusals (constructor, bots) VALUES (%(constructor)s, %(bots)s)
+ON CONFLICT (constructor) DO UPDATE SET bots = excluded.bots, said_at = now()
+
+-- name: drop_refusals
+-- Of constructors that are gone: each repeats what it says while it runs.
+DELETE FROM refusals WHERE said_at < now() - interval '1 day'
