@@ -71,6 +71,7 @@ class Lender:
 
     def __init__(self, server: Deployment) -> None:
         self._server = server
+        self.pids: dict[str, int] = {}
         self._folder = server.folder / "lender"
         self._folder.mkdir(exist_ok=True)
         self._command, self._env = [*_python(), "-m", "gridbot"], _environment(self._folder)
@@ -87,7 +88,9 @@ class Lender:
                 [*self._command, *join, "--data", str(folder)],
                 env=env, cwd="/", check=True, capture_output=True,
             )  # fmt: skip
-        self._server.client(f"lender/{name}", *options, command=self._command, env=env)
+        self.pids[name] = self._server.client(
+            f"lender/{name}", *options, command=self._command, env=env
+        )
         return folder
 
 

@@ -478,6 +478,33 @@ def test_a_client_that_does_not_know_archives_gets_no_bot_with_a_directory(
     assert alice("GET", f"/api/v1/bots/{bot}/explanation").json["hosts_matching"] == 1
 
 
+@pytest.mark.parametrize(
+    ("image", "runtimes", "words"),
+    [
+        ("tool.tar", "podman", "containers of tool.tar, and the host has no Podman or Apptainer"),
+        ("tool.tar", "apptainer", "no Podman or Apptainer"),
+        ("tool.sif", "podman apptainer", "tool.sif, and the host has no Apptainer"),
+        ("docker.io/library/python:3.12", "podman", "no Podman or Apptainer"),
+    ],
+)
+def test_a_bot_in_an_image_goes_to_hosts_with_a_runtime_for_it(
+    site: Site, alice: Person, image: str, runtimes: str, words: str
+) -> None:
+    files = () if "/" in image else (FileRef(image, "a" * 64, 10),)
+    manifest = Manifest(alice.name, ("p",), inputs=files, image=image).text()
+    bot = make_bot(site.conn, alice.id, manifest=manifest)
+    add_host(site, alice, "without", ManifestVersion=4)
+    add_host(site, alice, "other", ManifestVersion=4, Containers="docker")
+    if image.endswith(".sif"):
+        add_host(site, alice, "podman", ManifestVersion=4, Containers="podman")
+    add_stock_host(site, alice, "stock")
+    found = alice("GET", f"/api/v1/bots/{bot}/explanation").json
+    assert found["hosts_matching"] == 0
+    assert words in found["verdict"]
+    add_host(site, alice, "with", ManifestVersion=4, Containers=runtimes)
+    assert alice("GET", f"/api/v1/bots/{bot}/explanation").json["hosts_matching"] == 1
+
+
 def lease_to_silent(site: Site, owner: Person, bot: int, name: str, jobs: int) -> int:
     """Add a host that has jobs of a BOT and went silent; return its number."""
     host = make_host(site.conn, owner.id, {**HOST, "Name": name})

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 from tests.containers import Lender, image, needed
-from tests.system.deployment import NO_COPIES, Deployment, eventually
-from tests.system.test_environments import stdouts, unfit, unpacked
+from tests.system.deployment import GRIDBOT, NO_COPIES, Deployment, eventually
+from tests.system.test_environments import stdouts, unfit, unpacked, wheel
 from tests.unit.client.test_archives import made
 
 pytestmark = pytest.mark.timeout(300)
-LEAVE = "setsid sleep 98765 & exec env -i sleep 98766"  # as far from its starter as it gets
+ROOT = Path(__file__).resolve().parents[2]
+# As far from its starter as it gets; no other run of these tests has such sleepers.
+SLEEPS = (f"{os.getpid()}1", f"{os.getpid()}2")
+LEAVE = f"setsid sleep {SLEEPS[0]} & exec env -i sleep {SLEEPS[1]}"
 
 
 @pytest.fixture
@@ -38,7 +44,7 @@ def in_image(packed: Path, script: str, *options: str) -> list[str]:
 def sleepers() -> list[psutil.Process]:
     """Processes of `LEAVE`, whoever is their parent."""
     found = psutil.process_iter(["cmdline", "status"])
-    return [one for one in found if set(one.info["cmdline"] or ()) & {"98765", "98766"}]
+    return [one for one in found if set(one.info["cmdline"] or ()) & set(SLEEPS)]
 
 
 @pytest.fixture(autouse=True)
@@ -100,7 +106,7 @@ def test_a_container_has_no_rights_and_nothing_of_the_machine(
     [
         (("--time", "3"), LEAVE, "time_limit"),
         (("--memory", "50"), "awk 'BEGIN {{ s = 1; while (1) s = s s }}'", "memory_limit"),
-        (("--disk", "20"), "dd if=/dev/zero of=/tmp/x bs=1M count=40; sleep 9876", "disk_limit"),
+        (("--disk", "20"), "dd if=/dev/zero of=/tmp/x bs=1M count=40; sleep 600", "disk_limit"),
     ],
 )
 def test_limits_hold_in_containers(
@@ -148,6 +154,24 @@ def test_nothing_is_left_of_a_container_whose_client_was_killed(
     assert stdouts(running, again) == ["the image"]
 
 
+def test_a_container_that_outlives_client_and_warden_ends_with_the_next_client(
+    running: Deployment, lender: Lender, tiny: Path
+) -> None:
+    lender.client("crashed", "--cpus", "1")
+    bot = running.submit(*in_image(tiny, LEAVE))
+    eventually(lambda: len(sleepers()) >= 2, what="the container")
+    client = psutil.Process(lender.pids["crashed"])
+    keepers = [one for one in client.children(recursive=True) if "python" in one.name()]
+    for process in (client, *keepers):
+        process.suspend()
+    for process in (client, *keepers):
+        process.kill()
+    running.client_ends("lender/crashed")
+    running.run("bot", "cancel", str(bot))
+    lender.client("crashed", "--cpus", "1")
+    eventually(lambda: sleepers() == [], what="the container's end")
+
+
 def test_a_program_that_is_not_in_the_image_is_no_answer(
     running: Deployment, lender: Lender, tiny: Path
 ) -> None:
@@ -187,3 +211,68 @@ def test_a_host_without_a_runtime_gets_none_and_explain_says_so(
     lender.client("with", "--cpus", "1")
     running.wait(bot, 120.0)
     assert stdouts(running, bot) == ["the image"]
+
+
+def test_many_short_containers_at_once_all_end_well(
+    running: Deployment, lender: Lender, tiny: Path
+) -> None:
+    lender.client("many", "--cpus", "4")
+    bot = running.submit(*in_image(tiny, "echo $0", "--range", "0:40"), policy=NO_COPIES)
+    running.wait(bot, 240.0)
+    assert stdouts(running, bot) == [f"{job}\n" for job in range(40)]
+    assert running.rows("SELECT count(*) FROM ended WHERE bot = %s AND how <> 'success'", bot) == [
+        (0,)
+    ]
+
+
+# --- Apptainer: a stand-in, which takes its options and runs programs in the machine's own files
+
+
+def test_a_sif_file_goes_to_apptainer_as_it_is(running: Deployment, lender: Lender) -> None:
+    needed("unshare")
+    fakes = f"{ROOT / 'tests' / 'fakes' / 'bin'}:/usr/bin:/bin"
+    lender.client("apptainer", "--cpus", "1", PATH=fakes)
+    packed = running.file("tool.sif", "an image of Apptainer's")
+    source = made(running.folder / "in-sif" / "deps")
+    script = 'cat "$APPTAINER_CONTAINER"; echo " $OWN $GRIDBOT_SEQ"; test "$HOME" = "$PWD"; echo $?'
+    bot = running.submit(
+        *in_image(packed, script, "--env", "OWN=a,b=c", "--input", f"{source}=deps")
+    )
+    running.wait(bot, 120.0)
+    assert stdouts(running, bot) == ["an image of Apptainer's a,b=c 0\n0\n"]
+    ends = running.submit(*in_image(packed, LEAVE, "--time", "2", "--attempts", "1"))
+    running.wait(ends, 120.0)
+    reasons = running.rows("SELECT DISTINCT reason FROM ended WHERE bot = %s", ends)
+    assert reasons == [("time_limit",)]
+
+
+# --- what the README says
+
+
+def test_the_examples_of_the_readme_run_as_they_stand(running: Deployment) -> None:
+    needed("podman")
+    here = running.folder / "science"
+    requirements = wheel(here)
+    requirements.write_text("tiny==1.0\n")
+    own = {**running.env, "PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(here)}
+    running.client("readme", "--cpus", "2", env=own)
+    (here / "deps").mkdir()
+    (here / "deps" / "tiny.py").touch()
+    (here / "point.py").write_text("import sys, tiny; print('point', sys.argv[1])\n")
+    (here / "point.sh").write_text("cat /etc/said; echo $1\n")
+    image(here / "tool.tar", "point ")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    section = readme.partition("## My job needs Python packages")[2].partition("\n## ")[0]
+    commands = [line for line in section.splitlines() if line.startswith("    gridbot submit")]
+    assert len(commands) == 3, commands
+    for command in commands:
+        submit, *others = [word.replace("0:100", "0:2") for word in shlex.split(command)[1:]]
+        done = subprocess.run(
+            [*GRIDBOT, submit, "--json", *others], cwd=here, env=running.env, capture_output=True,
+            text=True, timeout=120,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        bot = json.loads(done.stdout)["id"]
+        running.wait(bot, 240.0)
+        logs = running.run("bot", "logs", str(bot))
+        assert stdouts(running, bot) == ["point 0\n", "point 1\n"], logs

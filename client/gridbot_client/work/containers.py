@@ -31,7 +31,7 @@ from gridbot_client.work.shared import (
 from gridbot_client.work.slots import ReplicaSlot
 
 _ASK_SECONDS = 20.0
-_NO_PROGRAM = (126, 127)  # exit codes, as podman-run(1) has them
+_NO_PROGRAM = 127  # exit code of podman-run(1)
 _LOOK_SECONDS = 0.2
 _LAST_BYTES = 2000  # of what a failed program has printed
 _KEPT_VARIABLES = ("PATH", "LANG", "TMPDIR", "http_proxy", "https_proxy", "no_proxy")
@@ -134,7 +134,7 @@ class Container:
         """Reason code if a slot's program was not started; "" if it was, and has exited so."""
         if self.runtime.has_begun(slot, exit_code):
             return ""
-        return "not_executable" if exit_code in _NO_PROGRAM else "container_failed"
+        return "not_executable" if exit_code == _NO_PROGRAM else "container_failed"
 
     def clear(self, slot: ReplicaSlot) -> None:
         """Remove what is left of it if it was killed."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import stat
 import threading
 from collections.abc import Sequence
@@ -76,7 +77,7 @@ class Podman:
             "--pidfile", str(begun), "--pull", "never", "--log-driver", "none",
             "--network", "host" if network else "none",
             "--read-only", "--read-only-tmpfs=false", "--user", "0:0", "--cap-drop", "all",
-            "--security-opt", "no-new-privileges",
+            "--security-opt", "no-new-privileges", *_limits(),
             *[part for mount in order.mounts for part in ("--volume", mount)],
             *[part for item in order.variables.items() for part in ("--env", "=".join(item))],
             "--workdir", str(order.slot.work),
@@ -97,10 +98,10 @@ class Podman:
         self._try(["rm", "--force", "--ignore", "--time", "0", _name(slot)])
 
     def sweep(self) -> None:
-        """Remove all containers, none of which runs; as after a reboot."""
+        """End and remove all containers."""
         if self._store.exists():
-            self.close()
             self._try(["rm", "--all", "--force", "--time", "0"])
+            self.close()
 
     def empty(self) -> None:
         """Remove all images: some of their files are not the user's own."""
@@ -151,6 +152,17 @@ def _make_own(folder: Path) -> None:
     found = os.lstat(folder)
     if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) != 0o700:
         raise CannotProvide(ENVIRONMENT_FAILED, f"{folder} is not this user's own: remove it\n")
+
+
+def _limits() -> list[str]:
+    """Limits that Podman may set: its defaults for root are more than any root may have."""
+    asked = {"nofile": (resource.RLIMIT_NOFILE, 4096), "nproc": (resource.RLIMIT_NPROC, 32768)}
+    found = []
+    for name, (kind, most) in asked.items():
+        _, hard = resource.getrlimit(kind)
+        value = most if hard == resource.RLIM_INFINITY else min(most, hard)
+        found += ["--ulimit", f"{name}={value}:{value}"]
+    return found
 
 
 def _begun(slot: ReplicaSlot) -> Path:

@@ -397,6 +397,9 @@ MANY = [f"v{number}" for number in range(65)]
         (manifest("a", outputs=("*;id",)), "is no pattern of plain characters"),
         (manifest("a", outputs=("x y",)), "is not a usable file name"),
         (manifest("a", inputs=(FileRef("../x", "0" * 64, 1),)), "is not a usable file name"),
+        (manifest("a", image="docker.io/library/python:3.12"), "it asks for a container, which"),
+        (manifest("a", inputs=(FileRef("r", "0" * 64, 1),), requirements="r"),
+         "it asks for an environment of Python, which stock clients do not know"),
     ],
 )  # fmt: skip
 def test_what_a_stock_client_cannot_run_is_told_before_it_is_signed(

@@ -229,6 +229,12 @@ def test_a_bomb_ends_at_what_the_manifest_says(tmp_path: Path) -> None:
     assert not any(path.stat().st_size for path in (tmp_path / "top").iterdir())
 
 
+def test_names_that_differ_in_case_alone_stay_apart(tmp_path: Path) -> None:
+    (tmp_path / "archive").write_bytes(entry("x") + entry("X") + entry("d/X") + entry("D/x") + END)
+    unpack(tmp_path / "archive", tmp_path / "top", Unpacked(0, 6))
+    assert set(contents(tmp_path / "top")) == {"x", "X", "d", "d/X", "D", "D/x"}
+
+
 def test_a_broken_gzip_is_refused(tmp_path: Path) -> None:
     whole = gzip.compress(entry("x", size=512) + os.urandom(512) + END)
     for broken in (whole[:300], whole[:5], whole[:30] + bytes(30) + whole[60:]):

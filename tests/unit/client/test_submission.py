@@ -46,6 +46,19 @@ def test_what_is_wrong_is_said_before_anything_is_sent(
     assert message in str(error.value)
 
 
+def test_an_image_is_a_file_or_a_name(tmp_path: Path) -> None:
+    (tmp_path / "tool.sif").touch()
+    (tmp_path / "BOT.toml").write_text('command = "p"\nimage = "tool.sif"\n')
+    found = prepared(tmp_path, **read_bot_file(tmp_path / "BOT.toml"))
+    assert (found.body["image"], names(found)) == ("tool.sif", ["tool.sif"])
+    assert not found.body["inputs"][0]["executable"]
+    found = prepared(tmp_path, "p", image="docker.io/library/python:3.12")
+    assert (found.body["image"], names(found)) == ("docker.io/library/python:3.12", [])
+    for missing in ("tol.sif", "tol.tar"):
+        with pytest.raises(BadInput, match=f"image {missing}: there is no such file"):
+            prepared(tmp_path, "p", image=missing)
+
+
 def test_a_wrong_policy_is_shown_with_a_caret(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="line 1, column 9") as error:
         prepared(tmp_path, "p", policy="Rank = 1 +* 2;".replace("1 ", ""))
