@@ -91,6 +91,8 @@ class Api(ThreadingHTTPServer):
             case "POST", ["overlay", "tags"]:
                 good = {key["tag"]: number for number, key in self._good_keys()}
                 return {"keys": {tag: good[tag] for tag in body["tags"] if tag in good}}
+            case "GET", ["overlay", "demand", "version"]:
+                return {"version": str(len(self.bots))}
             case "POST", ["overlay", "refusals"]:
                 self.refusals = body["bots"]
                 return {"bots": len(body["bots"])}

@@ -13,6 +13,7 @@ from gridbot_overlay.act.acts import DryActs, RealActs
 from gridbot_overlay.act.constructor import Constructor
 from gridbot_overlay.act.dependencies import Dependencies, Say
 from gridbot_overlay.act.store import PilotStore
+from gridbot_overlay.act.watch import DemandWatch
 from gridbot_overlay.act.workers import PATIENCE_SECONDS, GridWorkers
 from gridbot_overlay.decide.construct import Plan
 from gridbot_overlay.folder import OverlayFolder
@@ -20,6 +21,7 @@ from gridbot_overlay.pilot.artefact import Artefact
 from gridbot_overlay.settings import OverlaySettings
 
 _WRITING_SECONDS = 1.0  # an editor writes a file within
+_LEAST_SECONDS = 1.0  # between two looks
 _NO_HURRY_SECONDS = 600.0  # longer than any question to a grid takes
 log = logging.getLogger(__name__)
 
@@ -40,24 +42,30 @@ def dry_run(folder: OverlayFolder, say: Say) -> Plan:
 def run_on(folder: OverlayFolder, store: PilotStore, say: Say, interval_seconds: float) -> None:
     """Look and act every `interval_seconds` until SIGTERM or ^C.  Pilots go on without us.
 
+    It looks at once when BOTs begin, grow or end, but not sooner than a second after the last look.
+
     The configuration is read anew whenever it has changed; while it is wrong, the last right one
     holds; and so it does until the new one has been the same for a second: an editor may be
     writing it, and pilots of a grid that is missing there would lose their keys.
     """
     settings, artefact = folder.settings(), _artefact(folder, say)
-    stop = _stop_by_signal()
+    wake, stop = threading.Event(), threading.Event()
+    _stop_by_signal(stop, wake)
 
     def constructor(of: OverlaySettings) -> Constructor:
         deps = _dependencies(folder, of, store, say, PATIENCE_SECONDS)
         return Constructor(deps, RealActs(deps, artefact))
 
     current = constructor(settings)
+    watch = DemandWatch(folder.server(settings), wake.set)
     while not stop.is_set():
         try:
             fresh = folder.settings()
             if fresh != settings and not stop.wait(_WRITING_SECONDS) and folder.settings() == fresh:
                 current = constructor(fresh)
                 settings = fresh
+                watch.close()
+                watch = DemandWatch(folder.server(settings), wake.set)
                 say("configuration reloaded")
         except GridbotError as error:
             say(str(error))
@@ -66,8 +74,10 @@ def run_on(folder: OverlayFolder, store: PilotStore, say: Say, interval_seconds:
         except Exception as error:
             log.exception("round failed")
             say(f"round failed, retrying: {error!r}")
+        stop.wait(_LEAST_SECONDS)
         # Not in step with other constructors of the same cluster.
-        stop.wait(interval_seconds * random.uniform(0.9, 1.1))  # noqa: S311
+        wake.wait(interval_seconds * random.uniform(0.9, 1.1) - _LEAST_SECONDS)  # noqa: S311
+        wake.clear()
 
 
 def _artefact(folder: OverlayFolder, say: Say) -> Artefact:
@@ -91,12 +101,10 @@ def _dependencies(
     )
 
 
-def _stop_by_signal() -> threading.Event:
-    stop = threading.Event()
-
+def _stop_by_signal(*events: threading.Event) -> None:
     def end(*_: object) -> None:
-        stop.set()
+        for event in events:
+            event.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
-    return stop

@@ -148,6 +148,24 @@ def test_demand_names_what_each_unfinished_bot_could_use(
     assert answer.json["queue"] == {"BOTsInQueue": 1, "JobsInQueue": 8}
 
 
+def test_the_version_of_the_demand_is_another_when_bots_begin_grow_or_end(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    def version() -> str:
+        return str(operator("GET", "/api/v1/overlay/demand/version").json["version"])
+
+    seen = [version()]
+    bot = make_bot(site.conn, alice.id, jobs=10)
+    seen.append(version())
+    for change in ("size = size + 1", "held = 'why'", "held = null", "state = 'cancelled'"):
+        assert version() == seen[-1]
+        site.conn.execute(f"UPDATE bot SET {change} WHERE id = %s", [bot])
+        seen.append(version())
+    assert seen == [seen[0], seen[1], seen[2], seen[0], seen[2], seen[0]]
+    assert len({*seen}) == 3
+    assert alice("GET", "/api/v1/overlay/demand/version").status_code == 403
+
+
 def test_owners_are_told_which_grids_refuse_their_bots(
     site: Site, alice: Person, operator: Person
 ) -> None:

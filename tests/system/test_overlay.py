@@ -75,6 +75,16 @@ def test_pilots_come_for_a_bot_and_leave_when_it_has_ended(
     )
 
 
+def test_a_bot_that_begins_wakes_the_constructor(running: Deployment, pilots: Overlay) -> None:
+    pilots.add("local", "here", "--max-running", "1")
+    pilots.interval = "1d"
+    pilots.start()
+    eventually(lambda: pilots.status("here")["looked_seconds_ago"] is not None, what="a look")
+    bot = running.submit("--range", "0:3", *SQUARES, policy=NO_COPIES)
+    running.wait(bot)
+    assert squares(running, bot) == [0, 1, 4]
+
+
 def test_jobs_that_no_pilot_lives_for_burn_two_generations_and_say_so(
     running: Deployment, pilots: Overlay
 ) -> None:

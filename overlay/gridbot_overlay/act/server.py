@@ -61,6 +61,12 @@ class Server:
                 f"{self.url} says nothing of {error}: is it older than we?"
             ) from None
 
+    def demand_version(self, known: str, wait: int) -> str:
+        """Return the version of the demand; wait so many seconds for another than `known`."""
+        return str(
+            self._connection.get("/overlay/demand/version", known=known, wait=wait)["version"]
+        )
+
     def pilots(self, grid: str) -> list[dict[str, Any]]:
         """Return what the server knows of the grid's pilots of the last hour, the latest first."""
         found = self._connection.get("/overlay/pilots", grid=grid, seconds=_PILOTS_SECONDS)

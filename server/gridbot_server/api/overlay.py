@@ -16,11 +16,13 @@ from flask import Blueprint
 
 from gridbot_client.protocol.messages import Manifest
 from gridbot_policies.classad import UNDEFINED, Record
+from gridbot_server.api.content import reader
 from gridbot_server.api.matching import QueuedBot, queue_ad
 from gridbot_server.api.parameters import Parameter, number
 from gridbot_server.api.schema import answers, json_body, query
 from gridbot_server.errors import RequestError
 from gridbot_server.http import auth
+from gridbot_server.http.long_poll import ANY_BOT, MOST_SECONDS, wait_for_news
 from gridbot_server.http.services import connection
 from gridbot_server.matching.run_time import run_seconds
 from gridbot_server.models.requests import EndedPilots, PilotToken, Refusals, Tags
@@ -28,6 +30,7 @@ from gridbot_server.models.responses.operation import NewKey
 from gridbot_server.models.responses.overlay import (
     BotDemand,
     Demand,
+    DemandVersion,
     GoodKeys,
     NotedRefusals,
     Pilots,
@@ -89,6 +92,22 @@ def show_demand() -> Demand:
         queue = queue_ad(conn)
         found = rows.read(conn, _DemandingBot, SQL["demand"])
     return Demand(bots=[bot.demand(now) for bot in found], queue=_plain(queue))
+
+
+@blueprint.get("/demand/version")
+@auth.rule("operator")
+@query(
+    known=Parameter("The version that the asker knows.", {"type": "string"}, default=""),
+    wait=number("Seconds to wait for another one.", default=0, most=MOST_SECONDS),
+)
+@answers()
+def show_demand_version(known: str, wait: int) -> DemandVersion:
+    """Tell which BOTs there are, as a version; with `wait`, once it is another than `known`."""
+    with connection() as conn:
+        version = rows.fetch_only_value(conn, str, SQL["demand_version"], {})
+    if version == known:
+        wait_for_news(ANY_BOT, wait, reader())
+    return DemandVersion(version=version)
 
 
 @blueprint.post("/refusals")

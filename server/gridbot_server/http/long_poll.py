@@ -16,6 +16,8 @@ from gridbot_server.overload.transfer_slots import Party
 # Proxies cut an answer that takes a minute.
 MOST_SECONDS = 50
 
+ANY_BOT = 0  # whose news tell that BOTs begin, grow, are held or end
+
 _may_wait: ContextVar[bool] = ContextVar("may_wait", default=False)
 
 

@@ -61,6 +61,13 @@ class Demand(ResponseModel):
     """The queue's ad, as policies see it."""
 
 
+class DemandVersion(ResponseModel):
+    """`GET /overlay/demand/version`."""
+
+    version: str
+    """Another one whenever a BOT begins, grows, is held, gets another policy or ends."""
+
+
 class PilotTally(ResponseModel):
     """A pilot of a grid."""
 

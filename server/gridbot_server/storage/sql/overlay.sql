@@ -55,3 +55,10 @@ ON CONFLICT (constructor) DO UPDATE SET bots = excluded.bots, said_at = now()
 -- name: drop_refusals
 -- Of constructors that are gone: each repeats what it says while it runs.
 DELETE FROM refusals WHERE said_at < now() - interval '1 day'
+
+
+-- name: demand_version
+-- Another text whenever a BOT begins, grows, is held, gets another policy or ends.
+SELECT md5(coalesce(string_agg(id || ' ' || size || ' ' || policy_version, ',' ORDER BY id), ''))
+  FROM bot
+ WHERE state = 'running' AND suspended IS NULL AND held IS NULL AND NOT waits_for_signature
