@@ -56,14 +56,16 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
     Without `durable` (no fsync) a power failure may lose it, which suits data that the server
     sends again.  Mode 0600, because the content may hold the client's token.
     """
-    fresh = path.with_name(path.name + ".new")
+    fresh = f"{path}.new"
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
+    try:
+        while content:
+            content = content[os.write(descriptor, content) :]
         if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    fresh.rename(path)
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(fresh, path)
     if durable:
         sync_directory(path.parent)
 

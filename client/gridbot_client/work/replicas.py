@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from gridbot_client import agent
@@ -75,15 +76,11 @@ class HeldReplicas:
     def items(self) -> list[LocalReplica]:
         """Replicas in order of arrival, with the fields that decisions need."""
         with self.changed:
-            return [
-                LocalReplica(
-                    held.id,
-                    held.judged.manifest.resources,
-                    held.stage,
-                    self.pace.seconds(held.id.bot),
-                )
-                for held in self._held.values()
-            ]
+            return [self._item(held) for held in self._held.values()]
+
+    def _item(self, held: Held) -> LocalReplica:
+        resources = held.judged.manifest.resources
+        return LocalReplica(held.id, resources, held.stage, self.pace.seconds(held.id.bot))
 
     def to_tell(self) -> tuple[tuple[Report, ...], tuple[ReplicaId, ...]]:
         """Reports for the next request, and ids of all other replicas held."""
@@ -115,17 +112,24 @@ class HeldReplicas:
         with self.changed:
             if self.is_halted:
                 return
-            unfit = self._executor.provision.unfit
-            fit = [
-                item
-                for item in self.items()
-                if item.stage is not Stage.WAITING
-                or self._held[item.id].assignment.manifest not in unfit
-            ]
-            for id in agent.to_start(fit, self.room):
+            for id in agent.to_start(self._next_items(), self.room):
                 held = self._held[id]
                 held.stage, held.stop = Stage.RUNNING, Stop()
                 self._spawn(held, Stage.FINISHED)
+
+    def _next_items(self) -> list[LocalReplica]:
+        """What runs, and no more of what waits than could start: each takes a core at least.
+
+        This is asked whenever a replica ends, and hundreds of short ones may wait.
+        """
+        unfit = self._executor.provision.unfit
+        running = [held for held in self._held.values() if held.stage is Stage.RUNNING]
+        waiting = (
+            held
+            for held in self._held.values()
+            if held.stage is Stage.WAITING and held.assignment.manifest not in unfit
+        )
+        return [self._item(held) for held in (*running, *islice(waiting, self.room.cpus + 1))]
 
     def unfit(self) -> tuple[ReplicaId, ...]:
         """Replicas that have not begun, of BOTs that cannot run here."""

@@ -7,7 +7,8 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from gridbot_client.protocol.messages import (
@@ -44,6 +45,11 @@ class Moment:
     def now(cls) -> Moment:
         """Current moment."""
         return cls(_boot(), since_boot(), time.time())
+
+    def to_json(self) -> bytes:
+        """A JSON object of its fields."""
+        fields = {"boot": self.boot, "clock": self.clock, "wall": self.wall}
+        return json.dumps(fields).encode()
 
     def elapsed(self, now: Moment) -> float:
         """Seconds from this moment to `now`; within one boot independent of clock changes."""
@@ -83,7 +89,7 @@ class ReplicaSlot:
         """Save the assignment.  Not synced to disk, because the server sends lost ones again."""
         self.path.mkdir(mode=0o700, exist_ok=True)
         reply = WorkReply(0, 0.0, assignments=(assignment,), manifests=_one(assignment, manifest))
-        received = json.dumps(asdict(Moment.now())).encode()
+        received = Moment.now().to_json()
         content = b'{"received":%b,"reply":%b}' % (received, encode_reply(reply))
         write_atomically(self._assignment, content, durable=False)
 
@@ -113,7 +119,8 @@ class ReplicaSlot:
 
     def save_run(self, record: RunRecord) -> None:
         """Save a start before the process exists, so that a start that kills the client counts."""
-        write_atomically(self._run, json.dumps(asdict(record)).encode(), durable=False)
+        fields = {"starts": record.starts, "pid": record.pid, "created": record.created}
+        write_atomically(self._run, json.dumps(fields).encode(), durable=False)
 
     def forget_runs(self) -> None:
         """Delete the run record after an orderly stop, which is not the replica's fault."""
@@ -233,5 +240,6 @@ def _one(assignment: Assignment, manifest: SignedManifest) -> Mapping[str, Signe
     return {assignment.manifest: manifest}
 
 
+@cache  # of this process, which is of one boot
 def _boot() -> str:
     return _BOOT_ID.read_text().strip() if _BOOT_ID.exists() else ""
