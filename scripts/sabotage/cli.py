@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 
 import click
+from click.core import ParameterSource
 
 from scripts.benchmarks.harness.installation import BenchFailed
 from scripts.sabotage.live import JOBS, play
@@ -45,7 +46,7 @@ class Line:
 
 
 @click.command(context_settings={"show_default": True})
-@click.option("--jobs", type=click.IntRange(100), default=100_000, help="Of each run.")
+@click.option("--jobs", type=click.IntRange(100), default=100_000, help="Of each run; live: 1200.")
 @click.option("--seeds", type=click.IntRange(1), default=20, help="Runs of each line.")
 @click.option("--first-seed", type=int, default=1000)
 @click.option("--strategy", "strategies", multiple=True, type=click.Choice([*STRATEGIES]))
@@ -53,9 +54,10 @@ class Line:
 @click.option("--slips", type=float, default=0.0, help="Share of honest answers that are wrong.")
 @click.option("--live", is_flag=True, help="Over HTTP, against a server of its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@click.pass_context
 def liars(
-    jobs: int, seeds: int, first_seed: int, strategies: Sequence[str], rules: Sequence[str],
-    slips: float, live: bool, as_json: bool,
+    context: click.Context, jobs: int, seeds: int, first_seed: int, strategies: Sequence[str],
+    rules: Sequence[str], slips: float, live: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Let 20 liars among 200 hosts work on a BOT; say how many wrong results were accepted.
 
@@ -64,7 +66,9 @@ def liars(
     """
     if live:
         try:
-            for played in play(strategies or LIVE, min(jobs, JOBS)):
+            if context.get_parameter_source("jobs") is ParameterSource.DEFAULT:
+                jobs = JOBS
+            for played in play(strategies or LIVE, jobs):
                 click.echo(json.dumps(asdict(played)))
         except BenchFailed as error:
             sys.exit(str(error))

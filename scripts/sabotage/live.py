@@ -30,7 +30,7 @@ from scripts.sabotage.strategies import STRATEGIES, Occasion, Strategy
 HOSTS, LIARS = 200, 20
 SPARE = 200  # further owners, as whom those return who were caught
 JOBS = 1200
-_MOST_SECONDS = 280.0
+_LEAST_SECONDS, _SECONDS_PER_JOB = 280.0, 0.2  # after which a run is given up
 _ARRIVAL_SECONDS = 10.0  # within which hosts arrive; greedy ones are there at once
 _ROUND_SECONDS = 0.3  # an honest host takes as long for what it holds, a greedy one no time
 _COMMAND = ["echo", "{i}"]
@@ -151,7 +151,8 @@ def _run(place: Installation, known: Database, name: str, asked: str, jobs: int)
     with place.session() as session:
         bot = session.submit(_COMMAND, range(jobs), policy=policy, quorum=quorum)
         began = time.monotonic()
-        _work(place, known, ring, lambda: bot.show().is_final)
+        ends = began + max(_LEAST_SECONDS, _SECONDS_PER_JOB * jobs)
+        _work(place, known, ring, lambda: time.monotonic() > ends or bot.show().is_final)
         state = bot.show()
         results = list(bot.results())
     done = [result for result in results if result.state == "done"]
@@ -178,7 +179,7 @@ def _work(place: Installation, known: Database, ring: Ring, is_over: Callable[[]
     hosts = _hosts(ring)
     newcomers = iter(range(HOSTS, HOSTS + SPARE))
     began = time.monotonic()
-    while time.monotonic() < began + _MOST_SECONDS and not is_over():
+    while not is_over():
         ring.records = known.records()
         if ring.strategy.returns:
             _return(hosts, ring, newcomers)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import random
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
@@ -18,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from gridbot_server.cycles.transition import Decision, Ended, Job, Rules, decide
 from gridbot_server.matching import assurance, lots, width
 from gridbot_server.matching.assurance import AssuranceTerms, Credence
-from gridbot_server.matching.lots import Elector
+from gridbot_server.matching.lots import Elector, Electorate
 from gridbot_server.matching.track_record import (
     DISTRUSTED_WIDTH,
     NEWCOMER,
@@ -62,8 +63,7 @@ class Machine:
     full_at: float | None = None  # when its width first sufficed for its cores
     last_caught: float = -1.0
     was_punished: bool = False
-    # Right answers that do not count yet: when given, of which job.
-    proofs: list[tuple[float, int, Task, int]] = field(default_factory=list)
+    firsts: dict[Task, float] = field(default_factory=dict)  # unjudged first answers: when given
 
 
 @dataclass(slots=True, eq=False)
@@ -77,12 +77,16 @@ class Task:
     passed: dict[int, int] = field(
         default_factory=dict
     )  # by replica that was relied on: checks since
+    passed_at: float = 0.0  # when the last answer was given of those that passed them
+    is_seasoned: bool = False
     freed: set[int] = field(default_factory=set)  # replicas that count against no width any more
     replicas: int = 0
     late: int = 0  # replicas that were made after the cold start
     first_late: bool = False
+    vain: int = 0  # draws of crews that did not come for its copy
     provisional_at: float | None = None
     is_due: bool = False
+    due_at: float = 0.0
     wrong: bool = False
 
 
@@ -138,9 +142,9 @@ class Model:
         self.crew_unjudged: dict[int, int] = defaultdict(int)
         self.relying: dict[int, set[Task]] = defaultdict(set)
         self.copies: dict[int, deque[Task]] = defaultdict(deque)  # by the crew drawn for them
-        self.undrawn: deque[Task] = deque()
         self.crew_of: dict[int, int] = {}  # by the mark with which it is drawn
         self.electors: list[Elector] = []  # as counted last
+        self.electorate = Electorate(())
         self.at(0.0, self._count_electors)
         self.agreements: dict[tuple[int, int], int] = defaultdict(int)  # of untrusted crews
         self.fresh = 0
@@ -248,8 +252,12 @@ class Model:
 
     def _copy_for(self, host: Machine, partners: set[int]) -> Task | None:
         """Take a copy, rather one whose crews the host has not checked in this request."""
-        is_drawn = self.rules.terms and len(self.electors) > lots.FEW
-        waiting = self.copies[host.crew] if is_drawn else self.undrawn
+        for waiting in (self.copies[host.crew], self.copies[lots.ANYBODY]):
+            if task := self._copy_of(waiting, host, partners):
+                return task
+        return None
+
+    def _copy_of(self, waiting: deque[Task], host: Machine, partners: set[int]) -> Task | None:
         chosen = None
         for index in range(min(LOOKS, len(waiting))):
             crews = {other.crew for other in waiting[index].holders.values()}
@@ -276,27 +284,34 @@ class Model:
             Elector(str(crew), crew, host.came is None or host.came > now)
             for crew, host in sorted(here.items())
         ]
+        self.electorate = Electorate(self.electors)
         pause = SOON_SECONDS if len(here) < SOME else COUNT_SECONDS
         self.at(self.now + pause, self._count_electors)
-        for _ in range(len(self.undrawn)):
-            self._queue(self.undrawn.popleft())
+        undrawn = [*self.copies[lots.NOBODY], *self.copies[lots.ANYBODY]]
+        self.copies[lots.NOBODY].clear()
+        self.copies[lots.ANYBODY].clear()
+        for task in undrawn:
+            self._queue(task)
 
     def _queue(self, task: Task) -> None:
         """Let a copy wait for the crew that is drawn for it."""
         holders = {other.crew for other in task.holders.values()}
         drawn = lots.ANYBODY
         if self.rules.terms:
-            drawn = lots.draw(self.electors, holders, self.random.random())
-        if drawn in (lots.ANYBODY, lots.NOBODY):
-            self.undrawn.append(task)
-            return
-        crew = self.crew_of[drawn]
+            workers = self._workers() if task.vain else ()
+            drawn = self.electorate.draw(holders, self.random.random(), task.vain, workers)
+        crew = self.crew_of.get(drawn, drawn)
         self.copies[crew].append(task)
-        self.at(self.now + DRAW_SECONDS, lambda: self._draw_again(task, crew))
+        if drawn not in (lots.ANYBODY, lots.NOBODY):
+            self.at(self.now + DRAW_SECONDS, lambda: self._draw_again(task, crew))
+
+    def _workers(self) -> list[Elector]:
+        return [elector for elector in self.electors if self.crew_unjudged[elector.owner]]
 
     def _draw_again(self, task: Task, crew: int) -> None:
         if task in self.copies[crew]:
             self.copies[crew].remove(task)
+            task.vain += 1
             self._queue(task)
 
     def _first_for(self, host: Machine) -> Task | None:
@@ -355,6 +370,8 @@ class Model:
         elif self.random.random() < self.setting.slips:
             digest = f"slip {host.number}".encode()
         host.answers += 1
+        if is_first and how == State.SUCCESS:
+            host.firsts[task] = self.now
         self._end(host, task, replica, how, digest)
         if not host.is_liar and self.random.random() < self.setting.leaves:
             host.gone = True
@@ -415,14 +432,17 @@ class Model:
             decision = decide(job, self.rules)
         self._judge(task, decision)
         touched = self._learn(task, decision)
+        due_at = task.due_at if task.is_due else -math.inf
         self._keep(task, decision)
         seasoned: set[Task] = set()
         for copy in range(decision.copies):
             job.queued.append(job.last_replica + copy + 1)
             task.replicas += 1
+            task.vain = 0
             self._queue(task)
-        for holder in {host.number: host for host in task.holders.values()}.values():
-            seasoned |= self._prove(holder, touched)
+        for replica in decision.right:
+            if replica == 1:
+                seasoned |= self._season(task, due_at)
         woken: set[Task] = set()
         for host, (old, new) in touched.items():
             leaves = 1 - self.setting.assurance
@@ -430,38 +450,41 @@ class Model:
                 woken |= self.relying[host]
         return woken | seasoned
 
-    def _prove(
-        self, host: Machine, touched: dict[int, tuple[TrackRecord, TrackRecord]]
-    ) -> set[Task]:
-        """Let right answers count."""
-        seasoned: set[Task] = set()
-        while host.proofs:
-            when, _, task, replica = heapq.heappop(host.proofs)
-            old = self.standing[host.number]
-            self.standing[host.number] = old.after_right()
-            self.crew_standing[host.crew] = self.crew_standing[host.crew].after_right()
-            touched[host.number] = (
-                touched.get(host.number, (old, old))[0],
-                self.standing[host.number],
-            )
-            if replica == 1:
-                seasoned |= self._season(host, task, when)
-        return seasoned
-
-    def _season(self, host: Machine, task: Task, when: float) -> set[Task]:
+    def _season(self, task: Task, due_at: float) -> set[Task]:
         """Season what a host said, by its later first answer that proved right."""
-        seasoned = set()
+        host = task.holders[1]
+        given = host.firsts.pop(task, None)
+        if given is None:
+            return set()
         for other in self.relying[host.number]:
             is_lone = len(other.job.relied_on) == 1
             for replica in other.job.relied_on:
                 if other.holders[replica] is not host:
                     continue
                 answer = next(item for item in other.job.ended if item.replica == replica)
-                given = (answer.ended_at - EPOCH).total_seconds()
-                if (is_lone and task.is_due) or given < when:
+                if (answer.ended_at - EPOCH).total_seconds() < max(given, due_at if is_lone else 0):
                     other.passed[replica] += 1
-                    if other.passed[replica] == SEASON:
-                        seasoned.add(other)
+                    if other.passed[replica] <= SEASON:
+                        other.passed_at = max(other.passed_at, given)
+        return self._seasoned(host)
+
+    def _seasoned(self, host: Machine) -> set[Task]:
+        """Return the outcomes for which all checks of earlier answers have come back."""
+        awaited = min(
+            (given for task, given in host.firsts.items() if _is_awaited(task)), default=math.inf
+        )
+        seasoned = {
+            task
+            for task in self.relying[host.number]
+            if not task.is_seasoned
+            and task.passed_at < awaited
+            and any(
+                task.holders[replica] is host and task.passed[replica] >= SEASON
+                for replica in task.job.relied_on
+            )
+        }
+        for task in seasoned:
+            task.is_seasoned = True
         return seasoned
 
     def _believed(self, task: Task, item: Ended) -> Ended:
@@ -470,8 +493,8 @@ class Model:
         credence = Credence(
             now,
             self.crew_standing[host.crew],
-            passed=task.passed.get(item.replica, 0),
-            is_due=task.is_due,
+            is_seasoned=task.is_seasoned and task.passed.get(item.replica, 0) >= SEASON,
+            is_due=task.is_due and item.replica in task.job.relied_on,
             is_first=item.replica == 1,
         )
         return item._replace(credence=credence)
@@ -518,11 +541,13 @@ class Model:
         touched: dict[int, tuple[TrackRecord, TrackRecord]] = {}
         if not self.rules.terms:
             return touched
-        given = {item.replica: item.ended_at for item in task.job.ended}
         for replica in self._rights(task, decision):
             host = task.holders[replica]
-            when = (given[replica] - EPOCH).total_seconds()
-            heapq.heappush(host.proofs, (when, next(self._order), task, replica))
+            old = self.standing[host.number]
+            self.standing[host.number] = old.after_right()
+            self.crew_standing[host.crew] = self.crew_standing[host.crew].after_right()
+            first = touched.get(host.number, (old, old))[0]
+            touched[host.number] = (first, self.standing[host.number])
             self._widen(host, width.WidthChange(growth=1))
         for replica in decision.wrong:
             host = task.holders[replica]
@@ -530,7 +555,7 @@ class Model:
             self.standing[host.number] = old.after_wrong()
             self.crew_standing[host.crew] = crew.after_wrong_of_a_host()
             touched[host.number] = (old, self.standing[host.number])
-            host.proofs.clear()
+            host.firsts.pop(task, None)
         return touched
 
     def _rights(self, task: Task, decision: Decision) -> list[int]:
@@ -565,8 +590,6 @@ class Model:
                 task.provisional_at = self.now
             for replica in decision.provisional:
                 host = task.holders[replica]
-                if replica not in task.passed:
-                    task.passed[replica] = 0
                 is_proven = decision.is_backed and len(decision.provisional) > 1
                 if is_proven and replica not in task.freed:
                     task.freed.add(replica)
@@ -575,6 +598,9 @@ class Model:
             self.provisional.add(task)
         else:
             self.provisional.discard(task)
+        if job.relied_on != decision.provisional:
+            task.is_due = task.is_seasoned = False
+            task.passed, task.passed_at = dict.fromkeys(decision.provisional, 0), 0.0
         job.relied_on = decision.provisional
         if decision.finishes:
             self._finish(task, decision)
@@ -602,7 +628,7 @@ class Model:
         self.tally.delays.append(0.0 if since is None else self.now - since)
 
     def _withdraw(self, task: Task) -> None:
-        for waiting in (self.undrawn, *self.copies.values()):
+        for waiting in self.copies.values():
             if task in waiting:
                 waiting.remove(task)
                 return
@@ -617,6 +643,7 @@ class Model:
         for tasks in list(self.relying.values()):
             due.extend(_sample(tasks))
             due.extend(task for task in tasks if len(task.job.relied_on) > 1 and not task.is_due)
+        due = [*dict.fromkeys(due)]  # an agreement is relied on by each of its hosts
         self._make_due(due)
         return due
 
@@ -634,7 +661,12 @@ class Model:
 
     def _make_due(self, tasks: Iterable[Task]) -> None:
         for task in tasks:
-            task.is_due = True
+            task.is_due, task.due_at = True, self.now
+
+
+def _is_awaited(task: Task) -> bool:
+    """Whether a check of a job's first answer is on its way."""
+    return not task.job.has_outcome and (not task.job.relied_on or task.is_due)
 
 
 def _sample(tasks: Iterable[Task]) -> list[Task]:

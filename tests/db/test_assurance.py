@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, success
@@ -260,17 +259,46 @@ def test_a_crash_between_check_verdict_and_recall_leaves_them_to_be_done(
         dispatch.feed()
         one.ask()
         one.ask(want=0, reports=tuple(success(name, tell_truth(name)) for name in one.holding))
-        for step in ("follow", "_learn", "_keep", "_tell", "_close"):
-            waiting = conn.execute("SELECT count(*) FROM pending").fetchone()
-            with monkeypatch.context() as broken:
-                broken.setattr(reputation, step, _killed)
-                with suppress(ConnectionResetError):
-                    transitioner.run_once(conn)
-            assert conn.execute("SELECT count(*) FROM pending").fetchone() in (waiting, (0,))
-            assert [str(item) for item in invariants.check(conn, idle=False)] == []
-        dispatch.settle()
+        _settle_with_crashes(dispatch, monkeypatch)
     assert outcomes(conn, bot) == {seq: f"answer {seq}" for seq in range(8)}
     assert [str(item) for item in invariants.check(conn, idle=True)] == []
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_crashes_tell_no_lie_of_a_trusted_host_as_final_and_no_job_twice(
+    dispatch: Dispatch, conn: Connection, alice: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bot = assured(conn, alice, 8)
+    eve, *honest = strangers(dispatch, 5)
+    trust(conn, eve, *honest)
+    for one, say in [(eve, lie), *((host, tell_truth) for host in 2 * honest)]:
+        dispatch.feed()
+        one.ask()
+        one.ask(want=0, reports=tuple(success(name, say(name)) for name in one.holding))
+        _settle_with_crashes(dispatch, monkeypatch)
+        assert not any(text.startswith("lie") for text in outcomes(conn, bot).values())
+    assert outcomes(conn, bot) == {seq: f"answer {seq}" for seq in range(8)}
+    told = conn.execute("SELECT seq, kind FROM result_event WHERE bot = %s ORDER BY n", [bot])
+    by_job: dict[int, list[str]] = {}
+    for seq, kind in told:
+        by_job.setdefault(seq, []).append(kind)
+    assert by_job == {seq: ["provisional", "recalled", "confirmed"] for seq in range(8)}
+    assert [str(item) for item in invariants.check(conn, idle=True)] == []
+
+
+def _settle_with_crashes(dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kill the transitioner at each step in turn, then let it run."""
+    conn = dispatch.conn
+    for step in ("follow", "_learn", "_wake", "_keep", "_tell", "_pass_checks", "_close"):
+        waiting = conn.execute("SELECT count(*) FROM pending").fetchone()
+        with monkeypatch.context() as broken:
+            broken.setattr(reputation, step, _killed)
+            try:
+                transitioner.run_once(conn)
+            except ConnectionResetError:
+                assert conn.execute("SELECT count(*) FROM pending").fetchone() == waiting
+        assert [str(item) for item in invariants.check(conn, idle=False)] == []
+    dispatch.settle()
 
 
 def _killed(*_: object) -> None:

@@ -18,6 +18,7 @@ from tests.db.test_assurance import (
 
 from gridbot_server.buffer.layout import Slot
 from gridbot_server.matching import lots
+from gridbot_server.matching.track_record import SEASON
 from gridbot_server.storage.db import Connection
 
 __all__ = ["unchecked"]  # a fixture
@@ -98,4 +99,27 @@ def test_a_host_is_never_full_of_answers_that_nobody_will_check(
     assert len(work(dispatch, bob)) == 8
     for _ in range(3):
         work(dispatch, carol, want=1)
-    assert len(outcomes(conn, bot)) == 8
+    assert len(outcomes(conn, bot)) == 5
+    assert len(work(dispatch, bob)) == 8
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_checks_count_once_those_of_all_earlier_answers_have_come_back(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    """Liars check each other at once, before an honest host has found out about any."""
+    bot = assured(conn, alice, 100)
+    bob, carol = strangers(dispatch, 2)
+    trust(conn, bob, carol)
+    work(dispatch, bob)
+    conn.execute(
+        "UPDATE provisional SET is_due = true, due_at = now()"
+        " WHERE seq IN (SELECT seq FROM provisional ORDER BY seq LIMIT 4)"
+    )
+    conn.execute("INSERT INTO pending (bot, seq) SELECT bot, seq FROM provisional WHERE is_due")
+    dispatch.settle()
+    for _ in range(SEASON):
+        work(dispatch, carol, want=1)
+    assert outcomes(conn, bot) == {}
+    work(dispatch, carol, want=1)
+    assert len(outcomes(conn, bot)) == 4

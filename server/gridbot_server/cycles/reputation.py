@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import NamedTuple
 
 from gridbot_server.cycles import widths
@@ -49,8 +50,10 @@ class _CredenceRow(NamedTuple):
     caught: int
     crew_streak: int
     crew_caught: int
-    passed: int | None  # None: no outcome relies on it
+    is_relied_on: bool
     is_due: bool
+    due_at: datetime | None
+    is_seasoned: bool
     is_canonical: bool
 
     @property
@@ -63,7 +66,7 @@ class _CredenceRow(NamedTuple):
             host=self.record,
             crew=TrackRecord(self.crew_streak, self.crew_caught),
             is_vouched=self.is_vouched,
-            passed=self.passed or 0,
+            is_seasoned=self.is_seasoned,
             is_due=self.is_due,
             is_first=self.replica == 1,
         )
@@ -141,7 +144,7 @@ def believe(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rul
         relied_on = [
             (not row.is_canonical, item.replica)
             for item in job.ended
-            if (row := found.get((name, item.replica))) and row.passed is not None
+            if (row := found.get((name, item.replica))) and row.is_relied_on
         ]
         job.relied_on = tuple(replica for _, replica in sorted(relied_on))
     return Believed(found)
@@ -315,15 +318,21 @@ def _wake(
 
 
 def _pass_checks(conn: Connection, decisions: Mapping[JobId, Decision], believed: Believed) -> None:
-    """Season what hosts said alone, by their later first answers that proved right."""
+    """Season what hosts said, by their later first answers that proved right.
+
+    Checks count in the order of the answers: liars that check each other do so at once, and would
+    be believed before an honest host has found out about any.
+    """
     rows = [
-        {**name._asdict(), "replica": replica, "is_due": row.is_due}
+        {**name._asdict(), "replica": replica, "due_at": row.due_at and row.due_at.isoformat()}
         for name, item in decisions.items()
         for replica in item.right
         if (row := believed.answers[name, replica]).credence.is_first and not row.is_vouched
     ]
     if rows:
-        conn.execute(SQL["pass_checks"], {"replicas": encode(rows), "season": SEASON})
+        given = {"replicas": encode(rows), "season": SEASON}
+        conn.execute(SQL["pass_checks"], given)
+        conn.execute(SQL["season"], given)
 
 
 # ------------------------------------------------------------------------- provisional outcomes

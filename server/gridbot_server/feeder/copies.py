@@ -14,7 +14,6 @@ from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import SLOT_BYTES, Item, Slot, SlotState
 from gridbot_server.feeder.electors import Electors
 from gridbot_server.feeder.running import RunningBot
-from gridbot_server.matching import lots
 from gridbot_server.storage import siblings, sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.job_proofs import read_jobs
@@ -24,7 +23,6 @@ SQL = sql.load("feeder.sql")
 
 LIFETIME = timedelta(seconds=10)  # of a copy's slot: its siblings' ads grow stale
 _MOST_FAILED = 8  # hosts that are named; more than one matter only if all belong to one owner
-PER_CREW = 2  # that a BOT may have in the buffer, of those that are drawn for crews
 PER_BOT = 128  # that a BOT may have in the buffer, however few are taken
 
 
@@ -37,16 +35,17 @@ class _Copy(NamedTuple):
     round: int
     why: str
     pool: str | None
+    vain: int  # draws of crews that did not come for it
 
 
-def lacking(bot: RunningBot, there: int, taken: int, crews: int = 0) -> int:
+def lacking(bot: RunningBot, there: int, taken: int, kept: int = 0) -> int:
     """How many copies to bring of a BOT that has `there` in the buffer, less than half of enough.
 
     Enough are few, because each goes stale in the buffer, or what will be taken until the next
-    pass: twice as many slots as were `taken` since the last one.  Where copies are kept for those
-    that are drawn, some for each of the `crews`.
+    pass: twice as many slots as were `taken` since the last one.  Where they are kept for those
+    that are drawn, `kept` at least.
     """
-    enough = max(PER_BOT, 2 * taken, PER_CREW * crews if bot.is_assured else 0)
+    enough = max(PER_BOT, 2 * taken, kept if bot.is_assured else 0)
     return min(enough, bot.state.copies_unsent) - there if there < enough / 2 else 0
 
 
@@ -73,7 +72,7 @@ def withdraw_stale(
         and slot.loaded_at < (drawn if slot.drawn > 0 else born)
     ]
     names = [
-        {"bot": slot.bot, "seq": slot.seq, "replica": slot.replica}
+        {"bot": slot.bot, "seq": slot.seq, "replica": slot.replica, "vain": int(slot.drawn > 0)}
         for slot in buffer.withdraw(stale)
     ]
     if names:
@@ -95,7 +94,7 @@ def put(
     """
     there = {item.state.bot: item.copies for item in buffer.segments()}
     missing = {
-        bot: lacking(item, there.get(bot, 0), taken.get(bot, 0), electors.count)
+        bot: lacking(item, there.get(bot, 0), taken.get(bot, 0), electors.kept(buffer.slots))
         for bot, item in bots.items()
     }
     room = buffer.room
@@ -132,7 +131,7 @@ def _items(
             WHY.index(copy.why),
             _body(copy, bots[copy.bot].manifest_id, texts[JobId(copy.bot, copy.seq)]),
             _detail(details[copy.bot, copy.seq], copy.pool, room),
-            _drawn(bots[copy.bot], details[copy.bot, copy.seq], electors),
+            electors.draw(conn, bots[copy.bot], _owners(details[copy.bot, copy.seq]), copy.vain),
         )
         for copy in claimed
     ]
@@ -142,10 +141,8 @@ def _body(copy: _Copy, manifest: str, job: JobTexts) -> bytes:
     return prepared(ReplicaId(copy.bot, copy.seq, copy.replica), manifest, *job[2:])
 
 
-def _drawn(bot: RunningBot, detail: Mapping[str, Any], electors: Electors) -> int:
-    if not bot.is_assured:
-        return lots.ANYBODY
-    return electors.draw({owner for _, owner in detail["holders"]})
+def _owners(detail: Mapping[str, Any]) -> set[int]:
+    return {owner for _, owner in detail["holders"]}
 
 
 def _detail(detail: Mapping[str, Any], pool: str | None, room: int) -> bytes:

@@ -270,7 +270,7 @@ class Feeder:
 
     def _lacking_copies(self, bot: RunningBot, there: int) -> int:
         taken = self._taken.get(bot.state.bot, 0)
-        return copies.lacking(bot, there, taken, self._electors.count)
+        return copies.lacking(bot, there, taken, self._electors.kept(self._buffer.slots))
 
     def _put_jobs(self, bot: RunningBot, jobs: Sequence[JobTexts], now: float) -> int:
         first = WHY.index("first")

@@ -41,7 +41,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from gridbot_server.matching.track_record import NEWCOMER, SEASON, TrackRecord
+from gridbot_server.matching.track_record import NEWCOMER, TrackRecord
 
 DEFAULT_ASSURANCE = 0.999
 _FEW = 3  # strangers who agree are sure without a trusted one among them
@@ -57,8 +57,8 @@ class Credence:
     host: TrackRecord = NEWCOMER
     crew: TrackRecord = NEWCOMER
     is_vouched: bool = False  # by the BOT's owner, whose own machine it is, or by an operator
-    passed: int = 0  # checks that its host has passed since
-    is_due: bool = False  # its job is to be settled: nothing will be learnt by itself any more
+    is_seasoned: bool = False  # its host has passed enough checks since
+    is_due: bool = False  # relied on, and to be settled: nothing will be learnt by itself any more
     is_first: bool = True  # of its job: no host could tell whether it would be checked
 
     @property
@@ -150,7 +150,7 @@ def _judge_lone(answer: Credence, terms: AssuranceTerms, coin: float) -> tuple[J
     """Judge the only answer to a job: a stranger's is checked, a trusted host's if it is due."""
     if not is_trusted(answer, terms):
         return Judgement.OPEN, 1
-    if answer.passed >= SEASON:
+    if answer.is_seasoned:
         return Judgement.CONFIRMED, 0
     if answer.is_due or not answer.is_first or is_checked(answer.host, coin):
         return Judgement.OPEN, 1
@@ -161,14 +161,16 @@ def _judge_agreement(
     groups: Sequence[Sequence[Credence]], counted: int, terms: AssuranceTerms
 ) -> tuple[Judgement, int]:
     best = groups[0]
+    # Who has just checked what was due is not: the agreement waits like any other.
+    is_due = all(answer.is_due for answer in best)
     is_sure = confidence(groups) >= terms.assurance
     if is_sure and counted >= _FEW:
         return Judgement.CONFIRMED, 0
     trusted = [answer for answer in best if is_trusted(answer, terms)]
     if is_sure and trusted:
-        is_settled = any(answer.passed >= SEASON or answer.is_due for answer in trusted)
+        is_settled = is_due or any(answer.is_seasoned for answer in trusted)
         return (Judgement.CONFIRMED if is_settled else Judgement.PROVISIONAL), 0
-    if any(answer.is_due for answer in best):
+    if is_due:
         # A quorum is what was asked for, and nobody of it was caught.
         return (Judgement.OPEN, 1) if terms.is_explicit else (Judgement.CONFIRMED, 0)
     return Judgement.PROVISIONAL, 0

@@ -8,7 +8,8 @@ SELECT e.bot, e.seq, e.replica, e.host, h.crew, b.program,
        e.owner = b.owner OR coalesce(c.dedicated, false) AS is_vouched,
        coalesce(t.streak, 0) AS streak, coalesce(t.caught, 0) AS caught,
        coalesce(w.streak, 0) AS crew_streak, coalesce(w.caught, 0) AS crew_caught,
-       p.passed, coalesce(p.is_due, false) AS is_due,
+       p.bot IS NOT NULL AS is_relied_on, coalesce(p.is_due, false) AS is_due, p.due_at,
+       coalesce(p.is_seasoned, false) AS is_seasoned,
        coalesce(p.is_canonical, false) AS is_canonical
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq) AND e.how = 'success'
@@ -50,26 +51,48 @@ SELECT DISTINCT p.bot, p.seq
 
 -- name: pass_checks
 -- First answers that proved right, each a replica: they season what its host said before, alone or
--- agreeing with others.  One that was chosen among all that the host had open stands for all of these.
+-- agreeing with others.  One that was chosen among all that the host had open then stands for these.
 WITH checked AS MATERIALIZED (
-    SELECT e.host, b.program, e.ended_at, x.is_due
+    SELECT e.host, b.program, e.ended_at, x.due_at
       FROM json_to_recordset(%(replicas)s) AS x (
-           bot bigint, seq bigint, replica int, is_due boolean)
+           bot bigint, seq bigint, replica int, due_at timestamptz)
       JOIN ended e ON (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica)
       JOIN bot b ON b.id = e.bot
 ), passed AS MATERIALIZED (
-    SELECT p.bot, p.seq, p.replica, count(*) AS checks
+    SELECT p.bot, p.seq, p.replica, count(*) AS checks, max(c.ended_at) AS by
       FROM checked c JOIN provisional p ON p.host = c.host
       JOIN bot b ON b.id = p.bot AND b.program = c.program
-     WHERE p.is_lone AND c.is_due OR p.ended_at < c.ended_at
+     WHERE p.passed < %(season)s AND (p.is_lone AND p.ended_at < c.due_at OR p.ended_at < c.ended_at)
      GROUP BY p.bot, p.seq, p.replica
-), seasoned AS (
-    UPDATE provisional p SET passed = p.passed + passed.checks
-      FROM passed WHERE (p.bot, p.seq, p.replica) = (passed.bot, passed.seq, passed.replica)
-    RETURNING p.bot, p.seq, p.passed, passed.checks
 )
-INSERT INTO pending (bot, seq)
-SELECT bot, seq FROM seasoned WHERE passed >= %(season)s AND passed - checks < %(season)s
+UPDATE provisional p SET passed = p.passed + passed.checks, passed_by = greatest(p.passed_by, passed.by)
+  FROM passed WHERE (p.bot, p.seq, p.replica) = (passed.bot, passed.seq, passed.replica)
+
+-- name: season
+-- What these hosts said is sure where it passed enough checks, and no check of what they answered
+-- before those is still awaited.
+WITH proven AS MATERIALIZED (
+    SELECT DISTINCT e.host, b.program
+      FROM json_to_recordset(%(replicas)s) AS x (bot bigint, seq bigint, replica int)
+      JOIN ended e ON (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica)
+      JOIN bot b ON b.id = e.bot
+), settled AS MATERIALIZED (
+    SELECT host, program, (
+           SELECT coalesce(min(e.ended_at), 'infinity') FROM unjudged u
+             JOIN bot b ON b.id = u.bot AND b.program = proven.program
+             JOIN ended e ON (e.bot, e.seq, e.replica) = (u.bot, u.seq, u.replica)
+             LEFT JOIN provisional p ON (p.bot, p.seq, p.replica) = (u.bot, u.seq, u.replica)
+            WHERE u.host = proven.host AND u.replica = 1 AND e.how = 'success'
+              AND coalesce(p.is_due, true)) AS until
+      FROM proven
+), seasoned AS (
+    UPDATE provisional p SET is_seasoned = true
+      FROM settled s, bot b
+     WHERE p.host = s.host AND b.id = p.bot AND b.program = s.program
+       AND p.passed >= %(season)s AND p.passed_by < s.until AND NOT p.is_seasoned
+    RETURNING p.bot, p.seq
+)
+INSERT INTO pending (bot, seq) SELECT DISTINCT bot, seq FROM seasoned
 
 -- name: forget_provisional
 DELETE FROM provisional p USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
@@ -120,7 +143,7 @@ SELECT p.bot, p.seq, p.replica, p.host, p.is_lone, p.is_due
 
 -- name: make_due
 WITH due AS (
-    UPDATE provisional p SET is_due = true
+    UPDATE provisional p SET is_due = true, due_at = now()
       FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
      WHERE (p.bot, p.seq) = (x.bot, x.seq)
     RETURNING p.bot, p.seq

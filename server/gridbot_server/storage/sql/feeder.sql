@@ -31,14 +31,23 @@ SELECT h.crew, min(h.owner) AS owner,
  WHERE c.seen_at > now() - interval '10 minutes' AND c.seqno >= 0 AND c.revoked_at IS NULL
  GROUP BY h.crew
 
+-- name: workers
+-- Crews that were given jobs of a BOT, as far as they are in progress or unjudged.
+SELECT DISTINCT crew FROM unjudged WHERE bot = %(bot)s
+
 -- name: pause
--- Seconds between two requests for work of a usual host: one job after the other on each core.  The
--- median, so that no few hosts decide it.
-SELECT coalesce(percentile_cont(0.5) WITHIN GROUP (ORDER BY h.mean_turnaround / greatest(
-           1, CASE WHEN jsonb_typeof(h.ad->'NumCpus') = 'number'
-                   THEN (h.ad->'NumCpus')::float8 END)), 0)::float8
+-- Seconds between two requests for work of a usual host: so long as there were between those that it
+-- made, or one job after the other on each core.  Medians, so that no few hosts decide it.
+SELECT greatest(
+           percentile_cont(0.5) WITHIN GROUP (
+               ORDER BY extract(epoch FROM c.seen_at - c.created_at)::float8 / greatest(1, c.seqno)),
+           percentile_cont(0.5) WITHIN GROUP (
+               ORDER BY h.mean_turnaround / greatest(
+                   1, CASE WHEN jsonb_typeof(h.ad->'NumCpus') = 'number'
+                           THEN (h.ad->'NumCpus')::float8 END)),
+           0)::float8
   FROM client c JOIN host h ON h.id = c.host
- WHERE c.seen_at > now() - interval '10 minutes' AND h.mean_turnaround IS NOT NULL
+ WHERE c.seen_at > now() - interval '10 minutes' AND c.seqno >= 0
 
 -- name: database
 SELECT value FROM setting WHERE name = 'database'
@@ -126,11 +135,11 @@ UPDATE requeue q SET machine = %(machine)s, claimed_until = now() + %(lifetime)s
                 ORDER BY r.prio DESC, r.not_before LIMIT wanted.most
                   FOR UPDATE SKIP LOCKED) AS c) AS found
  WHERE (q.bot, q.seq, q.replica) = (found.bot, found.seq, found.replica)
-RETURNING q.bot, q.seq, q.replica, q.round, q.why, q.pool
+RETURNING q.bot, q.seq, q.replica, q.round, q.why, q.pool, q.vain
 
 -- name: unclaim_copies
-UPDATE requeue q SET machine = NULL, claimed_until = NULL
-  FROM json_to_recordset(%(copies)s) AS x (bot bigint, seq bigint, replica int)
+UPDATE requeue q SET machine = NULL, claimed_until = NULL, vain = q.vain + x.vain
+  FROM json_to_recordset(%(copies)s) AS x (bot bigint, seq bigint, replica int, vain int)
  WHERE (q.bot, q.seq, q.replica) = (x.bot, x.seq, x.replica) AND q.machine = %(machine)s
 
 -- name: unclaim_all
