@@ -198,6 +198,25 @@ def test_what_is_no_image_costs_one_replica(running: Deployment, lender: Lender)
     assert reasons == [("environment_failed",)]
 
 
+def test_a_runtime_that_cannot_start_containers_costs_one_replica(
+    running: Deployment, lender: Lender, tiny: Path
+) -> None:
+    fake = running.folder / "broken" / "podman"
+    fake.parent.mkdir()
+    real = needed("podman")
+    fake.write_text(
+        '#!/bin/sh\nfor word; do test "$word" = run && { echo broken >&2; exit 125; }; done\n'
+        f'exec {real} "$@"\n'
+    )
+    fake.chmod(0o755)
+    lender.client("failing", "--cpus", "1", PATH=f"{fake.parent}:/usr/bin:/bin:/usr/sbin:/sbin")
+    bot = running.submit(*in_image(tiny, "true", "--range", "0:20"), policy=NO_COPIES)
+    eventually(lambda: unfit(running, bot), what="the explanation")
+    eventually(lambda: running.leases(bot) == [])
+    reasons = running.rows("SELECT reason FROM ended WHERE bot = %s AND how = 'error'", bot)
+    assert reasons == [("container_failed",)]
+
+
 def test_a_host_without_a_runtime_gets_none_and_explain_says_so(
     running: Deployment, lender: Lender, tiny: Path
 ) -> None:

@@ -31,6 +31,7 @@ from gridbot_client.work.shared import (
 from gridbot_client.work.slots import ReplicaSlot
 
 _ASK_SECONDS = 20.0
+CONTAINER_FAILED = "container_failed"  # reason code
 _NO_PROGRAM = 127  # exit code of podman-run(1)
 _LOOK_SECONDS = 0.2
 _LAST_BYTES = 2000  # of what a failed program has printed
@@ -134,7 +135,7 @@ class Container:
         """Reason code if a slot's program was not started; "" if it was, and has exited so."""
         if self.runtime.has_begun(slot, exit_code):
             return ""
-        return "not_executable" if exit_code == _NO_PROGRAM else "container_failed"
+        return "not_executable" if exit_code == _NO_PROGRAM else CONTAINER_FAILED
 
     def clear(self, slot: ReplicaSlot) -> None:
         """Remove what is left of it if it was killed."""

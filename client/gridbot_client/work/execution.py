@@ -30,6 +30,7 @@ from gridbot_client.protocol.template import TemplateError, fill
 from gridbot_client.work import outputs
 from gridbot_client.work.building import BuildInterrupted
 from gridbot_client.work.cache import Cache
+from gridbot_client.work.containers import CONTAINER_FAILED
 from gridbot_client.work.manifests import ForbiddenInput, JudgedManifest, check_inputs
 from gridbot_client.work.outputs import OutputError
 from gridbot_client.work.places import ReplicaPlace, ReplicaPlaces
@@ -144,6 +145,8 @@ class ReplicaExecutor:
                 self._fetch(manifest.files, place.slot, stop)
             self._fetch(assignment.inputs, shown, stop)
             ended = self._run(program, slot, place, job, judged, starts, stop)
+            if ended.reason == CONTAINER_FAILED:  # as the next one would
+                self.provision.unfit.add(assignment.manifest)
             if reason := _reason(ended, manifest):
                 raise _Failed(reason, ended.detail)
             found = outputs.collect(shown, manifest, names)
