@@ -25,9 +25,13 @@ LEAVE = f"setsid sleep {SLEEPS[0]} & exec env -i sleep {SLEEPS[1]}"
 
 
 @pytest.fixture
-def lender(running: Deployment) -> Lender:
+def lender(running: Deployment) -> Iterator[Lender]:
+    """Its clients end as asked, so that Podman's own process ends, too."""
     needed("podman")
-    return Lender(running)
+    made = Lender(running)
+    yield made
+    for name in made.pids:
+        running.client_ends(f"lender/{name}", signal.SIGINT)
 
 
 @pytest.fixture(scope="module")
@@ -295,3 +299,4 @@ def test_the_examples_of_the_readme_run_as_they_stand(running: Deployment) -> No
         running.wait(bot, 240.0)
         logs = running.run("bot", "logs", str(bot))
         assert stdouts(running, bot) == ["point 0\n", "point 1\n"], logs
+    running.client_ends("readme", signal.SIGINT)
