@@ -12,6 +12,7 @@ from gridbot_client.agent import UNFINISHED
 from gridbot_client.backoff import REVOKED_SECONDS
 from gridbot_client.host import description
 from gridbot_client.host.permission import Permission
+from gridbot_client.net.allowance import TransferAllowance
 from gridbot_client.net.transport import RequestRefused, Transport, TransportError
 from gridbot_client.options import Options
 from gridbot_client.pilot.behaviour import NodeRecord
@@ -71,6 +72,7 @@ class Client:
         self._permission = Permission(options.policy, folder, activity)
         self._revocations = folder.revocations()
         self._revocations_at = -_REVOCATIONS_SECONDS
+        self._allowance = TransferAllowance(folder.transferred)
         self._use(identity)
         self._census = Census()
         self._cache = Cache(folder.cache, options.cache_bytes)
@@ -94,6 +96,8 @@ class Client:
         self._busy_at = since_boot()
         self._host: dict[str, Scalar] = {}
         self._host_at = -_HOST_SECONDS
+        self._transfer_obstacle = ""
+        folder.save_transfer_obstacle("")
         self._is_introduced = False
         self._is_revoked = False
         self._is_draining = False  # asks for no further work
@@ -111,6 +115,7 @@ class Client:
                     self._exchange()
         finally:
             cut_off = self._replicas.running_seconds(time.time()) if self._is_at_end() else {}
+            self._allowance.close()
             self._replicas.leave()
             self._places.close()
             self._images.close()
@@ -150,6 +155,11 @@ class Client:
         verdict = self._preferences.look(time.time())
         self._suspension.is_on = bool(verdict.obstacle)
         self._replicas.room = verdict.room
+        self._allowance.limits = verdict.transfers
+        if (obstacle := self._allowance.obstacle()) != self._transfer_obstacle:
+            self._transfer_obstacle = obstacle
+            self._folder.save_transfer_obstacle(obstacle)
+            self._activity.say(f"transfers wait: {obstacle}" if obstacle else "transfers go on")
         kept = (verdict.disk_bytes or 2 * self._options.cache_bytes) // 2
         self._cache.most_bytes = self._shared.most_bytes = kept
         is_closed = self._is_revoked or self._is_paused()
@@ -158,7 +168,8 @@ class Client:
     @property
     def _may_ask(self) -> bool:
         """Whether policy and preferences allow to ask for work."""
-        return self._permission.is_given and not self._suspension.is_on
+        is_open = not self._suspension.is_on and not self._allowance.obstacle()
+        return self._permission.is_given and is_open
 
     # --- requests
 
@@ -173,6 +184,8 @@ class Client:
                 self._introduce()
             self._learn_revocations()
             self._return_unfit()
+            if self._preferences.gives_back:
+                self._give_back()
             self._pending = request = self._next_request()
             self._schedule.asks()
             reply = decode_reply(self._sent(request))
@@ -211,6 +224,13 @@ class Client:
         if request.want and not reply.assignments:
             self._activity.no_work(reply.message)
         self._forget_request()
+
+    def _give_back(self) -> None:
+        """Return what was suspended for long, so that the server sends it to others at once."""
+        if any(item.stage in UNFINISHED for item in self._replicas.items()):
+            self._transport.post_json("/api/v1/clients/self/leave", {})
+            given = self._replicas.give_back()
+            self._activity.say(f"returned {count_of(given)} that had been suspended")
 
     def _introduce(self) -> None:
         """Send the host's attributes; if the server does not know the client, join again."""
@@ -395,12 +415,14 @@ class Client:
             self._manifests.revoked(kept)
 
     def _connect(self) -> Transport:
-        return Transport(self._identity.url, self._identity.token)
+        return Transport(self._identity.url, self._identity.token, allowance=self._allowance)
 
     def _attributes(self) -> dict[str, Scalar]:
         """Host attributes that change rarely, measured every _HOST_SECONDS."""
         if since_boot() - self._host_at >= _HOST_SECONDS:
             options = self._options
             self._host = options.describe(self._folder, self._sandbox)
+            kept = self._preferences.verdict.disk_free_bytes >> 20
+            self._host["Disk"] = max(0, int(self._host["Disk"]) - kept)
             self._host_at = since_boot()
         return self._host

@@ -48,6 +48,7 @@ class Status:
     sandbox_level: int | None  # of the walls around tasks; None before the first run
     sandbox: str  # the same in words
     jobs: tuple[RunningJob, ...] = ()
+    transfer_obstacle: str = ""  # why nothing may be transferred now, "" if it may
     suspended: str = ""  # why what runs stands still, "" if it does not
 
     def json(self) -> dict[str, Any]:
@@ -57,7 +58,8 @@ class Status:
     @property
     def is_idle(self) -> bool:
         """Whether the client runs and has nothing to do."""
-        return self.process is not None and self.state == "idle" and not self.obstacle
+        is_kept_back = self.obstacle or self.transfer_obstacle
+        return self.process is not None and self.state == "idle" and not is_kept_back
 
     def lines(self, idle: str = "idle") -> list[str]:
         """Lines for people, the state first: `idle` if it is that."""
@@ -80,6 +82,8 @@ class Status:
             found += ["owner's policy:", *_indented(self.requirements)]
         if self.obstacle:
             found += ["not asking for work, because not satisfied:", *_indented(self.obstacle)]
+        if self.transfer_obstacle:
+            found.append(f"not asking for work, as nothing may move now: {self.transfer_obstacle}")
         if self.process is None:
             found.append("the client is not running; to start it: gridbot client start")
         return found
@@ -124,6 +128,7 @@ def status_of(folder: Folder) -> Status:
         sandbox=folder.sandbox().get("Sandbox", ""),
         jobs=tuple(_jobs(slots)) if running else (),
         suspended=suspended if process is not None else "",
+        transfer_obstacle=folder.transfer_obstacle() if process is not None else "",
     )
 
 

@@ -105,7 +105,9 @@ class Folder:
         self.policy_path = path / "policy.ad"
         self._preferences = path / "preferences.json"
         self._account = path / "account.json"
+        self.transferred = path / "transferred.json"  # the amount of the day
         self._suspended = path / "suspended"
+        self._transfer_obstacle = path / "transfer-obstacle"
         self._obstacle = path / "obstacle"
         self._sandbox = path / "sandbox.json"
         self._identity = path / "client.json"
@@ -219,17 +221,11 @@ class Folder:
 
     def obstacle(self) -> str:
         """Condition of the policy that is not satisfied now, or ""."""
-        try:
-            return self._obstacle.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return ""
+        return _text(self._obstacle)
 
     def save_obstacle(self, text: str) -> None:
         """Save the condition for other processes to read; "" if the policy is satisfied."""
-        if text:
-            write_atomically(self._obstacle, text.encode(), durable=False)
-        else:
-            self._obstacle.unlink(missing_ok=True)
+        _save_text(self._obstacle, text)
 
     # --- preferences and pauses
 
@@ -269,17 +265,19 @@ class Folder:
 
     def suspended(self) -> str:
         """Why what runs is suspended, or ""."""
-        try:
-            return self._suspended.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return ""
+        return _text(self._suspended)
 
     def save_suspended(self, text: str) -> None:
         """Save the reason for other processes to read; "" if nothing is suspended."""
-        if text:
-            write_atomically(self._suspended, text.encode(), durable=False)
-        else:
-            self._suspended.unlink(missing_ok=True)
+        _save_text(self._suspended, text)
+
+    def transfer_obstacle(self) -> str:
+        """Why nothing may be transferred now, or ""."""
+        return _text(self._transfer_obstacle)
+
+    def save_transfer_obstacle(self, text: str) -> None:
+        """Save the reason for other processes to read; "" if there is none."""
+        _save_text(self._transfer_obstacle, text)
 
     # --- walls
 
@@ -333,6 +331,22 @@ class Folder:
         """
         sent = [r.seqno for p in (self._request, self._answered) if (r := _read_request(p))]
         return max(sent) + 1 if sent else int(time.time())
+
+
+def _text(path: Path) -> str:
+    """What another process says in a file; "" without one."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return ""
+
+
+def _save_text(path: Path, text: str) -> None:
+    """Say something to other processes; "" takes it back."""
+    if text:
+        write_atomically(path, text.encode(), durable=False)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _identity(raw: dict[str, Any]) -> Identity:

@@ -122,3 +122,49 @@ def test_what_the_account_prefers_reaches_its_machines_by_venue_and_theirs_go_be
     assert running.ended(bot) == {(0, 1): ("first", "success", True)}
     running.run(*account, "unset", "cpus", "on-battery")
     running.run("host", "set", str(host), "--venue", "none")
+
+
+def test_work_that_is_suspended_for_long_goes_back_and_runs_elsewhere_at_once(
+    running: Deployment,
+) -> None:
+    running.client("first", "--cpus", "1")
+    gate = running.gate()
+    bot = running.submit("--range", "0:1", "--", *gate.command(), policy=NO_COPIES)
+    eventually(lambda: running.programs("first"), what="the job")
+    data = ("--data", str(running.folder / "first"))
+    running.run("client", "pause", "30m", *data)
+    eventually(lambda: is_suspended(running, "first"), what="the suspension")
+    ((_, _, client),) = running.leases(bot)
+    assert running.ended(bot) == {}  # it is kept, unless the owner says otherwise
+    prefer(running, "first", "set", "give-back-minutes=0")
+    running.run("client", "resume", *data)  # asks at once
+    running.run("client", "pause", "30m", *data)
+    eventually(lambda: not running.slots("first"), 120, what="that the machine is free")
+    running.client("second", "--cpus", "1")
+    eventually(lambda: running.programs("second"), 120, what="the job elsewhere")
+    ((_, _, other),) = running.leases(bot)
+    assert other != client
+    gate.open()
+    running.wait(bot)
+    assert running.outcomes(bot).keys() == {0}
+
+
+def test_outside_network_hours_a_client_asks_for_no_work_and_says_so(running: Deployment) -> None:
+    hour = time.localtime().tm_hour
+    prefer(running, "night", "set", f"network-hours={(hour + 2) % 24}-{(hour + 4) % 24}")
+    running.client("night", "--cpus", "1")
+    reason = "not asking for work, as nothing may move now: network-hours: not at"
+    eventually(lambda: reason in running.client_status("night"), what="the reason")
+    bot = running.submit("--range", "0:1", "--", "true")
+    prefer(running, "night", "unset", "network-hours")
+    running.run("client", "resume", "--data", str(running.folder / "night"))
+    running.wait(bot, 120)
+    assert "nothing may move" not in running.client_status("night")
+    assert running.outcomes(bot).keys() == {0}
+
+
+def test_disk_that_is_to_stay_free_is_not_offered(running: Deployment) -> None:
+    prefer(running, "full", "set", "disk-free=900TB")
+    running.client("full", "--cpus", "1")
+    query = "SELECT 1 FROM host WHERE identity LIKE '%%full' AND (ad->>'Disk')::int = 0"
+    eventually(lambda: running.rows(query), 120, what="a host without disk")

@@ -91,7 +91,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "storage": {"backoff", "protocol"},
         "host": {"activity", "agent", "protocol", "storage"},
         "work": {"activity", "agent", "backoff", "net", "pilot", "protocol", "storage", "walls"},
-        "preferences": {"activity", "agent", "protocol", "storage"},
+        "preferences": {"activity", "agent", "net", "protocol", "storage"},
         "upkeep": {"net", "pilot", "preferences", "protocol", "storage", "walls", "work"},
         "status": {"storage", "work"},
         "standing": {"net", "storage"},

@@ -17,11 +17,18 @@ from urllib.parse import quote, urljoin
 import requests
 from requests.auth import AuthBase
 
+from gridbot_client.net.allowance import (
+    UNLIMITED,
+    Direction,
+    TransferAllowance,
+    TransferWaits,
+)
 from gridbot_client.net.faults import cannot_reach, strange_answer
 from gridbot_client.protocol.messages import Output, ReplicaId
 
 CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
+LOOK_AGAIN_SECONDS = 30.0  # after a transfer that its owner's limits do not allow now
 MOST_REPLY_BYTES = 64 << 20
 PIECE_BYTES = 4 << 20  # of one request of an upload
 _PROBE = "/health"  # answers to anybody
@@ -80,8 +87,12 @@ class BearerAuth(AuthBase):
 class Transport:
     """Connection to one server with one token or key.  Not thread-safe."""
 
-    def __init__(self, url: str, token: str, read_seconds: float = READ_SECONDS) -> None:
+    def __init__(
+        self, url: str, token: str, read_seconds: float = READ_SECONDS,
+        allowance: TransferAllowance = UNLIMITED,
+    ) -> None:  # fmt: skip
         self.url = url.rstrip("/")
+        self._allowance = allowance
         self._timeout = (CONNECT_SECONDS, read_seconds)
         self._session = requests.Session()
         self._session.auth = BearerAuth(token)
@@ -143,15 +154,18 @@ class Transport:
         An interrupted download leaves `part` for the next call.  Raises CorruptDownload and
         removes `part` if the hash is wrong.
         """
-        done = part.stat().st_size if part.exists() else 0
-        if done < size or not part.exists():
+        part.touch()
+        while (done := part.stat().st_size) < size:
             self._fetch(sha256, size, part, done)
         if part.stat().st_size != size or hash_of(part) != sha256:
             part.unlink()
             raise CorruptDownload(f"the download of {sha256} does not match this hash")
 
     def _fetch(self, sha256: str, size: int, part: Path, done: int) -> None:
-        headers = {"Range": f"bytes={done}-"} if done else {}
+        """Add to `part` as much as may be transferred at once."""
+        granted = self._granted("down", size - done)
+        end = "" if done + granted == size else str(done + granted - 1)
+        headers = {"Range": f"bytes={done}-{end}"} if done or end else {}
         with self._call("GET", f"/files/{sha256}", headers=headers) as response:
             resumed = response.headers.get("Content-Range", "").startswith(f"bytes {done}-")
             mode = "ab" if response.status_code == 206 and resumed else "wb"
@@ -159,7 +173,7 @@ class Transport:
                 _copy(response, file, size)
                 file.flush()
                 os.fsync(file.fileno())
-        if part.stat().st_size < size:
+        if part.stat().st_size < done + granted:
             raise ServerUnavailable(f"the download of {sha256} was interrupted")
 
     def upload(self, id: ReplicaId, output: Output, source: BinaryIO) -> None:
@@ -170,13 +184,19 @@ class Transport:
             offset, complete = _upload_state(response.headers)
         while not complete:
             source.seek(offset)
-            piece = source.read(PIECE_BYTES)
+            piece = source.read(self._granted("up", min(PIECE_BYTES, output.size - offset)))
             more = {**query, "offset": str(offset)}
             with self._call("PUT", address, params=more, data=piece) as response:
                 answer = _document(_body(response))
             before, (offset, complete) = offset, _progress(answer)
             if not complete and offset <= before:
                 raise ServerUnavailable(f"the upload of {output.name} makes no progress")
+
+    def _granted(self, direction: Direction, wanted: int) -> int:
+        try:
+            return self._allowance.take(direction, wanted)
+        except TransferWaits as error:
+            raise ServerUnavailable(str(error), LOOK_AGAIN_SECONDS) from None
 
     @contextmanager
     def _call(self, method: str, path: str, **options: Any) -> Iterator[requests.Response]:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gridbot_client.agent import Room
+from gridbot_client.net.allowance import Direction, TransferLimits
 from gridbot_client.protocol.preferences import DAYS, OwnerPreferences
 
 # A suspended machine goes on only when other programs leave this share of the allowed load:
 # without it, one at the limit would be stopped and continued at each look.
 RELIEF = 0.75
+USUAL_DISK_BYTES = 20 << 30  # that a client uses if nobody says anything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,7 @@ class Facts:
     on_battery: bool | None = None  # None: it has none
     idle_minutes: float | None = None  # since keyboard or mouse were used last
     other_load: float | None = None  # per cent of all CPUs, used by others than this client
+    disk_bytes: int | None = None  # of the disk with the client's folder
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,9 @@ class WorkPermit:
     obstacle: str
     room: Room
     disk_bytes: int | None = None  # for what is kept of inputs; None: the client's own bound
+    disk_free_bytes: int = 0  # that stay free
+    transfers: TransferLimits = field(default_factory=TransferLimits)
+    give_back_seconds: float | None = None  # of suspension, then work goes back; None: never
 
 
 def decide(
@@ -37,7 +43,31 @@ def decide(
 ) -> WorkPermit:
     """Judge; `was_suspended` says what the last judgement was."""
     obstacle = _obstacle(wanted, facts, was_suspended)
-    return WorkPermit(obstacle, _room(wanted, facts, room), wanted.disk)
+    minutes = wanted.give_back_minutes
+    return WorkPermit(
+        obstacle,
+        _room(wanted, facts, room),
+        _disk(wanted, facts),
+        wanted.disk_free,
+        _transfers(wanted, facts),
+        None if minutes is None else 60 * minutes,
+    )
+
+
+def _disk(wanted: OwnerPreferences, facts: Facts) -> int | None:
+    """What may be kept; a share of the disk only lowers what a client uses by itself."""
+    if wanted.disk is not None or wanted.disk_share == 100 or facts.disk_bytes is None:
+        return wanted.disk
+    return min(USUAL_DISK_BYTES, int(facts.disk_bytes * wanted.disk_share / 100))
+
+
+def _transfers(wanted: OwnerPreferences, facts: Facts) -> TransferLimits:
+    limits: dict[Direction, int | None] = {"down": wanted.download_rate, "up": wanted.upload_rate}
+    rates = {direction: rate for direction, rate in limits.items() if rate is not None}
+    hours, obstacle = wanted.network_hours, ""
+    if hours is not None and not hours.holds(facts.minute):
+        obstacle = f"network-hours: not at {facts.minute // 60:02}:{facts.minute % 60:02}"
+    return TransferLimits(rates, wanted.daily_transfer, obstacle)
 
 
 def _obstacle(wanted: OwnerPreferences, facts: Facts, was_suspended: bool) -> str:

@@ -96,12 +96,13 @@ def _own_seconds() -> float:
     return found
 
 
-def facts(load: OtherLoad, now: float) -> Facts:
+def facts(load: OtherLoad, now: float, folder: Path) -> Facts:
     """All facts at a moment, in seconds since 1970."""
     clock = time.localtime(now)
     return Facts(
         minute=60 * clock.tm_hour + clock.tm_min, weekday=clock.tm_wday,
         on_battery=on_battery(), idle_minutes=idle_minutes(now), other_load=load.measure(),
+        disk_bytes=shutil.disk_usage(folder).total,
     )  # fmt: skip
 
 

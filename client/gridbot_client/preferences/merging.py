@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gridbot_client.preferences.decision import USUAL_DISK_BYTES
 from gridbot_client.protocol.preferences import OwnerPreferences, PreferenceError
 
-MOST_DISK_BYTES = 20 << 30  # that a client uses if nobody says anything
 MACHINE, ACCOUNT = "this machine", "the account"
 
 
@@ -37,7 +37,7 @@ def merged(own: Mapping[str, str], account: Mapping[str, str]) -> Preferred:
             continue
         try:
             found = OwnerPreferences.parse({**texts, name: text})
-            if (found.disk or 0) > MOST_DISK_BYTES and "disk" not in own:
+            if (found.disk or 0) > USUAL_DISK_BYTES and "disk" not in own:
                 raise PreferenceError(
                     f"disk = {text!r}: only this machine's owner may lend so much"
                 )

@@ -36,6 +36,7 @@ class PreferenceWatch:
         self._texts: Mapping[str, str] = {}
         self._of_preferences = WorkPermit("", room)
         self.verdict = self._of_preferences
+        self._suspended_at: float | None = None
         folder.save_suspended("")
 
     def look(self, now: float) -> WorkPermit:
@@ -47,6 +48,10 @@ class PreferenceWatch:
         verdict = self._of_preferences
         if (until := self._folder.paused_until()) and now < until:
             verdict = replace(verdict, obstacle=f"paused until {clock(until)}")
+        if not verdict.obstacle:
+            self._suspended_at = None
+        elif self._suspended_at is None:
+            self._suspended_at = time.monotonic()
         if verdict.obstacle != self.verdict.obstacle:
             self._folder.save_suspended(verdict.obstacle)
             if bool(verdict.obstacle) != bool(self.verdict.obstacle):
@@ -59,6 +64,12 @@ class PreferenceWatch:
     def is_needed(self) -> bool:
         """Whether anything is preferred."""
         return bool(self._texts)
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether work was suspended for so long that it is to go back to the server."""
+        after, since = self.verdict.give_back_seconds, self._suspended_at
+        return None not in (after, since) and time.monotonic() - (since or 0) >= (after or 0)
 
     @property
     def version(self) -> int | None:
@@ -83,7 +94,7 @@ class PreferenceWatch:
         except PreferenceError as error:  # kept by another version
             return WorkPermit(f"preferences cannot be read: {error}", self._room)
         was_suspended = bool(self._of_preferences.obstacle)
-        facts = look.facts(self._load, now)
+        facts = look.facts(self._load, now, self._folder.path)
         return decide(wanted, facts, self._room, was_suspended=was_suspended)
 
 

@@ -21,7 +21,7 @@ VENUES = ("default", "home", "work", "school")
 MAX_PREFERENCES, MAX_NAME_BYTES, MAX_TEXT_BYTES = 50, 40, 200
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MINUTES_A_DAY = 24 * 60
-_UNITS = {"m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 _ANY = "any"  # overrides what an account prefers
 
 
@@ -87,6 +87,13 @@ class OwnerPreferences:
     memory_in_use: float = 100.0  # per cent of the memory that the client has
     memory_when_idle: float = 100.0
     disk: int | None = None  # bytes, for inputs and shared folders that are kept
+    disk_share: float = 100.0  # per cent of the disk, for the same
+    disk_free: int = 0  # bytes that stay free
+    download_rate: int | None = None  # bytes per second
+    upload_rate: int | None = None
+    daily_transfer: int | None = None  # bytes, both directions together
+    network_hours: Hours | None = None
+    give_back_minutes: float | None = None  # of suspension, then work goes back; None: never
     in_use_minutes: float = 3.0  # after which a machine without input is idle, for the two above
 
     @classmethod
@@ -131,6 +138,15 @@ def _check(texts: Mapping[str, str]) -> None:
     if "cpus" in texts and "cpu-share" in texts:
         raise PreferenceError(
             f"cpus = {texts['cpus']} contradicts cpu-share = {texts['cpu-share']}: give one of them"
+        )
+    _check_disk(texts)
+
+
+def _check_disk(texts: Mapping[str, str]) -> None:
+    if "disk" in texts and "disk-share" in texts:
+        raise PreferenceError(
+            f"disk = {texts['disk']} contradicts disk-share = {texts['disk-share']}:"
+            " give one of them"
         )
 
 
@@ -206,6 +222,10 @@ def _size(text: str) -> int:
     return int(number[:-1]) * unit
 
 
+def _rate(text: str) -> int:
+    return _size(text.removesuffix("/s"))
+
+
 READERS: dict[str, Callable[[str], object]] = {
     "hours": _hours,
     "days": _days,
@@ -217,4 +237,11 @@ READERS: dict[str, Callable[[str], object]] = {
     "memory-in-use": _percent,
     "memory-when-idle": _percent,
     "disk": _size,
+    "disk-share": _percent,
+    "disk-free": _size,
+    "download-rate": _rate,
+    "upload-rate": _rate,
+    "daily-transfer": _size,
+    "network-hours": _hours,
+    "give-back-minutes": _minutes,
 }

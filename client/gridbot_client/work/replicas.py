@@ -166,6 +166,15 @@ class HeldReplicas:
                     longest[held.id.bot] = max(seconds, longest.get(held.id.bot, 0.0))
         return longest
 
+    def give_back(self) -> int:
+        """Drop all that is unfinished, which the server has taken back; return their number."""
+        with self.changed:
+            found = [held.id for held in self._held.values() if held.stage in agent.UNFINISHED]
+            gone = [held for id in found if (held := self._drop(id))]
+        for held in gone:
+            self._spares.take_back(held.slot)
+        return len(found)
+
     def leave(self) -> None:
         """Stop all processes and threads; the slots stay for the next run."""
         with self.changed:

@@ -21,6 +21,13 @@ SAID = {
     ("memory-in-use", "20"): {"ram_max_used_busy_pct": 20},
     ("memory-when-idle", "80"): {"ram_max_used_idle_pct": 80},
     ("disk", "512MB"): {"disk_max_used_gb": 0.5},
+    ("disk-share", "30"): {"disk_max_used_pct": 30},
+    ("disk-free", "2GB"): {"disk_min_free_gb": 2},
+    ("download-rate", "100KB"): {"max_bytes_sec_down": 102400},
+    ("upload-rate", "1MB/s"): {"max_bytes_sec_up": 1 << 20},
+    ("daily-transfer", "1GB"): {"daily_xfer_limit_mb": 1024, "daily_xfer_period_days": 1},
+    ("network-hours", "1-5:30"): {"net_start_hour": 1, "net_end_hour": 5.5},
+    ("give-back-minutes", "15"): {"leave_apps_in_memory": 0},
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridbot_client.agent import Room
+from gridbot_client.net.allowance import TransferLimits
 from gridbot_client.preferences.decision import Facts, decide
 from gridbot_client.preferences.merging import merged
 from gridbot_client.protocol.messages import ProtocolError
@@ -157,6 +158,25 @@ def test_the_battery_is_found_where_linux_shows_it(
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert told.stdout.strip() == str(answer)
+
+
+def test_transfers_keep_to_rates_amounts_and_hours() -> None:
+    texts = {"download-rate": "1MB/s", "daily-transfer": "2GB", "network-hours": "22-7"}
+    found = decide(OwnerPreferences.parse(texts), NOON, ROOM).transfers
+    assert found == TransferLimits({"down": 1 << 20}, 2 << 30, "network-hours: not at 12:00")
+    night = replace(NOON, minute=23 * 60)
+    assert not decide(OwnerPreferences.parse(texts), night, ROOM).transfers.obstacle
+
+
+def test_a_share_of_the_disk_lowers_what_a_client_uses_by_itself_and_never_raises_it() -> None:
+    disk = replace(NOON, disk_bytes=100 << 30)
+    for texts, bytes_ in (
+        ({}, None), ({"disk": "50GB"}, 50 << 30), ({"disk-share": "5"}, 5 << 30),
+        ({"disk-share": "90"}, 20 << 30),
+    ):  # fmt: skip
+        assert decide(OwnerPreferences.parse(texts), disk, ROOM).disk_bytes == bytes_
+    with pytest.raises(PreferenceError, match="disk = 1GB contradicts disk-share = 5"):
+        OwnerPreferences.parse({"disk": "1GB", "disk-share": "5"})
 
 
 def test_the_account_adds_to_what_the_machine_prefers_and_never_replaces_it() -> None:

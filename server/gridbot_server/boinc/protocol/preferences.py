@@ -13,6 +13,7 @@ from gridbot_client.protocol.preferences import DAYS, VENUES, Hours, OwnerPrefer
 from gridbot_server.credit.markup import block, element
 
 _MICROSECONDS = 1_000_000
+_GB = 2**30
 # In BOINC a span from 24 to 0 holds never, one of no length always.
 _NEVER = (24.0, 0.0)
 
@@ -53,9 +54,32 @@ def _elements(wanted: OwnerPreferences) -> Iterator[str]:
     yield element("max_ncpus_pct", f"{wanted.cpu_share:g}")
     yield element("ram_max_used_busy_pct", f"{wanted.memory_in_use:g}")
     yield element("ram_max_used_idle_pct", f"{wanted.memory_when_idle:g}")
-    if wanted.disk is not None:
-        yield element("disk_max_used_gb", f"{wanted.disk / 2**30:.4f}")
+    yield element("leave_apps_in_memory", int(wanted.give_back_minutes is None))
+    yield from _disk(wanted)
+    yield from _transfers(wanted)
     yield from _times(wanted)
+
+
+def _disk(wanted: OwnerPreferences) -> Iterator[str]:
+    if wanted.disk is not None:
+        yield element("disk_max_used_gb", f"{wanted.disk / _GB:.4f}")
+    if wanted.disk_share < 100:
+        yield element("disk_max_used_pct", f"{wanted.disk_share:g}")
+    if wanted.disk_free:
+        yield element("disk_min_free_gb", f"{wanted.disk_free / _GB:.4f}")
+
+
+def _transfers(wanted: OwnerPreferences) -> Iterator[str]:
+    """Rates in bytes per second, amounts in MB; an amount without a period does not count."""
+    if wanted.download_rate is not None:
+        yield element("max_bytes_sec_down", wanted.download_rate)
+    if wanted.upload_rate is not None:
+        yield element("max_bytes_sec_up", wanted.upload_rate)
+    if wanted.daily_transfer is not None:
+        yield element("daily_xfer_limit_mb", f"{wanted.daily_transfer / 2**20:.4f}")
+        yield element("daily_xfer_period_days", 1)
+    if wanted.network_hours is not None:
+        yield from _span("net_", wanted.network_hours)
 
 
 def _times(wanted: OwnerPreferences) -> Iterator[str]:
