@@ -112,6 +112,7 @@ def test_a_container_has_no_rights_and_nothing_of_the_machine(
         (("--memory", "50"), "awk 'BEGIN {{ s = 1; while (1) s = s s }}'", "memory_limit"),
         (("--disk", "20"), "dd if=/dev/zero of=/tmp/x bs=1M count=40; sleep 600", "disk_limit"),
     ],
+    ids=["time", "memory", "disk"],  # the first script has numbers of this process
 )
 def test_limits_hold_in_containers(
     running: Deployment, lender: Lender, tiny: Path, limit: tuple[str, str], script: str,

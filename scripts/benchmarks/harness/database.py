@@ -76,10 +76,15 @@ _PENDING = "SELECT count(*) FROM pending"
 _SETTLED = """
 SELECT count(*) FILTER (WHERE made_at < to_timestamp(%(ended)s)),
        coalesce(percentile_disc(ARRAY[0.5, 0.99, 1]) WITHIN GROUP (ORDER BY lag), '{0,0,0}')
-  FROM (SELECT o.made_at, extract(epoch FROM o.made_at - max(e.ended_at))::float8 AS lag
-          FROM outcome o JOIN ended e USING (bot, seq)
-         WHERE o.bot = %(bot)s AND o.made_at >= to_timestamp(%(began)s)
-         GROUP BY o.seq, o.made_at) AS settled
+  FROM (SELECT made.at AS made_at, extract(epoch FROM made.at - max(e.ended_at))::float8 AS lag
+          FROM (SELECT seq, min(made_at) AS at
+                  FROM (SELECT seq, made_at FROM outcome WHERE bot = %(bot)s
+                        UNION ALL
+                        SELECT seq, made_at FROM provisional WHERE bot = %(bot)s) AS judged
+                 GROUP BY seq) AS made
+          JOIN ended e ON (e.bot, e.seq) = (%(bot)s, made.seq) AND e.ended_at <= made.at
+         WHERE made.at >= to_timestamp(%(began)s)
+         GROUP BY made.seq, made.at) AS settled
 """
 
 
@@ -124,7 +129,9 @@ class Database:
         return int(self._one(_PENDING, {})[0])
 
     def settled(self, bot: int, began: float, ended: float) -> tuple[int, list[float]]:
-        """How many outcomes were made between two times, and how late (s) those since `began` were.
+        """How many jobs were judged between two times, and how late (s) those since `began` were.
+
+        Among strangers a verdict is provisional at first: it counts as soon as it is made.
 
         Late by the median, by the 99 % that were less late, and at most.
         """
