@@ -100,7 +100,8 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "schedule": {"agent", "backoff", "storage", "work"},
         "client": {"activity", "agent", "backoff", "host", "joining", "net", "options", "pilot"}
         | {"preferences", "protocol", "schedule", "storage", "walls", "work"},
-        "cli": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
+        "cli": {"commands"},
+        "commands": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
         | {
             "preferences",
             "protocol",

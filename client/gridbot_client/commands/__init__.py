@@ -1,0 +1,1 @@
+"""The commands of `gridbot client`, a module for each group of them."""

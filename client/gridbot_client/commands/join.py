@@ -1,0 +1,97 @@
+"""`gridbot client join | trust`: whose work this machine does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from gridbot_client import joining
+from gridbot_client.commands.options import (
+    data_option,
+    fingerprints_of,
+    folder_of,
+    joined_text,
+    key_option,
+    project_key_option,
+    trust_option,
+    trusted_text,
+)
+from gridbot_client.host import description
+from gridbot_client.joining import Pinning, own_fingerprints
+from gridbot_client.net.discovery import Endpoint, NoServer, find_server
+from gridbot_client.net.invitation import Invitation, InvitationError
+from gridbot_client.net.transport import TransportError, final_url
+from gridbot_client.storage import FolderBusy
+
+
+@click.command()
+@click.argument("url", metavar="URL|INVITATION")
+@click.option("--key", metavar="KEY", help="Key of the server, such as a join key.")
+@key_option
+@trust_option
+@project_key_option
+@data_option
+def join(
+    url: str, key: str | None, key_file: Path | None, trusts: tuple[str, ...], project_key: str,
+    data: Path | None,
+) -> None:  # fmt: skip
+    """Join the server at URL, or accept an INVITATION.
+
+    `gridbot invite` prints an invitation.  This machine then runs the BOTs of the person who made
+    it, and what the project signs: by giving this command you trust their keys.
+
+    Without one, an operator creates a key: gridbot token create NAME --scope join
+
+    With a join key the client runs what the project signs.  With a key of your own it also runs
+    your BOTs: it trusts the signing keys that the server knows as yours at that moment.
+    """
+    folder = folder_of(data)
+    try:
+        endpoint, pinning = _invited(url) or (
+            Endpoint(url.rstrip("/"), key) if key else find_server(url, key_file),
+            Pinning(project_key=project_key),
+        )
+        own = own_fingerprints(endpoint.url)
+        endpoint = replace(endpoint, url=final_url(endpoint.url))
+        pinning = replace(pinning, owners=(*pinning.owners, *trusts, *own))
+        with folder.lock():
+            identity = joining.join(
+                folder, endpoint, pinning, description.attributes(description.room(), folder.path)
+            )
+    except (
+        NoServer, FolderBusy, InvitationError, joining.JoinError, TransportError,
+    ) as error:  # fmt: skip
+        raise click.ClickException(str(error)) from None
+    click.echo(joined_text(identity))
+    click.echo(trusted_text(identity))
+
+
+def _invited(text: str) -> tuple[Endpoint, Pinning] | None:
+    """Server, key and pins of an invitation; None for a URL.  Raises InvitationError."""
+    if "#" not in text:
+        return None
+    found = Invitation.parse(text)
+    return Endpoint(found.url, found.key), Pinning(found.owners, found.project_key, is_invited=True)
+
+
+@click.command()
+@click.argument("fingerprints", nargs=-1, required=True, callback=fingerprints_of)
+@data_option
+def trust(fingerprints: tuple[str, ...], data: Path | None) -> None:
+    """Run BOTs that the keys with these FINGERPRINTS signed.
+
+    Compare a fingerprint with what `gridbot key list` shows its owner.
+    """
+    folder = folder_of(data)
+    try:
+        with folder.lock():
+            identity = folder.identity()
+            if identity is None:
+                raise click.ClickException("not joined yet; join with --trust FINGERPRINT")
+            click.echo(trusted_text(joining.trusting(folder, identity, fingerprints)))
+    except FolderBusy:
+        raise click.ClickException(
+            f"a client (pid {folder.holder()}) is running: stop it, then trust the key"
+        ) from None

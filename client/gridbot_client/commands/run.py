@@ -1,0 +1,306 @@
+"""`gridbot client run`: the client itself."""
+
+from __future__ import annotations
+
+import logging
+import logging.handlers
+import signal
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NoReturn
+
+import click
+
+from gridbot_client import joining
+from gridbot_client.activity import ActivityLog
+from gridbot_client.backoff import Backoff
+from gridbot_client.client import Client, Revoked
+from gridbot_client.commands.options import (
+    RESUMES,
+    data_option,
+    folder_of,
+    hidden_from_tasks,
+    joined_text,
+    key_option,
+    project_key_option,
+    trust_option,
+    trusted_text,
+)
+from gridbot_client.host import description
+from gridbot_client.host.permission import UnreadablePolicy, read_policy, read_policy_file
+from gridbot_client.joining import Pinning, own_fingerprints
+from gridbot_client.net.discovery import Endpoint, NoServer, find_server
+from gridbot_client.net.transport import NotOurServer, ServerUnavailable, TransportError
+from gridbot_client.options import Options
+from gridbot_client.pilot import node_check
+from gridbot_client.pilot.behaviour import IDLE_WINDOW_SECONDS, PilotOptions
+from gridbot_client.pilot.secrecy import hide
+from gridbot_client.quantities import SIZE, TIME, Quantity, seconds
+from gridbot_client.storage import Folder, FolderBusy, Identity
+from gridbot_client.walls.cells import CGROUP, NONE, PROCESS
+from gridbot_client.work.confinement import WallOptions, raised
+from gridbot_client.work.runner import forbid_core_dumps
+from gridbot_policies.policy.owner import OwnerPolicy
+
+_LOG_BYTES = 4 << 20
+_ALLOWED_PATH = click.Path(path_type=Path, exists=True)
+
+
+class NodeFault(click.ClickException):
+    """A pilot's node failed its check."""
+
+    exit_code = 3
+
+
+class ServerFault(click.ClickException):
+    """The server is unreachable or is not a GridBot server."""
+
+    exit_code = 75  # sysexits' EX_TEMPFAIL
+
+
+@click.command()
+@data_option
+@click.option(
+    "--server",
+    metavar="URL",
+    help="Server to join, if the client has not joined one."
+    "  [default: GRIDBOT_SERVER, that of gridbot login, or the server on this machine]",
+)
+@key_option
+@click.option(
+    "--cpus", type=click.IntRange(1), metavar="N", help="CPU cores to use.  [default: all]"
+)
+@click.option(
+    "--memory", type=SIZE, metavar="SIZE", help="Memory to use, such as 8GB.  [default: all]"
+)
+@trust_option
+@project_key_option
+@click.option(
+    "--requirements",
+    metavar="EXPR",
+    help="Ask for work only while this ClassAd expression is true.  Kept for later runs; ''"
+    " removes it.  Replicas already here run to their end.",
+)
+@click.option(
+    "--policy", type=click.Path(path_type=Path), metavar="FILE",
+    help="Like --requirements, from a file that defines Requirements and attributes it uses.",
+)  # fmt: skip
+@click.option("--once", is_flag=True, help="Ask for work once, run it, report, and exit.")
+@click.option(
+    "--exit-when-idle", type=TIME, metavar="TIME",
+    help="Exit after this time without any replica.  [default: never]",
+)  # fmt: skip
+@click.option(
+    "--dedicated",
+    is_flag=True,
+    help="Declare the machine dedicated: no other work preempts GridBot's.  Needs an operator's"
+    " key.",
+)
+@click.option(
+    "--pilot", metavar="NAME", is_flag=False, flag_value="pilot",
+    help="Run as a pilot, a job of a cluster: return unfinished replicas at the end.",
+)  # fmt: skip
+@click.option(
+    "--walltime",
+    type=TIME,
+    metavar="TIME",
+    help="Time until the cluster ends the pilot; the pilot exits before.  [default: no limit]",
+)
+@click.option(
+    "--low-cpu-after", type=Quantity("time", seconds, least=1), default=f"{IDLE_WINDOW_SECONDS:g}s",
+    metavar="TIME", show_default=True,
+    help="A pilot ends a job that used almost no CPU for this time, and exits.",
+)  # fmt: skip
+@click.option(
+    "--sandbox", "most_walls", type=click.IntRange(NONE, CGROUP), default=CGROUP, metavar="LEVEL",
+    help="Highest walls to use around tasks, 0 to 3.  [default: the best that works]",
+)  # fmt: skip
+@click.option(
+    "--min-sandbox", "least_walls", type=click.IntRange(PROCESS, CGROUP), default=PROCESS,
+    metavar="LEVEL", show_default=True,
+    help="Refuse work of others where the walls are lower.",
+)  # fmt: skip
+@click.option(
+    "--allow-network", is_flag=True, help="Allow the network to work of others that asks for it."
+)
+@click.option(
+    "--allow-read", "reads", multiple=True, type=_ALLOWED_PATH, metavar="PATH",
+    envvar="GRIDBOT_ALLOW_READ", help="Let tasks read this, too.  Repeatable.",
+)  # fmt: skip
+@click.option(
+    "--allow-write", "writes", multiple=True, type=_ALLOWED_PATH, metavar="PATH",
+    envvar="GRIDBOT_ALLOW_WRITE", help="Let tasks change this, too.  Repeatable.",
+)  # fmt: skip
+@click.option("--quiet", is_flag=True, help="Print errors only; the log has everything.")
+def run(
+    data: Path | None, server: str | None, key_file: Path | None, cpus: int | None,
+    memory: int | None, trusts: tuple[str, ...], project_key: str, requirements: str | None,
+    policy: Path | None,
+    once: bool, exit_when_idle: float | None, dedicated: bool, pilot: str | None,
+    walltime: float | None, low_cpu_after: float, most_walls: int, least_walls: int,
+    allow_network: bool, reads: tuple[Path, ...], writes: tuple[Path, ...], quiet: bool,
+) -> None:  # fmt: skip
+    """Ask for work and run it until interrupted.  Joins the server first if necessary."""
+    folder = folder_of(data)
+    try:
+        owner_policy = _owner_policy(folder, requirements, policy)
+        options = Options(
+            room=description.room(cpus, memory), once=once, exit_when_idle=exit_when_idle,
+            is_dedicated=dedicated, policy=owner_policy,
+            pilot=_pilot(pilot, walltime, low_cpu_after, folder),
+            walls=WallOptions(
+                most=most_walls, least=least_walls, is_pilot=pilot is not None,
+                allow_network=allow_network,
+                reads=_allowed(reads, folder.path), writes=_allowed(writes, folder.path),
+                hidden=hidden_from_tasks(folder.path, key_file),
+            ),
+        )  # fmt: skip
+        forbid_core_dumps()
+        hide()
+        signal.signal(signal.SIGTERM, _interrupt)
+        with folder.lock():
+            folder.save_policy(owner_policy.text if owner_policy else "")
+            if sys.stdin.isatty():  # started by hand, so not in step with other clients
+                folder.save_backoff(Backoff())
+            activity = ActivityLog(_writer(folder, quiet), time.monotonic)
+            _run(folder, server, key_file, Pinning(trusts, project_key), options, activity)
+    except (ServerUnavailable, NotOurServer) as error:
+        raise ServerFault(str(error)) from None
+    except (
+        NoServer, FolderBusy, joining.JoinError, Revoked, TransportError, UnreadablePolicy,
+    ) as error:  # fmt: skip
+        raise click.ClickException(str(error)) from None
+    except KeyboardInterrupt:
+        if not quiet:
+            click.echo(f"stopped; {RESUMES}" if folder.identity() else "stopped")
+
+
+def _run(
+    folder: Folder, server: str | None, key_file: Path | None, pinning: Pinning,
+    options: Options, activity: ActivityLog,
+) -> None:  # fmt: skip
+    with raised(folder.path, options.walls) as (confinement, sandbox):
+        folder.save_sandbox(sandbox.attributes)
+        host, pilot = options.describe(folder, sandbox), options.pilot
+        identity = folder.identity()
+        if identity is None:
+            endpoint = find_server(server, key_file)
+            pilot_name = pilot.name if pilot else ""
+            own = own_fingerprints(endpoint.url) if pilot is None else ()
+            pinning = replace(pinning, owners=(*pinning.owners, *own))
+            join = partial(joining.join, folder, endpoint, pinning, host, pilot=pilot_name)
+            identity = joining.patiently(join, options.exit_when_idle, activity)
+            activity.say(joined_text(identity))
+            activity.say(trusted_text(identity))
+        elif server and server.rstrip("/") != identity.url:
+            raise joining.JoinError(
+                f"{folder.path} belongs to a client of {identity.url}; name another folder with"
+                f" --data DIR, or change the server: gridbot client join {server}"
+            )
+        else:
+            owners = (*pinning.owners, *own_fingerprints(identity.url))
+            identity = joining.trusting(folder, identity, owners)
+            activity.say(
+                f"working for {identity.url} as {identity.owner}, client {identity.client}"
+            )
+        if sandbox.warning:
+            activity.say(f"warning: {sandbox.warning}")
+        rejoin = _rejoiner(folder, identity, key_file, host, pilot.name if pilot else "")
+        Client(folder, identity, options, activity, rejoin, confinement, sandbox).run()
+
+
+def _allowed(paths: tuple[Path, ...], folder: Path) -> tuple[str, ...]:
+    """Paths that tasks may see beside, as they really are; never of the client's folder."""
+    own = folder.resolve()
+    found = [path.resolve() for path in paths]
+    for path in found:
+        if path.is_relative_to(own):
+            raise click.UsageError(f"{path} is in the client's folder, which no task may see")
+    return tuple(map(str, found))
+
+
+def _pilot(
+    name: str | None, walltime: float | None, low_cpu_after: float, folder: Folder
+) -> PilotOptions | None:
+    """Pilot settings from the options, or None.  Raises NodeFault if the node fails its check."""
+    if name is None:
+        if walltime is not None:
+            raise click.UsageError("--walltime needs --pilot")
+        return None
+    folder.make()
+    if trouble := node_check.trouble(folder.path):
+        raise NodeFault(f"node check failed: {trouble}")
+    ends_at = None if walltime is None else time.time() + walltime
+    return PilotOptions(name=name, ends_at=ends_at, idle_window_seconds=low_cpu_after)
+
+
+def _owner_policy(
+    folder: Folder, requirements: str | None, file: Path | None
+) -> OwnerPolicy | None:
+    """Policy from the options, else the one kept from an earlier run."""
+    if requirements is not None and file is not None:
+        raise click.UsageError("--requirements and --policy exclude each other; give one")
+    if file is not None:
+        found = read_policy_file(file)
+    elif requirements is None:
+        return _kept_policy(folder)
+    elif requirements.strip():
+        found = read_policy(requirements, "--requirements")
+    else:
+        return None
+    for warning in found.warnings():
+        click.echo(f"warning: {warning}", err=True)
+    return found
+
+
+def _kept_policy(folder: Folder) -> OwnerPolicy | None:
+    text = folder.policy()
+    return read_policy(text, str(folder.policy_path)) if text else None
+
+
+def _rejoiner(
+    folder: Folder, identity: Identity, key_file: Path | None, host: dict[str, Any], pilot: str
+) -> Callable[[], Identity | None]:
+    """Function that joins again if the server forgot this client; None without a known key."""
+
+    def rejoin() -> Identity | None:
+        invitation = identity.invitation
+        try:
+            endpoint = (
+                Endpoint(identity.url, invitation)
+                if invitation
+                else find_server(identity.url, key_file)
+            )
+        except NoServer:
+            return None
+        pinning = Pinning(identity.trusts, identity.project_key, is_invited=bool(invitation))
+        return joining.join(folder, endpoint, pinning, host, pilot)
+
+    return rejoin
+
+
+def _writer(folder: Folder, quiet: bool) -> Callable[[str], None]:
+    """Function that writes a line to the log, and to the terminal unless quiet."""
+    handler = logging.handlers.RotatingFileHandler(folder.log, maxBytes=_LOG_BYTES, backupCount=1)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+    logger = logging.getLogger("gridbot_client")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+    def write(line: str) -> None:
+        logger.info("%s", line)
+        if not quiet:
+            click.echo(line)
+
+    return write
+
+
+def _interrupt(*_: object) -> NoReturn:
+    # A second signal, such as one to the whole process group, must not interrupt the shutdown.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    raise KeyboardInterrupt
