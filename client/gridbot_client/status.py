@@ -11,6 +11,7 @@ from gridbot_client.storage import Folder
 from gridbot_client.work.slots import ReplicaSlot, slots_in
 
 _MOST_JOBS = 20  # that are listed
+_REFUSED_SECONDS = 3600.0  # no fault of the network is waited out for as long
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +62,13 @@ class Status:
         is_kept_back = self.obstacle or self.transfer_obstacle
         return self.process is not None and self.state == "idle" and not is_kept_back
 
+    def _next_try(self) -> str:
+        """When the server is asked again; hours mean that it refuses this client."""
+        if self.next_try_seconds < _REFUSED_SECONDS:
+            return f"{self.next_try_seconds:.0f} s"
+        hours = self.next_try_seconds / 3600
+        return f"{hours:.1f} h, or sooner with gridbot client resume; ask who runs the server"
+
     def lines(self, idle: str = "idle") -> list[str]:
         """Lines for people, the state first: `idle` if it is that."""
         first = idle if self.is_idle else self.state
@@ -71,7 +79,7 @@ class Status:
         if self.state == "suspended":
             first = f"{self.state}: {self.suspended}; {self.running} in memory"
         if self.state == "waiting for the server":
-            first = f"{self.state} ({self.error}; next try in {self.next_try_seconds:.0f} s)"
+            first = f"{self.state} ({self.error}; next try in {self._next_try()})"
         found = [first, *(job.line() for job in self.jobs[:_MOST_JOBS])]
         if self.server:
             found.append(f"server {self.server}, owner {self.owner}, client {self.client}")

@@ -43,7 +43,7 @@ def _sit_idle(person: Terminal, lab: Installation) -> None:
 
 def _be_banned(person: Terminal, lab: Installation) -> None:
     lab.gridbot("host", "ban", "1", "--why", "wrong results")
-    person.repeat("gridbot client status", "banned: wrong results")
+    person.repeat("gridbot client status", "banned: wrong results", "ask who runs the server")
     lab.gridbot("host", "unban", "1")
 
 
