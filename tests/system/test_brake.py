@@ -59,7 +59,7 @@ def test_a_missing_program_holds_the_bot_and_burns_nothing(running: Deployment) 
 def test_a_missing_import_is_one_line_and_a_retry_with_the_mended_file_completes_the_results(
     running: Deployment,
 ) -> None:
-    running.client("import", "--cpus", "2")
+    running.client("import", "--cpus", "2", "--allow-read", sys.prefix)
     broken = "import sys\nimport nmpy\nprint(int(sys.argv[1]) ** 2)\n"
     path = running.file("point.py", broken)
     table = running.file("table.csv", "".join(f"{n}\n" for n in ["theta", *range(JOBS)]))

@@ -45,13 +45,14 @@ def test_what_a_person_does_not_expect_ends_the_trial_with_what_was_said(person:
         person.type("echo oops", "fine")
 
 
-# What each does stands in scripts/trials, a module for each.
+# What each does stands in scripts/trials, a module for each.  `lab` waits for minutes until a
+# killed machine is silent, which tests/system/test_silent_hosts.py shows sooner.
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("persona", ["volunteer", "scientist", "lab", "moments"])
+@pytest.mark.parametrize("persona", ["volunteer", "scientist", "moments"])
 def test_a_person_reads_what_the_readme_leads_to_expect(persona: str) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "scripts.trials.cli", persona],
-        cwd=CHECKOUT, capture_output=True, text=True,
+        cwd=CHECKOUT, capture_output=True, text=True, env={**os.environ, "PIP_NO_COMPILE": "1"},
     )  # fmt: skip
     assert ended.returncode == 0, ended.stderr
     assert "all as expected" in ended.stdout
