@@ -51,6 +51,7 @@ def bot(**changes: Any) -> dict[str, Any]:
         "cut_off_seconds": None,
         "cpus": 1,
         "memory_mb": 100,
+        "gpus": 0,
         "policy": "",
         "ad": {"Id": 1},
         **changes,
@@ -71,6 +72,7 @@ class Api(ThreadingHTTPServer):
         self.ended: list[str] = []
         self.offered: list[str] = []
         self.refusals: dict[str, dict[str, str]] = {}
+        self.logs: dict[str, dict[str, Any]] = {}
         self.kill_at: int | None = None
         self.victim: int | None = None
 
@@ -93,6 +95,9 @@ class Api(ThreadingHTTPServer):
                 return {"keys": {tag: good[tag] for tag in body["tags"] if tag in good}}
             case "GET", ["overlay", "demand", "version"]:
                 return {"version": str(len(self.bots))}
+            case "POST", ["overlay", "logs"]:
+                self.logs |= {log["pilot"]: log for log in body["logs"]}
+                return {"logs": len(body["logs"])}
             case "POST", ["overlay", "refusals"]:
                 self.refusals = body["bots"]
                 return {"bots": len(body["bots"])}

@@ -30,6 +30,7 @@ def demand(bot: int = 1, **changes: Any) -> BotDemand:
         "cut_off_seconds": None,
         "cpus": 1,
         "memory_mb": 512,
+        "gpus": 0,
         "policy": "",
         "ad": {"Id": bot, "Name": f"bot {bot}"},
     }

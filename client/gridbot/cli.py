@@ -17,7 +17,7 @@ from gridbot.api.errors import (
     Refused,
     ServerAway,
 )
-from gridbot.installation import install_command
+from gridbot_client.installation import install_command
 
 GROUP = "gridbot.commands"
 

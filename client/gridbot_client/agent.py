@@ -31,10 +31,11 @@ UNFINISHED = (Stage.WAITING, Stage.RUNNING)
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """CPUs and memory for all replicas together."""
+    """CPUs, memory and GPUs for all replicas together."""
 
     cpus: int
     memory_mb: int
+    gpus: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +52,19 @@ def to_start(items: Sequence[LocalReplica], room: Room) -> list[ReplicaId]:
     """List the waiting replicas that fit into the room, oldest first.
 
     FIFO without overtaking, so that small replicas do not starve a large one.  A replica larger
-    than the room runs alone.
+    than the room runs alone, but none starts without its GPUs.
     """
     running = _of(items, Stage.RUNNING)
     cpus = sum(item.resources.cpus for item in running)
     memory = sum(item.resources.memory_mb for item in running)
+    gpus = sum(item.resources.gpus for item in running)
     started: list[ReplicaId] = []
     for item in _of(items, Stage.WAITING):
         cpus += item.resources.cpus
         memory += item.resources.memory_mb
+        gpus += item.resources.gpus
         fits = cpus <= room.cpus and memory <= room.memory_mb
-        if not fits and (running or started):
+        if gpus > room.gpus or (not fits and (running or started)):
             break
         started.append(item.id)
     return started
@@ -81,6 +84,17 @@ def wanted(items: Sequence[LocalReplica], room: Room, lookahead_seconds: float) 
     if sum(waiting) >= room.cpus * lookahead_seconds:
         return 0
     return max(0, WANT_PER_CPU * room.cpus - len(_of(items, Stage.UPLOADING)))
+
+
+def has_idle_cpus(items: Sequence[LocalReplica], room: Room) -> bool:
+    """Whether CPUs are left over with all started that is here."""
+    return sum(item.resources.cpus for item in items if item.stage in UNFINISHED) < room.cpus
+
+
+def free_gpus(items: Sequence[LocalReplica], room: Room) -> int:
+    """GPUs that no replica here uses or waits for."""
+    promised = sum(item.resources.gpus for item in items if item.stage in UNFINISHED)
+    return max(0, room.gpus - promised)
 
 
 def next_request_seconds(asked_seconds: float, *, may_ask: bool) -> float:

@@ -13,7 +13,8 @@ from gridbot_client.backoff import REVOKED_SECONDS
 from gridbot_client.host import description
 from gridbot_client.host.permission import Permission
 from gridbot_client.net.allowance import TransferAllowance
-from gridbot_client.net.transport import RequestRefused, Transport, TransportError
+from gridbot_client.net.kept_requests import KeptRequests
+from gridbot_client.net.transport import READ_SECONDS, RequestRefused, Transport, TransportError
 from gridbot_client.options import Options
 from gridbot_client.pilot.behaviour import NodeRecord
 from gridbot_client.preferences.watch import PreferenceWatch
@@ -70,6 +71,7 @@ class Client:
         self._activity = activity
         self._rejoin = rejoin
         self._permission = Permission(options.policy, folder, activity)
+        self._epoch: int | None = None  # of the server, as it told last
         self._revocations = folder.revocations()
         self._revocations_at = -_REVOCATIONS_SECONDS
         self._allowance = TransferAllowance(folder.transferred)
@@ -89,11 +91,15 @@ class Client:
         self._unfit = provision.unfit
         executor = ReplicaExecutor(runner, self._cache, self._places, provision, self._connect)
         spares = SpareFolders(folder.spare)
-        self._replicas = HeldReplicas(folder.slots, spares, options.room, executor, activity)
+        self._replicas = HeldReplicas(
+            folder.slots, spares, options.room, executor, activity, options.gpus
+        )
         self._schedule = RequestSchedule(folder)
+        self._kept = KeptRequests(self._connect, self._replicas.changed)
         self._pending = folder.pending_request()
         self._seqno = folder.next_seqno()
-        self._busy_at = since_boot()
+        self._busy_at = self._looked_at = since_boot()
+        self._worked_seconds = 0.0
         self._host: dict[str, Scalar] = {}
         self._host_at = -_HOST_SECONDS
         self._transfer_obstacle = ""
@@ -133,19 +139,31 @@ class Client:
         self._replicas.start_ready()
         with self._replicas.changed:
             seconds = self._schedule.due_in(self._replicas.items())
+            if self._kept.is_answered:
+                self._schedule.awaits(0.0)  # if that is an error, for no longer than the back-off
+                seconds = 0.0
             if seconds > 0:
                 self._replicas.changed.wait(min(seconds, _LOOK_SECONDS))
         return seconds > 0
 
     def _is_done(self) -> bool:
         items, now = self._replicas.items(), since_boot()
+        if items:
+            self._worked_seconds += now - self._looked_at
+        self._looked_at = now
         if items or now < self._record.ask_at:  # keeps a bad node from the pilots after this one
             self._busy_at = now
         if self._is_at_end() or self._record.is_leaving:
             return True
         if self._is_draining and not items:
             return True
-        return agent.may_leave(items, now - self._busy_at, self._options.exit_when_idle)
+        return agent.may_leave(items, now - self._busy_at, self._idle_limit)
+
+    @property
+    def _idle_limit(self) -> float | None:
+        """Seconds without work after which the client leaves; None: never."""
+        most, pilot = self._options.exit_when_idle, self._options.pilot
+        return pilot.idle_limit(most, self._worked_seconds) if pilot else most
 
     def _is_paused(self) -> bool:
         return self._folder.is_paused(time.time())
@@ -180,15 +198,10 @@ class Client:
         that repeats the request with the same idempotency key and gets the same leases.
         """
         try:
-            if not self._is_introduced:
-                self._introduce()
-            self._learn_revocations()
-            self._return_unfit()
-            if self._preferences.gives_back:
-                self._give_back()
-            self._pending = request = self._next_request()
-            self._schedule.asks()
-            reply = decode_reply(self._sent(request))
+            answered = self._kept.take() or self._ask()
+            if answered is None:
+                return
+            request, reply = answered[0], decode_reply(answered[1])
             self._manifests.take_in(reply.manifests)
         except RequestRefused as error:
             self._refused(error)
@@ -197,8 +210,26 @@ class Client:
         else:
             self._apply(request, reply)
 
-    def _sent(self, request: WorkRequest) -> bytes:
-        body, began = self._folder.save_request(request), since_boot()
+    def _ask(self) -> tuple[WorkRequest, bytes] | None:
+        """Make the next request and return it with its reply; None if the server keeps it."""
+        self._kept.give_up()
+        if not self._is_introduced:
+            self._introduce()
+        self._learn_revocations()
+        self._return_unfit()
+        if self._preferences.gives_back:
+            self._give_back()
+        self._pending = request = self._next_request()
+        self._schedule.asks()
+        body = self._folder.save_request(request)
+        if request.wait and request.holding and not request.reports and self._kept.has_room:
+            self._kept.begin(request, body)
+            self._schedule.awaits(request.wait + READ_SECONDS)
+            return None
+        return request, self._sent(request, body)
+
+    def _sent(self, request: WorkRequest, body: bytes) -> bytes:
+        began = since_boot()
         reply = self._transport.rpc(body)
         if not request.wait:
             self._replicas.pace.answered(since_boot() - began)
@@ -207,6 +238,7 @@ class Client:
     def _apply(self, request: WorkRequest, reply: WorkReply) -> None:
         """Take in what a reply grants and acknowledges, and plan the next request."""
         self._is_revoked = False
+        self._note_epoch(reply.epoch)
         self._is_draining = self._is_draining or self._options.once
         if self._options.pilot:
             acks = set(reply.acks)
@@ -225,6 +257,16 @@ class Client:
             self._activity.no_work(reply.message)
         self._forget_request()
 
+    def _note_epoch(self, epoch: int) -> None:
+        """Introduce the machine again to a server that began a new epoch, as after a restore."""
+        if self._epoch not in (None, epoch):
+            self._is_introduced = False
+            self._activity.say(
+                f"{self._identity.url} was restored from a backup: what it no longer knows of this"
+                " machine's work is done again"
+            )
+        self._epoch = epoch
+
     def _give_back(self) -> None:
         """Return what was suspended for long, so that the server sends it to others at once."""
         if any(item.stage in UNFINISHED for item in self._replicas.items()):
@@ -241,6 +283,7 @@ class Client:
             if identity is None:
                 raise
             self._use(identity)
+            self._kept = KeptRequests(self._connect, self._replicas.changed)
         self._is_introduced = True
 
     def _return_unfit(self) -> None:
@@ -260,6 +303,8 @@ class Client:
         now = time.time()
         host = {**self._attributes(), **description.live_attributes(now), **self._end()}
         host |= {"Suspended": True} if self._suspension.is_on else {}
+        if self._options.gpus:
+            host["FreeGpus"] = agent.free_gpus(self._replicas.items(), self._options.room)
         host |= {"UnfitFor": self._unfit.attribute} if self._unfit.attribute else {}
         self._permission.judge(host, now)
         pending = self._pending
@@ -284,7 +329,7 @@ class Client:
             holding=holding[:MAX_HOLDING],
             reports=reports,
             manifests=self._manifests.ids(),
-            wait=0.0 if holding else self._may_wait(),  # what ends meanwhile is reported at once
+            wait=self._may_wait() if self._kept.has_room or not holding else 0.0,
             ahead=self._replicas.pace.ahead(),
             preferences=self._preferences.version,
         )
@@ -296,8 +341,10 @@ class Client:
         """
         if self._options.policy or self._options.once or self._preferences.is_needed:
             return 0.0
+        if not agent.has_idle_cpus(self._replicas.items(), self._replicas.room):
+            return 0.0
         seconds = _WAIT_SECONDS
-        if (limit := self._options.exit_when_idle) is not None:
+        if (limit := self._idle_limit) is not None:
             seconds = min(seconds, limit - (since_boot() - self._busy_at))
         if (left := self._time_left()) is not None:
             seconds = min(seconds, left)

@@ -60,28 +60,10 @@ def join(
     """
     before = folder.identity()
     _check_free(folder, before, endpoint)
-    body = {
-        "host": dict(host),
-        "mac": description.machine_id(),
-        "pilot": pilot,
-        "protocol": VERSION,
-        "trusts": list(pinning.owners),
-    }
+    body = {**_words(pinning.owners, host), "mac": description.machine_id(), "pilot": pilot}
     with Transport(endpoint.url, endpoint.key) as transport:
         answer = _joined(transport, body, endpoint.url)
-    try:
-        identity = Identity(
-            url=endpoint.url,
-            token=str(answer["token"]),
-            client=int(answer["client"]),
-            owner=str(answer["owner"]),
-            project_key=pinning.project_key or fingerprint(b64decode(answer["project_key"])),
-            project=sha256(answer["project"], "project"),
-            trusts=tuple(dict.fromkeys((*pinning.owners, *_told(endpoint, answer)))),
-            invitation=endpoint.key if pinning.is_invited else "",
-        )
-    except (KeyError, TypeError, ValueError, ProtocolError):
-        raise NotOurServer(f"{endpoint.url} is not a GridBot server: unexpected response") from None
+    identity = _given(endpoint, pinning, answer)
     with Transport(identity.url, identity.token) as transport:
         introduce(transport, identity, host)
     if before and before.project_key != identity.project_key:
@@ -90,6 +72,46 @@ def join(
     if not pilot:
         folder.save_identity(identity)
     return identity
+
+
+def join_again(folder: Folder, identity: Identity, host: Mapping[str, Scalar]) -> Identity:
+    """Join a server that was restored from an older backup, with the receipt of the first time.
+
+    Raises RequestRefused if it was not restored, or does not take the receipt.
+    """
+    body = {**_words(identity.trusts, host), "receipt": identity.receipt}
+    with Transport(identity.url, identity.token) as transport:
+        answer = transport.post_json("/api/v1/clients/again", body)
+    invitation = identity.invitation
+    pinning = Pinning(identity.trusts, identity.project_key, is_invited=bool(invitation))
+    fresh = _given(Endpoint(identity.url, invitation), pinning, answer)
+    with Transport(fresh.url, fresh.token) as transport:
+        introduce(transport, fresh, host)
+    folder.save_identity(fresh)
+    return fresh
+
+
+def _words(owners: tuple[str, ...], host: Mapping[str, Scalar]) -> dict[str, object]:
+    """What a client says of itself when it joins."""
+    return {"host": dict(host), "protocol": VERSION, "trusts": list(owners)}
+
+
+def _given(endpoint: Endpoint, pinning: Pinning, answer: Mapping[str, Any]) -> Identity:
+    """The identity that a server gives.  Raises NotOurServer."""
+    try:
+        return Identity(
+            url=endpoint.url,
+            token=str(answer["token"]),
+            client=int(answer["client"]),
+            owner=str(answer["owner"]),
+            project_key=pinning.project_key or fingerprint(b64decode(answer["project_key"])),
+            project=sha256(answer["project"], "project"),
+            trusts=tuple(dict.fromkeys((*pinning.owners, *_told(endpoint, answer)))),
+            invitation=endpoint.key if pinning.is_invited else "",
+            receipt=str(answer.get("receipt", "")),  # older servers give none
+        )
+    except (KeyError, TypeError, ValueError, ProtocolError):
+        raise NotOurServer(f"{endpoint.url} is not a GridBot server: unexpected response") from None
 
 
 def _joined(transport: Transport, body: Mapping[str, object], url: str) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gridbot_client.agent import Room
 from gridbot_client.host import description
+from gridbot_client.host.gpus import Gpu
 from gridbot_client.pilot.behaviour import IDLE_SHARE, PilotOptions
 from gridbot_client.protocol.messages import Scalar
 from gridbot_client.storage import Folder
@@ -23,6 +24,7 @@ class Options:
     """Options of one run of the client."""
 
     room: Room
+    gpus: tuple[Gpu, ...] = ()  # for replicas
     pilot: PilotOptions | None = None
     is_dedicated: bool = False
     once: bool = False
@@ -35,7 +37,7 @@ class Options:
     def describe(self, folder: Folder, sandbox: Sandbox) -> dict[str, Scalar]:
         """Attributes of the host ad that change rarely."""
         found = description.attributes(
-            self.room, folder.path, is_pilot=self.pilot is not None,
+            self.room, folder.path, gpus=self.gpus, is_pilot=self.pilot is not None,
             is_dedicated=self.is_dedicated, policy=self.policy,
         )  # fmt: skip
         if self.runtimes:
@@ -47,6 +49,10 @@ class Options:
         if self.pilot is None:
             return None
         return partial(Idleness, self.pilot.idle_window_seconds, IDLE_SHARE)
+
+    def with_gpus(self, gpus: tuple[Gpu, ...]) -> Options:
+        """These options of a client that has GPUs."""
+        return replace(self, gpus=gpus, room=replace(self.room, gpus=len(gpus)))
 
     @property
     def is_temporary(self) -> bool:

@@ -45,6 +45,7 @@ class Prospects:
     reasons: tuple[ToldReason, ...]
     jobs_today: int
     credit: float
+    release: str = ""  # GridBot's at the server; "" if it does not say
 
     @classmethod
     def read(cls, said: object) -> Self | None:
@@ -57,7 +58,11 @@ class Prospects:
             return None
         waiting, today, credit = numbers
         found = tuple(item for item in reasons if item)
-        return cls(int(waiting or 0), found, int(today or 0), float(credit or 0.0))
+        release = said.get("release")
+        return cls(
+            int(waiting or 0), found, int(today or 0), float(credit or 0.0),
+            release[:_MOST_CHARACTERS] if isinstance(release, str) else "",
+        )  # fmt: skip
 
     def json(self) -> dict[str, Any]:
         """Document for --json."""

@@ -48,6 +48,7 @@ class Identity:
     project: str = ""  # fingerprint of the project's first key, by which manifests name it
     trusts: tuple[str, ...] = ()  # fingerprints of owners' keys, pinned by this machine's user
     invitation: str = ""  # the key of the invitation that it joined with, to join again
+    receipt: str = ""  # to join again a server that was restored from an older backup
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:

@@ -6,7 +6,8 @@ import functools
 import logging
 import time
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,19 +19,18 @@ from gridbot.printing import table
 from gridbot_client.protocol.fields import is_sha256
 from gridbot_client.quantities import SIZE, Quantity, seconds
 from gridbot_client.terminal import printable
-from gridbot_overlay import rounds, status
+from gridbot_overlay import checks, rounds, status
 from gridbot_overlay.act.constructor import views_of
-from gridbot_overlay.act.server import url_check
 from gridbot_overlay.act.store import is_held, only_one
 from gridbot_overlay.decide.construct import Plan
-from gridbot_overlay.decide.model import CheckResult, Grid
+from gridbot_overlay.decide.model import Grid
 from gridbot_overlay.folder import OverlayFolder
-from gridbot_overlay.settings import OverlaySettings
-from gridbot_overlay.submitters import KINDS, GridError
+from gridbot_overlay.submitters import KINDS
 
 R = TypeVar("R")
 
 _FIRST_GRID = "gridbot overlay add KIND NAME"
+_SHAPE_OPTIONS = ("cpus", "memory_mb", "gpus", "walltime_seconds", "idle_seconds")
 _KINDS = ", ".join(sorted(KINDS))
 
 
@@ -77,6 +77,7 @@ def overlay() -> None:
 @click.option(
     "--memory", "memory_mb", metavar="SIZE", type=SIZE, help="Memory per pilot.  [default: 2GB]"
 )
+@click.option("--gpus", type=int, metavar="N", help="GPUs per pilot.  [default: 0]")
 @click.option(
     "--walltime",
     "walltime_seconds",
@@ -89,7 +90,7 @@ def overlay() -> None:
     "idle_seconds",
     metavar="TIME",
     type=_TIME,
-    help="A pilot without work exits after this time.  [default: 60s]",
+    help="A pilot without work exits after this time at the latest.  [default: 60s]",
 )
 @click.option("--max-queued", type=int, metavar="N", help="Queued pilots.  [default: 10]")
 @click.option(
@@ -212,24 +213,31 @@ def edit(folder: OverlayFolder) -> None:
 
 @overlay.command()
 @click.argument("name", required=False)
+@click.option(
+    "--probe", is_flag=True,
+    help="Also send one short pilot to each grid.  It examines its node and leaves.",
+)  # fmt: skip
+@click.option(
+    "--wait", metavar="TIME", type=_TIME, default="10m", show_default=True,
+    help="Cancel a probe that has not ended after this time.",
+)  # fmt: skip
 @as_json
 @with_folder
-def check(folder: OverlayFolder, name: str | None, as_json: bool) -> None:
-    """Check the configuration against the server and the grids.  Submits nothing."""
+def check(folder: OverlayFolder, name: str | None, probe: bool, wait: int, as_json: bool) -> None:
+    """Check the configuration against the server and the grids.
+
+    Submits nothing but probes.
+    """
     settings = folder.settings()
     chosen = [settings.grid(name)] if name else list(settings.grids.values())
-    url = _server_url(folder, settings)
-    found = [
-        ("server", _server_finding(folder, settings)),
-        ("pilots", _artefact_finding(folder)),
-    ]
-    found += [(grid.name, item) for grid in chosen for item in _findings(folder, url, grid)]
-    if as_json:
-        print_json({"findings": [_finding(where, item) for where, item in found]})
-    else:
-        for where, item in found:
+    found = []
+    for where, item in checks.findings(folder, settings, chosen, wait if probe else None):
+        found.append((where, item))
+        if not as_json:
             mark = click.style("ok ", fg="green") if item.is_good else click.style("BAD", fg="red")
             click.echo(f"{mark}  {where}: {item.what}: {printable(item.text)}")
+    if as_json:
+        print_json({"findings": [{"where": where, **asdict(item)} for where, item in found]})
     if bad := sum(not item.is_good for _, item in found):
         raise GridbotError(f"{bad} of {len(found)} checks failed")
     if not as_json:
@@ -249,6 +257,24 @@ def show_status(folder: OverlayFolder, as_json: bool) -> None:
         print_json(found)
     else:
         click.echo("\n".join(status.lines(found)))
+
+
+@overlay.command()
+@click.argument("pilot", required=False)
+@click.option("--grid", default="", metavar="NAME", help="List those of this grid only.")
+@as_json
+@with_folder
+def logs(folder: OverlayFolder, pilot: str | None, grid: str, as_json: bool) -> None:
+    """Show how the pilot PILOT ended and the end of its stderr.
+
+    Without PILOT, list the pilots that ended last.
+    """
+    server = folder.server(folder.settings())
+    found = server.log(pilot) if pilot else {"logs": server.logs(grid)}
+    if as_json:
+        print_json(found)
+    else:
+        click.echo("\n".join(status.log_lines(found) if pilot else status.ended_lines(found)))
 
 
 @overlay.command()
@@ -332,7 +358,7 @@ def _grid_table(kind: str, given: dict[str, Any], own: dict[str, Any]) -> dict[s
     parts: dict[str, dict[str, Any]] = {"shape": {}, "limits": {}}
     grid: dict[str, Any] = {"kind": kind}
     for key, value in given.items():
-        if key in ("cpus", "memory_mb", "walltime_seconds", "idle_seconds"):
+        if key in _SHAPE_OPTIONS:
             parts["shape"][key] = value
         elif key in ("max_queued", "max_running", "submits_per_minute", "budget_pilot_hours"):
             parts["limits"][key] = value
@@ -358,47 +384,10 @@ def _grid_row(grid: Grid) -> dict[str, Any]:
         "kind": grid.kind,
         "cpus": grid.shape.cpus,
         "memory_mb": grid.shape.memory_mb,
+        "gpus": grid.shape.gpus,
         "walltime": grid.shape.walltime_seconds,
         "max_queued": grid.limits.max_queued,
         "max_running": grid.limits.max_running,
         "budget": grid.limits.budget_pilot_hours,
         "dedicated": grid.is_dedicated,
     }
-
-
-def _server_url(folder: OverlayFolder, settings: OverlaySettings) -> str:
-    """URL by which pilots call the server; "" if none is known, which another check says."""
-    try:
-        return folder.server(settings).url
-    except GridbotError:
-        return ""
-
-
-def _server_finding(folder: OverlayFolder, settings: OverlaySettings) -> CheckResult:
-    try:
-        server = folder.server(settings)
-        demands = server.demand().demands
-    except GridbotError as error:
-        return CheckResult("reachable with an operator's key", False, str(error))
-    text = f"{server.url} answers; unfinished BOTs: {len(demands)}"
-    return CheckResult("reachable with an operator's key", True, text)
-
-
-def _artefact_finding(folder: OverlayFolder) -> CheckResult:
-    try:
-        return CheckResult("archive", True, str(folder.artefact()))
-    except GridbotError as error:
-        return CheckResult("archive", False, str(error))
-
-
-def _findings(folder: OverlayFolder, url: str, grid: Grid) -> Iterator[CheckResult]:
-    if url and grid.kind != "local":
-        yield url_check(url)
-    try:
-        yield from folder.submitter(grid).check()
-    except (GridError, BadInput) as error:
-        yield CheckResult(f"{grid.kind} answers", False, str(error))
-
-
-def _finding(where: str, item: CheckResult) -> dict[str, Any]:
-    return {"where": where, "what": item.what, "is_good": item.is_good, "text": item.text}

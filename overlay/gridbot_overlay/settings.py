@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gridbot.api.errors import BadInput
+from gridbot_client.host.gpus import MOST as MOST_GPUS
 from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape
 
 T = TypeVar("T")
@@ -52,10 +53,11 @@ def _is_number(value: object, *kinds: type) -> bool:
     return type(value) in kinds  # True is an int, but no number
 
 
-def _whole(least: int) -> _Kind:
+def _whole(least: int, most: int = _MOST) -> _Kind:
+    bound = "" if most == _MOST else f" and at most {most}"
     return _Kind(
-        f"a whole number of at least {least}",
-        lambda value: _is_number(value, int) and least <= value <= _MOST,
+        f"a whole number of at least {least}{bound}",
+        lambda value: _is_number(value, int) and least <= value <= most,
     )
 
 
@@ -76,6 +78,7 @@ _SERVER = {"url": _TEXT, "key_file": _TEXT}
 _SHAPE = {
     "cpus": _whole(1),
     "memory_mb": _whole(1),
+    "gpus": _whole(0, most=MOST_GPUS),
     "walltime_seconds": _whole(60),
     "idle_seconds": _whole(1),
 }

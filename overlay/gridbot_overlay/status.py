@@ -18,6 +18,7 @@ from gridbot_overlay.decide.model import Pilot, PilotState
 
 _LIVE = (PilotState.SUBMITTING, PilotState.QUEUED, PilotState.HELD, PilotState.RUNNING)
 _MOST_SHOWN = 3  # failing pilots of a grid
+_MOST_HOW = 60  # characters
 _MOST_LINES = 12  # of one pilot's last words
 
 
@@ -51,6 +52,31 @@ def lines(found: Mapping[str, Any]) -> Iterator[str]:
     for bot in found["unserved_bots"]:
         yield ""
         yield printable(f"BOT {bot['bot']}: no grid can serve it: {bot['why']}")
+
+
+def ended_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield pilots that have ended, as the server keeps them, for people."""
+    rows = [
+        (
+            item["pilot"],
+            item["grid"],
+            item["node"],
+            "" if item["exit_code"] is None else str(item["exit_code"]),
+            duration(item["told_seconds_ago"]),
+            cut(item["how"], _MOST_HOW),
+        )
+        for item in found["logs"]
+    ]
+    yield printable(table(("pilot", "grid", "node", "exit", "ago", "how"), rows))
+
+
+def log_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield how one pilot ended, and its last words, for people."""
+    yield printable(f"{found['pilot']} of {found['grid']}, there {found['native_id']}")
+    code = "" if found["exit_code"] is None else f"exit code {found['exit_code']}"
+    ended = ", ".join(filter(None, (found["node"], code, found["how"])))
+    yield printable(f"ended {duration(found['told_seconds_ago'])} ago: {ended or 'by itself'}")
+    yield from (printable(line) for line in found["words"].splitlines())
 
 
 def _grid(

@@ -230,6 +230,9 @@ def _on_own_hosts(
                 break
         if master.returncode:
             raise BenchFailed("the search failed; the lines above say why")
+        if kill_clients or kill_master:
+            left = f"{kill_clients} clients and {kill_master} times the master"
+            click.echo(f"it ended before these were killed: {left}", err=True)
         told: dict[str, Any] = json.loads(said)
         slots = hosts.slot_seconds(told["began_at"], told["ended_at"])
         return {**told, "slot_seconds": slots, "efficiency": told["task_seconds"] / slots}

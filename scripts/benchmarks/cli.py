@@ -15,6 +15,7 @@ from . import (
     hosts,
     latency,
     layers,
+    losses,
     overload,
     peers,
     policies,
@@ -44,6 +45,7 @@ MEASUREMENTS = (
     storm.storm,
     overload.overload,
     peers.peers,
+    losses.losses,
     walls.walls,
     drips.drips,
 )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import click
@@ -39,7 +41,7 @@ _PATIENCE_SECONDS = 600.0
 def peers(cpus: int, quick: bool) -> list[Row]:
     """1,000 x `true`, 300 x `sleep 0.1`, 10,000 x pow: GridBot, Dask, HyperQueue, joblib."""
     counts = {work: count // 20 if quick else count for work, count in _COUNTS.items()}
-    with _environment() as python, installation() as place, place.session() as session:
+    with environment() as python, installation() as place, place.session() as session:
         place.start_client("worker", "--cpus", str(cpus))
         session.submit("true").wait(timeout=_PATIENCE_SECONDS)
         return [
@@ -78,21 +80,37 @@ def _ours(session: Session, work: str, count: int) -> float:
 
 def _theirs(python: str, system: str, work: str, count: int, cpus: int) -> float | None:
     """Seconds of another system; None if it fails, which is told."""
-    program = Path(__file__).with_name("peer_systems.py")
-    ended = subprocess.run(
-        # -P: modules beside the program would hide the standard library's.
-        [python, "-P", program, system, work, str(count), str(cpus)],
-        capture_output=True, text=True, cwd=Path(python).parent,  # they write into the folder
-        timeout=_PATIENCE_SECONDS,
-    )  # fmt: skip
+    ended = run_in(python, "peer_systems.py", system, work, str(count), str(cpus))
     if ended.returncode:
         print(f"{system}: {ended.stderr.strip()[-500:]}", file=sys.stderr)
         return None
     return float(json.loads(ended.stdout.splitlines()[-1]))
 
 
+def run_in(python: str, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of this folder in the environment of the other systems.
+
+    What it leaves running, as when it is killed, is ended.
+    """
+    # -P: modules beside the program would hide the standard library's.
+    command = [python, "-P", str(Path(__file__).with_name(program)), *arguments]
+    with tempfile.TemporaryFile("w+") as said, tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(
+            command, stdout=said, stderr=errors, start_new_session=True,
+            cwd=Path(python).parent,  # they write into the folder
+        )  # fmt: skip
+        try:
+            code = process.wait(_PATIENCE_SECONDS)
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        said.seek(0)
+        errors.seek(0)
+        return subprocess.CompletedProcess(command, code, said.read(), errors.read())
+
+
 @contextmanager
-def _environment() -> Iterator[str]:
+def environment() -> Iterator[str]:
     """Install the other systems where nothing else is; yield the Python."""
     with tempfile.TemporaryDirectory(prefix="gridbot-peers-") as folder:
         python = str(Path(folder) / "bin" / "python")

@@ -37,10 +37,9 @@ def place() -> Iterator[Place]:
     is queued again.  Slurm tells of jobs for an hour after their end.
     """
     cancel = "cancel Nodes=ALL MaxTime=60 PriorityTier=1 PreemptMode=CANCEL"
-    settings = {"MinJobAge": 3600, "PartitionName": cancel}
     with (
         open_folder("slurm") as folder,
-        slurm(folder, nodes=NODES, cpus=CPUS, **settings) as cluster,
+        slurm(folder, nodes=NODES, cpus=CPUS, MinJobAge=3600, PartitionName=cancel) as cluster,
         deployment() as server,
     ):
         server.start()

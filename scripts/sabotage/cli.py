@@ -12,7 +12,8 @@ from click.core import ParameterSource
 
 from scripts.benchmarks.harness.installation import BenchFailed
 from scripts.sabotage.live import JOBS, play
-from scripts.sabotage.model import Model, Setting, Tally
+from scripts.sabotage.model import Model
+from scripts.sabotage.state import Setting, Tally
 from scripts.sabotage.strategies import STRATEGIES
 
 # As in the model: `assured` is the server's Assurance, q2p its quorum among strangers, q1 to q3

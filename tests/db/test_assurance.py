@@ -9,7 +9,8 @@ from tests.db.dispatching import Caller, Dispatch, caller, success
 from tests.factories import make_bot, make_owner
 
 from gridbot_client.protocol.messages import ReplicaId
-from gridbot_server.cycles import reputation, transitioner
+from gridbot_server.cycles import provisional as provisional_outcomes
+from gridbot_server.cycles import reputation, track_records, transitioner
 from gridbot_server.matching import track_record
 from gridbot_server.signing import keys
 from gridbot_server.storage import invariants
@@ -289,10 +290,15 @@ def test_crashes_tell_no_lie_of_a_trusted_host_as_final_and_no_job_twice(
 def _settle_with_crashes(dispatch: Dispatch, monkeypatch: pytest.MonkeyPatch) -> None:
     """Kill the transitioner at each step in turn, then let it run."""
     conn = dispatch.conn
-    for step in ("follow", "_learn", "_wake", "_keep", "_tell", "_pass_checks", "_close"):
+    steps = [
+        (reputation, "follow"), (track_records, "learn"), (track_records, "_wake"),
+        (provisional_outcomes, "keep"), (provisional_outcomes, "_tell"),
+        (track_records, "pass_checks"), (provisional_outcomes, "close"),
+    ]  # fmt: skip
+    for module, step in steps:
         waiting = conn.execute("SELECT count(*) FROM pending").fetchone()
         with monkeypatch.context() as broken:
-            broken.setattr(reputation, step, _killed)
+            broken.setattr(module, step, _killed)
             try:
                 transitioner.run_once(conn)
             except ConnectionResetError:

@@ -4,11 +4,12 @@ import fcntl
 import linecache
 import multiprocessing
 import os
+import random
 import signal
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -22,8 +23,17 @@ from tests.factories import make_bot, make_client, make_lease, make_owner
 from gridbot_client.protocol.messages import WHY, ReplicaId
 from gridbot_server.buffer import liveness
 from gridbot_server.buffer import memory as memory_module
-from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
-from gridbot_server.buffer.layout import SLOT_BYTES, BotSnapshot, Item, Slot, SlotState
+from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.layout import (
+    BOT_BYTES,
+    SLOT_BYTES,
+    BotSnapshot,
+    BufferDamaged,
+    BufferMissing,
+    Item,
+    Slot,
+    SlotState,
+)
 from gridbot_server.storage import db
 from gridbot_server.storage.db import Connection, web_process
 
@@ -468,3 +478,56 @@ def test_a_buffer_made_anew_gets_all_that_was_not_sent(
         for _ in range(4):
             given += [item.id.seq for item in caller(second, alice).ask().assignments]
     assert (sent, sorted(given)) == ([0, 1, 2], list(range(3, 10)))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_of_a_damaged_buffer_nothing_is_given_that_was_not_put_in(path: Path, seed: int) -> None:
+    """Bits anywhere behind the header are flipped while one process feeds and others take."""
+    chance = random.Random(seed)
+    buffer = create(path)
+    data = bytearray(path.read_bytes())
+    used = [*range(256, 256 + 2 * BOT_BYTES), *range(len(data) - 16 * SLOT_SIZE, len(data))]
+    put = {(1, seq, 1, b"body") for seq in range(12)} | {(1, seq, 2, b"body") for seq in range(4)}
+    given = set()
+    with pytest.raises(BufferMissing):
+        for round_ in range(50):
+            buffer.publish([bot_state(1)], 0.0, 0)
+            buffer.put([fresh(1, seq) for seq in range(8)], 0.0)
+            buffer.put([copy(1, seq) for seq in range(4)], 0.0)
+            if round_:
+                flip(path, [chance.choice(used) for _ in range(5)], chance)
+            slots = [*buffer.take_fresh(1, 8, MINE)]
+            slots += buffer.take_copies(buffer.copies(1, 4, 0), MINE)
+            given |= {(slot.bot, slot.seq, slot.replica, slot.body) for slot in slots}
+            buffer.free(slot.number for slot in slots)
+            buffer.contents()
+            if not buffer.is_current():
+                SchedulingBuffer(path)
+    assert given <= put
+    assert not buffer.is_current()
+
+
+def flip(path: Path, places: Iterable[int], chance: random.Random) -> None:
+    """Turn one bit around in each of some bytes of a file."""
+    with path.open("r+b") as file:
+        for place in places:
+            file.seek(place)
+            (old,) = file.read(1)
+            file.seek(place)
+            file.write(bytes([old ^ 1 << chance.randrange(8)]))
+
+
+def test_a_damaged_buffer_is_removed_and_the_slots_taken_from_it_are_given_back_in_vain(
+    path: Path,
+) -> None:
+    buffer = filled(path)
+    (taken_slot,) = buffer.take_fresh(1, 1, MINE)
+    content = path.read_bytes()
+    path.write_bytes(
+        content[: -2 * SLOT_SIZE] + bytes(byte ^ 1 for byte in content[-2 * SLOT_SIZE :])
+    )
+    with pytest.raises(BufferDamaged):
+        buffer.contents()
+    assert not path.exists()
+    buffer.restore([taken_slot.number])
+    buffer.free([taken_slot.number])

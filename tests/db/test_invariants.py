@@ -28,6 +28,7 @@ BREAKS = {
     "a_bot_has_the_jobs_it_says": "DELETE FROM job WHERE (bot, seq) = (4, 9)",
     "copies_follow_a_first_replica": "UPDATE requeue SET seq = 9 WHERE bot = 4",
     "something_moves_every_unfinished_job": "DELETE FROM requeue WHERE bot = 3",
+    "no_job_is_set_aside": "INSERT INTO dead_letter VALUES (4, 0, 'ZeroDivisionError')",
     "only_fed_jobs_were_sent": "UPDATE bot SET fed = 0 WHERE id = 3",
     "feed_ranges_lie_within_what_was_fed": "UPDATE feed_range SET hi = 11 WHERE bot = 4",
     "feed_ranges_do_not_overlap": "INSERT INTO feed_range SELECT bot, lo + 1, hi, machine,"

@@ -176,15 +176,15 @@ def waiting(client: Caller) -> WorkRequest:
 
 
 @pytest.mark.usefixtures("one_job")
-def test_a_client_with_work_whose_request_waits_for_more_has_that_time_too(
+def test_a_client_with_work_whose_request_waits_for_more_is_missed_as_soon_as_others(
     conn: Connection, client: Caller, passes: Passes
 ) -> None:
     client.take(client.send(waiting(client)))
     assert len(client.holding) == 1
     client.take(client.send(waiting(client)))
-    leave(conn, 150)
+    leave(conn, LEAST - 5)
     assert passes.run() == 0
-    leave(conn, 160)
+    leave(conn, LEAST + 1)
     assert passes.run() == 1
 
 

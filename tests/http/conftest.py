@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from tests.http.described import watching
 from werkzeug.datastructures import Headers
 
 from gridbot_client.protocol.messages import WorkReply, WorkRequest, encode_reply
+from gridbot_server.dispatch.choose import Candidate
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.http.services import Answered, Dispatched
 from gridbot_server.settings import Settings
 from gridbot_server.signing import keys
-from gridbot_server.storage import db
+from gridbot_server.storage import db, store_record
 from gridbot_server.web.app import create_app
 
 
@@ -94,6 +95,7 @@ def site(settings: Settings, conn: db.Connection) -> Iterator[Site]:
     public = keys.public_bytes(settings.project_key_path).hex()
     conn.execute("INSERT INTO setting VALUES ('project_key', %s)", [public])
     conn.execute("INSERT INTO project_key (key) VALUES (%s)", [bytes.fromhex(public)])
+    store_record.pair(conn, settings.files)
     app = create_app(settings, engine=Echo)
     yield Site(app, settings, conn)
     app.extensions["gridbot"].close()
@@ -115,6 +117,10 @@ class Echo:
 
     def ask_again(self, item: Queued) -> None:
         raise AssertionError("only gunicorn's loop calls this")
+
+    @property
+    def candidates(self) -> Collection[Candidate]:
+        raise AssertionError("only gunicorn's loop asks for this")
 
     def close(self) -> None:
         pass

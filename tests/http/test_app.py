@@ -14,6 +14,7 @@ from gridbot_server.storage import db
 from gridbot_server.web.app import create_app
 
 ROUTES_FOR_EVERYBODY = {
+    "/api/v1/clients/again",
     "/boinc/stats/",
     "/boinc/stats/<name>",
     "/health",

@@ -19,6 +19,7 @@ from tests.factories import (
 from tests.http.conftest import Person, Site
 from tests.http.loopback import serve
 
+from gridbot.api import signing_key
 from gridbot.cli import gridbot
 from gridbot_client.protocol.messages import ReplicaId
 
@@ -395,6 +396,22 @@ def test_login_keeps_the_key_for_its_owner_only(
     said = run("login", url, "--key-file", str(key)).stdout
     assert said.startswith(f"logged in at {url} as alice\nyour BOTs are signed with the key ")
     assert json.loads(path.read_text())["key"] == alice.token
+
+
+def test_who_logs_in_by_the_key_of_a_servers_folder_signs_by_that_folders_key(
+    run: Run, url: str, alice: Person, tmp_path: Path
+) -> None:
+    folder = tmp_path / "elsewhere"
+    own = signing_key.ensure(folder / "signing.key")
+    key = folder / "operator.key"
+    key.write_text(alice.token)
+    assert own.fingerprint in run("login", url, "--key-file", str(key)).stdout
+    environment = {"XDG_CONFIG_HOME": str(tmp_path / "config")}
+    nothing = {"GRIDBOT_SERVER": None, "GRIDBOT_KEY": None}
+    logged_in = CliRunner(env={**environment, **nothing})
+    submitted = logged_in.invoke(gridbot, ["submit", "--range", "0:2", "--", "true"])
+    assert submitted.exit_code == 0, submitted.stderr
+    assert own.fingerprint[:16] in logged_in.invoke(gridbot, ["key", "list"]).stdout
 
 
 def test_an_application_is_signed_where_the_key_is(

@@ -177,7 +177,9 @@ def test_owners_are_told_which_grids_refuse_their_bots(
         assert operator("POST", "/api/v1/overlay/refusals", json=body).status_code == 200
 
     def shown(number: int) -> dict[str, str]:
-        return dict(alice("GET", f"/api/v1/bots/{number}").json["refused_by"])
+        explained = alice("GET", f"/api/v1/bots/{number}/explanation").json["refused_by"]
+        assert explained == alice("GET", f"/api/v1/bots/{number}").json["refused_by"]
+        return dict(explained)
 
     assert shown(bot) == {}
     say("gb1.", {bot: {"ice": "too small", "fire": "its GridPolicy excludes the grid"}})
@@ -319,3 +321,79 @@ def test_a_bad_list_of_tags_is_refused(site: Site, operator: Person, tags: Any) 
 def test_only_operators_ask_for_tags(site: Site, alice: Person) -> None:
     answer = alice("POST", "/api/v1/overlay/tags", json={"tags": ["gb1.7"]})
     assert answer.status_code == 403
+
+
+def _words(index: int, **changes: Any) -> dict[str, Any]:
+    known = {"native_id": "12_3", "node": "n7", "how": "FAILED", "exit_code": 3, "words": "no disk"}
+    return {"pilot": f"gb1.7.{index}", **known, **changes}
+
+
+def _keep(person: Person, *logs: dict[str, Any], grid: str = "ice") -> Any:
+    return person("POST", "/api/v1/overlay/logs", json={"grid": grid, "logs": logs})
+
+
+def test_last_words_of_pilots_are_kept_for_operators(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    other = site.person("second", scope="operator")
+    for _ in range(2):  # the answer may have been lost
+        assert _keep(operator, _words(0), _words(1)).json == {"logs": 2}
+    assert _keep(operator, _words(2), grid="fire").status_code == 200
+    assert _keep(alice, _words(3)).status_code == 403
+    listed = other("GET", "/api/v1/overlay/logs?grid=ice").json["logs"]
+    assert [item["pilot"] for item in listed] == ["gb1.7.0", "gb1.7.1"]
+    shown = other("GET", "/api/v1/overlay/logs/gb1.7.1").json
+    assert shown.pop("told_seconds_ago") >= 0
+    assert shown == {**_words(1), "grid": "ice"}
+    assert alice("GET", "/api/v1/overlay/logs/gb1.7.1").status_code == 403
+    assert alice("GET", "/api/v1/overlay/logs").status_code == 403
+    missing = operator("GET", "/api/v1/overlay/logs/gb9")
+    assert (missing.status_code, missing.json["detail"]) == (404, "nothing is kept of a pilot gb9")
+
+
+def test_one_grids_constructor_does_not_overwrite_what_another_told(
+    site: Site, operator: Person
+) -> None:
+    _keep(operator, _words(0))
+    _keep(operator, _words(0, words="other"), grid="fire")
+    shown = operator("GET", "/api/v1/overlay/logs/gb1.7.0").json
+    assert (shown["grid"], shown["words"]) == ("ice", "no disk")
+
+
+def test_old_words_go_when_others_come(site: Site, operator: Person) -> None:
+    _keep(operator, _words(0))
+    site.conn.execute("UPDATE pilot_log SET told_at = now() - interval '15 days'")
+    _keep(operator, _words(1))
+    listed = operator("GET", "/api/v1/overlay/logs").json["logs"]
+    assert [item["pilot"] for item in listed] == ["gb1.7.1"]
+
+
+def test_the_oldest_words_go_beyond_the_most_that_are_kept(site: Site, operator: Person) -> None:
+    site.conn.execute(
+        "INSERT INTO pilot_log (pilot, grid, native_id, node, how, words, told_at)"
+        " SELECT 'x' || n, 'ice', '', '', '', '', now() - n * interval '1 second'"
+        "   FROM generate_series(1, 10000) AS n"
+    )
+    _keep(operator, _words(0))
+    kept = {pilot for (pilot,) in site.conn.execute("SELECT pilot FROM pilot_log").fetchall()}
+    assert len(kept) == 10_000
+    assert "x10000" not in kept
+    assert "gb1.7.0" in kept
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"pilot": ""}, "pilot"),
+        ({"pilot": "a/b"}, "pilot"),
+        ({"words": "x" * 4097}, "words"),
+        ({"words": "\0"}, "words"),
+        ({"exit_code": 10**6}, "exit_code"),
+    ],
+)
+def test_words_that_cannot_be_kept_are_refused_by_name(
+    operator: Person, changes: dict[str, Any], words: str
+) -> None:
+    answer = _keep(operator, _words(0, **changes))
+    assert answer.status_code == 400
+    assert words in answer.json["detail"]

@@ -175,6 +175,29 @@ POINT = {"theta1": 0.1, "theta2": 0.2}
         ({"inputs": [{"name": "x", "size": 1}]}, "inputs[0].sha256: missing"),
         ({"outputs": ["/etc/passwd"]}, "outputs[0]: '/etc/passwd' is not a usable file name"),
         ({"outputs": ["a/../b"]}, "outputs[0]: 'a/../b' is not a usable file name"),
+        ({"outputs": ["{j}.csv"]}, "outputs names {j}, but"),
+        ({"outputs": ["{i.csv"]}, "outputs: argument '{i.csv' has a single '{'"),
+        (
+            {"outputs": ["{i}.csv"], "jobs": {"range": [-1, 5]}},
+            "outputs: output '{i}.csv': '-1.csv' is not a usable file name",
+        ),
+        (
+            {"outputs": ["a"], "output_names": {"a": "../{i}"}, "jobs": {"range": [0, 5]}},
+            "outputs: output '../{i}': '../0' is not a usable file name",
+        ),
+        (
+            {
+                "outputs": ["{i}.csv"],
+                "placeholders": {"i": "text"},
+                "jobs": {"items": [{"i": "a"}, {"i": "../b"}]},
+            },
+            "job 1: output '{i}.csv': '../b.csv' is not a usable file name",
+        ),
+        (
+            {"outputs": ["a", "b"], "output_names": {"a": "x", "b": "x"}},
+            "outputs: outputs 'a' and 'b' would both be 'x'",
+        ),
+        ({"output_names": {"gone": "x"}}, "output_names: 'gone' is none of the outputs"),
         ({"resources": {"memory_mb": 0}}, "resources.memory_mb: 0 is less than 1"),
         ({"resources": {"memory": 1}}, "resources.memory: unknown field"),
         ({"quorum": 11}, "quorum: 11 is greater than 10"),

@@ -284,6 +284,17 @@ def test_uploads_of_one_owner_leave_slots_to_others(
     assert _Sender(bob, f"/api/v1/blobs/{_sha()}").put(0).json["complete"]
 
 
+def test_a_job_may_not_bring_the_output_of_another_name(
+    site: Site, alice: Person, client: Person
+) -> None:
+    manifest = Manifest("alice", ("x",), placeholders={"i": "int"}, outputs=("part-{i}.txt",))
+    replica = ReplicaId(make_bot(site.conn, alice.id, manifest=manifest.text()), 0, 0)
+    site.conn.execute("UPDATE job SET args = '{\"i\": 0}'")
+    make_lease(site.conn, replica, client.id)
+    for name, status in (("part-1.txt", 404), ("part-{i}.txt", 400), ("part-0.txt", 200)):
+        assert _Sender(client, _url(replica, name)).put(0).status_code == status
+
+
 @pytest.mark.parametrize("name", ["b", "a.txt.gz", "x/a.txt", "d/b.dat", "d/x/a.dat", "D/a.dat"])
 def test_a_file_that_the_manifest_does_not_ask_for_is_refused(
     site: Site, alice: Person, client: Person, name: str

@@ -19,7 +19,8 @@ from pathlib import Path
 import psutil
 from tests.sandbox.zoo import Beast
 
-from gridbot_client.protocol.messages import Manifest, ReplicaId, Resources
+from gridbot_client.protocol.messages import ReplicaId, Resources
+from gridbot_client.protocol.output_names import NamedOutput
 from gridbot_client.walls.levels import Sandbox
 from gridbot_client.work import outputs, trees
 from gridbot_client.work.confinement import WallOptions, Walls, hidden_places, raised
@@ -220,9 +221,9 @@ class Cage:
     def _stolen(self, slot: object, beast: Beast) -> list[str]:
         """Contents of outputs that hold a canary."""
         assert beast.outputs
-        manifest = Manifest("eve", ("x",), outputs=beast.outputs)
+        wanted = [NamedOutput(name, name) for name in beast.outputs]
         try:
-            found = outputs.collect(slot, manifest, ())  # type: ignore[arg-type]
+            found = outputs.collect(slot, wanted, 1 << 30, ())  # type: ignore[arg-type]
         except (OutputError, OSError):
             return []
         secret = {b"token canary", b"HONEST", b"private key"}

@@ -15,16 +15,16 @@ from tests.system.deployment import eventually
 from gridbot_client.protocol.messages import ReplicaId, Resources
 from gridbot_client.walls.levels import Sandbox
 from gridbot_client.work.execution import Stopped
-from gridbot_client.work.places import Key, ReplicaPlace, ReplicaPlaces
+from gridbot_client.work.places import PlaceKey, ReplicaPlace, ReplicaPlaces
 from gridbot_client.work.processes import Census
 from gridbot_client.work.residents import ResidentJob
 from gridbot_client.work.runner import ProcessEnd, ReplicaProgram, Runner, Stop
 from gridbot_client.work.slots import ReplicaSlot, slot_of
 
-BOT: Key = (1, "a" * 64, True)
-OWN: Key = (1, "a" * 64, False)
-OTHER: Key = (1, "b" * 64, True)
-NAMESAKE: Key = (2, "a" * 64, True)
+BOT = PlaceKey(1, "a" * 64, True)
+OWN = PlaceKey(1, "a" * 64, False)
+OTHER = PlaceKey(1, "b" * 64, True)
+NAMESAKE = PlaceKey(2, "a" * 64, True)
 
 
 class House:
@@ -47,14 +47,14 @@ class House:
         slot.reset()
         return slot
 
-    def run(self, script: str, key: Key = BOT) -> tuple[str, str]:
+    def run(self, script: str, key: PlaceKey = BOT) -> tuple[str, str]:
         """Run a shell's script; why it failed, and what it printed."""
         with self.places.taken(self.slot(), key) as place:
             end = self.end_of(ReplicaProgram(["sh", "-c", script]), place, key)
             return end.reason, place.slot.stdout.read_text() + place.slot.stderr.read_text()
 
     def end_of(
-        self, program: ReplicaProgram, place: ReplicaPlace, key: Key,
+        self, program: ReplicaProgram, place: ReplicaPlace, key: PlaceKey,
         job: ResidentJob | None = None, limits: Resources = LIMITS, stop: Stop | None = None,
     ) -> ProcessEnd:  # fmt: skip
         return self.runner.run(
@@ -75,7 +75,7 @@ def house(machine: Makes, best: Sandbox) -> Iterator[House]:  # noqa: F811
 
 @pytest.mark.parametrize("key", [BOT, OWN])
 def test_replicas_of_a_bot_run_in_one_cell_and_find_nothing_of_each_other(
-    house: House, key: Key
+    house: House, key: PlaceKey
 ) -> None:
     leave = "echo secret | tee file .hidden tmp/x /tmp/y; mkdir -p a/b; sleep 1000 & echo err >&2"
     # In a pipe, the second program may not have begun when the first one looks.
@@ -249,14 +249,14 @@ class Hosted:
     def __init__(self, house: House) -> None:
         self.house = house
 
-    def ask(self, what: str, content: bytes = b"", key: Key = BOT) -> tuple[str, str]:
+    def ask(self, what: str, content: bytes = b"", key: PlaceKey = BOT) -> tuple[str, str]:
         """Give it a job; why that failed, and what came out."""
         end, slot = self.ended(what, content, key)
         out = slot.work / "out"
         return end.reason, out.read_text() if out.exists() else ""
 
     def ended(
-        self, what: str, content: bytes = b"", key: Key = BOT, limits: Resources = LIMITS,
+        self, what: str, content: bytes = b"", key: PlaceKey = BOT, limits: Resources = LIMITS,
         stop: Stop | None = None,
     ) -> tuple[ProcessEnd, ReplicaSlot]:  # fmt: skip
         """Give it a job; how that ended, and where."""
@@ -277,7 +277,9 @@ def hosted(house: House) -> Hosted:
 
 
 @pytest.mark.parametrize("key", [BOT, OWN])
-def test_a_program_stays_for_the_jobs_of_its_bot_and_no_others(hosted: Hosted, key: Key) -> None:
+def test_a_program_stays_for_the_jobs_of_its_bot_and_no_others(
+    hosted: Hosted, key: PlaceKey
+) -> None:
     answers = [hosted.ask("work", b"%d" % number, key) for number in range(3)]
     pids = {text.split()[0] for _, text in answers}
     assert [reason for reason, _ in answers] == [""] * 3

@@ -194,15 +194,21 @@ class Slurm:
 
 
 @contextmanager
-def slurm(folder: Path, *, nodes: int = 4, cpus: int = 2, **settings: Any) -> Iterator[Slurm]:
+def slurm(
+    folder: Path, *, nodes: int = 4, cpus: int = 2, gpus: int = 0, **settings: Any
+) -> Iterator[Slurm]:
     """Start a cluster below `folder`, which every user can enter; end it with all that it runs.
 
     Partitions: `batch` (default, at most 60 minutes), whose jobs those of `urgent` preempt, and
-    `short` (2 minutes).  `settings` are lines of slurm.conf, which overrule those above.
+    `short` (2 minutes).  A node's GPUs are device files of terminals.
+    `settings` are lines of slurm.conf, which overrule those above.
     """
     need("munged slurmctld slurmd sbatch", SLURM_PACKAGES)
     made = Slurm(folder, tuple(f"n{number}" for number in range(1, nodes + 1)))
-    _write_slurm_conf(made, cpus, settings)
+    if gpus:
+        settings["GresTypes"] = "gpu"
+        (folder / "gres.conf").write_text(f"Name=gpu File=/dev/tty[1-{gpus}]\n")
+    _write_slurm_conf(made, cpus, gpus, settings)
     with ExitStack() as stack:
         conf = made.env["SLURM_CONF"]
         stack.callback(kill, lambda pid: psutil.Process(pid).environ().get("SLURM_CONF") == conf)
@@ -219,7 +225,7 @@ def slurm(folder: Path, *, nodes: int = 4, cpus: int = 2, **settings: Any) -> It
         yield made
 
 
-def _write_slurm_conf(made: Slurm, cpus: int, settings: dict[str, Any]) -> None:
+def _write_slurm_conf(made: Slurm, cpus: int, gpus: int, settings: dict[str, Any]) -> None:
     host = socket.gethostname().partition(".")[0]
     lines = _SLURM_CONF.format(
         host=host, port=made.port, user=getpass.getuser(), folder=made.folder
@@ -229,7 +235,7 @@ def _write_slurm_conf(made: Slurm, cpus: int, settings: dict[str, Any]) -> None:
     for name in made.nodes:
         kept.append(
             f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={free_port()}"
-            f" CPUs={cpus} RealMemory=4000"
+            f" CPUs={cpus} RealMemory=4000" + (f" Gres=gpu:{gpus}" if gpus else "")
         )
         (made.folder / f"spool.{name}").mkdir()
     batch = "Nodes=ALL Default=YES MaxTime=60 PriorityTier=1"

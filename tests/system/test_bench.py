@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,17 @@ BENCH = [sys.executable, "-m", "scripts.benchmarks.cli"]
 COMMAND = [*BENCH, "dispatch", "--json"]
 
 
+def measured(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """Let a benchmark end; what it says if it fails is told."""
+    ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr[-4000:]
+    return ended
+
+
 @pytest.mark.parametrize("bench", ["dispatch", "boinc"])
 def test_host_requests_are_measured_beside_the_floor(bench: str) -> None:
     command = [*BENCH, bench, "--quick", "--json"]
-    ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    ended = measured(command)
     document = json.loads(ended.stdout)
     (row,) = document["rows"]
 
@@ -44,10 +52,7 @@ print(json.dumps(row(cell, pairs, limit=2.0)))
 
 
 def test_two_servers_are_measured_in_pairs_by_one_generator() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", COMPARE], cwd=CHECKOUT, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
+    ended = measured([sys.executable, "-c", COMPARE])
     said, document = ended.stdout.splitlines()
     row = json.loads(document)
 
@@ -58,10 +63,7 @@ def test_two_servers_are_measured_in_pairs_by_one_generator() -> None:
 
 
 def test_the_time_of_a_host_request_is_told_by_layer_and_by_function() -> None:
-    ended = subprocess.run(
-        [*BENCH, "layers", "--quick", "--json"], cwd=CHECKOUT, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
+    ended = measured([*BENCH, "layers", "--quick", "--json"])
     (row,) = json.loads(ended.stdout)["rows"]
 
     spent = row["us_per_rpc"]
@@ -71,10 +73,7 @@ def test_the_time_of_a_host_request_is_told_by_layer_and_by_function() -> None:
 
 
 def test_a_flood_is_measured_beside_the_plateau() -> None:
-    ended = subprocess.run(
-        [*BENCH, "overload", "--quick", "--json"], cwd=CHECKOUT, capture_output=True, text=True,
-        check=True,
-    )  # fmt: skip
+    ended = measured([*BENCH, "overload", "--quick", "--json"])
     (row,) = json.loads(ended.stdout)["rows"]
 
     assert row["times_reached"] > 0
@@ -117,7 +116,16 @@ def _seen(process: psutil.Process, attribute: str) -> Any:
 
 def test_a_chain_of_bots_is_timed_while_other_hosts_wait() -> None:
     command = [*BENCH, "latency", "--quick", "--idle", "3", "--json"]
-    ended = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=True)
+    ended = measured(command)
     (row,) = json.loads(ended.stdout)["rows"]
     assert (row["idle_hosts"], row["bots"]) == (3, 3)
     assert 0 < row["median_ms"] <= row["p99_ms"]
+
+
+def test_nothing_is_lost_when_a_worker_or_the_server_is_killed() -> None:
+    ended = measured([*BENCH, "losses", "--quick", "--json"])
+    rows = json.loads(ended.stdout)["rows"]
+    assert [(row["killed"], row["system"], row["lost"]) for row in rows] == [
+        ("worker", "gridbot", 0),
+        ("server", "gridbot", 0),
+    ]

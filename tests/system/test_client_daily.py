@@ -8,6 +8,7 @@ import shlex
 import subprocess
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from importlib.metadata import version
 from pathlib import Path
 from threading import Thread
 
@@ -78,6 +79,27 @@ def test_the_doctor_says_that_the_server_refuses_the_client(
     ((host,),) = running.rows("SELECT host FROM client ORDER BY id DESC LIMIT 1")
     running.run("host", "ban", str(host), "--why", "it mines coins")
     assert "this machine is banned: it mines coins" in volunteer.bad()["joined"]
+
+
+def test_a_newer_release_at_the_server_is_told_and_installed_by_nobody_else(
+    running: Deployment, volunteer: Volunteer
+) -> None:
+    own = version("gridbot")
+    newer = "9" + own[1:]
+
+    def later(_: str, body: bytes) -> bytes:
+        return body.replace(f'"release":"{own}"'.encode(), f'"release":"{newer}"'.encode())
+
+    with relay(running.port) as server:
+        volunteer.call("join", server.url, "--key", running.operator_key)
+        assert "to update" not in volunteer.call("status", code=3)
+        server.spoil = later
+        advice = f"GridBot {own}: the server runs GridBot {newer}; to update, when it suits you:"
+        assert advice in volunteer.call("status", code=3)
+        (told,) = (
+            line for line in volunteer.call("doctor", code=1).splitlines() if "GridBot" in line
+        )
+        assert told.startswith(f"ok  GridBot: {own}; the server runs GridBot {newer}")
 
 
 class LateServer(BaseHTTPRequestHandler):

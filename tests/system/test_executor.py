@@ -202,6 +202,45 @@ def test_functions_and_classes_of_a_script_need_not_be_on_the_host(
     assert (ended.stdout, ended.returncode) == ("True 3\n", 0), ended.stderr
 
 
+LATE = """
+import atexit
+import gridbot
+
+executor = gridbot.Executor(gridbot.connect("{url}", "{key}"))
+if {is_used}:
+    print(executor.submit(pow, 2, 3).result())
+
+@atexit.register
+def submit_late():
+    executor.submit(pow, 2, 3)
+"""
+
+
+@pytest.mark.parametrize("is_used", [True, False], ids=["used", "not used before"])
+def test_a_call_at_the_end_of_the_interpreter_is_refused(
+    running: Deployment, session: Session, is_used: bool
+) -> None:
+    script = LATE.format(url=running.url, key=running.settings.operator_key_path, is_used=is_used)
+    ended = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=PATIENCE
+    )
+    assert ended.stdout == "8\n" * is_used
+    assert "RuntimeError: cannot schedule new futures after" in ended.stderr
+
+
+def count_calls() -> int:
+    """How many calls this interpreter has run, with this one."""
+    counted = sys.__dict__.setdefault("calls_counted", [])
+    counted.append(None)
+    return len(counted)
+
+
+def test_a_worker_stays_for_the_calls_that_follow(session: Session) -> None:
+    with Executor(session, modules=[OWN]) as executor:
+        counts = [executor.submit(count_calls).result(PATIENCE) for _ in range(9)]
+    assert counts.count(1) <= 2  # one in each slot at most
+
+
 def test_joblib_runs_its_tasks_and_tells_their_errors(session: Session) -> None:
     joblib = pytest.importorskip("joblib")
     with Executor(session) as executor, joblib.parallel_config("gridbot", executor=executor):

@@ -16,7 +16,7 @@ from tests.system.bare_client import HOST, BareClient
 from tests.system.deployment import Deployment, deployment, eventually
 
 from gridbot import Executor, GridbotError, Session
-from gridbot.executor.executor import policy_of
+from gridbot.executor.bots import policy_of
 from gridbot_client.protocol.messages import Assignment, Output, Report, Scalar
 
 PATIENCE = 20.0

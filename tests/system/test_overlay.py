@@ -1,5 +1,6 @@
 """Pilots come where BOTs demand them, and leave; nobody does anything but submit the BOT."""
 
+import json
 import re
 import signal
 from collections.abc import Iterator
@@ -65,6 +66,17 @@ def test_pilots_come_for_a_bot_and_leave_when_it_has_ended(
     assert 1 <= len(pilots.pilots("here")) <= 2
     status = pilots.status("here")
     assert (status["jobs"], status["failures"], status["failing"]) == (40, 0, [])
+    worked = sum(pilot.core_seconds for pilot in pilots.pilots("here"))
+    [(ran,)] = running.rows("SELECT sum(wall_seconds)::float8 FROM ended WHERE bot = %s", bot)
+    assert worked == pytest.approx(ran)
+    assert 0 < status["wasted_pilot_hours"] < status["pilot_hours"]
+    names = {pilot.id for pilot in pilots.pilots("here")}
+
+    def kept() -> set[str]:
+        listed = running.run("overlay", "logs", "--json", "--data", str(pilots.folder))
+        return {item["pilot"] for item in json.loads(listed)["logs"]}
+
+    eventually(lambda: kept() >= names, what="the pilots' ends at the server")
     ended = re.findall(
         r"here: \d pilots? ended after (\d+) jobs? and 0 failures$", pilots.said(), re.M
     )
@@ -95,8 +107,9 @@ def test_jobs_that_no_pilot_lives_for_burn_two_generations_and_say_so(
     eventually(lambda: "needs more than" in pilots.status("here")["why"], seconds=300, what=what)
     pilots.wait_left()
     assert len(pilots.pilots("here")) <= 2
-    shown = running.run("bot", "show", str(bot))
-    assert "a replica needs more than" in shown and "grid here" in shown
+    for command in ("show", "explain"):
+        said = running.run("bot", command, str(bot))
+        assert "a replica needs more than" in said and "grid here" in said
     running.run("bot", "cancel", str(bot))
 
 

@@ -13,7 +13,8 @@ from tests.system.bare_client import BareClient
 from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.waiting_hosts import Waiting, waiting
 
-from gridbot_client.protocol.messages import WorkRequest
+from gridbot_client.protocol.messages import ReplicaId, WorkRequest
+from gridbot_client.storage import Folder
 from gridbot_server.buffer.wake_up import WebPipes
 
 POLICY = "Concurrency = 1000;"
@@ -75,6 +76,47 @@ def test_a_client_has_one_request_that_waits_its_newest(running: Deployment) -> 
             assert newest.is_silent()
             bot = running.submit("--", "true", policy=POLICY)
             assert [item["id"] for item in newest.answer()["assignments"]] == [[bot, 0, 1]]
+
+
+def test_a_client_that_asks_anew_waits_no_more_on_its_other_connection(running: Deployment) -> None:
+    with waiting(running, "busy") as (host,):
+        assert host.client.ask(0).assignments == ()
+        assert host.answer()["assignments"] == []
+
+
+def test_a_host_with_work_waits_for_more_and_hears_in_time_what_it_should_stop(
+    running: Deployment,
+) -> None:
+    with waiting(running, "partly busy") as (host,):
+        first = running.submit("--", "true", policy=POLICY)
+        assert [item["id"] for item in host.answer()["assignments"]] == [[first, 0, 1]]
+        held = (ReplicaId(first, 0, 1),)
+
+        def told_to_stop() -> object:
+            host.ask(50.0, holding=held)
+            return host.answer()["abort"]
+
+        assert told_to_stop() == []
+        running.run("bot", "cancel", str(first))
+        assert eventually(told_to_stop) == [list(held[0])]
+
+
+def test_a_client_with_an_idle_cpu_waits_for_work_while_it_runs_some(fresh: Deployment) -> None:
+    fresh.start()
+    fresh.client("two", "--cpus", "2")
+    gate = fresh.gate()
+    long = fresh.submit("--range", "0:1", "--", *gate.command())
+    eventually(lambda: fresh.programs("two"), what="a job that runs")
+    saved = Folder(fresh.folder / "two").pending_request
+    eventually(
+        lambda: (kept := saved()) and kept.holding and kept.wait, what="a request that waits"
+    )
+    short = fresh.submit("--", "true")
+    fresh.wait(short)
+    assert fresh.outcomes(long) == {}
+    gate.open()
+    fresh.wait(long)
+    assert [fresh.made(bot) for bot in (long, short)] == [{"first": 1}] * 2
 
 
 def test_what_does_not_suit_a_host_leaves_it_waiting(running: Deployment) -> None:

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -74,7 +75,7 @@ def started(
 ) -> subprocess.Popen[str]:
     """Start the script as a batch system does, with nothing of this environment."""
     scratch = tmp_path / "scratch"
-    script = render(replace(grid, scratch=str(scratch)), url, token, artefact, pins)
+    script = render(replace(grid, scratch=str(scratch)), url, token, artefact, pins, time.time())
     env = {"PATH": "/usr/bin:/bin", "GRIDBOT_PILOT_TAG": "gb1", "GRIDBOT_PILOT_INDEX": "0"}
     (tmp_path / "script").write_text(script)
     with (tmp_path / "script").open() as given:
@@ -163,6 +164,31 @@ def test_a_node_without_python_says_so(
     code, said = pilot(grid, running.url, "key", artefact, tmp_path)
     assert code == 3
     assert "has no /nowhere/python3: set python or setup of this grid" in said
+
+
+def test_a_line_of_the_set_up_that_fails_ends_the_pilot_with_its_words(
+    running: Deployment, artefact: Artefact, tmp_path: Path
+) -> None:
+    setup = (
+        "export SITE=here  # a comment",
+        "test -e /nowhere && exit 9",
+        "if test -e /nowhere; then",
+        "    exit 9",
+        "fi",
+        "echo \"no module 'python/9' at $SITE\" >&2; (exit 7)",
+        "touch reached",
+    )
+    code, said = pilot(replace(GRID, setup=setup), running.url, "key", artefact, tmp_path)
+    assert code == 3
+    assert "no module 'python/9' at here" in said
+    assert "the grid's setup ended with exit code 7" in said
+    assert not (tmp_path / "reached").exists()
+    code, said = pilot(
+        replace(GRID, setup=("set +e", *setup), python="/nowhere/python3"), running.url, "key",
+        artefact, tmp_path,
+    )  # fmt: skip
+    assert (tmp_path / "reached").exists()
+    assert (code, "has no /nowhere/python3" in said) == (3, True)
 
 
 def test_an_old_python_is_told_what_is_needed(

@@ -2,6 +2,8 @@
 
 The C library computes `exp` and powers by other instructions where a processor has FMA.  The stock
 client's jobs run as on one that has not, by glibc's own setting for that (`GLIBC_TUNABLES`).
+GeodSolve is installed twice: as Debian's package, and built from the same source against libc++ and
+musl (`other_build.sh`), which is ahead on the PATH of native clients alone.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from pathlib import Path
 import pytest
 from tests.system.bare_client import BareClient
 from tests.system.deployment import Deployment, deployment, eventually
-from tests.system.stock_client import needs_boinc, stock_client
+from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
 from gridbot_client.protocol.messages import Output, Report
 
@@ -53,14 +55,30 @@ needs_vina = pytest.mark.skipif(
 )
 
 
+OTHER_BUILD = Path(os.environ.get("GRIDBOT_TEST_GEODSOLVE", "/nonexistent"))
+needs_two_builds = pytest.mark.skipif(
+    not OTHER_BUILD.exists() or shutil.which("GeodSolve") is None,
+    reason="apt-get install geographiclib-tools; for the other build see other_build.sh",
+)
+# Pairs of places on the Earth: latitude and longitude of each.
+PLACES = "".join(f"{seq % 80}.{seq} 0 -{seq * 7 % 60}.1 {seq % 179}.3\n" for seq in range(1, 501))
+GEODESICS = ("GeodSolve", "-i", "-p", "9", "--input-file", "places.txt")
+
+
 @pytest.fixture(scope="module")
 def lab() -> Iterator[Deployment]:
-    """A server, a native client of the operator, and a stock client of a volunteer."""
+    """A server on which everything that is submitted is signed."""
     with deployment() as made:
         made.configure(boinc_accounts=True)
         made.start("--sign-on-submit")
-        with stock_client(made, key_of(made, "ann"), cpus=1):
-            yield made
+        yield made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def volunteer(lab: Deployment) -> Iterator[StockClient]:
+    """The stock client of a volunteer."""
+    with stock_client(lab, key_of(lab, "ann"), cpus=1) as client:
+        yield client
 
 
 def key_of(server: Deployment, name: str) -> str:
@@ -106,6 +124,39 @@ def test_exact_disagrees_on_the_last_digit_where_numbers_agree_and_a_forger_lose
     told = lab.run("bot", "logs", str(near))
     assert "lost: stdout, line 1: 1.0014295, and 1.00142959" in told
     assert "(not near: rel=1e-12, abs=0)" in told
+
+
+@needs_two_builds
+def test_two_builds_of_a_program_agree_by_its_numbers_alone_and_a_forged_distance_loses(
+    lab: Deployment, volunteer: StockClient, liar: BareClient
+) -> None:
+    places = lab.file("places.txt", PLACES)
+    common = ("--quorum", "2", "--range", "0:1", "--time", "10m", "--input", str(places))
+    exact = lab.submit(*common, "--", *GEODESICS)
+    volunteer.update()
+    start_with_other_build(lab)
+    eventually(lambda: len(answers(lab, exact)) == 2, 120, what="an answer of each build")
+    assert len({digest for digest, _ in answers(lab, exact)}) == 2
+    assert lab.outcomes(exact) == {}
+    lab.run("bot", "cancel", str(exact))
+    lab.kill_clients()
+
+    near = lab.submit(*common, "--validator", "numbers:rel=1e-12,abs=1e-8", "--", *GEODESICS)
+    forged(liar, "stdout", b"170.9 170.9 900000\n")
+    volunteer.update()
+    start_with_other_build(lab)
+    lab.wait(near, 120)
+    assert sorted(valid for _, valid in answers(lab, near)) == ["false", "true", "true"]
+    told = lab.run("bot", "logs", str(near))
+    assert "lost: stdout, line 1: 170.9, and 17" in told
+    assert "(not near: rel=1e-12, abs=1e-08)" in told
+
+
+def start_with_other_build(server: Deployment) -> None:
+    """Start a native client on whose PATH the other build is the first GeodSolve."""
+    folder = str(OTHER_BUILD.parent)
+    path = os.pathsep.join((folder, os.environ["PATH"]))
+    server.client("native", "--cpus", "1", "--allow-read", folder, env={**server.env, "PATH": path})
 
 
 @needs_vina

@@ -8,12 +8,14 @@ from tests.system.deployment import NO_COPIES, Deployment, deployment, eventuall
 
 @pytest.fixture
 def machines() -> Iterator[tuple[Deployment, Deployment]]:
-    """Two servers on the database of the first, with buffers that hold a part of a BOT each."""
+    """Two servers on the database and the files of the first, each with a buffer for few jobs."""
     with deployment() as first:
         first.configure(buffer_slots=32)
         first.start()
         with deployment(first.settings.dsn_or_embedded) as second:
             second.configure(buffer_slots=32)
+            second.settings.files.rmdir()
+            second.settings.files.symlink_to(first.settings.files)
             second.start()
             yield first, second
 

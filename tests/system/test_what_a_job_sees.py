@@ -118,3 +118,22 @@ def test_a_growing_bot_survives_the_death_of_everything(fresh: Deployment) -> No
         assert seen == {number: f"{number}\n" for number in range(12)}
     with fresh.database() as conn:
         eventually(lambda: not invariants.check(conn, idle=True))
+
+
+def test_outputs_are_named_by_their_jobs(running: Deployment) -> None:
+    running.client("client", "--cpus", "2")
+    script = (
+        "echo small > part-$0.txt; mkdir out; head -c 50000 /dev/zero > out/large; cat out/large"
+    )
+    with running.session() as session:
+        bot = session.submit(
+            ["sh", "-c", script, "{name}"],
+            items=[{"name": "a"}, {"name": "b"}],
+            outputs=["part-{name}.txt", "out/large=runs/{name}.bin"],
+        )
+        bot.wait(SECONDS)
+        found = {result.args["name"]: result.outputs for result in bot.results()}
+        for name in ("a", "b"):
+            assert found[name].keys() == {f"part-{name}.txt", f"runs/{name}.bin"}
+            assert found[name][f"part-{name}.txt"].read() == b"small\n"
+            assert found[name][f"runs/{name}.bin"].read() == bytes(50_000)

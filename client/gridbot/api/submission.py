@@ -50,7 +50,8 @@ class Submission:
     is one file per job, a directory is read-only.  An output of another job's result is an input,
     too: the server has it.
     `job_inputs` are names or patterns of further files that appended jobs of a growing BOT bring.
-    `outputs` are names or patterns in the job's directory.  `policy` is a
+    `outputs` are names or patterns in the job's directory, with placeholders if they differ from
+    job to job; `FOUND=NAME` comes back under another name.  `policy` is a
     text or the Path of an .ad file; `priority` stands for `Rank = priority` in it.
     `memory`, `disk` and `max_output` of a job are MB or a text
     such as "2GB"; `time` is its limit, wall clock, in seconds or as "10m".  Strangers'
@@ -154,7 +155,7 @@ def prepare(submission: Submission) -> Prepared:
     policy = read_policy(policy if isinstance(policy, str) else submission.base / policy)
     if submission.priority is not None:
         policy = with_priority(policy, submission.priority)
-    templates = [*command, *submission.env.values(), submission.stdin]
+    templates = [*command, *submission.env.values(), submission.stdin, *submission.outputs]
     found = _growing_survey(templates, specs, items) if submission.growing else survey(items)
     shared = shared_files(submission, command, specs, stored)
     notes = [*shared.notes]
@@ -237,6 +238,7 @@ def _check_placeholders(
         ("the command", placeholders_in(command)),
         ("the environment", placeholders_in((*submission.env.values(),))),
         ("standard input", placeholders_in((submission.stdin,))),
+        ("the outputs", placeholders_in((*submission.outputs,))),
         *((f"input {s.source}", s.placeholders) for s in specs),
     ]:
         unknown = sorted(names - known)
@@ -304,11 +306,10 @@ def _manifest(
     platforms: Sequence[str],
 ) -> Manifest:
     """What the jobs run, as far as the submitter knows it."""
-    for pattern in submission.outputs:
-        if placeholders_in((pattern,)):
-            raise BadInput(
-                f"output {pattern!r}: placeholders are not allowed; write a pattern such as *.dat"
-            )
+    for output in submission.outputs:
+        if output.endswith("="):
+            raise BadInput(f"output {output!r}: write FOUND=NAME, or FOUND alone")
+    outputs = dict(output.partition("=")[::2] for output in submission.outputs)
     rule, codes = None, submission.exit_codes
     if isinstance(items, RangeItems) and job_inputs is None and not submission.growing:
         rule = JobRange(items.range.start, items.range.step, len(items.range))
@@ -321,7 +322,8 @@ def _manifest(
         requirements=shared.requirements,
         conda_pack=shared.conda_pack,
         image=shared.image,
-        outputs=tuple(submission.outputs),
+        outputs=tuple(outputs),
+        output_names={found: name for found, name in outputs.items() if name},
         resources=Resources(
             cpus=submission.cpus,
             memory_mb=limit("memory", submission.memory),

@@ -123,7 +123,7 @@ def wait(session: Session, numbers: Sequence[int], timeout: float | None, as_jso
     end = None if timeout is None else time.monotonic() + timeout
     states = []
     for number in dict.fromkeys(numbers):
-        left = None if end is None else max(0.0, end - time.monotonic())
+        left = None if end is None else max(0.0, round(end - time.monotonic(), 2))
         states.append(wait_for(session.bot(number), silent=as_json, timeout=left))
     if as_json:
         documents = [state.document for state in states]

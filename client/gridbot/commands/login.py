@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -14,7 +13,13 @@ from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, Refused
 from gridbot.api.session import Session
 from gridbot.commands.options import FILE, say
-from gridbot_client.net.discovery import Endpoint, is_url, login_path, signing_key_path
+from gridbot_client.net.discovery import (
+    Endpoint,
+    is_url,
+    login_path,
+    signing_key_beside,
+    signing_key_path,
+)
 
 
 @click.command()
@@ -31,12 +36,14 @@ def login(url: str, key: str | None, key_file: Path | None) -> None:
         raise BadInput(f"{url!r} is not a URL; write https://…")
     if key is None:
         key = key_file.read_text() if key_file else _typed_key()
-    endpoint = Endpoint(url.rstrip("/"), key.strip())
+    beside = signing_key_beside(key_file) if key_file else None
+    endpoint = Endpoint(url.rstrip("/"), key.strip(), signing_key=beside or signing_key_path())
     if not endpoint.key:
         raise BadInput("no key given; an operator of the server creates one: gridbot token create")
-    session = Session(Connection(replace(endpoint, signing_key=signing_key_path())))
+    session = Session(Connection(endpoint))
     session.connection.get("/bots", limit=1)  # a wrong key is said now, not at the first use
-    _write_private(login_path(), json.dumps({"url": endpoint.url, "key": endpoint.key}))
+    own = {"signing_key": str(beside)} if beside else {}
+    _write_private(login_path(), json.dumps({"url": endpoint.url, "key": endpoint.key, **own}))
     try:
         signer = session.signer()
     except Refused as error:

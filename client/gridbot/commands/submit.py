@@ -95,8 +95,9 @@ _SOFTWARE = {"requirements", "conda_pack", "image"}  # options that may name fil
 @click.option(
     "--output",
     multiple=True,
-    metavar="PATTERN",
-    help="Files to return, by name or pattern.  Repeatable.  [default: stdout]",
+    metavar="PATTERN|FOUND=NAME",
+    help="Files to return, by name or pattern, or under another NAME; placeholders name them by the"
+    " job.  Repeatable.  [default: stdout]",
 )
 @click.option(
     "--cpus", type=click.IntRange(1), metavar="N", help="CPU cores per job.  [default: 1]"

@@ -9,16 +9,19 @@ import json
 import math
 import pickle
 import py_compile
+import time
 import types
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from gridbot.api.errors import BadInput, GridbotError
 
+T = TypeVar("T")
 Form = Literal["pickle", "json"]
 _MOST_INLINE_BYTES = 48 << 10  # of a chunk's calls, in the job itself
 _MISSING = "Executor needs cloudpickle; install it with: pip install 'gridbot[python]'"
@@ -44,6 +47,15 @@ class RemoteTraceback(Exception):
         return f'\n"""\n{self.args[0]}"""'
 
 
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one call: its value, or its exception."""
+
+    seconds: float
+    value: Any = None
+    error: BaseException | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PendingCall:
     """One call, and the future that gets what comes of it."""
@@ -52,14 +64,34 @@ class PendingCall:
     content: bytes  # pickle of its arguments
     future: Future[Any]
 
+    def settle(self, outcome: Outcome) -> None:
+        """Let the future have what came of the call."""
+        if outcome.error is not None:
+            self.future.set_exception(outcome.error)
+        else:
+            self.future.set_result(outcome.value)
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one call: its value, or its exception."""
 
-    seconds: float
-    value: Any = None
-    error: BaseException | None = None
+def taken(queue: deque[PendingCall], most: int) -> Iterator[PendingCall]:
+    """Take calls out of a queue that nobody cancelled."""
+    count = 0
+    while queue and count < most:
+        call = queue.popleft()
+        if call.future.set_running_or_notify_cancel():
+            count += 1
+            yield call
+
+
+def values(futures: list[Future[T]], ends_at: float | None) -> Iterator[T]:
+    """Yield results in order, until a monotonic time; what was not asked for is cancelled."""
+    futures.reverse()
+    try:
+        while futures:
+            left = None if ends_at is None else ends_at - time.monotonic()
+            yield futures.pop().result(left)
+    finally:
+        for future in futures:
+            future.cancel()
 
 
 class Pickling:

@@ -16,18 +16,17 @@ from concurrent.futures import BrokenExecutor, Future
 from concurrent.futures import Executor as BaseExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from shutil import copyfile
 from typing import Any, TypeVar
 
 from gridbot.api.connection import patiently
-from gridbot.api.errors import BadInput, GridbotError, PolicyError
+from gridbot.api.errors import GridbotError
 from gridbot.api.results import Result, json_lines, result_of
 from gridbot.api.session import Bot, Session, connect
 from gridbot.api.state import why_held
 from gridbot.executor import chunks
-from gridbot.executor.calls import Form, JobFailed, Outcome, PendingCall, Pickling, outcomes
+from gridbot.executor.bots import outcomes_of, policy_of, submit_bot
+from gridbot.executor.calls import Form, PendingCall, Pickling, taken, values
 from gridbot.executor.progress import Progress
-from gridbot_policies.classad import ParseError, parse
 
 T = TypeVar("T")
 _Added = tuple[Future[Any], Callable[..., Any], tuple[Any, ...], dict[str, Any]]
@@ -42,10 +41,8 @@ _RESULTS_WAIT = 20  # seconds for which the server may hold back an empty answer
 _LEAST_LOOK, _MOST_LOOK, _LOOK_SHARE = 0.005, 1.0, 0.1
 _CLOSE_SECONDS = 10.0  # for which a server that is away is waited for at the end
 _MOST_JOBS = 5000  # in one append
-_FILES = ("worker.py", "run.sh")
-JOB_FILES = ("{function}=function.pickle", "{data}=calls.pickle")  # of each job
+_is_ending = threading.Event()  # the interpreter is
 _running: weakref.WeakSet[Executor] = weakref.WeakSet()
-_COMMAND = ("sh", "run.sh", "worker.py")
 
 
 class BrokenGridbot(BrokenExecutor, GridbotError):
@@ -134,7 +131,7 @@ class Executor(BaseExecutor):
             futures.append(Future())
             added.append((futures[-1], fn, args, {}))
         self._add(added)
-        return _values(futures, ends_at)
+        return values(futures, ends_at)
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Take no more calls; the BOT is closed once those that it has ended.
@@ -179,13 +176,15 @@ class Executor(BaseExecutor):
                 _running.add(self)
             self._eventful_at = time.monotonic()
             self._changed.notify_all()
-        self._progress.expects(len(made))
+        self._progress.expects([call.future for call in made])
 
     def _check_open(self) -> None:
         if self._broken is not None:
             raise BrokenGridbot(str(self._broken)) from self._broken
         if self._is_closed:
             raise RuntimeError("cannot schedule new futures after shutdown")
+        if _is_ending.is_set():
+            raise RuntimeError("cannot schedule new futures after interpreter shutdown")
 
     # --- the thread that sends
 
@@ -247,7 +246,7 @@ class Executor(BaseExecutor):
             for size in chunks.sizes(len(queue), seconds, sharers, probes):
                 if not room:
                     break
-                if cut := list(_next(queue, size)):
+                if cut := list(taken(queue, size)):
                     room -= 1
                     yield cut
             if not queue:
@@ -338,8 +337,7 @@ class Executor(BaseExecutor):
             self._seconds.get(function), [outcome.seconds for outcome in found]
         )
         for call, outcome in zip(chunk.calls, found, strict=True):
-            _settle(call.future, outcome)
-        self._progress.ended(len(found))
+            call.settle(outcome)
 
     def _failed(self, job: int, error: GridbotError) -> None:
         """Send each call again alone, to tell the one at fault; that is the one that is alone."""
@@ -351,7 +349,6 @@ class Executor(BaseExecutor):
                 self._again += chunk.calls
                 return
         chunk.calls[0].future.set_exception(error)
-        self._progress.ended(1)
 
     def _check_bot(self) -> None:
         """Raise BrokenGridbot if no more results can come."""
@@ -382,87 +379,9 @@ class Executor(BaseExecutor):
             call.future.set_exception(broken)
 
 
-def submit_bot(
-    session: Session, folder: Path, form: Form, inputs: Sequence[str], options: Mapping[str, Any]
-) -> Bot:
-    """Submit a growing BOT whose jobs are what `Pickling.job` makes in `folder`.
-
-    `inputs` are further files of each job; `options` are fields of `Submission`.
-    """
-    for name in _FILES:
-        copyfile(Path(__file__).parent / name, folder / name)
-    (folder / "none").touch()
-    version = "{}.{}".format(*sys.version_info)
-    return session.submit(
-        [*_COMMAND, version, form, "{calls}"], base=folder, outputs=["returned"], growing=True,
-        inputs=[*_FILES, "cloudpickle.zip", *JOB_FILES, *inputs], resident=len(_COMMAND), **options,
-    )  # fmt: skip
-
-
-def outcomes_of(bot: Bot, result: Result, form: Form, count: int) -> list[Outcome]:
-    """What the calls of a job gave.  Raises JobFailed, or BadInput for what cannot be read."""
-    if result.state != "done":
-        ends = [line["stderr"] for line in bot.logs(result.seq, failed=True)]
-        said = next(filter(None, ends), f"see gridbot bot logs {bot.id}")
-        detail = f"job {result.seq} of BOT {bot.id} failed: {result.reason}: {said}"
-        raise JobFailed(result.reason, detail.strip())
-    content = patiently(result.outputs["returned"].read, lambda _: False)
-    return outcomes(content, form, count)
-
-
-def policy_of(form: Form, trusts: Iterable[str], requirements: str) -> str:
-    """Policy of an executor's BOT: the version of Python, and who may return pickles."""
-    conditions = ['Host.PythonVersion =?= "{}.{}"'.format(*sys.version_info)]
-    if form == "pickle":
-        owners = [f"Host.Owner =?= {_quoted(name)}" for name in trusts]
-        own = ["Host.Owner =?= BOT.Owner", "Host.IsPilot =?= true", *owners]
-        conditions.append(f"({' || '.join(own)})")
-    if requirements:
-        try:
-            parse(requirements)  # alone it is a whole expression
-        except ParseError as error:
-            raise PolicyError(f"requirements: {error}", error.pretty()) from None
-        conditions.append(f"({requirements})")
-    return f"JobRequirements = {' && '.join(conditions)};"
-
-
-def _quoted(text: str) -> str:
-    if '"' in text or "\\" in text:
-        raise BadInput(f"{text!r} is no name of an owner")
-    return f'"{text}"'
-
-
-def _next(queue: deque[PendingCall], most: int) -> Iterator[PendingCall]:
-    """Take calls out of a queue that nobody cancelled."""
-    taken = 0
-    while queue and taken < most:
-        call = queue.popleft()
-        if call.future.set_running_or_notify_cancel():
-            taken += 1
-            yield call
-
-
-def _settle(future: Future[Any], outcome: Outcome) -> None:
-    if outcome.error is not None:
-        future.set_exception(outcome.error)
-    else:
-        future.set_result(outcome.value)
-
-
-def _values(futures: list[Future[T]], ends_at: float | None) -> Iterator[T]:
-    """Yield results in order; what was not taken is cancelled at the end."""
-    futures.reverse()
-    try:
-        while futures:
-            left = None if ends_at is None else ends_at - time.monotonic()
-            yield futures.pop().result(left)
-    finally:
-        for future in futures:
-            future.cancel()
-
-
 def _finish_all() -> None:
     """Let what was submitted come to its end before the interpreter does."""
+    _is_ending.set()
     for executor in list(_running):
         executor.shutdown()
 

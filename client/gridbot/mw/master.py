@@ -19,14 +19,9 @@ from gridbot.api.connection import patiently
 from gridbot.api.errors import BadInput, GridbotError
 from gridbot.api.results import Result
 from gridbot.api.session import Bot, Session, connect
+from gridbot.executor.bots import JOB_FILES, outcomes_of, policy_of, submit_bot
 from gridbot.executor.calls import JobFailed, Outcome, PendingCall, Pickling
-from gridbot.executor.executor import (
-    JOB_FILES,
-    BrokenGridbot,
-    outcomes_of,
-    policy_of,
-    submit_bot,
-)
+from gridbot.executor.executor import BrokenGridbot
 from gridbot.mw.work_list import ListedTask, WorkList, json_text
 
 Work = Callable[[Any], Any]

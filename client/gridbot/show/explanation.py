@@ -10,7 +10,13 @@ from gridbot.api.errors import BadInput
 from gridbot.api.state import BotState, why_held
 from gridbot.printing import counted, cut, table
 from gridbot.show.columns import client_name
-from gridbot.show.page import boinc_line, match_line, suspension_line
+from gridbot.show.page import (
+    boinc_line,
+    match_line,
+    refusing_grids,
+    suspension_line,
+    too_long,
+)
 from gridbot_client.terminal import printable
 
 _COUNTS = 20  # characters that the columns of numbers and the gaps take
@@ -84,6 +90,8 @@ def _page(said: Mapping[str, Any], width: int) -> Iterator[str]:
         yield f"suspended: {suspension_line(said['id'], why)}"
     host = said.get("host")
     yield from _one(host) if host else _all(said)
+    for title, text in (*too_long(said), *refusing_grids(said)):
+        yield f"{title:<11}{text}".rstrip()
     if said["conditions"] and not host:
         yield ""
         yield "hosts rejected by each condition, and by that condition alone"

@@ -74,10 +74,7 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     if turnaround := said.get("mean_turnaround_seconds"):
         yield "", f"mean turnaround {turnaround:.3g} s, from sending to a valid answer"
     yield "replicas", _replicas(said.get("replicas") or {})
-    if (cut_off := said.get("cut_off", 0)) > 1:
-        grid, seconds = printable(said["cut_off_grid"]), said["cut_off_seconds"]
-        yield "too long", f"{cut_off} pilots ended before their replicas: a replica needs more than"
-        yield "", f"{seconds:.0f} s; grid {grid} does not give as much to a pilot"
+    yield from too_long(said)
     if resources := said.get("resources"):
         yield "resources", _resources(resources)
     yield "quorum", str(said.get("quorum", 1))
@@ -96,13 +93,21 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
         if match["hosts_known"] > match["hosts_matching"]:
             yield "", f"for the reasons: gridbot bot explain {bot.id}"
     if not bot.is_final:
-        yield from _grids(said.get("refused_by") or {})
+        yield from refusing_grids(said)
     yield "next", _next_step(bot)
 
 
-def _grids(refused_by: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Which grids of the overlay send no pilots for it, and why."""
-    title = "no pilots"
+def too_long(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """That pilots end before replicas of the BOT do."""
+    if (cut_off := said.get("cut_off", 0)) > 1:
+        grid, seconds = printable(said["cut_off_grid"]), said["cut_off_seconds"]
+        yield "too long", f"{cut_off} pilots ended before their replicas: a replica needs more than"
+        yield "", f"{seconds:.0f} s; grid {grid} does not give as much to a pilot"
+
+
+def refusing_grids(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Which grids of the overlay send no pilots for the BOT, and why."""
+    refused_by, title = said.get("refused_by") or {}, "no pilots"
     for grid, why in sorted(refused_by.items())[:_MOST_GRIDS]:
         yield title, printable(f"from {grid}: {why}")
         title = ""
@@ -192,11 +197,14 @@ def suspension_line(bot: int, why: str) -> str:
 
 def match_line(match: Mapping[str, Any]) -> str:
     """Number of hosts that can run the BOT, or the reason why none can, in one line."""
+    last = f"the {match['hosts_known']} hosts that asked last" if match.get("is_sample") else ""
     if matching := match.get("hosts_matching"):
         stock = match.get("hosts_stock")
         some = f", {match['hosts_stock_matching']} of {stock} stock BOINC clients" if stock else ""
-        return f"{matching} of {counted(match['hosts_known'], 'known host')} can run it{some}"
-    return f"no known host can run it now: {printable(match.get('reason') or 'no host is known')}"
+        known = last or counted(match["hosts_known"], "known host")
+        return f"{matching} of {known} can run it{some}"
+    nobody = f"none of {last}" if last else "no known host"
+    return f"{nobody} can run it now: {printable(match.get('reason') or 'no host is known')}"
 
 
 def boinc_line(said: Mapping[str, Any]) -> str:

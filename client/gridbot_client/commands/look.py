@@ -15,10 +15,11 @@ from gridbot_client.commands.options import (
     hidden_from_tasks,
     key_option,
 )
+from gridbot_client.installation import release, update_advice
 from gridbot_client.standing import prospects_of, standing_of, told_of
 from gridbot_client.status import status_of
 from gridbot_client.terminal import printable
-from gridbot_client.upkeep.doctor import examine
+from gridbot_client.upkeep.doctor import examine, examine_node
 from gridbot_client.work.confinement import WallOptions
 
 _NOT_RUNNING = 3  # as systemctl's status, by the Linux Standard Base
@@ -41,6 +42,8 @@ def status(data: Path | None, as_json: bool) -> None:
     else:
         lines = found.lines(prospects.idle() if prospects else "idle")
         lines += [prospects.earned()] if prospects else []
+        if prospects and (advice := update_advice(prospects.release)):
+            lines.append(f"GridBot {release()}: {advice}")
         click.echo("\n".join(map(printable, [*lines, *told_of(standing)])))
     sys.exit(0 if found.process is not None else _NOT_RUNNING)
 
@@ -49,15 +52,20 @@ def status(data: Path | None, as_json: bool) -> None:
 @data_option
 @key_option
 @as_json
-def doctor(data: Path | None, key_file: Path | None, as_json: bool) -> None:
+@click.option(
+    "--pilot", metavar="URL",
+    help="Examine a cluster's node for pilots of the server at URL instead.",
+)  # fmt: skip
+def doctor(data: Path | None, key_file: Path | None, pilot: str | None, as_json: bool) -> None:
     """Look for what keeps this machine from work.
 
     Prints a line for each thing, ok or BAD with the cure.  Exits with 1 if anything is BAD.
     """
     folder = folder_of(data)
     walls = WallOptions(hidden=hidden_from_tasks(folder.path, key_file))
+    looks = examine_node(folder, pilot) if pilot else examine(folder, walls, key_file)
     found = []
-    for diagnosis in examine(folder, walls, key_file):
+    for diagnosis in looks:
         found.append(diagnosis)
         if not as_json:
             click.echo(printable(diagnosis.line()))

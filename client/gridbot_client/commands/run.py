@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 import logging.handlers
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -31,10 +33,17 @@ from gridbot_client.commands.options import (
     trusted_text,
 )
 from gridbot_client.host import description
+from gridbot_client.host import gpus as gpu
+from gridbot_client.host.gpus import Gpu, GpuClaims
 from gridbot_client.host.permission import UnreadablePolicy, read_policy, read_policy_file
 from gridbot_client.joining import Pinning, own_fingerprints
 from gridbot_client.net.discovery import Endpoint, NoServer, find_server
-from gridbot_client.net.transport import NotOurServer, ServerUnavailable, TransportError
+from gridbot_client.net.transport import (
+    NotOurServer,
+    RequestRefused,
+    ServerUnavailable,
+    TransportError,
+)
 from gridbot_client.options import Options
 from gridbot_client.pilot import node_check
 from gridbot_client.pilot.behaviour import IDLE_WINDOW_SECONDS, PilotOptions
@@ -77,6 +86,11 @@ class ServerFault(click.ClickException):
 @click.option(
     "--memory", type=SIZE, metavar="SIZE", help="Memory to use, such as 8GB.  [default: all]"
 )
+@click.option(
+    "--gpus", type=click.IntRange(0, gpu.MOST), metavar="N",
+    help="GPUs to use; 0 for none.  [default: all that CUDA_VISIBLE_DEVICES names, or that are"
+    " there and that no other client uses]",
+)  # fmt: skip
 @trust_option
 @project_key_option
 @click.option(
@@ -111,6 +125,11 @@ class ServerFault(click.ClickException):
     help="Time until the cluster ends the pilot; the pilot exits before.  [default: no limit]",
 )
 @click.option(
+    "--queued", type=TIME, metavar="TIME", default=0.0,
+    help="Time for which the pilot waited in a queue.  It leaves after as long without work, and a"
+    " twentieth of the time that it had some, within --exit-when-idle.",
+)  # fmt: skip
+@click.option(
     "--low-cpu-after", type=Quantity("time", seconds, least=1), default=f"{IDLE_WINDOW_SECONDS:g}s",
     metavar="TIME", show_default=True,
     help="A pilot ends a job that used almost no CPU for this time, and exits.",
@@ -138,10 +157,10 @@ class ServerFault(click.ClickException):
 @click.option("--quiet", is_flag=True, help="Print errors only; the log has everything.")
 def run(
     data: Path | None, server: str | None, key_file: Path | None, cpus: int | None,
-    memory: int | None, trusts: tuple[str, ...], project_key: str, requirements: str | None,
-    policy: Path | None,
+    memory: int | None, gpus: int | None, trusts: tuple[str, ...], project_key: str,
+    requirements: str | None, policy: Path | None,
     once: bool, exit_when_idle: float | None, dedicated: bool, pilot: str | None,
-    walltime: float | None, low_cpu_after: float, most_walls: int, least_walls: int,
+    walltime: float | None, queued: float, low_cpu_after: float, most_walls: int, least_walls: int,
     allow_network: bool, reads: tuple[Path, ...], writes: tuple[Path, ...], quiet: bool,
 ) -> None:  # fmt: skip
     """Ask for work and run it until interrupted.  Joins the server first if necessary."""
@@ -151,7 +170,7 @@ def run(
         options = Options(
             room=description.room(cpus, memory), once=once, exit_when_idle=exit_when_idle,
             is_dedicated=dedicated, policy=owner_policy,
-            pilot=_pilot(pilot, walltime, low_cpu_after, folder),
+            pilot=_pilot(pilot, walltime, queued, low_cpu_after, folder),
             walls=WallOptions(
                 most=most_walls, least=least_walls, is_pilot=pilot is not None,
                 allow_network=allow_network,
@@ -162,7 +181,8 @@ def run(
         forbid_core_dumps()
         hide()
         signal.signal(signal.SIGTERM, _interrupt)
-        with folder.lock():
+        with folder.lock(), GpuClaims() as claims:
+            options = options.with_gpus(_gpus(gpus, claims, is_pilot=pilot is not None))
             folder.save_policy(owner_policy.text if owner_policy else "")
             if sys.stdin.isatty():  # started by hand, so not in step with other clients
                 folder.save_backoff(Backoff())
@@ -223,8 +243,17 @@ def _allowed(paths: tuple[Path, ...], folder: Path) -> tuple[str, ...]:
     return tuple(map(str, found))
 
 
+def _gpus(most: int | None, claims: GpuClaims, *, is_pilot: bool) -> tuple[Gpu, ...]:
+    """GPUs for the client.  Raises NodeFault or UsageError where there are fewer than asked for."""
+    found = gpu.usable(most, os.environ, claims)
+    if most is None or len(found) >= most:
+        return found
+    text = f"--gpus {most}: this machine has {len(found)} to give"
+    raise NodeFault(f"node check failed: {text}") if is_pilot else click.UsageError(text)
+
+
 def _pilot(
-    name: str | None, walltime: float | None, low_cpu_after: float, folder: Folder
+    name: str | None, walltime: float | None, queued: float, low_cpu_after: float, folder: Folder
 ) -> PilotOptions | None:
     """Pilot settings from the options, or None.  Raises NodeFault if the node fails its check."""
     if name is None:
@@ -235,7 +264,9 @@ def _pilot(
     if trouble := node_check.trouble(folder.path):
         raise NodeFault(f"node check failed: {trouble}")
     ends_at = None if walltime is None else time.time() + walltime
-    return PilotOptions(name=name, ends_at=ends_at, idle_window_seconds=low_cpu_after)
+    return PilotOptions(
+        name=name, ends_at=ends_at, idle_window_seconds=low_cpu_after, queued_seconds=queued
+    )
 
 
 def _owner_policy(
@@ -268,6 +299,10 @@ def _rejoiner(
     """Function that joins again if the server forgot this client; None without a known key."""
 
     def rejoin() -> Identity | None:
+        known = folder.identity() or identity
+        if known.receipt:
+            with suppress(RequestRefused):  # it was not restored: there may be a key
+                return joining.join_again(folder, known, host)
         invitation = identity.invitation
         try:
             endpoint = (

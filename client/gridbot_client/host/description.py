@@ -10,13 +10,16 @@ import socket
 import sys
 import time
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
 
 import psutil
 
 from gridbot_client.agent import Room
+from gridbot_client.host import gpus as devices
+from gridbot_client.host.gpus import Gpu
+from gridbot_client.installation import release
 from gridbot_client.protocol.manifest import LATEST
 from gridbot_client.protocol.messages import Scalar
 from gridbot_policies.policy.owner import OwnerPolicy
@@ -51,6 +54,7 @@ def attributes(
     room: Room,
     folder: Path,
     *,
+    gpus: Sequence[Gpu] = (),
     is_pilot: bool = False,
     is_dedicated: bool = False,
     policy: OwnerPolicy | None = None,
@@ -67,13 +71,14 @@ def attributes(
         "OpSys": system.upper(),
         "Arch": machine.upper(),
         "Platform": f"{system}-{machine}",
-        "ClientVersion": _version(),
+        "ClientVersion": release(),
         "ManifestVersion": LATEST,
         "CpuModel": _cpu("model name", platform.processor() or "unknown")[:200],
         "CpuVendor": _cpu("vendor_id|CPU implementer", "unknown")[:200],
         "IsPilot": is_pilot,
         "IsBoinc": False,
         "IsDedicated": is_dedicated,
+        **devices.attributes(gpus),
         **({"Requirements": policy.text} if policy else {}),
     }
 
@@ -115,10 +120,3 @@ def _cpu(field: str, default: str) -> str:
     pattern = rf"^(?:{field})\s*:\s*(.+)$"
     found = path.exists() and re.search(pattern, path.read_text(), re.MULTILINE)
     return found[1] if found else default
-
-
-def _version() -> str:
-    try:
-        return metadata.version("gridbot")
-    except metadata.PackageNotFoundError:  # run from a plain checkout
-        return "0"

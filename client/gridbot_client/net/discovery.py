@@ -46,9 +46,8 @@ def find_server(server: str | None, key_file: Path | None) -> Endpoint:
         raise NoServer(f"{url!r} is not a URL; write https://…")
     key = _read_key(key_file) if key_file else os.environ.get("GRIDBOT_KEY")
     if url and key:
-        beside = key_file.with_name("signing.key") if key_file else None
-        own = beside if beside and _is_own(beside) else signing_key_path()
-        return Endpoint(_plain(url), key.strip(), signing_key=own)
+        own = signing_key_beside(key_file) if key_file else None
+        return Endpoint(_plain(url), key.strip(), signing_key=own or signing_key_path())
     for known in _known():
         if url is None or _plain(url) == known.url:
             return _with_key(known, key)
@@ -68,7 +67,7 @@ def is_url(text: str) -> bool:
 
 
 def login_path() -> Path:
-    """File that `gridbot login` writes: URL and key, readable by the user only."""
+    """File that `gridbot login` writes, readable by the user only: URL, key, file that signs."""
     config = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return Path(config) / "gridbot" / "login.json"
 
@@ -76,6 +75,12 @@ def login_path() -> Path:
 def signing_key_path() -> Path:
     """File of the key pair that signs this user's BOTs, unless the server is their own."""
     return login_path().with_name("signing.key")
+
+
+def signing_key_beside(key_file: Path) -> Path | None:
+    """This user's signing key in the folder of a key, as a server's data directory holds both."""
+    beside = key_file.absolute().with_name("signing.key")
+    return beside if _is_own(beside) else None
 
 
 def remember_keys(place: Path) -> None:
@@ -124,7 +129,9 @@ def data_directory(part: str) -> Path:
 def _known() -> Iterator[Endpoint]:
     login = _own_json(login_path())
     if login and login.get("url") and login.get("key"):
-        yield Endpoint(_plain(login["url"]), login["key"], signing_key=signing_key_path())
+        own = login.get("signing_key")
+        signing_key = Path(own) if own else signing_key_path()
+        yield Endpoint(_plain(login["url"]), login["key"], signing_key=signing_key)
     yield from filter(None, map(_local_server, _server_directories()))
 
 

@@ -21,6 +21,10 @@ LOW_CPU = "low_cpu"  # reason code of a replica that kept its CPU idle; its pilo
 # Default: less than a hundredth of a CPU over ten minutes.
 IDLE_SHARE = 0.01
 IDLE_WINDOW_SECONDS = 600.0
+# Without work a pilot stays for this share of the time that it had some, and as long as it waited
+# in its queue: so long would the next one wait.
+_IDLE_EARNED_SHARE = 0.05
+_LEAST_IDLE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +34,17 @@ class PilotOptions:
     name: str = ""  # tag of its submission, and its index in it
     ends_at: float | None = None  # end of its walltime, seconds since 1970
     idle_window_seconds: float = IDLE_WINDOW_SECONDS
+    queued_seconds: float = 0.0  # that it waited in its grid's queue
+
+    def idle_limit(self, most: float | None, worked_seconds: float) -> float | None:
+        """Seconds without work after which it leaves, at most `most`; None: never.
+
+        `worked_seconds` is how long it had work so far.
+        """
+        if most is None:
+            return None
+        earned = _IDLE_EARNED_SHARE * worked_seconds
+        return min(most, max(_LEAST_IDLE_SECONDS, self.queued_seconds + earned))
 
     def time_left(self, now: float) -> float | None:
         """Seconds left for work; None without a walltime."""

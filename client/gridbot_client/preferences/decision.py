@@ -98,4 +98,4 @@ def _room(wanted: OwnerPreferences, facts: Facts, room: Room) -> Room:
     memory = wanted.memory_when_idle if is_idle else min(
         wanted.memory_in_use, wanted.memory_when_idle
     )  # fmt: skip
-    return Room(cpus, int(room.memory_mb * memory / 100))
+    return Room(cpus, int(room.memory_mb * memory / 100), room.gpus)

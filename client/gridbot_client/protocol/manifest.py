@@ -20,7 +20,7 @@ from gridbot_client.protocol.software import Unpacked
 PLACEHOLDER_TYPES = ("int", "real", "text")
 # Versions of manifests: those of version 1 name no BOT, and their jobs are not signed.  Later ones
 # have fields that a client must know to run the jobs as they are meant; without them it is 2.
-VERSION, EXTENDED, LATEST = 2, 3, 4
+VERSION, EXTENDED, SHARING, LATEST = 2, 3, 4, 5
 MAX_EXIT_CODE = 255
 ANY = "any"
 
@@ -36,10 +36,11 @@ LATER: Mapping[str, Later] = {
     "exit_codes": Later(EXTENDED, (0,)),
     "environment": Later(EXTENDED, {}),
     "stdin": Later(EXTENDED, ""),
-    "archives": Later(LATEST, {}),
-    "requirements": Later(LATEST, ""),
-    "conda_pack": Later(LATEST, ""),
-    "image": Later(LATEST, ""),
+    "archives": Later(SHARING, {}),
+    "requirements": Later(SHARING, ""),
+    "conda_pack": Later(SHARING, ""),
+    "image": Later(SHARING, ""),
+    "output_names": Later(LATEST, {}),
 }
 CLOCK_ERROR_SECONDS = 86_400  # by which the clocks of signer and machine may differ
 DEFAULT_MAX_OUTPUT_BYTES = 64 << 20
@@ -52,6 +53,7 @@ _PATTERN = re.compile(
     r"[A-Za-z0-9_*?][A-Za-z0-9._+=@%*?-]*"
     r"(/(?!\.\.?(/|$))[A-Za-z0-9_.*?][A-Za-z0-9._+=@%*?-]*)*"
 )
+_WILD_OR_STREAM = re.compile(r"[*?\[]|^stdout$|^stderr$")
 _IDENTITY = re.compile(r"([0-9a-f]{32})?")
 _KEY = re.compile(r"([0-9a-f]{64})?")
 
@@ -120,7 +122,7 @@ class Manifest:
     command: tuple[str, ...]
     placeholders: Mapping[str, str] = field(default_factory=dict)  # name -> int, real or text
     inputs: tuple[FileRef, ...] = ()
-    outputs: tuple[str, ...] = ("stdout",)  # names or glob patterns in the slot directory
+    outputs: tuple[str, ...] = ("stdout",)  # names or glob patterns in the slot directory, filled
     resources: Resources = field(default_factory=Resources)
     max_output_bytes: int = DEFAULT_MAX_OUTPUT_BYTES  # all outputs of one replica together
     platforms: tuple[str, ...] = ()  # e.g. "linux-x86_64"; empty = any
@@ -135,6 +137,8 @@ class Manifest:
     archives: Mapping[str, Unpacked] = field(default_factory=dict)
     requirements: str = ""  # input that pip installs from; what it makes is on the jobs' PATH
     conda_pack: str = ""  # archive that is an environment of conda; its programs are on the PATH
+    # Outputs that come back under another name: both are templates (`output_names.py`).
+    output_names: Mapping[str, str] = field(default_factory=dict)
     image: str = ""  # of a container, in which jobs run: its name, or an input that is an archive
     # So many words of the command start a program that may stay for further jobs (`residents.py` of
     # the client); 0: each job starts its own.  A client may always run the whole command instead.
@@ -174,7 +178,10 @@ class Manifest:
         names = (*(ref.name for ref in self.inputs), *(item.name for item in self.job_inputs))
         has_dots = any("/." in name for name in names)
         later = (LATER[name].version for name in self.later())
-        return max((LATEST if has_dots else VERSION), *later, VERSION)
+        has_templates = any("{" in output for output in self.outputs)
+        return max(
+            SHARING if has_dots else VERSION, LATEST if has_templates else VERSION, *later, VERSION
+        )
 
     @property
     def templates(self) -> tuple[str, ...]:
@@ -238,6 +245,7 @@ class Manifest:
             archives=software.read_archives(fields.mapping(raw.get("archives", {}), "archives")),
             requirements=fields.string(raw, "requirements", fields.MAX_NAME_BYTES, ""),
             conda_pack=fields.string(raw, "conda_pack", fields.MAX_NAME_BYTES, ""),
+            output_names=_output_names(raw),
             image=software.read_image(raw),
             resident=_resident(raw),
             project=_hex(raw, "project", _KEY),
@@ -247,6 +255,8 @@ class Manifest:
             expires=fields.integer(raw, "expires", 0, MAX_BIGINT, MAX_BIGINT),
             version=version,
         )
+        if version < LATEST and any("{" in output for output in manifest.outputs):
+            raise ProtocolError(f"outputs: only those of version {LATEST} have placeholders")
         inputs = {ref.name: ref.executable for ref in manifest.inputs}
         software.check_archives(manifest.archives, inputs, manifest.stdin)
         software.check_environments(
@@ -322,6 +332,16 @@ def _resident(raw: Mapping[str, Any]) -> int:
     if words and raw.get("stdin"):
         raise ProtocolError("resident: standard input is the program's way to the client")
     return words
+
+
+def _output_names(raw: Mapping[str, Any]) -> dict[str, str]:
+    found = fields.mapping(raw.get("output_names", {}), "output_names")
+    for name in found:
+        if name not in fields.listing(raw, "outputs", 256) or _WILD_OR_STREAM.search(name):
+            raise ProtocolError(
+                f"output_names: {name[:100]!r} is none of the outputs, or is a pattern or a stream"
+            )
+    return {name: fields.text(value, f"output_names.{name}", 400) for name, value in found.items()}
 
 
 def _exit_codes(raw: object) -> tuple[int, ...] | str:

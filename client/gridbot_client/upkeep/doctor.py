@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
 
+from gridbot_client.installation import release, update_advice
 from gridbot_client.net.discovery import NoServer, find_server
 from gridbot_client.net.transport import RequestRefused, Transport, TransportError
 from gridbot_client.pilot import node_check
 from gridbot_client.preferences.look import idle_minutes
 from gridbot_client.preferences.watch import clock, preferred
 from gridbot_client.protocol.preferences import OwnerPreferences, PreferenceError
+from gridbot_client.standing import Prospects, prospects_of
 from gridbot_client.storage import Folder, Identity
 from gridbot_client.walls.cells import CGROUP, NAMESPACES, NONE
 from gridbot_client.work.confinement import WallOptions, raised
@@ -72,6 +74,7 @@ def examine(
         )
     else:
         yield from _network(url, identity)
+    yield _release(prospects_of(folder))
     yield from _preferences(folder)
     yield _process(folder)
     if obstacle := folder.obstacle():
@@ -79,6 +82,15 @@ def examine(
             "policy", False, f"the machine's own policy keeps it from work: {obstacle.strip()}",
             "to remove it: gridbot client run --requirements ''",
         )  # fmt: skip
+
+
+def examine_node(folder: Folder, url: str) -> Iterator[Diagnosis]:
+    """Look at a cluster's node for pilots of the server at `url`; nothing has joined it."""
+    yield _python()
+    yield _kernel()
+    yield from _place(folder)
+    yield _walls(folder, WallOptions(is_pilot=True))
+    yield from _reach(url, None)
 
 
 def _python() -> Diagnosis:
@@ -136,7 +148,9 @@ def _walls(folder: Folder, options: WallOptions) -> Diagnosis:
             "sandbox", False, str(error), "name a folder that you may write: --data DIR"
         )
     cure = "" if level >= CGROUP else f"for level {level + 1} ({obstacle}): {_WALLS[level]}"
-    return Diagnosis("sandbox", level >= NAMESPACES, f"level {level}, {text}", cure)
+    # A pilot runs the BOTs of those whom its operator named: walls are good to have there.
+    is_ok = options.is_pilot or level >= NAMESPACES
+    return Diagnosis("sandbox", is_ok, f"level {level}, {text}", cure)
 
 
 def _server(key_file: Path | None) -> str | None:
@@ -147,6 +161,13 @@ def _server(key_file: Path | None) -> str | None:
 
 
 def _network(url: str, identity: Identity | None) -> Iterator[Diagnosis]:
+    """The way to the server, and whether a client has joined it."""
+    yield from _reach(url, identity)
+    if identity is None:
+        yield Diagnosis("joined", False, "not yet", f"gridbot client join {url} --key KEY")
+
+
+def _reach(url: str, identity: Identity | None) -> Iterator[Diagnosis]:
     """The way to the server, its clock, and whether it still knows the client."""
     if proxy := _proxy(url):
         yield Diagnosis("proxy", True, f"requests go through {proxy}",
@@ -160,8 +181,6 @@ def _network(url: str, identity: Identity | None) -> Iterator[Diagnosis]:
                 yield _key(transport, identity)
     except TransportError as error:
         yield Diagnosis("server", False, str(error), _network_cure(str(error)))
-    if identity is None:
-        yield Diagnosis("joined", False, "not yet", f"gridbot client join {url} --key KEY")
 
 
 def _network_cure(text: str) -> str:
@@ -202,6 +221,11 @@ def _key(transport: Transport, identity: Identity) -> Diagnosis:
         return Diagnosis("joined", False, f"{name}: {error.detail}",
                        f"to join again: gridbot client join {identity.url} --key KEY")  # fmt: skip
     return Diagnosis("joined", True, name)
+
+
+def _release(told: Prospects | None) -> Diagnosis:
+    """Which GridBot this is, and that the server's is newer: whether to update is its owner's."""
+    return Diagnosis("GridBot", True, release(), update_advice(told.release) if told else "")
 
 
 def _preferences(folder: Folder) -> Iterator[Diagnosis]:

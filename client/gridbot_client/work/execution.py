@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
 from gridbot_client.backoff import delay_seconds
+from gridbot_client.host import gpus
 from gridbot_client.net.transport import (
     CorruptDownload,
     NotOurServer,
@@ -26,6 +27,7 @@ from gridbot_client.protocol.messages import (
     ReplicaId,
     Report,
 )
+from gridbot_client.protocol.output_names import output_names
 from gridbot_client.protocol.template import TemplateError, fill
 from gridbot_client.work import outputs
 from gridbot_client.work.building import BuildInterrupted
@@ -33,7 +35,7 @@ from gridbot_client.work.cache import Cache
 from gridbot_client.work.containers import CONTAINER_FAILED
 from gridbot_client.work.manifests import ForbiddenInput, JudgedManifest, check_inputs
 from gridbot_client.work.outputs import OutputError
-from gridbot_client.work.places import ReplicaPlace, ReplicaPlaces
+from gridbot_client.work.places import PlaceKey, ReplicaPlace, ReplicaPlaces
 from gridbot_client.work.provision import Provision
 from gridbot_client.work.residents import ResidentJob
 from gridbot_client.work.runner import (
@@ -86,16 +88,18 @@ class ReplicaExecutor:
     connect: Callable[[], Transport]  # a connection for the thread that calls
 
     def execute(
-        self, slot: ReplicaSlot, assignment: Assignment, judged: JudgedManifest, stop: Stop
-    ) -> Report:
+        self, slot: ReplicaSlot, assignment: Assignment, judged: JudgedManifest, stop: Stop,
+        granted: Mapping[str, str],
+    ) -> Report:  # fmt: skip
         """Run a replica and return its report.  Raises Stopped, or Unfit if nothing was reported.
 
+        `granted` are variables by which it sees what is its own, such as GPUs.
         What this machine failed to do is tried again for some minutes: it says nothing of the job.
         """
         failures = 0
         while True:
             try:
-                return self._attempt(slot, assignment, judged, stop)
+                return self._attempt(slot, assignment, judged, stop, granted)
             except _MachineFailed as error:
                 failures += 1
                 if failures == _MOST_MACHINE_FAILURES:
@@ -106,8 +110,9 @@ class ReplicaExecutor:
                 raise Stopped
 
     def _attempt(
-        self, slot: ReplicaSlot, assignment: Assignment, judged: JudgedManifest, stop: Stop
-    ) -> Report:
+        self, slot: ReplicaSlot, assignment: Assignment, judged: JudgedManifest, stop: Stop,
+        granted: Mapping[str, str],
+    ) -> Report:  # fmt: skip
         manifest = judged.manifest
         starts = slot.run_record().starts
         if starts >= MOST_STARTS:
@@ -118,26 +123,29 @@ class ReplicaExecutor:
             is_stranger=is_stranger, least=manifest.walls.level
         ):
             return failure(slot.id, "sandbox_too_weak", f"{refusal}\n")
-        key = (assignment.id.bot, assignment.manifest, is_stranger)
+        # A program that stays keeps the GPUs with which it began.
+        own = granted.get(gpus.GIVEN_VARIABLE, "")
+        key = PlaceKey(assignment.id.bot, assignment.manifest, is_stranger, own)
         with self.places.taken(slot, key) as place:
-            report = self._report(slot, place, assignment, judged, starts, stop)
+            report = self._report(slot, place, assignment, judged, starts, stop, granted)
         if report.how == "success" or report.reason == "time_limit" or not place.has_program:
             return report
         # A program that has run other jobs may have failed for their sake.
         with self.places.taken(slot, key, fresh=True) as place:
-            return self._report(slot, place, assignment, judged, starts, stop)
+            return self._report(slot, place, assignment, judged, starts, stop, granted)
 
     def _report(
         self, slot: ReplicaSlot, place: ReplicaPlace, assignment: Assignment,
-        judged: JudgedManifest, starts: int, stop: Stop,
+        judged: JudgedManifest, starts: int, stop: Stop, granted: Mapping[str, str],
     ) -> Report:  # fmt: skip
         """Run a replica in its place; leave in its own slot what is to be uploaded."""
         manifest, ended, job = judged.manifest, ProcessEnd(""), None
         shown = place.slot  # where its outputs are
         try:
             names = {ref.name for ref in (*manifest.inputs, *assignment.inputs)}
-            program = _program(manifest, assignment, names)
+            program = replace(_program(manifest, assignment, names), granted=granted)
             check_inputs(manifest, program.argv[0], assignment.inputs)
+            wanted = output_names(manifest, assignment.args)
             if place.kept and manifest.resident and not manifest.image:
                 job, shown = _resident_job(slot, manifest, assignment), slot
             program = self._equipped(program, assignment, judged, place, stop)
@@ -149,7 +157,7 @@ class ReplicaExecutor:
                 self.provision.unfit.add(assignment.manifest)
             if reason := _reason(ended, manifest):
                 raise _Failed(reason, ended.detail)
-            found = outputs.collect(shown, manifest, names)
+            found = outputs.collect(shown, wanted, manifest.max_output_bytes, names)
         except TemplateError as error:
             return failure(slot.id, "bad_arguments", f"{error}\n")
         except ForbiddenInput as error:

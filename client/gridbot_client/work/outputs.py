@@ -6,9 +6,9 @@ import errno
 import hashlib
 import io
 import os
-import re
 import stat
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -16,18 +16,16 @@ from gridbot_client.protocol.messages import (
     INLINE_OUTPUT_BYTES,
     LOG_TAIL_BYTES,
     MAX_OUTPUTS,
-    Manifest,
     Output,
     ProtocolError,
     file_name,
 )
+from gridbot_client.protocol.output_names import STREAMS, NamedOutput, is_pattern
 from gridbot_client.work.slots import ReplicaSlot
 
 # Small outputs beyond this sum are uploaded, so that the request stays small.
 MOST_INLINE_BYTES = 256 * 1024
-_STREAMS = ("stdout", "stderr")
 _OPEN_DIRECTORY = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_WILD = re.compile(r"[*?\[]")
 
 
 class OutputError(Exception):
@@ -38,21 +36,33 @@ class OutputError(Exception):
         self.reason = reason
 
 
-def collect(slot: ReplicaSlot, manifest: Manifest, inputs: Collection[str]) -> tuple[Output, ...]:
-    """Outputs that the manifest names; small ones with their content.  Raises OutputError.
+def collect(
+    slot: ReplicaSlot, wanted: Sequence[NamedOutput], most: int, inputs: Collection[str]
+) -> tuple[Output, ...]:
+    """Outputs that are wanted, at most so many bytes; small ones with their content.
+
+    Raises OutputError.
 
     Links are never followed, in no part of a path, so a program cannot return files outside its
-    directory.  A pattern may match nothing, and it does not match input files.
+    directory.  A pattern may match nothing, and it does not match input files.  What comes back
+    under another name gets that name in the directory, before patterns are matched.
     """
-    found = sorted(set(_found(slot, manifest.outputs, inputs)))
+    exact = [output for output in wanted if not is_pattern(output.found)]
+    found = {_found(slot, output) for output in exact}
+    for output in wanted:
+        if is_pattern(output.found):
+            names = _matches(slot.work, output.found.split("/"))
+            found |= {_usable(name) for name in names if name not in inputs}
+    return _read(slot, sorted(found), most)
+
+
+def _read(slot: ReplicaSlot, found: Sequence[str], most: int) -> tuple[Output, ...]:
     if len(found) > MAX_OUTPUTS:
         raise OutputError("too_many_outputs", f"{len(found)} outputs, at most {MAX_OUTPUTS}\n")
     total = sum(path_of(slot, name).lstat().st_size for name in found)
-    if total > manifest.max_output_bytes:
-        raise OutputError(
-            "output_too_big",
-            f"outputs of {total} bytes in all, at most {manifest.max_output_bytes}\n",
-        )
+    if total > most:
+        detail = f"outputs of {total} bytes in all, at most {most}\n"
+        raise OutputError("output_too_big", detail)
     inline = total <= MOST_INLINE_BYTES
     return tuple(_output(slot, name, inline) for name in found)
 
@@ -64,16 +74,29 @@ def path_of(slot: ReplicaSlot, name: str) -> Path:
 
 def open_output(slot: ReplicaSlot, name: str) -> io.BufferedReader:
     """Open an output for reading.  Raises OSError if it is not a regular file of one name."""
-    if name in _STREAMS:
+    if name in STREAMS:
         return _open_regular(path_of(slot, name))
+    with _directory_of(slot, name) as (directory, last):
+        return _open_regular(last, directory)
+
+
+@contextmanager
+def _directory_of(slot: ReplicaSlot, name: str, *, make: bool = False) -> Iterator[tuple[int, str]]:
+    """A descriptor of the directory in which an output lies, and its name there.
+
+    Raises OSError where a link is in the way.
+    """
     directory = os.open(slot.work, _OPEN_DIRECTORY)
     try:
         *parents, last = name.split("/")
         for parent in parents:
+            if make:
+                with suppress(FileExistsError):
+                    os.mkdir(parent, 0o700, dir_fd=directory)
             below = os.open(parent, _OPEN_DIRECTORY, dir_fd=directory)
             os.close(directory)
             directory = below
-        return _open_regular(last, directory)
+        yield directory, last
     finally:
         os.close(directory)
 
@@ -103,20 +126,29 @@ def _is_file(found: os.stat_result) -> bool:
     return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
 
 
-def _found(slot: ReplicaSlot, wanted: Sequence[str], inputs: Collection[str]) -> Iterator[str]:
-    for pattern in wanted:
-        if pattern in _STREAMS and _has_file(path_of(slot, pattern)):
-            yield pattern
-        elif _WILD.search(pattern):
-            names = _matches(slot.work, pattern.split("/"))
-            yield from (_usable(name) for name in names if name not in inputs)
-        elif pattern not in _STREAMS and list(_matches(slot.work, pattern.split("/"))):
-            yield _usable(pattern)
-        else:
-            raise OutputError(
-                "missing_output",
-                f"output {pattern!r} is missing or not a regular file of one name\n",
-            )
+def _found(slot: ReplicaSlot, output: NamedOutput) -> str:
+    """The name of an output that is here; it gets that name now if it has another."""
+    found = output.found
+    if found in STREAMS and _has_file(path_of(slot, found)):
+        return found
+    if found in STREAMS or not list(_matches(slot.work, found.split("/"))):
+        detail = f"output {found!r} is missing or not a regular file of one name\n"
+        raise OutputError("missing_output", detail)
+    if output.name != found:
+        try:
+            _rename(slot, output)
+        except OSError as error:
+            detail = f"output {found!r} cannot become {output.name!r}: {error.strerror}\n"
+            raise OutputError("bad_output_name", detail) from None
+    return _usable(output.name)
+
+
+def _rename(slot: ReplicaSlot, output: NamedOutput) -> None:
+    with (
+        _directory_of(slot, output.found) as (before, old),
+        _directory_of(slot, output.name, make=True) as (after, new),
+    ):
+        os.rename(old, new, src_dir_fd=before, dst_dir_fd=after)
 
 
 def _matches(directory: Path, pattern: Sequence[str]) -> Iterator[str]:
@@ -138,7 +170,7 @@ def _has_file(path: Path) -> bool:
 
 
 def _entries(directory: Path, pattern: str) -> list[str]:
-    if not _WILD.search(pattern):
+    if not is_pattern(pattern):
         return [] if pattern in ("", ".", "..") else [pattern]
     try:
         names = sorted(os.listdir(directory))

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 from gridbot_client.work import outputs, processes, trees
 from gridbot_client.work.confinement import KeptCell, identity
@@ -31,14 +32,21 @@ from gridbot_client.work.slots import ReplicaSlot
 
 log = logging.getLogger(__name__)
 
-Key = tuple[int, str, bool]  # a BOT; its manifest's id; whether its replicas are strangers' work
-
 _MOST_IDLE = 16
 _IDLE_SECONDS = 60.0  # for which an idle cell stays, in which nothing runs
 _RESIDENT_SECONDS = 5.0  # for which an idle program stays
 _TIDY_SECONDS = 2.0
 _LIFE_SECONDS = 600.0  # what a view shows of the machine may have been replaced since
 _STREAMS = ("stdout", "stderr")
+
+
+class PlaceKey(NamedTuple):
+    """For which replicas a place is: those of one BOT with the same GPUs."""
+
+    bot: int
+    manifest: str  # its id
+    is_stranger: bool  # whether they are strangers' work
+    gpus: str = ""
 
 
 class SharedHere:
@@ -73,7 +81,7 @@ class ReplicaPlace:
 class _Standing:
     """A folder with its cell, and for whom it is."""
 
-    def __init__(self, path: Path, key: Key, now: float) -> None:
+    def __init__(self, path: Path, key: PlaceKey, now: float) -> None:
         self.path, self.key = path, key
         self.kept = KeptCell()
         self.shared = SharedHere()
@@ -135,7 +143,9 @@ class ReplicaPlaces:
                 self._made = max(self._made, int(path.name) if path.name.isdigit() else 0)
 
     @contextmanager
-    def taken(self, slot: ReplicaSlot, key: Key, *, fresh: bool = False) -> Iterator[ReplicaPlace]:
+    def taken(
+        self, slot: ReplicaSlot, key: PlaceKey, *, fresh: bool = False
+    ) -> Iterator[ReplicaPlace]:
         """Place for one replica, with empty folders, or with a program that has stayed.
 
         With `fresh` no other replica has been in it.  The replica's own slot is empty, too.
@@ -174,7 +184,7 @@ class ReplicaPlaces:
         for standing in over:
             standing.remove()
 
-    def _take(self, key: Key, fresh: bool) -> _Standing:
+    def _take(self, key: PlaceKey, fresh: bool) -> _Standing:
         # Programs of other BOTs hold memory that this one's replicas may need.
         self._end(lambda standing: standing.key != key and standing.kept.program is not None)
         with self._lock:

@@ -13,6 +13,8 @@ from pathlib import Path
 from gridbot_client import agent
 from gridbot_client.activity import ActivityLog
 from gridbot_client.agent import LocalReplica, Room, Stage
+from gridbot_client.host import gpus as devices
+from gridbot_client.host.gpus import Gpu
 from gridbot_client.protocol.messages import (
     MAX_REPORTS,
     Assignment,
@@ -48,6 +50,7 @@ class Held:
     report: Report | None = None
     stop: Stop = field(default_factory=Stop)
     is_dropped: bool = False
+    gpus: tuple[Gpu, ...] = ()  # that it uses while it runs
 
     @property
     def id(self) -> ReplicaId:
@@ -60,7 +63,7 @@ class HeldReplicas:
 
     def __init__(
         self, slots: Path, spares: SpareFolders, room: Room, executor: ReplicaExecutor,
-        activity: ActivityLog,
+        activity: ActivityLog, gpus: Sequence[Gpu] = (),
     ) -> None:  # fmt: skip
         self.changed = threading.Condition()
         self.is_halted = False  # revoked, paused or leaving: nothing is started
@@ -68,6 +71,7 @@ class HeldReplicas:
         self._slots = slots
         self._spares = spares
         self.room = room  # that replicas may take now
+        self._gpus = gpus
         self._executor = executor
         self._activity = activity
         self._held: dict[ReplicaId, Held] = {}
@@ -114,32 +118,42 @@ class HeldReplicas:
                 return
             for id in agent.to_start(self._next_items(), self.room):
                 held = self._held[id]
+                held.gpus = self._free_gpus()[: held.judged.manifest.resources.gpus]
                 held.stage, held.stop = Stage.RUNNING, Stop()
                 self._spawn(held, Stage.FINISHED)
+
+    def _free_gpus(self) -> tuple[Gpu, ...]:
+        """GPUs that nothing that runs has."""
+        running = (held for held in self._held.values() if held.stage is Stage.RUNNING)
+        used = {gpu for held in running for gpu in held.gpus}
+        return tuple(gpu for gpu in self._gpus if gpu not in used)
 
     def _next_items(self) -> list[LocalReplica]:
         """What runs, and no more of what waits than could start: each takes a core at least.
 
         This is asked whenever a replica ends, and hundreds of short ones may wait.
         """
-        unfit = self._executor.provision.unfit
         running = [held for held in self._held.values() if held.stage is Stage.RUNNING]
         waiting = (
             held
             for held in self._held.values()
-            if held.stage is Stage.WAITING and held.assignment.manifest not in unfit
+            if held.stage is Stage.WAITING and not self._is_unfit(held)
         )
         return [self._item(held) for held in (*running, *islice(waiting, self.room.cpus + 1))]
 
     def unfit(self) -> tuple[ReplicaId, ...]:
         """Replicas that have not begun, of BOTs that cannot run here."""
-        unfit = self._executor.provision.unfit
         with self.changed:
             return tuple(
                 held.id
                 for held in self._held.values()
-                if held.stage is Stage.WAITING and held.assignment.manifest in unfit
+                if held.stage is Stage.WAITING and self._is_unfit(held)
             )
+
+    def _is_unfit(self, held: Held) -> bool:
+        """Whether it cannot run here: no environment of its BOT, or fewer GPUs than it asks for."""
+        has_too_few = held.judged.manifest.resources.gpus > len(self._gpus)
+        return has_too_few or held.assignment.manifest in self._executor.provision.unfit
 
     def drop(self, ids: Iterable[ReplicaId]) -> None:
         """Forget replicas that have not begun."""
@@ -290,7 +304,10 @@ class HeldReplicas:
         if since_boot() >= held.expires_at:
             return failure(held.id, "deadline_passed", "the deadline passed before it started\n")
         try:
-            return self._executor.execute(held.slot, held.assignment, held.judged, held.stop)
+            granted = devices.variables(held.gpus, self._gpus)
+            return self._executor.execute(
+                held.slot, held.assignment, held.judged, held.stop, granted
+            )
         except OSError as error:  # a full disk, above all: the replica may go elsewhere
             log.exception("replica %s", held.id)
             return failure(held.id, "client_error", f"error in the client: {error}\n")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 
@@ -71,6 +72,7 @@ class ReplicaProgram:
     shown: Sequence[ShownFolder] = ()  # folders that it sees beside its slot
     path: Sequence[Path] = ()  # where its programs are looked for first
     container: Container | None = None  # in which it runs
+    granted: Mapping[str, str] = field(default_factory=dict)  # variables that no BOT may set
 
     def seeing(
         self, shown: Sequence[ShownFolder], path: Sequence[Path] = (),
@@ -114,13 +116,14 @@ class Stop:
 
 
 def environment(
-    slot: ReplicaSlot, own: Mapping[str, str], asked: Mapping[str, str], first: Sequence[Path] = ()
-) -> dict[str, str]:
+    slot: ReplicaSlot, own: Mapping[str, str], asked: Mapping[str, str],
+    first: Sequence[Path] = (), granted: Mapping[str, str] = MappingProxyType({}),
+) -> dict[str, str]:  # fmt: skip
     """Environment of a replica: the variables listed here, and those that its BOT asks for.
 
     The BOT's are for its own program: nothing of the client's starts with them.  They go before
     the usual ones, but not before the client's, whose names no manifest may use.  Programs are
-    looked for in the folders `first`.
+    looked for in the folders `first`.  Nor does a BOT replace what the replica is `granted`.
     """
     kept = {name: own[name] for name in _KEPT_VARIABLES if name in own}
     found = {
@@ -129,6 +132,7 @@ def environment(
         "HOME": str(slot.work),
         "TMPDIR": str(slot.work / "tmp"),
         **asked,
+        **granted,
         "GRIDBOT_JOB": str(slot.id.seq),
         "GRIDBOT_ATTEMPT": str(slot.id.replica),
         "GRIDBOT_PYTHON": sys.executable,
@@ -250,7 +254,7 @@ def _order(
     program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, *, is_stranger: bool
 ) -> TaskOrder:
     argv = _found(program.argv, slot)
-    env = environment(slot, os.environ, program.environment, program.path)
+    env = environment(slot, os.environ, program.environment, program.path, program.granted)
     order = TaskOrder(
         argv, env, slot, limits, is_stranger, stdin=program.stdin, shown=program.shown
     )

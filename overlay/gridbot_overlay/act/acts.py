@@ -47,6 +47,10 @@ class Acts(Protocol):
         """Tell the server that pilots have ended."""
         ...
 
+    def log(self, grid: str, pilots: Sequence[Pilot]) -> None:
+        """Have the server keep the last words of pilots that have ended."""
+        ...
+
     def tell(self, refusals: Refusals, now: float) -> None:
         """Tell the server, and so the BOTs' owners, which grids refuse BOTs."""
         ...
@@ -80,6 +84,9 @@ class DryActs:
             self._say(f"{tag}: would revoke its key")
 
     def settle(self, grid: str, pilots: Sequence[Pilot]) -> None:
+        """Tell nobody."""
+
+    def log(self, grid: str, pilots: Sequence[Pilot]) -> None:
         """Tell nobody."""
 
     def tell(self, refusals: Refusals, now: float) -> None:
@@ -169,6 +176,17 @@ class RealActs:
         self._deps.store.save(replace(pilot, is_settled=True, holding=0) for pilot in pilots)
         self._deps.say(f"{grid}: {_ended_text(pilots)}")
 
+    def log(self, grid: str, pilots: Sequence[Pilot]) -> None:
+        """Have them kept once; what the server did not hear is told at the next look."""
+        if not pilots:
+            return
+        try:
+            self._deps.server.keep_logs(grid, pilots)
+        except GridbotError as error:
+            self._deps.say(f"{grid}: the server does not keep pilots' last words: {error}")
+            return
+        self._deps.store.save(replace(pilot, is_logged=True) for pilot in pilots)
+
     def tell(self, refusals: Refusals, now: float) -> None:
         """Tell what has changed, and from time to time that it still holds."""
         if refusals == self._told and now - self._told_at < _REPEAT_SECONDS:
@@ -198,7 +216,7 @@ class RealActs:
             pilots = [_pilot(grid, tag, index, item, now) for index in range(item.count)]
             submission = SubmissionRecord(tag, item.grid, now, key.id, item.why)
             self._deps.store.submitting(submission, pilots)
-            script = render(grid, server.url, key.token, self._artefact, self._deps.pins)
+            script = render(grid, server.url, key.token, self._artefact, self._deps.pins, now)
             yield _Prepared(item, _order(grid, tag, item, script))
 
     def _submitted(self, made: _Prepared, answer: list[str] | Exception, now: float) -> None:

@@ -183,11 +183,11 @@ class Constructor:
         return _hosts(rows)
 
     def _listen(self, listings: Mapping[str, GridListing], now: float) -> None:
-        """Fetch the last words of pilots that failed to start, or are held."""
+        """Fetch the last words of pilots that are held, or did not end well."""
         works = {
-            name: partial(_tails, self._deps.submitters[name], mute)
+            name: partial(_tails, self._deps.submitters[name], some)
             for name, listing in listings.items()
-            if not listing.problem and (mute := self._mute(name, now))
+            if not listing.problem and (some := self._with_words(name, now))
         }
         self._deps.workers.each(works, self._heard)
 
@@ -199,16 +199,10 @@ class Constructor:
             replace(pilot, stderr=answer[pilot.id]) for pilot in pilots if answer.get(pilot.id)
         )
 
-    def _mute(self, name: str, now: float) -> list[Pilot]:
-        silent = [
-            pilot
-            for pilot in self._pilots(name, now)
-            if pilot.native_id
-            and not pilot.stderr
-            and (is_mute(pilot) or pilot.state is PilotState.HELD)
-            and (pilot.ended_at is None or pilot.ended_at > now - _TAIL_SECONDS)
-        ]
-        return silent[-_MOST_TAILS:]
+    def _with_words(self, name: str, now: float) -> list[Pilot]:
+        """Return some pilots whose words are still to be fetched, mute ones before others."""
+        silent = [pilot for pilot in self._pilots(name, now) if _is_to_be_heard(pilot, now)]
+        return sorted(silent, key=is_mute)[-_MOST_TAILS:]
 
     def _plan(
         self,
@@ -239,12 +233,21 @@ class Constructor:
         for name in self._deps.grids:
             ended = [pilot for pilot in self._pilots(name, now) if not pilot.is_live]
             self._acts.settle(name, [pilot for pilot in ended if not pilot.is_settled])
+            self._acts.log(name, self._to_log(name, now))
             if self._deps.store.grid(name).drained == "now":
                 self._acts.revoke(self._deps.store.tokens_of(name))
         for name in sorted(self._deps.store.grids_with_pilots() - set(self._deps.grids)):
             self._give_up(name, now)
         self._acts.revoke(self._deps.store.idle_tokens())
         self._deps.store.forget(now)
+
+    def _to_log(self, name: str, now: float) -> list[Pilot]:
+        """Return pilots that have ended, whose words have come or are not waited for."""
+        return [
+            pilot
+            for pilot in self._pilots(name, now)
+            if pilot.is_settled and not pilot.is_logged and not _is_to_be_heard(pilot, now)
+        ]
 
     def _give_up(self, name: str, now: float) -> None:
         """Close the records of a grid that nobody can ask any more; their keys are idle then."""
@@ -300,6 +303,16 @@ def _drain_text(record: GridRecord) -> str:
     return "drained; gridbot overlay resume ends that" if record.drained else ""
 
 
+def _is_to_be_heard(pilot: Pilot, now: float) -> bool:
+    """Whether a pilot's last words matter, and may still be had."""
+    if not pilot.native_id or pilot.stderr:
+        return False
+    if pilot.is_live:
+        return pilot.state is PilotState.HELD
+    is_late = pilot.ended_at is not None and pilot.ended_at <= now - _TAIL_SECONDS
+    return not is_late and (is_mute(pilot) or bool(pilot.exit_code or pilot.failures))
+
+
 def _tails(submitter: Submitter, pilots: Iterable[Pilot]) -> dict[str, str]:
     """Return pilots' last words by their ids, as far as they can be had."""
     tails: dict[str, str] = {}
@@ -315,6 +328,7 @@ def _fared(pilot: Pilot, row: Mapping[str, Any]) -> Pilot:
         has_joined=True,
         jobs=row["jobs"],
         failures=row["failures"],
+        core_seconds=row["core_seconds"],
         holding=row["running"] if pilot.is_live else 0,
         has_held=pilot.has_held or row["running"] > 0,
         error=row["error"] or "",

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from ipaddress import ip_address
 from itertools import islice
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, TypeVar
+from urllib.parse import quote, urlsplit
 
 from gridbot.api.connection import Connection
 from gridbot.api.errors import GridbotError, NotFound
@@ -16,11 +16,15 @@ from gridbot.api.inputs import LocalFile, upload
 from gridbot.printing import cut
 from gridbot_client.protocol.messages import FileRef
 from gridbot_client.terminal import printable
-from gridbot_overlay.decide.model import BotDemand, CheckResult
+from gridbot_overlay.decide.model import BotDemand, CheckResult, Pilot
 from gridbot_overlay.pilot.artefact import Artefact
+
+T = TypeVar("T")
 
 _PILOTS_SECONDS = 3600  # older pilots' hosts tell nothing of the next one's
 _MOST_ENDED = 5000  # pilots that one request tells of
+_MOST_LOGS = 100  # pilots whose last words one request brings
+_MOST_WORDS = 4096  # characters of one's
 MOST_TAGS = 1000  # submissions that one request asks for
 _MOST_REFUSED = 1000  # BOTs, the oldest, of whose refusals the server is told
 _MOST_WHY = 200  # characters
@@ -49,6 +53,10 @@ class Server:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.url = connection.url
+
+    def owner(self) -> str:
+        """Return the name of the operator whose key we have."""
+        return str(self._connection.get("/signing")["owner"])
 
     def demand(self) -> QueueDemand:
         """Return what BOTs could use now."""
@@ -109,6 +117,20 @@ class Server:
         body = {"constructor": constructor, "bots": bots}
         self._connection.send("POST", "/overlay/refusals", body)
 
+    def keep_logs(self, grid: str, pilots: Sequence[Pilot]) -> None:
+        """Have the last words of pilots that have ended kept; safe to repeat."""
+        for some in _parts(pilots, _MOST_LOGS):
+            body = {"grid": grid, "logs": [_log(pilot) for pilot in some]}
+            self._connection.send("POST", "/overlay/logs", body)
+
+    def logs(self, grid: str) -> list[dict[str, Any]]:
+        """Return how the last pilots ended, the latest first; of all grids if `grid` is ""."""
+        return list(self._connection.get("/overlay/logs", grid=grid)["logs"])
+
+    def log(self, pilot: str) -> dict[str, Any]:
+        """Return how a pilot ended, and its last words.  Raises NotFound."""
+        return dict(self._connection.get(f"/overlay/logs/{quote(pilot, safe='')}"))
+
     def revoke(self, key: int) -> None:
         """Revoke a pilots' key and the clients that joined with it; safe to repeat."""
         try:
@@ -123,7 +145,7 @@ class Server:
 
     def pilots_ended(self, grid: str, pilots: Sequence[str]) -> None:
         """Tell which pilots are gone, so that what they ran is sent elsewhere; safe to repeat."""
-        for some in _parts(pilots):
+        for some in _parts(pilots, _MOST_ENDED):
             body = {"grid": grid, "pilots": list(some)}
             self._connection.send("POST", "/overlay/pilots/ended", body)
 
@@ -144,6 +166,17 @@ def url_check(url: str) -> CheckResult:
     return CheckResult(what, True, f"{url}: {', '.join(map(str, sorted(addresses, key=str)))}")
 
 
-def _parts(pilots: Sequence[str]) -> Iterator[Sequence[str]]:
-    for first in range(0, len(pilots), _MOST_ENDED):
-        yield pilots[first : first + _MOST_ENDED]
+def _log(pilot: Pilot) -> dict[str, Any]:
+    return {
+        "pilot": pilot.id,
+        "native_id": printable(pilot.native_id)[:200],
+        "node": printable(pilot.node)[:300],
+        "how": printable(pilot.cancelled or pilot.reason)[:1000],
+        "exit_code": pilot.exit_code,
+        "words": "\n".join(map(printable, pilot.stderr.splitlines()))[-_MOST_WORDS:],
+    }
+
+
+def _parts(items: Sequence[T], most: int) -> Iterator[Sequence[T]]:
+    for first in range(0, len(items), most):
+        yield items[first : first + most]

@@ -276,5 +276,6 @@ def _pilot(row: sqlite3.Row) -> Pilot:
             "has_joined": bool(values["has_joined"]),
             "has_held": bool(values["has_held"]),
             "is_settled": bool(values["is_settled"]),
+            "is_logged": bool(values["is_logged"]),
         }
     )

@@ -62,6 +62,12 @@ ALTER TABLE pilot ADD COLUMN running_at REAL;
 -- Tags are random.
 ALTER TABLE overlay DROP COLUMN sequence;
 
+-- name: migration 4
+ALTER TABLE pilot ADD COLUMN core_seconds REAL NOT NULL DEFAULT 0;
+
+-- name: migration 5
+ALTER TABLE pilot ADD COLUMN is_logged INTEGER NOT NULL DEFAULT 0;
+
 -- name: instance
 SELECT instance FROM overlay
 
@@ -93,10 +99,10 @@ SELECT coalesce((SELECT used_hours FROM grid WHERE name = :grid), 0)
                   WHERE grid = :grid AND ended_at IS NOT NULL AND started_at IS NOT NULL), 0)
 
 -- name: totals
--- Over what is kept: what pilots did, and the hours of those that did nothing.
+-- Over what is kept: what pilots did, and the hours in which their cores ran nothing.
 SELECT coalesce(sum(jobs), 0) AS jobs, coalesce(sum(failures), 0) AS failures,
        coalesce(sum(max(0, ended_at - started_at)) / 3600, 0) AS hours,
-       coalesce(sum(max(0, ended_at - started_at)) FILTER (WHERE jobs = 0) / 3600, 0)
+       coalesce(sum(max(0, ended_at - started_at - core_seconds / cpus)) / 3600, 0)
            AS wasted_hours
   FROM pilot WHERE grid = :grid
 

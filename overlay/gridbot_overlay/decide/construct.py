@@ -172,10 +172,11 @@ def _room(view: GridView, now: float) -> Allowance:
 def _cost(view: GridView) -> int:
     """Return what a core of a new pilot costs, more than any of a live one: ten seconds' wait is 1.
 
-    What is dedicated is spared for replicas that can go nowhere else.
+    What is dedicated, or has GPUs, is spared for replicas that can go nowhere else.
     """
     wait = min((queue_wait(view.pilots) or 0.0) / 10, 300)
-    return round(100 + wait + 300 * view.health.failure_rate + 50 * view.grid.is_dedicated)
+    is_spared = view.grid.is_dedicated or view.grid.shape.gpus > 0
+    return round(100 + wait + 300 * view.health.failure_rate + 50 * is_spared)
 
 
 def _submits(views: Sequence[GridView], matched: Matched) -> Iterator[Submit]:

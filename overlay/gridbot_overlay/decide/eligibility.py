@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from gridbot.printing import counted
 from gridbot_client.pilot.behaviour import LEAVING_SECONDS
 from gridbot_overlay.decide.model import BotDemand, Grid
 from gridbot_policies.classad import ParseError, Record, record
@@ -36,10 +37,7 @@ class BotEligibility:
                 " for all users, to `owners` of the grid"
             )
         if slots_per_pilot(self.demand, grid) < 1:
-            return (
-                f"a replica needs {self.demand.cpus} CPUs and {self.demand.memory_mb} MB,"
-                f" a pilot has {grid.shape.cpus} and {grid.shape.memory_mb}"
-            )
+            return _too_small(self.demand, grid)
         if why := _outlives(self.demand, grid):
             return why
         if isinstance(self._policies, str):
@@ -80,10 +78,22 @@ def _outlives(demand: BotDemand, grid: Grid) -> str:
     )
 
 
+def _too_small(demand: BotDemand, grid: Grid) -> str:
+    shape, has_gpus = grid.shape, demand.gpus or grid.shape.gpus
+    needed, had = (
+        f"{demand.cpus} CPUs and {demand.memory_mb} MB",
+        f"{shape.cpus} and {shape.memory_mb}",
+    )
+    if has_gpus:
+        needed, had = f"{counted(demand.gpus, 'GPU')}, {needed}", f"{shape.gpus}, {had}"
+    return f"a replica needs {needed}, a pilot has {had}"
+
+
 def slots_per_pilot(demand: BotDemand, grid: Grid) -> int:
     """Return how many replicas one pilot of the grid holds at once."""
     by_memory = grid.shape.memory_mb // demand.memory_mb if demand.memory_mb else grid.shape.cpus
-    return min(grid.shape.cpus // max(1, demand.cpus), by_memory)
+    by_gpus = grid.shape.gpus // demand.gpus if demand.gpus else grid.shape.cpus
+    return min(grid.shape.cpus // max(1, demand.cpus), by_memory, by_gpus)
 
 
 def new_pilots_host(host: Mapping[str, Any], grid: Grid) -> Record:

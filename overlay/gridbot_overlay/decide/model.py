@@ -14,8 +14,9 @@ class PilotShape:
 
     cpus: int = 1
     memory_mb: int = 2048
+    gpus: int = 0
     walltime_seconds: int = 3600
-    idle_seconds: int = 60  # a pilot without work for so long leaves
+    idle_seconds: int = 60  # a pilot without work for so long leaves; it may leave earlier
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,7 @@ class BotDemand:
     cut_off_seconds: float | None  # that the longest ran which its pilot's end cut off
     cpus: int  # of one replica
     memory_mb: int
+    gpus: int
     policy: str
     ad: Mapping[str, Any]  # the BOT ad's attributes, JSON
 
@@ -116,11 +118,13 @@ class Pilot:
     has_held: bool = False  # it has held one at some time
     jobs: int = 0  # replicas that succeeded on it, as the server says
     failures: int = 0
+    core_seconds: float = 0.0  # that replicas ran on it, times their cores
     error: str = ""  # of its last failed replica
     stderr: str = ""  # the last of what it wrote there, once that was asked for
     cancelled: str = ""  # why the constructor took it back
     surplus_cycles: int = 0  # looks in a row at which nothing needed it
     is_settled: bool = False  # it has ended, and the server was told so
+    is_logged: bool = False  # the server keeps its last words
 
     @property
     def id(self) -> str:

@@ -8,6 +8,7 @@ import shlex
 from importlib import resources
 
 from gridbot_overlay.decide.model import Grid
+from gridbot_overlay.decide.set_up import set_up
 from gridbot_overlay.pilot.artefact import Artefact
 from gridbot_overlay.pilot.pins import PilotPins
 
@@ -16,10 +17,15 @@ _START = resources.files(__package__).joinpath("start.py").read_text(encoding="u
 _PLACEHOLDER = re.compile("@(setup|python|scratch|settings|start)@")
 
 
-def render(grid: Grid, server_url: str, token: str, artefact: Artefact, pins: PilotPins) -> str:
+def render(
+    grid: Grid, server_url: str, token: str, artefact: Artefact, pins: PilotPins, now: float,
+    *, is_probe: bool = False,
+) -> str:  # fmt: skip
     """Return the shell script that starts one pilot of the grid.
 
-    `token` is a pilots' key, which says whom they serve.  The submitter tells each pilot its tag
+    `token` is a pilots' key, which says whom they serve; `now` is when they are submitted, in
+    seconds since 1970.  A probe examines its node and leaves: it joins no server, and
+    fetches the artefact even where that is at hand.  The submitter tells each pilot its tag
     and index by GRIDBOT_PILOT_TAG and GRIDBOT_PILOT_INDEX.
     """
     shape = grid.shape
@@ -27,17 +33,21 @@ def render(grid: Grid, server_url: str, token: str, artefact: Artefact, pins: Pi
         "server": server_url,
         "token": token,
         "artefact": artefact.sha256,
-        "artefact_path": str(artefact.path),  # where nodes share a file system with us
+        # Where nodes share a file system with us.
+        "artefact_path": "" if is_probe else str(artefact.path),
+        "is_probe": is_probe,
+        "submitted_at": now,
         "walltime": shape.walltime_seconds,
         "arguments": [
             *("--cpus", str(shape.cpus), "--memory", str(shape.memory_mb)),
+            *("--gpus", str(shape.gpus)),
             *("--exit-when-idle", str(shape.idle_seconds)),
             *(["--dedicated"] if grid.is_dedicated else []),
             *pins.arguments,
         ],
     }
     values = {
-        "setup": "\n".join(grid.setup),
+        "setup": set_up(grid.setup),
         "python": shlex.quote(grid.python),
         "scratch": grid.scratch,
         # In no environment, where each of the pilot's jobs could read the key.

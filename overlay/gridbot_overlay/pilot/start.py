@@ -55,6 +55,8 @@ def main(settings: Any) -> int:
             unpack(artefact(settings, scratch), library)
             sys.path.insert(0, library)
             importlib.import_module("gridbot_client.pilot.secrecy").hide()
+            if settings["is_probe"]:
+                return examine(settings, scratch, library)
             code = run_client(settings, scratch, library)
     except UnfitNode as error:
         say(f"this node cannot run pilots: {error}")
@@ -62,7 +64,7 @@ def main(settings: Any) -> int:
     except Unreachable as error:
         say(f"the server is away: {error}")
         return SERVER_AWAY
-    if code == NODE_FAULT:
+    if code == NODE_FAULT and not settings["is_probe"]:
         hold(settings)
     return code
 
@@ -209,6 +211,7 @@ def run_client(settings: Any, scratch: str, library: str) -> int:
     command = [sys.executable, "-c", RUN, library, "run", "--pilot", name]
     command += ["--data", os.path.join(scratch, "client"), "--key-file", "/dev/stdin"]
     command += ["--server", settings["server"], "--walltime", str(left(settings))]
+    command += ["--queued", str(max(0, int(BEGUN - settings["submitted_at"])))]
     client = subprocess.Popen(command + settings["arguments"], stdin=subprocess.PIPE)
     assert client.stdin
     with contextlib.suppress(BrokenPipeError), client.stdin as pipe:
@@ -220,6 +223,13 @@ def run_client(settings: Any, scratch: str, library: str) -> int:
     if code:
         say(f"the client ended with exit code {code}")
     return code
+
+
+def examine(settings: Any, scratch: str, library: str) -> int:
+    """Tell the operator about this node."""
+    command = [sys.executable, "-c", RUN, library, "doctor", "--pilot", settings["server"]]
+    command += ["--data", os.path.join(scratch, "client")]
+    return subprocess.call(command, stdin=subprocess.DEVNULL, stdout=sys.stderr)
 
 
 def left(settings: Any) -> int:

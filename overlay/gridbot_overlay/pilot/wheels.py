@@ -23,7 +23,7 @@ from types import MappingProxyType
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 OWN_PYTHON = "{}.{}".format(*sys.version_info)
 # What the client imports, and what that requires: the light client without its terminal.
-DISTRIBUTIONS = ("click", "cryptography", "google-re2", "psutil", "requests")
+DISTRIBUTIONS = ("click", "cryptography", "google-re2", "nvidia-ml-py", "psutil", "requests")
 Glibc = tuple[int, int]
 Wheels = Mapping[str, bytes]  # by name
 

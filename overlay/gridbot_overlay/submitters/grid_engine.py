@@ -34,6 +34,7 @@ from gridbot_overlay.submitters.site import OnSite, site
 
 OPTIONS = {
     "memory": "h_vmem",  # the resource that limits a pilot's memory, per slot; "" for none
+    "gpu": "gpu",  # the consumable resource that counts GPUs
     "parallel_environment": "",  # gives several slots of one node; needed when cpus > 1
 }
 AWAY = re.compile(
@@ -141,6 +142,8 @@ def resources(
     asked = ["-l", f"h_rt={shape.walltime_seconds}"]
     if options["memory"]:  # counted for each slot
         asked += ["-l", f"{options['memory']}={math.ceil(shape.memory_mb / shape.cpus)}M"]
+    if shape.gpus:
+        asked += ["-l", f"{options['gpu']}={shape.gpus}"]
     if excluded := rendering.nodes(excluded_nodes):
         asked += ["-l", f"hostname=!({'|'.join(excluded)})"]
     if shape.cpus > 1:

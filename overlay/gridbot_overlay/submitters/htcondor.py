@@ -138,6 +138,7 @@ def description(order: PilotOrder, file: str, logs: Logs) -> str:
         'transfer_output_files = ""',  # what else a pilot leaves behind stays there
         f"request_cpus = {shape.cpus}",
         f"request_memory = {shape.memory_mb}",
+        *([f"request_gpus = {shape.gpus}"] if shape.gpus else []),
         f"periodic_remove = ({overdue}) || ({evicted})",
         "leave_in_queue = false",
         "notification = never",

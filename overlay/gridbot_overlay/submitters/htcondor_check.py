@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gridbot.printing import counted
 from gridbot_overlay.decide.model import CheckResult, PilotShape
 from gridbot_overlay.submitters import GridError
 from gridbot_overlay.submitters.commands import Commands
@@ -10,6 +11,7 @@ from gridbot_overlay.submitters.site import Site
 
 _CPUS = "(TotalSlotCpus ?: Cpus)"  # of a partitionable slot, what it had before it was divided
 _MEMORY = "(TotalSlotMemory ?: Memory)"
+_GPUS = "(TotalSlotGPUs ?: (TotalGPUs ?: 0))"
 
 
 def findings(shape: PilotShape, description: str, site: Site) -> list[CheckResult]:
@@ -31,12 +33,14 @@ def findings(shape: PilotShape, description: str, site: Site) -> list[CheckResul
 def _of_slots(shape: PilotShape, commands: Commands) -> CheckResult:
     """Count the slots that are large enough, busy or not."""
     wanted = f"{_CPUS} >= {shape.cpus} && {_MEMORY} >= {shape.memory_mb}"
+    wanted += f" && {_GPUS} >= {shape.gpus}" if shape.gpus else ""
     try:
         every = _slots(commands, "DynamicSlot =!= true")
         fitting = _slots(commands, f"DynamicSlot =!= true && {wanted}")
     except GridError as error:
         return CheckResult("slots", False, str(error))
     asked = f"{shape.cpus} CPUs and {shape.memory_mb} MB"
+    asked += f" and {counted(shape.gpus, 'GPU')}" if shape.gpus else ""
     if not fitting:
         return CheckResult("slots", False, f"none of {every} slots has {asked}")
     return CheckResult("slots", True, f"{fitting} of {every} slots have {asked}")

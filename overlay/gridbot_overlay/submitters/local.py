@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotState, Sighting
+from gridbot_overlay.decide.set_up import set_up
 from gridbot_overlay.submitters import GridError, rendering
 from gridbot_overlay.submitters.commands import Commands, inherited_environment
 from gridbot_overlay.submitters.logs import TAIL_BYTES
@@ -99,7 +100,7 @@ class Local:
     def _check_python(self) -> CheckResult:
         asks = f"{self._grid.python} -c 'import sys; print(sys.version.split()[0])'"
         try:
-            said = Commands().run("sh", "-c", "\n".join([*self._grid.setup, asks])).split()[-1]
+            said = Commands().run("sh", "-c", f"{set_up(self._grid.setup)}\n{asks}").split()[-1]
         except (GridError, IndexError) as error:
             return CheckResult("python", False, str(error))
         is_good = tuple(map(int, said.split(".")[:2])) >= (3, 11)

@@ -107,12 +107,14 @@ def submission(order: PilotOrder, first: int, count: int, options: Mapping[str, 
 
 def _openpbs(shape: PilotShape) -> list[str]:
     select = f"select=1:ncpus={shape.cpus}:mem={shape.memory_mb}mb"
+    select += f":ngpus={shape.gpus}" if shape.gpus else ""
     return ["-l", select, "-l", f"walltime={rendering.clock(shape.walltime_seconds)}"]
 
 
 def _torque(shape: PilotShape) -> list[str]:
     walltime = rendering.clock(shape.walltime_seconds)
-    asked = f"nodes=1:ppn={shape.cpus},mem={shape.memory_mb}mb,walltime={walltime}"
+    node = f"nodes=1:ppn={shape.cpus}" + (f":gpus={shape.gpus}" if shape.gpus else "")
+    asked = f"{node},mem={shape.memory_mb}mb,walltime={walltime}"
     return ["-l", asked]
 
 

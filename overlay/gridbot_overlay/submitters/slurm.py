@@ -131,6 +131,7 @@ def submission(order: PilotOrder, first: int, count: int, logs: Logs) -> list[st
         "--ntasks=1",
         f"--cpus-per-task={shape.cpus}",
         f"--mem={shape.memory_mb}M",
+        *([f"--gres=gpu:{shape.gpus}"] if shape.gpus else []),
         f"--time={math.ceil(shape.walltime_seconds / 60)}",
         "--no-requeue",
         "--chdir=/tmp",  # the folder of submission may be missing on a node

@@ -133,6 +133,7 @@ def _of_test(grid: Grid, commands: Commands) -> CheckResult:
     """Let sbatch say what it thinks of the real options."""
     shape = grid.shape
     asked = [f"--cpus-per-task={shape.cpus}", f"--mem={shape.memory_mb}M"]
+    asked += [f"--gres=gpu:{shape.gpus}"] if shape.gpus else []
     asked.append(f"--time={math.ceil(shape.walltime_seconds / 60)}")
     command = ["sbatch", "--test-only", "--nodes=1", "--ntasks=1", *asked]
     try:

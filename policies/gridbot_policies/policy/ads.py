@@ -24,6 +24,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "Arch": "processor architecture, such as X86_64",
         "Platform": "system and architecture in one word, such as linux-x86_64",
         "NumGpus": "GPUs that the client may use; undefined where there are none",
+        "FreeGpus": "those that none of its replicas has; undefined for stock BOINC clients",
         "IsPilot": "true where the overlay started the client in a grid's queue",
         "IsDedicated": "true where nobody else's work preempts ours",
         "Venue": "home, work or school, where its owner says so",
@@ -81,7 +82,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "NumAmdGpus": "GPUs of AMD",
         "NumIntelGpus": "GPUs of Intel",
         "NumAppleGpus": "GPUs of Apple",
-        "GpuModel": "the fastest GPU's model",
+        "GpuModel": "the fastest GPU's model; of native clients the one with most memory",
         "GpuMemory": "its memory, MB",
         "GpuFlops": "its floating point operations per second",
         "GpuDriver": "its driver's version",
@@ -92,7 +93,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
 )
 
 # Measured anew for each request, so that nobody keeps them.
-LIVE_ATTRIBUTES = ("LoadAvg", "ClockMin", "ClockDay", "OnBattery", "TimeLeft", "Wants")
+LIVE_ATTRIBUTES = ("LoadAvg", "ClockMin", "ClockDay", "OnBattery", "TimeLeft", "Wants", "FreeGpus")
 
 # What the server knows better than the host itself.
 SERVER_SIDE_ATTRIBUTES = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -31,6 +32,10 @@ _PASSABLE = 0o711  # of folders: PostgreSQL is another user when we are root
 _INTERRUPTS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+# Below those that the kernel gives to connections.
+_PORTS = range(10_000, 32_768)
+
+
 class BenchFailed(Exception):
     """A part of the installation did not do what the measurement needs; the message says what."""
 
@@ -54,9 +59,10 @@ class Installation:
         self._server: subprocess.Popen[bytes] | None = None
 
     def start(self, *options: str) -> None:
-        """Start the server; return when it is healthy."""
+        """Start the server, also after it was killed; return when it is healthy."""
         # In the foreground: it is our child from its first moment, whenever we are interrupted.
-        self._configure()
+        if not self.data.exists():
+            self._configure()
         address = self.url.removeprefix("http://")
         self._server = self._spawn("server", "server", "start", "--foreground", "--bind", address,
                                    *options)  # fmt: skip
@@ -130,13 +136,13 @@ class Installation:
 
     def kill_client(self, name: str) -> None:
         """Kill a client and what it runs, as if its machine had lost power."""
-        client = self._clients.pop(name)
-        below = psutil.Process(client.pid).children(recursive=True)
-        client.kill()
-        for process in below:
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
-        client.wait()
+        _kill(self._clients.pop(name))
+
+    def kill_server(self) -> None:
+        """Kill all processes of the server, its database's included."""
+        assert self._server is not None, "it was started"
+        _kill(self._server)
+        (self.data / "endpoint.json").unlink()
 
     def check_clients(self) -> None:
         """Raise BenchFailed when a client has ended."""
@@ -190,6 +196,16 @@ def _undisturbed() -> Iterator[None]:
             signal.signal(number, handler)
 
 
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a process and what it started."""
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.kill()
+    for child in below:
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
+    process.wait()
+
+
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Tell processes to end, and their groups once they do not."""
     for process in processes:
@@ -203,7 +219,9 @@ def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 def free_port() -> int:
-    """A port of the loopback address that nobody uses now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port of the loopback address that nobody uses now, and the kernel gives no connection."""
+    while True:
+        port = secrets.choice(_PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port

@@ -40,6 +40,7 @@ from gridbot_server.models.responses.bots import (
     Retried,
     State,
     Submitted,
+    WordOfOverlay,
 )
 from gridbot_server.models.responses.explanation import Explanation, HostExplanation
 from gridbot_server.signing import keys
@@ -155,8 +156,9 @@ def show_bot(bot: int, wait: int) -> BotDetails:
         bot_owner(conn, bot)
         summary = summary_of(conn, bot)
         details = _details(conn, bot, summary)
+    match = None if summary.state in ("done", "cancelled") else match_of(bot)
     return BotDetails(
-        **dict(summary), **details, boinc_url=current().stock_clients.url, match=match_of(bot)
+        **dict(summary), **details, boinc_url=current().stock_clients.url, match=match
     )
 
 
@@ -171,8 +173,11 @@ def explain_bot(bot: int, host: str | None) -> Explanation | HostExplanation:
     """
     with connection() as conn:
         bot_owner(conn, bot)
-        found = summary_of(conn, bot)
-    return explanation_of(bot, found.state, host, growing=found.growing, held=found.held)
+        found, details = summary_of(conn, bot), _details_row(conn, bot)
+    overlay = {name: details[name] for name in WordOfOverlay.model_fields}
+    return explanation_of(
+        bot, found.state, host, growing=found.growing, held=found.held, overlay=overlay
+    )
 
 
 @blueprint.post("/<int:bot>/cancel")

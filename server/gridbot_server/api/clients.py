@@ -7,8 +7,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from http import HTTPStatus
+from importlib.metadata import version
 from typing import NamedTuple
 
+import msgspec
 from flask import Blueprint
 from psycopg.types.json import Jsonb
 
@@ -23,7 +25,7 @@ from gridbot_server.errors import Forbidden, RequestError, ServerBusy, Unauthori
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
 from gridbot_server.matching.ads import lasting
-from gridbot_server.models.requests import ClientChange, Join, Leave, ReturnedReplicas
+from gridbot_server.models.requests import ClientChange, Join, JoinAgain, Leave, ReturnedReplicas
 from gridbot_server.models.responses.clients import (
     ClientIdentity,
     ClientProspects,
@@ -33,7 +35,8 @@ from gridbot_server.models.responses.clients import (
     SentIntroduction,
 )
 from gridbot_server.models.responses.overlay import Relinquished
-from gridbot_server.signing import keys
+from gridbot_server.signing import keys, receipts
+from gridbot_server.signing.receipts import Receipt
 from gridbot_server.storage import rows, sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import relinquish
@@ -85,29 +88,103 @@ class _Project(NamedTuple):
 @answers(HTTPStatus.CREATED)
 def join_client(json: Join) -> JoinedClient:
     """Register a client on a machine and give it its token, once."""
-    key = auth.key()
-    token, token_hash = keys.new_token("client")
     with connection() as conn, conn.transaction():
-        host = _host(conn, key, json)
-        # What decides where jobs go that failed elsewhere is not for any volunteer to say.
-        vouched = key.is_operator or key.serves is not None
-        dedicated = vouched and json.host.get("IsDedicated") is True
-        made = {
-            "hash": token_hash, "host": host, "owner": key.owner, "dedicated": dedicated,
-            "key": key.id, "protocol": json.protocol,
-            "trusts": _trusted(conn, key, json.trusts),
-        }  # fmt: skip
-        if key.serves is None:
-            made["accepts"] = _accepts(conn, key, json.accepts)
-            _check_newcomer(conn, key)
-            check_room(conn, key, host)
-            client = rows.fetch_only_value(conn, int, SQL["add_client"], made)
-        else:
-            _check_pilot(conn, key, json.pilot)
-            made["pilot"] = json.pilot
-            client = rows.fetch_only_value(conn, int, SQL["add_pilot"], made)
-        identity = dict(_identity(conn, client, key.owner_name))
-        return JoinedClient(**identity, token=token, owner_keys=_own_keys(conn, key))
+        return _join(conn, auth.key(), json)
+
+
+@blueprint.post("/again")
+@auth.rule("public")
+@json_body
+@answers(HTTPStatus.CREATED, errors=(HTTPStatus.FORBIDDEN,))
+def join_again(json: JoinAgain) -> JoinedClient:
+    """Register a client that joined before the server was restored, and give it another token."""
+    with connection() as conn, conn.transaction():
+        issuing = rows.fetch_only(conn, _Issuing, SQL["receipts"])
+        receipt = _checked(json, issuing)
+        name = keys.token_hash(json.receipt)
+        key = _key_of(conn, receipt, name)
+        # It is the same machine, whatever that calls itself now.
+        words = Join(
+            host=json.host, mac=receipt.machine, protocol=json.protocol, trusts=json.trusts
+        )
+        return _join(conn, key, words, name)
+
+
+def _join(
+    conn: Connection, key: auth.Key, json: Join, receipt: bytes | None = None
+) -> JoinedClient:
+    """Register a client in the caller's transaction; `receipt` is the hash of what it came with."""
+    token, token_hash = keys.new_token("client")
+    host = _host(conn, key, json)
+    # What decides where jobs go that failed elsewhere is not for any volunteer to say.
+    vouched = key.is_operator or key.serves is not None
+    dedicated = vouched and json.host.get("IsDedicated") is True
+    made = {
+        "hash": token_hash, "host": host, "owner": key.owner, "dedicated": dedicated,
+        "key": key.id or None, "protocol": json.protocol,
+        "trusts": _trusted(conn, key, json.trusts), "receipt": receipt,
+    }  # fmt: skip
+    if key.serves is None:
+        made["accepts"] = _accepts(conn, key, json.accepts)
+        _check_newcomer(conn, key)
+        check_room(conn, key, host)
+        client = rows.fetch_only_value(conn, int, SQL["add_client"], made)
+    else:
+        _check_pilot(conn, key, json.pilot)
+        made["pilot"] = json.pilot
+        client = rows.fetch_only_value(conn, int, SQL["add_pilot"], made)
+    identity = dict(_identity(conn, client, key.owner_name))
+    given = "" if key.grid else _receipt(conn, key, json, token_hash)
+    return JoinedClient(**identity, token=token, receipt=given, owner_keys=_own_keys(conn, key))
+
+
+class _Issuing(NamedTuple):
+    """What receipts of this server are made with."""
+
+    secret: str
+    epoch: int
+
+
+class _Held(NamedTuple):
+    """What the database knows of who holds a receipt."""
+
+    owner: int | None
+    key: int | None
+    is_revoked: bool
+
+
+def _receipt(conn: Connection, key: auth.Key, json: Join, token_hash: bytes) -> str:
+    issuing = rows.fetch_only(conn, _Issuing, SQL["receipts"])
+    receipt = Receipt(
+        issuing.epoch, token_hash, json.mac, key.owner, key.owner_name, key.id, key.scope
+    )
+    return receipts.write(receipt, issuing.secret)
+
+
+def _checked(json: JoinAgain, issuing: _Issuing) -> Receipt:
+    """A receipt of this server from before it was restored.  Raises Forbidden."""
+    receipt = receipts.read(json.receipt, issuing.secret)
+    if receipt is None:
+        raise Forbidden("the receipt is not one of this server")
+    if receipt.epoch == issuing.epoch:
+        raise Forbidden("receipts are for servers that were restored since: join with a key")
+    return receipt
+
+
+def _key_of(conn: Connection, receipt: Receipt, name: bytes) -> auth.Key:
+    """The key that a receipt stands for; `name` is its hash.  Raises Forbidden."""
+    values = {**msgspec.structs.asdict(receipt), "receipt": name}
+    held = rows.fetch_only(conn, _Held, SQL["of_receipt"], values)
+    if held.is_revoked:
+        raise Forbidden("the receipt's client, or the key that it joined with, is revoked")
+    if held.owner is None:
+        raise Forbidden(
+            f"the restored server has no owner {receipt.owner_name}: ask its operator for a key"
+        )
+    return auth.Key(
+        id=held.key or 0, owner=held.owner, owner_name=receipt.owner_name, scope=receipt.scope,
+        grid=None, serves=None, is_expired=False,
+    )  # fmt: skip
 
 
 @blueprint.put("/self")
@@ -160,6 +237,7 @@ def show_prospects() -> ClientProspects:
         reasons=[HinderedBots(**asdict(item)) for item in found],
         jobs_today=earned.jobs_today,
         credit=earned.credit,
+        release=version("gridbot"),
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from http import HTTPStatus
 
 from flask import Blueprint, Response, g, request
 from werkzeug.exceptions import RequestedRangeNotSatisfiable
 from werkzeug.wsgi import FileWrapper
 
-from gridbot_client.protocol.messages import Manifest
+from gridbot_client.protocol.messages import Manifest, ReplicaId
 from gridbot_server.api.parameters import is_sha256
 from gridbot_server.api.schema import BYTES, sends
 from gridbot_server.errors import ObjectNotFound, ServerBusy
@@ -18,6 +19,10 @@ from gridbot_server.http.slow_readers import PIECE_BYTES, bounded
 from gridbot_server.overload.transfer_slots import Party
 from gridbot_server.storage import rows, sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.moves import relinquish
+from gridbot_server.storage.states import Event
+
+log = logging.getLogger(__name__)
 
 SQL = sql.load("content.sql")
 
@@ -42,7 +47,38 @@ def fetch_content(sha256: str) -> Response:
     with connection() as conn:
         if not (is_sha256(sha256) and _may_read(conn, sha256)):
             raise _not_found(sha256)
+        if current().store.size(sha256) is None:
+            raise _lost(conn, sha256)
     return send_content(sha256)
+
+
+def _lost(conn: Connection, sha256: str) -> ObjectNotFound:
+    """The error for a file that should be here.
+
+    A client's replicas that need it are taken back before the client reports that they failed: that
+    is no attempt, and no fault of its host.  Their BOTs are held until somebody brings the file.
+    """
+    said = f"the server has lost the file {sha256}"
+    log.error("%s, which the database names", said)
+    if (client := g.get("client")) is not None:
+        why = (
+            f"{said}, its input: put it back into the server's files, or submit it again with any"
+            " BOT; then resume"
+        )
+        with conn.transaction():
+            values = {"client": client.id, "hash": sha256, "why": why}
+            held = rows.fetch_values(conn, int, SQL["hold_losers"], values)
+            found = rows.fetch(conn, ReplicaId, SQL["leases"], {**values, "bots": held})
+            relinquish(conn, Event.RETURNED, {"client": client.id, **_columns(found)})
+    return ObjectNotFound(said)
+
+
+def _columns(ids: list[ReplicaId]) -> dict[str, list[int]]:
+    return {
+        "bots": [id.bot for id in ids],
+        "seqs": [id.seq for id in ids],
+        "replicas": [id.replica for id in ids],
+    }
 
 
 def _may_read(conn: Connection, sha256: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,7 +32,9 @@ from gridbot_server.storage.db import Connection
 
 SQL = sql.load("bots.sql")
 
-# Two thousand hosts take 0.1 s, unless a policy is made to take long.
+# Clients that are looked at, those that asked last.  Two thousand take 0.1 s, unless a policy is
+# made to take long: time for one who asks why, not for each submission of a small BOT.
+_MOST_CLIENTS, _MOST_AT_ONCE = 2000, 200
 _MOST_SECONDS = 2.0
 
 
@@ -148,22 +150,30 @@ class _SeenClient:
 
 
 def match_of(bot: int) -> Match:
-    """Return how the known hosts suit a BOT. Call it without a connection in hand.
+    """Return how the hosts that asked last suit a BOT. Call it without a connection in hand.
 
     Policies are evaluated after the connection is returned: that may take a second.
     """
     with connection() as conn:
-        queue, candidates = queue_ad(conn), _candidates(conn)
+        queue, candidates = queue_ad(conn), _candidates(conn, most=_MOST_AT_ONCE)
         wanted = _waiting_bot(conn, bot)
-    return Match(**asdict(survey(candidates, wanted.demand(queue), _patience())))
+    found = survey(candidates, wanted.demand(queue), _patience())
+    return Match(**asdict(found), is_sample=len(candidates) == _MOST_AT_ONCE)
 
 
 def explanation_of(
-    bot: int, state: str, host: str | None = None, *, growing: bool = False, held: str | None = None
+    bot: int,
+    state: str,
+    host: str | None,
+    *,
+    growing: bool,
+    held: str | None,
+    overlay: Mapping[str, Any],
 ) -> Explanation:
     """Explain how the known hosts suit a BOT, or one of them alone.
 
-    `host` is its number or its name.  Raises ObjectNotFound for one that is unknown to the asker.
+    `host` is its number or its name, `overlay` what pilots and their grids had to say.  Raises
+    ObjectNotFound for a host that is unknown to the asker.
     """
     with connection() as conn:
         queue, candidates = queue_ad(conn), _candidates(conn, host)
@@ -178,9 +188,9 @@ def explanation_of(
     )  # fmt: skip
     demand = wanted.demand(queue)
     if host is None:
-        return Explanation(**explanation(demand, candidates, standing, _patience()))
+        return Explanation(**explanation(demand, candidates, standing, _patience()), **overlay)
     clients = _clients_of(host, candidates)
-    return HostExplanation(**host_explanation(demand, clients, standing, _patience()))
+    return HostExplanation(**host_explanation(demand, clients, standing, _patience()), **overlay)
 
 
 def _clients_of(host: str, found: Sequence[HostClient]) -> Sequence[HostClient]:
@@ -212,7 +222,7 @@ def hindrances_of(client: int, owner: int, has_room: bool) -> tuple[int, list[Hi
     """
     with connection() as conn:
         queue = queue_ad(conn)
-        values = {"mine": owner, "host": None, "client": client}
+        values = {"mine": owner, "host": None, "client": client, "most": 1}
         found = rows.read(conn, _SeenClient, SQL["hosts_seen"], values)
         others = rows.read(conn, _WaitingBot, SQL["rivals"], {"bot": 0})
     if not found:  # it has not asked for work yet
@@ -221,8 +231,10 @@ def hindrances_of(client: int, owner: int, has_room: bool) -> tuple[int, list[Hi
     return len(others), hindrances(found[0].candidate(), bots, has_room, _patience())
 
 
-def _candidates(conn: Connection, named: str | None = None) -> list[HostClient]:
-    values = {"mine": mine(), "host": named, "client": None}
+def _candidates(
+    conn: Connection, named: str | None = None, most: int = _MOST_CLIENTS
+) -> list[HostClient]:
+    values = {"mine": mine(), "host": named, "client": None, "most": most}
     found = rows.read(conn, _SeenClient, SQL["hosts_seen"], values)
     return [client.candidate() for client in found]
 

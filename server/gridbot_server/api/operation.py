@@ -18,7 +18,8 @@ from gridbot_server.api import bans
 from gridbot_server.api.access import mine
 from gridbot_server.api.parameters import number
 from gridbot_server.api.schema import answers, json_body, query, sends
-from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
+from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.layout import BufferMissing
 from gridbot_server.errors import Conflict, ObjectNotFound, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
@@ -38,7 +39,7 @@ from gridbot_server.models.responses.operation import (
     Tokens,
 )
 from gridbot_server.signing import keys
-from gridbot_server.storage import rows, sql
+from gridbot_server.storage import rows, sql, store_record
 from gridbot_server.storage.moves import relinquish
 from gridbot_server.storage.states import Event
 
@@ -56,6 +57,7 @@ _GAUGES = {
     "replicas_running": "replicas in progress",
     "clients_active": "clients that asked for work in the last ten minutes",
     "jobs_undecided": "wake-ups that the transitioner has still to settle, up to 10,000",
+    "jobs_set_aside": "jobs that an error of the server's own keeps from being decided",
     "inversions": "times that a BOT was passed over because its part of the buffer was dry",
 }
 
@@ -229,8 +231,13 @@ def _health() -> Health:
         found = rows.read_one(conn, dict, SQL["health"])
     assert found is not None, "it counts"
     project_key = bytes.fromhex(found.pop("project_key") or "")
+    store = found.pop("store")
     fed_at, inversions = _pulse()
-    trouble = _trouble(fed_at)
+    trouble = (
+        _trouble(fed_at)
+        or store_record.fault(current().settings.files, store)
+        or _set_aside(found["jobs_set_aside"])
+    )
     return Health(
         **found,
         project_key=base64.b64encode(project_key).decode(),
@@ -249,6 +256,13 @@ def _trouble(fed_at: float) -> str | None:
     if silent > _SILENT_FEEDER_SECONDS:
         return "the feeder does not run: no new jobs are sent"
     return None
+
+
+def _set_aside(jobs: int) -> str | None:
+    """Say what is to be done about jobs that were set aside."""
+    if not jobs:
+        return None
+    return f"{jobs} jobs could not be decided; which ones, and why: gridbot server check"
 
 
 def _pulse() -> tuple[float, int]:

@@ -20,19 +20,23 @@ from gridbot_server.api.content import reader
 from gridbot_server.api.matching import QueuedBot, queue_ad
 from gridbot_server.api.parameters import Parameter, number
 from gridbot_server.api.schema import answers, json_body, query
-from gridbot_server.errors import RequestError
+from gridbot_server.errors import ObjectNotFound, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.long_poll import ANY_BOT, MOST_SECONDS, wait_for_news
 from gridbot_server.http.services import connection
 from gridbot_server.matching.run_time import run_seconds
-from gridbot_server.models.requests import EndedPilots, PilotToken, Refusals, Tags
+from gridbot_server.models.requests import EndedPilots, PilotLogs, PilotToken, Refusals, Tags
 from gridbot_server.models.responses.operation import NewKey
 from gridbot_server.models.responses.overlay import (
     BotDemand,
     Demand,
     DemandVersion,
     GoodKeys,
+    KeptLogs,
     NotedRefusals,
+    PilotEnd,
+    PilotEnds,
+    PilotLog,
     Pilots,
     PilotTally,
     Relinquished,
@@ -47,6 +51,8 @@ SQL = sql.load("overlay.sql")
 blueprint = Blueprint("overlay", __name__, url_prefix="/api/v1/overlay")
 
 _MOST_PILOTS = 20_000
+# Of pilots that have ended: how many words are kept, and for how long.
+_MOST_LOGS, _LOGS_LIFETIME = 10_000, timedelta(days=14)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +83,7 @@ class _DemandingBot(QueuedBot):
             cut_off_seconds=self.cut_off_seconds,
             cpus=resources.cpus,
             memory_mb=resources.memory_mb,
+            gpus=resources.gpus,
             policy=self.policy,
             ad=_plain(self.ad(now)),
         )
@@ -148,6 +155,46 @@ def end_pilots(json: EndedPilots) -> Relinquished:
     """Take back what pilots ran that their grid has ended; tell how many replicas that were."""
     with connection() as conn, conn.transaction():
         return Relinquished(replicas=relinquish(conn, Event.PILOT_ENDED, json.model_dump()))
+
+
+@blueprint.post("/logs")
+@auth.rule("operator")
+@json_body
+@answers()
+def keep_logs(json: PilotLogs) -> KeptLogs:
+    """Keep the end of pilots' stderr, for two weeks and of 10,000 of them at most."""
+    values = {"grid": json.grid, "logs": rows.encode([log.model_dump() for log in json.logs])}
+    with connection() as conn, conn.transaction():
+        conn.execute(SQL["keep_logs"], values)
+        conn.execute(SQL["drop_logs"], {"most": _MOST_LOGS, "lifetime": _LOGS_LIFETIME})
+    return KeptLogs(logs=len(json.logs))
+
+
+@blueprint.get("/logs")
+@auth.rule("operator")
+@query(
+    grid=Parameter("The grid's name; empty for all grids.", {"type": "string"}, default=""),
+    limit=number("How many.", default=20, most=1000),
+)
+@answers()
+def list_logs(grid: str, limit: int) -> PilotEnds:
+    """List pilots whose stderr is kept, the latest first."""
+    with connection() as conn:
+        return PilotEnds(
+            logs=rows.read(conn, PilotEnd, SQL["logs"], {"grid": grid, "limit": limit})
+        )
+
+
+@blueprint.get("/logs/<pilot>")
+@auth.rule("operator")
+@answers()
+def show_log(pilot: str) -> PilotLog:
+    """Show how a pilot ended, and the end of its stderr."""
+    with connection() as conn:
+        found = rows.read(conn, PilotLog, SQL["log"], {"pilot": pilot})
+    if not found:
+        raise ObjectNotFound(f"nothing is kept of a pilot {pilot[:100]}")
+    return found[0]
 
 
 @blueprint.post("/tokens")

@@ -77,6 +77,7 @@ class _AskedReplica:
     state: str  # of the BOT
     is_held: bool  # this client holds or held it
     manifest: str
+    args: dict[str, Any]  # of the job
     others: int  # outputs beside the one in question
     bytes: int  # of these
 
@@ -187,7 +188,7 @@ def _check_replica(conn: Connection, output: OutputUpload) -> None:
     if not replica.is_held:
         raise ObjectNotFound(f"this client never had the replica {output.id}")
     asked = Manifest.from_text(replica.manifest)
-    if not is_wanted(output.name, asked):
+    if not is_wanted(output.name, asked, replica.args):
         raise ObjectNotFound(f"no output {output.name} is asked for of the replica {output.id}")
     limit = asked.max_output_bytes
     if replica.bytes + output.upload.size > limit:

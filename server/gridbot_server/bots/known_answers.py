@@ -9,10 +9,19 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gridbot_client.protocol.messages import FileRef, Manifest, Output, ProtocolError, file_name
+from gridbot_client.protocol.messages import (
+    FileRef,
+    Manifest,
+    Output,
+    ProtocolError,
+    Scalar,
+    file_name,
+)
+from gridbot_client.protocol.output_names import has_templates, is_pattern, output_names
+from gridbot_client.protocol.template import TemplateError
 from gridbot_server.bots.outputs import is_wanted
 from gridbot_server.errors import RequestError
 from gridbot_server.models.requests import KnownAnswer, KnownOutput
@@ -24,7 +33,8 @@ from gridbot_server.validators.spec import Validator
 
 SQL = sql.load("known_answers.sql")
 
-_WILDCARDS = frozenset("*?[")
+# Gives the arguments of a job, by its number; None while they are not here.
+Arguments = Callable[[int], Mapping[str, Scalar] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +51,9 @@ CheckedAnswers = Mapping[int, Sequence[CheckedOutput]]  # by job
 
 
 def check(
-    answers: Sequence[KnownAnswer], manifest: Manifest, validator: Validator, jobs: int | None
-) -> CheckedAnswers:
+    answers: Sequence[KnownAnswer], manifest: Manifest, validator: Validator, jobs: int | None,
+    arguments: Arguments,
+) -> CheckedAnswers:  # fmt: skip
     """Make sense of known answers; `jobs` are None if they come later.
 
     Raises RequestError naming the first that fails.
@@ -54,23 +65,34 @@ def check(
             raise RequestError(f"{where}: the BOT has {jobs} jobs, counted from 0")
         if answer.job in checked:
             raise RequestError(f"{where}: given twice")
-        checked[answer.job] = _outputs(where, answer.outputs, manifest, validator)
+        args = arguments(answer.job)
+        checked[answer.job] = _outputs(where, answer.outputs, manifest, validator, args)
     return checked
 
 
 def _outputs(
-    where: str, outputs: Sequence[KnownOutput], manifest: Manifest, validator: Validator
-) -> list[CheckedOutput]:
+    where: str, outputs: Sequence[KnownOutput], manifest: Manifest, validator: Validator,
+    args: Mapping[str, Scalar] | None,
+) -> list[CheckedOutput]:  # fmt: skip
+    if args is None and has_templates(manifest):
+        raise RequestError(
+            f"{where}: its outputs are named by its arguments, which come later; give known answers"
+            " of jobs that come with the submission"
+        )
+    try:
+        wanted = output_names(manifest, args or {})
+    except TemplateError as error:
+        raise RequestError(f"{where}: {error}") from None
     checked = [_output(f"{where}: {item.name[:200]}", item, validator) for item in outputs]
     names = [item.name for item in checked]
     for name in names:
         if names.count(name) > 1:
             raise RequestError(f"{where}: {name} is given twice")
-        if not is_wanted(name, manifest):
+        if not is_wanted(name, manifest, args or {}):
             raise RequestError(f"{where}: {name} is none of the BOT's outputs")
-    for name in manifest.outputs:
-        if name not in names and _WILDCARDS.isdisjoint(name):
-            raise RequestError(f"{where}: {name} is missing, which each answer has")
+    for output in wanted:
+        if output.name not in names and not is_pattern(output.name):
+            raise RequestError(f"{where}: {output.name} is missing, which each answer has")
     return checked
 
 

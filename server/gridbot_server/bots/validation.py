@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import binascii
 import posixpath
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -16,7 +15,6 @@ from gridbot_client.protocol.manifest import (
 )
 from gridbot_client.protocol.messages import (
     MAX_BIGINT,
-    MAX_NAME_BYTES,
     FileRef,
     JobInput,
     JobRange,
@@ -29,6 +27,7 @@ from gridbot_client.protocol.messages import (
     job_args,
     resources,
 )
+from gridbot_client.protocol.output_names import has_templates, is_usable_pattern, output_names
 from gridbot_client.protocol.signatures import manifest_statement, verify
 from gridbot_client.protocol.software import Unpacked, covered
 from gridbot_client.protocol.template import TemplateError, fill, placeholders_in
@@ -36,16 +35,13 @@ from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError
 from gridbot_policies.lint.check import warnings
 from gridbot_server.bots import known_answers
-from gridbot_server.bots.known_answers import CheckedAnswers
+from gridbot_server.bots.known_answers import Arguments, CheckedAnswers
 from gridbot_server.errors import InvalidPolicy, RequestError
 from gridbot_server.models.requests import Envelope, File, Jobs, SubmissionRequest
 from gridbot_server.validators.spec import UnknownValidator, Validator
 from gridbot_server.validators.spec import parse as parse_validator
 
 RANGE_PLACEHOLDER = "i"
-
-_PART = r"[A-Za-z0-9_*?\[][A-Za-z0-9._+=@%*?\[\]!-]*"
-_PATTERN = re.compile(rf"{_PART}(/{_PART})*")
 
 
 # For a submission that does not say which names its jobs' inputs have.
@@ -120,9 +116,8 @@ def make_draft(body: SubmissionRequest, owner: str, seal: Seal) -> Draft:
     jobs = _jobs(body.jobs, growing=body.growing)
     validator = _check_limits(body)
     manifest = _manifest(body, owner, jobs, seal)
-    known = known_answers.check(
-        body.known_answers, manifest, validator, None if body.growing else _size(jobs)
-    )
+    size = None if body.growing else _size(jobs)
+    known = known_answers.check(body.known_answers, manifest, validator, size, _arguments(jobs))
     if isinstance(jobs, list):
         check_jobs(manifest, jobs, first=0)
     signature = None
@@ -140,6 +135,12 @@ def make_draft(body: SubmissionRequest, owner: str, seal: Seal) -> Draft:
         )
     parts = list(map(binascii.a2b_base64, body.parts))
     return Draft(manifest, policies, jobs, signature, parts, known)
+
+
+def _arguments(jobs: Range | list[JobSpec] | None) -> Arguments:
+    if isinstance(jobs, Range):
+        return lambda number: {RANGE_PLACEHOLDER: jobs.start + number * jobs.step}
+    return lambda number: jobs[number].args if jobs and number < len(jobs) else None
 
 
 def parse_policy(text: str) -> PolicySet:
@@ -179,9 +180,12 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
     """
     shared = [ref.name for ref in manifest.inputs]
     program = posixpath.normpath(manifest.command[0])
+    is_named = has_templates(manifest)
     for number, job in enumerate(jobs, first):
         try:
             *_, stdin = fill(manifest.templates, manifest.placeholders, job.args)
+            if is_named:
+                output_names(manifest, job.args)
         except TemplateError as error:
             raise RequestError(f"job {number}: {error}") from None
         if stdin and stdin not in shared and stdin not in {ref.name for ref in job.inputs}:
@@ -238,8 +242,11 @@ def _manifest(
     _check_placeholders("command", body.command, types, jobs)
     _check_placeholders("environment", [*body.environment.values()], types, jobs)
     _check_placeholders("stdin", [body.stdin], types, jobs)
+    named = [*body.outputs, *body.output_names.values()]
+    _check_placeholders("outputs", named, types, jobs)
     for index, pattern in enumerate(body.outputs):
-        _check_pattern(f"outputs[{index}]", pattern)
+        if "{" not in pattern:
+            _check_pattern(f"outputs[{index}]", pattern)
     check_names("inputs", [file_name(ref.name, "inputs") for ref in body.inputs])
     manifest = Manifest(
         owner=owner,
@@ -256,6 +263,7 @@ def _manifest(
         exit_codes=body.exit_codes if isinstance(body.exit_codes, str) else tuple(body.exit_codes),
         environment=dict(body.environment),
         stdin=body.stdin,
+        output_names=dict(body.output_names),
         archives={name: Unpacked(**item.model_dump()) for name, item in body.archives.items()},
         requirements=body.requirements,
         conda_pack=body.conda_pack,
@@ -264,6 +272,7 @@ def _manifest(
         **asdict(_sealed(body.envelope, seal)),
     )
     _check_stdin(manifest)
+    _check_output_names(manifest)
     return Manifest.from_text(manifest.text())  # the client's own checks
 
 
@@ -302,6 +311,19 @@ def _check_stdin(manifest: Manifest) -> None:
         raise RequestError(f"stdin: {name} is not the name of an input")
 
 
+def _check_output_names(manifest: Manifest) -> None:
+    """Check names that all jobs have, and those of a range's ends: between these none is worse."""
+    samples = [dict[str, Scalar]()] if not has_templates(manifest) else []
+    if (found := manifest.range) is not None:
+        ends = (found.start, found.start + found.step * (found.size - 1))
+        samples = [{RANGE_PLACEHOLDER: end} for end in ends]
+    for args in samples:
+        try:
+            output_names(manifest, args)
+        except TemplateError as error:
+            raise RequestError(f"outputs: {error}") from None
+
+
 def _check_placeholders(
     where: str,
     templates: Sequence[str],
@@ -323,7 +345,7 @@ def _check_placeholders(
 
 
 def _check_pattern(where: str, pattern: str) -> None:
-    if len(pattern) > MAX_NAME_BYTES or not _PATTERN.fullmatch(pattern):
+    if not is_usable_pattern(pattern):
         raise RequestError(
             f"{where}: {pattern!r} is not a usable file name or pattern (letters, digits, ._+=@%-"
             " and *?[] in parts that do not begin with a dot or a dash)"

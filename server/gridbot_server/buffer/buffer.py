@@ -4,15 +4,17 @@ The feeder puts jobs in, the web processes take them.  Each BOT has two queues o
 copies, which are interchangeable, and further copies, which are looked at one by one.  A slot's
 state is the truth and the queues are only links between slots: a process killed in the middle
 of an operation leaves a dirty mark, and whoever locks next rebuilds the queues from the states.
+A buffer that is found damaged is removed: the feeder makes a new one.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import groupby, takewhile
 from pathlib import Path
 
@@ -24,6 +26,8 @@ from gridbot_server.buffer.layout import (
     NAMES_AT,
     NIL,
     BotSnapshot,
+    BufferDamaged,
+    BufferMissing,
     Item,
     Segment,
     Slot,
@@ -31,13 +35,14 @@ from gridbot_server.buffer.layout import (
 )
 from gridbot_server.buffer.memory import Memory, file_bytes
 
-
-class BufferMissing(Exception):
-    """No feeder has made the buffer yet, or the file is not one."""
+log = logging.getLogger(__name__)
 
 
 class SchedulingBuffer:
-    """One process's view of the buffer.  Open it after fork; every operation locks it."""
+    """One process's view of the buffer.  Open it after fork; every operation locks it.
+
+    Every operation raises BufferDamaged when it finds that; what only gives slots back does not.
+    """
 
     def __init__(self, path: Path) -> None:
         """Map the buffer at `path`; raise BufferMissing when there is none."""
@@ -134,12 +139,12 @@ class SchedulingBuffer:
 
     def free(self, numbers: Iterable[int]) -> None:
         """Give up slots whose replicas are committed, or need not be sent any more."""
-        with self._locked() as memory:
+        with suppress(BufferDamaged), self._locked() as memory:
             memory.free(numbers)
 
     def restore(self, numbers: Iterable[int]) -> None:
         """Make taken slots ready again, in front: their transaction was rolled back."""
-        with self._locked() as memory:
+        with suppress(BufferDamaged), self._locked() as memory:
             slots = [memory.slot(number, body=False) for number in numbers]
             for slot in sorted(slots, key=lambda slot: slot.seq, reverse=True):
                 place = memory.place(slot.bot)
@@ -197,12 +202,18 @@ class SchedulingBuffer:
         return count
 
     def contents(self) -> list[Slot]:
-        """Every slot that is not free, without its body."""
+        """Every slot that is not free, without its body; all lists are checked on the way."""
         with self._locked() as memory:
             if memory.room == self.slots:  # an idle server looks at no slot
                 return []
-            slots = (memory.slot(number, body=False) for number in range(self.slots))
+            slots = [memory.slot(number, body=False) for number in range(self.slots)]
+            memory.check(slots)
             return [slot for slot in slots if slot.state is not SlotState.FREE]
+
+    def discard(self) -> None:
+        """Remove the file, unless another has taken its place: whoever needs it finds none."""
+        if self.is_current():
+            self.path.unlink(missing_ok=True)
 
     def withdraw(self, slots: Sequence[Slot]) -> list[Slot]:
         """Take ready replicas out of the buffer again, untaken; return those that were there."""
@@ -248,6 +259,10 @@ class SchedulingBuffer:
                 memory.dirty = True
                 yield memory
                 memory.dirty = False
+            except BufferDamaged as error:
+                log.error("the scheduling buffer is damaged and will be made anew: %s", error)
+                self.discard()
+                raise
             finally:
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
 
@@ -261,7 +276,7 @@ class SchedulingBuffer:
             if where is not None:
                 memory.push(where, slot.number, fresh=not slot.detail)
             elif slot.state is not SlotState.TAKEN:
-                memory.free([slot.number])
+                memory.link_free([slot.number])
 
 
 def _pulled(memory: Memory, slots: Sequence[Slot]) -> list[tuple[int, Slot]]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-MAGIC = b"GRIDBOT3"
+MAGIC = b"GRIDBOT4"
 MAX_BOTS = 1024
 NIL = -1  # no slot
 
@@ -41,8 +41,20 @@ BOT_ID = struct.Struct(f"=q{BOT_BYTES - 8}x")  # the head of an entry; 0 in an e
 SLOT = struct.Struct("=IIiqqiiIIIdq")
 NEXT_AT, DRAWN_AT = 8, 56
 MARK = struct.Struct("=IIi")  # a slot's state, generation and next
-SLOT_BYTES = 64
+CHECKSUM = struct.Struct(
+    "=I"
+)  # CRC-32 of all that follows the mark: of what a slot was filled with
+CHECKSUM_AT = 64
+SLOT_BYTES = 72
 NOT_HELD = 0xFFFFFFFF  # the body did not fit into the slot: read it from the database
+
+
+class BufferMissing(Exception):
+    """No feeder has made the buffer yet, or the file is not one."""
+
+
+class BufferDamaged(BufferMissing):
+    """The buffer holds what no process of ours has written."""
 
 
 class SlotState(IntEnum):

@@ -45,6 +45,13 @@ the insertion of its lease.  So a slot that is there twice, late, or of a BOT th
 refused lease and nothing else, and to lose the whole file costs a refill: the feeder makes a new
 one, and the ranges in `feed_range` say which jobs go in again.  Nothing is ever synced to a disk.
 
+Damage.  Memory fails, and other programs write where they should not.  So a slot has a checksum of
+what it was filled with, which is compared when it is taken or looked at; each step along a list
+checks that the slot is of the list's kind; and the feeder counts now and then whether each list has
+as many slots as are in its state.  Whoever finds damage raises `BufferDamaged`, and with it the
+file is removed (`buffer.py`): nothing in it is trusted any more, and it costs a refill.  What is
+said of BOTs is not covered: the feeder writes it anew in each pass.
+
 Nothing here locks, and nothing here knows a database.
 """
 
@@ -52,12 +59,16 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Set
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import Any
 
 from gridbot_server.buffer.layout import (
     BOT_BYTES,
     BOT_ID,
+    CHECKSUM,
+    CHECKSUM_AT,
     COPIES_AT,
     COUNT,
     DIRTY_AT,
@@ -87,6 +98,7 @@ from gridbot_server.buffer.layout import (
     TAKEN_AT,
     VERSION_AT,
     BotSnapshot,
+    BufferDamaged,
     Item,
     Segment,
     Slot,
@@ -101,6 +113,11 @@ _STATES = tuple(SlotState)
 def file_bytes(slots: int, slot_bytes: int) -> int:
     """How long the file of a buffer is."""
     return _SLOTS_AT + slots * slot_bytes
+
+
+def _checksum(head: bytes, content: bytes) -> int:
+    """Of what a slot is filled with: its head without the mark, its body and detail."""
+    return zlib.crc32(content, zlib.crc32(head))
 
 
 class Memory:
@@ -204,13 +221,25 @@ class Memory:
 
     def slot(self, number: int, body: bool = True) -> Slot:
         """A slot's content; without its body, which may be long, unless that is asked for."""
-        head = SLOT.unpack_from(self._map, _SLOTS_AT + number * self.slot_bytes)
-        return self._slot(number, head, body)
+        return self._slot(number, SLOT.unpack_from(self._map, self._at(number)), body)
+
+    def _at(self, number: int) -> int:
+        """Where a slot begins; a number that was read may be any."""
+        if not 0 <= number < self.slots:
+            raise BufferDamaged(f"a list leads to slot {number}, of {self.slots}")
+        return _SLOTS_AT + number * self.slot_bytes
 
     def _slot(self, number: int, head: tuple[Any, ...], body: bool) -> Slot:
         state, generation, _, bot, seq, replica, round_, why, length, extra, loaded_at, drawn = head
         start = _SLOTS_AT + number * self.slot_bytes + SLOT_BYTES
         held = 0 if length == NOT_HELD else length
+        if state >= len(_STATES) or held + extra > self.slot_bytes - SLOT_BYTES:
+            raise BufferDamaged(f"slot {number} has state {state} and {held} + {extra} bytes")
+        if body and state != SlotState.FREE:
+            at, end = start - SLOT_BYTES, start + held + extra
+            found = _checksum(self._map[at + MARK.size : at + SLOT.size], self._map[start:end])
+            if CHECKSUM.unpack_from(self._map, at + CHECKSUM_AT)[0] != found:
+                raise BufferDamaged(f"slot {number} does not hold what was put into it")
         return Slot(
             number, _STATES[state], generation, bot, seq, replica, round_, why, loaded_at,
             self._map[start : start + held] if body and length != NOT_HELD else None,
@@ -226,33 +255,54 @@ class Memory:
             raise ValueError(f"{len(item.detail)} bytes of detail do not fit into a slot")
         held = item.body if len(item.body) <= room else b""
         length = len(held) if held else NOT_HELD
-        start = at + SLOT_BYTES
-        self._map[start : start + len(held)] = held
-        self._map[start + len(held) : start + len(held) + len(item.detail)] = item.detail
-        SLOT.pack_into(
-            self._map, at, SlotState.READY, 0, NIL, item.bot, item.seq, item.replica, item.round,
-            item.why, length, len(item.detail), now, item.drawn,
+        start, content = at + SLOT_BYTES, held + item.detail
+        head = SLOT.pack(
+            SlotState.READY, 0, NIL, item.bot, item.seq, item.replica, item.round, item.why, length,
+            len(item.detail), now, item.drawn,
         )  # fmt: skip
+        self._map[start : start + len(content)] = content
+        CHECKSUM.pack_into(self._map, at + CHECKSUM_AT, _checksum(head[MARK.size :], content))
+        self._map[at : at + SLOT.size] = head
 
     def drawn(self, number: int) -> int:
         """For whom the copy in a slot is kept."""
-        at = _SLOTS_AT + number * self.slot_bytes + DRAWN_AT
-        return int(COUNT.unpack_from(self._map, at)[0])
+        return int(COUNT.unpack_from(self._map, self._at(number) + DRAWN_AT)[0])
 
     def mark(self, number: int, state: SlotState, generation: int = 0, to: int = NIL) -> None:
         """Set a slot's state, whose it is, and the slot behind it."""
-        MARK.pack_into(self._map, _SLOTS_AT + number * self.slot_bytes, state, generation, to)
+        MARK.pack_into(self._map, self._at(number), state, generation, to)
 
-    def _next(self, number: int) -> int:
-        at = _SLOTS_AT + number * self.slot_bytes + NEXT_AT
-        return int(NUMBER.unpack_from(self._map, at)[0])
+    def _following(self, number: int) -> int:
+        return int(NUMBER.unpack_from(self._map, self._at(number) + NEXT_AT)[0])
 
     def _link(self, number: int, to: int) -> None:
-        NUMBER.pack_into(self._map, _SLOTS_AT + number * self.slot_bytes + NEXT_AT, to)
+        NUMBER.pack_into(self._map, self._at(number) + NEXT_AT, to)
+
+    def check(self, slots: Sequence[Slot]) -> None:
+        """Compare the lengths of all lists with `slots`, all that there are."""
+        ready = Counter(
+            (slot.bot, not slot.detail) for slot in slots if slot.state is SlotState.READY
+        )
+        listed = {
+            (self.bot_at(place), fresh): self._queue(place, fresh)[2]
+            for place in self.used_places()
+            for fresh in (True, False)
+        }
+        free = sum(slot.state is SlotState.FREE for slot in slots)
+        if ready != Counter(listed) or free != self.room:
+            raise BufferDamaged("the lists of slots do not hold the slots in their states")
 
     # ---------------------------------------------------------------------------- queues
 
     def free(self, numbers: Iterable[int]) -> None:
+        """Give up slots."""
+        listed = list(numbers)
+        for number in listed:
+            if MARK.unpack_from(self._map, self._at(number))[0] == SlotState.FREE:
+                raise BufferDamaged(f"slot {number} is to be freed and is free")
+        self.link_free(listed)
+
+    def link_free(self, numbers: Iterable[int]) -> None:
         """Add slots to the free ones."""
         head, count = FREE.unpack_from(self._map, FREE_AT)
         for number in numbers:
@@ -298,7 +348,10 @@ class Memory:
         for item in items:
             if free == NIL:
                 break
-            number, free, room = free, self._next(free), room - 1
+            number, room = free, room - 1
+            state, _, free = MARK.unpack_from(self._map, self._at(number))
+            if state != SlotState.FREE:
+                raise BufferDamaged(f"slot {number} is among the free ones with state {state}")
             self.write_item(number, item, now)
             if count:
                 self._link(tail, number)
@@ -310,9 +363,11 @@ class Memory:
     def take(self, place: int, most: int, generation: int) -> list[Slot]:
         """Take slots off the front of a BOT's first copies, for one web process."""
         number, tail, count = self._queue(place, True)
-        slots = []
+        slots, bot = [], self.bot_at(place)
         for _ in range(min(most, count)):
-            head = SLOT.unpack_from(self._map, _SLOTS_AT + number * self.slot_bytes)
+            head = SLOT.unpack_from(self._map, self._at(number))
+            if head[0] != SlotState.READY or head[3] != bot:
+                raise BufferDamaged(f"slot {number} is not of BOT {bot} and ready")
             slots.append(self._slot(number, head, body=True))
             self.mark(number, SlotState.TAKEN, generation)
             number = head[2]
@@ -323,8 +378,11 @@ class Memory:
     def walk(self, place: int, *, fresh: bool) -> Iterator[int]:
         """The slots of a queue, in order."""
         number, _, count = self._queue(place, fresh)
+        bot = self.bot_at(place)
         for _ in range(count):
-            following = self._next(number)
+            state, _, following, found, *_ = SLOT.unpack_from(self._map, self._at(number))
+            if state != SlotState.READY or found != bot:
+                raise BufferDamaged(f"slot {number} is not of BOT {bot} and ready")
             yield number
             number = following
 
@@ -336,7 +394,7 @@ class Memory:
             if number not in numbers:
                 before = number
                 continue
-            following, count = self._next(number), count - 1
+            following, count = self._following(number), count - 1
             if before == NIL:
                 head = following
             else:

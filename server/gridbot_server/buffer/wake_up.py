@@ -91,8 +91,11 @@ class WakeUpPipe:
     def wait(self, seconds: float, listener: Listener | None = None) -> bool:
         """Sleep until a wake-up comes, at most `seconds`; return whether one did.
 
-        One may also come as a notification to a database connection.
+        One may also come as a notification to a database connection, or have come there since the
+        last sleep, with the answer to a statement: then the socket shows nothing of it.
         """
+        if listener and any([True for _ in listener.notifies(timeout=0)]):
+            return True
         ends = [self._descriptor, *([listener.fileno()] if listener else [])]
         ready, _, _ = select.select(ends, [], [], seconds)
         if self._descriptor in ready:

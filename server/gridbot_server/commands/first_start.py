@@ -1,4 +1,4 @@
-"""What must be there before the server serves: schema, project key, operator and key."""
+"""What must be there before the server serves: schema, store, project key, operator and key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gridbot_server.boinc.first_start import ensure_keys
 from gridbot_server.settings import Settings
 from gridbot_server.signing import keys
 from gridbot_server.signing.keys import KeyFileError
-from gridbot_server.storage import db, sql
+from gridbot_server.storage import db, sql, store_record
 from gridbot_server.storage.disk import write_atomically
 from gridbot_server.storage.rows import fetch_value, has_row
 
@@ -21,6 +21,7 @@ def prepare(settings: Settings) -> None:
     """Migrate the database and make what is missing; safe to repeat at every start."""
     with db.connect(settings.dsn_or_embedded, autocommit=True) as conn:
         db.migrate(conn)
+        store_record.pair(conn, settings.files)
         _ensure_project_key(conn, settings)
         ensure_keys(conn, settings)
         name = _ensure_operator(conn, settings.operator_key_path)

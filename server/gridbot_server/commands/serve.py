@@ -13,13 +13,16 @@ from gridbot_server.commands import first_start
 from gridbot_server.settings import DATA_VARIABLE, Settings, SettingsError
 from gridbot_server.signing.keys import KeyFileError
 from gridbot_server.storage.embedded import PostgresError
+from gridbot_server.storage.store_record import StoreMismatch
 from gridbot_server.supervision.lock_file import StartError, take_lock
 from gridbot_server.supervision.postgres import Postgres
 from gridbot_server.supervision.processes import Child
 from gridbot_server.supervision.supervisor import Supervisor
 
 # Failures that one line explains; all others are defects and show where they are.
-EXPECTED = (StartError, PostgresError, SettingsError, KeyFileError, psycopg.OperationalError)
+EXPECTED = (
+    StartError, StoreMismatch, PostgresError, SettingsError, KeyFileError, psycopg.OperationalError
+)  # fmt: skip
 
 
 def children(settings: Settings, environment: Mapping[str, str]) -> list[Child]:

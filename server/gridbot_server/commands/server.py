@@ -1,4 +1,4 @@
-"""The commands of `gridbot server`: start, stop, status, check."""
+"""The commands of `gridbot server`: start, stop, status, check, and those of `backup.py`."""
 
 import json
 import logging
@@ -6,8 +6,8 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,12 @@ import psutil
 from rich.console import Console
 
 from gridbot_client.net.discovery import remember_keys
-from gridbot_server.commands.serve import EXPECTED, serve
+from gridbot_server.commands.backup import backup, move, restore
+from gridbot_server.commands.data import data_option, database_of, expected_failures
+from gridbot_server.commands.serve import serve
 from gridbot_server.settings import Settings, default_data
 from gridbot_server.storage import db, invariants
-from gridbot_server.storage.invariants import NotChecked, Violation
+from gridbot_server.storage.invariants import Violation
 from gridbot_server.supervision.lock_file import (
     StartError,
     child_records,
@@ -30,20 +32,11 @@ from gridbot_server.supervision.lock_file import (
     take_over,
 )
 from gridbot_server.supervision.log_rotation import open_log, rotate_long
-from gridbot_server.supervision.postgres import Postgres
 from gridbot_server.supervision.processes import ProcessRecord, last_lines, wait_gone
+from gridbot_server.supervision.restoring import refuse_half_restored
 
 _MOST_DAYS = 36_500
 STOP_SECONDS = 180  # PostgreSQL may have a long checkpoint to write
-
-data_option = click.option(
-    "--data",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=lambda: default_data(os.environ, os.geteuid()),
-    metavar="DIR",
-    help="Data directory of the server."
-    "  [default: server in GRIDBOT_DATA; /var/lib/gridbot if root; else ~/.local/share/gridbot]",
-)
 
 
 @click.group()
@@ -104,11 +97,12 @@ def start(data: Path, foreground: bool, **chosen: Any) -> None:
     Options are saved; an option that is not given keeps the value of the last start, at first its
     default.
     """
-    with _expected_failures():
+    with expected_failures():
         before = Settings.load(data)
         settings = _choose(before, chosen)
         settings.make_directories()
         lock = take_lock(before)
+        refuse_half_restored(before)
         settings.save()
         remember_keys(settings.data)
         if foreground:
@@ -123,7 +117,7 @@ def start(data: Path, foreground: bool, **chosen: Any) -> None:
 @data_option
 def stop(data: Path) -> None:
     """Stop the server, or processes that a killed server left running."""
-    with _expected_failures():
+    with expected_failures():
         settings = Settings.load(data)
         if found := supervisor_record(settings):
             _stop_supervisor(found)
@@ -145,7 +139,7 @@ def status(data: Path, as_json: bool) -> None:
 
     Exits with 1 if the server is not running.
     """
-    with _expected_failures():
+    with expected_failures():
         found = _status(Settings.load(data))
     if as_json:
         click.echo(json.dumps(found, indent=2))
@@ -180,8 +174,8 @@ def check(data: Path, dsn: str | None, idle: bool, timeout: int, as_json: bool) 
     """
     names = [name for name, _ in invariants.queries(idle)]
     with (
-        _expected_failures(),
-        nullcontext(dsn) if dsn else _database(Settings.load(data)) as found_dsn,
+        expected_failures(),
+        nullcontext(dsn) if dsn else database_of(Settings.load(data)) as found_dsn,
         db.connect(found_dsn, "gridbot-check", autocommit=True) as conn,
         Console(stderr=True).status("checking") as line,  # nothing where there is no terminal
     ):
@@ -193,17 +187,6 @@ def check(data: Path, dsn: str | None, idle: bool, timeout: int, as_json: bool) 
     else:
         _show_violations(found, len(names))
     sys.exit(1 if found else 0)
-
-
-@contextmanager
-def _expected_failures() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        raise click.ClickException(f"{place}{error.strerror or error}") from None
-    except (*EXPECTED, NotChecked) as error:
-        raise click.ClickException(str(error)) from None
 
 
 def _days(text: str | None) -> int | str | None:
@@ -329,29 +312,6 @@ def _show(found: dict[str, Any]) -> None:
         click.echo(f"  {found['url']}/health does not answer")
 
 
-@contextmanager
-def _database(settings: Settings) -> Iterator[str]:
-    """DSN of a server's database; starts the embedded PostgreSQL of a stopped server meanwhile."""
-    if settings.dsn or supervisor_record(settings):
-        yield settings.dsn_or_embedded
-        return
-    postgres = Postgres(settings.data)
-    if not postgres.cluster.exists():
-        raise StartError(f"no server was ever started in {settings.data}")
-    if child_records(settings):
-        raise StartError(
-            "a killed server left processes running; stop them first:"
-            f" gridbot server stop --data {settings.data}"
-        )
-    lock = take_lock(settings)
-    try:
-        postgres.wait_ready(postgres.start(settings.log / "postgresql.log"))
-        yield postgres.dsn
-    finally:
-        postgres.stop()
-        os.close(lock)
-
-
 def _show_violations(found: Sequence[Violation], checked: int) -> None:
     if found:
         click.echo("\n".join(map(str, found)))
@@ -359,6 +319,10 @@ def _show_violations(found: Sequence[Violation], checked: int) -> None:
     else:
         click.echo(f"all {checked} invariants hold")
 
+
+server.add_command(backup)
+server.add_command(restore)
+server.add_command(move)
 
 if __name__ == "__main__":
     server()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from gridbot_server.cycles.transition import Decision, Job, Rules
+from gridbot_server.cycles.job import Decision, Job, Rules
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import JobId, encode, fetch

@@ -27,7 +27,7 @@ from gridbot_server.cycles.rhythm import IDLE_SECONDS, Rhythm
 from gridbot_server.cycles.silence import PASS_SECONDS, Silence
 from gridbot_server.matching.spending import Spending
 from gridbot_server.settings import Settings
-from gridbot_server.storage import db, files, growing, sql
+from gridbot_server.storage import db, files, growing, sql, store_record
 from gridbot_server.storage.rows import fetch_value
 from gridbot_server.supervision.entry import run_process
 
@@ -44,9 +44,11 @@ _DUE_SECONDS = 3600  # a pass that could not start in time is late, not void
 _MUCH = 1000
 
 _LISTEN_SECONDS = 0.5  # between two looks at the clock and the connection
-# A pass for which reports call does not follow the last one at once: after a pause that is this
-# many times as long as that took.  A short pass pauses shortly, a busy one until its usual turn.
-_REST = 19
+# A pass for which reports call does not follow the last one at once, but after a pause that is so
+# many times as long as that took: a long one while there is much to do, since the next pass then
+# finds more at little more than the price of this one; a short one for who waits for a few jobs.
+_REST, _SHORT_REST = 19, 3
+_FEW = 16  # found in a pass
 
 Cycle = Callable[[db.Connection], int]
 
@@ -65,6 +67,7 @@ class Schedule:
 def schedules(settings: Settings) -> list[Schedule]:
     """Every cycle of the server."""
     spending, silence = Spending(), Silence(settings.silent_seconds)
+    deadlines = deadline.DeadlineCycle()
     comparing = Comparing(
         files.Store(settings.files, settings.uploads),
         settings.comparison_workers,
@@ -74,7 +77,7 @@ def schedules(settings: Settings) -> list[Schedule]:
         # A pass has its price however little it finds: some jobs at once, and nobody waits long.
         Schedule("transitioner", 0.2, transitioner.run_once),
         Schedule("comparison", 0.2, comparing.run_once, close=comparing.close),
-        Schedule("deadline", 0.5, deadline.run_once),
+        Schedule("deadline", 0.5, lambda conn: deadlines.run_once(conn, since_boot())),
         Schedule(
             "replication",
             1.0,
@@ -84,12 +87,19 @@ def schedules(settings: Settings) -> list[Schedule]:
         Schedule(
             "silence",
             PASS_SECONDS,
-            lambda conn: silence.run_once(conn, time.clock_gettime(time.CLOCK_BOOTTIME)),
+            lambda conn: silence.run_once(conn, since_boot()),
             False,
         ),
         Schedule("sweep", 0.5, deadline.sweep_cancelled),
         Schedule("deletion", 1.0, retention.remove_rows, False),
         Schedule("retention", 60.0, lambda conn: retain(settings, conn), False),
+        Schedule(
+            "store",
+            60.0,
+            lambda conn: store_record.keep(conn, settings.files),
+            False,
+            close=lambda: keep_store_record(settings),
+        ),
         Schedule("purger", 600.0, lambda conn: purge(settings, conn), False),
         Schedule(
             "statistics",
@@ -98,6 +108,11 @@ def schedules(settings: Settings) -> list[Schedule]:
             False,
         ),
     ]
+
+
+def since_boot() -> float:
+    """Return the seconds since this machine's boot, in which it may have slept."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def purge(settings: Settings, conn: db.Connection) -> int:
@@ -121,6 +136,15 @@ def retain(settings: Settings, conn: db.Connection) -> int:
     return closed + deleted + collector.run_once(conn, store, datetime.now(UTC))
 
 
+def keep_store_record(settings: Settings) -> None:
+    """Let the store know how far the database has come, when no further minute follows."""
+    try:
+        with db.connect(settings.dsn_or_embedded, "gridbot-store", autocommit=True) as conn:
+            store_record.keep(conn, settings.files)
+    except psycopg.OperationalError as error:
+        log.warning("the store learns at the next start how far the database is: %s", error)
+
+
 def export_statistics(settings: Settings, conn: db.Connection) -> int:
     """Write the statistics anew when they are due, whenever the server was started."""
     period = float(settings.statistics_seconds)
@@ -139,17 +163,18 @@ class Daemon:
     def run(self) -> None:
         """Make passes until one finds little, and rest in proportion."""
         began = time.monotonic()
-        self._run()
-        rest = min(self._schedule.seconds, _REST * (time.monotonic() - began))
+        share = _REST if self._run() > _FEW else _SHORT_REST
+        rest = min(self._schedule.seconds, share * (time.monotonic() - began))
         self.rests_until = datetime.now(UTC) + timedelta(seconds=rest)
 
-    def _run(self) -> None:
-        """The outermost loop, so that nothing ends it."""
-        name = self._schedule.name
+    def _run(self) -> int:
+        """The outermost loop, so that nothing ends it; returns how much was found."""
+        name, found = self._schedule.name, 0
         try:
             if self._conn is None or self._conn.closed:
                 self._conn = db.connect(self._dsn, f"gridbot-{name}", autocommit=True)
             while count := self._schedule.cycle(self._conn):
+                found += count
                 self._found()
                 if count < _MUCH or not self._schedule.goes_on:
                     break
@@ -157,6 +182,7 @@ class Daemon:
             log.warning("%s: the database is away: %s", name, str(error).strip())
         except Exception:
             log.exception("%s failed; it goes on at its next turn", name)
+        return found
 
 
 class _Turns(BaseTrigger):  # type: ignore[misc]  # the library has no types
@@ -203,6 +229,7 @@ def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threa
             call(scheduler, hurried)
         rhythm.note_find()
 
+    transitioner.try_again(leader)
     daemons = {item.name: Daemon(dsn, item, found) for item in listed}
     for item in listed:
         scheduler.add_job(

@@ -9,7 +9,7 @@ away; so it lost nothing, and its answer counts like any other.
 
 After a time in which nobody could be heard, because the server was down or its machine slept,
 clients come back as their back-off lets them.  It doubles, so that takes at most twice as long
-again.  Nobody is silent before that.
+again.  Nobody is silent before that.  A clock that is set ahead makes nobody silent, either.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import NamedTuple
 
+from gridbot_server.cycles.clock import LeapWatch
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import fetch, fetch_only_value
@@ -64,6 +65,7 @@ class Silence:
         self._after = 0  # the client that was looked at last
         self._passed_at: float | None = None  # monotonic, as are the next ones
         self._all_back_at = 0.0
+        self._watch = LeapWatch()
 
     def run_once(self, conn: Connection, now: float) -> int:
         """Mark clients that became silent and wake their jobs; return how many jobs were woken.
@@ -96,12 +98,13 @@ class Silence:
 
     def _note_pass(self, conn: Connection, now: float) -> None:
         """Give all clients time to come back, if nobody could be heard for a while."""
+        leap = self._watch.leap(conn, now)
         if self._passed_at is None:
             away = fetch_only_value(conn, float, SQL["last_contact"])
         else:
             away = now - self._passed_at
         if away > _LATE_SECONDS:
             self._all_back_at = now + min(2 * away, _MOST_BACKOFF_SECONDS)
-        elif self._passed_at is None:
+        elif leap or self._passed_at is None:
             self._all_back_at = now
         self._passed_at = now

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import NamedTuple
+from dataclasses import replace
 
+from gridbot_server.cycles import attempts
+from gridbot_server.cycles.job import Decision, Ended, Job, Rules
 from gridbot_server.cycles.quorum import (
     CRASHED,
     EQUAL,
@@ -20,103 +19,10 @@ from gridbot_server.cycles.quorum import (
 )
 from gridbot_server.matching import assurance
 from gridbot_server.matching.assurance import AssuranceTerms, Credence, Judgement
-from gridbot_server.storage.states import ERRORS, FAILURES, RELINQUISHED, State
-from gridbot_server.validators.spec import EXACT, Validator
+from gridbot_server.storage.states import FAILURES, State
 
-# Hosts that vanish are not the job's fault, so expiries are borne longer than errors; yet every
-# job must end.
-EXPIRIES_PER_ATTEMPT = 10
 # As many answers of strangers that all differ are borne for each attempt.
 LIARS_PER_ATTEMPT = 3
-
-
-class Ended(NamedTuple):
-    """A replica that is no longer in progress."""
-
-    replica: int
-    round: int
-    how: str
-    reason: str
-    digest: bytes | None
-    valid: bool | None
-    ended_at: datetime
-    voter: int  # its host, or its owner where a quorum takes different owners
-    credence: Credence = Credence()  # matters where the BOT has terms
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """What a BOT says of how its jobs are judged."""
-
-    quorum: int
-    max_attempts: int
-    validator: Validator = EXACT
-    failover_after: int | None = None  # failures in a round; from then on, dedicated hosts only
-    owner: int = 0
-    # Of answers from strangers; None: a quorum of equal ones is sure.
-    terms: AssuranceTerms | None = None
-    among_strangers: bool = False  # its jobs run on machines whose owners nobody vouches for
-    has_known_answers: bool = False
-    max_replicas: int = 5  # in progress at once
-    is_watched: bool = False  # it is held if its first replicas all fail alike
-    first_round: int = 0  # of the manifest's version: with it, attempts begin anew
-    max_failures: str | None = None  # failed jobs beyond which it is held: N or P%
-
-
-@dataclass(slots=True)
-class Job:
-    """One job: replicas in progress, copies that wait, replicas that ended."""
-
-    round: int = 0
-    leased: list[int] = field(default_factory=list)
-    queued: list[int] = field(default_factory=list)
-    ended: list[Ended] = field(default_factory=list)
-    canonical: int | None = None  # of its outcome
-    has_outcome: bool = False
-    is_cancelled: bool = False  # by its owner: that is its outcome
-    coin: float = 1.0  # whether a trusted host's answer is checked
-    relied_on: tuple[int, ...] = ()  # replicas of its provisional outcome
-    doubted: AbstractSet[int] = frozenset()  # lone voters who are not alone in working for its BOT
-    compared: Mapping[Pair, Compared] = field(default_factory=dict)  # contents of its answers
-    known: bytes | None = None  # digest of the answer that the BOT's owner knows
-    silent: list[int] = field(default_factory=list)  # of those leased: their clients are silent
-
-    @property
-    def last_replica(self) -> int:
-        """The highest number that a replica has."""
-        return max([*self.leased, *self.queued, *(item.replica for item in self.ended)], default=0)
-
-    @property
-    def coming(self) -> int:
-        """How many answers may be expected: a silent client's is not."""
-        return len(self.leased) - len(self.silent) + len(self.queued)
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Verdicts on replicas, and at most one of: an outcome, or further copies.
-
-    Answers whose contents must be compared are decided once that is done.
-    """
-
-    valid: Mapping[int, bool] = field(default_factory=dict)  # replica -> verdict
-    canonical: int | None = None
-    # Replicas of an outcome that is not sure, the canonical first.
-    provisional: tuple[int, ...] = ()
-    is_backed: bool = False  # a trusted host is among those on whom it relies
-    failure: str | None = None  # why the job failed for good
-    confidence: float = 1.0  # in the canonical answer
-    copies: int = 0
-    why: str = ""
-    pool: str | None = None  # "dedicated": only such hosts may have the copies
-    compare: Sequence[Pair] = ()
-    wrong: tuple[int, ...] = ()  # replicas that were outvoted
-    right: tuple[int, ...] = ()  # replicas with which others agree
-
-    @property
-    def finishes(self) -> bool:
-        """Whether the job has its outcome now."""
-        return self.canonical is not None or self.failure is not None
 
 
 def decide(job: Job, rules: Rules) -> Decision:
@@ -152,11 +58,11 @@ def decide(job: Job, rules: Rules) -> Decision:
         canonical = found.best[0]
         valid, unknown = _verdicts(answers, canonical, judge)
         return Decision(verdicts | valid, canonical.replica, compare=unknown)
-    failure = _set_aside(job, found.crashed) or _failure(job, votes, rules)
+    failure = _set_aside(job, found.crashed) or attempts.failure(job, votes, rules)
     if failure:
         return Decision(verdicts | {item.replica: False for item in answers}, failure=failure)
-    copies = _copies(job, rules, rules.quorum - found.most - job.coming)
-    return Decision(verdicts, copies=copies, why=_why(job), pool=_pool(job, rules))
+    copies = attempts.copies(job, rules, rules.quorum - found.most - job.coming)
+    return Decision(verdicts, copies=copies, why=attempts.why(job), pool=attempts.pool(job, rules))
 
 
 def _decide_known(
@@ -194,10 +100,10 @@ def _decide_known(
     )
     if wrong >= rules.max_attempts:
         return replace(made, failure=f"{wrong} answers, and none is the one that its owner knows")
-    if failure := _failure(job, (), rules):
+    if failure := attempts.failure(job, (), rules):
         return replace(made, failure=failure)
-    copies = _copies(job, rules, 1 - job.coming - len(open_))
-    return replace(made, copies=copies, why=_why(job), pool=_pool(job, rules))
+    copies = attempts.copies(job, rules, 1 - job.coming - len(open_))
+    return replace(made, copies=copies, why=attempts.why(job), pool=attempts.pool(job, rules))
 
 
 def _faulty(
@@ -252,7 +158,7 @@ def _decide_assured(
         factions(_votes(answers), judge), key=lambda group: -assurance.weight(_credences(group))
     )
     judged = [_credences(group) for group in ranked]
-    judgement, lacking = assurance.judge(judged, terms, job.coin)
+    judgement, lacking = assurance.judge(judged, terms, job.coin, job.crews)
     best: Sequence[Ended] = ranked[0] if ranked else []
     supporters = tuple(item.replica for item in best)
     if judgement is Judgement.CONFIRMED:
@@ -266,7 +172,7 @@ def _decide_assured(
     # Some liars, each with a lie of its own, are no reason to give the job up.
     is_hopeless = len(ranked) >= rules.quorum + LIARS_PER_ATTEMPT * rules.max_attempts
     contradicting = [group[0] for group in ranked] if is_hopeless else []
-    failure = _set_aside(job, crashed) or _failure(job, contradicting, rules)
+    failure = _set_aside(job, crashed) or attempts.failure(job, contradicting, rules)
     if failure:
         return Decision({**verdicts, **{item.replica: False for item in answers}}, failure=failure)
     waiting = job.coming
@@ -277,10 +183,14 @@ def _decide_assured(
             is_backed=any(assurance.is_trusted(answer, terms) for answer in judged[0]),
             right=_newly_agreeing(job, supporters),
         )
-    copies = _copies(job, rules, lacking - waiting)
+    copies = attempts.copies(job, rules, lacking - waiting)
     stays = job.relied_on if _is_believed(job, judged, supporters) else ()
     return Decision(
-        verdicts, provisional=stays, copies=copies, why=_why(job), pool=_pool(job, rules)
+        verdicts,
+        provisional=stays,
+        copies=copies,
+        why=attempts.why(job),
+        pool=attempts.pool(job, rules),
     )
 
 
@@ -357,80 +267,3 @@ def _verdicts(
         elif canonical.digest is not None and item.digest is not None:
             unknown.append(pair(canonical.digest, item.digest))
     return valid, tuple(unknown)
-
-
-def lone_voters(job: Job, rules: Rules) -> set[int]:
-    """Return the lone reporters by whom the job would be given up."""
-    exhausted = (items for items in _exhausted(job, rules) if items)
-    voters = ({item.voter for item in items} for items in exhausted)
-    return {voter for found in voters if len(found) == 1 for voter in found}
-
-
-def _failure(job: Job, answers: Sequence[Ended], rules: Rules) -> str | None:
-    """Return why the job is given up, or None.  Attempts count per round of retries."""
-    errors, expired = _exhausted(job, rules)
-    if errors and _have_witness(errors, job):
-        last = max(errors, key=lambda item: item.ended_at)
-        return f"{len(errors)} attempts failed, the last one: {last.reason or last.how}"
-    if expired and _have_witness(expired, job):
-        return f"{len(expired)} replicas were never answered"
-    if len(answers) >= rules.quorum + rules.max_attempts:
-        return f"{len(answers)} answers, and no {rules.quorum} of them agree"
-    return None
-
-
-def _exhausted(job: Job, rules: Rules) -> tuple[list[Ended], list[Ended]]:
-    """Return the errors and the expiries of this round; none of a kind that is not too many yet."""
-    ended = [item for item in job.ended if item.round == job.round]
-    errors = [item for item in ended if item.how in ERRORS]
-    expired = [item for item in ended if item.how == State.EXPIRED]
-    return (
-        errors if len(errors) >= rules.max_attempts else [],
-        expired if len(expired) >= EXPIRIES_PER_ATTEMPT * rules.max_attempts else [],
-    )
-
-
-def _have_witness(failures: Sequence[Ended], job: Job) -> bool:
-    """Whether these count: those of a lone reporter do not while others work for the BOT.
-
-    This witness rule keeps a host that fails all it gets from ending a BOT (black holes, paper
-    section 6.5).
-    """
-    voters = {item.voter for item in failures}
-    return len(voters) > 1 or not voters <= job.doubted
-
-
-def _pool(job: Job, rules: Rules) -> str | None:
-    """What fails repeatedly in the grids goes to the dedicated hosts (paper section 7).
-
-    A pilot that was preempted says nothing of the job.
-    """
-    if rules.failover_after is None:
-        return None
-    failures = sum(
-        item.round == job.round and item.how in FAILURES and item.reason not in RELINQUISHED
-        for item in job.ended
-    )
-    return "dedicated" if failures >= rules.failover_after else None
-
-
-def _copies(job: Job, rules: Rules, lacking: int) -> int:
-    """Return how many further copies to make of those that are lacking.
-
-    Silent clients may still answer: their replicas are some of the most that may be in progress.
-    """
-    if job.silent:
-        lacking = min(lacking, rules.max_replicas - len(job.leased) - len(job.queued))
-    return max(0, lacking)
-
-
-def _why(job: Job) -> str:
-    """Return the reason for a further copy: silent clients, or what ended last."""
-    if job.silent:
-        return "silent"
-    if not job.ended:
-        return "quorum"
-    last = max(job.ended, key=lambda item: item.ended_at).how
-    if last in ERRORS:
-        return "error"
-    return "expired" if last == State.EXPIRED else "quorum"

@@ -15,18 +15,15 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import psycopg
+
 from gridbot_server.credit import ledger
 from gridbot_server.credit.ledger import Valid
-from gridbot_server.cycles import brake, reputation, widths
+from gridbot_server.cycles import brake, credences, reputation, widths
+from gridbot_server.cycles.attempts import lone_voters
+from gridbot_server.cycles.job import Decision, Ended, Job, Rules
 from gridbot_server.cycles.quorum import Compared, Pair
-from gridbot_server.cycles.transition import (
-    Decision,
-    Ended,
-    Job,
-    Rules,
-    decide,
-    lone_voters,
-)
+from gridbot_server.cycles.transition import decide
 from gridbot_server.matching import width
 from gridbot_server.matching.assurance import terms_of
 from gridbot_server.storage import moves, sql
@@ -45,6 +42,10 @@ KNOWN = sql.load("known_answers.sql")
 # What somebody has waited for already goes out before other copies.
 PRIORITY = {"error": 1, "expired": 1}
 
+# Errors that say nothing of the jobs of a batch.
+_NOT_OURS = (psycopg.OperationalError, psycopg.InterfaceError, MemoryError)
+_ERROR_LENGTH = 500  # characters that are kept of an error
+
 # Reasons of replicas whose client did not end them.
 NOT_ENDED = frozenset((Event.DEADLINE_PASSED, *RELINQUISHED))
 
@@ -55,6 +56,7 @@ class _BotRules(NamedTuple):
     id: int
     state: str
     owner: int
+    cpus: int
     quorum: int
     max_attempts: int
     validator: str
@@ -169,10 +171,12 @@ def run_once(conn: Connection, limit: int = 2000) -> int:
     """Settle up to `limit` wake-ups; return how many there were.
 
     All in one transaction: a crash leaves them all to be settled again.  The wake-ups of a BOT
-    with an unknown validator are kept: a server that knows it settles them.
+    with an unknown validator are kept: a server that knows it settles them.  A job at which this
+    program fails is found by ever smaller batches, and set aside, so that it holds up no other.
     """
     left: list[int] = []
     while True:
+        woken: list[JobId] = []
         try:
             with conn.transaction():
                 woken = fetch(conn, JobId, SQL["take_pending"], {"limit": limit, "left": left})
@@ -183,6 +187,28 @@ def run_once(conn: Connection, limit: int = 2000) -> int:
         except _NewerValidator as error:
             _complain(str(error))
             left.append(error.bot)
+        except _NOT_OURS:
+            raise
+        except Exception as error:
+            if not woken:
+                raise
+            if len(set(woken)) == 1:
+                _set_aside(conn, woken[0], error)
+                return 1
+            limit = max(1, min(limit, len(woken)) // 2)
+
+
+def try_again(conn: Connection) -> None:
+    """Wake the jobs that were set aside: this program may be a newer one."""
+    conn.execute(SQL["try_again"])
+
+
+def _set_aside(conn: Connection, job: JobId, error: Exception) -> None:
+    log.error(
+        "job %d of BOT %d is set aside: it cannot be decided", job.seq, job.bot, exc_info=error
+    )
+    said = f"{type(error).__name__}: {error}".replace("\0", "")[:_ERROR_LENGTH]
+    conn.execute(SQL["set_aside"], {**job._asdict(), "error": said})
 
 
 @lru_cache(maxsize=1000)
@@ -197,7 +223,7 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     _doubt(conn, jobs, rules)
     _recall_known(conn, jobs, rules)
     _recall_comparisons(conn, jobs, rules)
-    believed = reputation.believe(conn, jobs, rules)
+    believed = credences.believe(conn, jobs, rules)
     decisions = {name: decide(job, rules[name[0]]) for name, job in jobs.items()}
     counters = Counters()
     valid = _judge(conn, decisions, rules)
@@ -221,6 +247,7 @@ def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
             _validator(bot),
             bot.failover_after,
             owner=bot.owner,
+            cpus=bot.cpus,
             among_strangers=bot.among_strangers,
             terms=terms_of(bot.assurance, bot.quorum, bot.among_strangers),
             has_known_answers=bot.has_known_answers,
@@ -343,7 +370,7 @@ def _judge(
         return []
     verdicts = fetch(conn, _Verdict, SQL["judge"], {"verdicts": encode(rows)})
     if verdicts:
-        _tally_pilots(conn, verdicts)
+        _tally_pilots(conn, verdicts, rules)
         changes = _width_changes(verdicts, rules)
         _rate_hosts(conn, verdicts, changes)
         widths.widen_crews(conn, changes)
@@ -355,13 +382,18 @@ def _judge(
     ]
 
 
-def _tally_pilots(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
-    """Count what clients did, for those that are pilots.
+def _tally_pilots(
+    conn: Connection, verdicts: Iterable[_Verdict], rules: Mapping[int, Rules]
+) -> None:
+    """Count what clients did and for how long, for those that are pilots.
 
     A replica that never came back is nobody's failure.
     """
-    clients: dict[int, dict[str, Any]] = defaultdict(lambda: {"good": 0, "bad": 0, "failure": ""})
+    clients: dict[int, dict[str, Any]] = defaultdict(
+        lambda: {"good": 0, "bad": 0, "core_seconds": 0.0, "failure": ""}
+    )
     for item in verdicts:
+        clients[item.client]["core_seconds"] += item.wall_seconds * rules[item.bot].cpus
         if item.valid:
             clients[item.client]["good"] += 1
         elif item.reason not in NOT_ENDED:

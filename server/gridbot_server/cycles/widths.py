@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 
-from gridbot_server.cycles.transition import Decision, Job, Rules
+from gridbot_server.cycles.job import Decision, Job, Rules
 from gridbot_server.matching.width import WidthChange
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection

@@ -109,16 +109,16 @@ def find_clients(
 ) -> dict[bytes, ClientRow]:
     """Return who makes these requests, by the hashes of their tokens, and note the requests.
 
-    A client with work will ask again within `contact_seconds`, after the time for which its request
-    may wait.  A token that is unknown or revoked has no client.
+    A client with work will ask again within `contact_seconds`.  A token that is unknown or revoked
+    has no client.
     """
     rows = [
         {
             "hash": token_hash.hex(),
             "seqno": request.seqno,
             "key": request.key,
-            # A request that is parked is served again, and noted, when there is work for it.
-            "contact": contact_seconds + (request.wait if request.holding else 0.0),
+            # That of a client with work is parked no longer than it would rest.
+            "contact": contact_seconds,
         }
         for token_hash, request in requests.items()
     ]

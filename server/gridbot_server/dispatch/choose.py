@@ -17,7 +17,7 @@ from gridbot_policies.classad import Record
 from gridbot_policies.policy.owner import OwnerPolicy
 from gridbot_policies.policy.policy_set import DEFAULT_DEADLINE_SECONDS
 from gridbot_server.matching import lots
-from gridbot_server.matching.requirements import obstacle
+from gridbot_server.matching.requirements import number, obstacle
 from gridbot_server.matching.run_time import outlives
 from gridbot_server.matching.spending import Spending
 from gridbot_server.matching.track_record import DISTRUSTED_WIDTH
@@ -26,6 +26,7 @@ from gridbot_server.matching.track_record import DISTRUSTED_WIDTH
 COPIES_PER_REQUEST = 64
 BEYOND_WIDTH = "Host.Width"  # why a host gets no more
 BEYOND_TIME = "Host.TimeLeft"
+BEYOND_GPUS = "Host.FreeGpus"
 _LEAST_WAIT_SECONDS = 3600.0  # beside what the job itself may take
 
 
@@ -79,6 +80,11 @@ class Candidate:
     is_assured: bool = False  # answers of strangers are checked by others
     program: bytes = b""  # what hosts prove themselves with
     run_seconds: float | None = None  # that a replica is taken to run; None: nobody knows
+
+    @property
+    def has_work(self) -> bool:
+        """Whether it has replicas to send, at hand or elsewhere."""
+        return bool(self.fresh or self.dry or self.copies)
 
     @property
     def distinct_owners(self) -> bool:
@@ -203,7 +209,9 @@ def choose(
             choice.refuse("Concurrency")
             continue
         limit = concurrency if limit is None else min(limit, concurrency)
-        count = min(limit - host.running - (host.want - room), room)
+        count = round_.with_gpus(
+            offer.candidate, min(limit - host.running - (host.want - room), room)
+        )
         if count <= 0:
             if room <= 0:
                 break
@@ -216,6 +224,7 @@ def choose(
             choice.refuse(BEYOND_WIDTH)
             continue
         taken = _take(offer, count, host, choice)
+        round_.give_gpus(offer.candidate, taken)
         room -= taken
         if is_bounded:
             width, given = width - taken, given + taken
@@ -277,6 +286,11 @@ def _deadline(offer: _Offer, host: HostView) -> float:
     return min(DEFAULT_DEADLINE_SECONDS, limit + waits)
 
 
+def meets_needs(host: HostView, item: Candidate) -> bool:
+    """Whether the host has what a BOT needs; what policies say is left open."""
+    return obstacle(host, item) is None
+
+
 class _Round:
     """One look at all BOTs for one host."""
 
@@ -287,6 +301,19 @@ class _Round:
         self.choice = Choice()
         self.spending = spending
         self._known: dict[str, str | None] = {}
+        # A stock client counts its own GPUs.
+        self._free_gpus = number(host.attributes.get("FreeGpus"))
+
+    def with_gpus(self, item: Candidate, count: int) -> int:
+        """Return for how many of `count` replicas the host has free GPUs."""
+        if self._free_gpus is None or not item.resources.gpus:
+            return count
+        return min(count, int(self._free_gpus // item.resources.gpus))
+
+    def give_gpus(self, item: Candidate, count: int) -> None:
+        """Note that replicas with GPUs are sent."""
+        if self._free_gpus is not None:
+            self._free_gpus -= count * item.resources.gpus
 
     def obstacle(self, item: Candidate) -> str | None:
         """What keeps a BOT from the host, looked for once among those with the same needs."""
@@ -294,6 +321,8 @@ class _Round:
             return "suspended policy"
         if outlives(item.run_seconds, self.host.attributes):
             return BEYOND_TIME
+        if not self.with_gpus(item, 1):
+            return BEYOND_GPUS
         if not item.needs:
             return obstacle(self.host, item)
         if item.needs not in self._known:
@@ -312,7 +341,7 @@ class _Round:
 
 def _offers(round_: _Round, item: Candidate) -> Iterator[_Offer]:
     host, choice = round_.host, round_.choice
-    if not (item.fresh or item.dry or item.copies):
+    if not item.has_work:
         return
     if reason := round_.obstacle(item):
         choice.refuse(reason)

@@ -19,6 +19,7 @@ from gridbot_server.dispatch.batch import SQL, ClientRow, Exchange
 from gridbot_server.dispatch.catalog import Catalog, Entry
 from gridbot_server.dispatch.choose import (
     COPIES_PER_REQUEST,
+    Candidate,
     Choice,
     HostView,
     TakeSlot,
@@ -48,7 +49,7 @@ from gridbot_server.storage.job_proofs import read_jobs
 from gridbot_server.storage.rows import JobId, JobTexts, encode
 from gridbot_server.storage.states import Event
 
-_TELL_SECONDS = 0.1
+_TELL_SECONDS = 0.03  # a notification takes a lock that all commits share
 MAX_WANT = 200  # replicas in one reply
 
 
@@ -62,6 +63,7 @@ class Dispatcher:
         self._described: dict[int, int] = {}  # host -> hash of its last ad
         self._told_at = -math.inf  # when the transitioner was last told of reports
         self._start = 0  # where looking at further copies begins: it rotates
+        self.candidates: Mapping[int, Candidate] = {}  # by BOT, as at the last look
 
     def serve(
         self,
@@ -135,7 +137,7 @@ class Dispatcher:
             widths.take(exchange.client, taken)
             if not taken:
                 reply = replies[exchange.client.id]
-                reply.found_none = True
+                reply.seeker = host
                 reply.next_request_seconds = idle_seconds
                 if exchange.request.wait and not reply.may_wait:
                     reply.next_request_seconds = 0.0  # to be parked, without reports
@@ -160,7 +162,9 @@ class Dispatcher:
         segments = buffer.segments()
         entries = self._catalog.refresh(conn, [segment.state for segment in segments])
         self._start += COPIES_PER_REQUEST
-        return view(buffer, segments, entries, self._start, time.time(), clients)
+        seen = view(buffer, segments, entries, self._start, time.time(), clients)
+        self.candidates = seen.candidates
+        return seen
 
     def _take(
         self,

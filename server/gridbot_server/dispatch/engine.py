@@ -45,7 +45,7 @@ import os
 import queue
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,9 +53,11 @@ import psycopg
 
 from gridbot_client.protocol.messages import ProtocolError, WorkRequest
 from gridbot_server.buffer import liveness, wake_up
-from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
+from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.layout import BufferDamaged, BufferMissing
 from gridbot_server.dispatch import bans, batch
 from gridbot_server.dispatch.batch import SQL, Exchange
+from gridbot_server.dispatch.choose import Candidate
 from gridbot_server.dispatch.dispatcher import Dispatcher
 from gridbot_server.dispatch.replies import MAX_IDLE_SECONDS, ReplyParts, contact_seconds
 from gridbot_server.dispatch.reservation import Reservation
@@ -160,6 +162,14 @@ class Engine:
         """Queue a request that was read already, as `begin` does."""
         self._queue_up(Queued(token_hash, request, tell))
 
+    @property
+    def candidates(self) -> Collection[Candidate]:
+        """The BOTs in the buffer when a request for work was served last.
+
+        The writer thread may lessen what they have at hand meanwhile.
+        """
+        return self._dispatcher.candidates.values()
+
     def ask_again(self, item: Queued) -> None:
         """Queue a request that found no work once more, as if it came now."""
         item.outcome, item.was_parked = None, True
@@ -217,7 +227,7 @@ class Engine:
             try:
                 self._transact(items)
                 return
-            except psycopg.OperationalError as error:
+            except (psycopg.OperationalError, BufferDamaged) as error:
                 log.warning("host requests, attempt %d: %s", attempt, str(error).strip())
         for item in items:
             item.answer(DatabaseAway("the database does not answer; ask again later"))

@@ -12,7 +12,7 @@ import orjson
 from gridbot_client.protocol.messages import VERSION, ReplicaId
 from gridbot_client.protocol.preferences import AccountPreferences
 from gridbot_server.dispatch.batch import Exchange
-from gridbot_server.dispatch.choose import Choice
+from gridbot_server.dispatch.choose import Choice, HostView
 
 # Requests that clients without work may make together, per second: it sets how often they ask.
 IDLE_REQUESTS_PER_SECOND = 50.0
@@ -33,7 +33,7 @@ class ReplyParts:
     manifests: dict[str, bytes] = field(default_factory=dict)  # id -> rendered member
     next_request_seconds: float = 1.0
     message: str = ""
-    found_none: bool = False  # no replica of those in the buffer suits
+    seeker: HostView | None = None  # who looked for work in vain: nothing in the buffer suits it
     epoch: int = 0
     protocol: int = VERSION
     preferences: AccountPreferences | None = None  # of the account, for a client with others
@@ -42,7 +42,7 @@ class ReplyParts:
     def may_wait(self) -> bool:
         """Whether work was looked for in vain, and it has nothing else to say."""
         told = self.acks or self.reupload or self.abort or self.assignments or self.preferences
-        return self.found_none and not told
+        return self.seeker is not None and not told
 
     def render(self) -> bytes:
         """The bytes of the reply, equal in meaning to `protocol.encode_reply`."""

@@ -11,13 +11,15 @@ import os
 import secrets
 import threading
 import time
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psycopg
 
 from gridbot_server.buffer import wake_up
-from gridbot_server.buffer.buffer import BufferMissing, SchedulingBuffer
+from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.layout import BufferDamaged, BufferMissing
 from gridbot_server.feeder.feeding import Feeder
 from gridbot_server.feeder.running import SQL
 from gridbot_server.settings import Settings
@@ -64,7 +66,7 @@ def _machine(data: Path) -> str:
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
-    """Feed until told to stop; a database that goes away is waited for."""
+    """Feed until told to stop; a database that goes away is waited for, a lost buffer made anew."""
     lock = os.open(settings.buffer_path.with_suffix(".feeder"), os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)  # a second feeder waits for the first one's end
     notifications = wake_up.WakeUpPipe(wake_up.feeder_pipe(settings.buffer_path))
@@ -72,6 +74,8 @@ def run(settings: Settings, stop: threading.Event) -> None:
         try:
             with db.connect(settings.dsn_or_embedded, "gridbot-feeder", autocommit=True) as conn:
                 _feed(conn, settings, notifications, stop)
+        except BufferDamaged:
+            continue  # it was told, and the file is gone
         except psycopg.OperationalError as error:
             log.warning("the database is away: %s", str(error).strip())
             stop.wait(1.0)
@@ -83,13 +87,14 @@ def _feed(
     notifications: wake_up.WakeUpPipe,
     stop: threading.Event,
 ) -> None:
+    """Feed one buffer until told to stop, or until it is gone."""
     conn.execute(SQL["planner"])
     conn.execute(SQL["listen"])
     web = wake_up.WebPipes(settings.buffer_path)
-    with closing(open_buffer(settings, conn)) as buffer:
+    with closing(open_buffer(settings, conn)) as buffer, _discarded_on_error(buffer):
         feeder = Feeder(conn, buffer)
         feeder.forget_claims()
-        while not stop.is_set():
+        while not stop.is_set() and buffer.is_current():
             began = time.monotonic()
             if feeder.run_once(began):
                 web.notify()
@@ -97,7 +102,19 @@ def _feed(
                 least = PASS_SECONDS if feeder.has_bots else IDLE_PASS_SECONDS
                 rest = REST * (time.monotonic() - began)
                 notifications.wait(min(max(least, rest), MAX_PASS_SECONDS), conn)
-            stop.wait(MIN_PASS_SECONDS)
+            stop.wait(max(0.0, began + MIN_PASS_SECONDS - time.monotonic()))
+
+
+@contextmanager
+def _discarded_on_error(buffer: SchedulingBuffer) -> Iterator[None]:
+    """Leave no buffer behind on which the next feeder would fail in the same way."""
+    try:
+        yield
+    except psycopg.OperationalError:
+        raise
+    except Exception:
+        buffer.discard()
+        raise
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, cast
@@ -13,6 +13,7 @@ from flask import current_app
 from psycopg_pool import ConnectionPool
 
 from gridbot_client.protocol.messages import WorkRequest
+from gridbot_server.dispatch.choose import Candidate
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.overload.buckets import BucketFile
@@ -72,6 +73,10 @@ class WorkEngine(Protocol):
 
     def ask_again(self, item: Queued) -> None:
         """Queue a request that found no work once more."""
+
+    @property
+    def candidates(self) -> Collection[Candidate]:
+        """The BOTs in the buffer when a request for work was served last."""
 
     def close(self) -> None:
         """Finish what is queued, then stop."""

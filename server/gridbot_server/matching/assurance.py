@@ -27,7 +27,8 @@ its answers lose their weight, and the job is open again.
 
 Once answers differ, somebody lied or erred, and to be outvoted is to be caught.  The right group
 must lead by two owners, or by three while the others might be honest hosts that met colluding
-liars.
+liars.  While none of those who lead is trusted, and more than a few owners work for the BOT, they
+must lead by five: liars who answer at once are drawn again and again where slow hosts do not come.
 
 At a BOT's end nothing more will be learnt by itself: what the caller marks as due is checked then.
 Among strangers, a BOT with a quorum and without Assurance has its answers when the quorum agrees
@@ -41,12 +42,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from gridbot_server.matching.lots import FEW
 from gridbot_server.matching.track_record import NEWCOMER, TrackRecord
 
 DEFAULT_ASSURANCE = 0.999
 _FEW = 3  # strangers who agree are sure without a trusted one among them
 _LEAD = 2
 _LEAD_OVER_HONEST = 3
+_LEAD_OF_UNPROVEN = 5  # where no trusted host is among those who lead, and many could check
 _LEAST_DOUBT = 1e-9
 
 
@@ -111,11 +114,11 @@ def _weight(answer: Credence) -> float:
 
 
 def judge(
-    groups: Sequence[Sequence[Credence]], terms: AssuranceTerms, coin: float
+    groups: Sequence[Sequence[Credence]], terms: AssuranceTerms, coin: float, crews: int
 ) -> tuple[Judgement, int]:
     """Judge groups of answers, the weightiest first; return also the answers that are lacking.
 
-    `coin` is the job's, from 0 to 1.
+    `coin` is the job's, from 0 to 1; so many `crews` work for the BOT (matters in a dispute).
     """
     if not groups:
         return Judgement.OPEN, max(1, terms.quorum)
@@ -123,7 +126,7 @@ def judge(
     if any(answer.is_vouched for answer in best) and len(best) >= terms.quorum:
         return Judgement.CONFIRMED, 0
     if len(groups) > 1:
-        return _judge_dispute(groups, terms)
+        return _judge_dispute(groups, terms, crews)
     counted = sum(not answer.is_distrusted for answer in best)
     if len(best) == 1 and terms.quorum == 1:
         return _judge_lone(best[0], terms, coin)
@@ -133,17 +136,24 @@ def judge(
 
 
 def _judge_dispute(
-    groups: Sequence[Sequence[Credence]], terms: AssuranceTerms
+    groups: Sequence[Sequence[Credence]], terms: AssuranceTerms, crews: int
 ) -> tuple[Judgement, int]:
     best = groups[0]
     rivals = max(sum(not answer.is_distrusted for answer in group) for group in groups[1:])
     counted = sum(not answer.is_distrusted for answer in best)
-    lead, needed = counted - rivals, _LEAD_OVER_HONEST if rivals else _LEAD
+    lead, needed = counted - rivals, _needed_lead(best, rivals, terms, crews)
     lacking = max(needed - lead, terms.quorum - len(best))
     is_sure = lead >= _LEAD_OVER_HONEST or confidence(groups) >= terms.assurance
     if lacking <= 0 and is_sure:
         return Judgement.CONFIRMED, 0
     return Judgement.OPEN, 1
+
+
+def _needed_lead(best: Sequence[Credence], rivals: int, terms: AssuranceTerms, crews: int) -> int:
+    """Return by how many owners the right group must lead over the strongest other one."""
+    if crews > FEW and not any(is_trusted(answer, terms) for answer in best):
+        return _LEAD_OF_UNPROVEN
+    return _LEAD_OVER_HONEST if rivals else _LEAD
 
 
 def _judge_lone(answer: Credence, terms: AssuranceTerms, coin: float) -> tuple[Judgement, int]:

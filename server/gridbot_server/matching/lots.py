@@ -58,6 +58,11 @@ def mark(crew: str) -> int:
     return (int.from_bytes(digest) >> 2) + 1
 
 
+def are_gathering(crews: int, new: int) -> bool:
+    """Whether so many of the crews came less than NEW_SECONDS ago that they may be a ring."""
+    return new > _NEW_PART * (crews - new)
+
+
 class Electorate:
     """Crews among which checks are drawn; a draw costs the same among a hundred thousand."""
 
@@ -65,7 +70,7 @@ class Electorate:
         self._electors = electors
         new = sum(elector.is_new for elector in electors)
         self._are_few = len(electors) <= FEW
-        self._are_new = new > _NEW_PART * (len(electors) - new)
+        self._are_new = are_gathering(len(electors), new)
 
     def draw(
         self,

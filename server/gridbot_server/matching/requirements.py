@@ -107,11 +107,11 @@ class Resource:
     def offered(self, host: Mapping[str, Any]) -> int | float | None:
         """Return how much a host has; None if it does not say."""
         if self.kind != "gpus":
-            return _number(host.get(self.attribute))
+            return number(host.get(self.attribute))
         if is_stock(host):
-            return max(_number(host.get(name)) or 0 for name in _STOCK_GPUS.values())
+            return max(number(host.get(name)) or 0 for name in _STOCK_GPUS.values())
         # Unlike the rest, a GPU is something that few hosts have: silence means none.
-        return _number(host.get(self.attribute)) or 0
+        return number(host.get(self.attribute)) or 0
 
 
 TOO_OLD = (
@@ -206,13 +206,17 @@ def _weakness(worker: Worker, work: Work) -> str | None:
     Its own client would refuse the BOT, and strangers' work below what the machine's owner asks.
     """
     host = worker.attributes
-    level, wanted = _number(host.get("SandboxLevel")), work.sandbox
+    level, wanted = number(host.get("SandboxLevel")), work.sandbox
     if level is None:
         return None
-    is_own = work.owner_signed and work.owner in worker.trusts
-    if not (is_own or is_stock(host) or host.get("Grid") is not None):
-        wanted = max(wanted, 1, int(_number(host.get("MinSandbox")) or 0))
+    if not (_is_trusted(worker, work) or is_stock(host) or host.get("Grid") is not None):
+        wanted = max(wanted, 1, int(number(host.get("MinSandbox")) or 0))
     return f"needs sandbox level {wanted}, the host has {level}" if level < wanted else None
+
+
+def _is_trusted(worker: Worker, work: Work) -> bool:
+    """Whether the machine's owner trusts the BOT's: it runs there as the owner's own work."""
+    return work.owner_signed and work.owner in worker.trusts
 
 
 def _native_lacks(worker: Worker, work: Work) -> Iterator[Lack]:
@@ -223,8 +227,13 @@ def _native_lacks(worker: Worker, work: Work) -> Iterator[Lack]:
         yield Lack("trust", why)
     if work.platforms and worker.attributes.get("Platform") not in work.platforms:
         yield Lack("platform", _needs_platform(work.platforms))
-    if work.manifest_version > (_number(worker.attributes.get("ManifestVersion")) or 2):
+    if work.manifest_version > (number(worker.attributes.get("ManifestVersion")) or 2):
         yield Lack("client", TOO_OLD)
+    if work.resources.gpus and work.image:
+        yield Lack("containers", "containers get no GPUs")
+    is_pilot = worker.attributes.get("Grid") is not None
+    if work.resources.gpus and not (is_pilot or _is_trusted(worker, work)):
+        yield Lack("gpus", "GPUs are for work of those whom the machine's owner trusts")
 
 
 def _stock_lacks(host: Mapping[str, Any], work: Work) -> Iterator[Lack]:
@@ -250,5 +259,6 @@ def _needs_platform(names: Sequence[str]) -> str:
     return f"needs platform {' or '.join(names)}"
 
 
-def _number(value: object) -> int | float | None:
+def number(value: object) -> int | float | None:
+    """Return what an ad says, if that is a number."""
     return value if isinstance(value, int | float) else None

@@ -30,8 +30,10 @@ _SHARE = 0.6
 SEASON = 3
 # The share of a host's open answers that is checked at a BOT's end.
 _SHARE_AT_THE_END = 0.03
-# What a ring of a tenth of all crews may count by itself: four fifths of what makes trusted.
+# What a ring of a quarter of all crews may count by itself: four fifths of what makes trusted.  The
+# quarter is more than the prior, because liars who answer at once are there before most others.
 _RING_STREAK = 29
+_RING_SHARE = 0.25
 # What a host may hold that was caught and has not made up for it.
 DISTRUSTED_WIDTH = 2
 
@@ -80,14 +82,17 @@ def checks_at_the_end(open_answers: int) -> int:
     return min(open_answers, max(SEASON, math.ceil(_SHARE_AT_THE_END * open_answers)))
 
 
-def most_agreements(crews: int) -> int:
+def most_agreements(crews: int, are_gathering: bool = False) -> int:
     """Return how often two untrusted crews prove each other right, where so many crews work.
 
-    Colluding hosts agree with each other, as fast as they like.  So a tenth of all crews must not
+    Colluding hosts agree with each other, as fast as they like.  So a quarter of all crews must not
     become trusted by agreeing among themselves alone: what they can count stays below the streak
-    that makes a host trusted.
+    that makes a host trusted.  While crews are gathering, nobody can tell how large a ring is.
+    One agreement of each pair counts always: a ring of more than 37 owners is not held by this.
     """
-    return max(1, int(_RING_STREAK / (PRIOR * max(1, crews))))
+    if are_gathering:
+        return 1
+    return max(1, int(_RING_STREAK / (_RING_SHARE * max(1, crews))))
 
 
 def coin(secret: str, bot: int, seq: int) -> float:

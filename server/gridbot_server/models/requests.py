@@ -202,6 +202,8 @@ class SubmissionRequest(Body):
         0
     ]
     environment: Annotated[dict[str, Text], Field(max_length=200)] = {}
+    # Outputs that come back under another name; it, and names of outputs, may have placeholders.
+    output_names: Annotated[dict[str, Text], Field(max_length=256)] = {}
     stdin: Text = ""  # name of an input; it and the environment's values may have placeholders
     # Inputs that are tar archives of directories, by name; jobs see what is in them.
     archives: Annotated[dict[str, UnpackedArchive], Field(max_length=1000)] = {}
@@ -347,6 +349,15 @@ class Join(Body):
     trusts: Fingerprints = []
 
 
+class JoinAgain(Body):
+    """`POST /clients/again`."""
+
+    receipt: Annotated[str, Field(max_length=2000)]
+    host: dict[str, Any]
+    protocol: Protocol = 1
+    trusts: Fingerprints = []
+
+
 class ClientChange(PartialBody):
     """`PUT /clients/self`."""
 
@@ -441,6 +452,27 @@ class Refusals(Body):
         Field(max_length=MAX_REFUSED_BOTS),
     ]
     """By BOT and grid: why the grid does not serve it."""
+
+
+class PilotWords(Body):
+    """What is kept of one pilot that has ended."""
+
+    pilot: Annotated[PilotName, Field(min_length=1)]
+    native_id: Annotated[str, Field(max_length=200), AfterValidator(_storable)] = ""
+    node: Annotated[str, Field(max_length=300), AfterValidator(_storable)] = ""
+    how: Annotated[str, Field(max_length=1000), AfterValidator(_storable)] = ""
+    """How it ended, in the words of its batch system or of the constructor."""
+
+    exit_code: Annotated[int, Field(ge=-1000, le=1000)] | None = None
+    words: Annotated[str, Field(max_length=4096), AfterValidator(_storable)] = ""
+    """The end of its stderr."""
+
+
+class PilotLogs(Body):
+    """`POST /overlay/logs`."""
+
+    grid: GridName
+    logs: Annotated[list[PilotWords], Field(max_length=100)]
 
 
 class Tags(Body):

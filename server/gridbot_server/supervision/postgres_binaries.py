@@ -81,15 +81,20 @@ def can_execute(path: Path, account: SystemAccount) -> bool:
     return test.returncode == 0
 
 
-def run_program(argv: Sequence[str | Path], account: SystemAccount | None, text: str = "") -> str:
-    """Run one of PostgreSQL's programs with `text` as its input; return what it prints."""
+def run_program(
+    argv: Sequence[str | Path], account: SystemAccount | None, text: str = "", secret: str = ""
+) -> str:
+    """Run one of PostgreSQL's programs with `text` as its input; return what it prints.
+
+    `secret` is the password by which it connects.
+    """
     done = subprocess.run(
         argv,
         check=False,
         input=text,
         capture_output=True,
         text=True,
-        env=ENVIRONMENT,
+        env={**ENVIRONMENT, "PGPASSWORD": secret} if secret else ENVIRONMENT,
         cwd="/",
         **as_account(account),
     )

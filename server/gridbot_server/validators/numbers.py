@@ -6,29 +6,28 @@ counterpart is split into numbers and what stands between them; the numbers must
 rest equal.
 
 Theory of operation.  Both files are read in chunks.  Chunks of equal bytes are skipped, then blocks
-of lines that are tables of plain numbers, all near (`tables.py`), then lines that are equal.  Of
-others the words are paired, and those pairs that differ are read as floats and compared, a batch
-at a time, by functions that run in C.  Only a batch with a word that is no plain number, or with a
-pair that is not near, is looked at word by word.  Where a line is longer than a block, whole chunks
-are paired, cut behind their last blanks.  A word longer than LONG is text: while it goes on it is
-hashed, and its hash stands for it.  So memory is bounded for any content.
+of lines that are tables of plain numbers, all near, then lines that are equal, then lines that
+differ in plain numbers alone (`tables.py`).  Of others the words are paired, a batch at a time, and
+those pairs that differ are compared in the same way.  Only a batch with a number that is not plain,
+or with a pair that is not near, is looked at word by word.  Where a line is longer than a block,
+whole chunks are paired, cut behind their last blanks.  A word longer than LONG is text: while it
+goes on it is hashed, and its hash stands for it.  So memory is bounded for any content.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 from collections.abc import Sequence
-from functools import partial
 from itertools import compress
-from operator import ne, truediv
+from operator import ne
 from typing import BinaryIO
 
 from gridbot_server.validators.difference import Difference, excerpt
 from gridbot_server.validators.near import NUMBER, near
+from gridbot_server.validators.nearness import NearLists
 from gridbot_server.validators.spec import Tolerance
-from gridbot_server.validators.tables import NearTables
+from gridbot_server.validators.tables import NearTables, NearTexts
 
 LONG = 1000  # bytes of a word
 CHUNK_BYTES = 1 << 16
@@ -40,7 +39,6 @@ _BLANK = re.compile(rb"[ \t\n\r\x0b\x0c]")
 _LINE_END = b"\0"
 _LONG_MARK = b"\0L"  # and a hash: a long word
 _WORD_OR_END = re.compile(rb"[^ \t\n\r\x0b\x0c]+|\n")
-_EXACT_TO = float(1 << 53)
 
 
 def difference(
@@ -216,11 +214,9 @@ class _Rule:
 
     def __init__(self, tolerance: Tolerance) -> None:
         self._tolerance = tolerance
-        self.are_near_tables = NearTables(tolerance)
-        self._is_close = partial(math.isclose, rel_tol=tolerance.rel, abs_tol=tolerance.abs)
-        # Quotients of two doubles between these are certainly near; one rounding is far less.
-        self._least = 1 - tolerance.rel + 1e-14
-        self._most = 1 / self._least - 1e-14
+        near_lists = NearLists(tolerance)
+        self.are_near_tables = NearTables(near_lists)
+        self._are_near_texts = NearTexts(near_lists)
 
     def doubts_equal(self, raw: bytes) -> bool:
         """Whether there may be a word that does not even agree with itself."""
@@ -228,12 +224,12 @@ class _Rule:
 
     def first_different_line(self, one: Sequence[bytes], other: Sequence[bytes]) -> int | None:
         """Index of the first pair of lines that differ by more than the tolerance."""
-        if self.doubts_equal(b"\n".join(one)):
-            which = [True] * len(one)
-        else:
-            which = list(map(ne, one, other))
-        left = _words(b"\n".join(compress(one, which)))
-        right = _words(b"\n".join(compress(other, which)))
+        doubted = self.doubts_equal(b"\n".join(one))
+        which = [True] * len(one) if doubted else list(map(ne, one, other))
+        first, second = b"\n".join(compress(one, which)), b"\n".join(compress(other, which))
+        if not doubted and self._are_near_texts(first, second):
+            return None
+        left, right = _words(first), _words(second)
         if len(left) == len(right) and self.first_different(left, right) is None:
             return None
         return next(
@@ -272,29 +268,15 @@ class _Rule:
         return len(one) == len(other) and self.first_different(one, other) is None
 
     def _all_near(self, one: Sequence[bytes], other: Sequence[bytes]) -> bool:
-        """Whether all are equal or plain numbers that are near; False if that is not sure."""
+        """Whether all words are equal or near; False if that is not sure."""
+        if self.doubts_equal(b" ".join(one)):
+            return False
         which = list(map(ne, one, other))
-        left, right = list(compress(one, which)), list(compress(other, which))
-        if self.doubts_equal(b" ".join(one)) or b"_" in b" ".join(left + right):
-            return False  # Python reads 1_000 as a number
-        if not left:
+        words, others = list(compress(one, which)), list(compress(other, which))
+        if not words:
             return True
-        try:
-            lefts, rights = list(map(float, left)), list(map(float, right))
-        except ValueError:
-            return False
-        # Beyond it are whole numbers that doubles do not hold, what is infinite, and NaN.
-        if not math.hypot(*lefts) + math.hypot(*rights) < _EXACT_TO:
-            return False
-        if max(map(len, left)) > LONG or max(map(len, right)) > LONG:
-            return False
-        try:
-            quotients = list(map(truediv, lefts, rights))
-            if self._least <= min(quotients) and max(quotients) <= self._most:
-                return True
-        except ZeroDivisionError:
-            pass
-        return all(map(self._is_close, lefts, rights))
+        left, right = b" ".join(words), b" ".join(others)
+        return self.are_near_tables(left, right) or self._are_near_texts(left, right)
 
     def _near(self, one: bytes, other: bytes) -> bool:
         if one == other and not self.doubts_equal(one):

@@ -3,9 +3,12 @@
 A request that found no work, and says that it may wait, stays without an answer.  It is registered
 with the poller, so that a peer that hangs up is noticed before anything is leased to it.  The
 feeder wakes the loop when it has put jobs into the buffer (`buffer/wake_up.py`).  Then the engine
-is asked again for the oldest parked requests, a few at a time, until the buffer is empty or all
-that may were tried.  Parked requests give way: to new connections, to an engine with a full queue,
-and when the process stops.  They are then answered without work.
+is asked again for the oldest parked request, the scout, which shows the loop which BOTs there are;
+then for those whose hosts meet the needs of one, a few at a time, until the buffer is empty or all
+that may were tried.  So a BOT that suits one host of a thousand costs two attempts.
+
+Parked requests give way: to new connections, to an engine with a full queue, and when the process
+stops.  They are then answered without work.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from gridbot_server.buffer.wake_up import WakeUpPipe, web_pipe
+from gridbot_server.dispatch.choose import Candidate
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.errors import ServerError
 from gridbot_server.http.long_poll import MOST_SECONDS
@@ -78,6 +82,7 @@ class Parking:
         self._offered: dict[Any, ParkedRequest] = {}  # in the engine once more, by connection
         self._wake_ups: WakeUpPipe | None = None  # opened with the first parked request
         self._is_woken = False  # and not all of them were tried since
+        self._wants_scout = False  # the engine has not looked at the buffer since
         self._offer_at = 0.0  # when they are looked at again
 
     @property
@@ -91,14 +96,17 @@ class Parking:
         False if it is to be answered.
         """
         parked = self._offered.pop(conn, None)
+        if parked is None and (last := self._parked.of_client(item.token_hash)):
+            self._parked.remove(last.conn)
+            self._give_up(last)  # its client has something new to say
         if parked is None and not item.request.wait:
             return False
         is_last_of_round = parked is not None and not self._offered
         if parked is None and self._has_room():
-            seconds = min(item.request.wait, MOST_SECONDS) * random.uniform(0.7, 1.0)  # noqa: S311
-            parked = ParkedRequest(conn, item, time.monotonic() + seconds)
+            parked = ParkedRequest(conn, item, time.monotonic() + _seconds(item))
         if is_parked := parked is not None and item.may_wait and self._loop.alive:
             assert parked is not None
+            parked.host = item.result().seeker
             self._park(parked)
         if is_last_of_round:
             self._is_woken = self._is_woken and item.may_find_more
@@ -138,11 +146,12 @@ class Parking:
             path = web_pipe(self._loop.services.settings.buffer_path, os.getpid())
             self._wake_ups = WakeUpPipe(path)
             self._loop.poller.register(self._wake_ups, selectors.EVENT_READ, self._on_wake_up)
-            self._is_woken = True  # work may have come before there was a pipe
+            self._is_woken = self._wants_scout = True  # work may have come before there was a pipe
 
     def _on_wake_up(self, wake_ups: WakeUpPipe) -> None:
         wake_ups.drain()
-        self._is_woken, self._offer_at = True, 0.0
+        self._is_woken = self._wants_scout = True
+        self._offer_at = 0.0
         self._offer_work()
 
     def _on_parked(self, conn: Any, sock: socket.socket) -> None:
@@ -168,8 +177,12 @@ class Parking:
         admission = self._loop.gate.admission
         if not admission.admits(has_reports=False):
             return
-        found = self._parked.ready(now, _OFFERED_AT_ONCE)
-        if not found:  # all that are left rest
+        if self._wants_scout:
+            self._wants_scout = False
+            found = self._parked.scout(now)
+        else:
+            found = self._parked.ready(now, _OFFERED_AT_ONCE, self._work())
+        if not found:  # all that are left rest, or none is suited
             self._offer_at = now + _REST_SECONDS
         for parked in found:
             self._loop.poller.unregister(parked.conn.sock)
@@ -182,9 +195,24 @@ class Parking:
                 del self._offered[parked.conn]
                 self._loop.refuse(parked.conn, error)
 
+    def _work(self) -> dict[str, Candidate]:
+        """The BOTs that have some, by what they need of a host."""
+        return {item.needs: item for item in self._loop.services.engine.candidates if item.has_work}
+
     def _give_up(self, parked: ParkedRequest, seconds: float = _PARK_AGAIN_SECONDS) -> None:
         """Answer a parked request, which is no longer kept, without work."""
         self._loop.poller.unregister(parked.conn.sock)
         reply = parked.item.result()
         reply.next_request_seconds = seconds
         self._loop.answer(parked.conn, parked.item)
+
+
+def _seconds(item: Queued) -> float:
+    """For how long a request that found no work is parked.
+
+    That of a client which runs something is answered as often as it would ask without parking: the
+    answer tells what it should stop.
+    """
+    if item.request.holding and item.may_wait:
+        return min(item.request.wait, MOST_SECONDS, item.result().next_request_seconds)
+    return min(item.request.wait, MOST_SECONDS) * random.uniform(0.7, 1.0)  # noqa: S311

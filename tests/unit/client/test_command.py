@@ -1,9 +1,10 @@
+import json
 import subprocess
 import sys
 
 import pytest
 
-from gridbot.installation import command_for, install_command
+from gridbot_client.installation import Origin, install_command, is_newer
 from gridbot_policies import examples
 
 # Stands in the way of imports, as on a machine where only `pip install .` was run.
@@ -98,7 +99,48 @@ def test_a_verb_whose_packages_are_too_old_says_the_same() -> None:
 def test_an_extra_is_installed_from_where_gridbot_came_from(
     origin: str | None, command: str
 ) -> None:
-    assert command_for("server", origin) == command
+    assert Origin.read(json.loads(origin or "{}")).install("server") == command
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        ("{}", "git pull && pip install . in a checkout of GridBot"),
+        (
+            '{"url": "file:///my%20grid", "dir_info": {}}',
+            "git -C '/my grid' pull && pip install --upgrade '/my grid'",
+        ),
+        ('{"url": "file:///a", "dir_info": {"editable": true}}', "git -C /a pull"),
+        (
+            '{"url": "file:///a/gridbot-1-py3-none-any.whl", "archive_info": {}}',
+            "pip install --upgrade with the new release in the place of"
+            " /a/gridbot-1-py3-none-any.whl",
+        ),
+        (
+            '{"url": "https://grid.example.org/gridbot-1.tar.gz", "archive_info": {}}',
+            "pip install --upgrade 'gridbot @ https://grid.example.org/gridbot-1.tar.gz'",
+        ),
+        (
+            '{"url": "https://git.example.org/g", "vcs_info": {"vcs": "git", "commit_id": "ab",'
+            ' "requested_revision": "stable"}}',
+            "pip install --upgrade 'gridbot @ git+https://git.example.org/g@stable'",
+        ),
+    ],
+)
+def test_an_update_comes_from_where_gridbot_came_from(origin: str, command: str) -> None:
+    assert Origin.read(json.loads(origin)).update() == command
+
+
+@pytest.mark.parametrize(
+    ("told", "is_so"),
+    [
+        ("0.1.1", True), ("0.10", True), ("1", True), ("0.1.0.1", True),
+        ("0.1.0", False), ("0.1", False), ("0.0.9", False), ("0.1.0.0", False), ("", False),
+        ("2; rm -rf /", False), ("9" * 7, False), ("1.2.3.4.5", False), ("\u0662", False),
+    ],
+)  # fmt: skip
+def test_a_newer_release_is_told_by_its_numbers(told: str, is_so: bool) -> None:
+    assert is_newer(told, "0.1.0") is is_so
 
 
 def test_example_policies_are_listed_and_printed() -> None:

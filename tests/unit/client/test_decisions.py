@@ -39,6 +39,24 @@ def test_a_replica_larger_than_the_machine_runs_alone() -> None:
     assert len(agent.to_start(items(Stage.WAITING, Stage.WAITING, cpus=64), ROOM)) == 1
 
 
+def test_no_more_start_than_have_gpus_and_none_overtakes() -> None:
+    held = [
+        LocalReplica(ReplicaId(1, seq, 0), Resources(gpus=gpus, memory_mb=1), stage)
+        for seq, (gpus, stage) in enumerate(
+            [(1, Stage.RUNNING), (1, Stage.WAITING), (2, Stage.WAITING), (0, Stage.WAITING)]
+        )
+    ]
+    room = Room(cpus=8, memory_mb=1000, gpus=3)
+    assert agent.to_start(held, room) == [ReplicaId(1, 1, 0)]
+    assert agent.free_gpus(held[:2], room) == 1
+    assert agent.free_gpus(held, room) == 0
+
+
+def test_a_replica_that_asks_for_more_gpus_than_there_are_does_not_run_alone() -> None:
+    wants = LocalReplica(ReplicaId(1, 0, 0), Resources(gpus=2), Stage.WAITING)
+    assert agent.to_start([wants], Room(cpus=8, memory_mb=1000, gpus=1)) == []
+
+
 def test_uploads_and_reports_take_no_room() -> None:
     held = items(Stage.UPLOADING, Stage.FINISHED, Stage.REPORTED, Stage.WAITING, Stage.WAITING)
     assert len(agent.to_start(held, ROOM)) == 2

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from gridbot.api.errors import BadInput, PolicyError
 from gridbot.executor import chunks, worker
+from gridbot.executor.bots import policy_of
 from gridbot.executor.calls import Form, Outcome, PendingCall, Pickling, RemoteError, outcomes
-from gridbot.executor.executor import policy_of
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import record
 

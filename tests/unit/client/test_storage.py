@@ -22,6 +22,7 @@ from gridbot_client.protocol.messages import (
     WorkRequest,
     manifest_id,
 )
+from gridbot_client.protocol.output_names import NamedOutput
 from gridbot_client.storage import Folder, FolderBusy, Identity
 from gridbot_client.work import outputs
 from gridbot_client.work.cache import Cache
@@ -248,8 +249,31 @@ def test_clock_changes_do_not_age_a_slot() -> None:
 def collect(
     slot: ReplicaSlot, *names: str, most: int = 1 << 30, inputs: tuple[str, ...] = ()
 ) -> set[str]:
-    manifest = Manifest("a", ("true",), outputs=names, max_output_bytes=most)
-    return {output.name for output in outputs.collect(slot, manifest, inputs)}
+    wanted = [NamedOutput(name, name) for name in names]
+    return {output.name for output in outputs.collect(slot, wanted, most, inputs)}
+
+
+def test_what_is_renamed_comes_back_under_that_name_alone(slot: ReplicaSlot) -> None:
+    (slot.work / "a.dat").write_text("A")
+    (slot.work / "b.dat").write_text("B")
+    wanted = [NamedOutput("*.dat", "*.dat"), NamedOutput("a.dat", "new/a-7.dat")]
+    found = outputs.collect(slot, wanted, 100, ())
+    assert {one.name: one.content for one in found} == {"new/a-7.dat": b"A", "b.dat": b"B"}
+    with outputs.open_output(slot, "new/a-7.dat") as file:
+        assert file.read() == b"A"
+
+
+def test_a_renamed_output_leaves_its_directory_by_no_link(
+    slot: ReplicaSlot, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (slot.work / "a.dat").write_text("A")
+    (slot.work / "new").symlink_to(outside)
+    with pytest.raises(OutputError, match=r"'a\.dat' cannot become 'new/a'") as caught:
+        outputs.collect(slot, [NamedOutput("a.dat", "new/a")], 100, ())
+    assert caught.value.reason == "bad_output_name"
+    assert list(outside.iterdir()) == []
 
 
 def test_patterns_match_within_one_directory_and_spare_inputs(slot: ReplicaSlot) -> None:
@@ -305,8 +329,8 @@ def test_a_name_that_the_protocol_cannot_carry_is_an_error_of_the_replica(
 
 def test_small_outputs_travel_in_the_report(slot: ReplicaSlot) -> None:
     (slot.work / "big").write_bytes(b"x" * 20_000)
-    manifest = Manifest("a", ("true",), outputs=("stdout", "big"))
-    big, small = outputs.collect(slot, manifest, ())
+    wanted = [NamedOutput(name, name) for name in ("stdout", "big")]
+    big, small = outputs.collect(slot, wanted, 1 << 20, ())
     assert big.content is None and big.size == 20_000
     assert small.content == b"out"
 

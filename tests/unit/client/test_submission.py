@@ -34,7 +34,11 @@ def names(found: Any) -> list[str]:
         ("p 'x", {}, "cannot be split: No closing quotation"),
         ("p", {"inputs": ["none.dat"]}, "input none.dat: No such file or directory"),
         ("./none {}", {"items": range(2)}, "./none is no file here, and no input has its name"),
-        ("p", {"outputs": ["{i}.dat"], "items": range(2)}, "placeholders are not allowed"),
+        ("p", {"outputs": ["{j}.dat"], "items": range(2)}, "the outputs names {j}, but"),
+        ("p", {"outputs": ["{j}.dat"]}, "the outputs names {j}, but there are no items"),
+        ("p", {"outputs": ["a.dat="]}, "output 'a.dat=': write FOUND=NAME, or FOUND alone"),
+        ("p", {"outputs": ["*.dat=a"]}, "'*.dat' is none of the outputs, or is a pattern"),
+        ("p", {"outputs": ["stdout=a"]}, "'stdout' is none of the outputs, or is a pattern"),
         ("p", {"policy": Path("none.ad")}, "none.ad: No such file or directory"),
     ],
 )

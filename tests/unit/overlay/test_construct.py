@@ -128,11 +128,23 @@ def test_each_grid_that_refuses_a_bot_says_why_also_if_another_serves_it() -> No
     }
 
 
+def test_gpus_bound_how_many_replicas_a_pilot_holds() -> None:
+    view = GridView(grid=grid(cpus=8, gpus=2, memory_mb=16_384))
+    assert submits(planned([demand(unsent=4, gpus=1)], view)) == {"g": 2}
+
+
+def test_pilots_with_gpus_are_spared_for_those_who_need_them() -> None:
+    views = (GridView(grid=grid("gpus", gpus=1)), GridView(grid=grid("plain")))
+    found = planned([demand(1, unsent=2), demand(2, unsent=1, gpus=1)], *views)
+    assert submits(found) == {"plain": 2, "gpus": 1}
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
         ({"cpus": 2}, "needs 2 CPUs"),
         ({"memory_mb": 5000}, "5000 MB"),
+        ({"gpus": 1}, "a replica needs 1 GPU, 1 CPUs and 512 MB, a pilot has 0, 1 and 2048"),
         ({"run_seconds": 3590.0}, "a replica takes 3590 s; g gives a pilot 3600 s"),
         (
             {"run_seconds": 4e3, "cut_off_seconds": 3.5e3},

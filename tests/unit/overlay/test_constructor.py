@@ -228,7 +228,14 @@ def test_hosts_of_another_constructors_grid_of_the_same_name_say_nothing_of_ours
 ) -> None:
     a_round(folder, api.url, NOW)
     cluster.set_all("RUNNING")
-    row = {"pilot": "of.another", "client": 1, "host": 4, "host_name": "n1", "jobs": 3}
+    row = {
+        "pilot": "of.another",
+        "client": 1,
+        "host": 4,
+        "host_name": "n1",
+        "core_seconds": 0.0,
+        "jobs": 3,
+    }
     row |= {"failures": 0, "running": 0, "seen_seconds_ago": 1.0, "error": None}
     api.pilots = [{**row, "ad": {"OpSys": "LINUX"}}]
     api.bots = [bot(unsent=50, policy='JobRequirements = Host.OpSys == "PLAN9"')]
@@ -383,7 +390,15 @@ def test_pilots_that_are_killed_in_their_first_job_do_not_pause_the_grid(
 ) -> None:
     first = a_round(folder, api.url, NOW)
     cluster.set_all("RUNNING")
-    row = {"client": 1, "host": 4, "host_name": "n1", "jobs": 0, "failures": 0, "running": 1}
+    row = {
+        "client": 1,
+        "host": 4,
+        "host_name": "n1",
+        "core_seconds": 0.0,
+        "jobs": 0,
+        "failures": 0,
+        "running": 1,
+    }
     row |= {"seen_seconds_ago": 1.0, "error": None, "ad": {}}
     api.pilots = [{**row, "pilot": pilot.id} for pilot in first.pilots]
     a_round(folder, api.url, NOW + 10)
@@ -423,7 +438,14 @@ def test_what_the_server_says_of_a_pilot_is_remembered(
 ) -> None:
     first = a_round(folder, api.url, NOW)
     cluster.set_all("RUNNING")
-    row = {"pilot": first.pilots[0].id, "client": 1, "host": 4, "host_name": "n1", "jobs": 3}
+    row = {
+        "pilot": first.pilots[0].id,
+        "client": 1,
+        "host": 4,
+        "host_name": "n1",
+        "core_seconds": 0.0,
+        "jobs": 3,
+    }
     row |= {"failures": 1, "running": 2, "seen_seconds_ago": 1.0, "error": "why", "ad": {}}
     api.pilots = [row, {**row, "pilot": "of.another", "host": 5}]
     found = a_round(folder, api.url, NOW + 10).pilots[0]
@@ -489,3 +511,25 @@ def test_a_constructor_killed_while_it_cancels_loses_nothing(
     api.bots = [bot()]
     _settle(cluster, api, folder)
     _assert_all_is_well(cluster, api, folder)
+
+
+def test_how_pilots_ended_is_told_once(cluster: Cluster, api: Api, folder: Path) -> None:
+    a_round(folder, api.url, NOW)
+    # They left by themselves: there is nothing that they should have said.
+    row = {"client": 1, "host": 4, "host_name": "n1", "core_seconds": 9.0, "jobs": 3}
+    row |= {"failures": 0, "running": 0, "error": "", "ad": {}}
+    [*names] = (pilot.id for pilot in PilotStore.open(folder).pilots("ice", 0))
+    api.pilots = [{**row, "pilot": name} for name in names]
+    cluster.set_all("COMPLETED")
+    api.bots = []
+    a_round(folder, api.url, NOW + 10)
+    told = dict(api.logs)
+    assert told.keys() == set(names)
+    assert {(log["node"], log["words"]) for log in told.values()} == {("n1", "")}
+    assert sorted(api.ended) == sorted(names)
+    api.logs.clear()
+    a_round(folder, api.url, NOW + 20)
+    assert api.logs == {}
+    assert sorted(api.ended) == sorted(names)
+    store = PilotStore.open(folder)
+    assert all(pilot.is_logged for pilot in store.pilots("ice", 0))

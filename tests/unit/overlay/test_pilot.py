@@ -49,6 +49,23 @@ def test_a_pilot_asks_for_nothing_that_would_outlive_it() -> None:
     assert not record.is_over(PilotOptions().time_left(1e9))
 
 
+@pytest.mark.parametrize(
+    ("most", "queued", "worked", "expected"),
+    [
+        (60.0, 0.0, 0.0, 5.0),
+        (60.0, 0.0, 600.0, 30.0),
+        (60.0, 10.0, 100.0, 15.0),
+        (60.0, 3600.0, 0.0, 60.0),
+        (3.0, 0.0, 0.0, 3.0),
+        (None, 0.0, 0.0, None),
+    ],
+)
+def test_a_pilot_stays_idle_for_what_it_earned_and_what_the_next_one_would_wait(
+    most: float | None, queued: float, worked: float, expected: float | None
+) -> None:
+    assert PilotOptions(queued_seconds=queued).idle_limit(most, worked) == expected
+
+
 def test_a_replica_that_left_its_cpu_idle_makes_the_pilot_leave() -> None:
     assert NodeRecord().after([replace(BAD, reason=LOW_CPU)], 0.0).is_over(None)
     assert not NodeRecord().after([BAD], 0.0).is_over(None)

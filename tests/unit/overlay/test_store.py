@@ -97,6 +97,13 @@ def test_hours_that_were_used_stay_known_when_the_pilots_are_forgotten(store: Pi
     assert store.used_hours("g") == pytest.approx(6.5)
 
 
+def test_hours_in_which_cores_ran_nothing_are_wasted(store: PilotStore) -> None:
+    put(store, ended(0, 2.0, cpus=4, core_seconds=4 * 3600.0), ended(1, 0.5))
+    # Walls and clocks differ a little: nothing is won by it.
+    put(store, replace(ended(0, 1.0, core_seconds=3601.0), tag="u"), token=2)
+    assert store.totals("g")["wasted_hours"] == pytest.approx(1.0 + 0.5)
+
+
 def test_a_key_is_idle_when_the_last_of_its_pilots_has_ended(store: PilotStore) -> None:
     put(store, pilot(0), ended(1, 1))
     assert store.idle_tokens() == []

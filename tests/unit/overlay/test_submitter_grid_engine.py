@@ -25,7 +25,7 @@ def listing(name: str) -> str:
 
 
 def test_an_array_asks_for_what_its_pilots_need() -> None:
-    shape = PilotShape(cpus=2, memory_mb=3001, walltime_seconds=900)
+    shape = PilotShape(cpus=2, memory_mb=3001, gpus=2, walltime_seconds=900)
     order = make_order(
         "gb-x", "", "-q long.q", count=3, shape=shape, owners=("al", "b;o"), excluded_nodes=("n1",)
     )
@@ -34,7 +34,7 @@ def test_an_array_asks_for_what_its_pilots_need() -> None:
     for part in (
         "-N gb-x -A gridbot.al+b_o ",
         "-t 1-3",
-        "-l h_rt=900 -l h_vmem=1501M -l hostname=!(n1) -pe smp 2",
+        "-l h_rt=900 -l h_vmem=1501M -l gpu=2 -l hostname=!(n1) -pe smp 2",
         "-e /shared/logs/gb-x.$JOB_ID.$TASK_ID",
     ):
         assert part in said

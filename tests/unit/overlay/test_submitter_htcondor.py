@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tests.orders import make_order
 
-from gridbot_overlay.decide.model import PilotOrder, PilotState
+from gridbot_overlay.decide.model import PilotOrder, PilotShape, PilotState
 from gridbot_overlay.submitters import GridError, htcondor
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.logs import Logs
@@ -31,6 +31,11 @@ def test_a_submission_is_one_cluster_with_our_tag_and_the_owners() -> None:
     assert described["+GridBotOwners"] == '"alice+b_ob"'
     assert described["error"] == "/var/logs/gb-1.$(ClusterId).$(ProcId).err"
     assert (described["request_cpus"], described["request_memory"]) == ("1", "100")
+
+
+def test_gpus_are_requested() -> None:
+    assert told(make_order("gb-1", shape=PilotShape(gpus=2)))["request_gpus"] == "2"
+    assert "request_gpus" not in told(make_order("gb-1"))
 
 
 def test_a_pilot_matches_no_machine_once_it_was_started() -> None:

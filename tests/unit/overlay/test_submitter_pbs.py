@@ -10,14 +10,14 @@ from gridbot_overlay.decide.model import Grid, PilotShape, PilotState
 from gridbot_overlay.submitters import KINDS, GridError, pbs, pbs_check, pbs_reports
 
 DATA = Path(__file__).resolve().parents[2] / "data" / "overlay"
-SHAPE = PilotShape(cpus=2, memory_mb=2048, walltime_seconds=3661)
+SHAPE = PilotShape(cpus=2, memory_mb=2048, gpus=1, walltime_seconds=3661)
 
 
 @pytest.mark.parametrize(
     ("flavour", "asked", "array"),
     [
-        ("openpbs", "-l select=1:ncpus=2:mem=2048mb -l walltime=01:01:01", "-J 0-2"),
-        ("torque", "-l nodes=1:ppn=2,mem=2048mb,walltime=01:01:01", "-t 0-2"),
+        ("openpbs", "-l select=1:ncpus=2:mem=2048mb:ngpus=1 -l walltime=01:01:01", "-J 0-2"),
+        ("torque", "-l nodes=1:ppn=2:gpus=1,mem=2048mb,walltime=01:01:01", "-t 0-2"),
     ],
 )
 def test_the_two_flavours_ask_in_their_own_words(flavour: str, asked: str, array: str) -> None:

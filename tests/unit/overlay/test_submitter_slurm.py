@@ -26,7 +26,9 @@ def only(listing: str) -> Sighting:
 
 
 def test_one_pilot_is_a_plain_job_with_all_that_it_asks_for() -> None:
-    order = make_order("gb-x", shape=PilotShape(cpus=2, memory_mb=3000, walltime_seconds=61))
+    order = make_order(
+        "gb-x", shape=PilotShape(cpus=2, memory_mb=3000, gpus=2, walltime_seconds=61)
+    )
     command = slurm.submission(order, 0, 1, LOGS)
     assert command[0] == "sbatch"
     assert {
@@ -34,6 +36,7 @@ def test_one_pilot_is_a_plain_job_with_all_that_it_asks_for() -> None:
         "--comment=gridbot for alice",
         "--cpus-per-task=2",
         "--mem=3000M",
+        "--gres=gpu:2",
         "--time=2",
         "--no-requeue",
         "--error=/shared/logs/gb-x.%j.err",

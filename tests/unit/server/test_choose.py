@@ -70,6 +70,17 @@ def test_the_best_ranks_concurrency_bounds_all_others() -> None:
     assert taken(choose(host(), candidates, QUEUE)) == [(2, 1), (1, 2)]
 
 
+def test_a_host_gets_no_more_replicas_than_it_has_free_gpus_for() -> None:
+    able = host(attributes={"NumGpus": 4, "FreeGpus": 3, "NumCpus": 8})
+    on_gpus = [bot(1, resources=Resources(gpus=2)), bot(2, resources=Resources(gpus=1)), bot(3)]
+    found = choose(able, on_gpus, QUEUE)
+    assert taken(found) == [(1, 1), (2, 1), (3, 14)]
+    busy = host(attributes={"NumGpus": 4, "FreeGpus": 0})
+    found = choose(busy, on_gpus, QUEUE)
+    assert taken(found) == [(3, 8)]
+    assert found.refusals == {"Host.FreeGpus": 2}
+
+
 def test_replicas_that_the_host_holds_count_against_concurrency() -> None:
     candidates = [bot(1, "Concurrency = 5")]
     assert taken(choose(host(running=3), candidates, QUEUE)) == [(1, 2)]

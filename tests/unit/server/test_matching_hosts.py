@@ -1,4 +1,4 @@
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -55,6 +55,14 @@ def test_the_first_thing_that_a_host_lacks_is_named(
     changes: dict[str, Any], platforms: tuple[str, ...], host: dict[str, Any], expected: str | None
 ) -> None:
     assert obstacle(client(host), demand(platforms, **changes)) == expected
+
+
+def test_a_stranger_gets_no_gpu_of_a_volunteer_but_those_of_a_pilot() -> None:
+    has_gpu, wanted = {**HOST, "NumGpus": 1}, demand((), gpus=1)
+    text = "GPUs are for work of those whom the machine's owner trusts"
+    signed = replace(wanted, signed=True)
+    assert obstacle(client(has_gpu, owner=2), signed) == text
+    assert obstacle(HostClient(1, {**has_gpu, "Grid": "g"}, 2, [1], [1], 2), signed) is None
 
 
 STOCK = {**HOST, "IsBoinc": True, "Platforms": "linux-x86_64 linux-i686"}

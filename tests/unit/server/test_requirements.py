@@ -87,3 +87,9 @@ def test_a_host_gets_no_work_for_which_its_sandbox_is_too_weak(
     worker = Worker(host, accepts=(1,), trusts=trusts)
     found = requirements.obstacle(worker, Work(Resources(), owner_signed=True, sandbox=asked))
     assert found is None if is_fit else found and "needs sandbox level" in found
+
+
+def test_containers_get_no_gpus() -> None:
+    work = Work(Resources(gpus=1), image="docker.io/library/debian:12", owner_signed=True)
+    worker = Worker({"NumGpus": 1, "Containers": "podman"}, trusts=[1])
+    assert requirements.obstacle(worker, work) == "containers get no GPUs"

@@ -4,15 +4,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gridbot_server.cycles.transition import (
-    EXPIRIES_PER_ATTEMPT,
-    Decision,
-    Ended,
-    Job,
-    Rules,
-    decide,
-    lone_voters,
-)
+from gridbot_server.cycles.attempts import EXPIRIES_PER_ATTEMPT, lone_voters
+from gridbot_server.cycles.job import Decision, Ended, Job, Rules
+from gridbot_server.cycles.transition import decide
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 ONE = Rules(quorum=1, max_attempts=3)

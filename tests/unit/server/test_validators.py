@@ -124,19 +124,28 @@ NUMBERS = st.one_of(
     ),
 )  # fmt: skip
 GAPS = st.sampled_from([" ", " ", " ", "  ", "\t", "\n", "\n", "\n", "\r\n", " \n ", "\n\n"])
-
-
-@settings(max_examples=400)
-@given(
-    st.lists(st.tuples(NUMBERS, NUMBERS, GAPS, st.booleans()), min_size=1, max_size=40),
-    st.integers(0, 3),
+BETWEEN = st.one_of(
     GAPS,
-    TOLERANCES,
-)
-def test_tables_of_numbers_agree_as_a_slow_reader_says(
-    table: list[tuple[str, str, str, bool]], unlike: int, gap: str, tolerance: Tolerance
+    st.sampled_from(
+        [",", ";", ", ", ",\n", "\n,", "\nE=", " E = ", "kJ ", " x", "_ ", " _", "e ", " e", "-",
+         " -", " +", ". ", " .", "(", ") (", " 0x", "p", "\0 ", "\nnan ", "\ninf ", "é"]
+    ),
+)  # fmt: skip
+
+
+Table = list[tuple[str, str, str, bool]]  # of number, another, what follows, whether they differ
+
+
+def tables(gaps: st.SearchStrategy[str]) -> st.SearchStrategy[Table]:
+    return st.lists(st.tuples(NUMBERS, NUMBERS, gaps, st.booleans()), min_size=1, max_size=40)
+
+
+@settings(max_examples=800)
+@given(st.one_of(tables(GAPS), tables(BETWEEN)), st.integers(0, 3), BETWEEN, TOLERANCES)
+def test_numbers_in_tables_and_texts_agree_as_a_slow_reader_says(
+    table: Table, unlike: int, gap: str, tolerance: Tolerance
 ) -> None:
-    """The fast path: numbers of which few differ, in the same places, but perhaps for one."""
+    """The fast paths: numbers of which few differ, in the same places, but perhaps for one."""
     one = "".join(number + between for number, _, between, _ in table) + "\n"
     other = "".join(
         (number if place % 7 or not differs else another)
@@ -144,6 +153,23 @@ def test_tables_of_numbers_agree_as_a_slow_reader_says(
         for place, (number, another, between, differs) in enumerate(table)
     )
     left, right = one.encode(), f"{other}\n".encode()
+    found = numbers.difference(io.BytesIO(left), io.BytesIO(right), tolerance)
+    assert (found is None) == slowly_agree(left, right, tolerance)
+
+
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50),
+    st.sampled_from(["%.17g", "%+.9e", "%12.5e", "%.6f"]),
+    st.sampled_from([" ", ",", "\n", " kJ\nE=", "), ("]),
+    st.sampled_from([Tolerance(1e-6), Tolerance(1e-6, 1e-9), Tolerance(0, 1e-9)]),
+)
+def test_numbers_that_are_all_slightly_different_agree(
+    values: list[float], form: str, between: str, tolerance: Tolerance
+) -> None:
+    left, right = (
+        between.join(form % (value * factor) for value in values).encode()
+        for factor in (1, 1 + 3e-7)
+    )
     found = numbers.difference(io.BytesIO(left), io.BytesIO(right), tolerance)
     assert (found is None) == slowly_agree(left, right, tolerance)
 

@@ -66,6 +66,22 @@ class Bots(ResponseModel):
     bots: list[BotSummary]
 
 
+class WordOfOverlay(ResponseModel):
+    """What pilots, and the grids that send them, have to say of a BOT."""
+
+    cut_off: int
+    """Replicas that ran when the time of their pilots was over, a pilot's counted once."""
+
+    cut_off_seconds: float | None
+    """What the longest of them had run."""
+
+    cut_off_grid: str | None
+    """The grid of the last of them."""
+
+    refused_by: dict[str, str]
+    """By grid: why it sends no pilots for it, as the overlay said within 15 minutes."""
+
+
 class Match(ResponseModel):
     """How the hosts that asked for work in the last day suit a BOT."""
 
@@ -81,6 +97,9 @@ class Match(ResponseModel):
 
     reason: str
     """Why no host matches, for people; empty if one does."""
+
+    is_sample: bool
+    """Whether there are more hosts, and only those that asked for work last were looked at."""
 
 
 class ReplicaLimits(ResponseModel):
@@ -114,7 +133,7 @@ class Replicas(ResponseModel):
     """How many were made for which reason: first, quorum, expired, error, tail, retry."""
 
 
-class BotDetails(BotSummary):
+class BotDetails(BotSummary, WordOfOverlay):
     """`GET /bots/ID`."""
 
     command: list[str]
@@ -190,18 +209,6 @@ class BotDetails(BotSummary):
     mean_turnaround_seconds: float | None
     """Seconds from sending to a valid report, on average."""
 
-    cut_off: int
-    """Replicas that ran when the time of their pilots was over, a pilot's counted once."""
-
-    cut_off_seconds: float | None
-    """What the longest of them had run."""
-
-    cut_off_grid: str | None
-    """The grid of the last of them."""
-
-    refused_by: dict[str, str]
-    """By grid: why it sends no pilots for it, as the overlay said within 15 minutes."""
-
     jobs_per_second: float | None
     """Outcomes per second over the last 500 of them."""
 
@@ -212,7 +219,8 @@ class BotDetails(BotSummary):
     """By whom a growing BOT was closed, or why; null for others."""
 
     replicas: Replicas
-    match: Match
+    match: Match | None
+    """Null once it has ended."""
 
 
 class ChangedBot(BotSummary):

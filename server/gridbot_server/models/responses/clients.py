@@ -86,11 +86,17 @@ class ClientProspects(ResponseModel):
     credit: float
     """Credit that its machine has earned, in cobblestones."""
 
+    release: str
+    """GridBot's release at the server, as in `0.1.0`: a client may be older."""
+
 
 class JoinedClient(ClientIdentity):
     """`POST /clients`: the only time that the token is shown."""
 
     token: str
+    receipt: str
+    """With this it joins again a server that was restored from an older backup; none for pilots."""
+
     owner_keys: list[str]
     """Fingerprints of the owner's signing keys, for whoever joins with a key of their own."""
 

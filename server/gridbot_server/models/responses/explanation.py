@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gridbot_server.models.responses import ResponseModel
-from gridbot_server.models.responses.bots import State
+from gridbot_server.models.responses.bots import State, WordOfOverlay
 
 
 class OfferedValue(ResponseModel):
@@ -91,7 +91,7 @@ class SilentHost(ResponseModel):
     """Since it was heard of."""
 
 
-class Explanation(ResponseModel):
+class Explanation(WordOfOverlay):
     """How the hosts that asked for work in the last day suit a BOT."""
 
     id: int

@@ -33,6 +33,7 @@ class Health(ResponseModel):
     """Replicas that wait to be sent."""
 
     jobs_undecided: int
+    jobs_set_aside: int
     """Wake-ups that the transitioner has still to settle, up to 10,000."""
 
     replicas_running: int

@@ -41,6 +41,9 @@ class BotDemand(ResponseModel):
     memory_mb: int
     """MB of one replica."""
 
+    gpus: int
+    """GPUs of one replica."""
+
     policy: str
     ad: Ad
     """The BOT's ad, as policies see it."""
@@ -83,6 +86,9 @@ class PilotTally(ResponseModel):
     failures: int
     """Replicas of it that failed."""
 
+    core_seconds: float
+    """Seconds that replicas of it ran, times their cores."""
+
     error: str
     """What was said of the last failure; empty without any."""
 
@@ -100,6 +106,42 @@ class Pilots(ResponseModel):
     """`GET /overlay/pilots`: the latest first."""
 
     pilots: list[PilotTally]
+
+
+class KeptLogs(ResponseModel):
+    """`POST /overlay/logs`."""
+
+    logs: int
+    """How many were told."""
+
+
+class PilotEnd(ResponseModel):
+    """How a pilot ended, as its constructor told."""
+
+    pilot: str
+    grid: str
+    native_id: str
+    """What its batch system calls it."""
+
+    node: str
+    how: str
+    """In the words of its batch system, or why the constructor cancelled it."""
+
+    exit_code: int | None
+    told_seconds_ago: float
+
+
+class PilotEnds(ResponseModel):
+    """`GET /overlay/logs`: the latest first."""
+
+    logs: list[PilotEnd]
+
+
+class PilotLog(PilotEnd):
+    """`GET /overlay/logs/PILOT`."""
+
+    words: str
+    """The end of what it wrote to stderr."""
 
 
 class Relinquished(ResponseModel):

@@ -150,14 +150,30 @@ WITH due AS (
 )
 INSERT INTO pending (bot, seq) SELECT DISTINCT bot, seq FROM due
 
--- name: crews_at_work
--- How many crews could agree with each other: while a BOT is young, all that ask for work, later
--- those that got some of it.
-SELECT CASE WHEN b.created_at > now() - interval '10 minutes'
-            THEN (SELECT count(DISTINCT h.crew) FROM client c JOIN host h ON h.id = c.host
-                   WHERE c.seen_at > now() - interval '10 minutes')
-            ELSE (SELECT count(DISTINCT u.crew) FROM unjudged u WHERE u.bot = b.id) END
-  FROM bot b WHERE b.id = %(bot)s
+-- name: workers_of_an_older_bot
+-- Crews that got some of a BOT's work, none of them as new; no row while the BOT is young.
+SELECT count(DISTINCT u.crew) AS crews, 0::bigint AS new
+  FROM bot b LEFT JOIN unjudged u ON u.bot = b.id
+ WHERE b.id = %(bot)s AND b.created_at <= now() - interval '10 minutes'
+HAVING count(*) > 0
+
+-- name: asking_crews
+-- Crews that ask for work, as they were counted last, if that may count on.
+SELECT crews, new FROM asking_crews
+ WHERE counted_at BETWEEN now() - make_interval(secs => seconds * %(rest)s) AND now()
+
+-- name: count_asking_crews
+UPDATE asking_crews a
+   SET crews = f.crews, new = f.new, counted_at = now(),
+       seconds = extract(epoch FROM clock_timestamp() - statement_timestamp())
+  FROM (SELECT count(*) AS crews, count(*) FILTER (WHERE is_new) AS new
+          FROM (SELECT h.crew,
+                       bool_and(c.created_at > now() - make_interval(secs => %(new_seconds)s))
+                           AS is_new
+                  FROM client c JOIN host h ON h.id = c.host
+                 WHERE c.seen_at > now() - interval '10 minutes'
+                 GROUP BY h.crew) AS crew) AS f
+RETURNING a.crews, a.new
 
 -- name: agreements
 SELECT a.program, a.one, a.other, a.times

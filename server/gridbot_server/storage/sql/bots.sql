@@ -105,7 +105,7 @@ SELECT host.id AS host, host.ad, owner.name AS owner_name, client.owner, client.
    AND CASE WHEN %(host)s::text IS NULL THEN client.seen_at > now() - interval '1 day'
             ELSE host.id::text = %(host)s OR host.ad->>'Name' = %(host)s
                  AND (%(mine)s::int IS NULL OR host.owner = %(mine)s) END
- ORDER BY client.seen_at DESC LIMIT 2000
+ ORDER BY client.seen_at DESC LIMIT %(most)s
 
 -- name: queue
 -- The Queue ad.

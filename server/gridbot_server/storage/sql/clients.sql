@@ -3,16 +3,37 @@ SELECT name, id FROM owner WHERE name = ANY(%(names)s)
 
 -- name: host
 -- The machine by its identity: its statistics survive the clients on it.
-INSERT INTO host (identity, owner, grid, ad)
-VALUES (%(identity)s, %(owner)s, %(grid)s, %(ad)s)
+-- A ban that a lost state of the database knew holds.
+INSERT INTO host (identity, owner, grid, ad, banned_at, banned_why)
+SELECT %(identity)s, %(owner)s, %(grid)s, %(ad)s, CASE WHEN lost.why IS NOT NULL THEN now() END,
+       coalesce(lost.why, '')
+  FROM (SELECT max(why) AS why FROM withdrawn WHERE kind = 'host' AND name = %(identity)s) AS lost
 ON CONFLICT (identity) DO UPDATE SET ad = EXCLUDED.ad
 RETURNING id, banned_at IS NOT NULL AS is_banned, banned_why
 
 -- name: add_client
 -- It may trust, later, whom it may trust now: an operator's word is given once.
-INSERT INTO client (hash, host, owner, dedicated, accepts, joined_with, protocol, trusts, may_trust)
+-- One that came back with a receipt before, and did not hear the answer, gets another token.
+INSERT INTO client (hash, host, owner, dedicated, accepts, joined_with, protocol, trusts, may_trust,
+                    receipt)
 VALUES (%(hash)s, %(host)s, %(owner)s, %(dedicated)s, %(accepts)s, %(key)s, %(protocol)s,
-        %(trusts)s, %(trusts)s) RETURNING id
+        %(trusts)s, %(trusts)s, %(receipt)s)
+ON CONFLICT (receipt) WHERE receipt IS NOT NULL DO UPDATE SET hash = EXCLUDED.hash
+ RETURNING id
+
+-- name: receipts
+SELECT (SELECT value FROM setting WHERE name = 'receipts') AS secret,
+       (SELECT value::bigint FROM setting WHERE name = 'epoch') AS epoch
+
+-- name: of_receipt
+-- Whether somebody holds such a receipt for good: who issued it to whom, and with which key.
+SELECT (SELECT id FROM owner WHERE id = %(owner)s AND name = %(owner_name)s) AS owner,
+       (SELECT id FROM token WHERE id = %(key)s) AS key,
+       EXISTS (SELECT FROM token WHERE id = %(key)s AND revoked_at IS NOT NULL)
+           OR EXISTS (SELECT FROM client WHERE hash = %(client)s)
+           OR EXISTS (SELECT FROM client WHERE receipt = %(receipt)s AND revoked_at IS NOT NULL)
+           OR EXISTS (SELECT FROM withdrawn
+                       WHERE kind = 'client' AND name = encode(%(client)s, 'hex')) AS is_revoked
 
 -- name: lock_key
 -- So that a pilot which joins while its key is revoked ends with it.

@@ -22,3 +22,20 @@ SELECT manifest FROM bot WHERE id IN (SELECT bot FROM held) AND position(%(hash)
  UNION ALL
 SELECT manifest FROM bot_manifest
  WHERE bot IN (SELECT bot FROM held) AND position(%(hash)s IN manifest) > 0
+
+-- name: hold_losers
+-- BOTs of which this client holds jobs, and that need a file which the server has lost.
+WITH held AS MATERIALIZED (
+    SELECT DISTINCT bot FROM lease WHERE lease.client = %(client)s
+), losers AS (
+    SELECT id FROM bot WHERE id IN (SELECT bot FROM held) AND position(%(hash)s IN manifest) > 0
+     UNION
+    SELECT bot FROM lease JOIN job USING (bot, seq)
+     WHERE lease.client = %(client)s
+       AND job.inputs @> jsonb_build_array(jsonb_build_object('sha256', %(hash)s::text))
+)
+UPDATE bot SET held = coalesce(held, %(why)s), policy_version = policy_version + 1
+ WHERE id IN (SELECT id FROM losers) AND state = 'running' RETURNING id
+
+-- name: leases
+SELECT bot, seq, replica FROM lease WHERE client = %(client)s AND bot = ANY(%(bots)s)

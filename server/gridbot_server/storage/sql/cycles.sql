@@ -3,9 +3,22 @@ SELECT pg_try_advisory_lock(%(lock)s)
 
 -- name: take_pending
 -- Not locked first: of two who want the same rows one waits, and finds them gone.
-DELETE FROM pending WHERE ctid = ANY (ARRAY(
-       SELECT ctid FROM pending WHERE bot <> ALL(%(left)s::bigint[]) LIMIT %(limit)s))
-RETURNING bot, seq
+WITH taken AS (
+    DELETE FROM pending WHERE ctid = ANY (ARRAY(
+           SELECT ctid FROM pending WHERE bot <> ALL(%(left)s::bigint[]) LIMIT %(limit)s))
+    RETURNING bot, seq
+), tried_again AS (
+    DELETE FROM dead_letter d USING taken t WHERE (d.bot, d.seq) = (t.bot, t.seq)
+)
+SELECT bot, seq FROM taken
+
+-- name: set_aside
+WITH gone AS (DELETE FROM pending WHERE bot = %(bot)s AND seq = %(seq)s)
+INSERT INTO dead_letter (bot, seq, error) VALUES (%(bot)s, %(seq)s, %(error)s)
+ON CONFLICT (bot, seq) DO UPDATE SET error = excluded.error, at = excluded.at
+
+-- name: try_again
+INSERT INTO pending (bot, seq) SELECT bot, seq FROM dead_letter
 
 -- name: plan_by_keys
 -- Jobs are looked up one by one, for this transaction: a plan made while tables were small, or for
@@ -16,7 +29,8 @@ SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin'
 -- name: lock_bots
 -- All that gives outcomes holds the row of its BOT: decisions about one BOT take turns, and its
 -- outcomes become visible in the order of their numbers.
-SELECT id, state, owner, quorum, max_attempts, validator, failover_after, max_replicas,
+SELECT id, state, owner, coalesce((manifest::json #>> '{resources,cpus}')::int, 1) AS cpus,
+       quorum, max_attempts, validator, failover_after, max_replicas,
        signature IS NOT NULL OR boinc IS NOT NULL AS among_strangers, assurance,
        EXISTS (SELECT FROM known_answer k WHERE k.bot = bot.id) AS has_known_answers,
        watched, max_failures, first_round
@@ -73,11 +87,14 @@ RETURNING e.bot, e.seq, e.client, e.host, e.owner, e.valid, e.reason,
           coalesce(e.wall_seconds, 0)::float8 AS wall_seconds
 
 -- name: tally_pilots
--- For the overlay: what each pilot did.  What it could not end says nothing of its node.
+-- For the overlay: what each pilot did, and for how long.  What it could not end says nothing of
+-- its node.
 UPDATE client c
    SET jobs = c.jobs + x.good, failures = c.failures + x.bad,
+       core_seconds = c.core_seconds + x.core_seconds,
        failure = coalesce(nullif(x.failure, ''), c.failure)
-  FROM json_to_recordset(%(clients)s) AS x (id bigint, good int, bad int, failure text)
+  FROM json_to_recordset(%(clients)s)
+       AS x (id bigint, good int, bad int, core_seconds float8, failure text)
  WHERE c.id = x.id AND c.grid IS NOT NULL
 
 -- name: number_outcomes
@@ -257,3 +274,9 @@ INSERT INTO pending SELECT l.bot, l.seq FROM found JOIN lease l ON l.client = fo
 
 -- name: listen
 LISTEN gridbot_reports
+
+-- name: clock
+SELECT extract(epoch FROM clock_timestamp())::float8
+
+-- name: extend_leases
+UPDATE lease SET deadline = deadline + make_interval(secs => %(seconds)s)

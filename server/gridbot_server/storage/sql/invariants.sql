@@ -47,12 +47,17 @@ SELECT job.bot, job.seq
    AND NOT EXISTS (SELECT FROM lease l WHERE (l.bot, l.seq) = (job.bot, job.seq))
    AND NOT EXISTS (SELECT FROM requeue q WHERE (q.bot, q.seq) = (job.bot, job.seq))
    AND NOT EXISTS (SELECT FROM pending p WHERE (p.bot, p.seq) = (job.bot, job.seq))
+   AND NOT EXISTS (SELECT FROM dead_letter d WHERE (d.bot, d.seq) = (job.bot, job.seq))
    AND NOT EXISTS (SELECT FROM comparison c
                     WHERE (c.bot, c.seq) = (job.bot, job.seq) AND c.verdict IS NULL)
    AND NOT EXISTS (SELECT FROM provisional p WHERE (p.bot, p.seq) = (job.bot, job.seq))
    AND (EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq) = (job.bot, job.seq))
         OR NOT EXISTS (SELECT FROM feed_range r
                         WHERE r.bot = job.bot AND job.seq >= r.lo AND job.seq < r.hi));
+
+-- name: no_job_is_set_aside
+-- An error of the server's own kept them from being decided; each start of the server tries again.
+SELECT bot, seq, error, at FROM dead_letter;
 
 -- name: only_fed_jobs_were_sent
 SELECT x.bot, x.seq, bot.fed
@@ -273,6 +278,7 @@ SELECT o.bot, o.seq, o.replica, o.name
 SELECT place, bot
   FROM (SELECT 'job' AS place, bot FROM job
          UNION ALL SELECT 'output', bot FROM output
+         UNION ALL SELECT 'dead_letter', bot FROM dead_letter
          UNION ALL SELECT 'provisional', bot FROM provisional
          UNION ALL SELECT 'result_event', bot FROM result_event
          UNION ALL SELECT 'bot_stat', bot FROM bot_stat

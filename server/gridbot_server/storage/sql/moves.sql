@@ -77,6 +77,7 @@ SELECT x.bot, x.seq, x.replica, x.round, x.why, x.client, x.host, x.owner,
        bot bigint, seq bigint, replica int, round int, why text, client bigint, host bigint,
        owner int, deadline_seconds float8, request_key text)
   JOIN bot b ON b.id = x.bot AND b.state = 'running' AND b.held IS NULL
+       AND x.seq BETWEEN 0 AND b.size - 1
 ON CONFLICT DO NOTHING
 RETURNING bot, seq, replica
 

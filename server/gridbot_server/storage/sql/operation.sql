@@ -1,9 +1,11 @@
 -- name: health
 SELECT (SELECT value FROM setting WHERE name = 'project_key') AS project_key,
+       (SELECT value FROM setting WHERE name = 'store') AS store,
        (SELECT value::bigint FROM setting WHERE name = 'epoch') AS epoch,
        running.bots AS bots_running, running.unsent AS jobs_unsent,
        running.replicas AS replicas_running,
        (SELECT count(*) FROM (SELECT FROM pending LIMIT 10000) AS few) AS jobs_undecided,
+       (SELECT count(*) FROM dead_letter) AS jobs_set_aside,
        (SELECT count(*) FROM client WHERE seen_at > now() - interval '10 minutes'
            AND revoked_at IS NULL) AS clients_active
   FROM (SELECT count(*) AS bots,

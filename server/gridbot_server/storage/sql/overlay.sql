@@ -23,7 +23,7 @@ SELECT b.id, b.name, o.name AS owner_name, b.owner, o.operator, o.share, b.polic
 SELECT * FROM (
     SELECT DISTINCT ON (c.pilot)
            c.pilot, c.id AS client, c.host, h.ad->>'Name' AS host_name, c.jobs, c.failures,
-           c.failure AS error, extract(epoch FROM now() - c.seen_at)::float8 AS seen_seconds_ago,
+           c.core_seconds, c.failure AS error, extract(epoch FROM now() - c.seen_at)::float8 AS seen_seconds_ago,
            (SELECT count(*) FROM lease WHERE lease.client = c.id) AS running, h.ad
       FROM client c JOIN host h ON h.id = c.host
      WHERE c.grid = %(grid)s AND c.expires_at > now() - %(lifetime)s::interval
@@ -62,3 +62,30 @@ DELETE FROM refusals WHERE said_at < now() - interval '1 day'
 SELECT md5(coalesce(string_agg(id || ' ' || size || ' ' || policy_version, ',' ORDER BY id), ''))
   FROM bot
  WHERE state = 'running' AND suspended IS NULL AND held IS NULL AND NOT waits_for_signature
+
+
+-- name: keep_logs
+INSERT INTO pilot_log (pilot, grid, native_id, node, how, exit_code, words)
+SELECT x.pilot, %(grid)s, x.native_id, x.node, x.how, x.exit_code, x.words
+  FROM json_to_recordset(%(logs)s)
+       AS x (pilot text, native_id text, node text, how text, exit_code int, words text)
+ON CONFLICT (pilot) DO UPDATE
+   SET native_id = excluded.native_id, node = excluded.node, how = excluded.how,
+       exit_code = excluded.exit_code, words = excluded.words, told_at = now()
+ WHERE pilot_log.grid = excluded.grid
+
+-- name: drop_logs
+-- Old ones, and the oldest beyond the most that are kept.
+DELETE FROM pilot_log
+ WHERE told_at < now() - %(lifetime)s::interval
+    OR told_at <= (SELECT told_at FROM pilot_log ORDER BY told_at DESC OFFSET %(most)s LIMIT 1)
+
+-- name: logs
+SELECT pilot, grid, native_id, node, how, exit_code,
+       extract(epoch FROM now() - told_at)::float8 AS told_seconds_ago
+  FROM pilot_log WHERE %(grid)s IN ('', grid) ORDER BY told_at DESC, pilot LIMIT %(limit)s
+
+-- name: log
+SELECT pilot, grid, native_id, node, how, exit_code, words,
+       extract(epoch FROM now() - told_at)::float8 AS told_seconds_ago
+  FROM pilot_log WHERE pilot = %(pilot)s

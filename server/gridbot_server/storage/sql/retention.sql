@@ -54,6 +54,9 @@ DELETE FROM provisional WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(siz
 DELETE FROM outcome WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 
 -- name: remove_wake_ups
+WITH set_aside AS (
+    DELETE FROM dead_letter WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+)
 DELETE FROM pending WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 
 -- name: remove_job_parts

@@ -5,7 +5,9 @@ SELECT bot.state,
                   AND replica = %(replica)s AND client = %(client)s)
        OR EXISTS (SELECT FROM ended WHERE ended.bot = %(bot)s AND seq = %(seq)s
                      AND replica = %(replica)s AND client = %(client)s) AS is_held,
-       bot.manifest, other.count AS others, other.bytes
+       bot.manifest,
+       coalesce((SELECT args FROM job WHERE (job.bot, job.seq) = (%(bot)s, %(seq)s)), '{}') AS args,
+       other.count AS others, other.bytes
   FROM bot CROSS JOIN LATERAL (
        SELECT count(*), coalesce(sum(size), 0)::bigint AS bytes FROM output
         WHERE output.bot = %(bot)s AND seq = %(seq)s AND replica = %(replica)s

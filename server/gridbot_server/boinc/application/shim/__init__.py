@@ -22,6 +22,7 @@ from gridbot_client.protocol.messages import (
     file_name,
     manifest_id,
 )
+from gridbot_client.protocol.output_names import has_templates
 from gridbot_client.protocol.template import TemplateError, fill, placeholders_in
 from gridbot_server.signing.stock_clients import Unsuitable
 
@@ -123,6 +124,7 @@ def _beyond(manifest: Manifest) -> str:
         "exit codes that are answers": manifest.exit_codes != (0,),
         "environment variables": bool(manifest.environment),
         "standard input": bool(manifest.stdin),
+        "other names of outputs": bool(manifest.output_names) or has_templates(manifest),
         "an environment of Python": bool(manifest.requirements or manifest.conda_pack),
         "a container": bool(manifest.image),
     }

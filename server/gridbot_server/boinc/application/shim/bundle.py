@@ -51,7 +51,7 @@ def members(file: BinaryIO, size: int, manifest: Manifest) -> Iterator[Member]:
             raise BadBundle(f"output {member.name} is out of order or one too many")
         if offset > size or total > manifest.max_output_bytes:
             raise BadBundle(f"output {member.name} goes on after what may be there")
-        if not is_wanted(member.name, manifest):
+        if not is_wanted(member.name, manifest, {}):
             raise BadBundle(f"output {member.name} was not asked for")
         before = member.name
         yield member

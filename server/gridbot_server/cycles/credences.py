@@ -1,0 +1,96 @@
+"""Who gave the answers of strangers, and what is known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import NamedTuple
+
+from gridbot_server.cycles.crews import crews_at_work
+from gridbot_server.cycles.job import Job, Rules
+from gridbot_server.matching.assurance import Credence
+from gridbot_server.matching.track_record import TrackRecord, coin
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import JobId, encode, fetch, fetch_only_value
+
+SQL = sql.load("assurance.sql")
+
+Answer = tuple[JobId, int]  # a replica
+
+
+class CredenceRow(NamedTuple):
+    """A success, and what is known of those who gave it."""
+
+    bot: int
+    seq: int
+    replica: int
+    host: int
+    crew: str
+    program: bytes
+    is_vouched: bool
+    streak: int
+    caught: int
+    crew_streak: int
+    crew_caught: int
+    is_relied_on: bool
+    is_due: bool
+    due_at: datetime | None
+    is_seasoned: bool
+    is_canonical: bool
+
+    @property
+    def record(self) -> TrackRecord:
+        """What the host has proven."""
+        return TrackRecord(self.streak, self.caught)
+
+    @property
+    def credence(self) -> Credence:
+        """How far the answer may be believed."""
+        return Credence(
+            host=self.record,
+            crew=TrackRecord(self.crew_streak, self.crew_caught),
+            is_vouched=self.is_vouched,
+            is_seasoned=self.is_seasoned,
+            is_due=self.is_due,
+            is_first=self.replica == 1,
+        )
+
+
+@dataclass(slots=True)
+class Believed:
+    """Who gave the answers of a batch's jobs, where strangers did."""
+
+    answers: dict[Answer, CredenceRow] = field(default_factory=dict)  # by replica
+
+
+def believe(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules]) -> Believed:
+    """Give jobs whose answers come from strangers the credence of each, and their coins."""
+    assured = [name for name in jobs if rules[name.bot].terms]
+    if not assured:
+        return Believed()
+    secret = fetch_only_value(conn, str, SQL["coins"])
+    listed = {"jobs": encode([name._asdict() for name in assured])}
+    rows = fetch(conn, CredenceRow, SQL["credences"], listed)
+    found = {(JobId(row.bot, row.seq), row.replica): row for row in rows}
+    for name in assured:
+        job = jobs[name]
+        job.coin = coin(secret, *name)
+        job.ended = [
+            item._replace(credence=row.credence)
+            if (row := found.get((name, item.replica)))
+            else item
+            for item in job.ended
+        ]
+        relied_on = [
+            (not row.is_canonical, item.replica)
+            for item in job.ended
+            if (row := found.get((name, item.replica))) and row.is_relied_on
+        ]
+        job.relied_on = tuple(replica for _, replica in sorted(relied_on))
+    disputed = [name for name in assured if jobs[name].is_disputed]
+    crews = {bot: crews_at_work(conn, bot).crews for bot in {name.bot for name in disputed}}
+    for name in disputed:
+        jobs[name].crews = crews[name.bot]
+    return Believed(found)

@@ -1,0 +1,211 @@
+"""Lets hosts' track records follow what proved right or wrong, and wakes what relies on them."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gridbot_server.cycles.credences import Answer, Believed
+from gridbot_server.cycles.crews import crews_at_work
+from gridbot_server.cycles.job import Decision, Rules
+from gridbot_server.matching.track_record import SEASON, TrackRecord, most_agreements
+from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import JobId, encode, fetch
+
+SQL = sql.load("assurance.sql")
+
+CrewPair = tuple[bytes, str, str]  # a program, and two crews in order
+
+_FEW_CATCHES = 3  # of one host that count against its crew
+
+
+class _RecordRow(NamedTuple):
+    """The track record of a host or a crew."""
+
+    who: str
+    program: bytes
+    streak: int
+    caught: int
+
+
+class _AgreementRow(NamedTuple):
+    """How often two crews proved each other right while neither was trusted."""
+
+    program: bytes
+    one: str
+    other: str
+    times: int
+
+
+@dataclass(slots=True)
+class _Checks:
+    """What a batch has shown of a host or crew."""
+
+    right: int = 0
+    wrong: int = 0
+
+
+def rights_of(
+    conn: Connection, decisions: Mapping[JobId, Decision], believed: Believed
+) -> list[Answer]:
+    """Return the answers that count as proven right: those that are sure, and some that are not.
+
+    Of what strangers agree on while none of them is trusted, so much counts as cannot make a ring
+    of colluding crews trusted.
+    """
+    known: Counter[CrewPair] | None = None
+    made: Counter[CrewPair] = Counter()
+    rights: list[Answer] = []
+    limits: dict[int, int] = {}
+    for name, item in decisions.items():
+        told = [(name, replica) for replica in item.right]
+        if not item.provisional or item.is_backed:
+            rights += [answer for answer in told if not believed.answers[answer].is_vouched]
+            continue
+        if not told:
+            continue
+        if known is None:
+            known = _agreements(conn, decisions, believed)
+        if name.bot not in limits:
+            at_work = crews_at_work(conn, name.bot)
+            limits[name.bot] = most_agreements(at_work.crews, at_work.are_gathering)
+        pairs = _pairs(name, item.provisional, believed)
+        fresh = [pair for pair in pairs if known[pair] + made[pair] < limits[name.bot]]
+        made.update(fresh)
+        crews_of_fresh = {crew for pair in fresh for crew in pair[1:]}
+        rights += [answer for answer in told if believed.answers[answer].crew in crews_of_fresh]
+    if made:
+        rows = [
+            {"program": program.hex(), "one": one, "other": other, "times": times}
+            for (program, one, other), times in made.items()
+        ]
+        conn.execute(SQL["add_agreements"], {"pairs": encode(rows)})
+    return rights
+
+
+def _pairs(name: JobId, replicas: Sequence[int], believed: Believed) -> list[CrewPair]:
+    rows = [believed.answers[name, replica] for replica in replicas]
+    return [
+        (one.program, min(one.crew, other.crew), max(one.crew, other.crew))
+        for place, one in enumerate(rows)
+        for other in rows[place + 1 :]
+    ]
+
+
+def _agreements(
+    conn: Connection, decisions: Mapping[JobId, Decision], believed: Believed
+) -> Counter[CrewPair]:
+    """Return how often the crews of provisional agreements have proven each other right."""
+    pairs = {
+        pair
+        for name, item in decisions.items()
+        if item.right
+        for pair in _pairs(name, item.provisional, believed)
+    }
+    rows = [{"program": program.hex(), "one": one, "other": other} for program, one, other in pairs]
+    found = fetch(conn, _AgreementRow, SQL["agreements"], {"pairs": encode(rows)})
+    return Counter({(row.program, row.one, row.other): row.times for row in found})
+
+
+def learn(
+    conn: Connection,
+    decisions: Mapping[JobId, Decision],
+    rights: Sequence[Answer],
+    rules: Mapping[int, Rules],
+    believed: Believed,
+) -> None:
+    """Let records follow what proved right or wrong, and wake what relies on them."""
+    hosts, crews = _checks(decisions, rights, believed)
+    if not hosts:
+        return
+    keys = sorted({*hosts, *crews})
+    named = [{"who": who, "program": program.hex()} for who, program in keys]
+    conn.execute(SQL["meet"], {"records": encode(named)})
+    rows = fetch(conn, _RecordRow, SQL["lock_records"], {"records": encode(named)})
+    old = {(row.who, row.program): TrackRecord(row.streak, row.caught) for row in rows}
+    new = {
+        **{key: _after(old[key], hosts[key], TrackRecord.after_wrong) for key in hosts},
+        **{key: _after(old[key], crews[key], TrackRecord.after_wrong_of_a_host) for key in crews},
+    }
+    changed = [
+        {
+            "who": who,
+            "program": program.hex(),
+            **new[who, program]._asdict(),
+            "good": checks.right,
+            "wrong": checks.wrong,
+        }
+        for (who, program), checks in [*hosts.items(), *crews.items()]
+    ]
+    conn.execute(SQL["keep_records"], {"records": encode(changed)})
+    _wake(conn, {key: (old[key], new[key]) for key in hosts}, _strictest(rules.values()))
+
+
+def _checks(
+    decisions: Mapping[JobId, Decision], rights: Sequence[Answer], believed: Believed
+) -> tuple[dict[tuple[str, bytes], _Checks], dict[tuple[str, bytes], _Checks]]:
+    hosts: dict[tuple[str, bytes], _Checks] = defaultdict(_Checks)
+    crews: dict[tuple[str, bytes], _Checks] = defaultdict(_Checks)
+    for answer in rights:
+        row = believed.answers[answer]
+        hosts[f"host {row.host}", row.program].right += 1
+        crews[row.crew, row.program].right += 1
+    for name, decision in decisions.items():
+        for replica in decision.wrong:
+            row = believed.answers[name, replica]
+            if not row.is_vouched:
+                hosts[f"host {row.host}", row.program].wrong += 1
+                crew = crews[row.crew, row.program]
+                crew.wrong += row.caught < _FEW_CATCHES
+    return hosts, crews
+
+
+def _after(
+    record: TrackRecord, checks: _Checks, after_wrong: Callable[[TrackRecord], TrackRecord]
+) -> TrackRecord:
+    """A record after checks; a wrong answer counts as the last of them, whenever it came."""
+    for _ in range(checks.right):
+        record = record.after_right()
+    for _ in range(checks.wrong):
+        record = after_wrong(record)
+    return record
+
+
+def _strictest(rules: Iterable[Rules]) -> float:
+    return max(item.terms.assurance for item in rules if item.terms)
+
+
+def _wake(
+    conn: Connection,
+    changes: Mapping[tuple[str, bytes], tuple[TrackRecord, TrackRecord]],
+    assurance: float,
+) -> None:
+    """Have outcomes looked at again whose host was caught or became trusted."""
+    rows = [
+        {"host": int(who.removeprefix("host ")), "program": program.hex()}
+        for (who, program), (old, new) in changes.items()
+        if new.caught != old.caught or new.doubt <= 1 - assurance < old.doubt
+    ]
+    if rows:
+        conn.execute(SQL["wake_relying"], {"hosts": encode(rows)})
+
+
+def pass_checks(conn: Connection, decisions: Mapping[JobId, Decision], believed: Believed) -> None:
+    """Season what hosts said, by their later first answers that proved right.
+
+    Checks count in the order of the answers: liars that check each other do so at once, and would
+    be believed before an honest host has found out about any.
+    """
+    rows = [
+        {**name._asdict(), "replica": replica, "due_at": row.due_at and row.due_at.isoformat()}
+        for name, item in decisions.items()
+        for replica in item.right
+        if (row := believed.answers[name, replica]).credence.is_first and not row.is_vouched
+    ]
+    if rows:
+        given = {"replicas": encode(rows), "season": SEASON}
+        conn.execute(SQL["pass_checks"], given)
+        conn.execute(SQL["season"], given)

@@ -1,0 +1,12 @@
+-- For backups of a server, and what is made of them.
+
+-- name: named_files
+-- The hashes of all content that the database names, in hex.
+SELECT encode(sha256, 'hex') FROM blob
+
+-- name: tables
+SELECT count(*) FROM information_schema.tables
+ WHERE table_schema NOT IN ('pg_catalog', 'information_schema')
+
+-- name: bots
+SELECT count(*) FROM bot
