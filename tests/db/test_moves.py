@@ -146,7 +146,7 @@ def finish_job(site: Site) -> None:
 def replace_manifest(site: Site) -> None:
     listed = {"replicas": encode([site.name._asdict()])}
     moves.end_unanswered(site.conn, Event.MANIFEST_REPLACED, listed, Counters())
-    moves.retire(site.conn, site.name.bot, [site.name.seq])
+    moves.retire(site.conn, site.name.bot, [site.name.seq], Counters())
 
 
 def cancel(site: Site) -> None:

@@ -12,6 +12,7 @@ from gridbot_server.signing import keys
 BOT_ROUTES = [
     ("GET", ""),
     ("GET", "/explanation"),
+    ("GET", "/history"),
     ("PATCH", ""),
     ("POST", "/jobs?offset=0"),
     ("POST", "/start"),

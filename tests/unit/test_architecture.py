@@ -47,18 +47,19 @@ ROOMS: dict[str, set[str]] = {
     "matching": set(),
     "storage": {"errors"},
     "settings": {"storage"},
+    "history": {"errors", "storage"},
     "credit": {"storage"},
     "signing": {"storage"},
     "supervision": {"settings", "storage"},
     "dispatch": {"buffer", "errors", "matching", "storage", "validators"},
     "feeder": {"buffer", "matching", "settings", "storage", "supervision"},
-    "cycles": {"credit", "matching", "settings", "storage", "supervision", "validators"},
+    "cycles": {"credit", "history", "matching", "settings", "storage", "supervision", "validators"},
     "overload": {"dispatch", "errors", "storage"},
     "http": {"dispatch", "errors", "overload", "settings", "signing", "storage"},
     "bots": {"errors", "http", "models", "signing", "storage", "validators"},
     "boinc": {"bots", "credit", "dispatch", "errors", "http", "matching", "overload", "settings"}
     | {"signing", "storage"},
-    "api": {"boinc", "bots", "buffer", "credit", "cycles", "dispatch", "errors", "http"}
+    "api": {"boinc", "bots", "buffer", "credit", "cycles", "dispatch", "errors", "history", "http"}
     | {"matching", "models", "overload", "settings", "signing", "storage"},
     "web": {
         "api",
@@ -74,7 +75,7 @@ ROOMS: dict[str, set[str]] = {
     | {"supervision"},
     "commands": {"boinc", "settings", "signing", "storage", "supervision"},
 }
-MOST_ROOMS = 20
+MOST_ROOMS = 21
 # The same of each package.
 ROOMS_OF: dict[str, dict[str, set[str]]] = {
     "gridbot_server": ROOMS,

@@ -42,6 +42,7 @@ _TAGS = {
     "clients": "Execution clients: a machine joins, describes itself, leaves.",
     "files": "Content by its SHA-256.",
     "health": "Whether the server works.",
+    "history": "What happened on the server over time.",
     "hosts": "Machines that run or ran jobs.",
     "invitations": "Keys for some machines, which join with them for a while.",
     "metrics": "Gauges for Prometheus.",

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.errors import Conflict, ObjectNotFound, RequestError
 from gridbot_server.storage import moves, sql
-from gridbot_server.storage.counters import Counters
+from gridbot_server.storage.counters import API, NO_GRID, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode, fetch, fetch_one
 from gridbot_server.storage.states import JOB_CANCELLED, Event
@@ -77,7 +77,8 @@ def cancel_jobs(
         conn.execute(SQL["forget_unjudged"], {"bot": bot, "seqs": cancelled})
         conn.execute(SQL["count_cancelled"], {"bot": bot, "jobs": len(cancelled)})
         conn.execute(CYCLES["end_bots"], {"bots": [bot]})
-        counters.write(conn, "api")
+        counters.note(bot, NO_GRID, "failed", len(jobs))
+        counters.write(conn, API)
     return cancelled
 
 
@@ -107,6 +108,7 @@ def _withhold(
     )
     counters.add(bot, "sent_first", len(made))
     counters.add(bot, "withheld", len(made))
+    counters.note(bot, NO_GRID, "cancelled", -len(made))  # what was never sent
 
 
 def _add_outcomes(conn: Connection, bot: int, found: _Bot, seqs: Sequence[int]) -> None:

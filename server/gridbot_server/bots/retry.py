@@ -20,7 +20,7 @@ from gridbot_server.bots.submission import ProjectSigner, check_files, is_good_k
 from gridbot_server.bots.validation import check_names
 from gridbot_server.errors import Conflict, ObjectNotFound, RequestError
 from gridbot_server.storage import moves, sql
-from gridbot_server.storage.counters import Counters
+from gridbot_server.storage.counters import API, NO_GRID, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode, fetch, fetch_one, fetch_value, fetch_values
 from gridbot_server.storage.states import Event
@@ -120,15 +120,18 @@ def retry(
         conn.execute(COMPARISONS["forget_crashes"], {"bot": bot})
         conn.execute(SQL["unbind_failed"], wanted)
         retried = fetch_values(conn, int, moves.SQL["requeue_failed"], wanted)
+        counters = Counters()
         if new:
             left = found.size - found.done - found.failed + len(retried)
             if not left:
                 raise Conflict(f"BOT {bot} is {found.state}: no job is left to run")
-            _replace(conn, bot, found, new, retried, signer)
+            _replace(conn, bot, found, new, retried, signer, counters)
         if retried or new:
             if retried:
-                conn.execute(SQL["count_queued"], {"bot": bot, "more": len(retried)})
+                counters.add(bot, "queued", len(retried))
+                counters.note(bot, NO_GRID, "retried", len(retried))
             conn.execute(SQL["next_round"], {"bot": bot, "retried": len(retried)})
+        counters.write(conn, API)
         return RetryReceipt(len(retried), found.version + (new is not None))
 
 
@@ -147,6 +150,7 @@ def _replace(
     new: NewVersion,
     retried: Sequence[int],
     signer: ProjectSigner | None,
+    counters: Counters,
 ) -> None:
     """Let all that is left of a BOT run another version of its manifest."""
     manifest = _checked(conn, bot, found, new)
@@ -166,34 +170,33 @@ def _replace(
     }
     conn.execute(SQL["replace_manifest"], values)
     conn.execute(SQL["renew_copies"], {"bot": bot, "round": found.round + 1})
-    moves.retire(conn, bot, retried)
+    moves.retire(conn, bot, retried, counters)
     if found.is_compared:
-        _begin_anew(conn, bot)
+        _begin_anew(conn, bot, counters)
 
 
-def _begin_anew(conn: Connection, bot: int) -> None:
+def _begin_anew(conn: Connection, bot: int, counters: Counters) -> None:
     """Let unfinished jobs begin anew: answers of two versions are never compared."""
     begun = fetch_values(conn, int, SQL["begun"], {"bot": bot})
     if not begun:
         return
-    _recall(conn, bot)
-    counters = Counters()
+    _recall(conn, bot, counters)
     held = fetch(conn, ReplicaId, SQL["in_progress"], {"bot": bot})
     listed = {"replicas": encode([name._asdict() for name in held])}
     moves.end_unanswered(conn, Event.MANIFEST_REPLACED, listed, counters)
-    moves.retire(conn, bot, begun)
+    moves.retire(conn, bot, begun, counters)
     conn.execute(CANCELLING["forget_unjudged"], {"bot": bot, "seqs": begun})
     for name in ("unbind", "wake"):
         conn.execute(SQL[name], {"bot": bot, "jobs": begun})
-    counters.write(conn, "api")
 
 
-def _recall(conn: Connection, bot: int) -> None:
+def _recall(conn: Connection, bot: int, counters: Counters) -> None:
     """Take provisional outcomes back: their jobs begin anew."""
     recalled = fetch(conn, _Recalled, SQL["recall"], {"bot": bot})
     if not recalled:
         return
     count = len(recalled)
+    counters.note(bot, NO_GRID, "recalled", count)
     told = encode([{"bot": bot, "events": count, "provisional": -count, "doubt": 0.0}])
     (numbered,) = fetch(conn, _Numbered, EVENTS["number_events"], {"bots": told})
     events = [

@@ -36,6 +36,7 @@ from gridbot_server.http.auth import Key
 from gridbot_server.models.requests import SubmissionRequest
 from gridbot_server.signing.stock_clients import StockClients, Unsuitable
 from gridbot_server.storage import sql
+from gridbot_server.storage.counters import API, NO_GRID, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import fetch, fetch_one, fetch_value, has_row
 
@@ -187,6 +188,8 @@ def add_jobs(
         _copy(conn, _rows(bot, jobs, first=offset))
         _copy_parts(conn, bot, parts, appended.key)
         conn.execute(SQL["grow"], {"bot": bot, "size": len(jobs)})
+        if found.growing:
+            _note_jobs(conn, bot, len(jobs))
         if found.is_for_stock and (why := _unsuitable(stock, manifest, jobs)):
             conn.execute(SQL["refuse_boinc"], {"bot": bot, "why": why})
     return AppendReceipt(offset, size + len(jobs))
@@ -211,7 +214,15 @@ def start(conn: Connection, bot: int) -> None:
             raise RequestError(f"BOT {bot} has no jobs, add some first")
         if (job := known_answers.beyond(conn, bot, found.size)) is not None:
             raise RequestError(f"known_answers: job {job}: BOT {bot} has {found.size} jobs")
-        conn.execute(SQL["start"], {"bot": bot})
+        if conn.execute(SQL["start"], {"bot": bot}).rowcount:
+            _note_jobs(conn, bot, found.size)
+
+
+def _note_jobs(conn: Connection, bot: int, jobs: int) -> None:
+    """Let the history know of jobs that may be sent from now on."""
+    counters = Counters()
+    counters.note(bot, NO_GRID, "added", jobs)
+    counters.write(conn, API)
 
 
 def _lock_owner(conn: Connection, owner: int) -> int:
@@ -393,6 +404,8 @@ def _insert(
     }
     bot = fetch_value(conn, int, SQL["insert_bot"], values)
     assert bot is not None, "it is inserted"
+    if draft.size:
+        _note_jobs(conn, bot, draft.size)
     return bot
 
 

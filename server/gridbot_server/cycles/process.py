@@ -25,6 +25,7 @@ from gridbot_server.cycles.clock import ClockWatch
 from gridbot_server.cycles.comparing import Comparing
 from gridbot_server.cycles.rhythm import IDLE_SECONDS, Rhythm
 from gridbot_server.cycles.silence import PASS_SECONDS, Silence
+from gridbot_server.history import sums
 from gridbot_server.matching.spending import Spending
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, files, growing, sql, store_record
@@ -100,6 +101,7 @@ def schedules(settings: Settings) -> list[Schedule]:
             False,
             close=lambda: keep_store_record(settings),
         ),
+        Schedule("history", 20.0, sums.run_once, False),
         Schedule("purger", 600.0, lambda conn: purge(settings, conn), False),
         Schedule(
             "statistics",

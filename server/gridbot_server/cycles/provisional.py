@@ -11,6 +11,7 @@ from gridbot_server.cycles.job import Decision, Job
 from gridbot_server.matching.track_record import checks_at_the_end, coin
 from gridbot_server.matching.width import CROWDED_PART
 from gridbot_server.storage import sql
+from gridbot_server.storage.counters import NO_GRID, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import JobId, encode, fetch, fetch_only_value
 
@@ -39,6 +40,7 @@ def keep(
     conn: Connection,
     jobs: Mapping[JobId, Job],
     decisions: Mapping[JobId, Decision],
+    counters: Counters,
 ) -> None:
     """Note on which answers provisional outcomes rely now."""
     changed = {
@@ -62,10 +64,15 @@ def keep(
     ]
     if made:
         conn.execute(SQL["add_provisional"], {"replicas": encode(made)})
-    _tell(conn, jobs, changed)
+    _tell(conn, jobs, changed, counters)
 
 
-def _tell(conn: Connection, jobs: Mapping[JobId, Job], changed: Mapping[JobId, Decision]) -> None:
+def _tell(
+    conn: Connection,
+    jobs: Mapping[JobId, Job],
+    changed: Mapping[JobId, Decision],
+    counters: Counters,
+) -> None:
     """Number the events of these outcomes, and count those that are provisional."""
     events: dict[int, list[dict[str, object]]] = defaultdict(list)
     provisional: Counter[int] = Counter()
@@ -75,6 +82,8 @@ def _tell(conn: Connection, jobs: Mapping[JobId, Job], changed: Mapping[JobId, D
         provisional[name.bot] += bool(decision.provisional) - bool(was)
         for kind, replica in _kinds(was, decision):
             events[name.bot].append({**name._asdict(), "kind": kind, "replica": replica})
+            if kind == "recalled":
+                counters.note(name.bot, NO_GRID, "recalled")
         if decision.canonical is not None:
             doubts[name.bot] += max(0.0, 1 - decision.confidence)
     bots = [

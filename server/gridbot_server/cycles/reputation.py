@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from gridbot_server.cycles import provisional, track_records, widths
 from gridbot_server.cycles.credences import Believed
 from gridbot_server.cycles.job import Decision, Job, Rules
+from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import JobId
 
@@ -24,6 +25,7 @@ def follow(
     decisions: Mapping[JobId, Decision],
     rules: Mapping[int, Rules],
     believed: Believed,
+    counters: Counters,
 ) -> None:
     """Write what follows from decisions about strangers' answers."""
     assured = {name: item for name, item in decisions.items() if rules[name.bot].terms}
@@ -32,7 +34,7 @@ def follow(
     rights = track_records.rights_of(conn, assured, believed)
     track_records.learn(conn, assured, rights, rules, believed)
     widths.grow(conn, Counter(believed.answers[item].host for item in rights))
-    provisional.keep(conn, jobs, assured)
+    provisional.keep(conn, jobs, assured, counters)
     track_records.pass_checks(conn, assured, believed)
     provisional.close(
         conn, {name.bot for name in assured}, provisional.lone_hosts(assured, believed)

@@ -159,6 +159,15 @@ class _Numbered(NamedTuple):
     last: int
 
 
+class _Outcomes(NamedTuple):
+    """How many jobs of a BOT are done, on a grid, or failed."""
+
+    bot: int
+    grid: str
+    are_done: bool
+    jobs: int
+
+
 class _NewerValidator(Exception):
     """A validator that a newer server knows; its BOT's wake-ups are left to that."""
 
@@ -231,7 +240,7 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     given = _earned(conn, [name for name, job in jobs.items() if job.has_outcome])
     credit = ledger.grant(conn, valid, given) if valid else {}
     _finish(conn, jobs, decisions, credit, counters)
-    reputation.follow(conn, jobs, decisions, rules, believed)
+    reputation.follow(conn, jobs, decisions, rules, believed, counters)
     brake.follow(conn, jobs, decisions, rules)
     _add_copies(conn, jobs, decisions, counters)
     _ask_comparisons(conn, decisions)
@@ -470,7 +479,7 @@ def _finish(
     """Give jobs their outcome, drop their other replicas, and end BOTs that have all outcomes."""
     finished = {name: item for name, item in decisions.items() if item.finishes}
     if finished:
-        _add_outcomes(conn, jobs, finished, credit)
+        _add_outcomes(conn, jobs, finished, credit, counters)
         conn.execute(SQL["end_bots"], {"bots": sorted({bot for bot, _ in finished})})
     over = [name for name in decisions if name in finished or jobs[name].has_outcome]
     surplus = [name for name in over if jobs[name].leased or jobs[name].queued]
@@ -486,6 +495,7 @@ def _add_outcomes(
     jobs: Mapping[JobId, Job],
     finished: Mapping[JobId, Decision],
     credit: Mapping[JobId, float],
+    counters: Counters,
 ) -> None:
     done = Counter(bot for (bot, _), item in finished.items() if item.failure is None)
     failed = Counter(bot for (bot, _), item in finished.items() if item.failure is not None)
@@ -507,7 +517,8 @@ def _add_outcomes(
                 "credit": credit.get(name, 0.0),
             }
         )
-    conn.execute(SQL["add_outcomes"], {"outcomes": encode(rows)})
+    for item in fetch(conn, _Outcomes, SQL["add_outcomes"], {"outcomes": encode(rows)}):
+        counters.note(item.bot, item.grid, "done" if item.are_done else "failed", item.jobs)
 
 
 def _add_copies(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.dispatch.batch import SQL, Exchange
-from gridbot_server.storage.counters import Counters
+from gridbot_server.storage.counters import NO_GRID, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import SQL as MOVES
 from gridbot_server.storage.rows import array, encode, fetch, fetch_values
@@ -48,6 +48,8 @@ def add_leases(conn: Connection, leases: Sequence[NewLease], counters: Counters)
     sent = [lease for lease in leases if lease.id in added]
     for (bot, why), count in Counter((lease.id.bot, lease.why) for lease in sent).items():
         counters.add(bot, f"sent_{why}", count)
+    for lease in sent:
+        counters.note(lease.id.bot, lease.exchange.client.grid or NO_GRID, "sent")
     _add_unjudged(conn, [lease for lease in sent if lease.is_bounded])
     kinds = [
         {**_name_row(lease.id), "kind": lease.kind} for lease in sent if lease.kind is not None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 from gridbot_client.protocol.messages import Output, ReplicaId, Report
 from gridbot_server.dispatch.batch import SQL, Exchange
-from gridbot_server.storage.counters import Counters
+from gridbot_server.storage.counters import NO_GRID, Counters, FailureReason
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import LATE, REPORTED
 from gridbot_server.storage.moves import SQL as MOVES
@@ -22,12 +21,17 @@ Upload = tuple[ReplicaId, str, str]  # replica, name, hash
 
 
 class _Ended(NamedTuple):
-    """A lease that a report has ended."""
+    """A replica that a report has ended."""
 
     bot: int
     seq: int
     replica: int
     client: int
+
+    @property
+    def key(self) -> ReportKey:
+        """Of the report."""
+        return ReplicaId(self.bot, self.seq, self.replica), self.client
 
 
 class _Uploaded(NamedTuple):
@@ -55,25 +59,38 @@ def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Co
         return
     # In the transitioner's order, so that they do not wait for each other's leases in a circle.
     rows = [_report_row(client, reports[name, client]) for name, client in sorted(reports)]
+    grids = {exchange.client.id: exchange.client.grid or NO_GRID for exchange in exchanges}
     gone = fetch(conn, _Ended, MOVES["end_leases"], {"reports": encode(rows), **REPORTED})
-    for bot, count in Counter(lease.bot for lease in gone).items():
-        counters.add(bot, "back", count)
+    for end in gone:
+        counters.add(end.bot, "back")
+        _note(reports[end.key], grids[end.client], counters)
     if len(gone) < len(reports):
-        ended = {(ReplicaId(end.bot, end.seq, end.replica), end.client) for end in gone}
-        _take_late(conn, reports, ended)
+        for end in _take_late(conn, reports, {end.key for end in gone}):
+            counters.note(end.bot, grids[end.client], "late")
+            _note(reports[end.key], grids[end.client], counters)
+
+
+def _note(report: Report, grid: str, counters: Counters) -> None:
+    """Let the history know what a report that counts has said."""
+    bot, succeeded = report.id.bot, report.how == "success"
+    counters.note(bot, grid, "succeeded" if succeeded else "errors")
+    counters.note(bot, grid, "cpu_seconds", report.cpu_seconds or 0.0)
+    if not succeeded:
+        counters.failures[FailureReason(bot, grid, report.reason)] += 1
 
 
 def _take_late(
     conn: Connection, reports: Mapping[ReportKey, Report], ended: Set[ReportKey]
-) -> None:
-    """Take successes that found no lease but an expired replica."""
+) -> list[_Ended]:
+    """Take successes that found no lease but an expired replica; return those."""
     rows = [
         _report_row(client, reports[name, client])
         for name, client in sorted(reports.keys() - ended)
         if reports[name, client].how == "success"
     ]
-    if rows:
-        conn.execute(MOVES["take_late"], {"reports": encode(rows), **LATE})
+    if not rows:
+        return []
+    return fetch(conn, _Ended, MOVES["take_late"], {"reports": encode(rows), **LATE})
 
 
 def _uploads(report: Report) -> Iterator[Upload]:

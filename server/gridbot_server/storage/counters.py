@@ -1,9 +1,13 @@
-"""Counters of BOTs: table `bot_stat`, one set of rows per writing process, summed on read."""
+"""Counters of BOTs: totals in the table `bot_stat`, and by minute and grid in `bot_history`.
+
+Each writing process has rows of its own, so that none waits for another; they are summed on read.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
@@ -13,23 +17,60 @@ SQL = sql.load("counters.sql")
 
 
 CYCLES = "cycles"  # the writer of what no host and no person asks for
+API = "api"  # the writer of what people ask for
+
+# What the history of a BOT holds: columns of `bot_history`, which says what they mean.
+Happening = Literal[
+    "added", "sent", "succeeded", "errors", "expired", "relinquished", "cancelled", "late", "void",
+    "done", "failed", "retried", "recalled", "cpu_seconds",
+]  # fmt: skip
+
+NO_GRID = ""  # that of machines which are no pilots, and of what happens on no machine
+
+
+class FailureReason(NamedTuple):
+    """Why replicas of a BOT failed on a grid."""
+
+    bot: int
+    grid: str
+    reason: str
 
 
 @dataclass(slots=True)
 class Counters:
-    """Changes of `bot_stat` in one transaction."""
+    """What one transaction changes in `bot_stat`, and what it adds to the history."""
 
     values: Counter[tuple[int, str]] = field(default_factory=Counter)
+    happened: dict[tuple[int, str], dict[Happening, float]] = field(
+        default_factory=lambda: defaultdict(lambda: defaultdict(int))
+    )
+    failures: Counter[FailureReason] = field(default_factory=Counter)
 
     def add(self, bot: int, name: str, value: int = 1) -> None:
         """Count something of a BOT."""
         self.values[bot, name] += value
 
+    def note(self, bot: int, grid: str, what: Happening, value: float = 1) -> None:
+        """Add to this minute of a BOT's history."""
+        self.happened[bot, grid][what] += value
+
     def write(self, conn: Connection, writer: str) -> None:
         """Add them to the database, in one order for all writers."""
-        rows = [
+        if not self.values and not self.happened:
+            return
+        totals = [
             {"bot": bot, "name": name, "value": value}
             for (bot, name), value in sorted(self.values.items())
         ]
-        if rows:
-            conn.execute(SQL["count"], {"writer": writer, "counters": encode(rows)})
+        happened = [
+            {"bot": bot, "grid": grid, **noted}
+            for (bot, grid), noted in sorted(self.happened.items())
+        ]
+        values = {"writer": writer, "counters": encode(totals), "happened": encode(happened)}
+        conn.execute(SQL["count"], values)
+        if self.failures:
+            rows = [
+                {**failure._asdict(), "errors": count}
+                for failure, count in sorted(self.failures.items())
+            ]
+            conn.execute(SQL["count_failures"], {"writer": writer, "failures": encode(rows)})

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from gridbot_server.storage import sql
-from gridbot_server.storage.counters import CYCLES, Counters
+from gridbot_server.storage.counters import CYCLES, Counters, Happening
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode, fetch_values
+from gridbot_server.storage.rows import encode, fetch, fetch_values
 from gridbot_server.storage.states import MOVES, REPORTS, Event, State, after
 
 SQL = sql.load("moves.sql")
@@ -43,6 +43,27 @@ LATE = {
 }
 
 
+# As what the history counts a lease that ended without an answer.
+_ENDS: Mapping[State, Happening] = MappingProxyType(
+    {State.EXPIRED: "relinquished", State.CANCELLED: "cancelled"}
+)
+
+
+class _Gone(NamedTuple):
+    """Leases of a BOT that ended without an answer."""
+
+    bot: int
+    grid: str
+    replicas: int
+
+
+class _Retired(NamedTuple):
+    """Answers that count no more."""
+
+    grid: str
+    replicas: int
+
+
 def end_unanswered(
     conn: Connection, event: Event, values: Mapping[str, Any], counters: Counters
 ) -> int:
@@ -50,14 +71,17 @@ def end_unanswered(
 
     The event's statement is told which by `values`.  Returns how many they were, and counts them.
     """
-    ending = {"how": after(State.LEASED, event).value, "reason": event.value}
-    gone = fetch_values(conn, int, SQL[event], {**values, **ending})
-    for bot in gone:
-        counters.add(bot, "back")
-    return len(gone)
+    state = after(State.LEASED, event)
+    ending = {"how": state.value, "reason": event.value}
+    what = "expired" if event is Event.DEADLINE_PASSED else _ENDS[state]
+    gone = fetch(conn, _Gone, SQL[event], {**values, **ending})
+    for item in gone:
+        counters.add(item.bot, "back", item.replicas)
+        counters.note(item.bot, item.grid, what, item.replicas)
+    return sum(item.replicas for item in gone)
 
 
-def retire(conn: Connection, bot: int, jobs: Sequence[int]) -> None:
+def retire(conn: Connection, bot: int, jobs: Sequence[int], counters: Counters) -> None:
     """Let no answer of an earlier version of the manifest count for these jobs any more."""
     event = Event.MANIFEST_REPLACED
     values = {
@@ -67,7 +91,8 @@ def retire(conn: Connection, bot: int, jobs: Sequence[int]) -> None:
         "how": after(State.LEASED, event).value,
         "reason": event.value,
     }
-    conn.execute(SQL["retire_ended"], values)
+    for item in fetch(conn, _Retired, SQL["retire_ended"], values):
+        counters.note(bot, item.grid, "void", item.replicas)
 
 
 def relinquish(conn: Connection, event: Event, values: Mapping[str, Any]) -> int:

@@ -114,10 +114,19 @@ UPDATE bot b
  WHERE b.id = x.bot
 
 -- name: add_outcomes
-INSERT INTO outcome (bot, seq, round, canonical, reason, n, credit)
-SELECT bot, seq, round, canonical, reason, n, credit
-  FROM json_to_recordset(%(outcomes)s) AS x (
-       bot bigint, seq bigint, round int, canonical int, reason text, n bigint, credit float8)
+-- For the history, how many are done, by the grids of the canonical replicas, and how many failed.
+WITH x AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(outcomes)s) AS x (
+        bot bigint, seq bigint, round int, canonical int, reason text, n bigint, credit float8)
+), made AS (
+    INSERT INTO outcome (bot, seq, round, canonical, reason, n, credit)
+    SELECT bot, seq, round, canonical, reason, n, credit FROM x
+)
+SELECT x.bot, coalesce(c.grid, '') AS grid, x.canonical IS NOT NULL AS are_done, count(*) AS jobs
+  FROM x
+  LEFT JOIN ended e ON (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.canonical)
+  LEFT JOIN client c ON c.id = e.client
+ GROUP BY 1, 2, 3
 
 -- name: end_bots
 UPDATE bot SET state = 'done', ended_at = now()

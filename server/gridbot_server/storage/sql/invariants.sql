@@ -322,6 +322,27 @@ SELECT bot.id, bot.manifest_version, last.version
    AND (bot.manifest_version, bot.first_round, bot.manifest)
        IS DISTINCT FROM (last.version, last.first_round, last.manifest);
 
+-- name: the_history_equals_the_tables
+-- Of BOTs whose history has all their jobs, while it is there by minutes.
+WITH whole AS (
+    SELECT bot.id, bot.done, bot.failed,
+           sum(h.done) AS h_done, sum(h.failed - h.retried) AS h_failed, sum(h.sent) AS h_sent,
+           sum(h.succeeded - h.void) AS h_succeeded, sum(h.errors) AS h_errors
+      FROM bot JOIN bot_history h ON h.bot = bot.id AND h.step = 60
+     WHERE bot.deleted_at IS NULL AND bot.created_at > now() - interval '6 days'
+     GROUP BY bot.id HAVING sum(h.added) = bot.size
+), counted AS (
+    SELECT whole.*,
+           (SELECT count(*) FROM lease l WHERE l.bot = whole.id)
+               + (SELECT count(*) FROM ended e WHERE e.bot = whole.id AND e.client <> 0) AS sent,
+           (SELECT count(*) FROM ended e WHERE e.bot = whole.id AND e.how = 'success') AS succeeded,
+           (SELECT count(*) FROM ended e WHERE e.bot = whole.id AND e.how = 'error') AS errors
+      FROM whole
+)
+SELECT * FROM counted
+ WHERE (done, failed, sent, succeeded, errors)
+       IS DISTINCT FROM (h_done, h_failed, h_sent, h_succeeded, h_errors);
+
 -- name: no_decision_is_due
 -- idle
 SELECT DISTINCT pending.bot, pending.seq FROM pending;

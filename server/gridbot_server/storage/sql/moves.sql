@@ -159,7 +159,8 @@ WITH gone AS (
          ORDER BY deadline LIMIT %(limit)s FOR UPDATE SKIP LOCKED))
     RETURNING lease
 )
-SELECT end_unanswered(array_agg(lease), %(how)s, %(reason)s) FROM gone
+SELECT back.* FROM (SELECT array_agg(lease) AS leases FROM gone) AS x
+ CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
 
 -- name: pilot_ended
 -- The grid says that these pilots are gone: what they ran goes back now, not at its deadline.
@@ -169,14 +170,16 @@ WITH gone AS (
      WHERE c.id = l.client AND c.grid = %(grid)s AND c.pilot = ANY(%(pilots)s)
     RETURNING l
 )
-SELECT end_unanswered(array_agg(l), %(how)s, %(reason)s) FROM gone
+SELECT back.* FROM (SELECT array_agg(l) AS leases FROM gone) AS x
+ CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
 
 -- name: client_left
 -- As when its deadline passes: the job goes to another host, and a late answer is still one.
 WITH gone AS (
     DELETE FROM lease WHERE client = %(client)s RETURNING lease
 )
-SELECT end_unanswered(array_agg(lease), %(how)s, %(reason)s) FROM gone
+SELECT back.* FROM (SELECT array_agg(lease) AS leases FROM gone) AS x
+ CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
 
 -- name: returned
 -- As when the client left, but these replicas alone.
@@ -187,7 +190,8 @@ WITH gone AS (
        AND client = %(client)s
     RETURNING lease
 )
-SELECT end_unanswered(array_agg(lease), %(how)s, %(reason)s) FROM gone
+SELECT back.* FROM (SELECT array_agg(lease) AS leases FROM gone) AS x
+ CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
 
 -- name: host_banned
 -- As when their deadlines pass, a statement after the clients were revoked: none can come any more.
@@ -195,28 +199,32 @@ WITH gone AS (
     DELETE FROM lease WHERE client = ANY (ARRAY(SELECT id FROM client WHERE host = %(host)s))
     RETURNING lease
 )
-SELECT end_unanswered(array_agg(lease), %(how)s, %(reason)s) FROM gone
+SELECT back.* FROM (SELECT array_agg(lease) AS leases FROM gone) AS x
+ CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
 
 -- name: host_forgotten
 WITH gone AS (
     DELETE FROM lease WHERE client = ANY (ARRAY(SELECT id FROM client WHERE host = %(host)s))
     RETURNING lease
 )
-SELECT end_unanswered(array_agg(lease), %(how)s, %(reason)s) FROM gone
+SELECT back.* FROM (SELECT array_agg(lease) AS leases FROM gone) AS x
+ CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
 
 -- name: client_revoked
 WITH gone AS (
     DELETE FROM lease WHERE client = ANY (ARRAY(SELECT id FROM client WHERE joined_with = %(token)s))
     RETURNING lease
 )
-SELECT end_unanswered(array_agg(lease), %(how)s, %(reason)s) FROM gone
+SELECT back.* FROM (SELECT array_agg(lease) AS leases FROM gone) AS x
+ CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
 
 -- name: job_has_outcome
 WITH gone AS (
     DELETE FROM lease l USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
      WHERE (l.bot, l.seq) = (x.bot, x.seq) RETURNING l
 )
-SELECT end_unanswered(array_agg(l), %(how)s, %(reason)s) FROM gone
+SELECT back.* FROM (SELECT array_agg(l) AS leases FROM gone) AS x
+ CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
 
 -- name: manifest_replaced
 -- Replicas of an earlier version of their BOT's manifest, which must not go on.
@@ -226,14 +234,21 @@ WITH gone AS (
 ), woken AS (
     INSERT INTO pending SELECT (l).bot, (l).seq FROM gone
 )
-SELECT end_unanswered(array_agg(l), %(how)s, %(reason)s) FROM gone
+SELECT back.* FROM (SELECT array_agg(l) AS leases FROM gone) AS x
+ CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
 
 -- name: retire_ended
 -- Answers of an earlier version that nobody has judged, and late ones that would still be taken.
-UPDATE ended SET how = %(how)s, reason = %(reason)s
- WHERE bot = %(bot)s AND seq = ANY(%(jobs)s) AND how = ANY(%(before)s)
-   AND (how = 'expired' OR valid IS NULL)
-RETURNING seq
+-- How many of them were answers, by grid.
+WITH retired AS (
+    UPDATE ended SET how = %(how)s, reason = %(reason)s
+     WHERE bot = %(bot)s AND seq = ANY(%(jobs)s) AND how = ANY(%(before)s)
+       AND (how = 'expired' OR valid IS NULL)
+    RETURNING client, digest
+)
+SELECT coalesce(c.grid, '') AS grid, count(*) AS replicas
+  FROM retired r LEFT JOIN client c ON c.id = r.client
+ WHERE r.digest IS NOT NULL GROUP BY 1
 
 -- name: drop_copies_of_jobs
 DELETE FROM requeue q USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
@@ -247,7 +262,8 @@ WITH gone AS (
          WHERE b.state = 'cancelled' LIMIT %(limit)s FOR UPDATE OF l SKIP LOCKED))
     RETURNING lease
 )
-SELECT end_unanswered(array_agg(lease), %(how)s, %(reason)s) FROM gone
+SELECT back.* FROM (SELECT array_agg(lease) AS leases FROM gone) AS x
+ CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
 
 -- name: sweep_copies
 DELETE FROM requeue WHERE ctid = ANY (ARRAY(

@@ -4,9 +4,16 @@ SELECT owner, state, deleted_at IS NOT NULL AS is_deleted FROM bot WHERE id = %(
 -- name: delete
 -- Who still speaks of it is told that it is cancelled; its submit key is free for another BOT.
 -- No output is added meanwhile: that locks the row, and the change of a key waits for it.
-UPDATE bot SET state = 'cancelled', deleted_at = now(), submit_key = gen_random_uuid()::text,
-       policy_version = policy_version + 1
- WHERE id = ANY(%(bots)s)
+-- Whose history it is, remains.
+WITH gone AS (
+    UPDATE bot SET state = 'cancelled', deleted_at = now(), submit_key = gen_random_uuid()::text,
+           policy_version = policy_version + 1
+     WHERE id = ANY(%(bots)s)
+    RETURNING id, owner, name, created_at, ended_at, size - done - failed AS jobs_left
+)
+INSERT INTO deleted_bot (id, owner, name, created_at, ended_at, jobs_left)
+SELECT id, owner, name, created_at, coalesce(ended_at, now()), jobs_left FROM gone
+ON CONFLICT DO NOTHING
 
 -- name: lock_kept_too_long
 SELECT id FROM bot

@@ -20,10 +20,6 @@ DELETE FROM job_kind k USING outcome o
  WHERE k.bot = %(bot)s AND (o.bot, o.seq) = (k.bot, k.seq) AND o.canonical IS NULL
    AND (%(jobs)s::bigint[] IS NULL OR k.seq = ANY(%(jobs)s::bigint[]))
 
--- name: count_queued
-INSERT INTO bot_stat (bot, writer, name, value) VALUES (%(bot)s, 'api', 'queued', %(more)s)
-ON CONFLICT (bot, writer, name) DO UPDATE SET value = bot_stat.value + EXCLUDED.value
-
 -- name: next_round
 -- Its first replicas are watched as those of a new BOT.
 WITH gone AS (

@@ -1,0 +1,170 @@
+-- name: whose
+-- Whose history it is, also of a BOT that is deleted, and what is left of its jobs.
+SELECT owner, name, created_at, CASE WHEN state IN ('done', 'cancelled') THEN ended_at END AS ended_at,
+       size - done - failed AS jobs_left
+  FROM bot WHERE id = %(bot)s AND deleted_at IS NULL
+ UNION ALL
+SELECT owner, name, created_at, ended_at, jobs_left FROM deleted_bot WHERE id = %(bot)s
+
+-- name: bot
+-- BOT 0 is all of them.  Of longer steps the sums as far as they were made, then what they are of.
+SELECT extract(epoch FROM date_bin(make_interval(secs => %(step)s), h.at, 'epoch'::timestamptz))::bigint
+           AS at,
+       h.grid, sum(h.added)::bigint AS added, sum(h.sent)::bigint AS sent,
+       sum(h.succeeded)::bigint AS succeeded, sum(h.errors)::bigint AS errors,
+       sum(h.expired)::bigint AS expired, sum(h.relinquished)::bigint AS relinquished,
+       sum(h.cancelled)::bigint AS cancelled, sum(h.late)::bigint AS late,
+       sum(h.void)::bigint AS void, sum(h.done)::bigint AS done, sum(h.failed)::bigint AS failed,
+       sum(h.retried)::bigint AS retried, sum(h.recalled)::bigint AS recalled,
+       sum(h.cpu_seconds)::float8 AS cpu_seconds
+  FROM json_to_recordset(%(pieces)s) AS p (step int, begin bigint, "end" bigint)
+  JOIN bot_history h ON h.bot = %(bot)s AND h.step = p.step
+       AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end")
+ GROUP BY 1, 2 ORDER BY 1, 2
+
+-- name: failures
+SELECT extract(epoch FROM date_bin(make_interval(secs => %(step)s), h.at, 'epoch'::timestamptz))::bigint
+           AS at,
+       h.grid, h.reason, sum(h.errors)::bigint AS errors
+  FROM json_to_recordset(%(pieces)s) AS p (step int, begin bigint, "end" bigint)
+  JOIN failure_history h ON h.bot = %(bot)s AND h.step = p.step
+       AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end")
+ GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+
+-- name: finished_since
+-- How many more jobs were finished than came in.
+SELECT coalesce(sum(h.done + h.failed - h.retried - h.added), 0)::bigint
+  FROM json_to_recordset(%(pieces)s) AS p (step int, begin bigint, "end" bigint)
+  JOIN bot_history h ON h.bot = %(bot)s AND h.step = p.step
+       AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end")
+
+-- name: server
+-- What writers count is added up; of what is looked at, the mean.
+SELECT extract(epoch FROM date_bin(make_interval(secs => %(step)s), h.at, 'epoch'::timestamptz))::bigint
+           AS at,
+       h.name, h.label, CASE WHEN bool_and(h.writer = '') THEN avg(h.value) ELSE sum(h.value) END AS value
+  FROM json_to_recordset(%(pieces)s) AS p (step int, begin bigint, "end" bigint)
+  JOIN server_history h ON h.step = p.step
+       AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end")
+ GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+
+-- name: sums
+-- Until when sums are made, by step, and the clock.
+SELECT extract(epoch FROM now())::float8 AS now,
+       (SELECT extract(epoch FROM until)::bigint FROM history_sum WHERE step = 3600) AS hours,
+       (SELECT extract(epoch FROM until)::bigint FROM history_sum WHERE step = 86400) AS days
+
+-- name: due
+-- The steps whose sums are due next: all that could add to them has ended.
+SELECT step, extract(epoch FROM until)::bigint AS until,
+       floor(extract(epoch FROM now() - %(settled)s - until) / step)::bigint AS steps
+  FROM history_sum WHERE step > 60 AND until + make_interval(secs => step) <= now() - %(settled)s ORDER BY step
+
+-- name: sum_bots
+-- What was summed before is replaced, so that to repeat this changes nothing.
+INSERT INTO bot_history AS s (bot, step, at, grid, writer, added, sent, succeeded, errors, expired,
+       relinquished, cancelled, late, void, done, failed, retried, recalled, cpu_seconds)
+SELECT h.bot, %(step)s, date_bin(make_interval(secs => %(step)s), h.at, 'epoch'::timestamptz), h.grid, '',
+       sum(h.added), sum(h.sent), sum(h.succeeded), sum(h.errors), sum(h.expired),
+       sum(h.relinquished), sum(h.cancelled), sum(h.late), sum(h.void), sum(h.done), sum(h.failed),
+       sum(h.retried), sum(h.recalled), sum(h.cpu_seconds)
+  FROM bot_history h
+ WHERE h.step = %(of)s AND h.at >= to_timestamp(%(begin)s) AND h.at < to_timestamp(%(end)s)
+ GROUP BY 1, 3, 4
+ON CONFLICT (bot, step, at, grid, writer) DO UPDATE
+   SET added = excluded.added, sent = excluded.sent, succeeded = excluded.succeeded,
+       errors = excluded.errors, expired = excluded.expired, relinquished = excluded.relinquished,
+       cancelled = excluded.cancelled, late = excluded.late, void = excluded.void,
+       done = excluded.done, failed = excluded.failed, retried = excluded.retried,
+       recalled = excluded.recalled, cpu_seconds = excluded.cpu_seconds
+
+-- name: sum_failures
+INSERT INTO failure_history AS s (bot, step, at, grid, writer, reason, errors)
+SELECT h.bot, %(step)s, date_bin(make_interval(secs => %(step)s), h.at, 'epoch'::timestamptz), h.grid, '',
+       h.reason, sum(h.errors)
+  FROM failure_history h
+ WHERE h.step = %(of)s AND h.at >= to_timestamp(%(begin)s) AND h.at < to_timestamp(%(end)s)
+ GROUP BY 1, 3, 4, 6
+ON CONFLICT (bot, step, at, grid, writer, reason) DO UPDATE SET errors = excluded.errors
+
+-- name: sum_server
+INSERT INTO server_history AS s (step, at, name, label, writer, value)
+SELECT %(step)s, date_bin(make_interval(secs => %(step)s), h.at, 'epoch'::timestamptz), h.name, h.label,
+       CASE WHEN h.writer = '' THEN '' ELSE 'sum' END,
+       CASE WHEN bool_and(h.writer = '') THEN avg(h.value) ELSE sum(h.value) END
+  FROM server_history h
+ WHERE h.step = %(of)s AND h.at >= to_timestamp(%(begin)s) AND h.at < to_timestamp(%(end)s)
+ GROUP BY 2, 3, 4, 5
+ON CONFLICT (step, at, name, label, writer) DO UPDATE SET value = excluded.value
+
+-- name: note_sums
+UPDATE history_sum SET until = to_timestamp(%(end)s) WHERE step = %(step)s
+
+-- name: sum_all
+-- BOT 0: all of them in a minute, again while there may be transactions that add to it.
+INSERT INTO bot_history AS s (bot, step, at, grid, writer, added, sent, succeeded, errors, expired,
+       relinquished, cancelled, late, void, done, failed, retried, recalled, cpu_seconds)
+SELECT 0, 60, h.at, h.grid, '',
+       sum(h.added), sum(h.sent), sum(h.succeeded), sum(h.errors), sum(h.expired),
+       sum(h.relinquished), sum(h.cancelled), sum(h.late), sum(h.void), sum(h.done), sum(h.failed),
+       sum(h.retried), sum(h.recalled), sum(h.cpu_seconds)
+  FROM bot_history h
+ WHERE h.step = 60 AND h.bot <> 0
+   AND h.at > (SELECT until - %(settled)s FROM history_sum WHERE step = 60)
+ GROUP BY h.at, h.grid
+ON CONFLICT (bot, step, at, grid, writer) DO UPDATE
+   SET added = excluded.added, sent = excluded.sent, succeeded = excluded.succeeded,
+       errors = excluded.errors, expired = excluded.expired, relinquished = excluded.relinquished,
+       cancelled = excluded.cancelled, late = excluded.late, void = excluded.void,
+       done = excluded.done, failed = excluded.failed, retried = excluded.retried,
+       recalled = excluded.recalled, cpu_seconds = excluded.cpu_seconds
+
+-- name: note_all
+UPDATE history_sum SET until = now() WHERE step = 60
+
+-- name: purge_bots
+DELETE FROM bot_history WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM bot_history WHERE step = %(step)s AND at < %(before)s
+       AND at < (SELECT until FROM history_sum WHERE step = %(next)s) LIMIT %(limit)s))
+
+-- name: purge_failures
+DELETE FROM failure_history WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM failure_history WHERE step = %(step)s AND at < %(before)s
+       AND at < (SELECT until FROM history_sum WHERE step = %(next)s) LIMIT %(limit)s))
+
+-- name: purge_server
+DELETE FROM server_history WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM server_history WHERE step = %(step)s AND at < %(before)s
+       AND at < (SELECT until FROM history_sum WHERE step = %(next)s) LIMIT %(limit)s))
+
+-- name: look
+-- The server's figures, once a minute.
+INSERT INTO server_history (step, at, name, label, writer, value)
+SELECT 60, date_trunc('minute', now()), x.name, x.label, '', x.value
+  FROM json_to_recordset(%(figures)s) AS x (name text, label text, value float8)
+ON CONFLICT DO NOTHING
+
+-- name: totals
+SELECT count(*) AS bots_running,
+       coalesce(sum(greatest(0, bot.size - count.first + count.queued)), 0)::bigint AS jobs_unsent,
+       coalesce(sum(count.sent - count.back), 0)::bigint AS replicas_running,
+       (SELECT count(*) FROM (SELECT FROM pending LIMIT 10000) AS few) AS jobs_undecided,
+       (SELECT count(*) FROM dead_letter) AS jobs_set_aside
+  FROM bot CROSS JOIN LATERAL bot_count(bot.id) AS count
+ WHERE bot.state = 'running'
+
+-- name: is_looked_at
+SELECT true FROM server_history
+ WHERE step = 60 AND at = date_trunc('minute', now()) AND name = 'jobs_unsent'
+
+-- name: hosts
+-- Clients by grid and state; those that are gone were not heard of for ten minutes.
+SELECT 'hosts_' || state AS name, grid AS label, count(*)::float8 AS value
+  FROM (SELECT coalesce(c.grid, '') AS grid,
+               CASE WHEN c.silent_since IS NOT NULL THEN 'silent'
+                    WHEN EXISTS (SELECT FROM lease l WHERE l.client = c.id) THEN 'working'
+                    WHEN c.seen_at > now() - interval '10 minutes' THEN 'idle' ELSE 'gone'
+               END AS state
+          FROM client c
+         WHERE c.revoked_at IS NULL AND c.seen_at > now() - interval '1 day') AS c
+ WHERE state <> 'gone' GROUP BY 1, 2

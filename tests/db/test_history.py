@@ -1,0 +1,221 @@
+"""The history is what a count of replicas and outcomes gives, minute by minute."""
+
+from collections import Counter
+from datetime import timedelta
+
+import pytest
+from tests.db.dispatching import Caller, Dispatch, failure, success
+from tests.factories import make_bot, make_client
+
+from gridbot_server.bots.cancelling import cancel_jobs
+from gridbot_server.bots.retry import retry
+from gridbot_server.cycles import retention
+from gridbot_server.history import curves, sums
+from gridbot_server.history.steps import DAY, HOUR, MINUTE, Span
+from gridbot_server.storage.db import Connection
+
+AT_ONCE = timedelta(0)
+Counted = Counter[tuple[int, str, str]]  # minute, grid, what
+
+# What the tables of replicas and outcomes say of what the history counts.
+RECOUNT = """
+    WITH replica AS (
+        SELECT client, sent_at, NULL AS ended_at, NULL AS how FROM lease WHERE bot = %(bot)s
+         UNION ALL
+        SELECT client, sent_at, ended_at, how FROM ended WHERE bot = %(bot)s AND client <> 0
+    ), placed AS (
+        SELECT r.*, coalesce(c.grid, '') AS grid
+          FROM replica r LEFT JOIN client c ON c.id = r.client
+    )
+    SELECT extract(epoch FROM date_trunc('minute', at))::bigint, grid, what, count(*)
+      FROM (SELECT sent_at AS at, grid, 'sent' AS what FROM placed
+             UNION ALL
+            SELECT ended_at, grid, CASE how WHEN 'success' THEN 'succeeded'
+                                            WHEN 'error' THEN 'errors' ELSE how END
+              FROM placed WHERE ended_at IS NOT NULL
+             UNION ALL
+            SELECT o.made_at, coalesce(c.grid, ''),
+                   CASE WHEN o.canonical IS NULL THEN 'failed' ELSE 'done' END
+              FROM outcome o
+              LEFT JOIN ended e ON (e.bot, e.seq, e.replica) = (o.bot, o.seq, o.canonical)
+              LEFT JOIN client c ON c.id = e.client WHERE o.bot = %(bot)s) AS x
+     GROUP BY 1, 2, 3
+"""
+
+
+def recount(conn: Connection, bot: int) -> Counted:
+    found = conn.execute(RECOUNT, {"bot": bot}).fetchall()
+    return Counter({(at, grid, what): count for at, grid, what, count in found})
+
+
+def told(conn: Connection, bot: int, step: int = MINUTE) -> Counted:
+    """The history of the last hours; without what is not counted in the tables."""
+    made = curves.sums(conn)
+    last = int(made.now) // step * step + step
+    wanted = Span(last - 1000 * step, last, step)
+    return Counter(
+        {
+            (at, grid, what): int(value)
+            for grid, of_grid in curves.of_bot(conn, bot, wanted, made).items()
+            for what, values in of_grid.items()
+            for at, value in zip(wanted.times, values, strict=True)
+            if value and what not in ("added", "cpu_seconds")
+        }
+    )
+
+
+def total(found: Counted) -> Counter[str]:
+    sums_: Counter[str] = Counter()
+    for (_, _, what), value in found.items():
+        sums_[what] += value
+    return sums_
+
+
+def pilot(dispatch: Dispatch, owner: int, grid: str) -> Caller:
+    _, token = make_client(dispatch.conn, owner, grid=grid, pilot="tag.0", accepts=[owner])
+    return Caller(dispatch, token)
+
+
+def shift(conn: Connection, bot: int, minutes: int) -> None:
+    """Let all that happened have happened so long ago."""
+    by = {"bot": bot, "by": timedelta(minutes=minutes)}
+    conn.execute("UPDATE bot_history SET at = at - %(by)s WHERE bot = %(bot)s", by)
+    conn.execute("UPDATE failure_history SET at = at - %(by)s WHERE bot = %(bot)s", by)
+    conn.execute("UPDATE lease SET sent_at = sent_at - %(by)s WHERE bot = %(bot)s", by)
+    conn.execute(
+        "UPDATE ended SET sent_at = sent_at - %(by)s, ended_at = ended_at - %(by)s"
+        " WHERE bot = %(bot)s",
+        by,
+    )
+    conn.execute("UPDATE outcome SET made_at = made_at - %(by)s WHERE bot = %(bot)s", by)
+
+
+def test_minutes_equal_a_count_of_the_tables_on_each_grid(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=12, max_attempts=2)
+    on_grid = pilot(dispatch, alice, "ice")
+    dispatch.feed()
+    here, there = client.ask(want=5).assignments, on_grid.ask(want=7).assignments
+    shift(conn, bot, 3)
+    client.ask(want=0, reports=(success(here[0]), failure(here[1]), success(here[2])))
+    on_grid.ask(want=0, reports=tuple(map(success, there[:2])))
+    dispatch.settle()
+    shift(conn, bot, 2)
+    dispatch.expire(there[2].id)
+    dispatch.feed()
+    again = client.ask(want=9).assignments
+    client.ask(want=0, reports=tuple(map(failure, again)))
+    dispatch.settle()
+    counted = recount(conn, bot)
+    assert len({at for at, _, _ in counted}) >= 3
+    assert {grid for _, grid, _ in counted} == {"", "ice"}
+    assert told(conn, bot) == counted
+
+
+def test_a_late_answer_and_a_retry_count_in_their_own_minute(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=2, max_attempts=1)
+    dispatch.feed()
+    late, bad = client.ask(want=2).assignments
+    dispatch.expire(late.id)
+    client.ask(want=0, reports=(failure(bad),))
+    dispatch.settle()
+    shift(conn, bot, 4)
+    client.ask(want=0, reports=(success(late),))
+    dispatch.settle()
+    retry(conn, bot)
+    dispatch.feed()
+    found = total(told(conn, bot))
+    assert (found["expired"], found["late"], found["succeeded"]) == (1, 1, 1)
+    now = {what for (at, _, what) in told(conn, bot) if at > curves.sums(conn).now - 2 * MINUTE}
+    assert {"late", "succeeded", "retried", "done"} <= now
+    row = conn.execute("SELECT done, failed FROM bot WHERE id = %s", [bot]).fetchone()
+    assert row == (found["done"], found["failed"] - found["retried"])
+
+
+def test_a_job_that_was_cancelled_unsent_was_neither_sent_nor_cancelled_as_a_replica(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=3)
+    dispatch.feed()
+    client.ask(want=1)
+    cancel_jobs(conn, bot, alice, [0, 1, 2])
+    assert told(conn, bot) == recount(conn, bot)
+    assert total(told(conn, bot))["cancelled"] == 1
+
+
+def test_reasons_of_failures_add_up_to_the_errors(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=4)
+    dispatch.feed()
+    given = client.ask(want=4).assignments
+    reasons = ["exit_nonzero", "time_limit", "exit_nonzero"]
+    client.ask(want=0, reports=tuple(map(failure, given, reasons)))
+    made = curves.sums(conn)
+    last = int(made.now) // HOUR * HOUR + HOUR
+    found = curves.failures(conn, bot, Span(last - DAY, last, HOUR), made)
+    assert {reason: sum(values) for (reason, _), values in found.items()} == {
+        "exit_nonzero": 2,
+        "time_limit": 1,
+    }
+    assert total(told(conn, bot))["errors"] == 3
+
+
+@pytest.mark.parametrize("step", [HOUR, DAY])
+def test_longer_steps_hold_what_their_minutes_held_also_when_those_are_gone(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller, step: int
+) -> None:
+    bot = make_bot(conn, alice, jobs=9)
+    conn.execute("UPDATE history_sum SET until = until - interval '90 days'")
+    for days in (25, 9, 0):
+        dispatch.feed()
+        given = client.ask(want=3).assignments
+        client.ask(want=0, reports=tuple(map(success, given)))
+        dispatch.settle()
+        shift(conn, bot, days * 24 * 60)
+    counted = total(recount(conn, bot))
+    for _ in range(150):
+        sums.run_once(conn, AT_ONCE)
+    minutes = "SELECT count(*) FROM bot_history WHERE bot = %s AND step = 60"
+    assert conn.execute(minutes + " AND at < now() - interval '7 days'", [bot]).fetchone() == (0,)
+    assert total(told(conn, bot, step)) == counted
+    before = conn.execute("SELECT * FROM bot_history ORDER BY 1, 2, 3, 4, 5").fetchall()
+    sums.run_once(conn, AT_ONCE)
+    assert conn.execute("SELECT * FROM bot_history ORDER BY 1, 2, 3, 4, 5").fetchall() == before
+
+
+def test_the_history_of_all_bots_is_the_sum_of_theirs(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bots = [make_bot(conn, alice, jobs=2) for _ in range(2)]
+    dispatch.feed()
+    given = client.ask(want=4).assignments
+    client.ask(want=0, reports=tuple(map(success, given)))
+    dispatch.settle()
+    for _ in range(2):
+        sums.run_once(conn)
+        assert total(told(conn, curves.ALL)) == sum(
+            (total(told(conn, bot)) for bot in bots), Counter()
+        )
+
+
+def test_it_survives_the_deletion_of_its_bot(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=3)
+    dispatch.feed()
+    given = client.ask(want=3).assignments
+    client.ask(want=0, reports=tuple(map(success, given)))
+    dispatch.settle()
+    before = told(conn, bot)
+    conn.execute(retention.SQL["delete"], {"bots": [bot]})
+    while retention.remove_rows(conn, AT_ONCE):
+        pass
+    assert conn.execute("SELECT FROM bot WHERE id = %s", [bot]).fetchone() is None
+    assert told(conn, bot) == before
+    kept = curves.subject(conn, bot)
+    assert kept is not None
+    assert (kept.owner, kept.name, kept.jobs_left) == (alice, "scan", 0)
