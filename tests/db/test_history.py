@@ -1,6 +1,7 @@
 """The history is what a count of replicas and outcomes gives, minute by minute."""
 
 from collections import Counter
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -10,7 +11,7 @@ from tests.factories import make_bot, make_client
 from gridbot_server.bots.cancelling import cancel_jobs
 from gridbot_server.bots.retry import retry
 from gridbot_server.cycles import retention
-from gridbot_server.history import curves, sums
+from gridbot_server.history import curves, notable, sums
 from gridbot_server.history.steps import DAY, HOUR, MINUTE, Span
 from gridbot_server.storage.db import Connection
 
@@ -50,6 +51,7 @@ def recount(conn: Connection, bot: int) -> Counted:
 
 def told(conn: Connection, bot: int, step: int = MINUTE) -> Counted:
     """The history of the last hours; without what is not counted in the tables."""
+    sums.collect(conn)
     made = curves.sums(conn)
     last = int(made.now) // step * step + step
     wanted = Span(last - 1000 * step, last, step)
@@ -78,6 +80,7 @@ def pilot(dispatch: Dispatch, owner: int, grid: str) -> Caller:
 
 def shift(conn: Connection, bot: int, minutes: int) -> None:
     """Let all that happened have happened so long ago."""
+    sums.collect(conn)
     by = {"bot": bot, "by": timedelta(minutes=minutes)}
     conn.execute("UPDATE bot_history SET at = at - %(by)s WHERE bot = %(bot)s", by)
     conn.execute("UPDATE failure_history SET at = at - %(by)s WHERE bot = %(bot)s", by)
@@ -154,6 +157,7 @@ def test_reasons_of_failures_add_up_to_the_errors(
     given = client.ask(want=4).assignments
     reasons = ["exit_nonzero", "time_limit", "exit_nonzero"]
     client.ask(want=0, reports=tuple(map(failure, given, reasons)))
+    sums.collect(conn)
     made = curves.sums(conn)
     last = int(made.now) // HOUR * HOUR + HOUR
     found = curves.failures(conn, bot, Span(last - DAY, last, HOUR), made)
@@ -182,9 +186,9 @@ def test_longer_steps_hold_what_their_minutes_held_also_when_those_are_gone(
     minutes = "SELECT count(*) FROM bot_history WHERE bot = %s AND step = 60"
     assert conn.execute(minutes + " AND at < now() - interval '7 days'", [bot]).fetchone() == (0,)
     assert total(told(conn, bot, step)) == counted
-    before = conn.execute("SELECT * FROM bot_history ORDER BY 1, 2, 3, 4, 5").fetchall()
+    before = conn.execute("SELECT * FROM bot_history ORDER BY 1, 2, 3, 4").fetchall()
     sums.run_once(conn, AT_ONCE)
-    assert conn.execute("SELECT * FROM bot_history ORDER BY 1, 2, 3, 4, 5").fetchall() == before
+    assert conn.execute("SELECT * FROM bot_history ORDER BY 1, 2, 3, 4").fetchall() == before
 
 
 def test_the_history_of_all_bots_is_the_sum_of_theirs(
@@ -219,3 +223,89 @@ def test_it_survives_the_deletion_of_its_bot(
     kept = curves.subject(conn, bot)
     assert kept is not None
     assert (kept.owner, kept.name, kept.jobs_left) == (alice, "scan", 0)
+
+
+def remembered(conn: Connection, query: str, bot: int) -> list[tuple[object, ...]]:
+    return conn.execute(notable.SQL[query], {"bot": bot}).fetchall()
+
+
+def test_one_example_of_each_reason_is_kept_beyond_the_bot(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=3, max_attempts=1)
+    dispatch.feed()
+    given = client.ask(want=3).assignments
+    reasons = ["time_limit", "exit_nonzero", "exit_nonzero"]
+    client.ask(want=0, reports=tuple(map(failure, given, reasons)))
+    dispatch.settle()
+    conn.execute(retention.SQL["delete"], {"bots": [bot]})
+    while retention.remove_rows(conn, AT_ONCE):
+        pass
+    found = remembered(conn, "examples", bot)
+    assert [(row[0], row[6], row[7]) for row in found] == [
+        ("exit_nonzero", 1, "it broke"),
+        ("time_limit", 1, "it broke"),
+    ]
+
+
+def test_the_ten_slowest_jobs_are_kept(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    bot = make_bot(conn, alice, jobs=24)
+    seconds = dict(enumerate([5, 90, 3, 80, 2, 70, 1, 60, 9, 50, 8, 40, *range(100, 112)]))
+    while given := (dispatch.feed(), client.ask(want=4).assignments)[1]:
+        reports = [
+            replace(success(item), wall_seconds=float(seconds[item.id.seq])) for item in given
+        ]
+        client.ask(want=0, reports=tuple(reports))
+        dispatch.settle()
+    slow = sorted(seconds, key=lambda seq: -seconds[seq])[: notable.SLOWEST]
+    found = remembered(conn, "slowest", bot)
+    assert [(row[0], row[4]) for row in found] == [(seq, seconds[seq]) for seq in slow]
+
+
+def sessions(conn: Connection) -> list[tuple[str | None, bool]]:
+    (host,) = conn.execute("SELECT max(id) FROM host").fetchone() or (0,)
+    found = conn.execute(notable.SQL["sessions"], {"host": host, "limit": 9}).fetchall()
+    return [(row[4], row[3] is not None) for row in found]
+
+
+def test_a_host_has_a_session_from_its_first_request_until_it_is_not_heard_of(
+    conn: Connection, client: Caller
+) -> None:
+    client.ask()
+    client.ask()
+    notable.end_sessions(conn)
+    assert sessions(conn) == [(None, False)]
+    conn.execute(
+        "UPDATE client SET seen_at = now() - interval '11 minutes',"
+        " session_at = now() - interval '1 h'"
+    )
+    notable.end_sessions(conn)
+    notable.end_sessions(conn)
+    assert sessions(conn) == [("gone", True)]
+    client.ask()
+    assert sessions(conn) == [(None, False), ("gone", True)]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ("UPDATE client SET silent_since = now()", "silent"),
+        ("UPDATE client SET revoked_at = now()", "revoked"),
+        ("UPDATE client SET left_at = now()", "left"),
+        ("UPDATE client SET expires_at = now() - interval '1 s'", "expired"),
+        (
+            "UPDATE host SET banned_at = now(); UPDATE client SET revoked_at = banned_at FROM host",
+            "banned",
+        ),
+    ],
+)
+def test_a_session_says_why_it_ended(
+    conn: Connection, client: Caller, change: str, why: str
+) -> None:
+    client.ask()
+    for statement in change.split(";"):
+        conn.execute(statement.encode())
+    notable.end_sessions(conn)
+    assert sessions(conn) == [(why, True)]

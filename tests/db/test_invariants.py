@@ -83,8 +83,8 @@ BREAKS = {
     " WHERE bot = 4",
     "unfinished_jobs_are_within_the_quota": "UPDATE owner SET max_jobs = 5",
     "the_last_version_of_a_manifest_runs": "UPDATE bot SET manifest_version = 2 WHERE id = 4",
-    "the_history_equals_the_tables": "INSERT INTO bot_history"
-    " (bot, step, at, grid, writer, added, done) VALUES (1, 60, now(), '', 'x', 1, 1)",
+    "the_history_equals_the_tables": "INSERT INTO happening (what)"
+    """ VALUES ('[{"bot": 1, "added": 1, "done": 1}]')""",
     "no_decision_is_due": "INSERT INTO pending VALUES (4, 0)",
     "no_comparison_is_due": "INSERT INTO comparison (bot, seq, one, other) VALUES (4, 0, '1', '2')",
     "every_replica_of_a_finished_job_is_judged": "UPDATE ended SET valid = NULL WHERE bot = 2",

@@ -17,6 +17,7 @@ def happen(site: Site, bot: int, **grids: dict[str, int]) -> None:
         for name, value in what.items():
             counters.note(bot, "" if grid == "here" else grid, name, value)  # type: ignore[arg-type]
     counters.write(site.conn, "test")
+    sums.collect(site.conn)
 
 
 def test_a_bot_has_curves_by_grid_and_jobs_left(site: Site, alice: Person) -> None:
@@ -72,3 +73,16 @@ def test_the_servers_history_is_for_operators(site: Site, alice: Person, operato
     assert {("jobs_unsent", None), ("lag_seconds", "transition")} <= figures.keys()
     assert 2.0 in figures["jobs_unsent", None]
     assert alice("GET", "/api/v1/history").status_code == 403
+
+
+def test_a_hosts_sessions_are_for_its_owner(
+    site: Site, alice: Person, bob: Person, operator: Person
+) -> None:
+    client = site.client_of(alice)
+    site.conn.execute("UPDATE client SET session_at = now()")
+    (host,) = site.conn.execute("SELECT host FROM client").fetchone() or (0,)
+    path = f"/api/v1/hosts/{host}/sessions"
+    (found,) = alice("GET", path).json["sessions"]
+    assert (found["client"], found["ended_at"], found["why"]) == (client.id, None, None)
+    assert operator("GET", path).json["sessions"] == [found]
+    assert bob("GET", path).status_code == 404

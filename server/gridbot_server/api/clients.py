@@ -43,6 +43,7 @@ from gridbot_server.storage.moves import relinquish
 from gridbot_server.storage.states import Event
 
 SQL = sql.load("clients.sql")
+NOTABLE = sql.load("notable.sql")
 BOINC = sql.load("boinc.sql")
 
 blueprint = Blueprint("clients", __name__, url_prefix="/api/v1/clients")
@@ -256,6 +257,7 @@ def end_client(json: Leave) -> Relinquished:
         with connection() as conn:
             conn.execute(SQL["cut_off"], {**values, "cut_off": rows.encode(cut_off)})
     with connection() as conn, conn.transaction():
+        conn.execute(NOTABLE["note_leave"], values)
         return Relinquished(replicas=relinquish(conn, Event.CLIENT_LEFT, values))
 
 

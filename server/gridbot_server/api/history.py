@@ -7,6 +7,7 @@ from http import HTTPStatus
 
 from flask import Blueprint
 
+from gridbot_server.api.access import mine
 from gridbot_server.api.parameters import number
 from gridbot_server.api.schema import answers, query
 from gridbot_server.errors import ObjectNotFound
@@ -18,12 +19,20 @@ from gridbot_server.http.services import connection
 from gridbot_server.models.responses.history import (
     BotHistory,
     FailureCurve,
+    FailureExample,
     FigureCurve,
     GridCurves,
+    HostSession,
+    HostSessions,
     ServerHistory,
+    SlowJob,
 )
+from gridbot_server.storage import rows, sql
 from gridbot_server.storage.counters import Happening
 from gridbot_server.storage.db import Connection
+
+NOTABLE = sql.load("notable.sql")
+OPERATION = sql.load("operation.sql")
 
 blueprint = Blueprint("history", __name__, url_prefix="/api/v1")
 
@@ -48,6 +57,8 @@ def show_history(bot: int, begin: int | None, end: int | None, step: int | None)
         wanted = span(first, over if end is None else end, step, made.now)
         grids = curves.of_bot(conn, bot, wanted, made)
         failures = curves.failures(conn, bot, wanted, made)
+        examples = rows.read(conn, FailureExample, NOTABLE["examples"], {"bot": bot})
+        slowest = rows.read(conn, SlowJob, NOTABLE["slowest"], {"bot": bot})
         left = curves.left(conn, bot, found.jobs_left, wanted, made, grids)
     return BotHistory(
         id=bot,
@@ -60,6 +71,8 @@ def show_history(bot: int, begin: int | None, end: int | None, step: int | None)
             FailureCurve(reason=reason, grid=grid or None, errors=errors)
             for (reason, grid), errors in sorted(failures.items())
         ],
+        examples=examples,
+        slowest=slowest,
         created_at=found.created_at,
         ended_at=found.ended_at,
     )
@@ -86,6 +99,20 @@ def show_server_history(begin: int | None, end: int | None, step: int | None) ->
             for (name, label), values in sorted(figures.items())
         ],
     )
+
+
+@blueprint.get("/hosts/<int:host>/sessions")
+@auth.rule("user")
+@query(limit=number("How many at most.", default=1000, most=10_000))
+@answers()
+def list_sessions(host: int, limit: int) -> HostSessions:
+    """Tell when a machine was there, and why it went: one session for each client on it."""
+    with connection() as conn:
+        values = {"host": host, "mine": mine()}
+        if rows.fetch_value(conn, int, OPERATION["own_host"], values) is None:
+            raise ObjectNotFound(f"there is no host {host}")
+        values = {"host": host, "limit": limit}
+        return HostSessions(sessions=rows.read(conn, HostSession, NOTABLE["sessions"], values))
 
 
 def _subject(conn: Connection, bot: int) -> Subject:

@@ -47,6 +47,7 @@ from gridbot_server.storage.moves import relinquish
 from gridbot_server.storage.states import Event
 
 SQL = sql.load("overlay.sql")
+NOTABLE = sql.load("notable.sql")
 
 blueprint = Blueprint("overlay", __name__, url_prefix="/api/v1/overlay")
 
@@ -154,6 +155,7 @@ def list_pilots(grid: str, seconds: int) -> Pilots:
 def end_pilots(json: EndedPilots) -> Relinquished:
     """Take back what pilots ran that their grid has ended; tell how many replicas that were."""
     with connection() as conn, conn.transaction():
+        conn.execute(NOTABLE["note_ended_pilots"], json.model_dump())
         return Relinquished(replicas=relinquish(conn, Event.PILOT_ENDED, json.model_dump()))
 
 

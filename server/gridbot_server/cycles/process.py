@@ -101,7 +101,8 @@ def schedules(settings: Settings) -> list[Schedule]:
             False,
             close=lambda: keep_store_record(settings),
         ),
-        Schedule("history", 20.0, sums.run_once, False),
+        Schedule("history", 2.0, sums.collect),
+        Schedule("sums", 20.0, sums.run_once, False),
         Schedule("purger", 600.0, lambda conn: purge(settings, conn), False),
         Schedule(
             "statistics",

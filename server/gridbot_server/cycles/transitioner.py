@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import lru_cache
+from heapq import nlargest
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import psycopg
@@ -24,6 +26,7 @@ from gridbot_server.cycles.attempts import lone_voters
 from gridbot_server.cycles.job import Decision, Ended, Job, Rules
 from gridbot_server.cycles.quorum import Compared, Pair
 from gridbot_server.cycles.transition import decide
+from gridbot_server.history import notable
 from gridbot_server.matching import width
 from gridbot_server.matching.assurance import terms_of
 from gridbot_server.storage import moves, sql
@@ -142,6 +145,7 @@ class _Verdict(NamedTuple):
 
     bot: int
     seq: int
+    replica: int
     client: int
     host: int
     owner: int
@@ -150,6 +154,10 @@ class _Verdict(NamedTuple):
     cpu_seconds: float
     turnaround: float  # seconds from sending to report, by our clock
     wall_seconds: float  # that it ran, by the host's clock
+
+
+_REPLICA = ("bot", "seq", "replica")
+_SLOW = (*_REPLICA, "host", "client", "wall_seconds", "cpu_seconds")
 
 
 class _Numbered(NamedTuple):
@@ -384,6 +392,7 @@ def _judge(
         _rate_hosts(conn, verdicts, changes)
         widths.widen_crews(conn, changes)
         _add_turnarounds(conn, verdicts)
+        _remember(conn, verdicts)
     return [
         Valid(item.bot, item.seq, item.host, item.owner, item.turnaround)
         for item in verdicts
@@ -467,6 +476,30 @@ def _add_turnarounds(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
             for bot, found in valid.items()
         ]
         conn.execute(SQL["add_turnarounds"], {"bots": encode(sums)})
+
+
+def _remember(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
+    """Keep an example of each failure, and the slowest jobs."""
+    examples: dict[tuple[int, str], _Verdict] = {}
+    slowest: dict[int, list[_Verdict]] = defaultdict(list)
+    for item in verdicts:
+        if item.valid:
+            slowest[item.bot].append(item)
+        elif item.reason and item.reason not in NOT_ENDED:
+            examples[item.bot, item.reason] = item
+    if examples:
+        notable.keep_examples(conn, _picked(_REPLICA, examples.values()))
+    if slowest:
+        longest = [
+            item
+            for found in slowest.values()
+            for item in nlargest(notable.SLOWEST, found, key=attrgetter("wall_seconds"))
+        ]
+        notable.keep_slowest(conn, _picked(_SLOW, longest))
+
+
+def _picked(names: Sequence[str], items: Iterable[_Verdict]) -> list[dict[str, Any]]:
+    return [{name: getattr(item, name) for name in names} for item in items]
 
 
 def _finish(

@@ -76,7 +76,7 @@ class Dispatcher:
 
         Without a buffer (the feeder is not there yet) reports are taken and no work is given.
         """
-        counters = Counters()
+        counters = Counters(requests=len(exchanges))
         settle_reports(conn, exchanges, counters)
         self._tell_of_reports(conn, exchanges)
         batch.compare_holdings(conn, exchanges)

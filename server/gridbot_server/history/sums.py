@@ -1,14 +1,15 @@
-"""The cycle of the history: notes the server's figures, makes sums, removes what is too old."""
+"""The cycles of the history: collect, note the server's figures, sum, remove what is too old."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from gridbot_server.history import notable
 from gridbot_server.history.steps import DAY, HOUR, KEPT, MINUTE
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode, fetch, has_row
+from gridbot_server.storage.rows import encode, fetch, fetch_only_value, has_row
 
 SQL = sql.load("history.sql")
 OPERATION = sql.load("operation.sql")
@@ -58,13 +59,19 @@ class _Totals(NamedTuple):
     jobs_set_aside: int
 
 
+def collect(conn: Connection, limit: int = _ROWS) -> int:
+    """Add what writers noted to the minutes of the history; return how many notes there were."""
+    return fetch_only_value(conn, int, SQL["collect"], {"limit": limit})
+
+
 def run_once(conn: Connection, settled: timedelta = SETTLED) -> int:
     """Bring the history up to date; return how many rows were removed."""
     with conn.transaction():
         if not has_row(conn, SQL["is_looked_at"]):
             _look(conn)
-        conn.execute(SQL["sum_all"], {"settled": settled})
-        conn.execute(SQL["note_all"])
+            notable.end_sessions(conn)
+    while collect(conn):
+        pass
     _make_sums(conn, settled)
     return _purge(conn)
 

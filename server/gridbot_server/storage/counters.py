@@ -1,13 +1,14 @@
-"""Counters of BOTs: totals in the table `bot_stat`, and by minute and grid in `bot_history`.
+"""Counters of BOTs: totals in the table `bot_stat`, and what happened, for the history.
 
 Each writing process has rows of its own, so that none waits for another; they are summed on read.
+What happened is a row of `happening` in the same transaction, which `history/` adds up.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
@@ -45,6 +46,7 @@ class Counters:
         default_factory=lambda: defaultdict(lambda: defaultdict(int))
     )
     failures: Counter[FailureReason] = field(default_factory=Counter)
+    requests: int = 0  # of hosts
 
     def add(self, bot: int, name: str, value: int = 1) -> None:
         """Count something of a BOT."""
@@ -56,21 +58,24 @@ class Counters:
 
     def write(self, conn: Connection, writer: str) -> None:
         """Add them to the database, in one order for all writers."""
-        if not self.values and not self.happened:
-            return
         totals = [
             {"bot": bot, "name": name, "value": value}
             for (bot, name), value in sorted(self.values.items())
         ]
-        happened = [
-            {"bot": bot, "grid": grid, **noted}
-            for (bot, grid), noted in sorted(self.happened.items())
+        values = {"writer": writer, "counters": encode(totals)}
+        if happened := self._happenings():
+            conn.execute(SQL["count_and_note"], {**values, "happened": encode(happened)})
+        elif totals:
+            conn.execute(SQL["count"], values)
+
+    def _happenings(self) -> list[dict[str, Any]]:
+        """As `happening` holds them."""
+        found: list[dict[str, Any]] = [
+            {"bot": bot, "grid": grid, **dict(noted.items())}
+            for (bot, grid), noted in self.happened.items()
         ]
-        values = {"writer": writer, "counters": encode(totals), "happened": encode(happened)}
-        conn.execute(SQL["count"], values)
-        if self.failures:
-            rows = [
-                {**failure._asdict(), "errors": count}
-                for failure, count in sorted(self.failures.items())
-            ]
-            conn.execute(SQL["count_failures"], {"writer": writer, "failures": encode(rows)})
+        for failure, count in self.failures.items():
+            found.append({**failure._asdict(), "failed_replicas": count})
+        if self.requests:
+            found.append({"requests": self.requests})
+        return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 from gridbot_server.models.responses import ResponseModel
 
@@ -64,6 +65,55 @@ class FailureCurve(ResponseModel):
     errors: list[int]
 
 
+class FailureExample(ResponseModel):
+    """A failed replica, as it was first seen of its reason."""
+
+    reason: str
+    at: datetime
+    """When it was reported."""
+
+    seq: int
+    replica: int
+    host: int
+    grid: str | None
+    exit_code: int | None
+    stderr: str
+    """Its last 2,000 characters."""
+
+
+class SlowJob(ResponseModel):
+    """A valid replica that ran long."""
+
+    seq: int
+    replica: int
+    host: int
+    grid: str | None
+    wall_seconds: float
+    """Seconds that it ran, by its host's clock."""
+
+    cpu_seconds: float
+
+
+class HostSession(ResponseModel):
+    """A time in which a client on a host was heard of."""
+
+    client: int
+    grid: str | None
+    began_at: datetime
+    ended_at: datetime | None
+    """When it was heard of last; null: it is still there."""
+
+    why: Literal["left", "silent", "gone", "banned", "revoked", "expired"] | None
+    """Why it ended: it left or its grid ended it; it had work and missed three contacts; it was
+    idle and not heard of; it was banned; its key was revoked; its time as a pilot was over."""
+
+
+class HostSessions(ResponseModel):
+    """`GET /hosts/ID/sessions`: the latest first."""
+
+    sessions: list[HostSession]
+
+
 class FigureCurve(ResponseModel):
     """A figure of the server's own."""
 
@@ -94,6 +144,12 @@ class BotHistory(ResponseModel):
 
     grids: list[GridCurves]
     failures: list[FailureCurve]
+    examples: list[FailureExample]
+    """One failed replica for each reason, up to 40."""
+
+    slowest: list[SlowJob]
+    """The ten valid replicas that ran longest."""
+
     created_at: datetime
     ended_at: datetime | None
 

@@ -81,7 +81,7 @@ SELECT o.bot, o.seq, o.credit
 UPDATE ended e SET valid = x.valid
   FROM json_to_recordset(%(verdicts)s) AS x (bot bigint, seq bigint, replica int, valid boolean)
  WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica) AND e.valid IS NULL
-RETURNING e.bot, e.seq, e.client, e.host, e.owner, e.valid, e.reason,
+RETURNING e.bot, e.seq, e.replica, e.client, e.host, e.owner, e.valid, e.reason,
           coalesce(e.cpu_seconds, 0)::float8 AS cpu_seconds,
           extract(epoch FROM e.ended_at - e.sent_at)::float8 AS turnaround,
           coalesce(e.wall_seconds, 0)::float8 AS wall_seconds

@@ -27,6 +27,7 @@ WITH found AS MATERIALIZED (
     UPDATE client c
        SET seqno = greatest(f.seqno, f.new_seqno), seen_at = now(),
            contact_seconds = f.contact, silent_since = NULL,
+           session_at = coalesce(c.session_at, now()),
            last_key = CASE WHEN f.new_seqno > f.seqno THEN f.new_key ELSE f.last_key END
       FROM found f WHERE c.id = f.id
 )

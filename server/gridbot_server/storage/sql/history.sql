@@ -42,7 +42,7 @@ SELECT coalesce(sum(h.done + h.failed - h.retried - h.added), 0)::bigint
 -- What writers count is added up; of what is looked at, the mean.
 SELECT extract(epoch FROM date_bin(make_interval(secs => %(step)s), h.at, 'epoch'::timestamptz))::bigint
            AS at,
-       h.name, h.label, CASE WHEN bool_and(h.writer = '') THEN avg(h.value) ELSE sum(h.value) END AS value
+       h.name, h.label, CASE WHEN bool_and(h.is_sum) THEN sum(h.value) ELSE avg(h.value) END AS value
   FROM json_to_recordset(%(pieces)s) AS p (step int, begin bigint, "end" bigint)
   JOIN server_history h ON h.step = p.step
        AND h.at >= to_timestamp(p.begin) AND h.at < to_timestamp(p."end")
@@ -54,24 +54,72 @@ SELECT extract(epoch FROM now())::float8 AS now,
        (SELECT extract(epoch FROM until)::bigint FROM history_sum WHERE step = 3600) AS hours,
        (SELECT extract(epoch FROM until)::bigint FROM history_sum WHERE step = 86400) AS days
 
+-- name: collect
+-- Adds up what writers noted, by minute: of each BOT, and of all as BOT 0.
+WITH taken AS (
+    DELETE FROM happening WHERE ctid = ANY (ARRAY(SELECT ctid FROM happening LIMIT %(limit)s))
+    RETURNING date_trunc('minute', at) AS at, what
+), x AS MATERIALIZED (
+    SELECT taken.at, x.*
+      FROM taken CROSS JOIN json_to_recordset(taken.what) AS x (
+           bot bigint, grid text, added bigint, sent bigint, succeeded bigint, errors bigint,
+           expired bigint, relinquished bigint, cancelled bigint, late bigint, void bigint,
+           done bigint, failed bigint, retried bigint, recalled bigint, cpu_seconds float8,
+           reason text, failed_replicas bigint, requests bigint)
+), bots AS (
+    INSERT INTO bot_history AS h (
+           bot, step, at, grid, added, sent, succeeded, errors, expired, relinquished, cancelled,
+           late, void, done, failed, retried, recalled, cpu_seconds)
+    SELECT coalesce(bot, 0), 60, at, grid,
+           coalesce(sum(added), 0), coalesce(sum(sent), 0), coalesce(sum(succeeded), 0),
+           coalesce(sum(errors), 0), coalesce(sum(expired), 0), coalesce(sum(relinquished), 0),
+           coalesce(sum(cancelled), 0), coalesce(sum(late), 0), coalesce(sum(void), 0),
+           coalesce(sum(done), 0), coalesce(sum(failed), 0), coalesce(sum(retried), 0),
+           coalesce(sum(recalled), 0), coalesce(sum(cpu_seconds), 0)
+      FROM x WHERE bot IS NOT NULL AND reason IS NULL
+     GROUP BY GROUPING SETS ((at, grid, bot), (at, grid))
+     ORDER BY 1, 3, 4
+    ON CONFLICT (bot, step, at, grid) DO UPDATE
+       SET added = h.added + excluded.added, sent = h.sent + excluded.sent,
+           succeeded = h.succeeded + excluded.succeeded, errors = h.errors + excluded.errors,
+           expired = h.expired + excluded.expired,
+           relinquished = h.relinquished + excluded.relinquished,
+           cancelled = h.cancelled + excluded.cancelled, late = h.late + excluded.late,
+           void = h.void + excluded.void, done = h.done + excluded.done,
+           failed = h.failed + excluded.failed, retried = h.retried + excluded.retried,
+           recalled = h.recalled + excluded.recalled,
+           cpu_seconds = h.cpu_seconds + excluded.cpu_seconds
+), failures AS (
+    INSERT INTO failure_history AS h (bot, step, at, grid, reason, errors)
+    SELECT bot, 60, at, grid, reason, sum(failed_replicas)
+      FROM x WHERE reason IS NOT NULL GROUP BY at, bot, grid, reason
+    ON CONFLICT (bot, step, at, grid, reason) DO UPDATE SET errors = h.errors + excluded.errors
+), requests AS (
+    INSERT INTO server_history AS h (step, at, name, label, is_sum, value)
+    SELECT 60, at, 'requests', 'work', true, sum(requests)
+      FROM x WHERE requests IS NOT NULL GROUP BY at
+    ON CONFLICT (step, at, name, label) DO UPDATE SET value = h.value + excluded.value
+)
+SELECT count(*) FROM taken
+
 -- name: due
 -- The steps whose sums are due next: all that could add to them has ended.
 SELECT step, extract(epoch FROM until)::bigint AS until,
        floor(extract(epoch FROM now() - %(settled)s - until) / step)::bigint AS steps
-  FROM history_sum WHERE step > 60 AND until + make_interval(secs => step) <= now() - %(settled)s ORDER BY step
+  FROM history_sum WHERE until + make_interval(secs => step) <= now() - %(settled)s ORDER BY step
 
 -- name: sum_bots
 -- What was summed before is replaced, so that to repeat this changes nothing.
-INSERT INTO bot_history AS s (bot, step, at, grid, writer, added, sent, succeeded, errors, expired,
+INSERT INTO bot_history AS s (bot, step, at, grid, added, sent, succeeded, errors, expired,
        relinquished, cancelled, late, void, done, failed, retried, recalled, cpu_seconds)
-SELECT h.bot, %(step)s, date_bin(make_interval(secs => %(step)s), h.at, 'epoch'::timestamptz), h.grid, '',
+SELECT h.bot, %(step)s, date_bin(make_interval(secs => %(step)s), h.at, 'epoch'::timestamptz), h.grid,
        sum(h.added), sum(h.sent), sum(h.succeeded), sum(h.errors), sum(h.expired),
        sum(h.relinquished), sum(h.cancelled), sum(h.late), sum(h.void), sum(h.done), sum(h.failed),
        sum(h.retried), sum(h.recalled), sum(h.cpu_seconds)
   FROM bot_history h
  WHERE h.step = %(of)s AND h.at >= to_timestamp(%(begin)s) AND h.at < to_timestamp(%(end)s)
  GROUP BY 1, 3, 4
-ON CONFLICT (bot, step, at, grid, writer) DO UPDATE
+ON CONFLICT (bot, step, at, grid) DO UPDATE
    SET added = excluded.added, sent = excluded.sent, succeeded = excluded.succeeded,
        errors = excluded.errors, expired = excluded.expired, relinquished = excluded.relinquished,
        cancelled = excluded.cancelled, late = excluded.late, void = excluded.void,
@@ -79,48 +127,32 @@ ON CONFLICT (bot, step, at, grid, writer) DO UPDATE
        recalled = excluded.recalled, cpu_seconds = excluded.cpu_seconds
 
 -- name: sum_failures
-INSERT INTO failure_history AS s (bot, step, at, grid, writer, reason, errors)
-SELECT h.bot, %(step)s, date_bin(make_interval(secs => %(step)s), h.at, 'epoch'::timestamptz), h.grid, '',
-       h.reason, sum(h.errors)
-  FROM failure_history h
- WHERE h.step = %(of)s AND h.at >= to_timestamp(%(begin)s) AND h.at < to_timestamp(%(end)s)
- GROUP BY 1, 3, 4, 6
-ON CONFLICT (bot, step, at, grid, writer, reason) DO UPDATE SET errors = excluded.errors
+-- Beyond the 30 most frequent reasons of a BOT, which are what hosts say, all are one.
+INSERT INTO failure_history AS s (bot, step, at, grid, reason, errors)
+SELECT bot, %(step)s, at, grid, CASE WHEN place <= 30 THEN reason ELSE 'other' END, sum(errors)
+  FROM (SELECT h.bot, h.at, h.grid, h.reason, h.errors,
+               dense_rank() OVER (PARTITION BY h.bot, h.at ORDER BY h.of_reason DESC, h.reason) AS place
+          FROM (SELECT bot, grid, reason, sum(errors) AS errors,
+                       date_bin(make_interval(secs => %(step)s), at, 'epoch'::timestamptz) AS at,
+                       sum(sum(errors)) OVER (PARTITION BY bot, reason,
+                           date_bin(make_interval(secs => %(step)s), at, 'epoch'::timestamptz)) AS of_reason
+                  FROM failure_history
+                 WHERE step = %(of)s AND at >= to_timestamp(%(begin)s) AND at < to_timestamp(%(end)s)
+                 GROUP BY 1, 2, 3, 5) AS h) AS ranked
+ GROUP BY 1, 3, 4, 5
+ON CONFLICT (bot, step, at, grid, reason) DO UPDATE SET errors = excluded.errors
 
 -- name: sum_server
-INSERT INTO server_history AS s (step, at, name, label, writer, value)
+INSERT INTO server_history AS s (step, at, name, label, is_sum, value)
 SELECT %(step)s, date_bin(make_interval(secs => %(step)s), h.at, 'epoch'::timestamptz), h.name, h.label,
-       CASE WHEN h.writer = '' THEN '' ELSE 'sum' END,
-       CASE WHEN bool_and(h.writer = '') THEN avg(h.value) ELSE sum(h.value) END
+       h.is_sum, CASE WHEN h.is_sum THEN sum(h.value) ELSE avg(h.value) END
   FROM server_history h
  WHERE h.step = %(of)s AND h.at >= to_timestamp(%(begin)s) AND h.at < to_timestamp(%(end)s)
  GROUP BY 2, 3, 4, 5
-ON CONFLICT (step, at, name, label, writer) DO UPDATE SET value = excluded.value
+ON CONFLICT (step, at, name, label) DO UPDATE SET value = excluded.value
 
 -- name: note_sums
 UPDATE history_sum SET until = to_timestamp(%(end)s) WHERE step = %(step)s
-
--- name: sum_all
--- BOT 0: all of them in a minute, again while there may be transactions that add to it.
-INSERT INTO bot_history AS s (bot, step, at, grid, writer, added, sent, succeeded, errors, expired,
-       relinquished, cancelled, late, void, done, failed, retried, recalled, cpu_seconds)
-SELECT 0, 60, h.at, h.grid, '',
-       sum(h.added), sum(h.sent), sum(h.succeeded), sum(h.errors), sum(h.expired),
-       sum(h.relinquished), sum(h.cancelled), sum(h.late), sum(h.void), sum(h.done), sum(h.failed),
-       sum(h.retried), sum(h.recalled), sum(h.cpu_seconds)
-  FROM bot_history h
- WHERE h.step = 60 AND h.bot <> 0
-   AND h.at > (SELECT until - %(settled)s FROM history_sum WHERE step = 60)
- GROUP BY h.at, h.grid
-ON CONFLICT (bot, step, at, grid, writer) DO UPDATE
-   SET added = excluded.added, sent = excluded.sent, succeeded = excluded.succeeded,
-       errors = excluded.errors, expired = excluded.expired, relinquished = excluded.relinquished,
-       cancelled = excluded.cancelled, late = excluded.late, void = excluded.void,
-       done = excluded.done, failed = excluded.failed, retried = excluded.retried,
-       recalled = excluded.recalled, cpu_seconds = excluded.cpu_seconds
-
--- name: note_all
-UPDATE history_sum SET until = now() WHERE step = 60
 
 -- name: purge_bots
 DELETE FROM bot_history WHERE ctid = ANY (ARRAY(
@@ -139,8 +171,8 @@ DELETE FROM server_history WHERE ctid = ANY (ARRAY(
 
 -- name: look
 -- The server's figures, once a minute.
-INSERT INTO server_history (step, at, name, label, writer, value)
-SELECT 60, date_trunc('minute', now()), x.name, x.label, '', x.value
+INSERT INTO server_history (step, at, name, label, is_sum, value)
+SELECT 60, date_trunc('minute', now()), x.name, x.label, false, x.value
   FROM json_to_recordset(%(figures)s) AS x (name text, label text, value float8)
 ON CONFLICT DO NOTHING
 

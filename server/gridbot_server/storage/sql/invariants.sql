@@ -324,11 +324,21 @@ SELECT bot.id, bot.manifest_version, last.version
 
 -- name: the_history_equals_the_tables
 -- Of BOTs whose history has all their jobs, while it is there by minutes.
-WITH whole AS (
+WITH noted AS (
+    SELECT bot, added, done, failed, retried, sent, succeeded, void, errors
+      FROM bot_history WHERE step = 60
+     UNION ALL
+    SELECT bot, coalesce(added, 0), coalesce(done, 0), coalesce(failed, 0), coalesce(retried, 0),
+           coalesce(sent, 0), coalesce(succeeded, 0), coalesce(void, 0), coalesce(errors, 0)
+      FROM happening CROSS JOIN json_to_recordset(what) AS x (
+           bot bigint, added bigint, done bigint, failed bigint, retried bigint, sent bigint,
+           succeeded bigint, void bigint, errors bigint)
+     WHERE bot IS NOT NULL
+), whole AS (
     SELECT bot.id, bot.done, bot.failed,
            sum(h.done) AS h_done, sum(h.failed - h.retried) AS h_failed, sum(h.sent) AS h_sent,
            sum(h.succeeded - h.void) AS h_succeeded, sum(h.errors) AS h_errors
-      FROM bot JOIN bot_history h ON h.bot = bot.id AND h.step = 60
+      FROM bot JOIN noted h ON h.bot = bot.id
      WHERE bot.deleted_at IS NULL AND bot.created_at > now() - interval '6 days'
      GROUP BY bot.id HAVING sum(h.added) = bot.size
 ), counted AS (
