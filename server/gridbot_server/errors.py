@@ -105,7 +105,11 @@ class UploadBusy(ServerBusy):
 
 
 class StoreFull(ServerBusy):
-    """The disk below the file store has no room."""
+    """The file store has no room."""
+
+
+class StoreAway(ServerBusy):
+    """The object store with the files does not answer, or not as it should."""
 
 
 class DatabaseAway(ServerBusy):

@@ -11,6 +11,7 @@ from typing import Self, cast
 
 from gridbot_server.storage import embedded
 from gridbot_server.storage.disk import make_directory, write_atomically
+from gridbot_server.storage.files import BucketPlace, FolderStore, S3Error, Store, open_bucket
 
 # Names the data directory in the environment of every process of a server.
 DATA_VARIABLE = "GRIDBOT_SERVER_DATA"
@@ -30,6 +31,7 @@ class Settings:
     bind: str = "127.0.0.1:8765"  # address:port that gunicorn listens on
     public_url: str | None = None  # what clients are told; None = http://bind
     project_name: str = "GridBot"  # what BOINC clients call this server
+    files_url: str | None = None  # s3://… where the files are; None = the folder `files`
     dsn: str | None = None  # libpq connection string; None = the embedded PostgreSQL
     sign_on_submit: bool = False  # the server signs what its operator submits
     boinc_accounts: bool = False  # anybody may make a volunteer's account from a BOINC client
@@ -141,6 +143,20 @@ class Settings:
         """One log file per process."""
         return self.data / "log"
 
+    @property
+    def s3_credentials_path(self) -> Path:
+        """S3Credentials of the object store, where the environment has none."""
+        return self.data / "s3.credentials"
+
+    def open_store(self) -> Store:
+        """Return the store with the files.  Raises SettingsError without credentials for it."""
+        if self.files_url is None:
+            return FolderStore(self.files, self.uploads)
+        try:
+            return open_bucket(self.files_url, self.uploads, os.environ, self.s3_credentials_path)
+        except S3Error as error:
+            raise SettingsError(str(error)) from None
+
     def make_directories(self) -> None:
         """Make the data directory and those below it; leave any other directory's mode alone."""
         make_directory(self.data)
@@ -198,6 +214,11 @@ def _check(settings: Settings) -> None:
     _check_name(settings.project_name)
     if settings.public_url and not settings.public_url.startswith(("http://", "https://")):
         raise SettingsError(f"the public URL {settings.public_url!r} is not a URL; write https://…")
+    if settings.files_url is not None:
+        try:
+            BucketPlace.parse(settings.files_url)
+        except S3Error as error:
+            raise SettingsError(f"--files: {error}") from None
     host, _ = split_bind(settings.bind)
     if _is_loopback(host):
         return

@@ -8,7 +8,7 @@ from tests.db.dispatching import Caller, Dispatch, caller, dispatching
 from tests.factories import make_owner
 
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.files import Store
+from gridbot_server.storage.files import FolderStore
 
 
 @pytest.fixture
@@ -28,8 +28,8 @@ def client(dispatch: Dispatch, alice: int) -> Caller:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    found = Store(tmp_path / "files", tmp_path / "uploads")
+def store(tmp_path: Path) -> FolderStore:
+    found = FolderStore(tmp_path / "files", tmp_path / "uploads")
     found.root.mkdir()
     found.uploads.mkdir()
     return found

@@ -30,7 +30,7 @@ from gridbot_server.dispatch.engine import Engine
 from gridbot_server.feeder.feeding import Feeder
 from gridbot_server.signing import keys
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.files import Store
+from gridbot_server.storage.files import FolderStore
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Dispatch:
     engine: Engine
     feeder: Feeder
     comparing: Comparing
-    store: Store
+    store: FolderStore
     _now: Iterator[int] = field(default_factory=lambda: itertools.count(1_000))
 
     def feed(self) -> int:
@@ -138,7 +138,7 @@ def dispatching(dsn: str, conn: Connection, path: Path, slots: int = 256) -> Ite
         path, slots=slots, slot_bytes=1024, machine=uuid.uuid4().hex, database=row[0]
     )
     engine = Engine(dsn, path)
-    store = Store(path.parent / "files", path.parent / "uploads")
+    store = FolderStore(path.parent / "files", path.parent / "uploads")
     comparing = Comparing(store, 2, path.parent / "run")
     try:
         yield Dispatch(conn, buffer, engine, Feeder(conn, buffer), comparing, store)

@@ -18,7 +18,7 @@ from gridbot_server.cycles.deadline import sweep_cancelled
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, invariants, sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.files import Content, Store, Upload
+from gridbot_server.storage.files import Content, FolderStore, Upload
 
 AT_ONCE = timedelta(0)
 OLD = collector.GRACE + timedelta(hours=1)
@@ -167,7 +167,7 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def stored(store: Store, text: str, age: timedelta = OLD) -> Content:
+def stored(store: FolderStore, text: str, age: timedelta = OLD) -> Content:
     """A file that came so long ago."""
     data = text.encode()
     upload = Upload("test", hashlib.sha256(data).hexdigest(), len(data))
@@ -178,7 +178,7 @@ def stored(store: Store, text: str, age: timedelta = OLD) -> Content:
     return content
 
 
-def known(conn: Connection, store: Store, text: str, age: timedelta = OLD) -> Content:
+def known(conn: Connection, store: FolderStore, text: str, age: timedelta = OLD) -> Content:
     """Such a file with its row."""
     content = stored(store, text, age)
     conn.execute(
@@ -198,11 +198,11 @@ def owners(conn: Connection, content: Content) -> set[int]:
     return {owner for (owner,) in conn.execute(query, [content.sha256])}
 
 
-def collect(conn: Connection, store: Store, now: datetime) -> int:
+def collect(conn: Connection, store: FolderStore, now: datetime) -> int:
     return sum(collector.collect(conn, store, now, prefix) for prefix in range(256))
 
 
-def there(store: Store, content: Content) -> bool:
+def there(store: FolderStore, content: Content) -> bool:
     return store.size(content.sha256.hex()) is not None
 
 
@@ -211,7 +211,7 @@ def ref(content: Content) -> FileRef:
 
 
 def test_files_that_nothing_refers_to_go_and_no_others(
-    conn: Connection, alice: int, store: Store, now: datetime
+    conn: Connection, alice: int, store: FolderStore, now: datetime
 ) -> None:
     loose, unlisted = known(conn, store, "loose"), stored(store, "unlisted")
     young, just_stored = known(conn, store, "young", AT_ONCE), stored(store, "just", AT_ONCE)
@@ -237,7 +237,7 @@ def test_files_that_nothing_refers_to_go_and_no_others(
 
 
 def test_the_files_of_a_bot_go_after_it(
-    conn: Connection, alice: int, store: Store, now: datetime
+    conn: Connection, alice: int, store: FolderStore, now: datetime
 ) -> None:
     mine, shared = known(conn, store, "mine"), known(conn, store, "shared")
     both = Manifest("alice", ("cat", "data"), {}, inputs=(ref(mine), ref(shared))).text()
@@ -254,7 +254,7 @@ def test_the_files_of_a_bot_go_after_it(
 
 
 def test_a_file_that_somebody_is_about_to_refer_to_stays(
-    conn: Connection, dsn: str, store: Store, now: datetime
+    conn: Connection, dsn: str, store: FolderStore, now: datetime
 ) -> None:
     content = known(conn, store, "wanted")
     with db.connect(dsn) as submitting:
@@ -265,7 +265,7 @@ def test_a_file_that_somebody_is_about_to_refer_to_stays(
 
 
 def test_a_file_that_is_being_stored_again_stays(
-    conn: Connection, dsn: str, alice: int, store: Store, now: datetime
+    conn: Connection, dsn: str, alice: int, store: FolderStore, now: datetime
 ) -> None:
     content = known(conn, store, "old")
     values = {"sha256": content.sha256, "md5": content.md5, "size": content.size}
@@ -283,7 +283,7 @@ def test_a_file_that_is_being_stored_again_stays(
 
 
 def test_a_file_goes_from_the_owner_whose_bots_do_not_refer_to_it_any_more(
-    conn: Connection, alice: int, store: Store, now: datetime
+    conn: Connection, alice: int, store: FolderStore, now: datetime
 ) -> None:
     bob, shared = make_owner(conn, "bob"), known(conn, store, "shared")
     for owner in (alice, bob):
@@ -298,7 +298,7 @@ def test_a_file_goes_from_the_owner_whose_bots_do_not_refer_to_it_any_more(
 
 
 def test_a_file_stays_its_owners_while_a_bot_refers_to_it_or_it_was_sent_lately(
-    conn: Connection, alice: int, store: Store, now: datetime
+    conn: Connection, alice: int, store: FolderStore, now: datetime
 ) -> None:
     of_manifest, of_job, of_output, young = (
         known(conn, store, name) for name in ("manifest", "job", "output", "young")
@@ -322,7 +322,7 @@ def test_a_file_stays_its_owners_while_a_bot_refers_to_it_or_it_was_sent_lately(
 
 
 def test_many_files_of_many_owners_go_page_by_page(
-    conn: Connection, alice: int, store: Store
+    conn: Connection, alice: int, store: FolderStore
 ) -> None:
     bob = make_owner(conn, "bob")
     for number in range(5):
@@ -364,7 +364,7 @@ def test_the_daemons_remove_what_was_kept_long_enough(
 
 @pytest.mark.parametrize(("age", "went"), [(OLD, True), (AT_ONCE, False)])
 def test_a_killed_pass_is_ended_by_the_next(
-    conn: Connection, store: Store, now: datetime, age: timedelta, went: bool
+    conn: Connection, store: FolderStore, now: datetime, age: timedelta, went: bool
 ) -> None:
     content = stored(store, "moved aside", age)
     sha256 = content.sha256.hex()
@@ -375,7 +375,7 @@ def test_a_killed_pass_is_ended_by_the_next(
 
 
 def test_each_minute_another_part_of_the_store_is_looked_at(
-    conn: Connection, store: Store, now: datetime
+    conn: Connection, store: FolderStore, now: datetime
 ) -> None:
     for number in range(20):
         stored(store, f"file {number}")

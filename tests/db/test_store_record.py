@@ -9,17 +9,21 @@ from tests.factories import make_bot, make_client, make_owner
 
 from gridbot_server.storage import store_record
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.files import FolderStore
 from gridbot_server.storage.store_record import StoreMismatch, StoreRecord
 
 
 @pytest.fixture
-def files(tmp_path: Path) -> Path:
-    found = tmp_path / "files"
-    found.mkdir()
-    return found
+def files(tmp_path: Path) -> FolderStore:
+    return _folder(tmp_path / "files")
 
 
-def record(files: Path) -> StoreRecord:
+def _folder(root: Path) -> FolderStore:
+    root.mkdir()
+    return FolderStore(root, root)
+
+
+def record(files: FolderStore) -> StoreRecord:
     found = store_record.read_record(files)
     assert found is not None
     return found
@@ -37,7 +41,9 @@ def epoch(conn: Connection) -> int:
     return int(row[0])
 
 
-def test_the_first_start_joins_both_and_later_ones_find_them(conn: Connection, files: Path) -> None:
+def test_the_first_start_joins_both_and_later_ones_find_them(
+    conn: Connection, files: FolderStore
+) -> None:
     store_record.pair(conn, files)
     first = record(files)
     store_record.pair(conn, files)
@@ -48,42 +54,43 @@ def test_the_first_start_joins_both_and_later_ones_find_them(conn: Connection, f
 
 
 def test_a_store_of_another_database_or_none_is_refused(
-    conn: Connection, files: Path, tmp_path: Path
+    conn: Connection, files: FolderStore, tmp_path: Path
 ) -> None:
     store_record.pair(conn, files)
-    empty = tmp_path / "empty"
-    empty.mkdir()
+    empty = _folder(tmp_path / "empty")
     with pytest.raises(StoreMismatch, match=r"is not the file store of this database"):
         store_record.pair(conn, empty)
     known = record(files)
-    (files / "store.json").write_text(
-        (files / "store.json").read_text().replace(known.identity, "another")
+    (files.root / "store.json").write_text(
+        (files.root / "store.json").read_text().replace(known.identity, "another")
     )
     with pytest.raises(StoreMismatch, match="is the file store of another database"):
         store_record.pair(conn, files)
     with pytest.raises(StoreMismatch, match="is the file store of another database"):
         store_record.accept(conn, files)
     assert "another database" in store_record.fault(files, known.identity)
-    (files / "store.json").write_text("{")
+    (files.root / "store.json").write_text("{")
     with pytest.raises(StoreMismatch, match="is damaged"):
         store_record.pair(conn, files)
     assert "is damaged" in store_record.fault(files, known.identity)
 
 
 def test_a_start_that_was_killed_while_it_joined_both_is_made_again(
-    conn: Connection, files: Path
+    conn: Connection, files: FolderStore
 ) -> None:
     store_record.pair(conn, files)
     put_back(conn, 0)
-    written = (files / "store.json").read_text()
-    (files / "store.json").write_text(
+    written = (files.root / "store.json").read_text()
+    (files.root / "store.json").write_text(
         written.replace(f'"revision":{record(files).revision}', '"revision":0')
     )
     store_record.pair(conn, files)
     assert record(files).revision > 0
 
 
-def test_an_earlier_database_is_refused_until_it_is_accepted(conn: Connection, files: Path) -> None:
+def test_an_earlier_database_is_refused_until_it_is_accepted(
+    conn: Connection, files: FolderStore
+) -> None:
     store_record.pair(conn, files)
     before = epoch(conn)
     owner = make_owner(conn, "alice")
@@ -102,7 +109,7 @@ def test_an_earlier_database_is_refused_until_it_is_accepted(conn: Connection, f
 
 
 def test_a_database_that_goes_back_in_service_begins_a_new_epoch(
-    conn: Connection, files: Path
+    conn: Connection, files: FolderStore
 ) -> None:
     store_record.pair(conn, files)
     for _ in range(3):
@@ -115,7 +122,7 @@ def test_a_database_that_goes_back_in_service_begins_a_new_epoch(
     store_record.pair(conn, files)
 
 
-def test_what_was_withdrawn_is_so_again(conn: Connection, files: Path) -> None:
+def test_what_was_withdrawn_is_so_again(conn: Connection, files: FolderStore) -> None:
     store_record.pair(conn, files)
     owner = make_owner(conn, "alice")
     make_client(conn, owner)
@@ -140,11 +147,10 @@ def test_what_was_withdrawn_is_so_again(conn: Connection, files: Path) -> None:
 
 
 def test_two_servers_that_start_at_once_with_a_folder_each_do_not_both_serve(
-    conn: Connection, files: Path, tmp_path: Path
+    conn: Connection, files: FolderStore, tmp_path: Path
 ) -> None:
-    other = tmp_path / "other"
-    other.mkdir()
+    other = _folder(tmp_path / "other")
     store_record.pair(conn, files)
     with pytest.raises(StoreMismatch):
         store_record.pair(conn, other)
-    assert list(other.iterdir()) == []
+    assert list(other.root.iterdir()) == []

@@ -19,7 +19,7 @@ from gridbot_server.boinc.protocol.tags import Grammar, Section, read
 from gridbot_server.commands import first_start
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db
-from gridbot_server.storage.files import Store
+from gridbot_server.storage.files import FolderStore
 from gridbot_server.web.app import create_app
 
 MANIFEST = Manifest("ann", ("echo", "{i}"), {"i": "int"})
@@ -71,7 +71,7 @@ class Site:
     def bot(self, manifest: Manifest) -> int:
         """A BOT that is signed for stock clients."""
         owner = make_owner(self.conn, manifest.owner)
-        store = Store(self.settings.files, self.settings.uploads)
+        store = FolderStore(self.settings.files, self.settings.uploads)
         signed = offers.sign(self.conn, self.settings, store, manifest)
         return make_bot(self.conn, owner, 3, manifest=manifest.text(), boinc=signed.text())
 

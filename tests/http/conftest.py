@@ -95,7 +95,7 @@ def site(settings: Settings, conn: db.Connection) -> Iterator[Site]:
     public = keys.public_bytes(settings.project_key_path).hex()
     conn.execute("INSERT INTO setting VALUES ('project_key', %s)", [public])
     conn.execute("INSERT INTO project_key (key) VALUES (%s)", [bytes.fromhex(public)])
-    store_record.pair(conn, settings.files)
+    store_record.pair(conn, settings.open_store())
     app = create_app(settings, engine=Echo)
     yield Site(app, settings, conn)
     app.extensions["gridbot"].close()

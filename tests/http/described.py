@@ -23,6 +23,8 @@ from gridbot_server.web.app import create_app
 
 Wsgi = Callable[[Flask, dict[str, Any], Any], Iterable[bytes]]
 
+WITHOUT_BODY = (HTTPStatus.NOT_MODIFIED, HTTPStatus.TEMPORARY_REDIRECT)
+
 
 class Description:
     """The description of an API; answers have no fields but those that it names."""
@@ -47,7 +49,7 @@ class Description:
             yield f"{status} is not described"
             return
         content = self._resolved(answer).get("content", {})
-        has_body = body != b"" and status != HTTPStatus.NOT_MODIFIED
+        has_body = body != b"" and status not in WITHOUT_BODY
         if has_body and media_type not in content:
             yield f"{status} with {media_type or 'no type'}, described are {', '.join(content)}"
         elif has_body and body is not None:

@@ -25,7 +25,7 @@ from gridbot_server.http.services import connection
 from gridbot_server.overload.transfer_slots import Party, Slots
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db
-from gridbot_server.storage.files import Store
+from gridbot_server.storage.files import FolderStore
 
 
 @pytest.fixture
@@ -198,7 +198,7 @@ def test_a_success_keeps_its_outputs_whatever_is_on_its_way(site: Site) -> None:
 
     with site.app.app_context():
         project = load(site.conn, site.settings)
-        store = Store(site.settings.files, site.settings.uploads)
+        store = FolderStore(site.settings.files, site.settings.uploads)
         intake = Intake(project, store, connection, Slots(1))
         answer = intake.answer(read, len(head) + len(rest))
     assert ended(site) == [("success", "")]
@@ -230,7 +230,7 @@ def test_several_outputs_come_in_one_file(site: Site) -> None:
         ("out", len(large), hashlib.sha256(large).digest()),
         ("stdout", 5, hashlib.sha256(b"hello").digest()),
     ]
-    store = Store(site.settings.files, site.settings.uploads)
+    store = FolderStore(site.settings.files, site.settings.uploads)
     assert store.path(hashlib.sha256(large).hexdigest()).read_bytes() == large
 
 

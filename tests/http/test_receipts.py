@@ -35,7 +35,7 @@ def lose(site: Site, *statements: str) -> None:
     """Put the database back, as a restore of an older backup does."""
     for statement in ("UPDATE client SET revoked_at = NULL", "DELETE FROM client", *statements):
         site.conn.execute(statement.encode())
-    store_record.accept(site.conn, site.settings.files)
+    store_record.accept(site.conn, site.settings.open_store())
 
 
 def test_a_client_that_a_restored_server_does_not_know_joins_again(
@@ -88,7 +88,7 @@ def test_what_was_withdrawn_before_the_loss_does_not_come_back(
     [host] = [item["id"] for item in hosts if item["id"] == max(h["id"] for h in hosts)]
     assert operator("PUT", f"/api/v1/hosts/{host}/ban", json={"why": "it lied"}).status_code == 200
     site.conn.execute("UPDATE client SET revoked_at = now() WHERE id = %s", [revoked["client"]])
-    store_record.keep(site.conn, site.settings.files)
+    store_record.keep(site.conn, site.settings.open_store())
     lose(site, "DELETE FROM host")
     assert again(volunteers, revoked["receipt"]).status_code == 403
     assert again(volunteers, banned["receipt"]).status_code == 403

@@ -73,7 +73,7 @@ ROOMS: dict[str, set[str]] = {
         "storage",
     }
     | {"supervision"},
-    "commands": {"boinc", "settings", "signing", "storage", "supervision"},
+    "commands": {"boinc", "errors", "settings", "signing", "storage", "supervision"},
 }
 MOST_ROOMS = 21
 # The same of each package.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Callable, Mapping
+from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -15,6 +16,7 @@ from urllib3.util.retry import Retry
 from gridbot.api.documents import Health
 from gridbot.api.errors import GridbotError, NotFound, PolicyError, Refused, ServerAway
 from gridbot_client.net.discovery import Endpoint
+from gridbot_client.net.elsewhere import BadRedirection, Redirection, session_without_token
 from gridbot_client.net.faults import cannot_reach, strange_answer
 from gridbot_client.net.transport import BearerAuth
 
@@ -38,6 +40,8 @@ class Connection:
             self._http.auth = BearerAuth(endpoint.key)
         # The site's HTTP proxy cannot reach a server on this machine.
         self._http.trust_env = not is_loopback(self._address)
+        self._without_token = session_without_token()
+        self._without_token.trust_env = self._http.trust_env
         self._http.mount(self._address, HTTPAdapter(max_retries=_retries()))
         for path in NOT_REPEATABLE:
             self._http.mount(self._address + path, HTTPAdapter())
@@ -53,8 +57,38 @@ class Connection:
     def request(
         self, method: str, path: str, accept: tuple[int, ...] = (), **options: Any
     ) -> requests.Response:
-        """Response, if it is a success or its status is in `accept`; otherwise raises."""
-        return self._request(method, API + path, accept, **options)
+        """Response, if it is a success or its status is in `accept`; otherwise raises.
+
+        A content that the server does not send itself is fetched from where it says.
+        """
+        is_asked = method == "GET"
+        follow = (*accept, HTTPStatus.TEMPORARY_REDIRECT) if is_asked else accept
+        answer = self._request(method, API + path, follow, **options)
+        there = self.redirection(answer) if is_asked else None
+        if there is None:
+            return answer
+        answer.close()
+        return self.elsewhere("GET", there, stream=options.get("stream", False))
+
+    def redirection(self, answer: requests.Response) -> Redirection | None:
+        """Where an answer leads for contents; None if nowhere."""
+        try:
+            return Redirection.read(answer)
+        except BadRedirection as error:
+            raise Refused(f"{self.url}: {error}") from None
+
+    def elsewhere(self, method: str, there: Redirection, **options: Any) -> requests.Response:
+        """Response of a place to which the server leads, to a request without our key."""
+        try:
+            answer = self._without_token.request(
+                method, there.url, timeout=TIMEOUT, allow_redirects=False, headers=there.headers,
+                **options,
+            )  # fmt: skip
+        except requests.RequestException as error:
+            raise ServerAway(cannot_reach(f"//{there.host}", error)) from None
+        if not 200 <= answer.status_code < 300:
+            raise ServerAway(f"{there.host}, to which {self.url} leads: HTTP {answer.status_code}")
+        return answer
 
     def _request(
         self, method: str, path: str, accept: tuple[int, ...] = (), **options: Any
@@ -81,6 +115,7 @@ class Connection:
     def close(self) -> None:
         """Close the sockets."""
         self._http.close()
+        self._without_token.close()
 
 
 def quiet(*_: object) -> None:

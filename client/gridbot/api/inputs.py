@@ -210,11 +210,18 @@ def _upload(connection: Connection, file: InputFile) -> Iterator[int]:
     head = connection.request("HEAD", url)
     offset = int(head.headers.get("Upload-Offset", 0))
     complete = head.headers.get("Upload-Complete") == "?1"
+    goes_elsewhere = head.headers.get("Upload-Redirect") == "?1"
     yield offset
     while not complete:
+        part = b"" if goes_elsewhere else file.part(offset, CHUNK_BYTES)
         answer = connection.request(
-            "PUT", f"{url}&offset={offset}", data=file.part(offset, CHUNK_BYTES), accept=(409, 422)
+            "PUT", f"{url}&offset={offset}", data=part, accept=(307, 409, 422)
         )
+        if there := connection.redirection(answer):
+            connection.elsewhere("PUT", there, data=file.part(offset, there.size))
+            offset += there.size
+            yield offset
+            continue
         if answer.status_code == 422:
             raise BadInput(f"input {file.path}: changed during the upload; submit again")
         body = answer.json()

@@ -23,6 +23,12 @@ from gridbot_client.net.allowance import (
     TransferAllowance,
     TransferWaits,
 )
+from gridbot_client.net.elsewhere import (
+    BadRedirection,
+    PacedPart,
+    Redirection,
+    session_without_token,
+)
 from gridbot_client.net.faults import cannot_reach, strange_answer
 from gridbot_client.protocol.messages import Output, ReplicaId
 
@@ -30,6 +36,8 @@ CONNECT_SECONDS = 10.0
 READ_SECONDS = 60.0
 LOOK_AGAIN_SECONDS = 30.0  # after a transfer that its owner's limits do not allow now
 MOST_REPLY_BYTES = 64 << 20
+# Servers know by it that this client follows redirections; before 0.2 it was `gridbot`.
+USER_AGENT = "gridbot-client"
 PIECE_BYTES = 4 << 20  # of one request of an upload
 _PROBE = "/health"  # answers to anybody
 _MOST_REDIRECTIONS = 5
@@ -96,7 +104,8 @@ class Transport:
         self._timeout = (CONNECT_SECONDS, read_seconds)
         self._session = requests.Session()
         self._session.auth = BearerAuth(token)
-        self._session.headers.update({"Accept-Encoding": "identity", "User-Agent": "gridbot"})
+        self._session.headers.update({"Accept-Encoding": "identity", "User-Agent": USER_AGENT})
+        self._without_token = session_without_token()
 
     def __enter__(self) -> Transport:
         return self
@@ -107,6 +116,7 @@ class Transport:
     def close(self) -> None:
         """Close the connections."""
         self._session.close()
+        self._without_token.close()
 
     def rpc(self, body: bytes) -> bytes:
         """Send one request for work; return the body of the response."""
@@ -166,7 +176,7 @@ class Transport:
         granted = self._granted("down", size - done)
         end = "" if done + granted == size else str(done + granted - 1)
         headers = {"Range": f"bytes={done}-{end}"} if done or end else {}
-        with self._call("GET", f"/files/{sha256}", headers=headers) as response:
+        with self._content(f"/files/{sha256}", headers) as response:
             resumed = response.headers.get("Content-Range", "").startswith(f"bytes {done}-")
             mode = "ab" if response.status_code == 206 and resumed else "wb"
             with part.open(mode) as file:
@@ -182,8 +192,13 @@ class Transport:
         query = {"sha256": output.sha256, "size": str(output.size)}
         with self._call("HEAD", address, params=query) as response:
             offset, complete = _upload_state(response.headers)
+            goes_elsewhere = response.headers.get("Upload-Redirect") == "?1"
         while not complete:
             source.seek(offset)
+            if goes_elsewhere:
+                more = {**query, "offset": str(offset)}
+                offset, complete = self._send_part(address, more, offset, source)
+                continue
             piece = source.read(self._granted("up", min(PIECE_BYTES, output.size - offset)))
             more = {**query, "offset": str(offset)}
             with self._call("PUT", address, params=more, data=piece) as response:
@@ -191,6 +206,65 @@ class Transport:
             before, (offset, complete) = offset, _progress(answer)
             if not complete and offset <= before:
                 raise ServerUnavailable(f"the upload of {output.name} makes no progress")
+
+    def _send_part(
+        self, address: str, query: dict[str, str], offset: int, source: BinaryIO
+    ) -> tuple[int, bool]:
+        """Send a part to where the server says; return how much is there, and whether all is."""
+        with self._request("PUT", address, params=query, data=b"") as response:
+            there = self._redirection(response)
+            if there is None:
+                if not response.ok:
+                    raise _failure(response, self.url)
+                now, complete = _progress(_document(_body(response)))
+                if not complete and now == offset:
+                    raise ServerUnavailable("the upload makes no progress")
+                return now, complete
+        body = PacedPart(source, there.size, lambda wanted: self._granted("up", wanted))
+        with self._elsewhere("PUT", there, data=body, headers=there.headers):
+            return offset + there.size, False
+
+    @contextmanager
+    def _content(self, path: str, headers: dict[str, str]) -> Iterator[requests.Response]:
+        """Content of a file, from the server or from where it says."""
+        with self._request("GET", path, headers=headers) as response:
+            there = self._redirection(response)
+            if there is None:
+                if not response.ok or response.is_redirect:
+                    raise _failure(response, self.url)
+                yield response
+                return
+        with self._elsewhere("GET", there, headers=headers) as response:
+            yield response
+
+    def _redirection(self, response: requests.Response) -> Redirection | None:
+        try:
+            return Redirection.read(response)
+        except BadRedirection as error:
+            raise NotOurServer(f"{self.url}: {error}") from None
+
+    @contextmanager
+    def _elsewhere(
+        self, method: str, there: Redirection, **options: Any
+    ) -> Iterator[requests.Response]:
+        """Send a request to a place without our token.  Its refusals may pass."""
+        try:
+            with self._without_token.request(
+                method, there.url, timeout=self._timeout, allow_redirects=False, stream=True,
+                **options,
+            ) as response:  # fmt: skip
+                if response.status_code == requests.codes.bad_request and method == "PUT":
+                    raise RequestRefused(
+                        422, f"{there.host} refuses a part of the file: it was changed meanwhile"
+                    )
+                if not response.ok or response.is_redirect:
+                    raise ServerUnavailable(
+                        f"{there.host}, to which {self.url} leads: HTTP {response.status_code}",
+                        _retry_after(response),
+                    )
+                yield response
+        except requests.RequestException as error:
+            raise ServerUnavailable(cannot_reach(f"//{there.host}", error)) from None
 
     def _granted(self, direction: Direction, wanted: int) -> int:
         try:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+from datetime import UTC, datetime
 from http import HTTPStatus
 
-from flask import Blueprint, Response, g, request
+from flask import Blueprint, Request, Response, g, request
 from werkzeug.exceptions import RequestedRangeNotSatisfiable
 from werkzeug.wsgi import FileWrapper
 
@@ -26,10 +27,14 @@ log = logging.getLogger(__name__)
 
 SQL = sql.load("content.sql")
 
+OLD_CLIENTS = "gridbot"
+"""What native clients and the Python API called themselves before they followed redirections."""
+
 blueprint = Blueprint("content", __name__)
 
 sends_content = sends(
     BYTES, HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT, HTTPStatus.NOT_MODIFIED,
+    HTTPStatus.TEMPORARY_REDIRECT,
     errors=(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE,),
 )  # fmt: skip
 """Marks a view that answers with `send_content`."""
@@ -115,8 +120,13 @@ def key_holder(key: auth.Key) -> Party:
     return Party(f"key {key.id}", f"people of {key.owner}")
 
 
+def _follows(request: Request) -> bool:
+    """Whether who asks fetches from elsewhere; native clients of before 0.2 do not."""
+    return request.headers.get("User-Agent") != OLD_CLIENTS
+
+
 def send_content(sha256: str, party: Party | None = None) -> Response:
-    """Answer with a file of the store that the caller may read, or `party`.
+    """Answer with a file of the store that the caller may read, or `party`; or say where it is.
 
     Raises ObjectNotFound when it is not there, ServerBusy while too many are being sent.
     """
@@ -124,6 +134,12 @@ def send_content(sha256: str, party: Party | None = None) -> Response:
     size = store.size(sha256) if is_sha256(sha256) else None
     if size is None:
         raise _not_found(sha256)
+    if _follows(request) and (place := store.link(sha256, datetime.now(UTC))):
+        # Not to be kept: who asks again may have lost the right to it.
+        return Response(
+            status=HTTPStatus.TEMPORARY_REDIRECT,
+            headers={"Location": place, "Cache-Control": "no-store"},
+        )
     response = Response(
         FileWrapper(store.open(sha256), PIECE_BYTES),  # unlike gunicorn's, it seeks for ranges
         mimetype="application/octet-stream",

@@ -278,6 +278,9 @@ def _body(what: Operation, named: _Schemas) -> Document | None:
     return {"required": True, "content": {what.body_type: {"schema": schema}}}
 
 
+_WITHOUT_BODY = (HTTPStatus.NOT_MODIFIED, HTTPStatus.TEMPORARY_REDIRECT)
+
+
 def _responses(route: Route, named: _Schemas) -> Document:
     what = route.operation
     errors = {status for applies, group in _ERRORS_IF if applies(route) for status in group}
@@ -296,7 +299,7 @@ def _success(what: Operation, status: HTTPStatus, named: _Schemas) -> Document:
     answer: Document = {"description": status.phrase}
     if headers:
         answer["headers"] = headers
-    if what.answer_type and status is not HTTPStatus.NOT_MODIFIED:
+    if what.answer_type and status not in _WITHOUT_BODY:
         answer["content"] = {what.answer_type: {"schema": _content(what, named)}}
     return answer
 

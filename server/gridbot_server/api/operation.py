@@ -235,7 +235,7 @@ def _health() -> Health:
     fed_at, inversions = _pulse()
     trouble = (
         _trouble(fed_at)
-        or store_record.fault(current().settings.files, store)
+        or store_record.fault(current().store, store)
         or _set_aside(found["jobs_set_aside"])
     )
     return Health(

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import reduce, wraps
 from http import HTTPStatus
+from operator import or_
 from typing import Any, ParamSpec, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from flask import Response, jsonify, request
@@ -22,7 +23,7 @@ from gridbot_server.settings import Settings
 
 View = TypeVar("View", bound=Callable[..., Any])
 P = ParamSpec("P")
-Returned = ResponseModel | tuple[ResponseModel, HTTPStatus]
+Returned = ResponseModel | tuple[ResponseModel, HTTPStatus] | Response
 
 JSON, JSON_LINES, BYTES = "application/json", "application/jsonl", "application/octet-stream"
 
@@ -93,17 +94,20 @@ def answers(
 ) -> Callable[[Callable[P, Returned]], Callable[P, Response]]:
     """Answer with the model that the view returns and the first of the statuses [200].
 
-    A view that chooses among them returns the status beside the model.
+    A view that chooses among them returns the status beside the model.  One that redirects returns
+    the response.
     """
     statuses = statuses or (HTTPStatus.OK,)
 
     def mark(view: Callable[P, Returned]) -> Callable[P, Response]:
         hint = get_type_hints(view)["return"]
-        model = get_args(hint)[0] if get_origin(hint) is tuple else hint
+        model = get_args(hint)[0] if get_origin(hint) is tuple else _without_response(hint)
 
         @wraps(view)
         def answering(*args: P.args, **values: P.kwargs) -> Response:
             found = view(*args, **values)
+            if isinstance(found, Response):
+                return found
             body, status = found if isinstance(found, tuple) else (found, statuses[0])
             response = jsonify(body.model_dump())
             response.status_code = status
@@ -112,6 +116,13 @@ def answers(
         return _marked(answering, answer=model, statuses=statuses, errors=errors)
 
     return mark
+
+
+def _without_response(hint: Any) -> Any:
+    """The models among what a view returns."""
+    if Response not in get_args(hint):
+        return hint
+    return reduce(or_, (item for item in get_args(hint) if item is not Response))
 
 
 def sends(

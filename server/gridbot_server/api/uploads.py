@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -20,6 +22,7 @@ from gridbot_server.errors import (
     Conflict,
     Gone,
     ObjectNotFound,
+    ServerBusy,
     TooLarge,
 )
 from gridbot_server.http import auth
@@ -28,7 +31,7 @@ from gridbot_server.models.responses.results import UploadProgress
 from gridbot_server.overload.transfer_slots import Party
 from gridbot_server.storage import rows, sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.files import Content, Upload
+from gridbot_server.storage.files import Content, Destination, Upload
 
 SQL = sql.load("uploads.sql")
 
@@ -43,11 +46,14 @@ _tells_offset = sends(
     headers={
         "Upload-Offset": "Bytes that have arrived.",
         "Upload-Complete": "`?1` if all has arrived, else `?0`.",
+        "Upload-Redirect": "`?1` if a PUT without a body says where to send the next part.",
     },
     errors=(HTTPStatus.CONFLICT, HTTPStatus.GONE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
 )
 _takes_part = answers(
-    errors=(HTTPStatus.CONFLICT, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY)
+    HTTPStatus.OK,
+    HTTPStatus.TEMPORARY_REDIRECT,
+    errors=(HTTPStatus.CONFLICT, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY),
 )
 
 
@@ -104,7 +110,7 @@ def find_output_offset(
 @_takes_part
 def receive_output(
     bot: int, seq: int, replica: int, name: str, sha256: str, size: int, offset: int
-) -> UploadProgress:
+) -> UploadProgress | Response:
     """Take the bytes of an output from `offset` on."""
     output = _output(ReplicaId(bot, seq, replica), name, sha256, size)
     with connection() as conn:
@@ -114,6 +120,8 @@ def receive_output(
     client = auth.client()
     party = Party(f"client {client.id}", f"owner {client.owner}")
     received = _receive(output.upload, offset, party)
+    if isinstance(received, Response):
+        return received
     if isinstance(received, int):
         return UploadProgress(offset=received, complete=False)
     with connection() as conn, conn.transaction():
@@ -122,6 +130,7 @@ def receive_output(
             raise _gone(bot)
         _add_blob(conn, received, owner)
         _add_output(conn, output)
+    _look_again(received)
     return UploadProgress(offset=received.size, complete=True)
 
 
@@ -142,7 +151,7 @@ def find_input_offset(sha256: str, size: int) -> Response:
 @takes(BYTES)
 @query(size=_SIZE, offset=_OFFSET)
 @_takes_part
-def receive_input(sha256: str, size: int, offset: int) -> UploadProgress:
+def receive_input(sha256: str, size: int, offset: int) -> UploadProgress | Response:
     """Take the bytes of an input file from `offset` on.
 
     A content that others sent already is read whole all the same: only who has it gets to own it.
@@ -152,10 +161,13 @@ def receive_input(sha256: str, size: int, offset: int) -> UploadProgress:
         if _has_blob(conn, upload):
             return UploadProgress(offset=size, complete=True)
     received = _receive(upload, offset, key_holder(auth.key()))
+    if isinstance(received, Response):
+        return received
     if isinstance(received, int):
         return UploadProgress(offset=received, complete=False)
     with connection() as conn, conn.transaction():
         _add_blob(conn, received, auth.key().owner)
+    _look_again(received)
     return UploadProgress(offset=received.size, complete=True)
 
 
@@ -222,16 +234,38 @@ def _has_blob(conn: Connection, upload: Upload) -> bool:
     return True
 
 
-def _receive(upload: Upload, offset: int, party: Party) -> Content | int:
+def _receive(upload: Upload, offset: int, party: Party) -> Content | int | Response:
+    """Take a part; or where the store takes parts itself and none came, say where to send it."""
     length = request.content_length or 0
     if offset + length > upload.size:
         raise TooLarge(f"{length} bytes from {offset} on go past the {upload.size} announced")
     services = current()
     with services.uploads.held(party):
+        if services.store.takes_parts and length == 0:
+            if offset == upload.size:
+                return services.store.finish(upload)
+            return _sent_on(services.store.destination(upload, offset, datetime.now(UTC)))
         # Bounded by the upload's own size.  One byte more, because under gunicorn, whose stream
         # ends by itself, reaching the limit counts as passing it.
         request.max_content_length = length + 1
         return services.store.receive(upload, offset, request.stream.read)
+
+
+def _sent_on(there: Destination) -> Response:
+    headers = {
+        "Location": there.url,
+        "Upload-Length": str(there.size),
+        "Upload-Headers": json.dumps(there.headers),
+        "Cache-Control": "no-store",
+    }
+    return Response(status=HTTPStatus.TEMPORARY_REDIRECT, headers=headers)
+
+
+def _look_again(content: Content) -> None:
+    """Have content sent again that was removed as nobody's while it was stored anew."""
+    sha256 = content.sha256.hex()
+    if current().store.size(sha256) is None:
+        raise ServerBusy(f"{sha256} was just being removed, send it again")
 
 
 def _add_blob(conn: Connection, content: Content, owner: int) -> None:
@@ -249,5 +283,13 @@ def _add_output(conn: Connection, output: OutputUpload) -> None:
 
 def _offset(upload: Upload, is_complete: bool) -> Response:
     offset = upload.size if is_complete else current().store.offset(upload)
-    headers = {"Upload-Offset": str(offset), "Upload-Complete": "?1" if is_complete else "?0"}
+    headers = {
+        "Upload-Offset": str(offset),
+        "Upload-Complete": _flag(is_complete),
+        "Upload-Redirect": _flag(current().store.takes_parts),
+    }
     return Response(status=HTTPStatus.OK, headers=headers)
+
+
+def _flag(value: bool) -> str:
+    return "?1" if value else "?0"

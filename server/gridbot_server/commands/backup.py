@@ -37,7 +37,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def backup(file: Path, data: Path, since: Path | None, as_json: bool) -> None:
     """Write database, files, keys and settings into one new archive.
 
-    The server may be running, and goes on.  Only you can read the archive, since its keys are the
+    Files in an object store (--files s3://…) stay there.  The server may be running, and goes on.
+    Only you can read the archive, since its keys are the
     operator's.  Exits with 1 if the database names files that are not there.
 
     \b
@@ -56,10 +57,12 @@ def backup(file: Path, data: Path, since: Path | None, as_json: bool) -> None:
         click.echo(json.dumps({"file": str(file), **asdict(contents)}))
     else:
         click.echo(f"{file}: the database and {contents.files} files, {contents.bytes} bytes")
+        if contents.objects:
+            click.echo(f"{contents.objects} files stay in {settings.open_store()}: keep it, too")
     if contents.missing:
         raise click.ClickException(
-            f"{contents.missing} files that the database names are not in {settings.files}; the"
-            " backup holds all others"
+            f"{contents.missing} files that the database names are not in"
+            f" {settings.open_store()}; the backup holds all others"
         )
 
 
@@ -113,9 +116,9 @@ def _restore_in_place(data: Path, as_json: bool) -> None:
             raise StartError(f"stop the server first: gridbot server stop --data {data}")
         with database_of(settings) as dsn, db.connect(dsn, autocommit=True) as conn:
             db.migrate(conn)
-            store_record.accept(conn, settings.files)
+            store_record.accept(conn, settings.open_store())
     if as_json:
-        click.echo(json.dumps({"database": "accepted", "files": str(settings.files)}))
+        click.echo(json.dumps({"database": "accepted", "files": str(settings.open_store())}))
         return
     click.echo(
         "the database as it is now counts, in a new epoch; numbers since are not given again"

@@ -21,7 +21,7 @@ def prepare(settings: Settings) -> None:
     """Migrate the database and make what is missing; safe to repeat at every start."""
     with db.connect(settings.dsn_or_embedded, autocommit=True) as conn:
         db.migrate(conn)
-        store_record.pair(conn, settings.files)
+        store_record.pair(conn, settings.open_store())
         _ensure_project_key(conn, settings)
         ensure_keys(conn, settings)
         name = _ensure_operator(conn, settings.operator_key_path)

@@ -10,6 +10,7 @@ import click
 import psycopg
 
 from gridbot_server.commands import first_start
+from gridbot_server.errors import StoreAway, StoreFull
 from gridbot_server.settings import DATA_VARIABLE, Settings, SettingsError
 from gridbot_server.signing.keys import KeyFileError
 from gridbot_server.storage.embedded import PostgresError
@@ -21,7 +22,8 @@ from gridbot_server.supervision.supervisor import Supervisor
 
 # Failures that one line explains; all others are defects and show where they are.
 EXPECTED = (
-    StartError, StoreMismatch, PostgresError, SettingsError, KeyFileError, psycopg.OperationalError
+    StartError, StoreMismatch, StoreAway, StoreFull, PostgresError, SettingsError, KeyFileError,
+    psycopg.OperationalError,
 )  # fmt: skip
 
 

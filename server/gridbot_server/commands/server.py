@@ -62,6 +62,13 @@ def server() -> None:
     " embedded PostgreSQL.  [default: embedded]",
 )
 @click.option(
+    "--files",
+    "files_url",
+    metavar="URL",
+    help="Keep files in an object store: s3://BUCKET/PREFIX?endpoint=https://HOST.  Clients send"
+    " and fetch them there.  '' switches back to the folder.  [default: folder]",
+)
+@click.option(
     "--sign-on-submit/--no-sign-on-submit",
     default=None,
     help="Sign BOTs that operators submit, with the private keys in the data directory."

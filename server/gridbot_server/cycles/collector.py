@@ -9,13 +9,9 @@ refers to it, are committed.
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Iterator
-from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from gridbot_server.storage import sql
@@ -30,8 +26,6 @@ GRACE = PARTIAL_LIFETIME + timedelta(days=1)
 PASS_SECONDS = 60.0
 _BATCH = 1000
 _LAST = b"\xff" * 33  # above every hash
-_ASIDE = "going-"  # before the hash of a file that is looked at once more
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def run_once(conn: Connection, store: Store, now: datetime) -> int:
@@ -42,8 +36,6 @@ def run_once(conn: Connection, store: Store, now: datetime) -> int:
 
 def collect(conn: Connection, store: Store, now: datetime, prefix: int) -> int:
     """Collect the files whose hash begins with this byte; return how many went."""
-    for aside in store.uploads.glob(f"{_ASIDE}*"):  # where a pass was killed
-        _settle(store, aside, now)
     forget_owners(conn, prefix)
     forget_blobs(conn, prefix)
     return remove_files(conn, store, now, prefix)
@@ -108,50 +100,14 @@ def _hashes(conn: Connection, query: str, values: dict[str, Any]) -> list[bytes]
 
 def remove_files(conn: Connection, store: Store, now: datetime, prefix: int) -> int:
     """Remove old files that have no row; return how many."""
-    removed = 0
-    for batch in _batches(_old_files(store.root / f"{prefix:02x}", now)):
+    removed, before = 0, now - GRACE
+    for batch in _batches(store.old(prefix, before)):
         hashes = {"hashes": [bytes.fromhex(sha256) for sha256 in batch]}
         known = {sha256.hex() for sha256 in _hashes(conn, "known_blobs", hashes)}
-        removed += sum(_remove(store, sha256, now) for sha256 in batch if sha256 not in known)
+        removed += sum(store.remove(sha256, before) for sha256 in batch if sha256 not in known)
     return removed
-
-
-def _old_files(folder: Path, now: datetime) -> Iterator[str]:
-    with suppress(FileNotFoundError), os.scandir(folder) as entries:
-        for entry in entries:
-            sha256 = folder.name + entry.name
-            with suppress(FileNotFoundError):
-                if _SHA256.fullmatch(sha256) and _is_old(entry.stat(follow_symlinks=False), now):
-                    yield sha256
 
 
 def _batches(hashes: Iterator[str]) -> Iterator[list[str]]:
     while batch := list(islice(hashes, _BATCH)):
         yield batch
-
-
-def _remove(store: Store, sha256: str, now: datetime) -> bool:
-    """Remove a file, unless another was stored in its place since we looked.
-
-    It is moved before it is looked at, to where nobody replaces it.
-    """
-    aside = store.uploads / f"{_ASIDE}{sha256}"
-    try:
-        store.path(sha256).rename(aside)
-    except FileNotFoundError:
-        return False
-    return _settle(store, aside, now)
-
-
-def _settle(store: Store, aside: Path, now: datetime) -> bool:
-    """Remove a file that was moved aside, or put it back if it is young; whether it went."""
-    is_old = _is_old(aside.lstat(), now)
-    if not is_old:
-        with suppress(FileExistsError):  # a still younger one
-            os.link(aside, store.path(aside.name.removeprefix(_ASIDE)))
-    aside.unlink()
-    return is_old
-
-
-def _is_old(found: os.stat_result, now: datetime) -> bool:
-    return found.st_mtime < (now - GRACE).timestamp()

@@ -123,7 +123,7 @@ class Comparing:
         sizes: Counter[tuple[int, int, bytes]] = Counter()
         for file in fetch(conn, _File, SQL["files"], named):
             key, sha256 = (file.bot, file.seq, file.digest), file.sha256.hex()
-            path = "" if file.content is not None else str(self._store.path(sha256))
+            path = "" if file.content is not None else str(self._store.local(sha256))
             answers[key][file.name] = AnswerFile(sha256, path, file.content)
             sizes[key] += file.size
         return [self._order(item, answers, sizes) for item in batch]
@@ -144,7 +144,7 @@ class Comparing:
         if due.program is None:
             return None
         argv = parse(due.validator).argv
-        path = self._store.path(due.program.hex())
+        path = self._store.local(due.program.hex())
         return ConfinedCommand(path, parse(due.validator).program, argv[1:])
 
     def _settle(self, conn: Connection, done: set[Future[list[ContentVerdict]]]) -> int:

@@ -28,7 +28,7 @@ from gridbot_server.cycles.silence import PASS_SECONDS, Silence
 from gridbot_server.history import sums
 from gridbot_server.matching.spending import Spending
 from gridbot_server.settings import Settings
-from gridbot_server.storage import db, files, growing, sql, store_record
+from gridbot_server.storage import db, growing, sql, store_record
 from gridbot_server.storage.rows import fetch_value
 from gridbot_server.supervision.entry import run_process
 
@@ -70,7 +70,7 @@ def schedules(settings: Settings) -> list[Schedule]:
     spending, silence = Spending(), Silence(settings.silent_seconds)
     deadlines = deadline.DeadlineCycle()
     comparing = Comparing(
-        files.Store(settings.files, settings.uploads),
+        settings.open_store(),
         settings.comparison_workers,
         settings.run / "comparisons",
     )
@@ -97,7 +97,7 @@ def schedules(settings: Settings) -> list[Schedule]:
         Schedule(
             "store",
             60.0,
-            lambda conn: store_record.keep(conn, settings.files),
+            lambda conn: store_record.keep(conn, settings.open_store()),
             False,
             close=lambda: keep_store_record(settings),
         ),
@@ -120,8 +120,8 @@ def since_boot() -> float:
 
 def purge(settings: Settings, conn: db.Connection) -> int:
     """Remove open submissions and partial uploads of yesterday, and pilots that are over."""
-    store = files.Store(settings.files, settings.uploads)
-    removed = files.purge_partials(store, datetime.now(UTC))
+    store = settings.open_store()
+    removed = store.purge_partials(datetime.now(UTC))
     with conn.transaction():
         removed += conn.execute(SQL["purge_open"]).rowcount
         removed += conn.execute(SQL["purge_pilots"]).rowcount
@@ -133,7 +133,7 @@ def retain(settings: Settings, conn: db.Connection) -> int:
 
     Growing BOTs that nobody has used for long are closed.
     """
-    store, days = files.Store(settings.files, settings.uploads), settings.keep_ended_days
+    store, days = settings.open_store(), settings.keep_ended_days
     deleted = retention.delete_kept_too_long(conn, days) if days else 0
     closed = growing.close_idle(conn)
     return closed + deleted + collector.run_once(conn, store, datetime.now(UTC))
@@ -143,7 +143,7 @@ def keep_store_record(settings: Settings) -> None:
     """Let the store know how far the database has come, when no further minute follows."""
     try:
         with db.connect(settings.dsn_or_embedded, "gridbot-store", autocommit=True) as conn:
-            store_record.keep(conn, settings.files)
+            store_record.keep(conn, settings.open_store())
     except psycopg.OperationalError as error:
         log.warning("the store learns at the next start how far the database is: %s", error)
 

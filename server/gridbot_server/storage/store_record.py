@@ -27,14 +27,14 @@ from __future__ import annotations
 
 import logging
 import secrets
-from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import msgspec
 
+from gridbot_server.errors import StoreAway
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.disk import write_atomically
+from gridbot_server.storage.files import Store
 from gridbot_server.storage.rows import (
     encode,
     fetch,
@@ -108,7 +108,7 @@ class _Sequence(NamedTuple):
 # ------------------------------------------------------------------------------ at a start
 
 
-def pair(conn: Connection, store: Path) -> None:
+def pair(conn: Connection, store: Store) -> None:
     """Raise StoreMismatch unless database and store belong together; a first start joins them."""
     with conn.transaction():
         mark = fetch_only(conn, _Mark, SQL["mark"])
@@ -122,7 +122,7 @@ def pair(conn: Connection, store: Path) -> None:
     keep(conn, store)
 
 
-def _refuse(store: Path, known: StoreRecord | None, mark: _Mark) -> None:
+def _refuse(store: Store, known: StoreRecord | None, mark: _Mark) -> None:
     if known is None:
         raise StoreMismatch(
             f"{store} is not the file store of this database: it has no {_RECORD}; share one"
@@ -137,7 +137,7 @@ def _refuse(store: Path, known: StoreRecord | None, mark: _Mark) -> None:
         )
 
 
-def accept(conn: Connection, store: Path) -> None:
+def accept(conn: Connection, store: Store) -> None:
     """Go on with a database that was put back; also with an empty store.  Raises StoreMismatch."""
     with conn.transaction():
         mark, known = fetch_only(conn, _Mark, SQL["mark"]), read_record(store)
@@ -147,7 +147,7 @@ def accept(conn: Connection, store: Path) -> None:
     keep(conn, store)
 
 
-def _refuse_other(store: Path, known: StoreRecord, mark: _Mark) -> None:
+def _refuse_other(store: Store, known: StoreRecord, mark: _Mark) -> None:
     if known.identity != mark.identity:
         raise StoreMismatch(
             f"{store} is the file store of another database ({known.identity}, and this one has"
@@ -158,7 +158,7 @@ def _refuse_other(store: Path, known: StoreRecord, mark: _Mark) -> None:
 # ----------------------------------------------------------------------------- each minute
 
 
-def keep(conn: Connection, store: Path) -> int:
+def keep(conn: Connection, store: Store) -> int:
     """Let the store know how far the database is; returns 0, since there is no further work."""
     with conn.transaction():
         mark, known = fetch_only(conn, _Mark, SQL["mark"]), read_record(store)
@@ -179,11 +179,11 @@ def keep(conn: Connection, store: Path) -> int:
     return 0
 
 
-def fault(store: Path, identity: str) -> str:
+def fault(store: Store, identity: str) -> str:
     """Say why a store cannot be that of a database with this identity; "" if it can."""
     try:
         known = read_record(store)
-    except (OSError, StoreMismatch) as error:
+    except (OSError, StoreMismatch, StoreAway) as error:
         return f"the file store cannot be used: {error}"
     if known is None:
         return f"the file store is gone: {store} has no {_RECORD}"
@@ -192,7 +192,7 @@ def fault(store: Path, identity: str) -> str:
     return ""
 
 
-def _write(conn: Connection, store: Path, mark: _Mark) -> None:
+def _write(conn: Connection, store: Store, mark: _Mark) -> None:
     numbers = fetch_mapping(conn, SQL["numbers"])
     withdrawn = Withdrawn(
         [WithdrawnSignature(*row) for row in conn.execute(SQL["revocations"]).fetchall()],
@@ -201,36 +201,41 @@ def _write(conn: Connection, store: Path, mark: _Mark) -> None:
         [WithdrawnHost(*row) for row in conn.execute(SQL["hosts"]).fetchall()],
     )
     text = msgspec.json.encode(withdrawn).decode() + "\n"
-    path = store / _WITHDRAWN
-    if not path.exists() or path.read_text() != text:  # it seldom changes, and may be large
-        write_atomically(path, text)
+    if store.read_note(_WITHDRAWN) != text.encode():  # it seldom changes, and may be large
+        store.write_note(_WITHDRAWN, text)
     record = StoreRecord(mark.identity, mark.revision, mark.epoch, numbers)
-    write_atomically(store / _RECORD, msgspec.json.encode(record).decode() + "\n")
+    store.write_note(_RECORD, msgspec.json.encode(record).decode() + "\n")
 
 
 # ------------------------------------------------------------------- after a loss of the past
 
 
-def read_record(store: Path) -> StoreRecord | None:
+def read_record(store: Store) -> StoreRecord | None:
     """What a store knows of its database; None without a record.  Raises StoreMismatch."""
-    return _read(store / _RECORD, StoreRecord)
+    return _read(store, _RECORD, StoreRecord)
 
 
-def read_withdrawn(store: Path) -> Withdrawn:
+def read_withdrawn(store: Store) -> Withdrawn:
     """What a store knows to be withdrawn.  Raises StoreMismatch."""
-    return _read(store / _WITHDRAWN, Withdrawn) or Withdrawn()
+    return _read(store, _WITHDRAWN, Withdrawn) or Withdrawn()
 
 
-def _read(path: Path, shape: type[S]) -> S | None:
+def _read(store: Store, name: str, shape: type[S]) -> S | None:
+    text = store.read_note(name)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=shape)
-    except FileNotFoundError:
-        return None
+        return None if text is None else msgspec.json.decode(text, type=shape)
     except msgspec.DecodeError as error:
-        raise StoreMismatch(f"{path} is damaged: {error}; remove it, and try again") from None
+        raise StoreMismatch(
+            f"{store}/{name} is damaged: {error}; remove it, and try again"
+        ) from None
 
 
-def begin_anew(conn: Connection, store: Path) -> bool:
+def part(store: Store) -> None:
+    """Make a bucket the store of no database: the next one that starts with it joins it."""
+    store.remove_note(_RECORD)
+
+
+def begin_anew(conn: Connection, store: Store) -> bool:
     """Make a database that was restored from a backup another one than the backup's.
 
     It gets a store that it has not met yet.  `store` is what was there before, if anything: what
@@ -246,7 +251,7 @@ def begin_anew(conn: Connection, store: Path) -> bool:
     return is_own
 
 
-def _go_on(conn: Connection, store: Path, mark: _Mark, known: StoreRecord | None) -> None:
+def _go_on(conn: Connection, store: Store, mark: _Mark, known: StoreRecord | None) -> None:
     _withdraw(conn, read_withdrawn(store))
     _renew(conn, known)
     revision = max(mark.revision, known.revision if known else 0)

@@ -12,6 +12,8 @@ An archive is a tar file.  Its first member says what it is, its last one that i
     files/...                  content that came meanwhile
     complete.json              how much of all that there is
 
+Content in an object store stays there; `objects.txt` names it, a hash in each line.
+
 Content never changes, and what is nobody's stays for two days (`cycles/collector.py`).  So what
 the database names at the moment of its dump was in the store before or comes in the second round,
 and the server need not stop.  A partial upload is not kept: its sender goes on from the beginning.
@@ -43,17 +45,19 @@ from gridbot_server.settings import Settings
 from gridbot_server.storage import db, sql
 from gridbot_server.storage.disk import make_directory
 from gridbot_server.storage.embedded import PostgresError
+from gridbot_server.storage.files import Store
 from gridbot_server.supervision.postgres_binaries import Binaries, find_binaries, run_program
 
 SQL = sql.load("archive.sql")
 
 FORMAT = 1
 _HEAD, DUMP, _END = "gridbot-backup.json", "database.dump", "complete.json"
+_OBJECTS = "objects.txt"
 KEPT = ("settings.json", "operator.key", "signing.key", "project.key", "project.pub", "boinc.key",
          "boinc.pub")  # fmt: skip
 MEMBER = re.compile(
     rf"(?:settings/(?:{'|'.join(map(re.escape, KEPT))})|files/[0-9a-f]{{2}}/[0-9a-f]{{62}}"
-    rf"|{re.escape(DUMP)}|{re.escape(_HEAD)}|{re.escape(_END)})"
+    rf"|{re.escape(DUMP)}|{re.escape(_HEAD)}|{re.escape(_END)}|{re.escape(_OBJECTS)})"
 )
 _MOST_ARCHIVES = 1000  # that one adds to
 _MOST_TEXT_BYTES = 1 << 20  # of settings, a key, or what the archive says of itself
@@ -72,6 +76,7 @@ class Contents:
     files: int
     bytes: int  # of these
     missing: int  # files that the database names, and neither the store nor an earlier archive has
+    objects: int = 0  # files that it names, and that stay in an object store
 
 
 # ----------------------------------------------------------------------------------- back up
@@ -144,7 +149,7 @@ def _write(
         "id": secrets.token_hex(16),
         "since": {"file": earlier.file, "id": earlier.id} if earlier.id else None,
     }
-    _add_text(archive, _HEAD, head)
+    _add_document(archive, _HEAD, head)
     for name in KEPT:
         if (path := settings.data / name).exists():
             archive.add(path, f"settings/{name}", recursive=False)
@@ -156,14 +161,31 @@ def _write(
     archive.add(dump, DUMP)
     tell("files that came meanwhile")
     _add_files(archive, settings.files, known)
-    count = len(known) - len(earlier.files)
-    contents = Contents(count, sum(known.values()), _missing(dsn, known))
-    _add_text(archive, _END, asdict(contents))
+    count, size = len(known) - len(earlier.files), sum(known.values())
+    objects = _objects(settings.open_store()) if settings.files_url else []
+    if objects:
+        _add_text(archive, _OBJECTS, "".join(f"{sha256}\n" for sha256 in objects).encode())
+    known |= dict.fromkeys(map(_member_name, objects), 0)
+    contents = Contents(count, size, _missing(dsn, known), len(objects))
+    _add_document(archive, _END, asdict(contents))
     return contents
 
 
-def _add_text(archive: tarfile.TarFile, name: str, document: dict[str, Any]) -> None:
-    text = json.dumps(document).encode()
+def _objects(store: Store) -> list[str]:
+    """The hashes of all content of an object store."""
+    ever = datetime.max.replace(tzinfo=UTC)
+    return [sha256 for prefix in range(256) for sha256 in store.old(prefix, ever)]
+
+
+def _member_name(sha256: str) -> str:
+    return f"files/{sha256[:2]}/{sha256[2:]}"
+
+
+def _add_document(archive: tarfile.TarFile, name: str, document: dict[str, Any]) -> None:
+    _add_text(archive, name, json.dumps(document).encode())
+
+
+def _add_text(archive: tarfile.TarFile, name: str, text: bytes) -> None:
     member = tarfile.TarInfo(name)
     member.size, member.mode, member.mtime = len(text), 0o600, int(time.time())
     archive.addfile(member, io.BytesIO(text))
@@ -186,7 +208,7 @@ def _missing(dsn: str, known: dict[str, int]) -> int:
     with db.connect(dsn, "gridbot-backup") as conn, conn.cursor("named") as cursor:
         cursor.execute(SQL["named_files"])
         names = (str(name) for (name,) in cursor)
-        return sum(f"files/{name[:2]}/{name[2:]}" not in known for name in names)
+        return sum(_member_name(name) not in known for name in names)
 
 
 def _dump(dsn: str, target: Path) -> None:
@@ -252,7 +274,7 @@ def _unpack_one(source: Path, building: Path, *, only_files: bool) -> int:
             files, has_dump = files + is_content, has_dump or name == DUMP
             if name == _END:
                 end = _document(archive, member)
-            elif is_content or (not only_files and name != _HEAD):
+            elif is_content or (not only_files and name not in (_HEAD, _OBJECTS)):
                 _extract(archive, member, building / name)
     if end.get("files") != files or not has_dump:
         raise ArchiveError(f"{source} is not whole: the backup was cut off; use another one")

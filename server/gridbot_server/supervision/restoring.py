@@ -24,6 +24,7 @@ from pathlib import Path
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, sql, store_record
 from gridbot_server.storage.disk import make_directory
+from gridbot_server.storage.files import Store
 from gridbot_server.storage.rows import fetch_value
 from gridbot_server.supervision.archive import (
     DUMP,
@@ -73,14 +74,16 @@ def restore(settings: Settings, archive: Path, tell: Tell) -> Restored:
         chosen = _settings_of(building, settings)
         tell("database")
         with _database(chosen, building) as dsn:
-            bots, is_own = _load(dsn, building / DUMP, settings.files)
-        if is_own:
+            bots, is_own = _load(dsn, building / DUMP, store := chosen.open_store())
+        if is_own and chosen.files_url is None:
             _keep_content(settings.files, building / settings.files.name)
         replace(chosen, data=building).save()
     except BaseException:
         shutil.rmtree(building)
         raise
     (building / DUMP).unlink()  # from here on it has begun
+    if chosen.files_url:
+        store_record.part(store)
     aside = _exchange(data, building)
     settings.buffer_path.unlink(missing_ok=True)
     return Restored(made_at, bots, files, str(aside) if aside else "")
@@ -112,7 +115,7 @@ def _database(settings: Settings, building: Path) -> Iterator[str]:
         postgres.stop()
 
 
-def _load(dsn: str, dump: Path, store: Path) -> tuple[int, bool]:
+def _load(dsn: str, dump: Path, store: Store) -> tuple[int, bool]:
     """Fill the database; make it another one than that of the backup.
 
     Returns the number of its BOTs, and whether the store that was there before was its own.

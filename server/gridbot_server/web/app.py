@@ -30,7 +30,6 @@ from gridbot_server.errors import (
 from gridbot_server.http import answers, auth, services, whole_body
 from gridbot_server.http.services import Services
 from gridbot_server.settings import DATA_VARIABLE, Settings
-from gridbot_server.storage.files import Store
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ def create_app(
 
 
 def _services(settings: Settings, engine: Callable[[], services.WorkEngine]) -> Services:
-    store = Store(settings.files, settings.uploads)
+    store = settings.open_store()
     return Services(settings, store, BoincClients(settings, store), engine)
 
 

@@ -1,7 +1,6 @@
-"""The file store: content by its SHA-256, and the partial uploads that become content.
+"""Partial uploads: files of this machine that grow until they are content.
 
 Names on the disk are made of hashes only, so nothing that a user says becomes a path.
-Several servers may share one store: a file appears there whole, by rename.
 """
 
 from __future__ import annotations
@@ -13,62 +12,23 @@ import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
 from gridbot_server.errors import HashMismatch, StoreFull, TooLarge, UploadBusy, WrongOffset
-
-CHUNK_BYTES = 256 * 1024
-PARTIAL_LIFETIME = timedelta(days=1)
+from gridbot_server.storage.files.store import CHUNK_BYTES, PARTIAL_LIFETIME, Content, Upload
 
 
-@dataclass(frozen=True, slots=True)
-class Upload:
-    """What is being uploaded: for which purpose, what it must hash to (hex), how long it is.
+class Partials:
+    """The part of a file store that takes uploads; `uploads` is a directory."""
 
-    Uploads of one content for two purposes do not see each other: one uploader
-    cannot disturb another's, nor claim a content without sending it.  An uploader that knows
-    the MD5 only leaves the SHA-256 empty; without either, all content is right.
-    """
-
-    purpose: str
-    sha256: str
-    size: int
-    md5: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Content:
-    """A file of the store, by both hashes that the protocols speak."""
-
-    sha256: bytes
-    md5: bytes
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """A directory of content and a directory of partial uploads on the same file system."""
-
-    root: Path
+    __slots__ = ()
     uploads: Path
 
-    def path(self, sha256: str) -> Path:
-        """Return where the content lies or would lie."""
-        return self.root / sha256[:2] / sha256[2:]
-
-    def size(self, sha256: str) -> int | None:
-        """Return how many bytes the content has; None when it is not here."""
-        try:
-            return self.path(sha256).lstat().st_size
-        except FileNotFoundError:
-            return None
-
-    def open(self, sha256: str) -> BinaryIO:
-        """Open content for reading; raise FileNotFoundError when it is not here."""
-        return os.fdopen(os.open(self.path(sha256), os.O_RDONLY | os.O_NOFOLLOW), "rb")
+    def _keep(self, path: Path, content: Content) -> None:
+        """Make content of a file that is whole; it is not at `path` any more."""
+        raise NotImplementedError
 
     def offset(self, upload: Upload) -> int:
         """Return how many bytes of an upload have arrived."""
@@ -100,7 +60,9 @@ class Store:
                 there += _append(descriptor, upload.size - there, chunks)
             finally:
                 os.fsync(descriptor)
-            return self._keep(upload, path, descriptor, check) if there == upload.size else there
+            return (
+                self._complete(upload, path, descriptor, check) if there == upload.size else there
+            )
 
     def rewind(self, upload: Upload, offset: int) -> None:
         """Forget what arrived from `offset` on, for an uploader that begins there again."""
@@ -115,7 +77,17 @@ class Store:
         assert isinstance(kept, Content), "all bytes are there"
         return kept
 
-    def _keep(
+    def purge_partials(self, now: datetime) -> int:
+        """Delete the uploads of which nothing arrived for a day; return how many."""
+        purged = 0
+        for path in self.uploads.iterdir():
+            with suppress(FileNotFoundError, UploadBusy), _locked(path, create=False) as descriptor:
+                if os.fstat(descriptor).st_mtime < (now - PARTIAL_LIFETIME).timestamp():
+                    path.unlink()
+                    purged += 1
+        return purged
+
+    def _complete(
         self, upload: Upload, path: Path, descriptor: int, check: Callable[[BinaryIO], None]
     ) -> Content:
         content = _content(descriptor)
@@ -127,35 +99,16 @@ class Store:
                 f"the {upload.size} bytes hash to {found}, not to {wanted}: discarded, start over"
             )
         _check(path, descriptor, check)
-        final = self.path(sha256)
-        with suppress(FileExistsError):
-            final.parent.mkdir(mode=0o700)
-            _sync_directory(self.root)
-        path.replace(final)
-        _sync_directory(final.parent)
+        self._keep(path, content)
         return content
 
     def _partial(self, upload: Upload) -> Path:
-        name = hashlib.sha256(f"{upload.sha256} {upload.purpose}".encode()).hexdigest()
-        return self.uploads / name
+        return self.uploads / partial_name(upload)
 
 
-def purge_partials(store: Store, now: datetime) -> int:
-    """Delete the uploads of which nothing arrived for a day; return how many."""
-    purged = 0
-    for path in store.uploads.iterdir():
-        with suppress(FileNotFoundError, UploadBusy), _locked(path, create=False) as descriptor:
-            if os.fstat(descriptor).st_mtime < (now - PARTIAL_LIFETIME).timestamp():
-                path.unlink()
-                purged += 1
-    return purged
-
-
-def read_chunks(file: BinaryIO) -> Iterator[bytes]:
-    """Read an open file to its end, and close it."""
-    with file:
-        while chunk := file.read(CHUNK_BYTES):
-            yield chunk
+def partial_name(upload: Upload) -> str:
+    """The name of an upload wherever it lies."""
+    return hashlib.sha256(f"{upload.sha256} {upload.purpose}".encode()).hexdigest()
 
 
 @contextmanager
@@ -231,12 +184,3 @@ def _check(path: Path, descriptor: int, check: Callable[[BinaryIO], None]) -> No
     except BaseException:
         path.unlink()
         raise
-
-
-def _sync_directory(path: Path) -> None:
-    """Make a new name in a directory survive a power cut."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

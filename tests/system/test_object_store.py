@@ -1,0 +1,129 @@
+"""A whole installation whose files are in an object store: SeaweedFS, killed in between."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.object_store import ENVIRONMENT, SECRET_KEY, ObjectStore, object_store
+from tests.system.deployment import Deployment, deployment, eventually
+from tests.system.stock_client import needs_boinc, stock_client
+
+pytestmark = pytest.mark.timeout(400)
+BIG = 40 << 20  # several parts
+
+
+@pytest.fixture(scope="module")
+def peer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with object_store(tmp_path_factory.mktemp("seaweedfs")) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def shared(peer: ObjectStore) -> Iterator[Deployment]:
+    with deployment() as server:
+        server.env.update(ENVIRONMENT)
+        server.configure(boinc_accounts=True)
+        server.start("--files", peer.url("grid/bot"), "--sign-on-submit")
+        yield server
+
+
+def outputs_of(server: Deployment, bot: int) -> dict[int, bytes]:
+    folder = server.folder / f"outputs-{bot}"
+    server.run("bot", "results", str(bot), "--to", str(folder))
+    return {int(path.parent.name): path.read_bytes() for path in folder.glob("*/copy")}
+
+
+def copying_bot(server: Deployment, table: Path, jobs: int = 3) -> int:
+    copies = ("--output", "copy", "--range", f"0:{jobs}", "--", "sh", "-c", "cat table > copy")
+    return server.submit("--input", f"{table}=table", *copies)
+
+
+def test_files_go_to_the_store_and_come_from_it_past_the_server(
+    running: Deployment, peer: ObjectStore
+) -> None:
+    content = bytes(range(256)) * (BIG // 256)
+    bot = copying_bot(running, running.file("big", content), jobs=1)
+    running.client("worker", "--cpus", "1")
+    running.wait(bot, 120)
+    assert outputs_of(running, bot) == {0: content}
+    assert list((running.data / "files").iterdir()) == []
+    assert list((running.data / "uploads").iterdir()) == []
+    said = "".join(path.read_text(errors="replace") for path in running.settings.log.iterdir())
+    said += (running.folder / "worker.log").read_text() + running.settings.files.name
+    assert SECRET_KEY not in said + (running.data / "settings.json").read_text()
+    assert "X-Amz-Signature" not in said
+
+
+def test_a_store_that_is_killed_costs_time_and_no_result(
+    running: Deployment, peer: ObjectStore
+) -> None:
+    content = b"0123456789abcdef" * 20_000
+    gate = running.gate()
+    script = gate.command("cat table > copy")
+    table = running.file("table", content)
+    bot = running.submit(
+        "--input", f"{table}=table", "--output", "copy", "--range", "0:4", "--", *script
+    )
+    running.client("worker", "--cpus", "2")
+    eventually(lambda: len(running.programs("worker")) == 2, what="two jobs")
+    peer.kill()
+    gate.open()
+    eventually(lambda: not running.programs("worker"), what="the end of the jobs")
+    health = json.loads(running.run("server", "status", "--json", "--data", str(running.data)))
+    assert "the object store" in str(health["health"]["trouble"])
+    peer.start()
+    running.wait(bot, 240)
+    assert outputs_of(running, bot) == dict.fromkeys(range(4), content)
+
+
+@needs_boinc
+def test_a_stock_client_fetches_from_the_store_and_sends_through_the_server(
+    running: Deployment,
+) -> None:
+    content = b"of a volunteer\n" * 50_000
+    bot = copying_bot(running, running.file("table", content), jobs=2)
+    with stock_client(running, cpus=2) as client:
+        client.listens()
+        made = client.command(
+            "--create_account", client.url, "ann@example.com", "a password", "Ann"
+        )
+        found = re.search("account key: ([0-9a-f]{32})", made)
+        assert found, made
+        client.attach(found[1])
+        running.wait(bot, 240)
+    assert outputs_of(running, bot) == dict.fromkeys(range(2), content)
+
+
+def test_a_backup_names_the_objects_and_its_restore_goes_on_with_them(
+    running: Deployment, peer: ObjectStore
+) -> None:
+    content = b"kept in the store\n" * 20_000
+    bot = copying_bot(running, running.file("table", content), jobs=2)
+    running.client("worker", "--cpus", "2")
+    running.wait(bot, 120)
+    running.kill_clients()
+    archive = running.folder / "backup.tar"
+    arguments = ("server", "backup", str(archive), "--data", str(running.data), "--json")
+    told = json.loads(running.run(*arguments))
+    assert (told["files"], told["missing"]) == (0, 0)
+    assert told["objects"] > 0
+    assert archive.stat().st_size < 5_000_000
+    text = archive.read_bytes()
+    assert SECRET_KEY.encode() not in text
+    running.run("server", "stop", "--data", str(running.data))
+    running.run("server", "restore", str(archive), "--data", str(running.data))
+    running.start()
+    assert outputs_of(running, bot) == dict.fromkeys(range(2), content)
+
+
+def test_a_bucket_of_another_server_is_refused(running: Deployment, peer: ObjectStore) -> None:
+    with deployment() as other:
+        other.env.update(ENVIRONMENT)
+        where = ("--data", str(other.data), "--bind", f"127.0.0.1:{other.port}")
+        files = ("--files", peer.url("grid/bot"))
+        said = other.run("server", "start", *where, *files, code=1)
+    assert "is the file store of another database" in said
