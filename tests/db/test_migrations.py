@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 
+import psycopg
+import pytest
 from psycopg.types.json import Jsonb
 from tests.factories import make_bot, make_client, make_ended, make_owner
 
@@ -54,3 +56,41 @@ def test_files_belong_to_the_owners_whose_bots_refer_to_them(conn: Connection) -
     found = conn.execute("SELECT encode(sha256, 'hex'), owner FROM blob_owner").fetchall()
     of_alice = {(ref.sha256, alice) for ref in (shared, own, of_job, output)}
     assert set(found) == of_alice | {(shared.sha256, bob)}
+
+
+# Ends the connection that notes a migration, which has done all else by then.
+_KILLER = """
+CREATE FUNCTION kill() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_terminate_backend(pg_backend_pid());
+    PERFORM pg_sleep(0);
+    RETURN NEW;
+END $$;
+CREATE TRIGGER killer BEFORE INSERT ON migration FOR EACH ROW EXECUTE FUNCTION kill()
+"""
+_COLUMNS = """
+SELECT table_name, column_name, data_type, is_nullable, column_default
+  FROM information_schema.columns WHERE table_schema = 'public' ORDER BY 1, 2
+"""
+
+
+def _schema(conn: Connection) -> object:
+    indexes = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1"
+    return conn.execute(_COLUMNS).fetchall(), conn.execute(indexes).fetchall()
+
+
+@pytest.mark.parametrize("back", [1, 2, 3])
+def test_a_migration_that_was_killed_half_way_is_made_by_the_next_start(
+    conn: Connection, dsn: str, back: int
+) -> None:
+    whole = _schema(conn)
+    version = sql.migrations()[-back][0]
+    _before(conn, version)
+    before = _schema(conn)
+    conn.execute(_KILLER)
+    with db.connect(dsn, "killed", autocommit=True) as other, pytest.raises(psycopg.Error):
+        db.migrate(other)
+    assert _schema(conn) == before
+    conn.execute("DROP FUNCTION kill CASCADE")
+    assert len(db.migrate(conn)) == back
+    assert _schema(conn) == whole

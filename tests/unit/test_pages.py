@@ -8,6 +8,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     *(ROOT / name for name in ("ARCHITECTURE.md", "CONTRIBUTING.md", "GLOSSARY.md", "SECURITY.md")),
+    ROOT / "docs" / "battery.md",
     *sorted((ROOT / "docs" / "decisions").glob("*.md")),
 ]
 # A path from the checkout's top: a folder, or a file with an ending.
