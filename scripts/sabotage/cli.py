@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
 import click
 from click.core import ParameterSource
@@ -53,12 +53,13 @@ class Line:
 @click.option("--strategy", "strategies", multiple=True, type=click.Choice([*STRATEGIES]))
 @click.option("--rule", "rules", multiple=True, type=click.Choice(RULES))
 @click.option("--slips", type=float, default=0.0, help="Share of honest answers that are wrong.")
+@click.option("--machines", type=click.IntRange(1), default=1, help="Of each honest owner.")
 @click.option("--live", is_flag=True, help="Over HTTP, against a server of its own.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @click.pass_context
 def liars(
     context: click.Context, jobs: int, seeds: int, first_seed: int, strategies: Sequence[str],
-    rules: Sequence[str], slips: float, live: bool, as_json: bool,
+    rules: Sequence[str], slips: float, machines: int, live: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Let 20 liars among 200 hosts work on a BOT; say how many wrong results were accepted.
 
@@ -74,9 +75,10 @@ def liars(
         except BenchFailed as error:
             sys.exit(str(error))
         return
+    setting = Setting("", "", jobs=jobs, slips=slips, machines=machines)
     if not as_json:
         click.echo("  ".join(_COLUMNS))
-    for line in _lines(jobs, range(first_seed, first_seed + seeds), strategies, rules, slips):
+    for line in _lines(range(first_seed, first_seed + seeds), strategies, rules, setting):
         told = asdict(line)
         if as_json:
             click.echo(json.dumps(told))
@@ -89,11 +91,11 @@ def _cell(value: object) -> str:
 
 
 def _lines(
-    jobs: int, seeds: Sequence[int], strategies: Sequence[str], rules: Sequence[str], slips: float
+    seeds: Sequence[int], strategies: Sequence[str], rules: Sequence[str], common: Setting
 ) -> Iterator[Line]:
     for strategy in strategies or STRATEGIES:
         for rule in rules or RULES:
-            setting = Setting(strategy, rule, jobs=jobs, slips=slips)
+            setting = replace(common, strategy=strategy, rule=rule)
             yield _line(setting, [Model(setting, seed).run() for seed in seeds])
 
 

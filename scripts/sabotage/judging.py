@@ -24,6 +24,15 @@ from scripts.sabotage.state import EPOCH, MAX_ATTEMPTS, RIGHT, Machine, Task, Wo
 from scripts.sabotage.waiting import Waiting
 
 
+class Changes(dict[int, tuple[TrackRecord, TrackRecord]]):
+    """Records before and after, of hosts or of crews."""
+
+    def make(self, records: dict[int, TrackRecord], number: int, new: TrackRecord) -> None:
+        """Change a record."""
+        self[number] = (self.get(number, (records[number],))[0], new)
+        records[number] = new
+
+
 class Judging:
     """The transitioner of a run."""
 
@@ -56,7 +65,7 @@ class Judging:
         else:
             decision = decide(job, self._world.rules)
         self._judge(task, decision)
-        touched = self._learn(task, decision)
+        hosts, crews = self._learn(task, decision)
         due_at = task.due_at if task.is_due else -math.inf
         self._keep(task, decision)
         seasoned: set[Task] = set()
@@ -69,11 +78,17 @@ class Judging:
             if replica == 1:
                 seasoned |= self._season(task, due_at)
         woken: set[Task] = set()
-        for host, (old, new) in touched.items():
-            leaves = 1 - self._world.setting.assurance
-            if new.caught != old.caught or new.doubt <= leaves < old.doubt:
-                woken |= self._world.relying[host]
+        for number, (old, new) in hosts.items():
+            if new.caught != old.caught or self._is_proven_now(old, new):
+                woken |= self._world.relying[number]
+        for crew, (old, new) in crews.items():
+            if self._is_proven_now(old, new):
+                for host in self._world.machines[crew]:
+                    woken |= self._world.relying[host.number]
         return woken | seasoned
+
+    def _is_proven_now(self, old: TrackRecord, new: TrackRecord) -> bool:
+        return new.doubt <= 1 - self._world.setting.assurance < old.doubt
 
     def _season(self, task: Task, due_at: float) -> set[Task]:
         """Season what a host said, by its later first answer that proved right."""
@@ -163,29 +178,24 @@ class Judging:
             host.gone = True
             self._return_as_new()
 
-    def _learn(self, task: Task, decision: Decision) -> dict[int, tuple[TrackRecord, TrackRecord]]:
-        """Let records follow what proved right or wrong; return the hosts' before and after."""
-        touched: dict[int, tuple[TrackRecord, TrackRecord]] = {}
+    def _learn(self, task: Task, decision: Decision) -> tuple[Changes, Changes]:
+        """Let records follow what proved right or wrong; return the changes of hosts and crews."""
+        hosts, crews = Changes(), Changes()
         if not self._world.rules.terms:
-            return touched
+            return hosts, crews
+        standing, crew_standing = self._world.standing, self._world.crew_standing
         for replica in self._rights(task, decision):
             host = task.holders[replica]
-            old = self._world.standing[host.number]
-            self._world.standing[host.number] = old.after_right()
-            self._world.crew_standing[host.crew] = self._world.crew_standing[
-                host.crew
-            ].after_right()
-            first = touched.get(host.number, (old, old))[0]
-            touched[host.number] = (first, self._world.standing[host.number])
+            hosts.make(standing, host.number, standing[host.number].after_right())
+            crews.make(crew_standing, host.crew, crew_standing[host.crew].after_right())
             self._widen(host, width.WidthChange(growth=1))
         for replica in decision.wrong:
             host = task.holders[replica]
-            old, crew = self._world.standing[host.number], self._world.crew_standing[host.crew]
-            self._world.standing[host.number] = old.after_wrong()
-            self._world.crew_standing[host.crew] = crew.after_wrong_of_a_host()
-            touched[host.number] = (old, self._world.standing[host.number])
+            hosts.make(standing, host.number, standing[host.number].after_wrong())
+            caught = crew_standing[host.crew].after_wrong_of_a_host()
+            crews.make(crew_standing, host.crew, caught)
             host.firsts.pop(task, None)
-        return touched
+        return hosts, crews
 
     def _rights(self, task: Task, decision: Decision) -> list[int]:
         """Return the replicas that count as proven right, as `cycles.track_records` has them."""

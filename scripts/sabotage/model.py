@@ -43,10 +43,17 @@ class Model:
         self._waiting = Waiting(world)
         self._judging = Judging(world, self._waiting, lambda: self._arrive(is_liar=True))
         self._crews = itertools.count(1)
-        shared = next(self._crews)
+        self._shared = next(self._crews)
         for index in range(setting.hosts):
-            is_liar = index < setting.liars
-            self._arrive(is_liar, shared if is_liar and world.strategy.is_one_owner else None)
+            self._arrive(index < setting.liars, self._crew(index))
+
+    def _crew(self, index: int) -> int | None:
+        """Return whose one of the first hosts is; None if it is the first of its owner."""
+        setting = self._world.setting
+        if index < setting.liars:
+            return self._shared if self._world.strategy.is_one_owner else None
+        place = (index - setting.liars) % setting.machines
+        return self._world.hosts[index - place].crew if place else None
 
     def _arrive(self, is_liar: bool, crew: int | None = None) -> Machine:
         greedy = is_liar and self._world.strategy.is_greedy
@@ -59,6 +66,7 @@ class Model:
             arrived=self._world.now,
         )
         self._world.hosts.append(host)
+        self._world.machines[host.crew].append(host)
         self._world.at(self._world.now + self._way(host), lambda: self.ask(host))
         return host
 
@@ -194,9 +202,10 @@ class Model:
 
     def _occasion(self, host: Machine, task: Task, is_first: bool) -> Occasion:
         if self._world.rules.terms:
-            is_trusted = (
-                self._world.standing[host.number].doubt <= 1 - self._world.setting.assurance
+            answer = Credence(
+                self._world.standing[host.number], self._world.crew_standing[host.crew]
             )
+            is_trusted = assurance.is_trusted(answer, self._world.rules.terms)
         else:
             is_trusted = host.answers > BOINC_STREAK
         progress = self._world.fresh / self._world.setting.jobs

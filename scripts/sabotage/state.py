@@ -81,6 +81,7 @@ class Setting:
     jobs: int = 100_000
     hosts: int = 200
     liars: int = 20
+    machines: int = 1  # of each honest owner
     errors: float = 0.01  # of honest replicas that end in an error
     slips: float = 0.0  # of honest answers that are wrong
     leaves: float = 0.0005  # probability per answer that an honest host goes for good
@@ -123,6 +124,7 @@ class World:
         self.settled = 0  # jobs with an outcome
         self.provisional: set[Task] = set()
         self.relying: dict[int, set[Task]] = defaultdict(set)  # by host
+        self.machines: dict[int, list[Machine]] = defaultdict(list)  # by crew
         self.standing: dict[int, TrackRecord] = defaultdict(lambda: NEWCOMER)
         self.crew_standing: dict[int, TrackRecord] = defaultdict(lambda: NEWCOMER)
         self.crew_width: dict[int, float] = defaultdict(lambda: width.START)

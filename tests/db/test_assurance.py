@@ -237,6 +237,20 @@ def test_a_quorum_is_judged_anew_when_a_member_is_caught(
     assert outcomes(conn, bot) == {seq: f"answer {seq}" for seq in range(8)}
 
 
+def test_machines_of_two_owners_do_not_all_wait_for_the_first_that_is_trusted(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    """What untrusted owners prove each other right in is bounded: too little for five machines."""
+    jobs = 250
+    bot = assured(conn, alice, jobs)
+    owners = [make_owner(conn, name) for name in ("bob", "carol")]
+    machines = [caller(dispatch, owner) for owner in owners for _ in range(5)]
+    conn.execute("UPDATE client SET created_at = now() - interval '1 hour'")
+    for _ in range(30):
+        work(dispatch, *machines)
+    assert len(outcomes(conn, bot)) == jobs
+
+
 def test_the_copy_of_a_check_never_goes_to_the_same_owner(
     dispatch: Dispatch, conn: Connection, alice: int
 ) -> None:

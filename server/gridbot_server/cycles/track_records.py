@@ -141,7 +141,7 @@ def learn(
         for (who, program), checks in [*hosts.items(), *crews.items()]
     ]
     conn.execute(SQL["keep_records"], {"records": encode(changed)})
-    _wake(conn, {key: (old[key], new[key]) for key in hosts}, _strictest(rules.values()))
+    _wake(conn, {key: (old[key], new[key]) for key in keys}, _strictest(rules.values()))
 
 
 def _checks(
@@ -183,14 +183,22 @@ def _wake(
     changes: Mapping[tuple[str, bytes], tuple[TrackRecord, TrackRecord]],
     assurance: float,
 ) -> None:
-    """Have outcomes looked at again whose host was caught or became trusted."""
-    rows = [
-        {"host": int(who.removeprefix("host ")), "program": program.hex()}
-        for (who, program), (old, new) in changes.items()
-        if new.caught != old.caught or new.doubt <= 1 - assurance < old.doubt
-    ]
+    """Have outcomes looked at again whose host was caught, or it or its crew became trusted."""
+    rows: list[dict[str, object]] = []
+    for (who, program), (old, new) in changes.items():
+        host = _host(who)
+        is_caught = host is not None and new.caught != old.caught
+        if is_caught or new.doubt <= 1 - assurance < old.doubt:
+            crew = None if host else who
+            rows.append({"host": host, "crew": crew, "program": program.hex()})
     if rows:
-        conn.execute(SQL["wake_relying"], {"hosts": encode(rows)})
+        conn.execute(SQL["wake_relying"], {"who": encode(rows)})
+
+
+def _host(who: str) -> int | None:
+    """Return the host whose record it is; None for a crew's."""
+    kind, _, number = who.partition(" ")
+    return int(number) if kind == "host" else None
 
 
 def pass_checks(conn: Connection, decisions: Mapping[JobId, Decision], believed: Believed) -> None:

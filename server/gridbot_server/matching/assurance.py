@@ -66,8 +66,17 @@ class Credence:
 
     @property
     def doubt(self) -> float:
-        """The probability that it is wrong."""
-        return 0.0 if self.is_vouched else max(self.host.doubt, self.crew.doubt)
+        """The probability that it is wrong.
+
+        A machine that was never caught is trusted like its owner from its first right answer on.
+        What strangers prove each other right in is bounded for each owner: so it could not prove
+        many machines of each, and all would wait for the first that is trusted.
+        """
+        if self.is_vouched:
+            return 0.0
+        if self.host.streak and not self.host.caught:
+            return self.crew.doubt
+        return max(self.host.doubt, self.crew.doubt)
 
     @property
     def is_distrusted(self) -> bool:

@@ -46,6 +46,19 @@ def test_a_quarter_of_all_owners_cannot_make_itself_trusted_and_all_together_can
     assert is_trusted_after((crews - 1) * most_agreements(crews))
 
 
+def test_owners_of_many_machines_get_a_bot_done_though_none_could_prove_each_of_them() -> None:
+    tally = Model(Setting("nobody", "q2p", jobs=2000, machines=10), seed=1).run()
+    assert (tally.accepted, tally.undone) == (2000, 0)
+
+
+def test_a_machine_is_believed_like_its_owner_until_it_is_caught() -> None:
+    owner = TrackRecord(100)
+    assert Credence(TrackRecord(1), owner).doubt == owner.doubt
+    for unproven in (TrackRecord(0), TrackRecord(1, caught=1)):
+        assert Credence(unproven, owner).doubt == unproven.doubt
+    assert Credence(TrackRecord(1), TrackRecord(100, caught=5)).doubt > 1 - TERMS.assurance
+
+
 def test_twenty_who_are_there_before_all_others_cannot_make_themselves_trusted() -> None:
     assert not is_trusted_after(19 * most_agreements(24, are_gathering=True))
 

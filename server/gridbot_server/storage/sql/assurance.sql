@@ -42,12 +42,19 @@ UPDATE track_record t
  WHERE (t.who, t.program) = (x.who, decode(x.program, 'hex'))
 
 -- name: wake_relying
--- All outcomes that rely on these hosts are looked at again.
+-- Outcomes that rely on these hosts, or on these crews and wait for a trusted one, are looked at again.
+WITH x AS MATERIALIZED (
+    SELECT host, crew, decode(program, 'hex') AS program
+      FROM json_to_recordset(%(who)s) AS x (host bigint, crew text, program text)
+), relying AS (
+    SELECT p.bot, p.seq, x.program FROM x JOIN provisional p ON p.host = x.host
+     UNION
+    SELECT p.bot, p.seq, x.program
+      FROM x JOIN unjudged u ON u.crew = x.crew
+      JOIN provisional p ON (p.bot, p.seq, p.replica) = (u.bot, u.seq, u.replica)
+)
 INSERT INTO pending (bot, seq)
-SELECT DISTINCT p.bot, p.seq
-  FROM json_to_recordset(%(hosts)s) AS x (host bigint, program text)
-  JOIN provisional p ON p.host = x.host
-  JOIN bot b ON b.id = p.bot AND b.program = decode(x.program, 'hex')
+SELECT r.bot, r.seq FROM relying r JOIN bot b ON b.id = r.bot AND b.program = r.program
 
 -- name: pass_checks
 -- First answers that proved right, each a replica: they season what its host said before, alone or
