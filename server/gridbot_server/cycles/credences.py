@@ -27,6 +27,7 @@ class CredenceRow(NamedTuple):
     seq: int
     replica: int
     host: int
+    ended_at: datetime
     crew: str
     program: bytes
     is_vouched: bool

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gridbot_server.cycles.credences import Believed
 from gridbot_server.cycles.job import Decision, Job
 from gridbot_server.matching.track_record import checks_at_the_end, coin
-from gridbot_server.matching.width import CROWDED_PART
+from gridbot_server.matching.width import CROWDED_PART, FULL
 from gridbot_server.storage import sql
 from gridbot_server.storage.counters import NO_GRID, Counters
 from gridbot_server.storage.db import Connection
@@ -140,7 +140,7 @@ def close(conn: Connection, bots: Iterable[int], hosts: Iterable[int]) -> None:
     """
     rows = fetch(conn, _OpenRow, SQL["closing"], {"bots": sorted(bots)})
     if hosts := sorted(hosts):
-        given = {"hosts": hosts, "part": CROWDED_PART}
+        given = {"hosts": hosts, "part": CROWDED_PART, "full": FULL}
         rows = [*{*rows, *fetch(conn, _OpenRow, SQL["crowded"], given)}]
     if not rows:
         return

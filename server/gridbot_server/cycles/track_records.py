@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gridbot_server.cycles.credences import Answer, Believed
+from gridbot_server.cycles.credences import Answer, Believed, CredenceRow
 from gridbot_server.cycles.crews import crews_at_work
 from gridbot_server.cycles.job import Decision, Rules
 from gridbot_server.matching.track_record import SEASON, TrackRecord, most_agreements
@@ -207,13 +207,22 @@ def pass_checks(conn: Connection, decisions: Mapping[JobId, Decision], believed:
     Checks count in the order of the answers: liars that check each other do so at once, and would
     be believed before an honest host has found out about any.
     """
+    checks: dict[tuple[int, bytes], list[CredenceRow]] = defaultdict(list)
+    for name, item in decisions.items():
+        for replica in item.right:
+            row = believed.answers[name, replica]
+            if row.credence.is_first and not row.is_vouched:
+                checks[row.host, row.program].append(row)
     rows = [
-        {**name._asdict(), "replica": replica, "due_at": row.due_at and row.due_at.isoformat()}
-        for name, item in decisions.items()
-        for replica in item.right
-        if (row := believed.answers[name, replica]).credence.is_first and not row.is_vouched
+        {
+            "host": host,
+            "program": program.hex(),
+            "given": sorted(row.ended_at for row in answers),
+            "due": sorted(max(row.ended_at, row.due_at or row.ended_at) for row in answers),
+        }
+        for (host, program), answers in checks.items()
     ]
     if rows:
-        given = {"replicas": encode(rows), "season": SEASON}
+        given = {"checks": encode(rows), "season": SEASON}
         conn.execute(SQL["pass_checks"], given)
         conn.execute(SQL["season"], given)

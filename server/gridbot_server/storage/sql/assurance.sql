@@ -4,7 +4,7 @@ SELECT value FROM setting WHERE name = 'coins'
 -- name: credences
 -- Successes of jobs, with what their hosts and crews have proven, and what a provisional outcome
 -- that relies on them knew then.
-SELECT e.bot, e.seq, e.replica, e.host, h.crew, b.program,
+SELECT e.bot, e.seq, e.replica, e.host, e.ended_at, h.crew, b.program,
        e.owner = b.owner OR coalesce(c.dedicated, false) AS is_vouched,
        coalesce(t.streak, 0) AS streak, coalesce(t.caught, 0) AS caught,
        coalesce(w.streak, 0) AS crew_streak, coalesce(w.caught, 0) AS crew_caught,
@@ -57,46 +57,45 @@ INSERT INTO pending (bot, seq)
 SELECT r.bot, r.seq FROM relying r JOIN bot b ON b.id = r.bot AND b.program = r.program
 
 -- name: pass_checks
--- First answers that proved right, each a replica: they season what its host said before, alone or
--- agreeing with others.  One that was chosen among all that the host had open then stands for these.
-WITH checked AS MATERIALIZED (
-    SELECT e.host, b.program, e.ended_at, x.due_at
-      FROM json_to_recordset(%(replicas)s) AS x (
-           bot bigint, seq bigint, replica int, due_at timestamptz)
-      JOIN ended e ON (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica)
-      JOIN bot b ON b.id = e.bot
-), passed AS MATERIALIZED (
-    SELECT p.bot, p.seq, p.replica, count(*) AS checks, max(c.ended_at) AS by
-      FROM checked c JOIN provisional p ON p.host = c.host
-      JOIN bot b ON b.id = p.bot AND b.program = c.program
-     WHERE p.passed < %(season)s AND (p.is_lone AND p.ended_at < c.due_at OR p.ended_at < c.ended_at)
-     GROUP BY p.bot, p.seq, p.replica
+-- First answers of hosts that proved right season what these said before, alone or agreeing with
+-- others.  One that was chosen among all that its host had open then stands for these: it counts as
+-- if given at that time.  Times are sorted, and counted by bisection: pairs would be very many.
+WITH x AS MATERIALIZED (
+    SELECT host, decode(program, 'hex') AS program, given, due
+      FROM json_to_recordset(%(checks)s) AS x (
+           host bigint, program text, given timestamptz[], due timestamptz[])
 )
-UPDATE provisional p SET passed = p.passed + passed.checks, passed_by = greatest(p.passed_by, passed.by)
-  FROM passed WHERE (p.bot, p.seq, p.replica) = (passed.bot, passed.seq, passed.replica)
+UPDATE provisional p
+   SET passed = p.passed + cardinality(x.given)
+           - width_bucket(p.ended_at, CASE WHEN p.is_lone THEN x.due ELSE x.given END),
+       passed_by = greatest(p.passed_by, x.given[cardinality(x.given)])
+  FROM x, bot b
+ WHERE p.host = x.host AND b.id = p.bot AND b.program = x.program AND p.passed < %(season)s
+   AND p.ended_at < (CASE WHEN p.is_lone THEN x.due ELSE x.given END)[cardinality(x.given)]
 
 -- name: season
 -- What these hosts said is sure where it passed enough checks, and no check of what they answered
 -- before those is still awaited.
-WITH proven AS MATERIALIZED (
-    SELECT DISTINCT e.host, b.program
-      FROM json_to_recordset(%(replicas)s) AS x (bot bigint, seq bigint, replica int)
-      JOIN ended e ON (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica)
-      JOIN bot b ON b.id = e.bot
+WITH x AS MATERIALIZED (
+    SELECT host, decode(program, 'hex') AS program
+      FROM json_to_recordset(%(checks)s) AS x (host bigint, program text)
+), ripe AS MATERIALIZED (
+    SELECT p.bot, p.seq, p.replica, p.passed_by, x.host, x.program
+      FROM x JOIN provisional p ON p.host = x.host AND p.passed >= %(season)s AND NOT p.is_seasoned
+      JOIN bot b ON b.id = p.bot AND b.program = x.program
 ), settled AS MATERIALIZED (
     SELECT host, program, (
            SELECT coalesce(min(e.ended_at), 'infinity') FROM unjudged u
-             JOIN bot b ON b.id = u.bot AND b.program = proven.program
+             JOIN bot b ON b.id = u.bot AND b.program = r.program
              JOIN ended e ON (e.bot, e.seq, e.replica) = (u.bot, u.seq, u.replica)
              LEFT JOIN provisional p ON (p.bot, p.seq, p.replica) = (u.bot, u.seq, u.replica)
-            WHERE u.host = proven.host AND u.replica = 1 AND e.how = 'success'
+            WHERE u.host = r.host AND u.replica = 1 AND e.how = 'success'
               AND coalesce(p.is_due, true)) AS until
-      FROM proven
+      FROM (SELECT DISTINCT host, program FROM ripe) AS r
 ), seasoned AS (
     UPDATE provisional p SET is_seasoned = true
-      FROM settled s, bot b
-     WHERE p.host = s.host AND b.id = p.bot AND b.program = s.program
-       AND p.passed >= %(season)s AND p.passed_by < s.until AND NOT p.is_seasoned
+      FROM ripe r JOIN settled s USING (host, program)
+     WHERE (p.bot, p.seq, p.replica) = (r.bot, r.seq, r.replica) AND r.passed_by < s.until
     RETURNING p.bot, p.seq
 )
 INSERT INTO pending (bot, seq) SELECT DISTINCT bot, seq FROM seasoned
@@ -136,14 +135,20 @@ SELECT p.bot, p.seq, p.replica, p.host, p.is_lone, p.is_due
 
 -- name: crowded
 -- Open answers of those of these hosts whose own width, or whose crew's, they have nearly filled.
-WITH crowded AS MATERIALIZED (
-    SELECT h.id FROM host h LEFT JOIN crew w ON w.name = h.crew
-     WHERE h.id = ANY(%(hosts)s)
-       AND ((SELECT count(*) FROM provisional p WHERE p.host = h.id AND p.is_lone)
-                >= %(part)s * h.width
-            OR (SELECT count(*) FROM unjudged u
-                  JOIN provisional p ON (p.bot, p.seq, p.replica) = (u.bot, u.seq, u.replica)
-                 WHERE u.crew = h.crew AND p.is_lone) >= %(part)s * coalesce(w.width, 8))
+-- A full width bounds nothing.
+WITH x AS MATERIALIZED (
+    SELECT id, crew, width FROM host WHERE id = ANY(%(hosts)s)
+), crews AS MATERIALIZED (
+    SELECT c.crew FROM (SELECT DISTINCT crew FROM x) AS c LEFT JOIN crew w ON w.name = c.crew
+     WHERE coalesce(w.width, 8) < %(full)s
+       AND (SELECT count(*) FROM unjudged u
+              JOIN provisional p ON (p.bot, p.seq, p.replica) = (u.bot, u.seq, u.replica)
+             WHERE u.crew = c.crew AND p.is_lone) >= %(part)s * coalesce(w.width, 8)
+), crowded AS MATERIALIZED (
+    SELECT id FROM x
+     WHERE crew IN (SELECT crew FROM crews)
+        OR width < %(full)s AND (SELECT count(*) FROM provisional p
+                                  WHERE p.host = x.id AND p.is_lone) >= %(part)s * width
 )
 SELECT p.bot, p.seq, p.replica, p.host, p.is_lone, p.is_due
   FROM crowded c JOIN provisional p ON p.host = c.id AND p.is_lone
