@@ -907,6 +907,121 @@ for _ in range(30):
 time.sleep(8)""",
         (*DISK, "memory_limit"),
     ),
+    Beast(
+        "limits",
+        "memory in page tables",
+        """
+room = mmap.mmap(-1, 1 << 40, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x4000, mmap.PROT_READ)
+end = time.monotonic() + 6
+for at in range(0, 1 << 40, 2 << 20):
+    room[at]
+    if at % (1 << 32) == 0:
+        used = open('/proc/self/status').read().partition('VmPTE:')[2].split()[0]
+        if time.monotonic() > end or int(used) > 600 << 10:
+            break
+time.sleep(3)""",
+        MEMORY,
+    ),
+    Beast(
+        "processes",
+        "move another process's pages",
+        "syscall(256, c['pid'], 64, ctypes.byref((ctypes.c_ulong * 1)(1)), 0)",
+        only_x86=True,
+    ),
+    Beast(
+        "processes",
+        "compare itself with another process",
+        "syscall(312, os.getpid(), c['pid'], 2, 0, 0)",
+        only_x86=True,
+    ),
+    Beast(
+        "processes",
+        "have another process's memory paged out",
+        """
+fd = syscall(434, c['pid'], 0)
+where = ctypes.create_string_buffer(struct.pack('QQ', 0x400000, 4096))
+syscall(440, fd, where, 1, 21, 0)""",
+    ),
+    Beast(
+        "processes",
+        "free the memory of another that ends",
+        "syscall(448, syscall(434, c['pid'], 0), 0)",
+    ),
+    Beast(
+        "kernel", "drop the machine's caches", "open('/proc/sys/vm/drop_caches', 'w').write('1')"
+    ),
+    Beast(
+        "kernel",
+        "change how the kernel overcommits",
+        "open('/proc/sys/vm/overcommit_memory', 'r+').write('1')",
+    ),
+    Beast(
+        "kernel",
+        "switch a processor off",
+        """
+for name in glob.glob('/sys/devices/system/cpu/cpu*/online'):
+    open(name, 'r+').write('0')
+    return True
+return False""",
+    ),
+    Beast(
+        "kernel",
+        "ask for raw ports",
+        "syscall(172, 3)",
+        only_x86=True,
+    ),
+    Beast(
+        "kernel",
+        "secret memory",
+        "syscall(447, 0)",
+    ),
+    Beast(
+        "files",
+        "watch the folder",
+        """
+fd = libc.inotify_init1(0)
+if fd < 0 or libc.inotify_add_watch(fd, c['folder'].encode(), 0xfff) < 0:
+    raise OSError('refused')""",
+    ),
+    Beast(
+        "files",
+        "reach the token through a process's directory",
+        "return bool(open('/proc/1/cwd/' + os.path.basename(c['token'])).read())",
+    ),
+    Beast(
+        "outputs",
+        "an output that changes while it is read",
+        """
+open('result', 'w').write('fine')
+if not os.fork():
+    os.setsid()
+    while True:
+        for way in (lambda: os.symlink(c['token'], 't'), lambda: open('t', 'w').close()):
+            try:
+                way(); os.rename('t', 'result')
+            except OSError:
+                pass
+return False""",
+        outputs=("result",),
+    ),
+    Beast(
+        "outputs",
+        "very many outputs",
+        """
+for number in range(30_000):
+    open(f'{number}.dat', 'w').close()
+return False""",
+        outputs=("*.dat",),
+    ),
+    Beast(
+        "limits",
+        "threads by the thousand",
+        """
+gate = threading.Event()
+for number in range(3000):
+    threading.Thread(target=gate.wait, daemon=True).start()
+time.sleep(1)""",
+    ),
 ]
 
 ZOO = [*FILES, *OUTPUTS, *PROCESSES, *NETWORK, *KERNEL, *LIMITS, *LATER]

@@ -207,6 +207,20 @@ def test_the_projects_next_key_is_believed_if_the_pinned_one_introduced_it() -> 
         trust().approval(by(later, None, MANIFEST, introduced(EVE, later)), MANIFEST)
 
 
+def test_a_stolen_key_introduces_nobody_once_it_is_revoked() -> None:
+    theirs = replace(MANIFEST, owner_key=public(EVE).hex())
+    by_owner = by(None, EVE, theirs, introduced(OWNER, EVE))
+    by_project = by(EVE, None, theirs, introduced(PROJECT, EVE))
+    checker = trust(OWNER)
+    assert checker.approval(by_owner, theirs).by_owner
+    assert checker.approval(by_project, theirs).by_project
+    checker.revocations = [revoked(print_of(OWNER), OWNER), revoked(print_of(PROJECT), PROJECT)]
+    with pytest.raises(Distrusted, match="does not trust"):
+        checker.approval(by_owner, theirs)
+    with pytest.raises(Distrusted, match="not the one pinned"):
+        checker.approval(by_project, theirs)
+
+
 def test_circles_and_many_introductions_end() -> None:
     keys = [Ed25519PrivateKey.generate() for _ in range(20)]
     links = [introduced(old, new) for old, new in zip(keys, [*keys[1:], keys[0]], strict=True)]
