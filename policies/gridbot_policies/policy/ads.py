@@ -7,8 +7,9 @@ fills these, and hints about misspelt names come from them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
+from typing import Any
 
 from gridbot_policies.classad import UNDEFINED, Record, record
 from gridbot_policies.classad.compiler import Layer, Layout, Meter
@@ -202,6 +203,27 @@ class Ads:
             outermost = Record(held, ("Queue", "Host", "Target"))
             self._scope = _job_scope(outermost, self.bot, self.job)
         return self._scope
+
+
+class HostIsUnseen(Exception):
+    """A policy looked at the host where none was shown to it."""
+
+
+class _Unseen(Mapping[str, Any]):
+    """Attributes that cannot be read."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise HostIsUnseen(key)
+
+    def __iter__(self) -> Iterator[str]:
+        raise HostIsUnseen
+
+    def __len__(self) -> int:
+        raise HostIsUnseen
+
+
+UNSEEN_HOST = Record(_Unseen(), ())
+"""What stands for the host where it must not matter: a look at it raises HostIsUnseen."""
 
 
 def grid_scope(grid: Record, bot: Record, queue: Record) -> Record:

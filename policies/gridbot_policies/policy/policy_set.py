@@ -15,7 +15,7 @@ from gridbot_policies.classad.nodes import Attribute, Definition, Node
 from gridbot_policies.classad.parser import parse_definitions
 from gridbot_policies.classad.unparse import unparse
 from gridbot_policies.classad.values import fold, record
-from gridbot_policies.policy.ads import LAYOUT, Ads, grid_scope
+from gridbot_policies.policy.ads import LAYOUT, Ads, HostIsUnseen, grid_scope
 from gridbot_policies.policy.hints import closest, mentions_replicas
 
 MAX_POLICY_BYTES = 16_384
@@ -126,6 +126,18 @@ class PolicySet:
             return value
         number = _number(value)
         return 0.0 if number is None else max(-MAX_RANK, min(number, MAX_RANK))
+
+    def for_any_host(self, ads: Ads) -> tuple[bool, float] | None:
+        """Return `requirements` and `rank` if they are the same whatever host asks, else None.
+
+        It is so while they do not look at the host, like `!Tail ? 5 : Host.JobsToday` before the
+        tail: `ads` hold UNSEEN_HOST.
+        """
+        try:
+            suits = self.requirements(ads)
+            return suits, self.rank(ads) if suits else 0.0
+        except HostIsUnseen:
+            return None
 
     def concurrency(self, ads: Ads) -> int:
         """Return the most replicas that the host may hold at once; 0 if it gives no number."""

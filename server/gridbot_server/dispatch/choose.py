@@ -2,18 +2,30 @@
 
 Pure: the clock, the ads, the buffer's content and the accounts of evaluation budgets are arguments,
 so a simulator runs the same code.
+
+Theory of operation
+===================
+
+The algorithm evaluates JobRequirements and Rank of all BOTs for the host that asks, and gives it
+the best.  Most policies do not look at the host at the moment: that of Figure 3,
+`!Tail ? 5 : Host.JobsToday`, does in the tail only.  `Order` evaluates and sorts these once for all
+hosts of a batch.  A request goes along them until the host has what it wants, so that it pays
+nothing for BOTs that stand behind.  What it gets is the same as if all had been evaluated for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
 from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 from gridbot_client.protocol.messages import Resources
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record
+from gridbot_policies.policy.ads import UNSEEN_HOST
 from gridbot_policies.policy.owner import OwnerPolicy
 from gridbot_policies.policy.policy_set import DEFAULT_DEADLINE_SECONDS
 from gridbot_server.matching import lots
@@ -156,7 +168,7 @@ Take = TakeAny | TakeSlot
 
 @dataclass(slots=True)
 class Choice:
-    """What to send, and how many BOTs were refused for which reason."""
+    """What to send, and how many BOTs were refused for which reason: all, if nothing is sent."""
 
     takes: list[Take] = field(default_factory=list)
     refusals: dict[str, int] = field(default_factory=dict)
@@ -167,54 +179,128 @@ class Choice:
         """Count one BOT that this host does not get."""
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
 
+    def overspend(self, bot: int) -> None:
+        """Refuse a BOT whose policy exceeded its budget, once."""
+        if bot not in self.overspent:
+            self.overspent.add(bot)
+            self.refuse("evaluation budget")
+
+
+# What comes first: usage of the BOT's owner, negative rank, whether it is a first copy, and which
+# of the candidates it is.
+_Key = tuple[float, float, bool, int]
+
+Lookers = set[tuple[int, bool]]
+"""BOTs whose policies look at the host, each with whether it was in its tail phase."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
     """A BOT's first copies, or one copy, that this host may have."""
 
+    key: _Key
     candidate: Candidate
     ads: Ads
     rank: float
     copy: Copy | None
 
 
-def choose(
-    host: HostView,
-    candidates: Iterable[Candidate],
-    queue: Record,
-    usage: Mapping[int, float] | None = None,
-    now: float | None = None,
-    spending: Spending | None = None,
-) -> Choice:
-    """List what to send to `host`, best first; O(BOTs).
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where the first copies of a BOT, or the further ones, stand for any host."""
 
-    What policies take is charged to `spending`; those whose owner has spent too much wait.  `now`
-    (s since 1970) is the time that policies see.  `usage` is the replicas that each owner has
-    running, divided by the owner's share; owners who have less come first, and within one owner
-    Rank decides alone, as in the paper.  Concurrency of the best bounds all others (the printed
-    algorithm has `<` where its text means `>`).
+    key: _Key
+    candidate: Candidate
+    rank: float
+    is_first: bool
+
+
+class Order:
+    """The BOTs of one batch of requests: those whose place is the same for all hosts are sorted.
+
+    `usage` is the replicas that each owner has running, divided by the owner's share; owners who
+    have less come first, and within one owner Rank decides alone, as in the paper.  `now` (s since
+    1970) is the time that policies see.  What policies take is charged to `spending`.  `lookers`
+    outlives the batch: BOTs whose policies looked at the host in this phase are not tried again.
     """
-    round_ = _Round(host, queue, now, spending or Spending())
+
+    def __init__(
+        self,
+        candidates: Iterable[Candidate],
+        queue: Record,
+        usage: Mapping[int, float] | None = None,
+        now: float | None = None,
+        spending: Spending | None = None,
+        lookers: Lookers | None = None,
+    ) -> None:
+        self.queue, self.now = queue, now
+        self._lookers = set() if lookers is None else lookers
+        self.spending = spending or Spending()
+        self._usage = usage or {}
+        self.asked: list[tuple[int, Candidate]] = []  # for each host, with their positions
+        self.unsuitable: list[Candidate] = []  # for any host
+        self.overspent: list[int] = []  # BOTs whose policy exceeded its budget without a host
+        self.places: list[_Place] = []
+        for position, item in enumerate(candidates):
+            if item.has_work:
+                self._settle(position, item)
+        self.places.sort(key=attrgetter("key"))
+
+    def key(self, position: int, item: Candidate, rank: float, *, is_first: bool) -> _Key:
+        """Where an offer stands.  Of one BOT, copies go first: somebody waits for them already."""
+        return self._usage.get(item.owner, 0.0), -rank, is_first, position
+
+    def _settle(self, position: int, item: Candidate) -> None:
+        # An owner whose policies are dear is charged by each host that they are evaluated for.
+        waits = item.is_suspended or self.spending.owes(item.owner)
+        looker = item.bot, item.ad.get("Tail") is True
+        if waits or looker in self._lookers or (item.copies and item.policies.looks_at_replicas):
+            self.asked.append((position, item))
+            return
+        ads = Ads(UNSEEN_HOST, item.ad, self.queue, now=self.now)
+        found = item.policies.for_any_host(ads)
+        if not self.spending.charge(item.owner, item.bot, ads):
+            self.overspent.append(item.bot)
+            return
+        if found is None:
+            self._lookers.add(looker)
+            self.asked.append((position, item))
+            return
+        suits, rank = found
+        if not suits:
+            self.unsuitable.append(item)
+            return
+        for is_first, there_are in ((False, item.copies), (True, item.fresh or item.dry)):
+            if there_are:
+                key = self.key(position, item, rank, is_first=is_first)
+                self.places.append(_Place(key, item, rank, is_first))
+
+
+def choose(host: HostView, order: Order) -> Choice:
+    """List what to send to `host`, best first.
+
+    Policies whose owner has spent too much wait.  Concurrency of the best bounds all others (the
+    printed algorithm has `<` where its text means `>`).
+    """
+    round_ = _Round(host, order)
     choice = round_.choice
-    offers = [offer for item in candidates for offer in _offers(round_, item)]
-    offers.sort(key=lambda offer: _order(offer, usage or {}))
-    room, limit = host.want, None
+    for bot in order.overspent:
+        choice.overspend(bot)
+    most, sent = host.want, 0
     width = host.want if host.room is None else host.room  # left for strangers
     given = 0  # of strangers
-    for offer in offers:
+    for offer in _offers(round_, order):
         concurrency = _concurrency(offer, host)
         if not round_.is_affordable(offer.candidate, offer.ads):
             continue
         if concurrency < 1:  # nothing of this BOT, which is no reason to give nothing of others
             choice.refuse("Concurrency")
             continue
-        limit = concurrency if limit is None else min(limit, concurrency)
-        count = round_.with_gpus(
-            offer.candidate, min(limit - host.running - (host.want - room), room)
-        )
+        most = min(most, concurrency - host.running)
+        if sent >= most and sent:
+            break
+        count = round_.with_gpus(offer.candidate, most - sent)
         if count <= 0:
-            if room <= 0:
-                break
             choice.refuse("Concurrency")
             continue
         is_bounded = offer.candidate.is_bounded(host)
@@ -225,9 +311,13 @@ def choose(
             continue
         taken = _take(offer, count, host, choice)
         round_.give_gpus(offer.candidate, taken)
-        room -= taken
+        sent += taken
+        if sent >= most:
+            break
         if is_bounded:
             width, given = width - taken, given + taken
+    if not choice.takes:  # only then somebody reads why
+        round_.refuse_unsuitable(order.unsuitable)
     return choice
 
 
@@ -294,15 +384,39 @@ def meets_needs(host: HostView, item: Candidate) -> bool:
 class _Round:
     """One look at all BOTs for one host."""
 
-    def __init__(
-        self, host: HostView, queue: Record, now: float | None, spending: Spending
-    ) -> None:
-        self.host, self.queue, self.now = host, queue, now
+    def __init__(self, host: HostView, order: Order) -> None:
+        self.host, self.order, self.spending = host, order, order.spending
         self.choice = Choice()
-        self.spending = spending
         self._known: dict[str, str | None] = {}
         # A stock client counts its own GPUs.
         self._free_gpus = number(host.attributes.get("FreeGpus"))
+
+    def admits(self, item: Candidate) -> bool:
+        """Whether the host may have anything of a BOT, whatever its policies say."""
+        reason = self._refusal(item)
+        if reason:
+            self.choice.refuse(reason)
+        return not reason
+
+    def _refusal(self, item: Candidate) -> str | None:
+        if reason := self.obstacle(item):
+            return reason
+        host, order = self.host, self.order
+        if host.policy and not host.policy.accepts(host.ad, item.ad, order.queue, order.now):
+            return "the host owner's Requirements"
+        if not self.spending.is_due(item.owner, item.bot):
+            return "evaluation budget of its owner"
+        return None
+
+    def ads(self, item: Candidate) -> Ads:
+        """What the policies of a BOT see."""
+        return Ads(self.host.ad, item.ad, self.order.queue, now=self.order.now)
+
+    def refuse_unsuitable(self, items: Iterable[Candidate]) -> None:
+        """Count the BOTs that suit no host now, beside what keeps them from this one anyway."""
+        for item in items:
+            if item.has_work and self.admits(item):
+                self.choice.refuse("JobRequirements")
 
     def with_gpus(self, item: Candidate, count: int) -> int:
         """Return for how many of `count` replicas the host has free GPUs."""
@@ -333,46 +447,65 @@ class _Round:
         """Charge what the policies have taken; refuse a BOT beyond its budget."""
         if self.spending.charge(item.owner, item.bot, ads):
             return True
-        if item.bot not in self.choice.overspent:
-            self.choice.overspent.add(item.bot)
-            self.choice.refuse("evaluation budget")
+        self.choice.overspend(item.bot)
         return False
 
 
-def _offers(round_: _Round, item: Candidate) -> Iterator[_Offer]:
-    host, choice = round_.host, round_.choice
-    if not item.has_work:
+def _offers(round_: _Round, order: Order) -> Iterator[_Offer]:
+    """Yield what the host may have, best first; no more is evaluated than is asked for."""
+    asked = [offer for position, item in order.asked for offer in _asked(round_, position, item)]
+    settled = _settled(round_, order.places)
+    if not asked:
+        return settled
+    asked.sort(key=attrgetter("key"))
+    return merge(asked, settled, key=attrgetter("key"))
+
+
+def _settled(round_: _Round, places: Iterable[_Place]) -> Iterator[_Offer]:
+    admitted: dict[int, bool] = {}  # BOTs, of which there may be two places
+    for place in places:
+        item = place.candidate
+        if not (item.fresh or item.dry if place.is_first else item.copies):
+            continue
+        if item.bot not in admitted:
+            admitted[item.bot] = round_.admits(item)
+        if not admitted[item.bot]:
+            continue
+        ads = round_.ads(item)
+        if place.is_first:
+            yield _Offer(place.key, item, ads, place.rank, None)
+        else:
+            yield from _copy_offers(round_, place.key[-1], item, ads, place.rank)
+
+
+def _asked(round_: _Round, position: int, item: Candidate) -> Iterator[_Offer]:
+    """Yield the offers of a BOT whose policies look at the host."""
+    if not item.has_work or not round_.admits(item):
         return
-    if reason := round_.obstacle(item):
-        choice.refuse(reason)
-        return
-    if host.policy and not host.policy.accepts(host.ad, item.ad, round_.queue, round_.now):
-        choice.refuse("the host owner's Requirements")
-        return
-    if not round_.spending.is_due(item.owner, item.bot):
-        choice.refuse("evaluation budget of its owner")
-        return
-    ads = Ads(host.ad, item.ad, round_.queue, now=round_.now)
+    ads = round_.ads(item)
     suits = item.policies.requirements(ads)
     rank = item.policies.rank(ads) if suits else 0.0
     if not round_.is_affordable(item, ads):
         return
     if suits:
         if item.fresh or item.dry:
-            yield _Offer(item, ads, rank, None)
+            key = round_.order.key(position, item, rank, is_first=True)
+            yield _Offer(key, item, ads, rank, None)
     else:
-        choice.refuse("JobRequirements")
+        round_.choice.refuse("JobRequirements")
     if item.copies and (suits or item.policies.looks_at_replicas):
-        yield from _copy_offers(round_, item, ads, rank)
+        yield from _copy_offers(round_, position, item, ads, rank)
 
 
-def _copy_offers(round_: _Round, item: Candidate, ads: Ads, rank: float) -> Iterator[_Offer]:
+def _copy_offers(
+    round_: _Round, position: int, item: Candidate, ads: Ads, rank: float
+) -> Iterator[_Offer]:
     """Offer the copies that may run here; a policy that looks at replicas is asked about each.
 
     To others they are all the same: no more than the host wants.
     """
     assert item.copies is not None
-    host = round_.host
+    host, order = round_.host, round_.order
     kind = item.policies.kind(ads) if item.policies.is_homogeneous else None
     fitting = _of_different_partners(
         item,
@@ -383,7 +516,8 @@ def _copy_offers(round_: _Round, item: Candidate, ads: Ads, rank: float) -> Iter
         ),
     )
     if not item.policies.looks_at_replicas:
-        yield from (_Offer(item, ads, rank, copy) for copy in islice(fitting, host.want))
+        key = order.key(position, item, rank, is_first=False)
+        yield from (_Offer(key, item, ads, rank, copy) for copy in islice(fitting, host.want))
         return
     for copy in fitting:
         own = Ads(ads.host, ads.bot, ads.queue, copy.job, ads.now)
@@ -392,7 +526,8 @@ def _copy_offers(round_: _Round, item: Candidate, ads: Ads, rank: float) -> Iter
         if not (round_.is_affordable(item, own) and round_.spending.is_due(item.owner, item.bot)):
             return
         if suits:
-            yield _Offer(item, own, rank, copy)
+            key = order.key(position, item, rank, is_first=False)
+            yield _Offer(key, item, own, rank, copy)
 
 
 def _of_different_partners(item: Candidate, copies: Iterable[Copy]) -> Iterator[Copy]:
@@ -437,8 +572,3 @@ def _should_others_try(host: HostView, item: Candidate, copy: Copy) -> bool:
         return False
     failed = {item.voter(holder.host, holder.owner) for holder in copy.failed}
     return failed == {item.voter(host.id, host.owner)}
-
-
-def _order(offer: _Offer, usage: Mapping[int, float]) -> tuple[float, float, bool]:
-    # Of one BOT, copies go first: somebody has waited for them already.
-    return usage.get(offer.candidate.owner, 0.0), -offer.rank, offer.copy is None

@@ -22,6 +22,8 @@ from gridbot_server.dispatch.choose import (
     Candidate,
     Choice,
     HostView,
+    Lookers,
+    Order,
     TakeSlot,
     choose,
 )
@@ -51,6 +53,7 @@ from gridbot_server.storage.states import Event
 
 _TELL_SECONDS = 0.03  # a notification takes a lock that all commits share
 MAX_WANT = 200  # replicas in one reply
+_MOST_LOOKERS = 10_000  # most of them have ended by then
 
 
 class Dispatcher:
@@ -60,6 +63,7 @@ class Dispatcher:
         self.generation = generation
         self._catalog = Catalog()
         self._spending = Spending()
+        self._lookers: Lookers = set()
         self._described: dict[int, int] = {}  # host -> hash of its last ad
         self._told_at = -math.inf  # when the transitioner was last told of reports
         self._start = 0  # where looking at further copies begins: it rotates
@@ -123,12 +127,16 @@ class Dispatcher:
         overspent: set[int] = set()
         widths = Widths.of(conn, hungry, seen.among_strangers)
         records = Records.of(conn, hungry, seen.is_assured)
+        if len(self._lookers) > _MOST_LOOKERS:
+            self._lookers.clear()
+        order = Order(
+            seen.candidates.values(), seen.queue, seen.usage, seen.now, self._spending,
+            self._lookers,
+        )  # fmt: skip
         for exchange in hungry:
             host = _host_view(exchange, widths, records)
             self._spending.begin()
-            choice = choose(
-                host, seen.candidates.values(), seen.queue, seen.usage, seen.now, self._spending
-            )
+            choice = choose(host, order)
             overspent |= {bot for bot in choice.overspent if self._is_to_end(bot, seen)}
             for _ in range(choice.inversions):
                 buffer.count_inversion()

@@ -97,6 +97,10 @@ class Spending:
         account = self._accounts.get(owner)
         return account is None or account.is_due(bot)
 
+    def owes(self, owner: int) -> bool:
+        """Whether the owner's account is not full."""
+        return owner in self._accounts
+
     def charge(self, owner: int, bot: int, ads: Ads) -> bool:
         """Charge what evaluations among `ads` took since the last time.
 

@@ -15,6 +15,7 @@ from gridbot_policies.policy.ads import (
     QUEUE_ATTRIBUTES,
     REPLICA_ATTRIBUTES,
     REPLICA_HOST_ATTRIBUTES,
+    UNSEEN_HOST,
 )
 from gridbot_policies.policy.policy_set import DEFAULTS, MAX_RANK
 
@@ -266,3 +267,26 @@ def test_the_readme_states_the_default_that_is_used(policy: str) -> None:
     readme = (Path(__file__).parents[3] / "policies" / "README.md").read_text()
     row = next(line for line in readme.splitlines() if line.startswith(f"| `{policy}` |"))
     assert row.endswith(f"| `{DEFAULTS[policy]}` |")
+
+
+@pytest.mark.parametrize("walks", [1, 200])  # walked, then compiled
+@pytest.mark.parametrize(
+    ("policy", "found"),
+    [
+        ("", (True, 0.0)),
+        ("Rank = !Tail ? 5 : Host.JobsToday", (True, 5.0)),
+        ("Rank = Tail ? 5 : Host.JobsToday", None),
+        ("JobRequirements = Tail && Host.NumCpus > 4; Rank = Host.NumCpus", (False, 0.0)),
+        ("JobRequirements = Host.NumCpus > 4 && Tail", None),
+        ("JobRequirements = target.NumCpus > 4", None),
+        ("JobRequirements = size(Host) > 0", None),
+        ('JobRequirements = eval(strcat("Host.", "NumCpus")) > 0', None),
+        ("Own = Host.NumCpus; Rank = Own", None),
+    ],
+)
+def test_policies_that_do_not_look_at_the_host_are_the_same_for_any(
+    policy: str, found: tuple[bool, float] | None, walks: int
+) -> None:
+    policies, bot = PolicySet.parse(policy), record({"Tail": False})
+    for _ in range(walks):
+        assert policies.for_any_host(Ads(UNSEEN_HOST, bot, QUEUE)) == found

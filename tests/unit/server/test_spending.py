@@ -13,7 +13,7 @@ import gridbot_policies.examples
 from gridbot_client.protocol.messages import Resources
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import record
-from gridbot_server.dispatch.choose import Candidate, Choice, HostView, TakeAny, choose
+from gridbot_server.dispatch.choose import Candidate, Choice, HostView, Order, TakeAny, choose
 from gridbot_server.matching.spending import (
     EXCESSES,
     FREE_STEPS,
@@ -48,7 +48,7 @@ def asked(spending: Spending, *bots: Candidate, requests: int = 1) -> Choice:
     host = HostView(1, BOB, HOST, HOST_AD, running=0, want=100, trusts=(ALICE, BOB))
     for _ in range(requests):
         spending.begin()
-        found = choose(host, bots, QUEUE, spending=spending)
+        found = choose(host, Order(bots, QUEUE, spending=spending))
     return found
 
 
