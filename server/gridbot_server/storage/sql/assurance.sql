@@ -85,12 +85,16 @@ WITH x AS MATERIALIZED (
       JOIN bot b ON b.id = p.bot AND b.program = x.program
 ), settled AS MATERIALIZED (
     SELECT host, program, (
-           SELECT coalesce(min(e.ended_at), 'infinity') FROM unjudged u
-             JOIN bot b ON b.id = u.bot AND b.program = r.program
-             JOIN ended e ON (e.bot, e.seq, e.replica) = (u.bot, u.seq, u.replica)
-             LEFT JOIN provisional p ON (p.bot, p.seq, p.replica) = (u.bot, u.seq, u.replica)
-            WHERE u.host = r.host AND u.replica = 1 AND e.how = 'success'
-              AND coalesce(p.is_due, true)) AS until
+           SELECT coalesce(min(e.ended_at), 'infinity')
+             FROM (SELECT u.bot, u.seq, u.replica
+                     FROM unjudged u LEFT JOIN provisional p
+                       ON (p.bot, p.seq, p.replica) = (u.bot, u.seq, u.replica)
+                    WHERE u.host = r.host AND u.replica = 1 AND coalesce(p.is_due, true)
+                   OFFSET 0) AS awaited  -- few: most first answers are not
+             JOIN bot b ON b.id = awaited.bot AND b.program = r.program
+             JOIN ended e ON (e.bot, e.seq, e.replica)
+                           = (awaited.bot, awaited.seq, awaited.replica)
+            WHERE e.how = 'success') AS until
       FROM (SELECT DISTINCT host, program FROM ripe) AS r
 ), seasoned AS (
     UPDATE provisional p SET is_seasoned = true
