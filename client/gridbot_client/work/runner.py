@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
@@ -30,6 +31,7 @@ from gridbot_client.work.confinement import (
     most_processes,
 )
 from gridbot_client.work.containers import Container, ContainerOrder
+from gridbot_client.work.cpu_share import CpuShare
 from gridbot_client.work.idleness import Idleness
 from gridbot_client.work.processes import SLOT_VARIABLE, Census, OpenFiles
 from gridbot_client.work.residents import ResidentJob
@@ -174,11 +176,13 @@ class Runner:
         except OSError as error:
             return ProcessEnd(NOT_STARTED, detail=f"the task could not be started: {error}")
         reason, suspended = "", SuspendedTime(task, self.suspension)
+        share = CpuShare(task, limits.cpus)
         try:
             stop.runs(task)
             if not task.is_sealed:
                 started(task.pid)
-            reason = self._watch(task, slot, limits, stop, begun, suspended)
+            reason = self._watch(task, slot, limits, stop, begun, suspended, share)
+            share.end()
             suspended.end(time.monotonic())
             if reason:
                 task.terminate()
@@ -200,7 +204,7 @@ class Runner:
 
     def _watch(
         self, task: Task, slot: ReplicaSlot, limits: Resources, stop: Stop, begun: float,
-        suspended: SuspendedTime,
+        suspended: SuspendedTime, share: CpuShare,
     ) -> str:  # fmt: skip
         """Wait until the program ends (returns "") or exceeds a limit (returns its reason code).
 
@@ -211,7 +215,8 @@ class Runner:
         while True:
             now = time.monotonic()
             left = begun + limits.seconds + suspended.seconds(now) - now
-            if task.ended_within(max(0.0, min(left, WATCH_SECONDS))):
+            wait = min(left, share.pause_seconds(now) or WATCH_SECONDS, WATCH_SECONDS)
+            if task.ended_within(max(0.0, wait)):
                 return ""
             if stop.is_asked:
                 return "stopped"
@@ -219,11 +224,16 @@ class Runner:
                 continue
             if left <= 0:
                 return "time_limit"
+            if share.follow(time.monotonic()):
+                continue
             family = task.family()
             if family.threads > most_processes(limits):
                 return "process_limit"
             if processes.memory_bytes(family.pids, limits.memory_mb << 20) > limits.memory_mb << 20:
                 return "memory_limit"
+            if not task.is_contained:  # its runtime rules its processors
+                used = partial(processes.cpu_seconds, family.pids)
+                share.look(time.monotonic(), family.threads, used)
             if idleness and time.monotonic() >= cpu_at:
                 if idleness.is_low(time.monotonic(), processes.cpu_seconds(family.pids)):
                     return LOW_CPU
