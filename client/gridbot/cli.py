@@ -153,7 +153,7 @@ class Verbs(click.Group):
         except (CommandFailed, click.UsageError):
             raise
         except click.ClickException as error:
-            raise CommandFailed(f"gridbot: {error.message}") from None
+            raise CommandFailed(f"gridbot: {error.message}", error.exit_code) from None
 
 
 def _exit_code(error: Exception) -> int:
@@ -208,5 +208,5 @@ def gridbot() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run `gridbot`; exits with 0 on success, 1 on an expected failure, 2 on wrong usage."""
+    """Run `gridbot`; README.md says what its exit codes mean."""
     gridbot(args=argv, prog_name="gridbot")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gridbot.api.connection import Connection
-from gridbot.api.errors import BadInput, GridbotError
+from gridbot.api.errors import BadInput, GridbotError, ServerAway
 from gridbot.api.session import connect
 from gridbot.printing import counted
 from gridbot_client.net.discovery import NoServer, data_directory, find_server, remember_keys
@@ -88,11 +88,11 @@ class OverlayFolder:
         return PilotStore.open(self.path)
 
     def server(self, settings: OverlaySettings) -> Server:
-        """Return the server that the overlay works for.  Raises GridbotError when none is known."""
+        """Return the server that the overlay works for.  Raises ServerAway when none is known."""
         try:
             return Server(Connection(find_server(settings.server, settings.key_file)))
         except NoServer as error:
-            raise GridbotError(str(error)) from None
+            raise ServerAway(str(error)) from None
 
     def pins(self, settings: OverlaySettings) -> PilotPins:
         """Return the keys that pilots trust; the first time, the project's and this user's own.

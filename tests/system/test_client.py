@@ -693,20 +693,20 @@ def test_a_revoked_pilot_leaves(server: ProjectServer, clients: Clients) -> None
     process = clients.start("--pilot")
     eventually(lambda: server.requests)
     server.is_revoked = True
-    assert "no longer accepts this client" in clients.finish(process, code=1)
+    assert "no longer accepts this client" in clients.finish(process, code=4)
     assert server.requests[0].host["IsPilot"] is True
 
 
 def test_a_wrong_key_is_told_plainly(server: ProjectServer, clients: Clients) -> None:
     clients.env["GRIDBOT_KEY"] = "bad-key"
-    assert "Error: unknown key" in clients.once(code=1)
+    assert "Error: unknown key" in clients.once(code=4)
 
 
 def test_a_server_that_is_not_there_is_told_plainly(clients: Clients) -> None:
     argv = [sys.executable, "-c", ENTRY, "join", "http://127.0.0.1:1", "--key", "k"]
     argv += ["--data", str(clients.folder)]
     ended = subprocess.run(argv, env=clients.env, capture_output=True, text=True)
-    assert ended.returncode == 1
+    assert ended.returncode == 3
     assert ended.stderr == "Error: cannot reach http://127.0.0.1:1: connection refused\n"
 
 

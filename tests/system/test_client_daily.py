@@ -51,7 +51,7 @@ def test_a_client_works_in_the_background_until_it_is_stopped(
 
 
 def test_a_client_that_does_not_start_says_why(volunteer: Volunteer) -> None:
-    assert "No such option '--cpuss'" in volunteer.call("start", "--cpuss", "1", code=1)
+    assert "No such option '--cpuss'" in volunteer.call("start", "--cpuss", "1", code=2)
 
 
 def test_the_doctor_names_what_is_missing_and_the_cure(
@@ -133,7 +133,7 @@ def test_a_service_runs_the_client_with_its_options(
     running: Deployment, volunteer: Volunteer, tmp_path: Path
 ) -> None:
     calls = systemd(volunteer, tmp_path)
-    assert "not joined yet" in volunteer.call("install", "--user", code=1)
+    assert "not joined yet" in volunteer.call("install", "--user", code=3)
     join(volunteer, running)
     volunteer.call("install", "--user", "--cpus", "1", "--requirements", 'Me.Hint != "50%"')
     assert calls() == [
@@ -202,7 +202,7 @@ def test_a_client_that_leaves_gives_its_jobs_back_and_removes_what_it_had(
     ]
     assert [path.name for path in data.iterdir()] == ["mine"]
     assert running.leases(bot) == []
-    assert "no client that has joined" in volunteer.call("leave", "--data", str(data), code=1)
+    assert "no client that has joined" in volunteer.call("leave", "--data", str(data), code=3)
     running.run("bot", "cancel", str(bot))
 
 

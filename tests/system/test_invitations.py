@@ -58,7 +58,7 @@ def test_an_invitation_holds_for_as_many_machines_as_it_says(
     found = invited(running)
     join = f"gridbot client join '{found['invitation']}'"
     laptop.type(join)
-    refused = desktop.type(join, code=1)
+    refused = desktop.type(join, code=4)
     assert "this invitation was for 1 machine, which has joined; ask for another" in refused
     laptop.type(join)
     listed = json.loads(running.run("token", "list", "--json"))["tokens"]
@@ -94,9 +94,9 @@ def test_a_project_that_is_not_the_inviters_is_refused(
     key, project, *owners = text.partition("#")[2].split(".")
     other = ("B" if project[0] == "A" else "A") + project[1:]
     forged = f"{running.url}#{'.'.join((key, other, *owners))}"
-    said = laptop.type(f"gridbot client join '{forged}'", code=1)
+    said = laptop.type(f"gridbot client join '{forged}'", code=3)
     assert f"the project key of {running.url} is not the one pinned" in said
-    assert "no server is known" in laptop.type("gridbot client start", code=1)
+    assert "no server is known" in laptop.type("gridbot client start", code=3)
 
 
 class Redirector(BaseHTTPRequestHandler):
@@ -134,5 +134,5 @@ def test_a_line_that_was_not_copied_whole_is_refused(
     running: Deployment, laptop: Volunteer
 ) -> None:
     text = invited(running)["invitation"]
-    said = laptop.type(f"gridbot client join '{text[:-5]}'", code=1)
+    said = laptop.type(f"gridbot client join '{text[:-5]}'", code=2)
     assert "the invitation is not whole; copy all of its line" in said

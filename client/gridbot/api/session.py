@@ -45,7 +45,7 @@ from gridbot.api.state import BotState, bot_state, why_held
 from gridbot.api.submission import Submission, growing_jobs, prepare
 from gridbot.api.units import most_failures
 from gridbot.printing import counted
-from gridbot_client.net.discovery import NoServer, find_server, signing_key_path
+from gridbot_client.net.discovery import NoServer, WrongEndpoint, find_server, signing_key_path
 from gridbot_client.protocol.messages import Manifest
 
 if TYPE_CHECKING:
@@ -65,8 +65,10 @@ def connect(server: str | None = None, key_file: str | Path | None = None) -> Se
     """
     try:
         return Session(Connection(find_server(server, Path(key_file) if key_file else None)))
+    except WrongEndpoint as error:
+        raise BadInput(str(error)) from None
     except NoServer as error:
-        raise (BadInput(str(error)) if server else ServerAway(str(error))) from None
+        raise ServerAway(str(error)) from None
 
 
 class Session:

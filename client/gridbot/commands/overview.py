@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -21,7 +22,13 @@ from gridbot.api.session import Session
 from gridbot.commands.options import as_json, print_json, server_options
 from gridbot.show.columns import hosts_table
 from gridbot.show.overview import Overview
-from gridbot_client.net.discovery import Endpoint, NoServer, data_directory, find_server
+from gridbot_client.net.discovery import (
+    Endpoint,
+    NoServer,
+    WrongEndpoint,
+    data_directory,
+    find_server,
+)
 from gridbot_client.quantities import TIME
 from gridbot_client.standing import prospects_of
 from gridbot_client.status import status_of
@@ -106,13 +113,13 @@ def _endpoint(
 ) -> tuple[Endpoint | None, str]:
     """The server that is asked, or why there is none.
 
-    For a volunteer, who has no key, that of the client.
+    Without a key, as for a volunteer, the one that is named, or else that of the client.
     """
     try:
         return find_server(server, key_file), ""
+    except WrongEndpoint as error:
+        raise BadInput(str(error)) from None
     except NoServer as error:
-        if server:
-            raise BadInput(str(error)) from None
-        if of_client:
-            return Endpoint(of_client, ""), ""
+        if url := server or os.environ.get("GRIDBOT_SERVER") or of_client:
+            return Endpoint(url.rstrip("/"), ""), ""
         return None, str(error)

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from gridbot_client import joining
+from gridbot_client.commands.failure import Failed, failed, not_joined
 from gridbot_client.commands.options import (
     data_option,
     fingerprints_of,
@@ -63,7 +64,7 @@ def join(
     except (
         NoServer, FolderBusy, InvitationError, joining.JoinError, TransportError,
     ) as error:  # fmt: skip
-        raise click.ClickException(str(error)) from None
+        raise failed(error) from None
     click.echo(joined_text(identity))
     click.echo(trusted_text(identity))
 
@@ -89,9 +90,9 @@ def trust(fingerprints: tuple[str, ...], data: Path | None) -> None:
         with folder.lock():
             identity = folder.identity()
             if identity is None:
-                raise click.ClickException("not joined yet; join with --trust FINGERPRINT")
+                raise not_joined("join with --trust FINGERPRINT")
             click.echo(trusted_text(joining.trusting(folder, identity, fingerprints)))
     except FolderBusy:
-        raise click.ClickException(
+        raise Failed(
             f"a client (pid {folder.holder()}) is running: stop it, then trust the key"
         ) from None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from gridbot_client.commands.failure import NO_SERVER, Failed, failed, not_joined
 from gridbot_client.commands.options import RESUMES, data_option, folder_of
 from gridbot_client.storage import FolderBusy
 from gridbot_client.upkeep import background, service
@@ -30,7 +31,7 @@ def start(data: Path | None, options: tuple[str, ...]) -> None:
     try:
         process = background.start(folder, options)
     except background.NotStarted as error:
-        raise click.ClickException(str(error)) from None
+        raise Failed(str(error), error.exit_code) from None
     click.echo(f"running as process {process}; its log: {folder.log}; to stop: gridbot client stop")
 
 
@@ -47,13 +48,11 @@ def install(data: Path | None, is_system: bool | None, options: tuple[str, ...])
     """
     folder, everywhere = folder_of(data), _is_for_system(is_system)
     if folder.identity() is None:
-        raise click.ClickException(
-            "not joined yet; first: gridbot client join URL --key KEY, with the same --data"
-        )
+        raise not_joined("first: gridbot client join URL --key KEY, with the same --data")
     try:
         path = service.install(folder.path, options, is_system=everywhere)
     except (service.ServiceError, background.NotStopped) as error:
-        raise click.ClickException(str(error)) from None
+        raise failed(error) from None
     click.echo(f"{service.NAME} runs, from {path}; to remove it: gridbot client uninstall")
 
 
@@ -64,7 +63,7 @@ def uninstall(is_system: bool | None) -> None:
     try:
         was_there = service.uninstall(is_system=_is_for_system(is_system))
     except service.ServiceError as error:
-        raise click.ClickException(str(error)) from None
+        raise failed(error) from None
     click.echo("removed" if was_there else "there is no such service")
 
 
@@ -80,7 +79,7 @@ def stop(data: Path | None) -> None:
     try:
         was_running = background.stop(folder)
     except background.NotStopped as error:
-        raise click.ClickException(str(error)) from None
+        raise failed(error) from None
     click.echo(f"stopped; {RESUMES}" if was_running else "it was not running")
 
 
@@ -96,11 +95,11 @@ def leave_server(data: Path | None, yes: bool) -> None:
     folder = folder_of(data)
     identity = folder.identity()
     if identity is None:
-        raise click.ClickException(f"{folder.path} belongs to no client that has joined")
+        raise Failed(f"{folder.path} belongs to no client that has joined", NO_SERVER)
     if not yes:
         click.confirm(f"leave {identity.url} and remove {folder.path}?", abort=True)
     try:
         told = leave(folder)
     except (background.NotStopped, service.ServiceError, FolderBusy) as error:
-        raise click.ClickException(str(error)) from None
+        raise failed(error) from None
     click.echo(f"left: {told}; removed: {folder.path}")

@@ -21,6 +21,7 @@ from gridbot_client import joining
 from gridbot_client.activity import ActivityLog
 from gridbot_client.backoff import Backoff
 from gridbot_client.client import Client, Revoked
+from gridbot_client.commands.failure import failed
 from gridbot_client.commands.options import (
     RESUMES,
     data_option,
@@ -66,7 +67,7 @@ class NodeFault(click.ClickException):
 
 
 class ServerFault(click.ClickException):
-    """The server is unreachable or is not a GridBot server."""
+    """A pilot's server is unreachable or is not a GridBot server."""
 
     exit_code = 75  # sysexits' EX_TEMPFAIL
 
@@ -189,11 +190,11 @@ def run(
             activity = ActivityLog(_writer(folder, quiet), time.monotonic)
             _run(folder, server, key_file, Pinning(trusts, project_key), options, activity)
     except (ServerUnavailable, NotOurServer) as error:
-        raise ServerFault(str(error)) from None
+        raise (ServerFault(str(error)) if pilot else failed(error)) from None
     except (
         NoServer, FolderBusy, joining.JoinError, Revoked, TransportError, UnreadablePolicy,
     ) as error:  # fmt: skip
-        raise click.ClickException(str(error)) from None
+        raise failed(error) from None
     except KeyboardInterrupt:
         if not quiet:
             click.echo(f"stopped; {RESUMES}" if folder.identity() else "stopped")

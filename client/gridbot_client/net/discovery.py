@@ -17,6 +17,10 @@ class NoServer(Exception):
     """No server or key is known; the message names the commands that set one."""
 
 
+class WrongEndpoint(NoServer):
+    """What was given is no URL, or a key file that cannot be read."""
+
+
 @dataclass(frozen=True, slots=True)
 class Endpoint:
     """A server's public URL, a key, and `local_url` if this machine reaches it by another URL.
@@ -43,7 +47,7 @@ def find_server(server: str | None, key_file: Path | None) -> Endpoint:
     """
     url = server or os.environ.get("GRIDBOT_SERVER")
     if url and not is_url(url):
-        raise NoServer(f"{url!r} is not a URL; write https://…")
+        raise WrongEndpoint(f"{url!r} is not a URL; write https://…")
     key = _read_key(key_file) if key_file else os.environ.get("GRIDBOT_KEY")
     if url and key:
         own = signing_key_beside(key_file) if key_file else None
@@ -182,7 +186,7 @@ def _read_key(path: Path) -> str:
     try:
         return path.read_text()
     except OSError as error:
-        raise NoServer(f"cannot read the key file {path}: {error.strerror}") from None
+        raise WrongEndpoint(f"cannot read the key file {path}: {error.strerror}") from None
 
 
 def _plain(url: str) -> str:

@@ -18,7 +18,11 @@ _SHOWN_BYTES = 2000  # of what a client says that does not start
 
 
 class NotStarted(Exception):
-    """The client does not run; the message says why."""
+    """The client does not run, or did before; the message says why."""
+
+    def __init__(self, message: str, exit_code: int = 1) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code  # of the client that ended
 
 
 class NotStopped(Exception):
@@ -48,9 +52,8 @@ def start(folder: Folder, options: Sequence[str]) -> int:
         if process.poll() is None:
             return process.pid
         output.seek(0)
-        raise NotStarted(
-            output.read(_SHOWN_BYTES).strip().removeprefix("Error: ").removeprefix("gridbot: ")
-        )
+        told = output.read(_SHOWN_BYTES).strip().rpartition("\nError: ")[2]  # of wrong usage
+        raise NotStarted(told.removeprefix("gridbot: "), max(1, process.returncode))
 
 
 def stop(folder: Folder) -> bool:
