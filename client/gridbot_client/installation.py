@@ -13,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, distribution, version
 from typing import Any, Self
 from urllib.parse import unquote, urlsplit
 
+_ENVIRONMENT = "python3 -m venv ~/gridbot-venv && . ~/gridbot-venv/bin/activate"
 _RELEASE = re.compile(r"\d{1,6}(\.\d{1,6}){0,3}", re.ASCII)
 
 
@@ -36,6 +37,16 @@ def is_newer(told: str, own: str) -> bool:
 def install_command(extra: str) -> str:
     """Return what to type to add an extra, such as `server`, to this installation."""
     return Origin.recorded().install(extra)
+
+
+def elsewhere_command() -> str:
+    """Return the line to type on another machine to install the same there."""
+    return f"{_ENVIRONMENT} && {Origin.recorded().elsewhere()}"
+
+
+def copied_from() -> str:
+    """Return the folder or archive on this machine that another one needs a copy of, or ""."""
+    return Origin.recorded().path
 
 
 def update_command() -> str:
@@ -84,7 +95,7 @@ class Origin:
         )  # fmt: skip
 
     @property
-    def _path(self) -> str:
+    def path(self) -> str:
         """Folder or archive on this machine; "" if it is elsewhere."""
         parts = urlsplit(self.url)
         return unquote(parts.path) if parts.scheme == "file" and not self.vcs else ""
@@ -93,19 +104,27 @@ class Origin:
         """Command that installs the same with an extra."""
         if not self.url:
             return f"pip install '.[{extra}]' in a checkout of GridBot"
-        if self._path:
+        if self.path:
             edits = "-e " if self.is_editable else ""
-            return f"pip install {edits}{shlex.quote(f'{self._path}[{extra}]')}"
+            return f"pip install {edits}{shlex.quote(f'{self.path}[{extra}]')}"
         return f"pip install {shlex.quote(f'gridbot[{extra}] @ {self._source(self.commit)}')}"
+
+    def elsewhere(self) -> str:
+        """Command that installs the same on another machine, which must see a local path."""
+        if not self.url:
+            return "pip install . in a checkout of GridBot"
+        if self.path:
+            return f"pip install {shlex.quote(self.path)}"
+        return f"pip install {shlex.quote(f'gridbot @ {self._source(self.commit)}')}"
 
     def update(self) -> str:
         """Command that installs what stands there now."""
         if not self.url:
             return "git pull && pip install . in a checkout of GridBot"
-        if not self._path:
+        if not self.path:
             source = self._source(self.revision)
             return f"pip install --upgrade {shlex.quote(f'gridbot @ {source}')}"
-        path = shlex.quote(self._path)
+        path = shlex.quote(self.path)
         if not self.is_folder:
             return f"pip install --upgrade with the new release in the place of {path}"
         pull = f"git -C {path} pull"

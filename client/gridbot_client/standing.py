@@ -16,8 +16,8 @@ _MOST_REASONS, _MOST_CHARACTERS, _MOST_NUMBER = 20, 200, 2**53
 _CURES = {
     "trust": "to run those of a person whom you know: gridbot client trust FINGERPRINT",
     "sandbox": "for what is missing: gridbot client doctor",
-    "client": "update gridbot",
-    "memory": "if it has more to lend: gridbot client run --memory MB",
+    "client": "update GridBot: gridbot client doctor says how",
+    "memory": "if it has more to lend: gridbot client run --memory SIZE",
     "cpus": "if it has more to lend: gridbot client run --cpus N",
     "disk": "make room on the disk",
     "owner": "change the policy that you gave to gridbot client run",
@@ -26,6 +26,11 @@ _CURES = {
     "requirements": "nothing to do here: whoever submitted it may change its policy",
 }
 _FREE = "free"
+# What is said of an idle client whose server does not tell more.
+UNTOLD = (
+    "idle; the server did not say why, so it may be busy, or away: to look at it: gridbot client"
+    " doctor"
+)
 
 
 @dataclass(frozen=True, slots=True)

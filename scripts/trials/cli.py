@@ -13,7 +13,7 @@ from pathlib import Path
 import click
 
 from scripts.trials.lab import lab
-from scripts.trials.moments import moments
+from scripts.trials.moments import compared, moments
 from scripts.trials.scientist import scientist
 from scripts.trials.terminal import TrialFailed, Typed
 from scripts.trials.volunteer import volunteer
@@ -54,6 +54,8 @@ def trial(persona: str, transcript: bool, as_json: bool) -> None:
         if transcript:
             lines = again[-1].text.splitlines()
             click.echo("".join(f"               {line}\n" for line in lines))
+    if persona == "moments":
+        click.echo("\n".join(compared(typed)))
     total = sum(item.seconds for item in typed)
     click.echo(f"{persona}: {len(commands)} commands, {total:.1f} s, all as expected")
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
 from scripts.benchmarks.harness.installation import CHECKOUT, free_port
-from scripts.trials.terminal import Terminal, TrialFailed, Typed, terminal
+from scripts.trials.terminal import Terminal, TrialFailed, Typed, edits, terminal
 
 _ROWS, _WRONG = 100, 5  # of the table, and those at which the first program fails
 _MODEL = """\
@@ -51,12 +49,12 @@ def _begin(person: Terminal, home: Path) -> None:
     """A server and a client; the files are there already."""
     person.type(f"gridbot server start --bind 127.0.0.1:{free_port()}", "to start a client")
     person.type("gridbot client start", "running as process")
-    _edits(home / "model.py", _MODEL.format(value=_FIRST))
+    edits(home / "model.py", _MODEL.format(value=_FIRST))
     (home / "lib").mkdir(mode=0o755)
-    _edits(home / "lib/laws.py", _LAWS)
-    _edits(home / "lib/.cache", "")  # such as many packages have
+    edits(home / "lib/laws.py", _LAWS)
+    edits(home / "lib/.cache", "")  # such as many packages have
     rows = "".join(f"{number}\n" for number in range(_ROWS))
-    _edits(home / "runs.csv", f"theta\n{rows}")
+    edits(home / "runs.csv", f"theta\n{rows}")
 
 
 def _fail(person: Terminal) -> str:
@@ -80,7 +78,7 @@ def _fail(person: Terminal) -> str:
 
 def _mend(person: Terminal, home: Path, bot: str) -> None:
     """The failed rows run the mended program; the others stay as they are."""
-    _edits(home / "model.py", _MODEL.format(value=_MENDED))
+    edits(home / "model.py", _MODEL.format(value=_MENDED))
     person.type(
         f"gridbot bot retry {bot} --input model.py",
         f"retrying {_WRONG} failed jobs with version 2",
@@ -112,10 +110,3 @@ def _mistype(person: Terminal) -> None:
 def _end(person: Terminal) -> None:
     person.type("gridbot status", "version", "client  idle", "none is running")
     person.type("gridbot client stop && gridbot server stop", "stopped")
-
-
-def _edits(path: Path, text: str) -> None:
-    """Leave a file as the person's editor would."""
-    path.write_text(text)
-    if os.geteuid() == 0:
-        shutil.chown(path, "nobody", "nogroup")

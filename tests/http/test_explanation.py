@@ -129,9 +129,10 @@ def test_a_resource_is_no_change_of_the_policy(run: Run, site: Site, alice: Pers
     add_host(site, alice, "alpha")
     manifest = Manifest("alice", ("p",), resources=Resources(memory_mb=9000)).text()
     bot = make_bot(site.conn, alice.id, manifest=manifest)
-    assert "(needs a new submission with --memory 8192)" in run("bot", "explain", bot).stdout
+    change = f"gridbot bot set {bot} --memory 8192"
+    assert f"({change})" in run("bot", "explain", bot).stdout
     message = refused(run("bot", "explain", bot, "--change", 1))
-    assert message == "change 1 is not a change of the policy; it needs a new submission"
+    assert message == f"change 1 is not a change of the policy: {change}"
 
 
 def test_several_conditions_are_relaxed_together(run: Run, site: Site, alice: Person) -> None:

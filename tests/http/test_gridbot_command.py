@@ -252,7 +252,14 @@ def test_a_retry_changes_limits_of_what_is_left(run: Run, site: Site, alice: Per
     found = run("bot", "retry", bot, "--disk", "2GB", "--time", "90m", "--memory", "1GB")
     assert found.stdout == f"bot {bot}: retrying 1 failed job with version 2\n"
     shown = run("bot", "show", bot).stdout
-    assert "resources  1 cpu, 1024 MB memory, 2048 MB disk, 5400 s" in shown
+    assert "resources  1 cpu, 1 GB memory, 2 GB disk, 90 m" in shown
+    left = run("bot", "set", bot, "--memory", "3GB", "--attempts", "7")
+    assert left.stdout == f"bot {bot}: changed\n"
+    assert "1 cpu, 3 GB memory, 2 GB disk" in (shown := run("bot", "show", bot).stdout)
+    assert "version    3" in shown
+    again = run("bot", "retry", bot, "--time", "2h")
+    assert "2 jobs left, which run version 4" in again.stdout
+    assert "no job has failed" in run("bot", "retry", bot).stdout
     refusal = refused(run("bot", "retry", bot, "--max-output", "3GB"))
     assert "max_output of 3072 MB is more than disk, 2048 MB" in refusal
 
@@ -331,7 +338,7 @@ def test_logs_that_are_not_there_say_of_what_there_are_none(
     bot = bot_with_results(site, alice, "one\n")
     assert run("bot", "logs", bot, "--failed").stderr == f"bot {bot}: no replica has failed\n"
     of_job = f"bot {bot}: no replica of job 9 has ended yet\n"
-    assert run("bot", "logs", bot, "--seq", "9").stderr == of_job
+    assert run("bot", "logs", bot, "--job", "9").stderr == of_job
 
 
 @pytest.mark.parametrize(

@@ -323,6 +323,7 @@ def test_a_frame_has_a_row_per_job(site: Site, session: Session, alice: Person) 
     assert frame["reason"].tolist() == ["exit_nonzero", ""]
     assert frame["stdout"].tolist()[1] == "two\n"
     assert frame["exit_code"][1] == 0
+    assert set(frame["host"]) == {"box"}  # of the job that failed, too
     empty = session.submit("p", items=range(3)).frame()
     assert (len(empty), list(empty.columns)[:3]) == (0, ["i", "job", "state"])
 
@@ -431,9 +432,19 @@ def test_waiting_ends_with_the_bot_or_with_patience(
     with pytest.raises(
         TimeoutError, match=r"bot \d+ has 0 of 1 job finished after 0.1 s; it keeps running"
     ):
-        bot.wait(timeout=0.1)
+        bot.wait(timeout="0.1s")
+    with pytest.raises(BadInput, match="'soon' is not a duration"):
+        bot.wait(timeout="soon")
     bot.cancel()
     assert bot.wait().state == "cancelled"
+
+
+def test_what_is_no_number_of_a_bot_is_refused(session: Session) -> None:
+    with pytest.raises(BadInput, match="'last' is no number of a BOT"):
+        session.bot("last")  # type: ignore[arg-type]
+    for number in (0, 2**70):
+        with pytest.raises(NotFound, match=f"there is no BOT {number}"):
+            session.bot(number)
 
 
 def test_failed_jobs_are_retried(site: Site, session: Session, alice: Person) -> None:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 from click.testing import Result
-from tests.factories import make_bot, make_host
+from tests.factories import make_bot, make_host, make_outcome
 from tests.http.conftest import Person, Site
 from tests.http.loopback import serve
 from tests.http.test_gridbot_command import Run, refused, runner
+
+from gridbot_client.protocol.messages import ReplicaId
 
 
 def misused(found: Result) -> str:
@@ -58,6 +60,48 @@ def test_several_bots_are_changed_by_one_command(run: Run, site: Site, alice: Pe
     assert [bot["name"] for bot in shown["bots"]] == ["both", "both"]
     lines = run("bot", "cancel", first, second).stdout.splitlines()
     assert [line.partition(":")[0] for line in lines] == [f"bot {first}", f"bot {second}"]
+
+
+def test_numbers_from_one_to_another_are_named_at_once(run: Run, site: Site, alice: Person) -> None:
+    made = [make_bot(site.conn, alice.id) for _ in range(3)]
+    listed = f"{made[0]}-{made[2]}"
+    shown = json.loads(run("bot", "show", listed, made[1], "--json").stdout)
+    assert [bot["id"] for bot in shown["bots"]] == made
+    assert run("bot", "cancel", made[0], "--job", "0-0").stdout.endswith("1 job cancelled\n")
+    for wrong in ("3-1", "1-", "-", "1-2-3", "0", "0-2", "1-9999999", "1.5"):
+        assert wrong in misused(run("bot", "show", "--", wrong))
+
+
+def test_several_bots_are_read_by_one_command(
+    run: Run, site: Site, alice: Person, tmp_path: Path
+) -> None:
+    made = [make_bot(site.conn, alice.id) for _ in range(2)]
+    client = site.client_of(alice).id
+    for bot in made:
+        make_outcome(site.conn, ReplicaId(bot, 0, 0), client, {"stdout": b"x\n"})
+    for verb, *options in (("results",), ("logs",), ("logs", "--summary"), ("explain",)):
+        found = json.loads(run("bot", verb, *made, *options, "--json").stdout)
+        assert [item["id"] for item in found["bots"]] == made
+    found = run("bot", "results", *made)
+    assert found.stderr == "".join(f"bot {bot}:\n" for bot in made)
+    assert len(found.stdout.splitlines()) == 2
+    assert run("bot", "results", *made, "--to", tmp_path / "out").exit_code == 0
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {str(bot) for bot in made}
+    assert "only one BOT" in misused(run("bot", "results", *made, "--csv", "table.csv"))
+    assert "only one BOT" in misused(run("bot", "explain", *made, "--change", "1"))
+
+
+def test_a_server_that_is_named_is_asked_without_a_key_too(run: Run) -> None:
+    found = run("status", "--server", "http://127.0.0.1:9")
+    assert found.exit_code == 3
+    assert "server  cannot reach http://127.0.0.1:9: connection refused" in found.stdout
+    assert "'grid.org' is not a URL" in run("status", "--server", "grid.org").stderr
+
+
+def test_a_number_that_no_bot_can_have_is_not_sent(run: Run) -> None:
+    found = run("bot", "show", "9" * 18)
+    assert (found.exit_code, found.stderr) == (4, f"gridbot: there is no BOT {'9' * 18}\n")
+    assert "9999999999999999999" in misused(run("bot", "append", "9" * 19, "x"))
 
 
 def test_an_unknown_bot_keeps_no_other_from_the_change(run: Run, site: Site, alice: Person) -> None:

@@ -24,7 +24,7 @@ def test_an_exit_code_is_an_answer_if_the_bot_says_so(running: Deployment) -> No
         }  # fmt: skip
         assert found[3].stdout == "3\n"
         assert (found[4].reason, found[4].outputs) == (
-            "1 attempts failed, the last one: exit_nonzero", {},
+            "1 attempt failed: exit_nonzero", {},
         )  # fmt: skip
         assert {entry["how"] for entry in bot.logs(seq=1)} == {"success"}
 

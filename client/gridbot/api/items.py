@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Protocol
 
 from gridbot.api.errors import BadInput
-from gridbot.api.tables import rows_in
+from gridbot.api.tables import index_names, rows_in
 from gridbot.printing import is_number
 from gridbot_client.protocol.messages import MAX_BIGINT, PLACEHOLDER_TYPES, Scalar
 
@@ -59,6 +59,7 @@ class ValueItems:
     """Python values: mappings, or scalars for the placeholder `{i}`."""
 
     values: tuple[Mapping[str, Scalar], ...]
+    index: tuple[str, ...] = ()  # of a data frame: names that are no columns
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -181,7 +182,7 @@ def items_of(source: Items | range | Path | Iterable[object] | None) -> Items:
         return parse_range(f"{source.start}:{source.stop}:{source.step}")
     if isinstance(source, Path):
         return CsvItems.at(source) if source.suffix == ".csv" else LineItems(source)
-    return ValueItems(tuple(rows_in(source, ITEM)))
+    return ValueItems(tuple(rows_in(source, ITEM)), index_names(source))
 
 
 @dataclass(frozen=True)
@@ -234,8 +235,14 @@ def untyped(row: Mapping[str, Scalar]) -> dict[str, Scalar]:
 def _width(value: object) -> int:
     """Index in PLACEHOLDER_TYPES of the narrowest type that holds `value` unchanged."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
-        raise BadInput(f"{reprlib.repr(value)} is neither a string nor a number")
+        kind = type(value).__qualname__
+        raise BadInput(
+            f"{reprlib.repr(value)}, a {kind}, is neither a string nor a number; pass str() of it,"
+            " or what your program reads"
+        )
     text = _text(value)
+    if not text.isascii() and any("\ud800" <= char <= "\udfff" for char in text):
+        raise BadInput(f"{reprlib.repr(value)} is no text that UTF-8 can write")
     if "\0" in text:
         raise BadInput("NUL character; a program's argument cannot hold one")
     if _INT.fullmatch(text) and abs(int(text)) <= MAX_BIGINT:
@@ -244,7 +251,9 @@ def _width(value: object) -> int:
     if is_number(text) and math.isfinite(float(text)):
         return 1
     if isinstance(value, float):
-        raise BadInput(f"{value} is not a finite number")
+        raise BadInput(
+            f"{value} is not a finite number; drop the row, fill it, or pass it as a text"
+        )
     return 2
 
 

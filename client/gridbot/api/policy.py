@@ -23,6 +23,10 @@ def read_policy(policy: str | Path) -> str:
     Raises BadInput if the file cannot be read, PolicyError if the server would refuse the text.
     """
     if isinstance(policy, str):
+        if policy.endswith(".ad") and policy.split() == [policy]:
+            raise BadInput(
+                f"policy {policy!r} is a text, not a file; for the file: Path({policy!r})"
+            )
         text, name = policy, "policy"
     else:
         text, name = _content(policy), str(policy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import platform
 import threading
 import time
@@ -11,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from gridbot.api import signing_key
 from gridbot.api.command_line import shell_line
@@ -43,10 +44,10 @@ from gridbot.api.sending import CHUNK_JOBS, Appending, Signer, Told, send
 from gridbot.api.signing_key import OwnerKey
 from gridbot.api.state import BotState, bot_state, why_held
 from gridbot.api.submission import Submission, growing_jobs, prepare
-from gridbot.api.units import most_failures
+from gridbot.api.units import most_failures, seconds
 from gridbot.printing import counted
 from gridbot_client.net.discovery import NoServer, WrongEndpoint, find_server, signing_key_path
-from gridbot_client.protocol.messages import Manifest
+from gridbot_client.protocol.messages import MAX_BIGINT, Manifest
 
 if TYPE_CHECKING:
     import pandas
@@ -77,6 +78,9 @@ class Session:
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self._signer: Signer | None = None
+
+    def __repr__(self) -> str:
+        return f"<Session at {self.connection.url}>"
 
     def __enter__(self) -> Session:
         return self
@@ -182,7 +186,15 @@ class Session:
         return found
 
     def bot(self, number: int) -> Bot:
-        """BOT with this number; its first method call raises NotFound if it does not exist."""
+        """BOT with this number; its first method call raises NotFound if it does not exist.
+
+        Raises BadInput for what is no number.
+        """
+        if isinstance(number, bool) or not isinstance(number, SupportsIndex):
+            raise BadInput(f"{number!r} is no number of a BOT")
+        number = operator.index(number)
+        if not 0 < number <= MAX_BIGINT:
+            raise NotFound(f"there is no BOT {number}")
         return Bot(self.connection, number, signer=self.signer)
 
     def bots(self, state: str | None = None, limit: int | None = None) -> list[BotState]:
@@ -274,20 +286,22 @@ class Bot:
         document: BotDetails = self.connection.get(self._path, **({"wait": wait} if wait else {}))
         return bot_state(document)
 
-    def wait(self, timeout: float | None = None) -> BotState:
+    def wait(self, timeout: float | str | None = None) -> BotState:
         """Wait until the BOT has ended, or is held, and return its state.
 
-        Survives restarts of the server.  Raises TimeoutError after `timeout` seconds; the BOT
-        keeps running.
+        Survives restarts of the server.  Raises TimeoutError after `timeout`, in seconds or as
+        "10m"; the BOT keeps running.
         """
         return deque(self.watch(timeout), maxlen=1)[0]
 
     def watch(
         self,
-        timeout: float | None = None,
+        timeout: float | str | None = None,
         told: Told = quiet,
     ) -> Iterator[BotState]:
         """Poll the BOT and yield each state until it has ended or is held; errors as in `wait`."""
+        if isinstance(timeout, str):
+            timeout = seconds(timeout)
         ends_at = None if timeout is None else time.monotonic() + timeout
         look, wait = _FIRST_LOOK, 0
         while True:
@@ -464,8 +478,14 @@ class Bot:
 
     def set(self, **changes: Any) -> BotState:
         """Change `policy` (text or Path), `priority`, `name`, `attempts`, `max_replicas`,
-        `tail_threshold`, `tail_sticky`, `failover_after` or `max_failures`.  Raises PolicyError.
+        `tail_threshold`, `tail_sticky`, `failover_after` or `max_failures`; and `memory`, `disk`,
+        `time` or `max_output` of jobs that are left, by a new version as in `retry`.
+        Raises BadInput, PolicyError or Refused.
         """
+        if limits := {name: changes.pop(name) for name in _LIMITS if name in changes}:
+            self.retry((), **limits)
+            if not changes:
+                return self.show()
         if "policy" in changes:
             changes["policy"] = read_policy(changes["policy"])
         if "priority" in changes:
@@ -484,6 +504,9 @@ class Bot:
     def _manifest(self) -> Manifest:
         document: ManifestText = self.connection.get(f"{self._path}/manifest")
         return Manifest.from_text(document["text"])
+
+
+_LIMITS = ("memory", "disk", "time", "max_output")  # that the manifest holds
 
 
 def _seq(result: Result) -> int:

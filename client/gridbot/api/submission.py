@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from gridbot.api.arguments import tidied
 from gridbot.api.errors import BadInput
 from gridbot.api.inputs import (
     Input,
@@ -21,7 +22,16 @@ from gridbot.api.inputs import (
     specs_of,
     split,
 )
-from gridbot.api.items import Items, RangeItems, Survey, carried, items_of, survey, untyped
+from gridbot.api.items import (
+    Items,
+    RangeItems,
+    Survey,
+    ValueItems,
+    carried,
+    items_of,
+    survey,
+    untyped,
+)
 from gridbot.api.known_answers import Answers, read_known
 from gridbot.api.policy import read_policy, with_priority
 from gridbot.api.program import platforms_of
@@ -145,6 +155,7 @@ class Prepared:
 
 def prepare(submission: Submission) -> Prepared:
     """Read and check a submission without the server.  Raises BadInput or PolicyError."""
+    submission = tidied(submission)
     command = _command(submission)
     items = items_of(_items(submission))
     paths, stored = split(submission.inputs)
@@ -243,13 +254,16 @@ def _check_placeholders(
     ]:
         unknown = sorted(names - known)
         if unknown:
-            raise BadInput(f"{what} names {{{unknown[0]}}}, but {_columns(items)}")
+            raise BadInput(f"{what} names {{{unknown[0]}}}, but {_columns(items, unknown[0])}")
 
 
-def _columns(items: Items) -> str:
+def _columns(items: Items, lacked: str) -> str:
     if not items.columns:
         return "there are no items; add --items, --each-line or --range"
-    return f"the items have only {', '.join(f'{{{name}}}' for name in items.columns)}"
+    known = f"the items have only {', '.join(f'{{{name}}}' for name in items.columns)}"
+    if isinstance(items, ValueItems) and lacked in items.index:
+        return f"{known}: {lacked} is in the frame's index; pass frame.reset_index()"
+    return known
 
 
 def _platforms(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
 from pathlib import PurePath
 from typing import Any, cast
 
@@ -13,6 +15,7 @@ from gridbot.api.results import Real
 from gridbot_client.protocol.messages import Scalar
 
 _NO_ROWS = (str, bytes, bytearray, Mapping)
+_MISSING = ("NAType", "NaTType")  # pandas' words for a value that is not there
 
 
 def rows_in(source: object, unnamed: str) -> Iterator[Mapping[str, Scalar]]:
@@ -22,13 +25,19 @@ def rows_in(source: object, unnamed: str) -> Iterator[Mapping[str, Scalar]]:
     stays as it is, for its column to be named when it is refused.  Raises BadInput if the source
     has no rows.
     """
-    if isinstance(source, _NO_ROWS) or not isinstance(source, Iterable):
+    is_scalar = isinstance(source, _NO_ROWS) or getattr(source, "ndim", None) == 0
+    if is_scalar or not isinstance(source, Iterable):
         raise BadInput(
             f"items: a {_kind(source)} has no rows; pass a range, a list of values or of"
             " mappings, a data frame, or Path(…) for a file"
         )
-    for item in _records(source):
+    for number, item in enumerate(_records(source)):
         names = _named(item)
+        if names is None and (isinstance(item, list | tuple) or getattr(item, "ndim", 0) > 0):
+            raise BadInput(
+                f"items[{number}]: a {_kind(item)} has no names for its values; pass a mapping for"
+                " each job, such as {'x': 1, 'y': 2}, or a data frame"
+            )
         found = {unnamed: item} if names is None else names
         yield {str(name): _scalar(value) for name, value in found.items()}
 
@@ -40,6 +49,11 @@ def _records(source: Iterable[object]) -> Iterable[object]:
         return source
     if not hasattr(source, "itertuples"):
         raise BadInput(f"items: the rows of a {_kind(source)} cannot be read; pass mappings")
+    if getattr(columns, "nlevels", 1) > 1:
+        raise BadInput(
+            f"items: the columns of the {_kind(source)} have names of {columns.nlevels} levels;"
+            " give each one name: frame.columns = ['_'.join(map(str, n)) for n in frame.columns]"
+        )
     names = [str(name) for name in columns]
     for name in names:
         if names.count(name) > 1:
@@ -68,18 +82,40 @@ def _named(item: object) -> Mapping[Any, Any] | None:
         return cast(Mapping[str, Any], item._asdict())
     if dataclasses.is_dataclass(item) and not isinstance(item, type):
         return {field.name: getattr(item, field.name) for field in dataclasses.fields(item)}
+    if names := getattr(getattr(item, "dtype", None), "names", None):  # of NumPy's records
+        return dict(zip(names, cast(Any, item).item(), strict=True))
     return None
 
 
+def index_names(source: object) -> tuple[str, ...]:
+    """Names of the levels of a data frame's index, whose values are no columns."""
+    index = getattr(source, "index", None)
+    return tuple(str(name) for name in getattr(index, "names", ()) if name is not None)
+
+
 def _scalar(value: Any) -> Scalar:
-    """A value as an argument: paths and flags as Python writes them, nothing as an empty text."""
+    """A value as an argument: paths and flags as Python writes them, nothing as an empty text.
+
+    Dates and times are those of ISO 8601, as in 2026-01-31T18:00:00.
+    """
     if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # of NumPy and its like
-        value = value.item()
-    if value is None or type(value).__name__ == "NAType":  # pandas' word for a missing value
+        value = _item(value)
+    if value is None or type(value).__name__ in _MISSING:
         return ""
-    if isinstance(value, bool | PurePath | Real):
+    if isinstance(value, datetime.date | datetime.time):
+        return value.isoformat()
+    if isinstance(value, bool | PurePath | Real | Decimal):
         return str(value)
     return cast(Scalar, value)  # `items.survey` refuses values that are no scalars
+
+
+def _item(value: Any) -> Any:
+    """Python's value of a scalar of NumPy; times, whose items would be numbers of some unit, as
+    they are written, and differences of times as they are."""
+    kind = getattr(value.dtype, "kind", "")
+    if kind == "M":
+        return None if str(value) == "NaT" else str(value)
+    return value if kind == "m" else value.item()
 
 
 def _kind(source: object) -> str:

@@ -53,6 +53,22 @@ def most_failures(value: int | str | None) -> str | None:
     return text
 
 
+def limit(mb: int) -> str:
+    """Size of a limit, exactly and as it may be typed: 512 MB, 2 GB."""
+    for scale, unit in ((1024 * 1024, "TB"), (1024, "GB")):
+        if mb and mb % scale == 0:
+            return f"{mb // scale} {unit}"
+    return f"{mb} MB"
+
+
+def time_limit(seconds: float) -> str:
+    """A limit of time, exactly and as it may be typed: 90 s, 2 h, 1 d."""
+    for scale, unit in ((86_400, "d"), (3600, "h"), (60, "m")):
+        if seconds and seconds % scale == 0:
+            return f"{seconds / scale:g} {unit}"
+    return f"{seconds:g} s"
+
+
 def duration(value: timedelta | None) -> str:
     """Duration in its two largest units; `-` when unknown."""
     if value is None:

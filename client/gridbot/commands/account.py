@@ -10,7 +10,7 @@ import click
 from gridbot.api.errors import BadInput
 from gridbot.api.session import Session
 from gridbot.commands.options import as_json, print_json, with_session
-from gridbot_client.protocol.preferences import READERS, VENUES, PreferenceError, setting
+from gridbot_client.protocol.preferences import READERS, VENUES, PreferenceError, settings
 from gridbot_client.terminal import printable
 
 _PATH = "/account/preferences"
@@ -35,14 +35,14 @@ def prefs() -> None:
 
 
 @prefs.command("set")
-@click.argument("settings", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.argument("texts", nargs=-1, required=True, metavar="NAME=VALUE...")
 @_VENUE
 @as_json
 @with_session
-def set_prefs(session: Session, settings: tuple[str, ...], venue: str, as_json: bool) -> None:
+def set_prefs(session: Session, texts: tuple[str, ...], venue: str, as_json: bool) -> None:
     """Set preferences; clients follow when they ask next."""
     try:
-        given = dict(map(setting, settings))
+        given = settings(texts)
     except PreferenceError as error:
         raise BadInput(str(error)) from None
     _change(session, venue, given, as_json)

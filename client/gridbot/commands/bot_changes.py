@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,10 @@ from gridbot.commands.options import (
     BOT,
     BOTS,
     FILE,
+    R,
     as_json,
+    jobs_option,
+    one_bot,
     print_each,
     print_json,
     say,
@@ -95,14 +98,7 @@ def close(session: Session, numbers: Sequence[int], as_json: bool) -> None:
 
 @click.command()
 @BOTS
-@click.option(
-    "--job",
-    "jobs",
-    type=click.IntRange(0),
-    multiple=True,
-    metavar="N",
-    help="Cancel only job N of one BOT, counted from 0.  Repeatable.",
-)
+@jobs_option("Cancel only")
 @as_json
 @with_session
 def cancel(session: Session, numbers: Sequence[int], jobs: tuple[int, ...], as_json: bool) -> None:
@@ -110,7 +106,8 @@ def cancel(session: Session, numbers: Sequence[int], jobs: tuple[int, ...], as_j
 
     Results of finished jobs are kept.
     """
-    _one_for_jobs(numbers, jobs)
+    if jobs:
+        one_bot(numbers, "--job")
 
     def cancelled(number: int) -> tuple[Mapping[str, Any], str]:
         state = session.bot(number).cancel(jobs or None)
@@ -118,12 +115,6 @@ def cancel(session: Session, numbers: Sequence[int], jobs: tuple[int, ...], as_j
         return state.document, f"bot {number}: {line}"
 
     print_each("bots", numbers, cancelled, as_json)
-
-
-def _one_for_jobs(numbers: Sequence[int], jobs: Sequence[int]) -> None:
-    """Raises UsageError if jobs are named, but several BOTs."""
-    if jobs and len(numbers) > 1:
-        raise click.UsageError("--job names jobs of one BOT; give only one BOT with it")
 
 
 def _jobs_cancelled(state: BotState, jobs: Sequence[int]) -> str:
@@ -148,7 +139,7 @@ def _cancelled(state: BotState) -> str:
 @with_session
 def delete(session: Session, numbers: tuple[int, ...], yes: bool, as_json: bool) -> None:
     """Delete ended BOTs permanently, with their jobs, results and logs."""
-    states = [session.bot(number).show() for number in dict.fromkeys(numbers)]
+    states = [session.bot(number).show() for number in numbers]
     for state in states:
         if not state.is_final:
             raise GridbotError(
@@ -195,17 +186,22 @@ def resume(session: Session, numbers: Sequence[int], as_json: bool) -> None:
     print_each("bots", numbers, resumed, as_json)
 
 
+def _limits(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options for limits of a BOT's next version to a command."""
+    for option in (
+        click.option("--memory", metavar="SIZE", help="Memory per job from now on, such as 4GB."),
+        click.option("--disk", metavar="SIZE", help="Disk space per job from now on."),
+        click.option("--time", metavar="TIME", help="Time limit per job from now on, such as 2h."),
+        click.option("--max-output", metavar="SIZE", help="Output size per job from now on."),
+    ):
+        command = option(command)
+    return command
+
+
 @click.command()
 @BOTS
 @click.option("--failed", is_flag=True, help="Retry all failed jobs.  This is the default.")
-@click.option(
-    "--job",
-    "jobs",
-    type=click.IntRange(0),
-    multiple=True,
-    metavar="N",
-    help="Retry only failed job N of one BOT, counted from 0.  Repeatable.",
-)
+@jobs_option("Retry only failed")
 @click.option(
     "--input",
     "inputs",
@@ -213,10 +209,7 @@ def resume(session: Session, numbers: Sequence[int], as_json: bool) -> None:
     metavar="FILE[=NAME]",
     help="File or directory that replaces the input of its name, or comes beside.  Repeatable.",
 )
-@click.option("--memory", metavar="SIZE", help="Memory per job from now on, such as 4GB.")
-@click.option("--disk", metavar="SIZE", help="Disk space per job from now on.")
-@click.option("--time", metavar="TIME", help="Time limit per job from now on, such as 2h.")
-@click.option("--max-output", metavar="SIZE", help="Total output size per job from now on.")
+@_limits
 @as_json
 @with_session
 def retry(
@@ -234,7 +227,8 @@ def retry(
     """
     if failed and jobs:
         raise click.UsageError("give either --failed or --job")
-    _one_for_jobs(numbers, jobs)
+    if jobs:
+        one_bot(numbers, "--job")
 
     def retried(number: int) -> tuple[Mapping[str, Any], str]:
         bot = session.bot(number)
@@ -244,11 +238,23 @@ def retry(
         state = bot.show()
         if not as_json:
             _tell_of_retry(state, bool(was_signed))
-        version = f" with version {state.version}" if state.version > 1 else ""
         document = {"id": number, "retried": count, "version": state.version}
-        return document, f"bot {number}: retrying {counted(count, 'failed job')}{version}"
+        return (
+            document,
+            f"bot {number}: {_retried(state, count, has_changed=any(changes.values()))}",
+        )
 
     print_each("bots", numbers, retried, as_json)
+
+
+def _retried(state: BotState, count: int, *, has_changed: bool) -> str:
+    version = f" with version {state.version}" if state.version > 1 else ""
+    if count:
+        return f"retrying {counted(count, 'failed job')}{version}"
+    if has_changed:
+        left = counted(state.jobs_total - state.jobs_finished, "job")
+        return f"{left} left, which run version {state.version} unless a host has them already"
+    return "no job has failed, so none is retried"
 
 
 def _tell_of_retry(state: BotState, was_signed: bool) -> None:
@@ -291,6 +297,7 @@ def _tell_of_retry(state: BotState, was_signed: bool) -> None:
     metavar="N|P%|never",
     help="Hold the BOT when more than N jobs, or P percent of them, fail.",
 )
+@_limits
 @click.option(
     "--tail-threshold",
     metavar="N|auto",
@@ -304,7 +311,11 @@ def _tell_of_retry(state: BotState, was_signed: bool) -> None:
 @as_json
 @with_session
 def set_(session: Session, numbers: Sequence[int], as_json: bool, **options: Any) -> None:
-    """Change BOTs while they run.  Options that are not given keep their value."""
+    """Change BOTs while they run.  Options that are not given keep their value.
+
+    Limits of jobs change for those that are left, which then run a new version of the BOT.  To run
+    failed jobs again as well: gridbot bot retry
+    """
     changes = {name: value for name, value in options.items() if value is not None}
     if not changes:
         raise click.UsageError("no change given; for the options: gridbot bot set --help")

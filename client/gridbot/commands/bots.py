@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +15,9 @@ from gridbot.api.session import Bot, Session
 from gridbot.api.state import BotState, why_held
 from gridbot.commands import bot_changes
 from gridbot.commands.options import (
-    BOT,
     BOTS,
     as_json,
+    one_bot,
     print_each,
     print_json,
     say,
@@ -81,28 +81,31 @@ def show(session: Session, numbers: Sequence[int], as_json: bool) -> None:
 
 
 @bot.command()
-@BOT
+@BOTS
 @click.option(
     "--change",
     type=click.IntRange(1),
     metavar="N",
-    help="Print the whole policy with suggested change N applied.",
+    help="Print the whole policy of one BOT with suggested change N applied.",
 )
 @click.option("--host", metavar="ID|NAME", help="Explain why this host gets no job of the BOT.")
 @as_json
 @with_session
 def explain(
-    session: Session, number: int, change: int | None, host: str | None, as_json: bool
+    session: Session, numbers: Sequence[int], change: int | None, host: str | None, as_json: bool
 ) -> None:
     """Show which conditions reject which hosts; suggest changes."""
-    document = session.bot(number).explain(host)
     if change is not None:
-        chosen = chosen_change(document, change)
+        one_bot(numbers, "--change")
+        chosen = chosen_change(session.bot(numbers[0]).explain(host), change)
         print_json(chosen) if as_json else click.echo(changed_policy(chosen), nl=False)
-    elif as_json:
-        print_json(document)
-    else:
-        click.echo(explanation_page(document, shutil.get_terminal_size().columns))
+        return
+
+    def explained(number: int) -> tuple[Mapping[str, Any], str]:
+        document = session.bot(number).explain(host)
+        return document, explanation_page(document, shutil.get_terminal_size().columns)
+
+    print_each("bots", numbers, explained, as_json)
 
 
 @bot.command()
@@ -122,7 +125,7 @@ def wait(session: Session, numbers: Sequence[int], timeout: float | None, as_jso
     """
     end = None if timeout is None else time.monotonic() + timeout
     states = []
-    for number in dict.fromkeys(numbers):
+    for number in numbers:
         left = None if end is None else max(0.0, round(end - time.monotonic(), 2))
         states.append(wait_for(session.bot(number), silent=as_json, timeout=left))
     if as_json:
@@ -132,55 +135,82 @@ def wait(session: Session, numbers: Sequence[int], timeout: float | None, as_jso
 
 
 @bot.command()
-@BOT
+@BOTS
 @click.option(
     "--to",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Save each output as DIR/SEQ/NAME, and the table of jobs as DIR/results.csv.",
+    help="Save each output as DIR/SEQ/NAME, and the table of jobs as DIR/results.csv; of several"
+    " BOTs, in DIR/BOT.",
 )
 @click.option(
     "--csv",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Save the table of jobs in FILE.",
+    help="Save the table of jobs of one BOT in FILE.",
 )
 @click.option("--follow", is_flag=True, help="Wait for further results until the BOT has ended.")
 @as_json
 @with_session
 def results(
-    session: Session, number: int, to: Path | None, csv: Path | None, follow: bool, as_json: bool
-) -> None:
-    """Print a BOT's results, or save them as files.
+    session: Session, numbers: Sequence[int], to: Path | None, csv: Path | None, follow: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Print the results of BOTs, or save them as files.
 
     SEQ is the job's number, counted from 0.  An interrupted download with --to continues where it
     stopped when the command is repeated.
     """
-    bot = session.bot(number)
+    if csv:
+        one_bot(numbers, "--csv")
+
+    def saved(number: int) -> tuple[Mapping[str, Any], str]:
+        place = to / str(number) if to and len(numbers) > 1 else to
+        collected = collect(session.bot(number), place, csv, follow=follow, told=say_away)
+        document = {"id": number, "results": collected, "to": place and str(place)}
+        return document, f"bot {number}: {counted(collected, 'new result')}"
+
     try:
         if to or csv:
-            collected = collect(bot, to, csv, follow=follow, told=say_away)
-            document = {"id": number, "results": collected, "to": to and str(to)}
-            print_json(document) if as_json else click.echo(
-                f"bot {number}: {counted(collected, 'new result')}"
-            )
+            print_each("bots", numbers, saved, as_json)
         elif as_json:
-            for part in results_document(bot, follow=follow):
-                click.echo(part, nl=False)
+            _print_parts(results_document(session.bot(each), follow=follow) for each in numbers)
         else:
-            print_results(bot, follow=follow, told=say_away)
+            for number in numbers:
+                _say_which(number, numbers)
+                print_results(session.bot(number), follow=follow, told=say_away)
     except KeyboardInterrupt:
+        listed = " ".join(map(str, numbers))
         raise GridbotError(
-            f"interrupted; the BOT keeps running: gridbot bot wait {number}"
+            f"interrupted; what was submitted keeps running: gridbot bot wait {listed}"
         ) from None
 
 
+def _say_which(number: int, numbers: Sequence[int]) -> None:
+    """Say of which of several BOTs the following lines are; to stderr, as those may be parsed."""
+    if len(numbers) > 1:
+        say(f"bot {number}:")
+
+
+def _print_parts(documents: Iterable[Iterator[str]]) -> None:
+    """Print one JSON document in parts, or several as a list under `bots`."""
+    first, *others = documents
+    before, between, after = ('{"bots": [\n', ", ", "]}\n") if others else ("", "", "")
+    click.echo(before, nl=False)
+    for number, document in enumerate((first, *others)):
+        click.echo(between if number else "", nl=False)
+        for part in document:
+            click.echo(part, nl=False)
+    click.echo(after, nl=False)
+
+
 @bot.command()
-@BOT
+@BOTS
 @click.option("--failed", is_flag=True, help="Show only failed replicas.")
 @click.option(
-    "--seq", type=click.IntRange(0), metavar="N", help="Show only replicas of job N, from 0."
-)
+    "--job", "--seq", "seq", type=click.IntRange(0), metavar="N",
+    help="Show only replicas of job N, counted from 0.",
+)  # fmt: skip
 @click.option(
     "--summary",
     is_flag=True,
@@ -189,34 +219,39 @@ def results(
 @as_json
 @with_session
 def logs(
-    session: Session, number: int, failed: bool, seq: int | None, summary: bool, as_json: bool
-) -> None:
+    session: Session, numbers: Sequence[int], failed: bool, seq: int | None, summary: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Show the output and the reason of the end of each replica."""
+    if seq is not None:
+        one_bot(numbers, "--job")
     if summary:
-        _summarize(session.bot(number), as_json=as_json)
-        return
-    entries = session.bot(number).logs(seq=seq, failed=failed)
-    if as_json:
-        for part in json_document(number, "logs", entries):
-            click.echo(part, nl=False)
-        return
+        print_each("bots", numbers, lambda number: _digest(session.bot(number)), as_json)
+    elif as_json:
+        _print_parts(
+            json_document(number, "logs", session.bot(number).logs(seq=seq, failed=failed))
+            for number in numbers
+        )
+    else:
+        for number in numbers:
+            _say_which(number, numbers)
+            _print_logs(session.bot(number), seq, failed=failed)
+
+
+def _print_logs(bot: Bot, seq: int | None, *, failed: bool) -> None:
     nothing = True
-    for entry in entries:
+    for entry in bot.logs(seq=seq, failed=failed):
         nothing = False
         click.echo(log_page(entry))
     if nothing:
         of_job = "" if seq is None else f" of job {seq}"
-        say(f"bot {number}: no replica{of_job} has {'failed' if failed else 'ended yet'}")
+        say(f"bot {bot.id}: no replica{of_job} has {'failed' if failed else 'ended yet'}")
 
 
-def _summarize(bot: Bot, *, as_json: bool) -> None:
+def _digest(bot: Bot) -> tuple[Mapping[str, Any], str]:
     groups = [{**group, "command": bot.command(group["args"])} for group in bot.failures()]
-    if as_json:
-        print_json({"id": bot.id, "groups": groups})
-    elif groups:
-        click.echo(digest_page(bot.id, groups))
-    else:
-        say(f"bot {bot.id}: no replica has failed")
+    page = digest_page(bot.id, groups) if groups else f"bot {bot.id}: no replica has failed"
+    return {"id": bot.id, "groups": groups}, page
 
 
 def wait_for(bot: Bot, silent: bool, timeout: float | None = None) -> BotState:

@@ -9,6 +9,7 @@ from gridbot.api.session import Session
 from gridbot.api.units import seconds
 from gridbot.commands.options import as_json, print_json, say, with_session
 from gridbot.printing import counted
+from gridbot_client.installation import copied_from, elsewhere_command
 from gridbot_client.net.invitation import Invitation
 from gridbot_client.protocol.signatures import fingerprint
 from gridbot_client.terminal import printable
@@ -36,8 +37,10 @@ def invite(
 ) -> None:
     """Print a line that lets another machine join and run your BOTs.
 
-    Paste it there, where GridBot is installed; it needs no root.  It is secret: machines that join
-    with it get your jobs.  To withdraw it: gridbot token revoke ID
+    Paste it there; it needs no root.  Below it is the line that installs GridBot.
+
+    The line is secret: machines that join with it get your jobs.  To withdraw it: gridbot token
+    revoke ID
     """
     signer = session.signer()
     body = {"owner": owner, "expires_seconds": seconds(expires), "uses": uses, "label": label}
@@ -52,11 +55,15 @@ def invite(
         owners=tuple(owners),
     )
     line = f"gridbot client join '{invitation.text}' && gridbot client start"
+    install = elsewhere_command()
     if as_json:
-        print_json({**document, "invitation": invitation.text, "command": line})
+        texts = {"invitation": invitation.text, "command": line, "install": install}
+        print_json({**document, **texts})
         return
     click.echo(line)
     say(_told(document["id"], printable(document["owner"]), uses, expires, owners))
+    copied = f" (it needs a copy of {path})" if (path := copied_from()) else ""
+    say(f"if GridBot is not installed there yet, first{copied}:\n{install}")
     if is_loopback(invitation.url):
         say(
             f"note: {invitation.url} leads nowhere from another machine; start the server with"

@@ -12,7 +12,7 @@ import click
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, Refused
 from gridbot.api.session import Session
-from gridbot.commands.options import FILE, say
+from gridbot.commands.options import FILE, as_json, print_json, say
 from gridbot_client.net.discovery import (
     Endpoint,
     is_url,
@@ -26,7 +26,8 @@ from gridbot_client.net.discovery import (
 @click.argument("url")
 @click.option("--key", metavar="KEY", help="Your key.  [default: read from standard input]")
 @click.option("--key-file", type=FILE, help="File that holds your key.")
-def login(url: str, key: str | None, key_file: Path | None) -> None:
+@as_json
+def login(url: str, key: str | None, key_file: Path | None, as_json: bool) -> None:
     """Save a server's URL and your key in a file that only you can read.
 
     \b
@@ -47,11 +48,17 @@ def login(url: str, key: str | None, key_file: Path | None) -> None:
     try:
         signer = session.signer()
     except Refused as error:
-        click.echo(f"logged in at {endpoint.url}")
+        owner = fingerprint = None
+        line = f"logged in at {endpoint.url}"
         say(f"you cannot submit from this machine yet: {error}")
     else:
-        click.echo(f"logged in at {endpoint.url} as {signer.owner}")
-        click.echo(f"your BOTs are signed with the key {signer.key.fingerprint}")
+        owner, fingerprint = signer.owner, signer.key.fingerprint
+        line = (
+            f"logged in at {endpoint.url} as {owner}\n"
+            f"your BOTs are signed with the key {fingerprint}"
+        )
+    document = {"server": endpoint.url, "owner": owner, "fingerprint": fingerprint}
+    print_json(document) if as_json else click.echo(line)
 
 
 def _typed_key() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -10,7 +10,7 @@ import click
 
 from gridbot.api.session import Session
 from gridbot.api.units import seconds
-from gridbot.commands.options import as_json, print_json, say, with_session
+from gridbot.commands.options import KEYS, as_json, print_each, print_json, say, with_session
 from gridbot.printing import counted
 from gridbot.show.columns import columns
 
@@ -143,30 +143,31 @@ def create(session: Session, owner: str, expires: str | None, as_json: bool, **r
 
 
 @token.command()
-@click.argument("number", metavar="ID", type=click.IntRange(1))
-@click.option("--with-clients", is_flag=True, help="Also revoke clients that joined with the key.")
+@KEYS
+@click.option("--with-clients", is_flag=True, help="Also revoke clients that joined with the keys.")
 @as_json
 @with_session
-def revoke(session: Session, number: int, with_clients: bool, as_json: bool) -> None:
-    """Revoke the key ID; `gridbot token list` shows IDs.
+def revoke(session: Session, numbers: Sequence[int], with_clients: bool, as_json: bool) -> None:
+    """Revoke the keys ID...; `gridbot token list` shows IDs.
 
-    Clients that joined with the key have tokens of their own and keep working, unless
+    Clients that joined with a key have tokens of their own and keep working, unless
     --with-clients is given.
     """
-    path = f"/tokens/{number}" + ("?with_clients=1" if with_clients else "")
-    document = session.connection.send("DELETE", path)
-    if as_json:
-        print_json(document)
-        return
-    ended, left = document["clients_ended"], document["clients_left"]
-    also = f", and {counted(ended, 'client')} with it" if with_clients else ""
-    click.echo(f"key {number} is revoked{also}")
-    if left:
-        keep = "keeps" if left == 1 else "keep"
-        say(
-            f"note: {counted(left, 'client')} that joined with it {keep} working;"
-            f" to revoke them: gridbot token revoke {number} --with-clients"
-        )
+
+    def revoked(number: int) -> tuple[Mapping[str, Any], str]:
+        path = f"/tokens/{number}" + ("?with_clients=1" if with_clients else "")
+        document = session.connection.send("DELETE", path)
+        ended, left = document["clients_ended"], document["clients_left"]
+        also = f", and {counted(ended, 'client')} with it" if with_clients else ""
+        if left and not as_json:
+            keep = "keeps" if left == 1 else "keep"
+            say(
+                f"note: {counted(left, 'client')} that joined with it {keep} working;"
+                f" to revoke them: gridbot token revoke {number} --with-clients"
+            )
+        return document, f"key {number} is revoked{also}"
+
+    print_each("tokens", numbers, revoked, as_json)
 
 
 @token.command(name="list")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +14,7 @@ import click
 from gridbot.api.errors import BadInput, GridbotError, ServerAway
 from gridbot.api.items import CsvItems, Items, LineItems, parse_range
 from gridbot.api.session import connect
+from gridbot_client.protocol.messages import MAX_BIGINT
 
 R = TypeVar("R")
 # Does something to what has this number; gives the JSON document and the line about it.
@@ -20,9 +22,66 @@ Act = Callable[[int], tuple[Mapping[str, Any], str]]
 
 
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_NUMBERS = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
+_MOST_NUMBERS = 100_000  # that one text may stand for
 
-BOT = click.argument("number", metavar="BOT", type=click.IntRange(1))
-BOTS = click.argument("numbers", metavar="BOT...", nargs=-1, required=True, type=click.IntRange(1))
+
+class Numbers(click.ParamType[range]):
+    """A number, or the numbers from one to another, as in 7 and 3-5."""
+
+    name = "number"
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> range:
+        """Read it; what is none is wrong usage."""
+        if isinstance(value, range):
+            return value
+        match = _NUMBERS.fullmatch(str(value))
+        if not match:
+            self.fail(f"{value!r} is not a valid whole number, nor two such as 3-5", param, ctx)
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not self._least <= first <= last <= first + _MOST_NUMBERS:
+            self.fail(f"{value!r}: numbers begin with {self._least}, and at most {_MOST_NUMBERS}"
+                      " go from the lesser to the greater", param, ctx)  # fmt: skip
+        return range(first, last + 1)
+
+
+def _each(
+    _context: click.Context, _option: click.Parameter, values: tuple[range, ...]
+) -> tuple[int, ...]:
+    """All the numbers, each once."""
+    return tuple(dict.fromkeys(number for numbers in values for number in numbers))
+
+
+BOT = click.argument("number", metavar="BOT", type=click.IntRange(1, MAX_BIGINT))
+
+
+def _numbers(metavar: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    return click.argument(
+        "numbers", metavar=metavar, nargs=-1, required=True, type=Numbers(1), callback=_each
+    )
+
+
+BOTS, KEYS = _numbers("BOT..."), _numbers("ID...")
+
+
+def one_bot(numbers: Sequence[int], option: str) -> None:
+    """Raises UsageError if several BOTs are named beside an option that is about one."""
+    if len(numbers) > 1:
+        raise click.UsageError(f"{option} is about one BOT; give only one BOT with it")
+
+
+def jobs_option(verb: str) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Option --job, which names some jobs of one BOT."""
+    return click.option(
+        "--job", "jobs", type=Numbers(0), multiple=True, callback=_each, metavar="N",
+        help=f"{verb} job N of one BOT, counted from 0, or 3-5 for these.  Repeatable.",
+    )  # fmt: skip
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 

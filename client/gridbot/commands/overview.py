@@ -30,7 +30,7 @@ from gridbot_client.net.discovery import (
     find_server,
 )
 from gridbot_client.quantities import TIME
-from gridbot_client.standing import prospects_of
+from gridbot_client.standing import UNTOLD, prospects_of
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder
 
@@ -100,7 +100,7 @@ def _look(
             except GridbotError as error:
                 fault = str(error)
     prospects = prospects_of(folder) if health is not None and client.is_idle else None
-    lines = client.lines(prospects.idle() if prospects else "idle")
+    lines = client.lines(prospects.idle() if prospects else UNTOLD)
     found = Overview(
         server=endpoint.url if endpoint else None, health=health, fault=fault, client=lines,
         client_document=client.json(), bots=bots,

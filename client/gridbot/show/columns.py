@@ -24,7 +24,7 @@ def columns(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
 
 
 def hosts_table(hosts: Sequence[Mapping[str, Any]]) -> str:
-    """One line per host: memory in MB, errors in per cent, seen in time ago."""
+    """One line per host: errors in per cent, seen in time ago."""
     return columns([_host(host) for host in hosts], _HOST_COLUMNS)
 
 
@@ -35,7 +35,7 @@ def _host(said: Mapping[str, Any]) -> dict[str, Any]:
         **said,
         "name": cut(str(said["name"] or "-"), _MOST_NAME),
         "cpus": ad.get("NumCpus"),
-        "memory": ad.get("Memory"),
+        "memory": "-" if (memory := ad.get("Memory")) is None else f"{memory} MB",
         "platform": ad.get("Platform"),
         "client": client_name(ad.get("IsBoinc"), ad.get("ClientVersion")),
         "running": said["replicas_running"],

@@ -21,6 +21,7 @@ from gridbot_client.terminal import printable
 
 _COUNTS = 20  # characters that the columns of numbers and the gaps take
 _NARROWEST = 30
+_OF_VERSIONS = ("--memory", "--disk")  # limits that the next version of a BOT may change
 
 
 def explanation_page(said: Mapping[str, Any], width: int) -> str:
@@ -43,8 +44,8 @@ def changed_policy(change: Mapping[str, Any]) -> str:
     """Whole policy with a change applied.  Raises BadInput."""
     policy = change["policy"]
     if policy is None:
-        number = change["change"]
-        raise BadInput(f"change {number} is not a change of the policy; it needs a new submission")
+        how = _again(change["id"], change["submit"])
+        raise BadInput(f"change {change['change']} is not a change of the policy: {how}")
     return str(policy) if policy.endswith("\n") else f"{policy}\n"
 
 
@@ -139,6 +140,13 @@ def _misses(nearest: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             yield f"  {text}: {host} has {printable(has)}"
 
 
+def _again(bot: int, options: str) -> str:
+    """What to type for other limits: a new version has them, unless it cannot."""
+    if all(option in _OF_VERSIONS for option in options.split()[::2]):
+        return f"gridbot bot set {bot} {options}"
+    return f"needs a new submission with {options}"
+
+
 def _changes(bot: int, changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     numbered = list(enumerate(changes, start=1))
     for is_one, items in groupby(numbered, lambda found: bool(found[1]["conditions"] == 1)):
@@ -146,8 +154,8 @@ def _changes(bot: int, changes: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         yield f"suggested changes of {conditions}"
         for number, item in items:
             how = f"{printable(item['text'])} instead of {printable(item['instead_of'])}"
-            submit = f"  (needs a new submission with {item['submit']})" if item["submit"] else ""
-            yield f"  {number}. {how}: {counted(item['hosts'], 'host')} more{submit}"
+            again = f"  ({_again(bot, item['submit'])})" if item["submit"] else ""
+            yield f"  {number}. {how}: {counted(item['hosts'], 'host')} more{again}"
     policy = [number for number, item in numbered if item["policy"] and not item["submit"]]
     if policy:
         yield (

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from gridbot.api.state import BotState
+from gridbot.api.units import limit, time_limit
 from gridbot.printing import counted, first_line, table
 from gridbot.show.columns import client_name, host_state
 from gridbot.show.progress import status_line
@@ -169,7 +170,7 @@ def host_page(said: Mapping[str, Any]) -> str:
 
 def _machine(said: Mapping[str, Any]) -> str:
     ad = said["attributes"]
-    parts = [counted(ad.get("NumCpus", 0), "cpu"), f"{ad.get('Memory', 0)} MB memory"]
+    parts = [counted(ad.get("NumCpus", 0), "cpu"), f"{limit(ad.get('Memory', 0))} memory"]
     parts += [str(ad.get("Platform", "")), client_name(ad.get("IsBoinc"), ad.get("ClientVersion"))]
     if said["venue"]:
         parts.append(f"venue {said['venue']}")
@@ -177,8 +178,12 @@ def _machine(said: Mapping[str, Any]) -> str:
 
 
 def _resources(resources: Mapping[str, Any]) -> str:
-    parts = [counted(resources.get("cpus", 1), "cpu"), f"{resources.get('memory_mb')} MB memory"]
-    parts += [f"{resources.get('disk_mb')} MB disk", f"{resources.get('seconds', 0):g} s"]
+    parts = [
+        counted(resources.get("cpus", 1), "cpu"),
+        f"{limit(resources.get('memory_mb', 0))} memory",
+        f"{limit(resources.get('disk_mb', 0))} disk",
+        time_limit(resources.get("seconds", 0)),
+    ]
     if resources.get("gpus"):
         parts.append(counted(resources["gpus"], "gpu"))
     return ", ".join(parts)
@@ -271,7 +276,7 @@ def _group(bot: int, group: Mapping[str, Any]) -> Iterator[str]:
     yield printable(f"{count} of {where}: {', '.join(how)}")
     if group["line"]:
         yield f"  {printable(group['line'])}"
-    yield f"  such as job {group['seq']}: gridbot bot logs {bot} --failed --seq {group['seq']}"
+    yield f"  such as job {group['seq']}: gridbot bot logs {bot} --failed --job {group['seq']}"
     yield f"  to run it here: {printable(group['command'])}"
 
 

@@ -10,12 +10,15 @@ import click
 from gridbot_client import joining
 from gridbot_client.commands.failure import Failed, failed, not_joined
 from gridbot_client.commands.options import (
+    as_json,
     data_option,
     fingerprints_of,
     folder_of,
+    identity_document,
     joined_text,
     key_option,
     project_key_option,
+    tell,
     trust_option,
     trusted_text,
 )
@@ -34,9 +37,10 @@ from gridbot_client.storage import FolderBusy
 @trust_option
 @project_key_option
 @data_option
+@as_json
 def join(
     url: str, key: str | None, key_file: Path | None, trusts: tuple[str, ...], project_key: str,
-    data: Path | None,
+    data: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Join the server at URL, or accept an INVITATION.
 
@@ -65,8 +69,8 @@ def join(
         NoServer, FolderBusy, InvitationError, joining.JoinError, TransportError,
     ) as error:  # fmt: skip
         raise failed(error) from None
-    click.echo(joined_text(identity))
-    click.echo(trusted_text(identity))
+    lines = f"{joined_text(identity)}\n{trusted_text(identity)}"
+    tell(lines, identity_document(identity), as_json=as_json)
 
 
 def _invited(text: str) -> tuple[Endpoint, Pinning] | None:
@@ -80,7 +84,8 @@ def _invited(text: str) -> tuple[Endpoint, Pinning] | None:
 @click.command()
 @click.argument("fingerprints", nargs=-1, required=True, callback=fingerprints_of)
 @data_option
-def trust(fingerprints: tuple[str, ...], data: Path | None) -> None:
+@as_json
+def trust(fingerprints: tuple[str, ...], data: Path | None, as_json: bool) -> None:
     """Run BOTs that the keys with these FINGERPRINTS signed.
 
     Compare a fingerprint with what `gridbot key list` shows its owner.
@@ -91,7 +96,8 @@ def trust(fingerprints: tuple[str, ...], data: Path | None) -> None:
             identity = folder.identity()
             if identity is None:
                 raise not_joined("join with --trust FINGERPRINT")
-            click.echo(trusted_text(joining.trusting(folder, identity, fingerprints)))
+            identity = joining.trusting(folder, identity, fingerprints)
+            tell(trusted_text(identity), identity_document(identity), as_json=as_json)
     except FolderBusy:
         raise Failed(
             f"a client (pid {folder.holder()}) is running: stop it, then trust the key"

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from gridbot_client.commands.failure import NO_SERVER, Failed, failed, not_joined
-from gridbot_client.commands.options import RESUMES, data_option, folder_of
+from gridbot_client.commands.options import RESUMES, as_json, data_option, folder_of, tell
 from gridbot_client.storage import FolderBusy
 from gridbot_client.upkeep import background, service
 from gridbot_client.upkeep.leaving import leave
@@ -21,8 +21,9 @@ _SERVICE = click.option(
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @data_option
+@as_json
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
-def start(data: Path | None, options: tuple[str, ...]) -> None:
+def start(data: Path | None, as_json: bool, options: tuple[str, ...]) -> None:
     """Run the client in the background, until `stop`.
 
     OPTIONS are those of `run`.  It does not come back by itself after a restart of the machine.
@@ -32,14 +33,18 @@ def start(data: Path | None, options: tuple[str, ...]) -> None:
         process = background.start(folder, options)
     except background.NotStarted as error:
         raise Failed(str(error), error.exit_code) from None
-    click.echo(f"running as process {process}; its log: {folder.log}; to stop: gridbot client stop")
+    line = f"running as process {process}; its log: {folder.log}; to stop: gridbot client stop"
+    tell(line, {"process": process, "log": str(folder.log)}, as_json=as_json)
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @data_option
 @_SERVICE
+@as_json
 @click.argument("options", nargs=-1, type=click.UNPROCESSED)
-def install(data: Path | None, is_system: bool | None, options: tuple[str, ...]) -> None:
+def install(
+    data: Path | None, is_system: bool | None, as_json: bool, options: tuple[str, ...]
+) -> None:
     """Make the client a systemd service, and start it.
 
     OPTIONS are those of `run`.  It comes back when the machine restarts, or the client crashes.
@@ -53,18 +58,21 @@ def install(data: Path | None, is_system: bool | None, options: tuple[str, ...])
         path = service.install(folder.path, options, is_system=everywhere)
     except (service.ServiceError, background.NotStopped) as error:
         raise failed(error) from None
-    click.echo(f"{service.NAME} runs, from {path}; to remove it: gridbot client uninstall")
+    line = f"{service.NAME} runs, from {path}; to remove it: gridbot client uninstall"
+    tell(line, {"service": service.NAME, "unit": str(path)}, as_json=as_json)
 
 
 @click.command()
 @_SERVICE
-def uninstall(is_system: bool | None) -> None:
+@as_json
+def uninstall(is_system: bool | None, as_json: bool) -> None:
     """Stop and remove the service; the client's folder stays."""
     try:
         was_there = service.uninstall(is_system=_is_for_system(is_system))
     except service.ServiceError as error:
         raise failed(error) from None
-    click.echo("removed" if was_there else "there is no such service")
+    line = "removed" if was_there else "there is no such service"
+    tell(line, {"removed": was_there}, as_json=as_json)
 
 
 def _is_for_system(asked: bool | None) -> bool:
@@ -73,20 +81,23 @@ def _is_for_system(asked: bool | None) -> bool:
 
 @click.command()
 @data_option
-def stop(data: Path | None) -> None:
+@as_json
+def stop(data: Path | None, as_json: bool) -> None:
     """Stop the client; the next start continues its replicas."""
     folder = folder_of(data)
     try:
         was_running = background.stop(folder)
     except background.NotStopped as error:
         raise failed(error) from None
-    click.echo(f"stopped; {RESUMES}" if was_running else "it was not running")
+    line = f"stopped; {RESUMES}" if was_running else "it was not running"
+    tell(line, {"stopped": was_running}, as_json=as_json)
 
 
 @click.command("leave")
 @data_option
 @click.option("--yes", is_flag=True, help="Do not ask.")
-def leave_server(data: Path | None, yes: bool) -> None:
+@as_json
+def leave_server(data: Path | None, yes: bool, as_json: bool) -> None:
     """Leave the server, and remove the client.
 
     Unfinished jobs are returned; the service, the keys and the folder are removed.  Finished jobs
@@ -102,4 +113,8 @@ def leave_server(data: Path | None, yes: bool) -> None:
         told = leave(folder)
     except (background.NotStopped, service.ServiceError, FolderBusy) as error:
         raise failed(error) from None
-    click.echo(f"left: {told}; removed: {folder.path}")
+    tell(
+        f"left: {told}; removed: {folder.path}",
+        {"left": identity.url, "told": told, "removed": str(folder.path)},
+        as_json=as_json,
+    )

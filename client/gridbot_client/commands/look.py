@@ -16,7 +16,7 @@ from gridbot_client.commands.options import (
     key_option,
 )
 from gridbot_client.installation import release, update_advice
-from gridbot_client.standing import prospects_of, standing_of, told_of
+from gridbot_client.standing import UNTOLD, prospects_of, standing_of, told_of
 from gridbot_client.status import status_of
 from gridbot_client.terminal import printable
 from gridbot_client.upkeep.doctor import examine, examine_node
@@ -40,7 +40,7 @@ def status(data: Path | None, as_json: bool) -> None:
         told = prospects.json() if prospects else None
         click.echo(json.dumps({**found.json(), "answers": standing, "prospects": told}))
     else:
-        lines = found.lines(prospects.idle() if prospects else "idle")
+        lines = found.lines(prospects.idle() if prospects else UNTOLD)
         lines += [prospects.earned()] if prospects else []
         if prospects and (advice := update_advice(prospects.release)):
             lines.append(f"GridBot {release()}: {advice}")

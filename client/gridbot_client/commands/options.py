@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -55,6 +58,11 @@ key_option = click.option(
 as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
+def tell(line: str, document: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print what was done: a line for people, or the document."""
+    click.echo(json.dumps(document) if as_json else line)
+
+
 def folder_of(data: Path | None) -> Folder:
     """Folder of the client that --data names, or the usual one."""
     return Folder((data or data_directory("client")).absolute())
@@ -65,6 +73,14 @@ def hidden_from_tasks(folder: Path, key_file: Path | None) -> tuple[str, ...]:
     usual = [login_path().parent, data_directory("server"), data_directory("overlay")]
     others = [*usual, *places_of_keys()]
     return hidden_places(folder, Path.home(), [*others, *([key_file] if key_file else [])])
+
+
+def identity_document(identity: Identity) -> dict[str, Any]:
+    """Which client this is, and whose BOTs it runs, for --json; no token."""
+    return {
+        "server": identity.url, "owner": identity.owner, "client": identity.client,
+        "project_key": identity.project_key, "trusts": list(identity.trusts),
+    }  # fmt: skip
 
 
 def joined_text(identity: Identity) -> str:

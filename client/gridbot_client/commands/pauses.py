@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from gridbot_client.commands.options import data_option, folder_of
+from gridbot_client.commands.options import as_json, data_option, folder_of, tell
 from gridbot_client.preferences.watch import clock
 from gridbot_client.quantities import TIME
 
@@ -19,7 +19,8 @@ _MOST_PAUSE_SECONDS = 365 * 86_400
 @click.argument("duration", type=TIME, required=False)
 @click.option("--until", metavar="HH:MM", help="Pause until this time of the day, at most a day.")
 @data_option
-def pause(duration: float | None, until: str | None, data: Path | None) -> None:
+@as_json
+def pause(duration: float | None, until: str | None, data: Path | None, as_json: bool) -> None:
     """Start no further replicas, until `resume` or for a time.
 
     DURATION is such as 30m or 2h.  Without an end, running replicas finish and are reported.  With
@@ -32,7 +33,8 @@ def pause(duration: float | None, until: str | None, data: Path | None) -> None:
     folder.make()
     folder.pause(end)
     said = f"paused until {clock(end)}" if end else "paused"
-    click.echo(f"{said}; to continue: gridbot client resume")
+    document = {"paused": True, "until": None if end is None else round(end)}  # s since 1970
+    tell(f"{said}; to continue: gridbot client resume", document, as_json=as_json)
 
 
 def _after(duration: float, now: float) -> float:
@@ -57,7 +59,8 @@ def _next(time_of_day: str, now: float) -> float:
 
 @click.command()
 @data_option
-def resume(data: Path | None) -> None:
+@as_json
+def resume(data: Path | None, as_json: bool) -> None:
     """Continue after `pause`, or ask the server at once.
 
     It ends the current back-off, as after an outage.
@@ -66,4 +69,4 @@ def resume(data: Path | None) -> None:
     folder.make()
     folder.paused_flag.unlink(missing_ok=True)
     folder.hurry_flag.touch()
-    click.echo("resumed")
+    tell("resumed", {"paused": False}, as_json=as_json)

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import click
 
-from gridbot_client.commands.options import as_json, data_option, folder_of
+from gridbot_client.commands.options import as_json, data_option, folder_of, tell
 from gridbot_client.preferences.watch import preferred
-from gridbot_client.protocol.preferences import READERS, OwnerPreferences, PreferenceError, setting
+from gridbot_client.protocol.preferences import READERS, OwnerPreferences, PreferenceError, settings
 from gridbot_client.terminal import printable
 
 
@@ -42,25 +42,29 @@ def prefs() -> None:
 
 
 @prefs.command("set")
-@click.argument("settings", nargs=-1, required=True, metavar="NAME=VALUE...")
+@click.argument("texts", nargs=-1, required=True, metavar="NAME=VALUE...")
 @data_option
-def set_prefs(settings: tuple[str, ...], data: Path | None) -> None:
+@as_json
+def set_prefs(texts: tuple[str, ...], data: Path | None, as_json: bool) -> None:
     """Set preferences; a running client follows within seconds."""
     try:
-        given = dict(map(setting, settings))
+        given = settings(texts)
     except PreferenceError as error:
         raise click.UsageError(str(error)) from None
-    _save_preferences(data, lambda kept: {**kept, **given})
+    _save_preferences(data, lambda kept: {**kept, **given}, as_json=as_json)
 
 
 @prefs.command("unset")
 @click.argument("names", nargs=-1, required=True)
 @data_option
-def unset_prefs(names: tuple[str, ...], data: Path | None) -> None:
+@as_json
+def unset_prefs(names: tuple[str, ...], data: Path | None, as_json: bool) -> None:
     """Forget preferences."""
     if unknown := [name for name in names if name not in READERS]:
         raise click.UsageError(f"{unknown[0]!r} is no preference; there are {', '.join(READERS)}")
-    _save_preferences(data, lambda kept: {name: kept[name] for name in kept if name not in names})
+    _save_preferences(
+        data, lambda kept: {name: kept[name] for name in kept if name not in names}, as_json=as_json
+    )
 
 
 @prefs.command("show")
@@ -77,7 +81,7 @@ def show_prefs(data: Path | None, as_json: bool) -> None:
 
 
 def _save_preferences(
-    data: Path | None, changed: Callable[[dict[str, str]], dict[str, str]]
+    data: Path | None, changed: Callable[[dict[str, str]], dict[str, str]], *, as_json: bool
 ) -> None:
     folder = folder_of(data)
     texts = changed(folder.preferences())
@@ -87,4 +91,5 @@ def _save_preferences(
         raise click.UsageError(str(error)) from None
     folder.make()
     folder.save_preferences(texts)
-    click.echo(", ".join(f"{name}={value}" for name, value in texts.items()) or "none is left")
+    line = ", ".join(f"{name}={value}" for name, value in texts.items()) or "none is left"
+    tell(line, texts, as_json=as_json)

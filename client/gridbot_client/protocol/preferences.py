@@ -11,7 +11,8 @@ The names and meanings follow BOINC's computing preferences
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +23,7 @@ MAX_PREFERENCES, MAX_NAME_BYTES, MAX_TEXT_BYTES = 50, 40, 200
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _MINUTES_A_DAY = 24 * 60
 _UNITS = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,9})?)\s*([kmgt])(?:i?b)?")
 _ANY = "any"  # overrides what an account prefers
 
 
@@ -72,6 +74,10 @@ class Hours:
             return self.begin <= minute < self.end
         return minute >= self.begin or minute < self.end
 
+    def meets(self, other: Hours) -> bool:
+        """Whether some minute of the day is in both."""
+        return self.holds(other.begin) or other.holds(self.begin)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerPreferences:
@@ -114,12 +120,17 @@ class OwnerPreferences:
         return cls(**found)  # type: ignore[arg-type]  # each reader gives what its field holds
 
 
-def setting(text: str) -> tuple[str, str]:
-    """Name and value of a text NAME=VALUE.  Raises PreferenceError."""
-    name, sign, value = text.partition("=")
-    if not sign:
-        raise PreferenceError(f"{text!r}: give NAME=VALUE")
-    return name.strip(), value.strip()
+def settings(texts: Iterable[str]) -> dict[str, str]:
+    """Values by name of texts NAME=VALUE, each right by itself.  Raises PreferenceError."""
+    found = dict[str, str]()
+    for text in texts:
+        name, sign, value = map(str.strip, text.partition("="))
+        if not sign:
+            raise PreferenceError(f"{text!r}: give NAME=VALUE")
+        if found.setdefault(name, value) != value:
+            raise PreferenceError(f"{name} = {value} contradicts {name} = {found[name]}")
+    OwnerPreferences.parse(found)
+    return found
 
 
 def _check(texts: Mapping[str, str]) -> None:
@@ -139,7 +150,17 @@ def _check(texts: Mapping[str, str]) -> None:
         raise PreferenceError(
             f"cpus = {texts['cpus']} contradicts cpu-share = {texts['cpu-share']}: give one of them"
         )
+    _check_hours(texts)
     _check_disk(texts)
+
+
+def _check_hours(texts: Mapping[str, str]) -> None:
+    work, network = (_hours(texts.get(name, _ANY).lower()) for name in ("hours", "network-hours"))
+    if work and network and not work.meets(network):
+        raise PreferenceError(
+            f"hours = {texts['hours']} contradicts network-hours = {texts['network-hours']}:"
+            " work is asked for only while both allow it, which is never"
+        )
 
 
 def _check_disk(texts: Mapping[str, str]) -> None:
@@ -215,11 +236,11 @@ def _count(text: str) -> int:
 
 
 def _size(text: str) -> int:
-    number = text.removesuffix("b")
-    unit = _UNITS.get(number[-1:], 0)
-    if not unit or not number[:-1].isdecimal() or not int(number[:-1]):
+    match = _SIZE.fullmatch(text)
+    found = round(float(match[1]) * _UNITS[match[2]]) if match else 0
+    if not found:
         raise ValueError("give a size such as 500MB or 20GB")
-    return int(number[:-1]) * unit
+    return found
 
 
 def _rate(text: str) -> int:

@@ -122,17 +122,20 @@ def _place(folder: Folder) -> Iterator[Diagnosis]:
         yield Diagnosis("folder", False, f"{folder.path}: {error.strerror}",
                       _OTHER_FOLDER)  # fmt: skip
         return
-    looks: dict[str, tuple[Callable[[], str], str]] = {
-        "disk": (lambda: node_check.disk(folder.path), "make room, or name another: --data DIR"),
-        "memory": (node_check.memory, "end what takes it"),
+    looks: dict[str, tuple[Callable[[], str], str, str]] = {
+        "disk": (
+            lambda: node_check.disk(folder.path), "enough is free",
+            "make room, or name another: --data DIR",
+        ),
+        "memory": (node_check.memory, "enough is free", "end what takes it"),
         "test job": (
-            lambda: node_check.known_answer(folder.path),
+            lambda: node_check.known_answer(folder.path), "gives the right answer",
             f"{folder.path} must allow programs to run and files to be written",
         ),
-    }
-    for subject, (look, cure) in looks.items():
+    }  # fmt: skip
+    for subject, (look, fine, cure) in looks.items():
         trouble = look()
-        yield Diagnosis(subject, not trouble, trouble or "enough", cure if trouble else "")
+        yield Diagnosis(subject, not trouble, trouble or fine, cure if trouble else "")
 
 
 def _walls(folder: Folder, options: WallOptions) -> Diagnosis:
@@ -147,7 +150,8 @@ def _walls(folder: Folder, options: WallOptions) -> Diagnosis:
         return Diagnosis(
             "sandbox", False, str(error), "name a folder that you may write: --data DIR"
         )
-    cure = "" if level >= CGROUP else f"for level {level + 1} ({obstacle}): {_WALLS[level]}"
+    lacks = obstacle.removeprefix(f"level {level + 1}: ")
+    cure = "" if level >= CGROUP else f"for level {level + 1} ({lacks}): {_WALLS[level]}"
     # A pilot runs the BOTs of those whom its operator named: walls are good to have there.
     is_ok = options.is_pilot or level >= NAMESPACES
     return Diagnosis("sandbox", is_ok, f"level {level}, {text}", cure)

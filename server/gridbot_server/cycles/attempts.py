@@ -24,7 +24,10 @@ def failure(job: Job, answers: Sequence[Ended], rules: Rules) -> str | None:
     errors, expired = _exhausted(job, rules)
     if errors and _have_witness(errors, job):
         last = max(errors, key=lambda item: item.ended_at)
-        return f"{len(errors)} attempts failed, the last one: {last.reason or last.how}"
+        failed = (
+            f"{len(errors)} attempts failed, the last one" if errors[1:] else "1 attempt failed"
+        )
+        return f"{failed}: {last.reason or last.how}"
     if expired and _have_witness(expired, job):
         return f"{len(expired)} replicas were never answered"
     if len(answers) >= rules.quorum + rules.max_attempts:

@@ -137,6 +137,8 @@ def _answer(error: ServerError) -> tuple[Response, int]:
 def _answer_http(error: HTTPException) -> tuple[Response, int]:
     """Answer for what Flask itself refuses: an unknown URL, a wrong method, a body too large."""
     name, detail = type(error).__name__, error.description or "no more is known"
+    if error.code == HTTPStatus.NOT_FOUND:
+        detail = f"a GridBot server has nothing at {request.path}; is the URL right?"
     body = {"error": name, "detail": _plain(detail), "retry": False}
     return _response(body, error.code or HTTPStatus.BAD_REQUEST)
 

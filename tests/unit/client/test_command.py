@@ -102,6 +102,15 @@ def test_an_extra_is_installed_from_where_gridbot_came_from(
     assert Origin.read(json.loads(origin or "{}")).install("server") == command
 
 
+def test_another_machine_installs_from_where_gridbot_came_from() -> None:
+    git = {"url": "https://git.example.org/g", "vcs_info": {"vcs": "git", "commit_id": "ab"}}
+    assert (
+        Origin.read(git).elsewhere() == "pip install 'gridbot @ git+https://git.example.org/g@ab'"
+    )
+    here = Origin.read({"url": "file:///my%20grid", "dir_info": {"editable": True}})
+    assert (here.elsewhere(), here.path) == ("pip install '/my grid'", "/my grid")
+
+
 @pytest.mark.parametrize(
     ("origin", "command"),
     [

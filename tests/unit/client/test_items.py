@@ -1,4 +1,6 @@
 from dataclasses import dataclass
+from datetime import date, time
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -157,6 +159,16 @@ class Run:
         (pandas.DataFrame({"s": ["u", None]}), [{"s": "u"}, {"s": ""}]),
         (pandas.DataFrame({"n": pandas.array([1, None])}), [{"n": "1"}, {"n": ""}]),
         ([Real("0.10")], [{"i": "0.10"}]),
+        ([Decimal("0.10")], [{"i": "0.10"}]),
+        ([date(2026, 1, 31), time(18)], [{"i": "2026-01-31"}, {"i": "18:00:00"}]),
+        (numpy.array(["2026-01-31", "NaT"], dtype="M8[D]"), [{"i": "2026-01-31"}, {"i": ""}]),
+        (numpy.array([(1, 0.5)], dtype=[("x", "i4"), ("y", "f8")]), [{"x": 1, "y": "0.5"}]),
+        (pandas.DataFrame({"t": pandas.to_datetime(["2026-01-31", None])}),
+         [{"t": "2026-01-31T00:00:00"}, {"t": ""}]),
+        (pandas.DataFrame({"c": pandas.Categorical(["u", None]), "n": pandas.Categorical([1, 2])}),
+         [{"c": "u", "n": 1}, {"c": "", "n": 2}]),
+        (pandas.DataFrame({"x": [1, 2]}, index=pandas.MultiIndex.from_product([["a"], [1, 2]])),
+         [{"x": 1}, {"x": 2}]),
     ],
 )  # fmt: skip
 def test_tables_of_python_are_rows(items: Any, args: list[dict[str, object]]) -> None:
@@ -170,10 +182,21 @@ def test_tables_of_python_are_rows(items: Any, args: list[dict[str, object]]) ->
     [
         ([], "items: no items"),
         ([{"a": 1}, {"b": 1}], r"items\[1\] has the names b, items\[0\] has a"),
-        ([1, [1]], r"items\[1\], column i: \[1\] is neither a string nor a number"),
-        ([{"x": 1, "y": {}}], r"items\[0\], column y: {} is neither"),
-        (numpy.eye(2), r"items\[0\], column i: array\(.* is neither"),
-        ([numpy.datetime64("2026-01-01")], r"items\[0\], column i: datetime.date\(.* is neither"),
+        ([1, [1]], r"items\[1\]: a list has no names for its values"),
+        ([{"x": 1, "y": {}}], r"items\[0\], column y: {}, a dict, is neither"),
+        (numpy.eye(2), r"items\[0\]: a ndarray has no names for its values; pass a mapping"),
+        (pandas.DataFrame({"x": [1]}).iterrows(), r"items\[0\]: a tuple has no names"),
+        (numpy.array(3), "items: a ndarray has no rows"),
+        (numpy.array([5], dtype="m8[ns]"), r"items\[0\], column i: .*, a timedelta64, is neither"),
+        (
+            pandas.DataFrame({"t": pandas.to_timedelta(["1h"])}),
+            "column t: .*, a Timedelta, is neither",
+        ),
+        (
+            pandas.DataFrame([[1, 2]], columns=pandas.MultiIndex.from_product([["a"], ["x", "y"]])),
+            "items: the columns of the DataFrame have names of 2 levels; give each one name",
+        ),
+        (["\udc80"], r"items\[0\], column i: .* is no text that UTF-8 can write"),
         ({"x": [1, 2]}, r"items: a dict has no rows; pass a range, a list of values"),
         (b"abc", r"items: a bytes has no rows"),
         (7, r"items: a int has no rows"),

@@ -19,6 +19,7 @@ from gridbot_client.protocol.preferences import (
     OwnerPreferences,
     PreferenceError,
     account_preferences,
+    settings,
 )
 
 ROOM = Room(8, 1000)
@@ -116,6 +117,11 @@ def test_the_disk_for_what_is_kept_is_a_size(text: str, kept: int) -> None:
             {"memory-in-use": "90", "memory-when-idle": "50"},
             "memory-in-use = 90 contradicts memory-when-idle = 50",
         ),
+        ({"disk": "2.5"}, "disk = '2.5': give a size"),
+        (
+            {"hours": "9-17", "network-hours": "22:00-09:00"},
+            "hours = 9-17 contradicts network-hours = 22:00-09:00",
+        ),
         (
             {"memory-in-use": "50", "idle-minutes": "5"},
             "memory-in-use = 50 contradicts idle-minutes = 5",
@@ -126,6 +132,22 @@ def test_what_cannot_hold_is_refused_by_name(texts: dict[str, str], message: str
     with pytest.raises(PreferenceError) as refused:
         OwnerPreferences.parse(texts)
     assert message in str(refused.value)
+
+
+def test_hours_of_work_and_of_transfers_may_meet_in_the_night() -> None:
+    found = OwnerPreferences.parse({"hours": "22-7", "network-hours": "1:00-6:00"})
+    assert found.hours and found.network_hours
+
+
+def test_sizes_may_have_parts_and_spaces() -> None:
+    found = OwnerPreferences.parse({"disk": "1.5 GB", "download-rate": "0.5MiB/s"})
+    assert (found.disk, found.download_rate) == (3 << 29, 1 << 19)
+
+
+def test_what_is_said_twice_is_refused() -> None:
+    assert settings(["cpus=2", "cpus=2"]) == {"cpus": "2"}
+    with pytest.raises(PreferenceError, match="cpus = 3 contradicts cpus = 2"):
+        settings(["cpus=2", "cpus=3"])
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_each_reason_comes_with_its_count_and_what_to_do() -> None:
     assert said == (
         "idle: 3 BOTs wait, and none suits: 2: nobody has signed it (to run those of a person whom"
         " you know: gridbot client trust FINGERPRINT); 1: needs 9000 MB memory (if it has more to"
-        " lend: gridbot client run --memory MB)"
+        " lend: gridbot client run --memory SIZE)"
     )
 
 

@@ -6,6 +6,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import pandas
 import pytest
 
 from gridbot.api.botfile import read_bot_file
@@ -28,6 +29,16 @@ def names(found: Any) -> list[str]:
     [
         ("p {thta}", {"items": [{"theta": 1}]}, "names {thta}, but the items have only {theta}"),
         ("p {}", {}, "names {i}, but there are no items; add --items"),
+        (
+            "p {k}",
+            {"items": pandas.DataFrame({"x": [1]}, index=pandas.Index([5], name="k"))},
+            "the items have only {x}: k is in the frame's index; pass frame.reset_index()",
+        ),
+        ("p", {"policy": "tail.ad"}, "policy 'tail.ad' is a text, not a file; for the file: Path("),
+        ("p", {"attempts": 0}, "attempts: 0 is no whole number of 1 or more"),
+        ("p", {"quorum": "2"}, "quorum: '2' is no whole number"),
+        ("p", {"env": ["A=1"]}, "env: ['A=1'] is no mapping; write {'NAME': 'value'}"),
+        ("p", {"env": {"A": None}}, "env: A is None; pass a text or a number"),
         ("p", {"inputs": ["{x}.dat"], "items": range(2)}, "input {x}.dat names {x}"),
         ("p {", {}, "has a single '{'"),
         ("", {}, "no command given"),
@@ -48,6 +59,14 @@ def test_what_is_wrong_is_said_before_anything_is_sent(
     with pytest.raises(BadInput) as error:
         prepared(tmp_path, command, **fields)
     assert message in str(error.value)
+
+
+def test_a_text_alone_is_one_and_a_number_is_a_variable(tmp_path: Path) -> None:
+    (tmp_path / "prog").write_text("#!/bin/sh\n")
+    found = prepared(tmp_path, "./prog", inputs="prog", outputs="fit.json", env={"N": 5})
+    assert names(found) == ["prog"]
+    assert found.manifest.outputs == ("fit.json",)
+    assert found.manifest.environment == {"N": "5"}
 
 
 def test_an_image_is_a_file_or_a_name(tmp_path: Path) -> None:

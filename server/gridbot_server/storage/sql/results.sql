@@ -13,26 +13,27 @@ SELECT FROM bot WHERE id = %(bot)s AND state IN ('open', 'running') AND held IS 
 SELECT events FROM bot WHERE id = %(bot)s
 
 -- name: results
--- One row per output of a finished job, or one row when it has none, in the order of outcomes.  The
--- exit code of a job that failed is that of its last replica that did.
+-- One row per output of a finished job, or one row when it has none, in the order of outcomes.
+-- Host, exit code and times of a job that failed are those of its last replica that did.
 WITH page AS MATERIALIZED (
     SELECT n, seq, canonical, reason, round FROM outcome
      WHERE bot = %(bot)s AND n > %(after)s AND n <= %(last)s ORDER BY n LIMIT %(limit)s
 )
 SELECT page.n, page.seq, page.canonical, coalesce(page.reason, ended.reason, '') AS reason,
        job.args::text AS args, coalesce(host.ad->>'Name', host.id::text) AS host,
-       coalesce(ended.exit_code, failed.exit_code) AS exit_code, ended.cpu_seconds,
-       ended.wall_seconds, version_of(%(bot)s, coalesce(ended.round, page.round)) AS version,
+       coalesce(ended.exit_code, failed.exit_code) AS exit_code,
+       coalesce(ended.cpu_seconds, failed.cpu_seconds) AS cpu_seconds,
+       coalesce(ended.wall_seconds, failed.wall_seconds) AS wall_seconds, version_of(%(bot)s, coalesce(ended.round, page.round)) AS version,
        output.name, output.sha256, output.size, output.content
   FROM page
   JOIN job ON job.bot = %(bot)s AND job.seq = page.seq
   LEFT JOIN ended ON ended.bot = %(bot)s AND ended.seq = page.seq
                  AND ended.replica = page.canonical
   LEFT JOIN LATERAL (
-       SELECT exit_code FROM ended AS last
+       SELECT host, exit_code, cpu_seconds, wall_seconds FROM ended AS last
         WHERE last.bot = %(bot)s AND last.seq = page.seq AND last.how = 'error'
         ORDER BY last.ended_at DESC, last.replica DESC LIMIT 1) AS failed ON page.canonical IS NULL
-  LEFT JOIN host ON host.id = ended.host
+  LEFT JOIN host ON host.id = coalesce(ended.host, failed.host)
   LEFT JOIN output ON output.bot = %(bot)s AND output.seq = page.seq
                   AND output.replica = page.canonical
  ORDER BY page.n, output.name
@@ -46,8 +47,9 @@ WITH page AS MATERIALIZED (
 SELECT page.n, page.seq, page.replica AS canonical,
        coalesce(CASE WHEN page.kind = 'failed' THEN outcome.reason END, ended.reason, '') AS reason,
        job.args::text AS args, coalesce(host.ad->>'Name', host.id::text) AS host,
-       coalesce(ended.exit_code, failed.exit_code) AS exit_code, ended.cpu_seconds,
-       ended.wall_seconds, version_of(%(bot)s, coalesce(ended.round, outcome.round, 0)) AS version,
+       coalesce(ended.exit_code, failed.exit_code) AS exit_code,
+       coalesce(ended.cpu_seconds, failed.cpu_seconds) AS cpu_seconds,
+       coalesce(ended.wall_seconds, failed.wall_seconds) AS wall_seconds, version_of(%(bot)s, coalesce(ended.round, outcome.round, 0)) AS version,
        output.name, output.sha256, output.size, output.content, page.kind AS event
   FROM page
   JOIN job ON job.bot = %(bot)s AND job.seq = page.seq
@@ -55,10 +57,10 @@ SELECT page.n, page.seq, page.replica AS canonical,
   LEFT JOIN ended ON ended.bot = %(bot)s AND ended.seq = page.seq
                  AND ended.replica = page.replica
   LEFT JOIN LATERAL (
-       SELECT exit_code FROM ended AS last
+       SELECT host, exit_code, cpu_seconds, wall_seconds FROM ended AS last
         WHERE last.bot = %(bot)s AND last.seq = page.seq AND last.how = 'error'
         ORDER BY last.ended_at DESC, last.replica DESC LIMIT 1) AS failed ON page.kind = 'failed'
-  LEFT JOIN host ON host.id = ended.host
+  LEFT JOIN host ON host.id = coalesce(ended.host, failed.host)
   LEFT JOIN output ON output.bot = %(bot)s AND output.seq = page.seq
                   AND output.replica = page.replica
  ORDER BY page.n, output.name
