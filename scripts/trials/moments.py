@@ -81,15 +81,14 @@ def moments(place: Path) -> Sequence[Typed]:
         url = _begin(noor)
         _sit_idle(noor, vera, url)
         _send_tables(noor)
-        left = _lose_a_client(noor, vera)
+        bot, invitation = _lose_a_client(noor, vera)
         _ask_too_much(noor)
         _mistype(noor)
         _miss_the_server(noor, url)
+        _go_on_with_another(noor, vera, bot, invitation)
         _fail_and_mend(noor, home)
         _bring_a_folder(noor, home)
         _need_the_machine(vera)
-        noor.repeat(f"gridbot bot explain {left}", "silent")
-        noor.type(f"gridbot bot wait {left}", f"{_LEFT_JOBS} of {_LEFT_JOBS} jobs, done")
         _restore(noor, vera)
         return [*noor.typed, *vera.typed]
 
@@ -132,8 +131,11 @@ def _send_tables(noor: Terminal) -> None:
     noor.type("gridbot bot cancel 2-4", "bot 4: cancelled")
 
 
-def _lose_a_client(noor: Terminal, vera: Terminal) -> str:
-    """A client of the only machine is killed in the midst of work; another one goes on there."""
+def _lose_a_client(noor: Terminal, vera: Terminal) -> tuple[str, str]:
+    """The client of the only machine is killed in the midst of work.
+
+    Returns the number of the BOT, and the invitation with which the machine joined.
+    """
     pasted = noor.type("gridbot invite --uses 2").splitlines()[0]
     said = vera.type(pasted, "joined", "running as process")
     client = re.search(r"running as process (\d+)", said)
@@ -141,10 +143,17 @@ def _lose_a_client(noor: Terminal, vera: Terminal) -> str:
     bot = _number(noor.type(f"gridbot submit --range 0:{_LEFT_JOBS} -- sleep 2", "jobs"))
     vera.repeat("gridbot client status # at work", "running ")
     vera.type(f"kill -9 {client[1]}")
-    invitation = pasted.split("'")[1]
+    return bot, pasted.split("'")[1]
+
+
+def _go_on_with_another(noor: Terminal, vera: Terminal, bot: str, invitation: str) -> None:
+    """Its jobs are called silent; another client of the same machine takes them."""
+    noor.repeat(f"gridbot bot explain {bot}", "silent")
+    noor.type(f"gridbot bot show {bot}", ", silent ")
     vera.type(f"gridbot client join '{invitation}' --data second", "joined")
     vera.type("gridbot client start --data second", "running as process")
-    return bot
+    done = f"{_LEFT_JOBS} of {_LEFT_JOBS} jobs, done"
+    noor.type(f"gridbot bot wait {bot}", done, seconds=300)
 
 
 def _ask_too_much(noor: Terminal) -> None:
