@@ -149,7 +149,7 @@ def _lose_a_client(noor: Terminal, vera: Terminal) -> tuple[str, str]:
 def _go_on_with_another(noor: Terminal, vera: Terminal, bot: str, invitation: str) -> None:
     """Its jobs are called silent; another client of the same machine takes them."""
     noor.repeat(f"gridbot bot explain {bot}", "silent")
-    noor.type(f"gridbot bot show {bot}", ", silent ")
+    noor.type(f"gridbot bot show {bot}", "with silent hosts")
     vera.type(f"gridbot client join '{invitation}' --data second", "joined")
     vera.type("gridbot client start --data second", "running as process")
     done = f"{_LEFT_JOBS} of {_LEFT_JOBS} jobs, done"

@@ -85,11 +85,11 @@ def page(status: str, body: str = "", *headers: str) -> Reply:
     return lambda _: "\r\n".join([*lines, "", body]).encode()
 
 
-def told(url: str, folder: Path) -> tuple[str, str]:
+def told(url: str, folder: Path, **more: str) -> tuple[str, str]:
     """What `gridbot bot list` and `gridbot client join` say of a server."""
     environment = {
         "GRIDBOT_SERVER": url, "GRIDBOT_KEY": "key", "GRIDBOT_DATA": str(folder),
-        "XDG_CONFIG_HOME": str(folder), "NO_PROXY": "*",
+        "XDG_CONFIG_HOME": str(folder), "NO_PROXY": "*", **more,
     }  # fmt: skip
     runner = CliRunner(env=environment)
     listed = runner.invoke(gridbot, ["bot", "list"])
@@ -144,6 +144,32 @@ def test_a_certificate_that_is_not_accepted_is_told_in_words(
     with answering(page("200 OK"), context) as port:
         _, joined = told(f"https://localhost:{port}", tmp_path)
         assert words in joined
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(None, "REQUESTS_CA_BUNDLE (or CURL_CA_BUNDLE) names"), ("no PEM", "TLS fails: ")],
+)
+def test_certificates_that_cannot_be_read_are_told(
+    text: str | None, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundle = tmp_path / "ca.pem"
+    if text is not None:
+        bundle.write_text(text)
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bundle))
+    context = certificate(tmp_path, "localhost", -1, 1)
+    with answering(page("200 OK"), context) as port:
+        for said in told(f"https://localhost:{port}", tmp_path):
+            assert words in said
+
+
+def test_no_proxy_of_the_site_is_asked_for_a_server_of_this_machine(
+    running: Deployment, tmp_path: Path
+) -> None:
+    proxy = {"http_proxy": "http://127.0.0.1:9", "NO_PROXY": "", "no_proxy": ""}
+    assert all("unknown" in said for said in told(running.url, tmp_path, **proxy))
+    for said in told("http://grid.invalid", tmp_path, **proxy):
+        assert "the proxy of this machine (HTTPS_PROXY, HTTP_PROXY) fails" in said
 
 
 def test_a_server_that_moved_is_named(tmp_path: Path) -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import ipaddress
 import time
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -15,9 +13,9 @@ from urllib3.util.retry import Retry
 
 from gridbot.api.documents import Health
 from gridbot.api.errors import GridbotError, NotFound, PolicyError, Refused, ServerAway
-from gridbot_client.net.discovery import Endpoint
+from gridbot_client.net.discovery import Endpoint, is_loopback, proxies_for
 from gridbot_client.net.elsewhere import BadRedirection, Redirection, session_without_token
-from gridbot_client.net.faults import cannot_reach, strange_answer
+from gridbot_client.net.faults import cannot_reach, is_of_network, strange_answer
 from gridbot_client.net.transport import BearerAuth
 
 T = TypeVar("T")
@@ -38,10 +36,9 @@ class Connection:
         self._http = requests.Session()
         if endpoint.key:
             self._http.auth = BearerAuth(endpoint.key)
-        # The site's HTTP proxy cannot reach a server on this machine.
-        self._http.trust_env = not is_loopback(self._address)
+        self._proxies = proxies_for(self._address)
         self._without_token = session_without_token()
-        self._without_token.trust_env = self._http.trust_env
+        self._without_token.trust_env = not is_loopback(self._address)
         self._http.mount(self._address, HTTPAdapter(max_retries=_retries()))
         for path in NOT_REPEATABLE:
             self._http.mount(self._address + path, HTTPAdapter())
@@ -99,9 +96,12 @@ class Connection:
                 self._address + path,
                 timeout=TIMEOUT,
                 allow_redirects=False,
+                proxies=self._proxies,
                 **options,
             )
-        except requests.RequestException as error:
+        except OSError as error:  # those of requests are, too
+            if not is_of_network(error):
+                raise
             raise ServerAway(cannot_reach(self.url, error)) from error
         if not 200 <= answer.status_code < 300 and answer.status_code not in accept:
             raise refusal(answer, self.url)
@@ -197,12 +197,3 @@ def _retries() -> Retry:
         backoff_max=10,
         raise_on_status=False,
     )
-
-
-def is_loopback(url: str) -> bool:
-    """Whether a URL names the machine that asks."""
-    host = urlsplit(url).hostname or ""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"

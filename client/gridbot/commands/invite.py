@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from gridbot.api.connection import is_loopback
 from gridbot.api.session import Session
 from gridbot.api.units import seconds
 from gridbot.commands.options import as_json, print_json, say, with_session
 from gridbot.printing import counted
 from gridbot_client.installation import copied_from, elsewhere_command
+from gridbot_client.net.discovery import is_loopback
 from gridbot_client.net.invitation import Invitation
 from gridbot_client.protocol.signatures import fingerprint
 from gridbot_client.terminal import printable

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 # Names the file of a signing key, for CI and other machines without login.
 SIGNING_KEY_VARIABLE = "GRIDBOT_SIGNING_KEY"
@@ -68,6 +70,23 @@ def find_server(server: str | None, key_file: Path | None) -> Endpoint:
 def is_url(text: str) -> bool:
     """True if a text has the form of a server's URL."""
     return text.startswith(("http://", "https://"))
+
+
+def is_loopback(url: str) -> bool:
+    """Whether a URL names the machine that asks."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def proxies_for(url: str) -> dict[str, str]:
+    """What `requests` is told of proxies: none for a server on this machine, which none reaches.
+
+    For others the environment says which.
+    """
+    return {"no_proxy": urlsplit(url).hostname or ""} if is_loopback(url) else {}
 
 
 def login_path() -> Path:

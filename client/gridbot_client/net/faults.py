@@ -14,6 +14,8 @@ from gridbot_client.terminal import printable
 
 _MOST_CHARACTERS = 200
 _MOST_CAUSES = 20
+# Begins the message of requests' OSError for a bundle of certificates that is not there.
+_NO_BUNDLE = "Could not find a suitable TLS CA certificate bundle"
 # X509_V_ERR_… of OpenSSL's x509_vfy.h.
 _TOO_EARLY, _EXPIRED = 9, 10
 _UNTRUSTED = frozenset({2, 18, 19, 20, 21, 27})
@@ -27,13 +29,23 @@ _NO_TLS = frozenset(
 _ONLY_TLS = ("to https port", "ssl-enabled server port", "http request to an https server")
 
 
-def cannot_reach(url: str, error: requests.RequestException) -> str:
+def cannot_reach(url: str, error: OSError) -> str:
     """Why a request to `url` got no answer, and where something can be done, what."""
     return f"cannot reach {url}: {_cause(url, error)}"
 
 
-def _cause(url: str, error: requests.RequestException) -> str:
+def is_of_network(error: OSError) -> bool:
+    """Whether an error of a request is the network's or its settings', and not of a local file."""
+    return isinstance(error, requests.RequestException) or str(error).startswith(_NO_BUNDLE)
+
+
+def _cause(url: str, error: OSError) -> str:
     causes = list(_causes(error))
+    if (text := str(error)).startswith(_NO_BUNDLE):
+        path = text.rpartition(": ")[2]
+        return (
+            f"REQUESTS_CA_BUNDLE (or CURL_CA_BUNDLE) names {path}, which is not there; correct it"
+        )
     for cause in causes:
         if isinstance(cause, ssl.SSLError):
             return _tls(url, cause)

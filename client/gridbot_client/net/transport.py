@@ -23,13 +23,14 @@ from gridbot_client.net.allowance import (
     TransferAllowance,
     TransferWaits,
 )
+from gridbot_client.net.discovery import proxies_for
 from gridbot_client.net.elsewhere import (
     BadRedirection,
     PacedPart,
     Redirection,
     session_without_token,
 )
-from gridbot_client.net.faults import cannot_reach, strange_answer
+from gridbot_client.net.faults import cannot_reach, is_of_network, strange_answer
 from gridbot_client.protocol.messages import Output, ReplicaId
 
 CONNECT_SECONDS = 10.0
@@ -102,6 +103,7 @@ class Transport:
         self.url = url.rstrip("/")
         self._allowance = allowance
         self._timeout = (CONNECT_SECONDS, read_seconds)
+        self._proxies = proxies_for(url)
         self._session = requests.Session()
         self._session.auth = BearerAuth(token)
         self._session.headers.update({"Accept-Encoding": "identity", "User-Agent": USER_AGENT})
@@ -289,6 +291,7 @@ class Transport:
                 timeout=self._timeout,
                 allow_redirects=False,
                 stream=True,
+                proxies=self._proxies,
                 **options,
             ) as response:
                 yield response
@@ -296,7 +299,9 @@ class Transport:
             raise RequestRefused(
                 400, f"{self.url!r} is not a URL such as https://host:port"
             ) from None
-        except requests.RequestException as error:
+        except OSError as error:  # those of requests are, too
+            if not is_of_network(error):
+                raise
             raise ServerUnavailable(cannot_reach(self.url, error)) from None
 
 

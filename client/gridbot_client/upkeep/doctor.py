@@ -64,8 +64,7 @@ def examine(
     """Look at one thing after the other.  Changes nothing; tells the server nothing new."""
     yield _python()
     yield _kernel()
-    yield from _place(folder)
-    yield _walls(folder, walls)
+    yield from _place(folder, walls)
     identity = folder.identity()
     url = identity.url if identity else _server(key_file)
     if url is None:
@@ -88,8 +87,7 @@ def examine_node(folder: Folder, url: str) -> Iterator[Diagnosis]:
     """Look at a cluster's node for pilots of the server at `url`; nothing has joined it."""
     yield _python()
     yield _kernel()
-    yield from _place(folder)
-    yield _walls(folder, WallOptions(is_pilot=True))
+    yield from _place(folder, WallOptions(is_pilot=True))
     yield from _reach(url, None)
 
 
@@ -114,8 +112,8 @@ def _kernel() -> Diagnosis:
     return Diagnosis("system", is_ok, name, "" if is_ok else f"Linux {wanted} or newer is needed")
 
 
-def _place(folder: Folder) -> Iterator[Diagnosis]:
-    """The client's folder, the machine's memory, and a job whose answer is known."""
+def _place(folder: Folder, walls: WallOptions) -> Iterator[Diagnosis]:
+    """The client's folder, the machine's memory, a job whose answer is known, and its walls."""
     try:
         folder.make()
     except OSError as error:
@@ -136,6 +134,7 @@ def _place(folder: Folder) -> Iterator[Diagnosis]:
     for subject, (look, fine, cure) in looks.items():
         trouble = look()
         yield Diagnosis(subject, not trouble, trouble or fine, cure if trouble else "")
+    yield _walls(folder, walls)
 
 
 def _walls(folder: Folder, options: WallOptions) -> Diagnosis:
@@ -147,9 +146,7 @@ def _walls(folder: Folder, options: WallOptions) -> Diagnosis:
         ):
             level, text, obstacle = sandbox.level, sandbox.text, sandbox.obstacle
     except OSError as error:
-        return Diagnosis(
-            "sandbox", False, str(error), "name a folder that you may write: --data DIR"
-        )
+        return Diagnosis("sandbox", False, error.strerror or str(error), _OTHER_FOLDER)
     lacks = obstacle.removeprefix(f"level {level + 1}: ")
     cure = "" if level >= CGROUP else f"for level {level + 1} ({lacks}): {_WALLS[level]}"
     # A pilot runs the BOTs of those whom its operator named: walls are good to have there.
