@@ -11,6 +11,8 @@ RARELY = 0.05
 SOMETIMES = 0.2
 HALF = 0.5
 LAST = 0.97  # of a BOT's jobs; what comes later are its last ones
+SELDOM, LATE = 0.02, 0.3  # how often who waits long lies, and from which part of the BOT's jobs on
+BURSTS, IN_A_BURST = 10, 0.2  # in so many parts of the BOT, the first fifth of each
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +81,19 @@ def _at_the_end(occasion: Occasion) -> bool:
     return occasion.progress > LAST
 
 
+def _seldom_and_late(occasion: Occasion) -> bool:
+    is_time = occasion.is_trusted and occasion.progress > LATE
+    return is_time and occasion.random.random() < SELDOM
+
+
+def _in_bursts(occasion: Occasion) -> bool:
+    return occasion.is_trusted and occasion.progress * BURSTS % 1 < IN_A_BURST
+
+
+def _in_company_once_trusted(occasion: Occasion) -> bool:
+    return occasion.in_company and occasion.is_trusted
+
+
 STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
     {
         "always": Strategy(_always, colludes=False),
@@ -99,6 +114,9 @@ STRATEGIES: Mapping[str, Strategy] = MappingProxyType(
         "last jobs": Strategy(_at_the_end),
         "burst": Strategy(_in_the_second_half),
         "further and trusted": Strategy(_further_and_trusted),
+        "seldom and late": Strategy(_seldom_and_late),
+        "bursts": Strategy(_in_bursts),
+        "patient company, greedy": Strategy(_in_company_once_trusted, is_greedy=True),
         "nobody": Strategy(_never),
     }
 )
