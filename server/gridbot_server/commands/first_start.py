@@ -19,6 +19,8 @@ SQL = sql.load("setup.sql")
 
 def prepare(settings: Settings) -> None:
     """Migrate the database and make what is missing; safe to repeat at every start."""
+    if settings.dsn:
+        db.refuse_pooling_by_transaction(settings.dsn)
     with db.connect(settings.dsn_or_embedded, autocommit=True) as conn:
         db.migrate(conn)
         store_record.pair(conn, settings.open_store())

@@ -166,7 +166,13 @@ def _open_pool(settings: Settings) -> ConnectionPool[db.Connection]:
     # The check at checkout replaces connections that a restarted PostgreSQL has closed.
     return ConnectionPool(
         settings.dsn_or_embedded,
-        kwargs={"application_name": "gridbot web", "options": db.TIMEOUTS, "autocommit": True},
+        connection_class=db.SafeConnection,
+        kwargs={
+            "application_name": "gridbot web",
+            "options": db.TIMEOUTS,
+            "autocommit": True,
+            "connect_timeout": db.CONNECT_SECONDS,
+        },
         min_size=1,
         max_size=_CONNECTIONS,
         timeout=_WAIT_SECONDS,

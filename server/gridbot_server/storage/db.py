@@ -20,6 +20,53 @@ log = logging.getLogger(__name__)
 set_json_loads(numbers.loads)
 
 Connection = psycopg.Connection[TupleRow]
+
+# Where PostgreSQL says that it waits no more for a standby; its words follow its language.
+_WAITING = "SyncRepWaitForLSN"
+_LOOKS = 5
+_POOLED = (
+    "the database is behind a pooler that gives each transaction another session (pgbouncer:"
+    " pool_mode = transaction); GridBot keeps locks and listens in its sessions: name PostgreSQL"
+    " itself in --dsn, or let pool_mode be session, with ignore_startup_parameters = options"
+)
+
+# To one of the hosts of a DSN: one that is frozen must not keep the next from being asked.
+CONNECT_SECONDS = 3
+
+
+class NotReplicated(psycopg.OperationalError):
+    """A commit that is here and may be on no standby: it must not be acknowledged."""
+
+
+class PooledByTransaction(psycopg.OperationalError):
+    """A database behind a pooler that gives each transaction another session."""
+
+
+class SafeConnection(psycopg.Connection[TupleRow]):
+    """A connection on which a commit ends well only if it is as safe as it was to be.
+
+    A commit whose wait for its synchronous standby is cancelled, by an operator or a shutdown,
+    ends with a warning alone.  Here it is an error, and whoever asked tries again: the retry
+    finds the rows, and waits for the standby anew.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._is_unsafe = False
+        self.add_notice_handler(self._note)
+
+    def _note(self, said: psycopg.errors.Diagnostic) -> None:
+        self._is_unsafe |= said.source_function == _WAITING
+
+    def wait(self, *arguments: Any, **options: Any) -> Any:
+        """Wait for the end of an operation; raise NotReplicated if it is not safe."""
+        found = super().wait(*arguments, **options)
+        if self._is_unsafe:
+            self._is_unsafe = False
+            raise NotReplicated("the commit waits no more for a standby, which may lack it")
+        return found
+
+
 Connect = Callable[[], AbstractContextManager[Connection]]  # borrows one
 
 # Any constant will do, as long as nothing else locks it: two servers may start at once.
@@ -34,9 +81,26 @@ TIMEOUTS = (
 
 def connect(dsn: str, name: str = "gridbot", **options: Any) -> Connection:
     """Open a connection whose `application_name` is `name`; raise psycopg.OperationalError."""
-    return psycopg.connect(
-        dsn, application_name=name, options=TIMEOUTS, connect_timeout=10, **options
+    return SafeConnection.connect(
+        dsn, application_name=name, options=TIMEOUTS, connect_timeout=CONNECT_SECONDS, **options
     )
+
+
+def refuse_pooling_by_transaction(dsn: str) -> None:
+    """Raise PooledByTransaction where two sessions share a process of the database, or change it.
+
+    Locks, listening and time limits of a session would then be anybody's.
+    """
+    try:
+        with connect(dsn, autocommit=True) as one, connect(dsn, autocommit=True) as other:
+            ours = {one.execute("SELECT pg_backend_pid()").fetchone() for _ in range(_LOOKS)}
+            others = {other.execute("SELECT pg_backend_pid()").fetchone() for _ in range(_LOOKS)}
+    except psycopg.OperationalError as error:
+        if "unsupported startup parameter" in str(error):
+            raise PooledByTransaction(_POOLED) from None
+        raise
+    if len(ours) != 1 or len(ours | others) != 2:
+        raise PooledByTransaction(_POOLED)
 
 
 def web_process(generation: int) -> str:
