@@ -20,6 +20,7 @@ from gridbot_client.net.discovery import remember_keys
 from gridbot_server.commands.backup import backup, move, restore
 from gridbot_server.commands.data import data_option, database_of, expected_failures
 from gridbot_server.commands.serve import serve
+from gridbot_server.commands.upgrade import upgrade
 from gridbot_server.settings import Settings, default_data
 from gridbot_server.storage import db, invariants
 from gridbot_server.storage.invariants import Violation
@@ -330,6 +331,7 @@ def _show_violations(found: Sequence[Violation], checked: int) -> None:
 server.add_command(backup)
 server.add_command(restore)
 server.add_command(move)
+server.add_command(upgrade)
 
 if __name__ == "__main__":
     server()

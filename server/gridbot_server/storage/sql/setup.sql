@@ -33,3 +33,15 @@ SELECT value FROM setting WHERE name = 'boinc_chain'
 
 -- name: set_boinc_chain
 INSERT INTO setting VALUES ('boinc_chain', %(chain)s) ON CONFLICT (name) DO NOTHING
+
+-- name: has_schema
+SELECT to_regclass('migration')::text
+
+-- name: migrations
+SELECT version FROM migration
+
+-- name: client_versions
+SELECT coalesce(h.ad ->> 'ClientVersion', 'unknown') AS version, count(*)::int AS clients
+  FROM client c JOIN host h ON h.id = c.host
+ WHERE c.seen_at > now() - interval '1 day' AND c.revoked_at IS NULL
+ GROUP BY 1 ORDER BY 1
