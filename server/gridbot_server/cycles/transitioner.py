@@ -481,21 +481,25 @@ def _add_turnarounds(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
 def _remember(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
     """Keep an example of each failure, and the slowest jobs."""
     examples: dict[tuple[int, str], _Verdict] = {}
-    slowest: dict[int, list[_Verdict]] = defaultdict(list)
+    longest: dict[tuple[int, int], _Verdict] = {}  # of the answers of each job that agree
     for item in verdicts:
         if item.valid:
-            slowest[item.bot].append(item)
+            job = item.bot, item.seq
+            longest[job] = max(longest.get(job, item), item, key=attrgetter("wall_seconds"))
         elif item.reason and item.reason not in NOT_ENDED:
             examples[item.bot, item.reason] = item
     if examples:
         notable.keep_examples(conn, _picked(_REPLICA, examples.values()))
-    if slowest:
-        longest = [
+    of_bots: dict[int, list[_Verdict]] = defaultdict(list)
+    for item in longest.values():
+        of_bots[item.bot].append(item)
+    if of_bots:
+        slowest = [
             item
-            for found in slowest.values()
+            for found in of_bots.values()
             for item in nlargest(notable.SLOWEST, found, key=attrgetter("wall_seconds"))
         ]
-        notable.keep_slowest(conn, _picked(_SLOW, longest))
+        notable.keep_slowest(conn, _picked(_SLOW, slowest))
 
 
 def _picked(names: Sequence[str], items: Iterable[_Verdict]) -> list[dict[str, Any]]:
