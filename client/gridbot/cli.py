@@ -31,6 +31,7 @@ _AUDIENCES = (
         "gridbot submit --range 0:100 --wait -- ./prog {}",
         {
             "submit": "Submit a bag of tasks: a command over a table, lines or a range.",
+            "dag": "Run workflows that are written for HTCondor's DAGMan.",
             "bot": "List, show, explain, wait for, change, cancel or retry BOTs; get results.",
             "status": "Show the server, this machine's client and your BOTs on one page.",
             "top": "Show that page, and the hosts, again every two seconds.",

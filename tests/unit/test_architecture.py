@@ -126,8 +126,9 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "executor": {"api"},
         "joblib": {"executor"},
         "mw": {"api", "executor"},
+        "dag": {"api"},
         "show": {"api", "printing"},
-        "commands": {"api", "printing", "show"},
+        "commands": {"api", "dag", "printing", "show"},
         "cli": {"api"},
         "__main__": {"cli"},
     },
@@ -173,6 +174,7 @@ NEVER = {
 # The same of modules and rooms of the other packages, which never come to import any of it.
 OUTSIDE = {*CHANCE, "socket", "ssl", "requests", "urllib", "subprocess", "sqlite3"}
 PURE = (
+    "gridbot.dag.engine",
     "gridbot_client.agent",
     "gridbot_client.backoff",
     "gridbot_client.pilot.behaviour",

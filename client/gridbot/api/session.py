@@ -34,7 +34,7 @@ from gridbot.api.documents import (
 )
 from gridbot.api.errors import BadInput, BotHeld, GridbotError, NotFound, ServerAway
 from gridbot.api.frames import frame_of
-from gridbot.api.inputs import Input, JobInputs, Progress, specs_of, split, upload
+from gridbot.api.inputs import Input, InputFile, JobInputs, Progress, specs_of, split, upload
 from gridbot.api.items import Items, items_of
 from gridbot.api.known_answers import Answers
 from gridbot.api.policy import read_policy, with_priority
@@ -47,7 +47,8 @@ from gridbot.api.submission import Submission, growing_jobs, prepare
 from gridbot.api.units import most_failures, seconds
 from gridbot.printing import counted
 from gridbot_client.net.discovery import NoServer, WrongEndpoint, find_server, signing_key_path
-from gridbot_client.protocol.messages import MAX_BIGINT, Manifest
+from gridbot_client.protocol import job_table
+from gridbot_client.protocol.messages import MAX_BIGINT, JobInput, Manifest, Scalar
 
 if TYPE_CHECKING:
     import pandas
@@ -94,7 +95,7 @@ class Session:
         items: Items | range | Path | Iterable[object] | None = None,
         *,
         inputs: Sequence[Input] = (),
-        job_inputs: Sequence[str] = (),
+        job_inputs: Sequence[str | JobInput] = (),
         outputs: Sequence[str] = Submission.outputs,
         policy: str | Path = "",
         priority: int | None = None,
@@ -264,6 +265,24 @@ class Bot:
                 upload(self.connection, [*found.files.values(), *found.stored], quiet)
                 found.files.clear()  # they may change until the next jobs
             return self._appending.append(jobs, offset, told)
+
+    def append_each(
+        self,
+        jobs: Sequence[tuple[Mapping[str, Scalar], Sequence[InputFile]]],
+        offset: int | None = None,
+        told: Told = quiet,
+    ) -> range:
+        """Append jobs to a growing BOT, each with input files of its own; else as `append`.
+
+        A job has a value for each placeholder; the names of its files are among the `job_inputs`
+        of the submission.
+        """
+        with self._lock:
+            if self._appending is None:
+                self._appending = self._begin_appending()
+            upload(self.connection, [file for _, files in jobs for file in files], quiet)
+            texts = [job_table.job_text(args, [file.ref for file in files]) for args, files in jobs]
+            return self._appending.append(texts, offset, told)
 
     def _begin_appending(self) -> Appending:
         if self._signer is None:

@@ -59,7 +59,8 @@ class Submission:
     `inputs` are `FILE`, `FILE=NAME` or directories, relative to `base`; a path with placeholders
     is one file per job, a directory is read-only.  An output of another job's result is an input,
     too: the server has it.
-    `job_inputs` are names or patterns of further files that appended jobs of a growing BOT bring.
+    `job_inputs` are names or patterns of further files that appended jobs of a growing BOT bring;
+    a `JobInput` says whether they may be programs.
     `outputs` are names or patterns in the job's directory, with placeholders if they differ from
     job to job; `FOUND=NAME` comes back under another name.  `policy` is a
     text or the Path of an .ad file; `priority` stands for `Rank = priority` in it.
@@ -88,7 +89,7 @@ class Submission:
     command: Sequence[str] | str
     items: Items | range | Path | Iterable[object] | None = None
     inputs: Sequence[Input] = ()
-    job_inputs: Sequence[str] = ()
+    job_inputs: Sequence[str | JobInput] = ()
     outputs: Sequence[str] = ("stdout",)
     policy: str | Path = ""
     priority: int | None = None
@@ -349,7 +350,7 @@ def _manifest(
         platforms=tuple(platforms),
         job_inputs=tuple(
             sorted(
-                {*(job_inputs.names if job_inputs else ()), *map(JobInput, submission.job_inputs)},
+                {*(job_inputs.names if job_inputs else ()), *map(_pattern, submission.job_inputs)},
                 key=str,
             )
         ),
@@ -361,6 +362,10 @@ def _manifest(
         resident=submission.resident,
     )
     return checked(manifest)
+
+
+def _pattern(name: str | JobInput) -> JobInput:
+    return name if isinstance(name, JobInput) else JobInput(name)
 
 
 def checked(manifest: Manifest) -> Manifest:

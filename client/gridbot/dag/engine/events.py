@@ -1,0 +1,135 @@
+"""What happens in a run.  Each event stands in the journal before it counts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class RunEvent:
+    """Something that happened; `name` is its word in the journal."""
+
+    name: ClassVar[str] = ""
+
+    def document(self) -> dict[str, Any]:
+        """For the journal."""
+        return {"event": self.name, **{f.name: getattr(self, f.name) for f in fields(self)}}
+
+
+@dataclass(frozen=True, slots=True)
+class Began(RunEvent):
+    """The run begins."""
+
+    name: ClassVar[str] = "began"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptEnded(RunEvent):
+    """A script has ended with an exit code, or minus a signal's number."""
+
+    name: ClassVar[str] = "script_ended"
+    node: str
+    kind: str
+    code: int
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSubmitted(RunEvent):
+    """The jobs of a node go to where they run.  `bot` and `first` say where, for recovery."""
+
+    name: ClassVar[str] = "submitted"
+    node: str
+    cluster: int
+    jobs: int
+    bot: str = ""
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SubmitFailed(RunEvent):
+    """A node's jobs could not be made."""
+
+    name: ClassVar[str] = "submit_failed"
+    node: str
+    reason: str
+    is_final: bool = False  # to try again would not help
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted(RunEvent):
+    """A job runs on some host."""
+
+    name: ClassVar[str] = "job_started"
+    node: str
+    process: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded(RunEvent):
+    """A job's program ended with an exit code, or minus a signal's number."""
+
+    name: ClassVar[str] = "job_ended"
+    node: str
+    process: int
+    code: int
+    seen: int = 0  # cursor of the results of its BOT
+
+
+@dataclass(frozen=True, slots=True)
+class JobRemoved(RunEvent):
+    """A job was cancelled, or given up."""
+
+    name: ClassVar[str] = "job_removed"
+    node: str
+    process: int
+    reason: str = ""
+    seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Due(RunEvent):
+    """The time of a deferred script, or of another attempt to submit, has come."""
+
+    name: ClassVar[str] = "due"
+    node: str
+    kind: str  # PRE, POST or SUBMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Halted(RunEvent):
+    """The halt file appeared or vanished."""
+
+    name: ClassVar[str] = "halted"
+    on: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Removed(RunEvent):
+    """The user wants the run to end."""
+
+    name: ClassVar[str] = "removed"
+
+
+@dataclass(frozen=True, slots=True)
+class Broken(RunEvent):
+    """The run cannot go on, as DAGMan decides for warnings that are fatal."""
+
+    name: ClassVar[str] = "broken"
+    reason: str
+
+
+_KINDS: Mapping[str, type[RunEvent]] = {
+    kind.name: kind
+    for kind in (
+        Began, ScriptEnded, NodeSubmitted, SubmitFailed, JobStarted, JobEnded, JobRemoved, Due,
+        Halted, Removed, Broken,
+    )
+}  # fmt: skip
+
+
+def event_of(document: Mapping[str, Any]) -> RunEvent:
+    """The event that a document of the journal tells.  Raises KeyError or TypeError."""
+    kind = _KINDS[document["event"]]
+    return kind(**{f.name: document[f.name] for f in fields(kind)})

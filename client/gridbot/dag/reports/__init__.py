@@ -1,0 +1,1 @@
+"""The files that DAGMan's users know: rescue DAG, node status, job state log, DOT, metrics."""

@@ -1,0 +1,1 @@
+"""Carries out what the engine decides: scripts, jobs at the server and here, files, signals."""

@@ -1,0 +1,89 @@
+"""Programs that run beside the DAG on this machine: scripts, and jobs of the local universe."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+Ended = Callable[[int], None]  # gets an exit code, or minus a signal's number
+CANNOT_START = 1  # what DAGMan says of a script that cannot be started
+
+
+@dataclass(frozen=True)
+class LocalProgram:
+    """What is started, where, and where what it prints goes; an empty name is nowhere."""
+
+    argv: Sequence[str]
+    folder: Path
+    environment: Mapping[str, str]
+    stdin: str = ""
+    stdout: str = ""
+    stderr: str = ""
+    appends: bool = False
+
+
+class LocalPrograms:
+    """Starts programs, each in a session of its own; says when they end, from other threads."""
+
+    def __init__(self) -> None:
+        self._running: dict[object, subprocess.Popen[bytes]] = {}
+        self._lock = threading.Lock()
+
+    def start(self, key: object, program: LocalProgram, ended: Ended, cannot: int) -> None:
+        """Start a program; if that fails, it ends with the code `cannot`."""
+        try:
+            process = _started(program)
+        except OSError:
+            ended(cannot)
+            return
+        with self._lock:
+            self._running[key] = process
+        threading.Thread(target=self._await, args=(key, process, ended), daemon=True).start()
+
+    def _await(self, key: object, process: subprocess.Popen[bytes], ended: Ended) -> None:
+        code = process.wait()
+        with self._lock:
+            self._running.pop(key, None)
+        ended(code)
+
+    def kill(self, key: object) -> None:
+        """End a program and all that it started."""
+        with self._lock:
+            process = self._running.get(key)
+        if process is not None and process.poll() is None:
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                return
+
+    def kill_all(self) -> None:
+        """End them all."""
+        with self._lock:
+            keys = list(self._running)
+        for key in keys:
+            self.kill(key)
+
+
+def _started(program: LocalProgram) -> subprocess.Popen[bytes]:
+    mode = "ab" if program.appends else "wb"
+    with ExitStack() as files:
+        given = files.enter_context((program.folder / (program.stdin or os.devnull)).open("rb"))
+        out, err = (
+            files.enter_context((program.folder / (name or os.devnull)).open(mode))
+            for name in (program.stdout, program.stderr)
+        )
+        return subprocess.Popen(
+            list(program.argv),
+            cwd=program.folder,
+            env=dict(program.environment),
+            stdin=given,
+            stdout=out,
+            stderr=out if program.stdout and program.stdout == program.stderr else err,
+            start_new_session=True,
+        )
