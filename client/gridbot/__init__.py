@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Refused,
         ServerAway,
     )
+    from gridbot.api.group import Group
     from gridbot.api.results import OutputFile, Real, Result
     from gridbot.api.session import Bot, Session, connect
     from gridbot.api.state import BotState
@@ -35,6 +36,7 @@ __all__ = [
     "BrokenGridbot",
     "Executor",
     "GridbotError",
+    "Group",
     "JobFailed",
     "NotFound",
     "OutputFile",
@@ -51,6 +53,7 @@ __all__ = [
 
 _MODULES = (
     "api.errors",
+    "api.group",
     "api.results",
     "api.session",
     "api.state",

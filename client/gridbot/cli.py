@@ -33,6 +33,7 @@ _AUDIENCES = (
             "submit": "Submit a bag of tasks: a command over a table, lines or a range.",
             "dag": "Run workflows that are written for HTCondor's DAGMan.",
             "bot": "List, show, explain, wait for, change, cancel or retry BOTs; get results.",
+            "group": "List, show, wait for or cancel BOTs with the same label; get their results.",
             "status": "Show the server, this machine's client and your BOTs on one page.",
             "top": "Show that page, and the hosts, again every two seconds.",
             "login": "Save a server's URL and your key.",
@@ -80,7 +81,7 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
 
 
 # Another way to write a group's verb `list`, as in `gridbot bots`.
-_PLURALS = {"bots": "bot", "hosts": "host"}
+_PLURALS = {"bots": "bot", "hosts": "host", "groups": "group"}
 # What other systems call it, or where it is not searched for.
 _ELSEWHERE = {
     **dict.fromkeys(("ls", "list", "ps", "jobs", "queue", "q"), "bot list"),

@@ -32,6 +32,7 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "sandbox": _NUMBER,
     "network": _FLAG,
     "growing": _FLAG,
+    "group": _TEXT,
     "exit_codes": _TEXT,
     "env": _TEXTS,
     "stdin": _TEXT,

@@ -33,6 +33,7 @@ class BotSummary(TypedDict):
     jobs_unsent: int
     tail: bool
     growing: bool
+    group: str | None
 
 
 class Bots(TypedDict):
@@ -313,6 +314,36 @@ class ResultLine(TypedDict):
     wall_seconds: float | None
     version: int
     outputs: dict[str, ResultOutput]
+
+
+class GroupResultLine(ResultLine):
+    """A line of `GET /groups/NAME/results`: a finished job; `n` counts in the group."""
+
+    bot: int
+
+
+class Group(TypedDict):
+    """A label over BOTs of one owner."""
+
+    name: str
+    owner: str
+    share: float | None
+    created_at: str
+    results: int
+    bots: int
+    bots_unfinished: int
+    bots_held: int
+    jobs_total: int
+    jobs_done: int
+    jobs_failed: int
+    jobs_cancelled: int
+    jobs_left: int
+
+
+class Groups(TypedDict):
+    """`GET /groups`: the latest first."""
+
+    groups: list[Group]
 
 
 class SignablePart(TypedDict):

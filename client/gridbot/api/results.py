@@ -102,6 +102,7 @@ class Result:
     wall_seconds: float
     outputs: Mapping[str, OutputFile]
     signal: int | None = None  # that ended the program
+    bot: int = 0  # of which it is a job
     version: int = 1  # of the manifest that it ran
 
     @property
@@ -118,6 +119,7 @@ def result_of(
     return Result(
         n=row["n"],
         seq=row["seq"],
+        bot=bot,
         args={name: _typed(value, types.get(name)) for name, value in row["args"].items()},
         state=row["state"],
         replica=row.get("replica"),

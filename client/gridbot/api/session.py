@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import operator
 import platform
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -25,6 +23,7 @@ from gridbot.api.documents import (
     Explanation,
     FailureDigest,
     FailureGroup,
+    Groups,
     JobsCancelled,
     LogLine,
     ManifestText,
@@ -32,8 +31,11 @@ from gridbot.api.documents import (
     Retried,
     Signing,
 )
+from gridbot.api.documents import Group as GroupDocument
 from gridbot.api.errors import BadInput, BotHeld, GridbotError, NotFound, ServerAway
+from gridbot.api.following import follow_results, follow_state
 from gridbot.api.frames import frame_of
+from gridbot.api.group import Group
 from gridbot.api.inputs import Input, InputFile, JobInputs, Progress, specs_of, split, upload
 from gridbot.api.items import Items, items_of
 from gridbot.api.known_answers import Answers
@@ -52,11 +54,6 @@ from gridbot_client.protocol.messages import MAX_BIGINT, JobInput, Manifest, Sca
 
 if TYPE_CHECKING:
     import pandas
-
-# Seconds between two polls of a BOT: short at first, because many BOTs are short.  A server may
-# hold an answer back until there is something to tell, or its seconds are over.
-_FIRST_LOOK, _LAST_LOOK = 0.05, 3.0
-_RESULTS_WAIT = 20  # seconds for which the server may hold back an empty answer
 
 
 def connect(server: str | None = None, key_file: str | Path | None = None) -> Session:
@@ -126,6 +123,7 @@ class Session:
         image: str | Path = "",
         resident: int = 0,
         growing: bool = False,
+        group: str = Submission.group,
         idempotency_key: str | None = None,
         base: Path | None = None,
         progress: Progress = quiet,
@@ -198,9 +196,23 @@ class Session:
             raise NotFound(f"there is no BOT {number}")
         return Bot(self.connection, number, signer=self.signer)
 
-    def bots(self, state: str | None = None, limit: int | None = None) -> list[BotState]:
+    def group(self, name: str, owner: str | None = None) -> Group:
+        """The BOTs that are submitted with this `group`; an operator may name another `owner`.
+
+        There is none before its first BOT: then methods raise NotFound.
+        """
+        return Group(self, name, owner)
+
+    def groups(self) -> list[GroupDocument]:
+        """Groups that this key may see, newest first, as documents."""
+        found: Groups = self.connection.get("/groups")
+        return found["groups"]
+
+    def bots(
+        self, state: str | None = None, limit: int | None = None, group: str | None = None
+    ) -> list[BotState]:
         """BOTs that this key may see, newest first."""
-        found: Bots = self.connection.get("/bots", state=state, limit=limit)
+        found: Bots = self.connection.get("/bots", state=state, limit=limit, group=group)
         return [bot_state(document) for document in found["bots"]]
 
 
@@ -321,25 +333,15 @@ class Bot:
         """Poll the BOT and yield each state until it has ended or is held; errors as in `wait`."""
         if isinstance(timeout, str):
             timeout = seconds(timeout)
-        ends_at = None if timeout is None else time.monotonic() + timeout
-        look, wait = _FIRST_LOOK, 0
-        while True:
-            began = time.monotonic()
-            left = None if ends_at is None else max(0.0, ends_at - began)
-            state = patiently(partial(self._show, wait), _after(left), told)
-            yield state
-            if state.has_stopped:
-                return
-            if left == 0:
-                raise TimeoutError(
-                    f"bot {self.id} has {state.jobs_finished} of {counted(state.jobs_total, 'job')}"
-                    f" finished after {timeout:g} s; it keeps running"
-                )
-            # What the server has waited for us counts.
-            rest = look - (time.monotonic() - began if wait else 0.0)
-            look = min(look * 1.5, _LAST_LOOK)
-            wait = math.ceil(look) if left is None or left > look + 1 else 0
-            time.sleep(max(0.0, rest if left is None else min(rest, left)))
+        return follow_state(
+            self._show,
+            lambda state: state.has_stopped,
+            lambda state: (
+                f"bot {self.id} has {state.jobs_finished} of {counted(state.jobs_total, 'job')}"
+            ),
+            timeout=timeout,
+            told=told,
+        )
 
     def results(
         self,
@@ -353,37 +355,24 @@ class Bot:
         results until the BOT has ended, and raise BotHeld once it is held; `told` gets errors
         while the server is away.
         """
-        types = patiently(self._types, _after(None if follow else 30.0), told)
-        look, ended = _FIRST_LOOK, not follow
-        while True:
-            last, began = after, time.monotonic()
-            wait = {} if ended else {"wait": _RESULTS_WAIT}
-            try:
-                rows: Iterator[ResultLine] = json_lines(
-                    self.connection, f"{self._path}/results", after=after, **wait
-                )
-                for row in rows:
-                    after = row["n"]
-                    yield result_of(row, self.id, types, self.connection)
-            except ServerAway as error:
-                # If some results arrived, the next request resumes after them.
-                if not follow and after == last:
-                    raise
-                told(error)
-                time.sleep(look)
-                continue
-            if after != last:
-                look = _FIRST_LOOK
-            elif ended:
-                return
-            else:
-                # Results may have come since: then there is one more round, which does not wait.
-                state = patiently(self.show, _after(None), told)
-                if state.is_held and not state.jobs_in_progress:
-                    raise BotHeld(why_held(state))
-                ended = state.is_final
-                time.sleep(0.0 if ended else max(0.0, look - (time.monotonic() - began)))
-                look = min(look * 1.5, _LAST_LOOK)
+        types = patiently(self.types, _after(None if follow else 30.0), told)
+
+        def read(after: int, wait: int) -> Iterator[Result]:
+            asked = {"wait": wait} if wait else {}
+            rows: Iterator[ResultLine] = json_lines(
+                self.connection, f"{self._path}/results", after=after, **asked
+            )
+            return (result_of(row, self.id, types, self.connection) for row in rows)
+
+        has_ended = partial(self._has_ended, told)
+        yield from follow_results(read, has_ended, after=after, follow=follow, told=told)
+
+    def _has_ended(self, told: Told) -> bool:
+        """Whether there will be no more results.  Raises BotHeld."""
+        state = patiently(self.show, _after(None), told)
+        if state.is_held and not state.jobs_in_progress:
+            raise BotHeld(why_held(state))
+        return state.is_final
 
     def frame(self, output: str | None = None) -> pandas.DataFrame:
         """Results so far as a data frame of pandas, in the order of the jobs.
@@ -403,7 +392,7 @@ class Bot:
 
     def columns(self) -> Sequence[str]:
         """Names of the placeholders of its jobs."""
-        return tuple(self._types())
+        return tuple(self.types())
 
     def logs(self, seq: int | None = None, failed: bool = False) -> Iterator[LogLine]:
         """Yield ended replicas with the last part of their stdout and stderr, as documents."""
@@ -517,7 +506,8 @@ class Bot:
         document: ChangedBot = self.connection.send("PATCH", self._path, changes)
         return bot_state(document)
 
-    def _types(self) -> Mapping[str, str]:
+    def types(self) -> Mapping[str, str]:
+        """Types of its placeholders, by name."""
         return self._manifest().placeholders
 
     def _manifest(self) -> Manifest:

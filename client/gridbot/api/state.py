@@ -35,6 +35,7 @@ class BotState:
     jobs_unsent: int
     tail: bool
     growing: bool  # it takes further jobs until it is closed
+    group: str  # that it is in, or empty
     round: int
     version: int  # of the manifest
     created_at: datetime | None
@@ -118,6 +119,7 @@ def bot_state(document: BotSummary) -> BotState:
         jobs_unsent=document.get("jobs_unsent") or 0,
         tail=bool(document.get("tail")),
         growing=bool(document.get("growing")),
+        group=document.get("group") or "",
         round=details.get("round") or 0,
         version=details.get("version") or 1,
         created_at=_time(document.get("created_at")),

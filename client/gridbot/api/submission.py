@@ -81,6 +81,7 @@ class Submission:
     The first `resident` words of the command start a program that may stay for further jobs
     (`client/README.md`, "Programs that stay").
     A `growing` BOT takes further jobs while it runs, until it is closed; it may begin without any.
+    `group` is a label that BOTs share: their results are one stream (`Session.group`).
     The BOT is held when more than `max_failures` of its jobs fail, a number or a share such as
     "5%"; also if its first replicas all fail alike, unless that is "100%".
     Submissions with the same `idempotency_key` are one BOT.
@@ -120,6 +121,7 @@ class Submission:
     image: str | Path = ""
     resident: int = 0
     growing: bool = False
+    group: str = ""
     idempotency_key: str = field(default_factory=lambda: str(uuid.uuid4()))
     base: Path = field(default_factory=Path)
 
@@ -434,4 +436,5 @@ def _body(submission: Submission, manifest: Manifest) -> dict[str, Any]:
         "tail_threshold": submission.tail_threshold,
         "tail_sticky": submission.tail_sticky,
         **({"growing": True} if submission.growing else {}),
+        **({"group": submission.group} if submission.group else {}),
     }

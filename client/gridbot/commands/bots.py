@@ -55,11 +55,14 @@ for change in bot_changes.VERBS:
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", help="List the newest N.  [default: all]"
 )
+@click.option("--group", metavar="NAME", help="List only BOTs of this group.  [default: all]")
 @as_json
 @with_session
-def list_bots(session: Session, state: str | None, limit: int | None, as_json: bool) -> None:
+def list_bots(
+    session: Session, state: str | None, limit: int | None, group: str | None, as_json: bool
+) -> None:
     """List your BOTs, newest first."""
-    found = session.bots(state, limit)
+    found = session.bots(state, limit, group)
     if as_json:
         print_json({"bots": [bot.document for bot in found]})
     else:

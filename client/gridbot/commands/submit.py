@@ -221,6 +221,12 @@ _SOFTWARE = {"requirements", "conda_pack", "image"}  # options that may name fil
     help="Take further jobs (gridbot bot append) until gridbot bot close; needs no items yet.",
 )
 @click.option(
+    "--group",
+    metavar="NAME",
+    help="Label of BOTs that are followed, collected and cancelled together (gridbot group)."
+    "  [default: none]",
+)
+@click.option(
     "--idempotency-key",
     metavar="TEXT",
     help="Repeating a submission with the same key continues it instead of making a second BOT."

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -114,10 +114,25 @@ def save_outputs(result: Result, to: Path) -> str:
 def print_results(bot: Bot, follow: bool, told: Callable[[ServerAway], None]) -> None:
     """One line per finished job, in columns that tabs separate."""
     for result in bot.results(follow=follow, told=told):
-        args = " ".join(f"{name}={value}" for name, value in result.args.items())
-        about = _preview(result) if result.state == "done" else result.reason
-        cells = (str(result.seq), first_line(args, 100), result.state, first_line(about, 200))
-        click.echo("\t".join(cells))
+        click.echo("\t".join(_line(result)))
+
+
+def lines_of_group(results: Iterable[Result]) -> Iterator[str]:
+    """A line for each finished job of a group's BOTs: its number there and its BOT go first."""
+    for result in results:
+        yield "\t".join((str(result.n), str(result.bot), *_line(result)))
+
+
+def json_lines_of(results: Iterable[Result]) -> Iterator[str]:
+    """A JSON document for each finished job."""
+    for result in results:
+        yield json.dumps(_document(result))
+
+
+def _line(result: Result) -> tuple[str, ...]:
+    args = " ".join(f"{name}={value}" for name, value in result.args.items())
+    about = _preview(result) if result.state == "done" else result.reason
+    return str(result.seq), first_line(args, 100), result.state, first_line(about, 200)
 
 
 def results_document(bot: Bot, follow: bool) -> Iterator[str]:

@@ -64,6 +64,8 @@ def _page(bot: BotState) -> Iterator[tuple[str, str]]:
     signed = _signed(said)
     state = f"{bot.state} and growing" if bot.growing else bot.phase
     yield "", f"of {bot.owner}, {state}, {signed}, created {_local(bot.created_at)}"
+    if bot.group:
+        yield "group", printable(bot.group)
     if closed := said.get("closed"):
         yield "", f"closed {printable(closed)}"
     if bot.ended_at:

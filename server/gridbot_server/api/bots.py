@@ -131,13 +131,14 @@ def start_bot(bot: int) -> Submitted:
 @auth.rule("user")
 @query(
     state=one_of("Only those in this state.", get_args(State)),
+    group=Parameter("Only those of this group.", {"type": "string"}),
     limit=number("How many at most.", default=1000, most=10_000),
 )
 @answers()
-def list_bots(state: str | None, limit: int) -> Bots:
+def list_bots(state: str | None, group: str | None, limit: int) -> Bots:
     """List BOTs, the latest first."""
     with connection() as conn:
-        return Bots(bots=_summaries(conn, mine=mine(), state=state, limit=limit))
+        return Bots(bots=_summaries(conn, mine=mine(), state=state, group=group, limit=limit))
 
 
 @blueprint.get("/<int:bot>")
@@ -350,7 +351,7 @@ def _submitted(bot: int) -> Submitted:
 
 
 def _summaries(conn: Connection, **wanted: Any) -> list[BotSummary]:
-    values = {"mine": None, "state": None, "bot": None, "limit": 1, **wanted}
+    values = {"mine": None, "state": None, "bot": None, "group": None, "limit": 1, **wanted}
     return rows.read(conn, BotSummary, SQL["summaries"], values)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import tarfile
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -38,7 +38,7 @@ _HOW = ("success", "error", "expired", "lost", "cancelled")
 
 
 @dataclass(frozen=True, slots=True)
-class _ResultRow:
+class ResultRow:
     """An outcome with one of its outputs, or with none."""
 
     n: int
@@ -56,12 +56,20 @@ class _ResultRow:
     size: int
     content: bytes | None  # None: it lies in the file store
 
+    def told(self) -> Mapping[str, Any]:
+        """What its line tells beside what all lines do."""
+        return {}
+
 
 @dataclass(frozen=True, slots=True)
-class _EventRow(_ResultRow):
+class _EventRow(ResultRow):
     """What became of a job's answer, with one of its outputs, or with none."""
 
     event: str
+
+    def told(self) -> Mapping[str, Any]:
+        """What became of the answer."""
+        return {"event": self.event}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +100,10 @@ def _log_cursor(name: str, text: str) -> tuple[int, int]:
     return min(int(parts[0][:20]), MAX_BIGINT), min(int(parts[1][:20]), MAX_BIGINT)
 
 
-_LIMIT = number("How many lines at most.", default=MAX_BIGINT)
-_AFTER = number("The last `n` that is known already.", default=0)
+LIMIT = number("How many lines at most.", default=MAX_BIGINT)
+AFTER = number("The last `n` that is known already.", default=0)
 _EVENTS = one_of("Also what is provisional or was recalled, as events.", ("confirmed", "all"))
-_WAIT = number("Seconds to wait for a line.", default=0, most=MOST_SECONDS)
+WAIT = number("Seconds to wait for a line.", default=0, most=MOST_SECONDS)
 _AFTER_LOG = Parameter(
     "The last line that is known already, as SEQ-REPLICA.",
     {"type": "string", "pattern": "^[0-9]+-[0-9]+$"},
@@ -105,7 +113,7 @@ _AFTER_LOG = Parameter(
 
 @blueprint.get("/results")
 @auth.rule("user")
-@query(after=_AFTER, limit=_LIMIT, events=_EVENTS, wait=_WAIT)
+@query(after=AFTER, limit=LIMIT, events=_EVENTS, wait=WAIT)
 @sends(JSON_LINES, model=ResultLine)
 def stream_results(bot: int, after: int, limit: int, events: str | None, wait: int) -> Response:
     """Stream the finished jobs as JSON lines, in the order in which they finished.
@@ -120,13 +128,12 @@ def stream_results(bot: int, after: int, limit: int, events: str | None, wait: i
     if wait and not _has_news(bot, after, has_events):
         wait_for_news(bot, wait, reader())
     if has_events:
-        pages: Iterator[Sequence[_ResultRow]] = _outcome_pages(
+        pages: Iterator[Sequence[ResultRow]] = _outcome_pages(
             bot, _EventRow, SQL["events"], after, limit, SQL["last_event"]
         )
     else:
-        pages = _outcome_pages(bot, _ResultRow, SQL["results"], after, limit)
-    lines = (_result_lines(page) for page in pages)
-    return bounded(Response(lines, mimetype=JSON_LINES), reader())
+        pages = _outcome_pages(bot, ResultRow, SQL["results"], after, limit)
+    return result_stream(pages)
 
 
 @blueprint.get("/outputs/<int:seq>/<path:name>")
@@ -147,7 +154,7 @@ def fetch_output(bot: int, seq: int, name: str) -> Response:
 
 @blueprint.get("/archive")
 @auth.rule("user")
-@query(after=_AFTER)
+@query(after=AFTER)
 @sends("application/x-tar")
 def fetch_archive(bot: int, after: int) -> Response:
     """Stream a tar archive of all outputs, as SEQ/NAME."""
@@ -164,7 +171,7 @@ def fetch_archive(bot: int, after: int) -> Response:
     how=one_of("Only replicas that ended so.", _HOW),
     seq=number("Only replicas of this job."),
     after=_AFTER_LOG,
-    limit=_LIMIT,
+    limit=LIMIT,
 )
 @sends(JSON_LINES, model=LogLine)
 def stream_logs(
@@ -204,13 +211,20 @@ def _outcome_pages(
     counted: bytes = SQL["last_outcome"],
 ) -> Iterator[list[R]]:
     """Return the pages of a query over the outcomes there are now, at most `limit` of them."""
-    services = current()  # the stream outlives the request's context
     with connection() as conn:
         bot_owner(conn, bot)
         last = rows.fetch_value(conn, int, counted, {"bot": bot}) or 0
+    return result_pages(shape, query, {"bot": bot, "last": last}, after, limit)
+
+
+def result_pages(
+    shape: type[R], query: bytes, of: Mapping[str, int], after: int, limit: int
+) -> Iterator[list[R]]:
+    """Return the pages of a query over outcomes, whose parameters are in `of`."""
+    services = current()  # the stream outlives the request's context
 
     def fetch(after: int, count: int) -> list[R]:
-        values = {"bot": bot, "after": after, "last": last, "limit": count}
+        values = {**of, "after": after, "limit": count}
         with services.pool.connection() as conn, conn.transaction():
             conn.execute(SQL["plan_by_keys"])
             # Binary, because outputs are: as text they would be twice as long.
@@ -220,21 +234,26 @@ def _outcome_pages(
     return by_cursor(fetch, after, limit)
 
 
-def _result_lines(page: Sequence[_ResultRow]) -> bytes:
+def result_stream(pages: Iterable[Sequence[ResultRow]]) -> Response:
+    """Return the response that streams these pages as JSON lines."""
+    lines = (_result_lines(page) for page in pages)
+    return bounded(Response(lines, mimetype=JSON_LINES), reader())
+
+
+def _result_lines(page: Sequence[ResultRow]) -> bytes:
     return b"".join(
         orjson.dumps(_result(list(outputs)), option=orjson.OPT_APPEND_NEWLINE)
         for _, outputs in itertools.groupby(page, key=lambda row: row.n)
     )
 
 
-def _result(outputs: Sequence[_ResultRow]) -> dict[str, Any]:
+def _result(outputs: Sequence[ResultRow]) -> dict[str, Any]:
     """Render a `ResultLine`, without looking into the arguments."""
     first = outputs[0]
     code = first.exit_code
-    told = {"event": first.event} if isinstance(first, _EventRow) else {}
     return {
         "n": first.n,
-        **told,
+        **first.told(),
         "seq": first.seq,
         "state": "failed" if first.canonical is None else "done",
         "args": orjson.Fragment(first.args),
@@ -250,7 +269,7 @@ def _result(outputs: Sequence[_ResultRow]) -> dict[str, Any]:
     }
 
 
-def _output_document(row: _ResultRow) -> dict[str, Any]:
+def _output_document(row: ResultRow) -> dict[str, Any]:
     document = {"sha256": row.sha256.hex(), "size": row.size}
     if row.content is None:
         return document

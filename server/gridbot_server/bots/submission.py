@@ -41,6 +41,7 @@ from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import fetch, fetch_one, fetch_value, has_row
 
 SQL = sql.load("submission.sql")
+GROUPS = sql.load("groups.sql")
 
 
 UNSIGNED_SECONDS = 366 * 86_400  # how long a BOT that arrives unsigned may run, once it is signed
@@ -401,12 +402,19 @@ def _insert(
         "program": program_of(owner, draft.manifest),
         "size": draft.size,
         "compare_with": bytes.fromhex(body.comparison.sha256) if body.comparison else None,
+        "bot_group": _group(conn, owner, body.group),
     }
     bot = fetch_value(conn, int, SQL["insert_bot"], values)
     assert bot is not None, "it is inserted"
     if draft.size:
         _note_jobs(conn, bot, draft.size)
     return bot
+
+
+def _group(conn: Connection, owner: int, name: str | None) -> int | None:
+    if name is None:
+        return None
+    return fetch_value(conn, int, GROUPS["join"], {"owner": owner, "name": name})
 
 
 def _insert_jobs(conn: Connection, bot: int, draft: Draft) -> None:

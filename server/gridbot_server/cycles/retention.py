@@ -27,7 +27,10 @@ _PARTS = (
     "remove_provisional", "remove_outcomes", "remove_wake_ups", "remove_job_parts",
     "remove_jobs", "shrink",
 )  # fmt: skip
-_REST = ("remove_ranges", "remove_counters", "remove_events", "remove_appraisal", "remove_bot")
+_REST = (
+    "remove_ranges", "remove_counters", "remove_events", "remove_group_runs", "remove_appraisal",
+    "remove_bot",
+)  # fmt: skip
 
 
 class _Deleted(NamedTuple):

@@ -22,6 +22,13 @@ from gridbot_server.storage.rows import fetch
 SQL = sql.load("dispatch.sql")
 
 
+class GroupShare(NamedTuple):
+    """A group of BOTs that has a share of its owner's hosts."""
+
+    id: int
+    share: float
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One version of a BOT: policies parsed, manifest rendered."""
@@ -44,6 +51,7 @@ class Entry:
     program: bytes  # what hosts prove themselves with
     known: Collection[int]  # jobs whose answers its owner knows
     rounds: range  # of replicas that run this version of the manifest, as far as it is known
+    group: GroupShare | None  # in which it competes with the rest of its owner's
 
     @property
     def among_strangers(self) -> bool:
@@ -73,6 +81,8 @@ class _Row(NamedTuple):
     round: int
     first_round: int
     known: list[int] | None
+    group_id: int | None
+    group_share: float | None
 
 
 class _Link(NamedTuple):
@@ -148,4 +158,7 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
         program=row.program,
         known=frozenset(row.known or ()),
         rounds=range(row.first_round, row.round + 1),
+        group=GroupShare(row.group_id, row.group_share)
+        if row.group_id is not None and row.group_share is not None
+        else None,
     )

@@ -92,6 +92,8 @@ class Candidate:
     is_assured: bool = False  # answers of strangers are checked by others
     program: bytes = b""  # what hosts prove themselves with
     run_seconds: float | None = None  # that a replica is taken to run; None: nobody knows
+    # Replicas that run of its group by the group's share; 0 where its owner has given none a share.
+    group_usage: float = 0.0
 
     @property
     def has_work(self) -> bool:
@@ -188,7 +190,7 @@ class Choice:
 
 # What comes first: usage of the BOT's owner, negative rank, whether it is a first copy, and which
 # of the candidates it is.
-_Key = tuple[float, float, bool, int]
+_Key = tuple[float, float, float, bool, int]
 
 Lookers = set[tuple[int, bool]]
 """BOTs whose policies look at the host, each with whether it was in its tail phase."""
@@ -219,9 +221,10 @@ class Order:
     """The BOTs of one batch of requests: those whose place is the same for all hosts are sorted.
 
     `usage` is the replicas that each owner has running, divided by the owner's share; owners who
-    have less come first, and within one owner Rank decides alone, as in the paper.  `now` (s since
-    1970) is the time that policies see.  What policies take is charged to `spending`.  `lookers`
-    outlives the batch: BOTs whose policies looked at the host in this phase are not tried again.
+    have less come first.  Within one owner Rank decides alone, as in the paper, unless groups have
+    shares: then that of less usage goes first.  `now` (s since 1970) is the time that policies see.
+    What policies take is charged to `spending`.  `lookers` outlives the batch: BOTs whose policies
+    looked at the host in this phase are not tried again.
     """
 
     def __init__(
@@ -248,7 +251,7 @@ class Order:
 
     def key(self, position: int, item: Candidate, rank: float, *, is_first: bool) -> _Key:
         """Where an offer stands.  Of one BOT, copies go first: somebody waits for them already."""
-        return self._usage.get(item.owner, 0.0), -rank, is_first, position
+        return self._usage.get(item.owner, 0.0), item.group_usage, -rank, is_first, position
 
     def _settle(self, position: int, item: Candidate) -> None:
         # An owner whose policies are dear is charged by each host that they are evaluated for.

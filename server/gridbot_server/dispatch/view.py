@@ -11,13 +11,14 @@ from gridbot_policies.classad import Record
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import Segment, Slot
 from gridbot_server.dispatch.batch import ClientRow
-from gridbot_server.dispatch.catalog import Entry
+from gridbot_server.dispatch.catalog import Entry, GroupShare
 from gridbot_server.dispatch.choose import COPIES_PER_REQUEST, Candidate, Copy, Holder
 from gridbot_server.matching import ads, lots
 from gridbot_server.matching.run_time import run_seconds
 
 # The feeder is woken when a segment is filled to less than this part.
 _LOW_WATER = 0.5
+_REST = GroupShare(0, 1.0)  # an owner's BOTs that are in no group with a share
 
 
 class WaitingCopies:
@@ -131,8 +132,27 @@ def view(
         )
         for segment in known
     }
+    for bot, running in _group_usage(known, entries).items():
+        candidates[bot].group_usage = running
     queue = ads.queue_ad([segment.state for segment in known])
     return View(known, entries, candidates, copies, queue, usage, now)
+
+
+def _group_usage(segments: Sequence[Segment], entries: Mapping[int, Entry]) -> dict[int, float]:
+    """Return, by BOT, what its group has running by its share.
+
+    Only of owners of whose groups some has a share; all else that they have has 1 together.
+    """
+    sharing = {
+        segment.state.owner for segment in segments if entries[segment.state.bot].group is not None
+    }
+    usage: dict[tuple[int, GroupShare], float] = {}
+    of_bot: dict[int, tuple[int, GroupShare]] = {}
+    for state in (segment.state for segment in segments if segment.state.owner in sharing):
+        group = entries[state.bot].group or _REST
+        key = of_bot[state.bot] = state.owner, group
+        usage[key] = usage.get(key, 0.0) + state.running / group.share
+    return {bot: usage[key] for bot, key in of_bot.items()}
 
 
 def _drawn(

@@ -59,6 +59,7 @@ PATTERNS_IN_WORDS = {
 }
 OwnerName = Annotated[str, Field(pattern=OWNER_PATTERN)]
 GridName = Annotated[str, Field(pattern=GRID_PATTERN)]
+GroupName = Annotated[str, Field(pattern=GRID_PATTERN)]
 PilotName = Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]{0,100}$")]
 BotNumber = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,17}$")]
 TeamName = Annotated[str, Field(min_length=1, max_length=100), AfterValidator(_shown)]
@@ -196,6 +197,7 @@ class SubmissionRequest(Body):
     tail_threshold: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     tail_sticky: bool = True
     growing: bool = False  # it takes further jobs until it is closed
+    group: GroupName | None = None  # of its owner's; made by its first BOT
     job_inputs: Annotated[list[NameOfJobInput], Field(max_length=100)] | None = None
     walls: WantedWalls = WantedWalls()
     exit_codes: Annotated[list[ExitCode], Field(min_length=1, max_length=256)] | Literal["any"] = [
@@ -254,6 +256,14 @@ class BotChange(PartialBody):
     max_replicas: Annotated[int, Field(ge=1, le=50)] = 5
     failover_after: Annotated[int, Field(ge=1, le=100)] | None = None
     max_failures: MaxFailures | None = None  # failed jobs beyond which it is held
+
+
+class GroupChange(PartialBody):
+    """`PATCH /groups/NAME`."""
+
+    share: Annotated[float, Field(gt=0, le=1e6)] | None = None
+    """Of its owner's hosts, beside other groups with a share and all else, which has 1; null:
+    none of its own."""
 
 
 class CancelledJobs(Body):

@@ -212,6 +212,17 @@ def test_the_owner_with_less_of_its_share_in_use_goes_first() -> None:
     assert taken(given(host(), candidates, QUEUE, {ALICE: 10.0, BOB: 3.0})) == [(2, 2)]
 
 
+def test_within_an_owner_the_group_with_less_of_its_share_in_use_goes_before_rank() -> None:
+    candidates = [
+        bot(1, "Rank = 9; Concurrency = 100", group_usage=4.0),
+        bot(2, "Rank = 1; Concurrency = 100", fresh=3, group_usage=2.0),
+        bot(3, "Rank = 2; Concurrency = 100", fresh=3, group_usage=2.0),
+        bot(4, "Concurrency = 100", fresh=1, group_usage=9.0, owner=BOB, signed=True),
+    ]
+    found = given(host(want=8), candidates, QUEUE, {ALICE: 1.0, BOB: 0.0})
+    assert taken(found) == [(4, 1), (3, 3), (2, 3), (1, 1)]
+
+
 def test_a_copy_goes_before_first_copies_of_its_bot() -> None:
     candidate = bot(1, "Concurrency = 2", copies=waiting(copy("old", Holder(3, ALICE))))
     choice = given(host(), [candidate], QUEUE)

@@ -59,6 +59,9 @@ class BotSummary(ResponseModel):
     growing: bool
     """Whether it takes further jobs while it runs, until it is closed."""
 
+    group: str | None
+    """The group of its owner's that it is in; null: none."""
+
 
 class Bots(ResponseModel):
     """`GET /bots`: the latest first."""

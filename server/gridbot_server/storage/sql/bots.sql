@@ -15,8 +15,9 @@ SELECT bot.id, bot.name, owner.name AS owner,
        CASE WHEN bot.state IN ('open', 'running')
             THEN greatest(0, bot.size - count.first + count.queued - silent.queued)
             ELSE 0 END AS jobs_unsent,
-       bot.tail, bot.growing
+       bot.tail, bot.growing, bot_group.name AS "group"
   FROM bot JOIN owner ON owner.id = bot.owner
+ LEFT JOIN bot_group ON bot_group.id = bot.bot_group
  CROSS JOIN LATERAL bot_count(bot.id) AS count
  CROSS JOIN LATERAL silent_count(bot.id) AS silent
  CROSS JOIN LATERAL (
@@ -25,6 +26,7 @@ SELECT bot.id, bot.name, owner.name AS owner,
    AND (%(mine)s::int IS NULL OR bot.owner = %(mine)s)
    AND (%(state)s::text IS NULL OR bot_state(bot.state, bot.held) = %(state)s)
    AND (%(bot)s::bigint IS NULL OR bot.id = %(bot)s)
+   AND (%(group)s::text IS NULL OR bot_group.name = %(group)s)
  ORDER BY bot.id DESC LIMIT %(limit)s
 
 -- name: details

@@ -114,6 +114,21 @@ SELECT bot.id, bot.outcomes, bot.round, count(o.n) AS rows, min(o.n) AS least, m
 HAVING min(o.n) < 1 OR max(o.n) > bot.outcomes
     OR (bot.round = 0 AND count(o.n) <> bot.outcomes);
 
+-- name: outcomes_of_groups_are_numbered_once
+SELECT o.bot, o.seq, bot.bot_group
+  FROM outcome o JOIN bot ON bot.id = o.bot
+ WHERE bot.bot_group IS NOT NULL AND bot.deleted_at IS NULL
+   AND 1 <> (SELECT count(*) FROM group_run run
+              WHERE run.bot_group = bot.bot_group AND run.bot = o.bot AND o.n > run.after
+                AND o.n <= run.after + run.last - run.first + 1);
+
+-- name: runs_of_groups_follow_each_other
+SELECT run.bot_group, run.first, run.before, g.outcomes
+  FROM (SELECT *, lag(last, 1, 0::bigint) OVER (PARTITION BY bot_group ORDER BY last) AS before
+          FROM group_run) AS run
+  JOIN bot_group g ON g.id = run.bot_group
+ WHERE run.first <= run.before OR run.last < run.first OR run.last > g.outcomes;
+
 -- name: done_and_failed_count_the_outcomes
 SELECT bot.id, bot.done, bot.failed, count(o.canonical) AS good, count(o.reason) AS bad
   FROM bot LEFT JOIN outcome o ON o.bot = bot.id

@@ -16,9 +16,12 @@ SELECT id, owner, name, created_at, coalesce(ended_at, now()), jobs_left FROM go
 ON CONFLICT DO NOTHING
 
 -- name: lock_kept_too_long
+-- As long as a group is in use, all its results stay.
 SELECT id FROM bot
  WHERE state IN ('done', 'cancelled') AND deleted_at IS NULL
    AND ended_at < now() - make_interval(days => %(days)s::int)
+   AND NOT EXISTS (SELECT FROM bot other
+                    WHERE other.bot_group = bot.bot_group AND other.state IN ('open', 'running'))
  ORDER BY ended_at LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 
 -- name: next
@@ -83,6 +86,9 @@ DELETE FROM bot_stat WHERE bot = %(bot)s
 
 -- name: remove_events
 DELETE FROM result_event WHERE bot = %(bot)s
+
+-- name: remove_group_runs
+DELETE FROM group_run WHERE bot = %(bot)s
 
 -- name: remove_appraisal
 DELETE FROM appraisal WHERE bot = %(bot)s

@@ -42,12 +42,12 @@ SELECT sha256, size FROM blob_owner JOIN blob USING (sha256)
 INSERT INTO bot (owner, name, submit_key, state, policy, manifest, signature, quorum, validator,
                  max_attempts, max_replicas, tail_threshold, tail_sticky, failover_after, max_failures,
                  size, version, owner_signature, signed_with, waits_for_signature, compare_with,
-                 assurance, program, growing, grown_at)
+                 assurance, program, growing, grown_at, bot_group)
 VALUES (%(owner)s, %(name)s, %(submit_key)s, %(state)s, %(policy)s, %(manifest)s, %(signature)s,
         %(quorum)s, %(validator)s, %(max_attempts)s, %(max_replicas)s, %(tail_threshold)s,
         %(tail_sticky)s, %(failover_after)s, %(max_failures)s, %(size)s, 2, %(owner_signature)s, %(signed_with)s,
         %(waits)s, %(compare_with)s, %(assurance)s, %(program)s, %(growing)s,
-        CASE WHEN %(growing)s THEN now() END)
+        CASE WHEN %(growing)s THEN now() END, %(bot_group)s)
 RETURNING id
 
 -- name: insert_range

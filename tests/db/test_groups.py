@@ -1,0 +1,86 @@
+"""Groups where BOTs are dispatched and decided."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.db.dispatching import Caller, Dispatch, dispatching, success
+from tests.factories import make_bot
+
+from gridbot_server.storage import invariants
+from gridbot_server.storage.db import Connection
+
+
+@pytest.fixture
+def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
+    with dispatching(dsn, conn, tmp_path / "test.buffer") as made:
+        yield made
+
+
+def make_group(conn: Connection, owner: int, name: str, share: float | None = None) -> int:
+    row = conn.execute(
+        "INSERT INTO bot_group (owner, name, share) VALUES (%s, %s, %s) RETURNING id",
+        [owner, name, share],
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def runs(conn: Connection, group: int) -> list[tuple[Any, ...]]:
+    query = "SELECT first, last, bot, after FROM group_run WHERE bot_group = %s ORDER BY first"
+    return conn.execute(query, [group]).fetchall()
+
+
+def test_outcomes_that_are_decided_together_are_numbered_by_bot(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    group = make_group(conn, alice, "scan")
+    one, other = (make_bot(conn, alice, 3, bot_group=group) for _ in range(2))
+    alone = make_bot(conn, alice, 2)
+    dispatch.feed()
+    given = client.ask(100).assignments
+    client.ask(0, tuple(success(item) for item in given if item.id.seq < 2))
+    dispatch.settle()
+    client.ask(0, tuple(success(item) for item in given if item.id.seq == 2))
+    dispatch.settle()
+    dispatch.feed()
+    found = runs(conn, group)
+    assert sorted((bot, after) for _, _, bot, after in found) == [
+        (one, 0), (one, 2), (other, 0), (other, 2),
+    ]  # fmt: skip
+    assert [number for first, last, _, _ in found for number in range(first, last + 1)] == [
+        *range(1, 7)
+    ]
+    assert alone not in {bot for _, _, bot, _ in found}
+    assert invariants.check(conn, idle=True) == []
+
+
+def test_groups_with_shares_get_their_parts_of_an_owners_hosts(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    policy = "Concurrency = 1000; ReplicationRequirements = false"
+    large, small = make_group(conn, alice, "large", 2.0), make_group(conn, alice, "small", 1.0)
+    bots = {
+        "large": make_bot(conn, alice, 60, policy=policy, bot_group=large),
+        "small": make_bot(conn, alice, 60, policy=f"Rank = 9; {policy}", bot_group=small),
+        "rest": make_bot(conn, alice, 60, policy=f"Rank = 99; {policy}"),
+    }
+    for _ in range(40):
+        dispatch.feed()
+        client.ask(1)
+    held = [name.bot for name in client.holding]
+    parts = {name: held.count(bot) for name, bot in bots.items()}
+    assert sum(parts.values()) == 40
+    assert abs(parts["large"] - 20) <= 1 and abs(parts["small"] - 10) <= 1, parts
+
+
+def test_without_shares_rank_alone_orders_an_owners_groups(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    make_bot(conn, alice, 5, policy="Concurrency = 9", bot_group=make_group(conn, alice, "a"))
+    best = make_bot(
+        conn, alice, 5, policy="Rank = 1; Concurrency = 9", bot_group=make_group(conn, alice, "b")
+    )
+    dispatch.feed()
+    assert {item.id.bot for item in client.ask(5).assignments} == {best}
