@@ -216,7 +216,7 @@ class Client:
         if not self._is_introduced:
             self._introduce()
         self._learn_revocations()
-        self._return_unfit()
+        self._return_some()
         if self._preferences.gives_back:
             self._give_back()
         self._pending = request = self._next_request()
@@ -252,6 +252,8 @@ class Client:
         if reply.preferences is not None:
             self._preferences.told(reply.preferences)
         self._heed_preferences()  # the request may have waited for a minute
+        if self._replicas.call_back(reply.call_back):
+            self._schedule.awaits(0.0)
         self._replicas.take_in(request.reports, reply, self._manifests)
         if request.want and not reply.assignments:
             self._activity.no_work(reply.message)
@@ -286,12 +288,12 @@ class Client:
             self._kept = KeptRequests(self._connect, self._replicas.changed)
         self._is_introduced = True
 
-    def _return_unfit(self) -> None:
-        """Give back what cannot run here and has not begun: others may run it, and nobody erred."""
-        if unfit := self._replicas.unfit()[:MAX_HOLDING]:
-            body = {"replicas": [list(id) for id in unfit]}
+    def _return_some(self) -> None:
+        """Return what has not begun and cannot run here, or is called back; nobody erred."""
+        if returned := self._replicas.to_return()[:MAX_HOLDING]:
+            body = {"replicas": [list(id) for id in returned]}
             self._transport.post_json("/api/v1/clients/self/return", body)
-            self._replicas.drop(unfit)
+            self._replicas.drop(returned)
 
     def _next_request(self) -> WorkRequest:
         """The unanswered request, or a new one.
@@ -308,7 +310,7 @@ class Client:
         host |= {"UnfitFor": self._unfit.attribute} if self._unfit.attribute else {}
         self._permission.judge(host, now)
         pending = self._pending
-        if pending is None or (not pending.reports and self._replicas.to_tell()[0]):
+        if pending is None or (not pending.reports and self._replicas.to_tell().reports):
             return self._new_request(host)
         is_same_policy = pending.host.get("Requirements") == host.get("Requirements")
         if pending.want and not (self._may_ask and is_same_policy):
@@ -316,7 +318,7 @@ class Client:
         return pending
 
     def _new_request(self, host: Mapping[str, Scalar]) -> WorkRequest:
-        reports, holding = self._replicas.to_tell()
+        reports, holding, unstarted = self._replicas.to_tell()
         record = self._record.after(reports, since_boot())
         self._is_draining = self._is_draining or record.is_over(self._time_left())
         is_closed = self._is_draining or self._is_revoked or self._is_paused() or not self._may_ask
@@ -332,6 +334,7 @@ class Client:
             wait=self._may_wait() if self._kept.has_room or not holding else 0.0,
             ahead=self._replicas.pace.ahead(),
             preferences=self._preferences.version,
+            unstarted=unstarted if len(holding) <= MAX_HOLDING else 0,
         )
 
     def _may_wait(self) -> float:

@@ -54,6 +54,24 @@ def test_a_copy_in_the_tail_wins_over_a_frozen_host(running: Deployment) -> None
     assert host_of(running, bot, 1) != host_of(running, bot, 2)
 
 
+def test_what_a_client_has_not_begun_gives_way_to_what_is_more_urgent(running: Deployment) -> None:
+    gate = running.gate()
+    running.client("alone", "--cpus", "1")
+    patient = running.submit("--range", "0:2", "--", *gate.command("echo $1"), policy=NO_COPIES)
+    eventually(lambda: len(running.leases(patient)) == 2, what="one that runs, one held ahead")
+    eventually(lambda: running.programs("alone"))
+    policy = f"Rank = 1; {NO_COPIES}"
+    urgent = running.submit("--range", "0:1", "--", *gate.command("echo $1"), policy=policy)
+    eventually(lambda: len(running.leases(urgent)) == 1, what="the urgent one")
+    assert [seq for seq, _, _ in running.leases(patient)] == [0]
+    gate.open()
+    running.wait(patient)
+    running.wait(urgent)
+    assert {how for _, how, _ in running.ended(urgent).values()} == {"success"}
+    assert running.ended(patient)[1, 1] == ("first", "expired", False)
+    assert sorted(stdout(running, patient)) == ["0\n", "1\n"]
+
+
 def test_a_job_of_a_killed_client_runs_elsewhere_after_its_deadline(running: Deployment) -> None:
     gate = running.gate()
     running.client("killed", "--cpus", "1")

@@ -137,6 +137,7 @@ class WorkRequest:
     wait: float = 0.0  # seconds for which the reply may wait for work
     ahead: tuple[Ahead, ...] = ()
     preferences: int | None = None  # version of the account's that it follows; None: it does not
+    unstarted: int = 0  # the last of `holding`: not begun, and perhaps long; may be called back
     protocol: int = VERSION
 
 
@@ -185,6 +186,7 @@ class WorkReply:
     manifests: Mapping[str, SignedManifest] = field(default_factory=dict)
     message: str = ""  # why there is no work, for a human
     preferences: AccountPreferences | None = None  # if the client has another version of them
+    call_back: tuple[ReplicaId, ...] = ()  # to be returned unless begun: others are more urgent
 
 
 # --- encoding -------------------------------------------------------------------------------
@@ -205,6 +207,7 @@ def encode_request(request: WorkRequest) -> bytes:
             **({"wait": request.wait} if request.wait else {}),
             **({"ahead": request.ahead} if request.ahead else {}),
             **({} if request.preferences is None else {"preferences": request.preferences}),
+            **({"unstarted": request.unstarted} if request.unstarted else {}),
         }
     )
 
@@ -224,6 +227,7 @@ def encode_reply(reply: WorkReply) -> bytes:
             "manifests": {name: manifest_json(item) for name, item in reply.manifests.items()},
             "message": reply.message,
             **({} if told is None else {"preferences": account_preferences_json(told)}),
+            **({"call_back": reply.call_back} if reply.call_back else {}),
         }
     )
 
@@ -293,13 +297,14 @@ def _base64(content: bytes | None) -> str | None:
 def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> WorkRequest:
     """Decode the body of `POST /rpc`; times are clamped, sizes bounded.  Raises ProtocolError."""
     raw = _versioned(body, loads, SUPPORTED)
+    holding = _replica_ids(raw, "holding", MAX_HOLDING)
     return WorkRequest(
         protocol=raw["protocol"],
         key=fields.string(raw, "key", MAX_KEY_BYTES),
         seqno=fields.integer(raw, "seqno", 0, MAX_BIGINT),
         host=host_attributes(raw.get("host", {})),
         want=fields.integer(raw, "want", 0, MAX_WANT),
-        holding=_replica_ids(raw, "holding", MAX_HOLDING),
+        holding=holding,
         reports=tuple(_report(item) for item in fields.listing(raw, "reports", MAX_REPORTS)),
         manifests=tuple(
             fields.sha256(item, "manifests")
@@ -310,6 +315,7 @@ def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> W
         preferences=None
         if raw.get("preferences") is None
         else fields.integer(raw, "preferences", 0, MAX_BIGINT),
+        unstarted=fields.integer(raw, "unstarted", 0, len(holding), default=0),
     )
 
 
@@ -331,6 +337,7 @@ def decode_reply(body: bytes) -> WorkReply:
         preferences=None
         if raw.get("preferences") is None
         else account_preferences(raw["preferences"]),
+        call_back=_replica_ids(raw, "call_back", MAX_HOLDING),
     )
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from gridbot_client import agent
 from gridbot_client.activity import ActivityLog
@@ -50,12 +51,23 @@ class Held:
     report: Report | None = None
     stop: Stop = field(default_factory=Stop)
     is_dropped: bool = False
+    is_called_back: bool = False  # the server wants it for others, unless it has begun
     gpus: tuple[Gpu, ...] = ()  # that it uses while it runs
 
     @property
     def id(self) -> ReplicaId:
         """Id of the replica."""
         return self.slot.id
+
+
+class Told(NamedTuple):
+    """Reports for a request, ids of all other replicas held, and how many of these, the last ones,
+    may be called back.
+    """
+
+    reports: tuple[Report, ...]
+    holding: tuple[ReplicaId, ...]
+    unstarted: int
 
 
 class HeldReplicas:
@@ -86,13 +98,32 @@ class HeldReplicas:
         resources = held.judged.manifest.resources
         return LocalReplica(held.id, resources, held.stage, self.pace.seconds(held.id.bot))
 
-    def to_tell(self) -> tuple[tuple[Report, ...], tuple[ReplicaId, ...]]:
-        """Reports for the next request, and ids of all other replicas held."""
+    def to_tell(self) -> Told:
+        """What the next request tells."""
         with self.changed:
             reports = tuple(_as_many_as_fit(self._held.values()))
             told = {report.id for report in reports}
-            kept = (held for held in self._held.values() if not held.is_dropped)
-            return reports, tuple(held.id for held in kept if held.id not in told)
+            kept = [
+                held for held in self._held.values() if not held.is_dropped and held.id not in told
+            ]
+            waiting = [held.id for held in kept if self._may_be_called_back(held)]
+            others = [held.id for held in kept if not self._may_be_called_back(held)]
+            return Told(reports, (*others, *waiting), len(waiting))
+
+    def _may_be_called_back(self, held: Held) -> bool:
+        """Whether it has not begun, and others would wait for long behind it."""
+        if held.stage is not Stage.WAITING:
+            return False
+        seconds = self.pace.seconds(held.id.bot)
+        return seconds is None or seconds > self.pace.lookahead_seconds
+
+    def call_back(self, ids: Iterable[ReplicaId]) -> bool:
+        """Keep these from starting, unless they have; whether there are any to return."""
+        with self.changed:
+            found = [held for id in ids if (held := self._held.get(id))]
+            for held in found:
+                held.is_called_back = held.stage is Stage.WAITING
+            return any(held.is_called_back for held in found)
 
     def take_in(self, reported: Iterable[Report], reply: WorkReply, manifests: Manifests) -> None:
         """Apply a reply.  Idempotent, because a reply may be repeated."""
@@ -137,18 +168,21 @@ class HeldReplicas:
         waiting = (
             held
             for held in self._held.values()
-            if held.stage is Stage.WAITING and not self._is_unfit(held)
+            if held.stage is Stage.WAITING and not self._goes_back(held)
         )
         return [self._item(held) for held in (*running, *islice(waiting, self.room.cpus + 1))]
 
-    def unfit(self) -> tuple[ReplicaId, ...]:
-        """Replicas that have not begun, of BOTs that cannot run here."""
+    def to_return(self) -> tuple[ReplicaId, ...]:
+        """Replicas that have not begun, and cannot run here or are called back."""
         with self.changed:
             return tuple(
                 held.id
                 for held in self._held.values()
-                if held.stage is Stage.WAITING and self._is_unfit(held)
+                if held.stage is Stage.WAITING and self._goes_back(held)
             )
+
+    def _goes_back(self, held: Held) -> bool:
+        return held.is_called_back or self._is_unfit(held)
 
     def _is_unfit(self, held: Held) -> bool:
         """Whether it cannot run here: no environment of its BOT, or fewer GPUs than it asks for."""

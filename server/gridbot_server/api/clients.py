@@ -266,7 +266,9 @@ def end_client(json: Leave) -> Relinquished:
 @json_body
 @answers()
 def return_replicas(json: ReturnedReplicas) -> Relinquished:
-    """Take back replicas that the client cannot run; tell how many it held."""
+    """Take back replicas that the client cannot run, or that were called back; tell how many it
+    held.
+    """
     bots, seqs, replicas = zip(*json.replicas, strict=True)
     with connection() as conn, conn.transaction():
         values = {"client": auth.client().id, "bots": list(bots), "seqs": list(seqs)}

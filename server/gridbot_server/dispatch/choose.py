@@ -92,6 +92,7 @@ class Candidate:
     is_assured: bool = False  # answers of strangers are checked by others
     program: bytes = b""  # what hosts prove themselves with
     run_seconds: float | None = None  # that a replica is taken to run; None: nobody knows
+    share: float = 1.0  # of its owner
     # Replicas that run of its group by the group's share; 0 where its owner has given none a share.
     group_usage: float = 0.0
 

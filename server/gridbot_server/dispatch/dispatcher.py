@@ -39,6 +39,7 @@ from gridbot_server.dispatch.replies import (
 )
 from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.dispatch.reservation import Reservation
+from gridbot_server.dispatch.urgent import to_call_back
 from gridbot_server.dispatch.view import View, view
 from gridbot_server.dispatch.widths import Widths
 from gridbot_server.matching import ads, lots
@@ -118,7 +119,11 @@ class Dispatcher:
         replies: dict[int, ReplyParts],
         counters: Counters,
     ) -> None:
-        hungry = [exchange for exchange in exchanges if exchange.is_new and exchange.request.want]
+        hungry = [
+            exchange
+            for exchange in exchanges
+            if exchange.is_new and (exchange.request.want or exchange.request.unstarted)
+        ]
         if not hungry:
             return
         seen = self._look_at(conn, buffer, [exchange.client for exchange in hungry])
@@ -136,6 +141,8 @@ class Dispatcher:
         for exchange in hungry:
             host = _host_view(exchange, widths, records)
             self._spending.begin()
+            if self._calls_back(exchange, host, seen, order, replies) or not exchange.request.want:
+                continue
             choice = choose(host, order)
             overspent |= {bot for bot in choice.overspent if self._is_to_end(bot, seen)}
             for _ in range(choice.inversions):
@@ -156,6 +163,22 @@ class Dispatcher:
         self._answer(conn, sent, seen.entries, replies)
         for bot in overspent:
             suspension.suspend(conn, bot, seen.entries[bot].version, REASON)
+
+    @staticmethod
+    def _calls_back(
+        exchange: Exchange,
+        host: HostView,
+        seen: View,
+        order: Order,
+        replies: Mapping[int, ReplyParts],
+    ) -> bool:
+        """Ask for what the host has not begun, if others are more urgent; they come afterwards."""
+        if not (count := exchange.request.unstarted):
+            return False
+        unstarted = exchange.request.holding[-count:]
+        called = to_call_back(host, unstarted, seen.candidates, order, seen.usage)
+        replies[exchange.client.id].call_back = called
+        return bool(called)
 
     def _is_to_end(self, bot: int, seen: View) -> bool:
         """Note that a BOT's policy exceeded its budget; whether it is to be suspended."""

@@ -29,6 +29,7 @@ class ReplyParts:
     acks: Sequence[ReplicaId] = ()
     reupload: Sequence[ReplicaId] = ()
     abort: Sequence[ReplicaId] = ()
+    call_back: Sequence[ReplicaId] = ()
     assignments: list[bytes] = field(default_factory=list)
     manifests: dict[str, bytes] = field(default_factory=dict)  # id -> rendered member
     next_request_seconds: float = 1.0
@@ -41,8 +42,8 @@ class ReplyParts:
     @property
     def may_wait(self) -> bool:
         """Whether work was looked for in vain, and it has nothing else to say."""
-        told = self.acks or self.reupload or self.abort or self.assignments or self.preferences
-        return self.seeker is not None and not told
+        told = (self.acks, self.reupload, self.abort, self.call_back, self.assignments)
+        return self.seeker is not None and not (any(told) or self.preferences)
 
     def render(self) -> bytes:
         """The bytes of the reply, equal in meaning to `protocol.encode_reply`."""
@@ -56,6 +57,7 @@ class ReplyParts:
                 "abort": _plain(self.abort),
                 "message": self.message,
                 **({"preferences": self.preferences} if self.preferences else {}),
+                **({"call_back": _plain(self.call_back)} if self.call_back else {}),
             }
         )
         return b'%b,"assignments":[%b],"manifests":{%b}}' % (

@@ -195,6 +195,7 @@ def _candidate(
         is_assured=entry.terms is not None,
         program=entry.program,
         run_seconds=run_seconds(state.usual_seconds, entry.manifest.resources),
+        share=entry.share,
     )
 
 

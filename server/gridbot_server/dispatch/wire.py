@@ -81,6 +81,7 @@ def _is_usual(request: WorkRequest) -> bool:
         and _is_usual_host(request.host)
         and len(request.holding) <= MAX_HOLDING
         and all(map(is_replica_id, request.holding))
+        and 0 <= request.unstarted <= len(request.holding)
         and len(request.reports) <= MAX_REPORTS
         and all(map(_is_usual_report, request.reports))
         and len(request.manifests) <= MAX_MANIFESTS

@@ -571,3 +571,6 @@ class WorkQuestion(_Open):
 
     preferences: int | None = None
     """Version of the account's preferences that it follows; null: it follows none."""
+
+    unstarted: int = 0
+    """How many of `holding`, the last ones, have not begun and may be called back."""

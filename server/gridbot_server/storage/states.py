@@ -74,7 +74,7 @@ class Event(StrEnum):
     DEADLINE_PASSED = "deadline_passed"
     PILOT_ENDED = "pilot_ended"  # the grid says so
     CLIENT_LEFT = "client_left"
-    RETURNED = "returned"  # its client cannot run the BOT
+    RETURNED = "returned"  # its client cannot run the BOT, or was asked for it
     HOST_BANNED = "host_banned"
     HOST_FORGOTTEN = "host_forgotten"  # its owner, or an operator, does not wait for it
     CLIENT_REVOKED = "client_revoked"  # with the key that it joined with

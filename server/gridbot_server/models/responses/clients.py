@@ -190,3 +190,6 @@ class WorkAnswer(ResponseModel):
 
     preferences: SentPreferences | None = None
     """If the client follows the account's and has another version of them."""
+
+    call_back: list[ReplicaName] | None = None
+    """Replicas to return, unless they have begun: others are more urgent."""
