@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         Refused,
         ServerAway,
     )
-    from gridbot.api.group import Group
+    from gridbot.api.group import BotGroup
     from gridbot.api.results import OutputFile, Real, Result
     from gridbot.api.session import Bot, Session, connect
     from gridbot.api.state import BotState
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 __all__ = [
     "BadInput",
     "Bot",
+    "BotGroup",
     "BotHeld",
     "BotState",
     "BrokenGridbot",
     "Executor",
     "GridbotError",
-    "Group",
     "JobFailed",
     "NotFound",
     "OutputFile",

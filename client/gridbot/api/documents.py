@@ -322,7 +322,7 @@ class GroupResultLine(ResultLine):
     bot: int
 
 
-class Group(TypedDict):
+class GroupState(TypedDict):
     """A label over BOTs of one owner."""
 
     name: str
@@ -343,7 +343,7 @@ class Group(TypedDict):
 class Groups(TypedDict):
     """`GET /groups`: the latest first."""
 
-    groups: list[Group]
+    groups: list[GroupState]
 
 
 class SignablePart(TypedDict):

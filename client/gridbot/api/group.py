@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gridbot.api.connection import patiently, quiet
-from gridbot.api.documents import Group as GroupDocument
-from gridbot.api.documents import GroupResultLine
+from gridbot.api.documents import GroupResultLine, GroupState
 from gridbot.api.errors import BotHeld, ServerAway
 from gridbot.api.following import follow_results, follow_state
 from gridbot.api.results import Result, json_lines, result_of
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 Told = Callable[[ServerAway], None]
 
 
-class Group:
+class BotGroup:
     """BOTs of one owner that were submitted with the same label."""
 
     def __init__(self, session: Session, name: str, owner: str | None = None) -> None:
@@ -42,29 +41,29 @@ class Group:
         """Its BOTs, newest first.  Empty if there is none."""
         return self._session.bots(group=self.name)
 
-    def show(self) -> GroupDocument:
+    def show(self) -> GroupState:
         """Its state, as a document: BOTs, jobs, share.  Raises NotFound."""
         return self._show(0)
 
-    def _show(self, wait: int) -> GroupDocument:
+    def _show(self, wait: int) -> GroupState:
         asked = {"wait": wait} if wait else {}
-        found: GroupDocument = self._session.connection.get(self._path, **asked, **self._whose())
+        found: GroupState = self._session.connection.get(self._path, **asked, **self._whose())
         return found
 
-    def cancel(self) -> GroupDocument:
+    def cancel(self) -> GroupState:
         """Cancel the BOTs that are in it now.  Idempotent."""
         return self._send("POST", f"{self._path}/cancel", {})
 
-    def set_share(self, share: float | None) -> GroupDocument:
+    def set_share(self, share: float | None) -> GroupState:
         """Give it a share of its owner's hosts, beside other groups that have one; None: none.
 
         All other BOTs of the owner have a share of 1 together.
         """
         return self._send("PATCH", self._path, {"share": share})
 
-    def _send(self, method: str, path: str, body: Any) -> GroupDocument:
+    def _send(self, method: str, path: str, body: Any) -> GroupState:
         whose = f"?owner={self._owner}" if self._owner else ""
-        found: GroupDocument = self._session.connection.send(method, f"{path}{whose}", body)
+        found: GroupState = self._session.connection.send(method, f"{path}{whose}", body)
         return found
 
     def results(self, follow: bool = False, after: int = 0, told: Told = quiet) -> Iterator[Result]:
@@ -78,14 +77,14 @@ class Group:
             self._read, partial(self._has_ended, told), after=after, follow=follow, told=told
         )
 
-    def wait(self, timeout: float | None = None, told: Told = quiet) -> GroupDocument:
+    def wait(self, timeout: float | None = None, told: Told = quiet) -> GroupState:
         """Wait until all its BOTs have ended or are held, and return its state.
 
         Raises TimeoutError after `timeout` seconds; the BOTs keep running.
         """
         return deque(self.watch(timeout, told), maxlen=1)[0]
 
-    def watch(self, timeout: float | None = None, told: Told = quiet) -> Iterator[GroupDocument]:
+    def watch(self, timeout: float | None = None, told: Told = quiet) -> Iterator[GroupState]:
         """Yield its state now and then, until all its BOTs have ended or are held."""
         return follow_state(
             self._show,

@@ -24,6 +24,7 @@ from gridbot.api.documents import (
     FailureDigest,
     FailureGroup,
     Groups,
+    GroupState,
     JobsCancelled,
     LogLine,
     ManifestText,
@@ -31,11 +32,10 @@ from gridbot.api.documents import (
     Retried,
     Signing,
 )
-from gridbot.api.documents import Group as GroupDocument
 from gridbot.api.errors import BadInput, BotHeld, GridbotError, NotFound, ServerAway
 from gridbot.api.following import follow_results, follow_state
 from gridbot.api.frames import frame_of
-from gridbot.api.group import Group
+from gridbot.api.group import BotGroup
 from gridbot.api.inputs import Input, InputFile, JobInputs, Progress, specs_of, split, upload
 from gridbot.api.items import Items, items_of
 from gridbot.api.known_answers import Answers
@@ -196,14 +196,14 @@ class Session:
             raise NotFound(f"there is no BOT {number}")
         return Bot(self.connection, number, signer=self.signer)
 
-    def group(self, name: str, owner: str | None = None) -> Group:
+    def group(self, name: str, owner: str | None = None) -> BotGroup:
         """The BOTs that are submitted with this `group`; an operator may name another `owner`.
 
         There is none before its first BOT: then methods raise NotFound.
         """
-        return Group(self, name, owner)
+        return BotGroup(self, name, owner)
 
-    def groups(self) -> list[GroupDocument]:
+    def groups(self) -> list[GroupState]:
         """Groups that this key may see, newest first, as documents."""
         found: Groups = self.connection.get("/groups")
         return found["groups"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gridbot.api.documents import Group as GroupDocument
+from gridbot.api.documents import GroupState
 from gridbot.api.errors import GridbotError
 from gridbot.api.session import Session
 from gridbot.commands.options import as_json, print_json, say_away, with_session
@@ -74,7 +74,10 @@ def show(session: Session, name: str, owner: str | None, as_json: bool) -> None:
 def wait(
     session: Session, name: str, owner: str | None, timeout: float | None, as_json: bool
 ) -> None:
-    """Wait until all BOTs of a group have ended; exits with 1 if jobs failed or BOTs are held."""
+    """Wait until all BOTs of a group have ended.
+
+    Exits with 1 if jobs failed or BOTs are held.
+    """
     document = session.group(name, owner).wait(timeout, say_away)
     print_json(document) if as_json else click.echo(_line(document))
     if held := document["bots_held"]:
@@ -94,10 +97,10 @@ def wait(
 def results(
     session: Session, name: str, owner: str | None, after: int, follow: bool, as_json: bool
 ) -> None:
-    """Print the results of all BOTs of a group, in the order in which their jobs finished.
+    """Print the results of all BOTs of a group.
 
-    Columns are the number in the group, the BOT, the job, its arguments, its state, and the first
-    line of its stdout.  With --json each result is a line with a JSON document.  The numbers stay
+    They come in the order in which their jobs finished.  Columns are the number in the
+    group, the BOT, the job, its arguments, its state, and the first line of its stdout.  With --json each result is a line with a JSON document.  The numbers stay
     right when BOTs come into the group later: --after N continues.
     """
     found = session.group(name, owner).results(follow, after, say_away)
@@ -141,11 +144,11 @@ def _share(text: str) -> float | None:
         raise click.BadParameter(f"{text!r}: write a number such as 2, or none") from None
 
 
-def _tell(document: GroupDocument, as_json: bool) -> None:
+def _tell(document: GroupState, as_json: bool) -> None:
     print_json(document) if as_json else click.echo(_line(document))
 
 
-def _line(document: GroupDocument) -> str:
+def _line(document: GroupState) -> str:
     share = "" if document["share"] is None else f", share {document['share']:g}"
     return (
         f"group {document['name']} of {document['owner']}: {counted(document['bots'], 'BOT')},"

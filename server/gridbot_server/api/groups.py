@@ -18,7 +18,7 @@ from gridbot_server.http import auth
 from gridbot_server.http.long_poll import MOST_SECONDS, wait_for_news
 from gridbot_server.http.services import connection
 from gridbot_server.models.requests import GroupChange
-from gridbot_server.models.responses.groups import Group, GroupResultLine, Groups
+from gridbot_server.models.responses.groups import GroupResultLine, Groups, GroupState
 from gridbot_server.storage import rows, sql
 from gridbot_server.storage.db import Connection
 
@@ -54,7 +54,7 @@ def list_groups(limit: int) -> Groups:
 @auth.rule("user")
 @query(wait=number("Seconds to wait for its end.", default=0, most=MOST_SECONDS), owner=_OWNER)
 @answers()
-def show_group(name: str, wait: int, owner: str | None) -> Group:
+def show_group(name: str, wait: int, owner: str | None) -> GroupState:
     """Tell about one group; with `wait`, once no BOT of it goes on, or so many seconds are over."""
     with connection() as conn:
         group = _find(conn, name, owner)
@@ -91,7 +91,7 @@ def stream_group_results(
 @auth.rule("user")
 @query(owner=_OWNER)
 @answers()
-def cancel_group(name: str, owner: str | None) -> Group:
+def cancel_group(name: str, owner: str | None) -> GroupState:
     """Cancel the BOTs that are in a group now; those that have ended stay as they are."""
     with connection() as conn:
         group = _find(conn, name, owner)
@@ -104,7 +104,7 @@ def cancel_group(name: str, owner: str | None) -> Group:
 @query(owner=_OWNER)
 @json_body
 @answers()
-def change_group(name: str, json: GroupChange, owner: str | None) -> Group:
+def change_group(name: str, json: GroupChange, owner: str | None) -> GroupState:
     """Give a group a share of its owner's hosts, or take it away."""
     with connection() as conn, conn.transaction():
         group = _find(conn, name, owner)
@@ -128,10 +128,10 @@ def _last(conn: Connection, group: int) -> int:
     return rows.fetch_value(conn, int, SQL["last_outcome"], {"group": group}) or 0
 
 
-def _summary(conn: Connection, group: int) -> Group:
+def _summary(conn: Connection, group: int) -> GroupState:
     return _summaries(conn, group=group)[0]
 
 
-def _summaries(conn: Connection, **wanted: Any) -> list[Group]:
+def _summaries(conn: Connection, **wanted: Any) -> list[GroupState]:
     values = {"mine": None, "group": None, "limit": 1, **wanted}
-    return rows.read(conn, Group, SQL["summaries"], values)
+    return rows.read(conn, GroupState, SQL["summaries"], values)

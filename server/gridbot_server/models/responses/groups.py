@@ -8,7 +8,7 @@ from gridbot_server.models.responses import ResponseModel
 from gridbot_server.models.responses.results import ResultLine
 
 
-class Group(ResponseModel):
+class GroupState(ResponseModel):
     """A label over BOTs of one owner."""
 
     name: str
@@ -40,7 +40,7 @@ class Group(ResponseModel):
 class Groups(ResponseModel):
     """`GET /groups`: the latest first."""
 
-    groups: list[Group]
+    groups: list[GroupState]
 
 
 class GroupResultLine(ResultLine):

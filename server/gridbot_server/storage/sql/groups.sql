@@ -63,18 +63,18 @@ WITH page AS MATERIALIZED (
 )
 SELECT page.n, page.bot, page.seq, page.canonical, coalesce(page.reason, ended.reason, '') AS reason,
        job.args::text AS args, coalesce(host.ad->>'Name', host.id::text) AS host,
-       coalesce(ended.exit_code, failed.exit_code) AS exit_code, ended.cpu_seconds,
-       ended.wall_seconds, version_of(page.bot, coalesce(ended.round, page.round)) AS version,
+       coalesce(ended.exit_code, failed.exit_code) AS exit_code, coalesce(ended.cpu_seconds, failed.cpu_seconds) AS cpu_seconds,
+       coalesce(ended.wall_seconds, failed.wall_seconds) AS wall_seconds, version_of(page.bot, coalesce(ended.round, page.round)) AS version,
        output.name, output.sha256, output.size, output.content
   FROM page
   JOIN job ON job.bot = page.bot AND job.seq = page.seq
   LEFT JOIN ended ON ended.bot = page.bot AND ended.seq = page.seq
                  AND ended.replica = page.canonical
   LEFT JOIN LATERAL (
-       SELECT exit_code FROM ended AS last
+       SELECT host, exit_code, cpu_seconds, wall_seconds FROM ended AS last
         WHERE last.bot = page.bot AND last.seq = page.seq AND last.how = 'error'
         ORDER BY last.ended_at DESC, last.replica DESC LIMIT 1) AS failed ON page.canonical IS NULL
-  LEFT JOIN host ON host.id = ended.host
+  LEFT JOIN host ON host.id = coalesce(ended.host, failed.host)
   LEFT JOIN output ON output.bot = page.bot AND output.seq = page.seq
                   AND output.replica = page.canonical
  ORDER BY page.n, output.name
