@@ -99,9 +99,10 @@ def results(
 ) -> None:
     """Print the results of all BOTs of a group.
 
-    They come in the order in which their jobs finished.  Columns are the number in the
-    group, the BOT, the job, its arguments, its state, and the first line of its stdout.  With --json each result is a line with a JSON document.  The numbers stay
-    right when BOTs come into the group later: --after N continues.
+    They come in the order in which their jobs finished.  Columns are the number in the group, the
+    BOT, the job, its arguments, its state, and the first line of its stdout.  With --json each
+    result is a line with a JSON document.  The numbers stay right when BOTs come into the group
+    later: --after N continues.
     """
     found = session.group(name, owner).results(follow, after, say_away)
     for line in json_lines_of(found) if as_json else lines_of_group(found):
