@@ -3,14 +3,16 @@ import time
 from typing import Any
 
 import pytest
-from tests.factories import HOST, make_bot, make_lease
+from tests.factories import HOST, make_bot, make_key, make_lease
 from tests.http.conftest import Person, Site
+from tests.prometheus import promtool
 
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.cycles import replication
 from gridbot_server.signing import keys
 from gridbot_server.storage import db
+from gridbot_server.storage.counters import Counters, FailureReason
 
 JOIN = {"host": HOST, "mac": "aa:bb:cc:dd:ee:ff"}
 
@@ -140,6 +142,60 @@ def test_metrics_are_gauges(site: Site, operator: Person) -> None:
     lines = operator("GET", "/metrics").data.decode().splitlines()
     assert "gridbot_jobs_unsent 3" in lines
     assert "# TYPE gridbot_jobs_unsent gauge" in lines
+
+
+def test_a_key_for_metrics_reads_nothing_else(site: Site, operator: Person) -> None:
+    token = make_key(site.conn, operator.id, scope="metrics")
+    given = {"Authorization": f"Bearer {token}"}
+    ask = site.app.test_client()
+    assert ask.get("/metrics", headers=given).status_code == 200
+    for method, path in (
+        ("GET", "/api/v1/bots"),
+        ("GET", "/api/v1/hosts"),
+        ("GET", "/files/" + "0" * 64),
+        ("POST", "/api/v1/clients"),
+        ("GET", "/api/v1/overlay/demand"),
+    ):
+        assert ask.open(path, method=method, headers=given, json={}).status_code in (401, 403)
+
+
+def test_metrics_count_what_happened(site: Site, operator: Person) -> None:
+    def shown(series: str) -> float:
+        lines = operator("GET", "/metrics").data.decode().splitlines()
+        return next((float(line.split()[-1]) for line in lines if line.startswith(series)), 0.0)
+
+    sent, api = (
+        'gridbot_replicas_dispatched_total{grid="ice"}',
+        'gridbot_requests_total{class="api",status="2xx"}',
+    )
+    failed = 'gridbot_replicas_reported_total{outcome="error",reason="time_limit"}'
+    before = {series: shown(series) for series in (sent, api, failed)}
+    counters = Counters()
+    counters.note(1, "ice", "sent", 3)
+    counters.failures[FailureReason(1, "ice", "time_limit")] += 2
+    counters.write(site.conn, "test")
+    operator("GET", "/api/v1/bots")
+    assert {series: shown(series) - before[series] for series in before} == {
+        sent: 3,
+        api: 1,
+        failed: 2,
+    }
+
+
+def test_hosts_are_shown_by_grid_and_state(site: Site, operator: Person) -> None:
+    client = site.client_of(operator)
+    text = operator("GET", "/metrics").data.decode()
+    assert 'gridbot_hosts{grid="",state="idle"} 1' in text
+    make_lease(site.conn, ReplicaId(make_bot(site.conn, operator.id), 0, 1), client.id)
+    text = operator("GET", "/metrics").data.decode()
+    assert 'gridbot_hosts{grid="",state="working"} 1' in text
+    assert 'gridbot_build_info{version="' in text
+
+
+def test_prometheus_itself_finds_no_fault_in_the_metrics(site: Site, operator: Person) -> None:
+    make_bot(site.conn, operator.id)
+    text = operator("GET", "/metrics").data.decode()
+    assert promtool("check", "metrics", text=text) == ""
 
 
 def test_metrics_tell_how_late_each_cycle_is(site: Site, operator: Person) -> None:

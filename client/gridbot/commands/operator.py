@@ -117,10 +117,11 @@ def token() -> None:
 @click.argument("owner")
 @click.option(
     "--scope",
-    type=click.Choice(["user", "operator", "join"]),
+    type=click.Choice(["user", "operator", "join", "metrics"]),
     default="user",
     show_default=True,
-    help="user: submit and manage own BOTs; operator: everything; join: only join clients.",
+    help="user: submit and manage own BOTs; operator: everything; join: only join clients;"
+    " metrics: only read /metrics.",
 )
 @click.option("--label", default="", metavar="TEXT", help="Note on its purpose.")
 @click.option("--expires", metavar="TIME", help="Lifetime, such as 12h or 30d.  [default: none]")

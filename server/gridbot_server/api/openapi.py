@@ -46,7 +46,7 @@ _TAGS = {
     "hosts": "Machines that run or ran jobs.",
     "groups": "Labels over BOTs: their results as one stream, cancelling them, their share.",
     "invitations": "Keys for some machines, which join with them for a while.",
-    "metrics": "Gauges for Prometheus.",
+    "metrics": "What Prometheus reads.",
     "openapi.json": "This document.",
     "overlay": "What the overlay's constructor asks and tells.",
     "owners": "People who may submit.",
@@ -67,13 +67,14 @@ _SECURITY: Mapping[str, list[Mapping[str, list[str]]]] = {
     "join": [{"key": ["join"]}],
     "user": [{"key": ["user"]}],
     "operator": [{"key": ["operator"]}],
+    "metrics": [{"key": ["metrics"]}],
 }
 _SCHEMES = {
     "key": {
         "type": "http",
         "scheme": "bearer",
         "description": "A key that an operator made. Its scope is one of pilot, join, user and"
-        " operator; each may do what those before it may.",
+        " operator, and each may do what those before it may; or metrics, which operator may, too.",
     },
     "client": {
         "type": "http",

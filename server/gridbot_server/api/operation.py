@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
 from importlib.metadata import version
+from typing import NamedTuple
 
 from flask import Blueprint, Response
 
+from gridbot_server import metrics
 from gridbot_server.api import bans
 from gridbot_server.api.access import mine
 from gridbot_server.api.parameters import number
@@ -44,6 +46,7 @@ from gridbot_server.storage.moves import relinquish
 from gridbot_server.storage.states import Event
 
 SQL = sql.load("operation.sql")
+HISTORY = sql.load("history.sql")
 
 blueprint = Blueprint("operation", __name__)
 
@@ -58,7 +61,6 @@ _GAUGES = {
     "clients_active": "clients that asked for work in the last ten minutes",
     "jobs_undecided": "wake-ups that the transitioner has still to settle, up to 10,000",
     "jobs_set_aside": "jobs that an error of the server's own keeps from being decided",
-    "inversions": "times that a BOT was passed over because its part of the buffer was dry",
 }
 
 
@@ -70,6 +72,14 @@ class _Lag:
     seconds: float
 
 
+class _HostState(NamedTuple):
+    """How many clients of a grid are in a state."""
+
+    name: str
+    label: str
+    value: float
+
+
 @blueprint.get("/health")
 @auth.rule("public")
 @answers(errors=(HTTPStatus.SERVICE_UNAVAILABLE,))
@@ -79,24 +89,35 @@ def show_health() -> Health:
 
 
 @blueprint.get("/metrics")
-@auth.rule("operator")
+@auth.rule("metrics")
 @sends("text/plain")
 def show_metrics() -> Response:
-    """Give the gauges in Prometheus' text form."""
+    """Give what was counted and what there is, in Prometheus' text form."""
     found = _health()
     lines = [_gauge(name, text, {"": getattr(found, name)}) for name, text in _GAUGES.items()]
     with connection() as conn:
         lags = rows.read(conn, _Lag, SQL["lags"])
+        states = rows.fetch(conn, _HostState, HISTORY["hosts"])
     late = {f'{{cycle="{lag.cycle}"}}': lag.seconds for lag in lags}
     lines.append(_gauge("lag_seconds", "how long the oldest work due to a cycle has waited", late))
-    return Response("".join(lines), mimetype="text/plain")
+    hosts = {
+        f'{{grid="{item.label}",state="{item.name.removeprefix("hosts_")}"}}': item.value
+        for item in states
+    }
+    lines.append(_gauge("hosts", "clients that are working, idle or silent", hosts))
+    info = {f'{{version="{found.version}"}}': 1.0}
+    lines.append(_gauge("build_info", "the version of the server", info))
+    passed_over = {"": found.inversions}
+    text = "times that a BOT was passed over because its part of the buffer was dry"
+    lines.append(_gauge("inversions_total", text, passed_over, "counter"))
+    return Response("".join(lines) + metrics.render(), content_type=metrics.CONTENT_TYPE)
 
 
-def _gauge(name: str, text: str, values: Mapping[str, float]) -> str:
-    """One gauge; each of its values goes with its labels."""
+def _gauge(name: str, text: str, values: Mapping[str, float], kind: str = "gauge") -> str:
+    """One metric; each of its values goes with its labels."""
     shown = {labels: "+Inf" if value == math.inf else value for labels, value in values.items()}
     samples = [f"gridbot_{name}{labels} {value}\n" for labels, value in shown.items()]
-    return f"# HELP gridbot_{name} {text}\n# TYPE gridbot_{name} gauge\n{''.join(samples)}"
+    return f"# HELP gridbot_{name} {text}\n# TYPE gridbot_{name} {kind}\n{''.join(samples)}"
 
 
 @blueprint.get("/api/v1/hosts")

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 import psycopg
 
+from gridbot_server import metrics
 from gridbot_server.commands import first_start
 from gridbot_server.errors import StoreAway, StoreFull
 from gridbot_server.settings import DATA_VARIABLE, Settings, SettingsError
@@ -30,7 +31,7 @@ EXPECTED = (
 def children(settings: Settings, environment: Mapping[str, str]) -> list[Child]:
     """List the processes of a server, in the order in which they start."""
     configuration = "python:gridbot_server.web.gunicorn_conf"
-    data = str(settings.data)
+    data, counted = str(settings.data), str(settings.run / "metrics")
     programs = {
         "gunicorn": ["gunicorn", "-c", configuration, "gridbot_server.web.app:create_app()"],
         "feeder": ["gridbot_server.feeder.process", "--data", data],
@@ -40,16 +41,24 @@ def children(settings: Settings, environment: Mapping[str, str]) -> list[Child]:
         Child(
             name=name,
             argv=[sys.executable, "-m", *program],
-            env={**environment, DATA_VARIABLE: data},
+            env={**environment, DATA_VARIABLE: data, metrics.FOLDER_VARIABLE: counted},
             directory=settings.data,
         )
         for name, program in programs.items()
     ]
 
 
+def _begin_counting(folder: Path) -> None:
+    """Let the metrics begin with zero: files of processes that are gone would be ever more."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in folder.glob("*.db"):
+        file.unlink()
+
+
 def serve(settings: Settings, lock: int, on_healthy: Callable[[], None]) -> None:
     """Run a whole server in the foreground; `lock` is what `take_lock` gave."""
     os.umask(0o077)
+    _begin_counting(settings.run / "metrics")
     database = None if settings.dsn else Postgres(settings.data)
     supervisor = Supervisor(settings, lock, children(settings, os.environ), database)
     supervisor.run(first_start.prepare, on_healthy)

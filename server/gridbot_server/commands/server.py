@@ -17,6 +17,7 @@ import psutil
 from rich.console import Console
 
 from gridbot_client.net.discovery import remember_keys
+from gridbot_server import metrics
 from gridbot_server.commands.backup import backup, move, restore
 from gridbot_server.commands.data import data_option, database_of, expected_failures
 from gridbot_server.commands.serve import serve
@@ -326,6 +327,15 @@ def _show_violations(found: Sequence[Violation], checked: int) -> None:
         click.echo(f"{len(found)} of {checked} invariants violated")
     else:
         click.echo(f"all {checked} invariants hold")
+
+
+@server.command("dashboard")
+def print_dashboard() -> None:
+    """Print a dashboard for Grafana, to import there; its data come from GET /metrics.
+
+    Let Prometheus scrape the server with a key made by: gridbot token create OWNER --scope metrics
+    """
+    click.echo(metrics.dashboard(), nl=False)
 
 
 server.add_command(backup)

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 
+from gridbot_server import metrics
 from gridbot_server.credit import ledger
 from gridbot_server.credit.ledger import Valid
 from gridbot_server.cycles import brake, credences, reputation, widths
@@ -154,6 +155,8 @@ class _Verdict(NamedTuple):
     cpu_seconds: float
     turnaround: float  # seconds from sending to report, by our clock
     wall_seconds: float  # that it ran, by the host's clock
+    lag: float  # seconds since it ended
+    waited: float | None  # seconds from its BOT's submission to sending; null: no first copy
 
 
 _REPLICA = ("bot", "seq", "replica")
@@ -393,6 +396,7 @@ def _judge(
         widths.widen_crews(conn, changes)
         _add_turnarounds(conn, verdicts)
         _remember(conn, verdicts)
+        _observe(verdicts)
     return [
         Valid(item.bot, item.seq, item.host, item.owner, item.turnaround)
         for item in verdicts
@@ -476,6 +480,16 @@ def _add_turnarounds(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
             for bot, found in valid.items()
         ]
         conn.execute(SQL["add_turnarounds"], {"bots": encode(sums)})
+
+
+def _observe(verdicts: Iterable[_Verdict]) -> None:
+    """Let the metrics know how long replicas waited, ran, and were not judged."""
+    for item in verdicts:
+        metrics.VERDICT_LAG.observe(max(0.0, item.lag))
+        if item.valid:
+            metrics.JOB_SECONDS.observe(item.wall_seconds)
+        if item.waited is not None:
+            metrics.QUEUE_WAIT.observe(max(0.0, item.waited))
 
 
 def _remember(conn: Connection, verdicts: Iterable[_Verdict]) -> None:

@@ -11,6 +11,7 @@ import orjson
 
 from gridbot_client.protocol.messages import WHY, ReplicaId, WorkRequest
 from gridbot_policies.classad import record
+from gridbot_server import metrics
 from gridbot_server.buffer.assignment import completed, prepared
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import Slot
@@ -159,6 +160,8 @@ class Dispatcher:
                 reply.message = explain(choice, len(seen.candidates))
         reservation.feeder_wanted = seen.is_low
         reservation.leaves_some = seen.leaves_some
+        metrics.EVALUATIONS.inc(self._spending.evaluations)
+        self._spending.evaluations = 0
         sent = add_leases(conn, leases, counters)
         self._answer(conn, sent, seen.entries, replies)
         for bot in overspent:

@@ -45,13 +45,15 @@ import os
 import queue
 import random
 import threading
+import time
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psycopg
 
 from gridbot_client.protocol.messages import ProtocolError, WorkRequest
+from gridbot_server import metrics
 from gridbot_server.buffer import liveness, wake_up
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import BufferDamaged, BufferMissing
@@ -92,6 +94,7 @@ class Queued:
     tell: Callable[[Queued], None]  # called by the writer thread, for each time it is queued
     outcome: ReplyParts | ServerError | None = None
     was_parked: bool = False  # it was served before, and found no work
+    came_at: float = field(default_factory=time.monotonic)  # when it was queued last
     may_find_more: bool = False  # the buffer still held replicas when it was served
 
     @property
@@ -101,6 +104,7 @@ class Queued:
 
     def answer(self, outcome: ReplyParts | ServerError) -> None:
         """Answer with a reply or an error."""
+        metrics.WORK_SECONDS.observe(time.monotonic() - self.came_at)
         self.outcome = outcome
         self.tell(self)
 
@@ -172,7 +176,7 @@ class Engine:
 
     def ask_again(self, item: Queued) -> None:
         """Queue a request that found no work once more, as if it came now."""
-        item.outcome, item.was_parked = None, True
+        item.outcome, item.was_parked, item.came_at = None, True, time.monotonic()
         self._queue_up(item)
 
     def _queue_up(self, item: Queued) -> None:

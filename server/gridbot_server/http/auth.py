@@ -23,11 +23,20 @@ SQL = sql.load("auth.sql")
 
 View = TypeVar("View", bound=Callable[..., Any])
 Rule = Literal[
-    "public", "engine", "boinc", "client", "content", "joining", "join", "user", "operator"
+    "public",
+    "engine",
+    "boinc",
+    "client",
+    "content",
+    "joining",
+    "join",
+    "user",
+    "operator",
+    "metrics",
 ]
 
-# Each scope may do what those below it may.
-_SCOPES = ("pilot", "join", "user", "operator")
+# Each scope may do what those below it may, but for reading the metrics, which `operator` may.
+_SCOPES = ("metrics", "pilot", "join", "user", "operator")
 _NO_KEY = "the key is unknown, expired or revoked"
 
 
@@ -60,8 +69,9 @@ class AuthenticatedClient(NamedTuple):
 def rule(name: Rule) -> Callable[[View], View]:
     """Mark a view with who may call it.
 
-    `join`, `user`, `operator`: a key of at least that scope.  `joining`: a key of any scope, or an
-    invitation that has expired, which the view itself checks.  `client`: a client's token.
+    `join`, `user`, `operator`: a key of at least that scope.  `metrics`: a key of that scope, or an
+    operator's.  `joining`: a key of any scope that joins, or an invitation that has expired, which
+    the view itself checks.  `client`: a client's token.
     `content`: a key or a client's token; the view itself checks whose the content is.  `engine`:
     the view itself hands the token on, to be looked up together with the rest.  `boinc`: the view
     itself checks the key, certificate or name that BOINC's protocol carries.  `public`: everybody.
@@ -87,7 +97,9 @@ def authenticate() -> None:
         case "content":
             _key_or_client()
         case "joining":
-            g.key = _any_key()
+            g.key = _joining_key()
+        case "metrics":
+            g.key = _metrics_key()
         case "join" | "user" | "operator" as scope:
             g.key = _key(scope)
         case _:
@@ -130,6 +142,22 @@ def _any_key() -> Key:
     return found
 
 
+def _joining_key() -> Key:
+    found = _any_key()
+    if found.scope == "metrics":
+        raise Forbidden("this needs a key that joins clients, this one reads metrics")
+    return found
+
+
+def _metrics_key() -> Key:
+    found = _any_key()
+    if found.is_expired:
+        raise Unauthorized(_NO_KEY)
+    if found.scope not in ("metrics", "operator"):
+        raise Forbidden(f"this needs a key of scope metrics, this one has {found.scope}")
+    return found
+
+
 def _key(scope: str) -> Key:
     found = _any_key()
     if found.is_expired:
@@ -155,7 +183,11 @@ def _key_or_client() -> None:
     with services.connection() as conn:
         if (client := _find_client(conn, token)) is not None:
             g.client = client
-        elif (key := _find_key(conn, token)) is not None and not key.is_expired:
+        elif (
+            (key := _find_key(conn, token)) is not None
+            and not key.is_expired
+            and key.scope != "metrics"
+        ):
             g.key = key
         else:
             _refuse_banned(conn, token)

@@ -81,6 +81,7 @@ class Spending:
 
     def __init__(self) -> None:
         self._accounts: dict[int, _Account] = {}  # of owners that were charged lately
+        self.evaluations = 0  # BOTs whose policies were evaluated for a host
         self._excesses: Counter[tuple[int, int]] = Counter()  # by BOT and version
 
     def begin(self) -> None:
@@ -106,6 +107,7 @@ class Spending:
 
         Tell whether the policy is within its budget.
         """
+        self.evaluations += 1
         if ads.steps <= FREE_STEPS and ads.meter is None and not self._accounts:
             return True  # as nearly always
         spent, account = ads.spent, self._accounts.get(owner)

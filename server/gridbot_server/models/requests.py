@@ -421,7 +421,7 @@ class NewToken(Body):
     """`POST /tokens`."""
 
     owner: OwnerName
-    scope: Literal["operator", "user", "join"]
+    scope: Literal["operator", "user", "join", "metrics"]
     label: Annotated[str, Field(max_length=MAX_NAME_CHARACTERS), AfterValidator(_one_line)] = ""
     expires_seconds: Annotated[float, Field(gt=0, le=100 * 365 * 86_400)] | None = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
@@ -11,13 +12,13 @@ from typing import Any
 
 import orjson
 import psycopg
-from flask import Flask, Response, current_app, jsonify, request
+from flask import Flask, Response, current_app, g, jsonify, request
 from flask.json.provider import JSONProvider
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
 from gridbot_client.protocol.messages import MAX_BIGINT, ProtocolError
-from gridbot_server import api
+from gridbot_server import api, metrics
 from gridbot_server.api.schema import operation
 from gridbot_server.boinc.adapter import BoincClients
 from gridbot_server.dispatch.engine import Engine
@@ -35,6 +36,17 @@ log = logging.getLogger(__name__)
 
 # A peer that neither sends nor takes a byte for so long gives its thread back.
 STALL_SECONDS = 60.0
+# Classes of requests in the metrics, by how their paths begin.
+_CLASSES = {
+    "/rpc": "work",
+    "/boinc/": "boinc",
+    "/files/": "files",
+    "/uploads/": "files",
+    "/api/v1/blobs/": "files",
+    "/api/": "api",
+    "/health": "monitoring",
+    "/metrics": "monitoring",
+}
 _UNWANTED_BYTES = 64 * 1024  # of a body that the view does not look at
 
 
@@ -57,6 +69,8 @@ def create_app(
     app.before_request(auth.authenticate)
     app.before_request(_read_unwanted_body)
     app.after_request(_harden)
+    app.before_request(_note_arrival)
+    app.after_request(_count)
     for blueprint in api.BLUEPRINTS:
         app.register_blueprint(blueprint)
     _handle_errors(app)
@@ -118,6 +132,30 @@ def _harden(response: Response) -> Response:
     for name, value in answers.HARDENING.items():
         response.headers.setdefault(name, value)
     return response
+
+
+def _note_arrival() -> None:
+    g.came_at = time.monotonic()
+
+
+def _count(response: Response) -> Response:
+    """Let the metrics know of a request that a thread has answered."""
+    kind = _class_of(request.path)
+    metrics.REQUESTS.labels(kind, f"{response.status_code // 100}xx").inc()
+    if came_at := g.get("came_at"):
+        metrics.REQUEST_SECONDS.labels(kind).observe(time.monotonic() - came_at)
+    metrics.RECEIVED.labels(kind).inc(request.content_length or 0)
+    if not response.is_streamed or response.content_length:
+        metrics.SENT.labels(kind).inc(response.content_length or 0)
+    return response
+
+
+def _class_of(path: str) -> str:
+    """What a request is for, by its path."""
+    for start, kind in _CLASSES.items():
+        if path.startswith(start):
+            return kind
+    return "pages"
 
 
 def _handle_errors(app: Flask) -> None:

@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 from gunicorn.workers.gthread import TConn, ThreadWorker
 
+from gridbot_server import metrics
+
 # New connections per turn of the loop: those that are open are served in between.
 _ACCEPTED_AT_ONCE = 512
 # Time that a peer has to read the last answer and to close its end.
@@ -132,6 +134,7 @@ class ConnectionWorker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no t
         if not self.keepalived_conns:
             return False
         conn = self.keepalived_conns.popleft()
+        metrics.EVICTIONS.inc()
         self.nr_conns -= 1
         self._close(conn)
         return True

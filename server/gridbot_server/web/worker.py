@@ -86,6 +86,7 @@ from typing import Any
 
 import orjson
 
+from gridbot_server import metrics
 from gridbot_server.api.boinc.session import SESSION
 from gridbot_server.api.rpc import UNCHECKED_BYTES, gate_of
 from gridbot_server.boinc.protocol import peek
@@ -323,6 +324,7 @@ class WebWorker(ConnectionWorker):
     def _admit(self, conn: Any, plain: PlainRequest, data: bytes) -> None:
         """Pass a request through the gate, or refuse it."""
         body = data[plain.start : plain.size]
+        metrics.WORK_RECEIVED.inc(len(body))
         if session := self._boinc if plain.path != RPC_PATH else None:
             refusal = self.gate.refusal(peek.client_of(body), peek.brings_results(body))
         else:
@@ -330,6 +332,7 @@ class WebWorker(ConnectionWorker):
         if refusal is None:
             self._begin(conn, plain, body)
             return
+        metrics.REQUESTS.labels("work", "5xx").inc()
         # One that has carried a request before, as a proxy's, is useful again; others take room.
         keep, second = conn.initialized and self._keeps, int(time.time())
         if session:
@@ -414,6 +417,8 @@ class WebWorker(ConnectionWorker):
         self, conn: Any, status: int, body: bytes, headers: Any, mimetype: str = fast_http.JSON
     ) -> None:
         keep = self._keeps
+        metrics.REQUESTS.labels("work", f"{status // 100}xx").inc()
+        metrics.WORK_SENT.inc(len(body))
         data = fast_http.answer(status, body, headers, keep, mimetype)
         try:
             sent = conn.sock.send(data)

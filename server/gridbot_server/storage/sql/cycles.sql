@@ -80,11 +80,15 @@ SELECT o.bot, o.seq, o.credit
 -- A verdict is given once; what comes back is exactly what is new, for the statistics.
 UPDATE ended e SET valid = x.valid
   FROM json_to_recordset(%(verdicts)s) AS x (bot bigint, seq bigint, replica int, valid boolean)
+  JOIN bot b ON b.id = x.bot
  WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica) AND e.valid IS NULL
 RETURNING e.bot, e.seq, e.replica, e.client, e.host, e.owner, e.valid, e.reason,
           coalesce(e.cpu_seconds, 0)::float8 AS cpu_seconds,
           extract(epoch FROM e.ended_at - e.sent_at)::float8 AS turnaround,
-          coalesce(e.wall_seconds, 0)::float8 AS wall_seconds
+          coalesce(e.wall_seconds, 0)::float8 AS wall_seconds,
+          extract(epoch FROM now() - e.ended_at)::float8 AS lag,
+          CASE WHEN e.why = 'first'
+               THEN extract(epoch FROM e.sent_at - b.created_at)::float8 END AS waited
 
 -- name: tally_pilots
 -- For the overlay: what each pilot did, and for how long.  What it could not end says nothing of

@@ -1,0 +1,118 @@
+"""What a server counts for Prometheus: each process for itself, together when they are asked for.
+
+The processes of one server share the folder that `PROMETHEUS_MULTIPROC_DIR` names, in which the
+library keeps each one's values (`prometheus_client.multiprocess`).  No label names a BOT, a host or
+a person: the number of series must not grow with what is computed.  `dashboard.json` shows them in
+Grafana.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from importlib import resources
+from typing import Any
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+FOLDER_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
+_SLOW = (0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0)
+_LAGS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0, 86400.0)
+
+DISPATCHED = Counter("gridbot_replicas_dispatched", "Replicas sent to hosts.", ["grid"])
+REPORTED = Counter(
+    "gridbot_replicas_reported", "Replicas that hosts reported.", ["outcome", "reason"]
+)
+UNANSWERED = Counter(
+    "gridbot_replicas_unanswered", "Replicas that ended without a report.", ["how"]
+)
+JOBS = Counter("gridbot_jobs_finished", "Jobs that got their outcome.", ["outcome"])
+CPU = Counter("gridbot_cpu_seconds", "CPU time of the replicas that were reported.", ["grid"])
+
+REQUESTS = Counter("gridbot_requests", "Requests that were answered.", ["class", "status"])
+REQUEST_SECONDS = Histogram(
+    "gridbot_request_seconds", "From a request's arrival to its answer.", ["class"], buckets=_FAST
+)
+RECEIVED = Counter("gridbot_received_bytes", "Bodies of requests, as they announce it.", ["class"])
+SENT = Counter("gridbot_sent_bytes", "Bodies of answers whose length is known.", ["class"])
+EVICTIONS = Counter("gridbot_connection_evictions", "Idle connections closed to make room.")
+EVALUATIONS = Counter("gridbot_policy_evaluations", "BOTs whose policies were asked for a host.")
+
+QUEUE_WAIT = Histogram(
+    "gridbot_queue_wait_seconds",
+    "From a BOT's submission to the sending of a job's first copy.",
+    buckets=_SLOW,
+)
+JOB_SECONDS = Histogram(
+    "gridbot_job_seconds", "Wall time of valid replicas, by their hosts' clocks.", buckets=_SLOW
+)
+VERDICT_LAG = Histogram(
+    "gridbot_verdict_lag_seconds", "From a replica's report to the verdict on it.", buckets=_LAGS
+)
+
+WORK_SECONDS = REQUEST_SECONDS.labels("work")
+WORK_RECEIVED, WORK_SENT = RECEIVED.labels("work"), SENT.labels("work")
+
+_MOST_REASONS = 50  # of failures, which are what hosts say
+
+
+class Reasons:
+    """The reasons of failures that are labels: the first 50 of a process."""
+
+    def __init__(self) -> None:
+        self._known: set[str] = set()
+
+    def label(self, reason: str) -> str:
+        """Return the reason, or `other` beyond the first ones."""
+        if len(self._known) < _MOST_REASONS:
+            self._known.add(reason)
+        return reason if reason in self._known else "other"
+
+
+_reasons = Reasons()
+
+
+def count_happenings(happened: Mapping[tuple[int, str], Mapping[Any, float]]) -> None:
+    """Count what the history notes of BOTs, by (BOT, grid)."""
+    for (_, grid), noted in happened.items():
+        for what, value in noted.items():
+            if value <= 0:
+                continue
+            match what:
+                case "sent":
+                    DISPATCHED.labels(grid).inc(value)
+                case "succeeded":
+                    REPORTED.labels("success", "").inc(value)
+                case "cpu_seconds":
+                    CPU.labels(grid).inc(value)
+                case "expired" | "relinquished" | "cancelled":
+                    UNANSWERED.labels(what).inc(value)
+                case "done" | "failed":
+                    JOBS.labels(what).inc(value)
+                case _:
+                    pass
+
+
+def count_failures(failures: Iterable[tuple[str, int]]) -> None:
+    """Count replicas reported as failures, by reason."""
+    for reason, count in failures:
+        REPORTED.labels("error", _reasons.label(reason)).inc(count)
+
+
+def render() -> str:
+    """Return what all processes of this server counted, in Prometheus' text form."""
+    if folder := os.environ.get(FOLDER_VARIABLE):
+        counted = CollectorRegistry()
+        MultiProcessCollector(counted, folder)  # type: ignore[no-untyped-call]
+    else:
+        counted = REGISTRY
+    return generate_latest(counted).decode()
+
+
+def dashboard() -> str:
+    """Return the dashboard for Grafana, as JSON."""
+    return resources.files(__name__).joinpath("dashboard.json").read_text(encoding="utf-8")
