@@ -16,6 +16,7 @@ KEPT = {MINUTE: 7 * DAY, HOUR: 366 * DAY}
 MOST_STEPS = 2000  # in one answer
 # A curve that is no wider than a screen: of what may be chosen, the shortest with so many steps.
 _FEW_STEPS = 400
+_MOST_OF_MINUTES = 1.1 * DAY  # of which minutes are read unasked: each is a row of each grid
 
 
 class Piece(NamedTuple):
@@ -63,6 +64,8 @@ def span(begin: float, end: float, step: int | None, now: float) -> Span:
     if step is not None and step < shortest:
         days = KEPT[MINUTE if step < HOUR else HOUR] // DAY
         raise RequestError(f"step: such short steps are kept for {days} days, take {shortest}")
+    if end - begin > _MOST_OF_MINUTES:
+        shortest = max(shortest, HOUR)
     lengths = [length for length in STEPS if length >= shortest] if step is None else [step]
     few = (length for length in lengths if (end - begin) / length <= _FEW_STEPS)
     length = next(few, lengths[-1])
