@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import click
 
@@ -13,6 +14,7 @@ from gridbot.api.units import seconds
 from gridbot.commands.options import KEYS, as_json, print_each, print_json, say, with_session
 from gridbot.printing import counted
 from gridbot.show.columns import columns
+from gridbot_client.terminal import printable
 
 
 @click.group()
@@ -106,6 +108,34 @@ def change_comparisons(session: Session, name: str, allow: bool, as_json: bool) 
     else:
         may = "may" if document["may_compare"] else "may not"
         click.echo(f"{name} {may} run comparisons on the server")
+
+
+@user.command()
+@click.option("--target", metavar="PATH", help="Only changes of this path, such as /api/v1/bots/7.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    metavar="N",
+    help="Changes at most.",
+)
+@as_json
+@with_session
+def audit(session: Session, target: str | None, limit: int, as_json: bool) -> None:
+    """List who changed what, the latest first.
+
+    An operator sees all, others what their own keys did.
+    """
+    query = urlencode({"limit": limit, **({"target": target} if target else {})})
+    entries = session.connection.get(f"/audit?{query}")["entries"]
+    if as_json:
+        print_json(entries)
+        return
+    for entry in entries:
+        given = json.dumps(entry["given"]) if entry["given"] else ""
+        line = f"{entry['at'][:19]}  {entry['owner']}  key {entry['key']}  {entry['action']}"
+        click.echo(printable(f"{line}  {entry['target']}  {given}".rstrip()))
 
 
 @click.group()

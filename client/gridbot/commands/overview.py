@@ -19,9 +19,11 @@ from rich.text import Text
 from gridbot.api.connection import Connection
 from gridbot.api.errors import BadInput, GridbotError
 from gridbot.api.session import Session
+from gridbot.api.state import BotState
 from gridbot.commands.options import as_json, print_json, server_options
 from gridbot.show.columns import hosts_table
 from gridbot.show.overview import Overview
+from gridbot.show.throughput import MINUTES, throughput_lines
 from gridbot_client.net.discovery import (
     Endpoint,
     NoServer,
@@ -35,6 +37,7 @@ from gridbot_client.status import status_of
 from gridbot_client.storage import Folder
 
 _NO_SERVER = 3
+_MOST_HISTORIES = 5  # BOTs whose throughput is shown
 _SHORTEST_SECONDS = 0.5  # between two looks of `top`
 
 
@@ -46,7 +49,7 @@ def status(server: str | None, key_file: Path | None, as_json: bool) -> None:
 
     Exits with 3 if no server is known, or it does not answer.
     """
-    found, _ = _look(server, key_file)
+    found, _, _ = _look(server, key_file)
     print_json(found.json()) if as_json else click.echo(found.page())
     sys.exit(_NO_SERVER if found.health is None else 0)
 
@@ -60,6 +63,8 @@ def status(server: str | None, key_file: Path | None, as_json: bool) -> None:
 def top(server: str | None, key_file: Path | None, every: float) -> None:
     """Show that page of `gridbot status`, and the hosts, again and again.
 
+    With it, how many jobs a minute running BOTs do.
+
     Needs a terminal; ends with Ctrl-C.
     """
     console = Console()
@@ -70,26 +75,39 @@ def top(server: str | None, key_file: Path | None, every: float) -> None:
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
-            page = _with_hosts(*_look(server, key_file))
+            page = _with_hosts(*_look(server, key_file, with_history=True))
             live.update(Text(page, no_wrap=True, overflow="ellipsis"), refresh=True)
             time.sleep(max(_SHORTEST_SECONDS, every))
 
 
-def _with_hosts(overview: Overview, hosts: Sequence[Mapping[str, Any]]) -> str:
-    if not hosts:
-        return overview.page()
-    return f"{overview.page()}\n\n{hosts_table(hosts[: shutil.get_terminal_size().lines])}"
+def _with_hosts(
+    overview: Overview,
+    hosts: Sequence[Mapping[str, Any]],
+    histories: Sequence[Mapping[str, Any]],
+) -> str:
+    parts = [overview.page(), "\n".join(throughput_lines(histories))]
+    if hosts:
+        parts.append(hosts_table(hosts[: shutil.get_terminal_size().lines]))
+    return "\n\n".join(part for part in parts if part)
+
+
+def _histories(connection: Connection, bots: Sequence[BotState]) -> list[dict[str, Any]]:
+    """The last minutes of the BOTs that run, the latest first."""
+    begin = int(time.time()) - 60 * (MINUTES + 1)
+    running = [bot.id for bot in bots if bot.state == "running"][:_MOST_HISTORIES]
+    return [connection.get(f"/bots/{bot}/history?begin={begin}&step=60") for bot in running]
 
 
 def _look(
-    server: str | None, key_file: Path | None
-) -> tuple[Overview, Sequence[Mapping[str, Any]]]:
-    """The page, and the hosts that this person may see."""
+    server: str | None, key_file: Path | None, with_history: bool = False
+) -> tuple[Overview, Sequence[Mapping[str, Any]], Sequence[Mapping[str, Any]]]:
+    """The page, the hosts that this person may see, and the last minutes of BOTs that run."""
     folder = Folder(data_directory("client"))
     client = status_of(folder)
     endpoint, fault = _endpoint(server, key_file, client.server)
     health = bots = None
     hosts: Sequence[Mapping[str, Any]] = ()
+    histories: Sequence[Mapping[str, Any]] = ()
     if endpoint is not None:
         with closing(Connection(endpoint)) as connection:
             try:
@@ -97,6 +115,7 @@ def _look(
                 if endpoint.key:
                     bots = Session(connection).bots(limit=200)
                     hosts = connection.get("/hosts")["hosts"]
+                    histories = _histories(connection, bots) if with_history else ()
             except GridbotError as error:
                 fault = str(error)
     prospects = prospects_of(folder) if health is not None and client.is_idle else None
@@ -105,7 +124,7 @@ def _look(
         server=endpoint.url if endpoint else None, health=health, fault=fault, client=lines,
         client_document=client.json(), bots=bots,
     )  # fmt: skip
-    return found, hosts
+    return found, hosts, histories
 
 
 def _endpoint(

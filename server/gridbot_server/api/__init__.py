@@ -1,6 +1,7 @@
 """The HTTP interface: each module parses, calls, answers; a new one is listed here."""
 
 from gridbot_server.api import (
+    audit,
     bans,
     boinc,
     bots,
@@ -23,6 +24,7 @@ from gridbot_server.api import (
 )
 
 BLUEPRINTS = (
+    audit.blueprint,
     bans.blueprint,
     *boinc.BLUEPRINTS,
     bots.blueprint,

@@ -36,6 +36,7 @@ _ARGUMENT = re.compile(r"<(?:(\w+):)?(\w+)>")
 # The first part of a path behind the prefix names the resource.
 _TAGS = {
     "account": "What one prefers for one's own machines.",
+    "audit": "Who changed what.",
     "blobs": "Input files of BOTs: resumable uploads, by SHA-256.",
     "boinc": "The key that signs for BOINC clients.",
     "bots": "Bags of tasks: submission, state, results.",

@@ -331,9 +331,10 @@ def _show_violations(found: Sequence[Violation], checked: int) -> None:
 
 @server.command("dashboard")
 def print_dashboard() -> None:
-    """Print a dashboard for Grafana, to import there; its data come from GET /metrics.
+    """Print a dashboard for Grafana, as JSON.
 
-    Let Prometheus scrape the server with a key made by: gridbot token create OWNER --scope metrics
+    Import it there; its data come from GET /metrics.  Prometheus reads that with a key made by:
+    gridbot token create OWNER --scope metrics
     """
     click.echo(metrics.dashboard(), nl=False)
 

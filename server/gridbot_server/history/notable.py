@@ -12,6 +12,7 @@ from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode
 
 SQL = sql.load("notable.sql")
+AUDIT = sql.load("audit.sql")
 
 SLOWEST = 10  # jobs of a BOT
 _MOST_EXAMPLES = 40  # of a BOT; reasons are what hosts say
@@ -34,7 +35,10 @@ def keep_slowest(conn: Connection, jobs: Sequence[Row]) -> None:
 
 
 def end_sessions(conn: Connection) -> None:
-    """Note which clients are not heard of any more, and forget sessions after a year."""
+    """Note which clients are not heard of any more, and forget after a year when
+    machines were there, and who changed what.
+    """
     conn.execute(SQL["end_sessions"], {"limit": _MOST_SESSIONS})
     old = {"age": timedelta(seconds=KEPT[HOUR]), "limit": _MOST_SESSIONS}
     conn.execute(SQL["purge_sessions"], old)
+    conn.execute(AUDIT["purge"], old)

@@ -28,7 +28,7 @@ from gridbot_server.errors import (
     RequestError,
     ServerError,
 )
-from gridbot_server.http import answers, auth, services, whole_body
+from gridbot_server.http import answers, audit, auth, services, whole_body
 from gridbot_server.http.services import Services
 from gridbot_server.settings import DATA_VARIABLE, Settings
 
@@ -71,6 +71,7 @@ def create_app(
     app.after_request(_harden)
     app.before_request(_note_arrival)
     app.after_request(_count)
+    app.after_request(audit.note)
     for blueprint in api.BLUEPRINTS:
         app.register_blueprint(blueprint)
     _handle_errors(app)

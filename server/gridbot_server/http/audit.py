@@ -1,0 +1,84 @@
+"""Who changed what: each change that a person's key made through the API is noted, once it is made.
+
+Not noted is what programs do all the time: uploads, jobs that are streamed in, what clients and the
+overlay's constructor tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+from flask import Response, g, request
+
+from gridbot_server.http.services import connection
+from gridbot_server.storage import sql
+
+SQL = sql.load("audit.sql")
+
+_CHANGES = frozenset(("POST", "PUT", "PATCH", "DELETE"))
+_ALL_THE_TIME = frozenset(("blobs", "uploads", "clients", "content", "overlay", "append_jobs"))
+_SECRETS = ("key", "password", "secret", "signature", "token", "envelope")
+_MOST_BYTES = 256 << 10  # of a body that is looked at again
+_MOST_CHARACTERS = 16_000  # of a text, such as a policy
+_MOST_ITEMS = 100  # of a list of numbers or words
+
+
+def note(response: Response) -> Response:
+    """Note a request that has changed something; to be called when it is answered."""
+    key = g.get("key")
+    endpoint = request.endpoint or ""
+    room, _, action = endpoint.rpartition(".")
+    if (
+        key is None
+        or request.method not in _CHANGES
+        or response.status_code >= 400
+        or {room, action} & _ALL_THE_TIME
+    ):
+        return response
+    values = {
+        "owner": key.owner,
+        "key": key.id,
+        "action": action,
+        "target": request.path,
+        "given": orjson.dumps(given(_document())).decode(),
+    }
+    with connection() as conn:
+        conn.execute(SQL["note"], values)
+    return response
+
+
+def _document() -> object:
+    """The body of this request, if it is a JSON document that the view has read."""
+    if not request.is_json or (request.content_length or 0) > _MOST_BYTES:
+        return None
+    try:
+        return orjson.loads(request.get_data())
+    except orjson.JSONDecodeError:  # it is empty, or was read piece by piece
+        return None
+
+
+def given(document: object) -> Mapping[str, Any]:
+    """What of a request's body is noted: no secrets, no long texts, no tables of jobs."""
+    if not isinstance(document, Mapping):
+        return {}
+    return {
+        name: value
+        for name, value in document.items()
+        if not any(word in name.lower() for word in _SECRETS) and _is_short(value)
+    }
+
+
+def _is_short(value: object) -> bool:
+    match value:
+        case str():
+            return len(value) <= _MOST_CHARACTERS and "\0" not in value
+        case bool() | int() | float() | None:
+            return True
+        case list():
+            return len(value) <= _MOST_ITEMS and all(
+                isinstance(item, str | int | float) and _is_short(item) for item in value
+            )
+        case _:
+            return False
