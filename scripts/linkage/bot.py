@@ -51,6 +51,12 @@ def command(*arguments: str) -> list[str]:
     return [str(Path(sys.executable).with_name("gridbot")), *arguments]
 
 
+def link(number: int) -> str:
+    """Return where a browser sees the BOT, logged in."""
+    url: str = _json("open", str(number), "--print", "--json")["url"]
+    return url
+
+
 def submit(study: Study, items: Path) -> int:
     """Submit one job per row of `items` and return the number of the BOT."""
     files = [part for path in (study.program, *study.inputs) for part in ("--input", str(path))]

@@ -91,6 +91,7 @@ def _perform(stage: Stage, output: Path) -> None:
     with Processes(stage.data / "logs") as processes:
         _start(stage, processes)
         number = _submit(stage)
+        say("console", f"{bot.link(number)} opens the BOT's page, once")
         shown = bot.follow(number, processes)
         say("replicas", bot.replicas(shown))
         lines = bot.lines(number, stage.url, stage.jobs)

@@ -34,6 +34,7 @@ class Settings:
     files_url: str | None = None  # s3://… where the files are; None = the folder `files`
     dsn: str | None = None  # libpq connection string; None = the embedded PostgreSQL
     sign_on_submit: bool = False  # the server signs what its operator submits
+    public_page: bool = False  # the console shows everybody what the project computes
     boinc_accounts: bool = False  # anybody may make a volunteer's account from a BOINC client
     behind_proxy: bool = False  # a proxy in front of `bind` speaks TLS with the world
     keep_ended_days: int | None = None  # before a BOT that has ended is deleted; None = for ever

@@ -20,6 +20,7 @@ BOT_ROUTES = [
     ("POST", "/cancel"),
     ("POST", "/close"),
     ("POST", "/jobs/cancel"),
+    ("POST", "/hold"),
     ("POST", "/resume"),
     ("POST", "/retry"),
     ("GET", "/failures"),
@@ -27,6 +28,7 @@ BOT_ROUTES = [
     ("GET", "/outputs/0/out"),
     ("GET", "/archive"),
     ("GET", "/logs"),
+    ("GET", "/policies"),
     ("GET", "/manifest"),
     ("GET", "/parts"),
     ("GET", "/inputs/<sha256>"),
@@ -282,3 +284,30 @@ def test_a_suspended_bot_says_why_and_a_changed_policy_lifts_it(site: Site, alic
     alice("PATCH", path, json={"policy": "Rank = 1"})
     assert alice("GET", path).json["suspended"] is None
     assert alice("GET", f"{path}/explanation").json["suspended"] is None
+
+
+def test_a_bot_is_held_by_hand_until_it_is_resumed(site: Site, alice: Person) -> None:
+    bot = make_bot(site.conn, alice.id)
+    held = alice("POST", f"/api/v1/bots/{bot}/hold", json={}).json
+    assert (held["state"], held["held"]) == ("held", "alice held it")
+    assert alice("GET", f"/api/v1/bots/{bot}").json["progress"] == "held with 0 % done"
+    assert alice("POST", f"/api/v1/bots/{bot}/resume", json={}).json["state"] == "running"
+
+
+def test_the_policies_of_a_bot_are_kept_with_who_set_them(
+    site: Site, alice: Person, operator: Person
+) -> None:
+    bot = make_bot(site.conn, alice.id, policy="Rank = 1;")
+    path = f"/api/v1/bots/{bot}"
+    for person, policy in ((alice, "Rank = 2;"), (alice, "Rank = 2;"), (operator, "Rank = 3;")):
+        assert person("PATCH", path, json={"policy": policy}).status_code == 200
+    found = alice("GET", f"{path}/policies").json["policies"]
+    assert [(item["n"], item["policy"], item["changed_by"]) for item in found] == [
+        (3, "Rank = 3;", "root"), (2, "Rank = 2;", "alice"), (1, "Rank = 1;", "alice"),
+    ]  # fmt: skip
+
+
+def test_a_bot_that_kept_its_policy_has_one(site: Site, alice: Person) -> None:
+    bot = make_bot(site.conn, alice.id, policy="Rank = 1;")
+    (found,) = alice("GET", f"/api/v1/bots/{bot}/policies").json["policies"]
+    assert (found["n"], found["policy"]) == (1, "Rank = 1;")

@@ -59,7 +59,9 @@ def test_the_description_is_valid_openapi(document: dict[str, Any]) -> None:
     assert document["info"]["version"] == version("gridbot")
 
 
-def test_all_routes_but_those_of_boinc_are_described(site: Site, document: dict[str, Any]) -> None:
+def test_all_routes_but_boincs_and_the_consoles_pages_are_described(
+    site: Site, document: dict[str, Any]
+) -> None:
     described = {
         (path, method) for path, methods in document["paths"].items() for method in methods
     }
@@ -68,6 +70,7 @@ def test_all_routes_but_those_of_boinc_are_described(site: Site, document: dict[
         for rule in site.app.url_map.iter_rules()
         for method in (rule.methods or set()) - {"OPTIONS"}
         if not rule.rule.startswith(f"{project.PATH}/")
+        and not rule.endpoint.startswith(("console.", "console_static."))
         and not (method == "HEAD" and "GET" in (rule.methods or set()))
     }
     assert described == routes

@@ -92,6 +92,7 @@ class BotDetails(BotSummary):
     max_failures: str | None
     tail_threshold: int | None
     tail_sticky: bool
+    tail_since: str | None
     signed: bool
     owner_signed: bool
     waits_for_signature: bool
@@ -105,6 +106,7 @@ class BotDetails(BotSummary):
     refused_by: dict[str, str]
     jobs_per_second: float | None
     eta_seconds: float | None
+    progress: str
     closed: str | None
     replicas: Replicas
     match: Match | None

@@ -434,6 +434,11 @@ class Bot:
         """Delete an ended BOT with its jobs and results.  Raises Refused or NotFound."""
         self.connection.send("DELETE", self._path)
 
+    def hold(self) -> BotState:
+        """Send nothing more of it until it is resumed; what hosts have goes on.  Idempotent."""
+        document: BotSummary = self.connection.send("POST", f"{self._path}/hold", {})
+        return bot_state(document)
+
     def resume(self) -> BotState:
         """Let a held BOT go on; its failures do not hold it again.  Idempotent."""
         document: BotSummary = self.connection.send("POST", f"{self._path}/resume", {})

@@ -1,4 +1,4 @@
-"""Verbs of `gridbot bot` that change a BOT: append, close, cancel, delete, resume, retry, set."""
+"""Verbs of `gridbot bot` that change a BOT: append, close, cancel, delete, hold, …"""
 
 from __future__ import annotations
 
@@ -166,6 +166,23 @@ def _approve_deletion(states: Sequence[BotState]) -> None:
     except click.Abort:  # no terminal, or end of input
         raise GridbotError("nothing deleted: confirm at a terminal, or add --yes") from None
     raise GridbotError("nothing deleted: not confirmed")
+
+
+@click.command()
+@BOTS
+@as_json
+@with_session
+def hold(session: Session, numbers: Sequence[int], as_json: bool) -> None:
+    """Send nothing more of a BOT until you resume it.
+
+    What hosts have goes on and counts.
+    """
+
+    def held(number: int) -> tuple[Mapping[str, Any], str]:
+        state = session.bot(number).hold()
+        return state.document, f"bot {number}: {status_line(state)}"
+
+    print_each("bots", numbers, held, as_json)
 
 
 @click.command()
@@ -349,4 +366,4 @@ def _number_or(nothing: str, text: str, option: str) -> int | None:
     return int(text)
 
 
-VERBS = (append, close, cancel, delete, resume, retry, set_)
+VERBS = (append, close, cancel, delete, hold, resume, retry, set_)

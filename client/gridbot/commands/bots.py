@@ -34,7 +34,7 @@ from gridbot_client.quantities import TIME
 
 @click.group()
 def bot() -> None:
-    """List, show, explain, wait for, change, resume, cancel, retry or delete BOTs.
+    """List, show, explain, wait for, change, hold, resume, cancel, retry or delete BOTs.
 
     Get their results and logs.  Append jobs to a growing BOT and close it.
 

@@ -13,7 +13,7 @@ from flask import Blueprint
 from gridbot_client.protocol.messages import Manifest, manifest_id
 from gridbot_server.api.access import bot_owner, manifest_of, mine
 from gridbot_server.api.content import reader
-from gridbot_server.api.matching import explanation_of, match_of
+from gridbot_server.api.matching import MOST_CLIENTS, explanation_of, match_of
 from gridbot_server.api.parameters import Parameter, number, one_of
 from gridbot_server.api.schema import answers, body_limit, json_body, query
 from gridbot_server.api.signing import decode
@@ -26,6 +26,7 @@ from gridbot_server.errors import Conflict, RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.long_poll import MOST_SECONDS, wait_for_news
 from gridbot_server.http.services import connection, current
+from gridbot_server.matching.progress import JobsSoFar, progress
 from gridbot_server.models.requests import BotChange, Retry, Signature, SubmissionRequest
 from gridbot_server.models.responses.bots import (
     BotDetails,
@@ -35,6 +36,8 @@ from gridbot_server.models.responses.bots import (
     FailureDigest,
     FailureGroup,
     ManifestText,
+    PolicyVersion,
+    PolicyVersions,
     ReplicaLimits,
     Replicas,
     Retried,
@@ -153,14 +156,19 @@ def show_bot(bot: int, wait: int) -> BotDetails:
             goes_on = summary_of(conn, bot).state in ("open", "running")
         if goes_on:
             wait_for_news(bot, wait, reader(), until_end=True)
+    found = details_of(bot)
+    has_ended = found.state in ("done", "cancelled")
+    return found if has_ended else found.model_copy(update={"match": match_of(bot)})
+
+
+def details_of(bot: int) -> BotDetails:
+    """Return all about a BOT that this key may touch, but how hosts suit it."""
     with connection() as conn:
         bot_owner(conn, bot)
         summary = summary_of(conn, bot)
         details = _details(conn, bot, summary)
-    match = None if summary.state in ("done", "cancelled") else match_of(bot)
-    return BotDetails(
-        **dict(summary), **details, boinc_url=current().stock_clients.url, match=match
-    )
+    url = current().stock_clients.url
+    return BotDetails(**dict(summary), **details, boinc_url=url, match=None)
 
 
 @blueprint.get("/<int:bot>/explanation")
@@ -172,13 +180,24 @@ def explain_bot(bot: int, host: str | None) -> Explanation | HostExplanation:
 
     With `host`, a number or a name, the same about that one alone.
     """
+    return explained(bot, host)
+
+
+def explained(
+    bot: int, host: str | None = None, most: int = MOST_CLIENTS, policy: str | None = None
+) -> Explanation | HostExplanation:
+    """Explain a BOT that this key may touch, to the `most` clients that asked for work last.
+
+    With a `policy`, as if it had that one.
+    """
     with connection() as conn:
         bot_owner(conn, bot)
         found, details = summary_of(conn, bot), _details_row(conn, bot)
     overlay = {name: details[name] for name in WordOfOverlay.model_fields}
     return explanation_of(
-        bot, found.state, host, growing=found.growing, held=found.held, overlay=overlay
-    )
+        bot, found.state, host, growing=found.growing, held=found.held, overlay=overlay,
+        most=most, policy=policy,
+    )  # fmt: skip
 
 
 @blueprint.post("/<int:bot>/cancel")
@@ -207,6 +226,20 @@ def close_bot(bot: int) -> BotSummary:
     if found.state == "open":
         raise Conflict(f"BOT {bot} is open: its submission is not complete")
     return found
+
+
+@blueprint.post("/<int:bot>/hold")
+@auth.rule("user")
+@answers()
+def hold_bot(bot: int) -> BotSummary:
+    """Hold a BOT: nothing more of it is sent until it is resumed; what hosts have goes on.
+
+    One that does not run, or is held already, stays as it is.
+    """
+    with connection() as conn:
+        bot_owner(conn, bot)
+        conn.execute(BRAKE["hold"], {"bot": bot, "why": f"{auth.key().owner_name} held it"})
+        return summary_of(conn, bot)
 
 
 @blueprint.post("/<int:bot>/resume")
@@ -267,9 +300,11 @@ def retry_bot(bot: int, json: Retry) -> Retried:
 def change_bot(bot: int, json: BotChange) -> ChangedBot:
     """Change a BOT's policy, name or limits, also while it runs."""
     policies = parse_policy(json.policy)
-    with connection() as conn:
+    with connection() as conn, conn.transaction():
         bot_owner(conn, bot)
         given = json.model_fields_set
+        if "policy" in given:
+            conn.execute(SQL["keep_policy"], {"bot": bot})
         values = {name: getattr(json, name) if name in given else None for name in _CHANGEABLE}
         changes = {
             **values,
@@ -283,9 +318,22 @@ def change_bot(bot: int, json: BotChange) -> ChangedBot:
             raise RequestError(f"max_replicas {json.max_replicas} is less than the BOT's quorum")
         if "policy" in given:
             conn.execute(SQL["unbind"], {"bot": bot})
+            conn.execute(SQL["note_policy"], {"bot": bot, "by": auth.key().owner})
         summary = summary_of(conn, bot)
     match = match_of(bot) if "policy" in given else None
     return ChangedBot(**dict(summary), warnings=policy_warnings(policies), match=match)
+
+
+@blueprint.get("/<int:bot>/policies")
+@auth.rule("user")
+@answers()
+def list_policies(bot: int) -> PolicyVersions:
+    """List the policies that a BOT has had, the latest first, with who set them and when."""
+    with connection() as conn:
+        bot_owner(conn, bot)
+        return PolicyVersions(
+            policies=rows.read(conn, PolicyVersion, SQL["policies"], {"bot": bot})
+        )
 
 
 @blueprint.get("/<int:bot>/manifest")
@@ -370,6 +418,7 @@ def _details(conn: Connection, bot: int, summary: BotSummary) -> dict[str, Any]:
     row = _details_row(conn, bot)
     manifest = Manifest.from_text(row.pop("manifest"))
     rate = _rate(conn, bot)
+    eta = _eta(summary, rate)
     sent: dict[str, int] = rows.fetch_mapping(conn, SQL["sent"], {"bot": bot})
     running = summary.jobs_running
     return {
@@ -377,13 +426,31 @@ def _details(conn: Connection, bot: int, summary: BotSummary) -> dict[str, Any]:
         "command": manifest.command,
         "resources": ReplicaLimits(**asdict(manifest.resources)),
         "jobs_per_second": rate,
-        "eta_seconds": _eta(summary, rate),
+        "eta_seconds": eta,
+        "progress": progress_of(summary, rate, eta),
         "replicas": Replicas(made=sum(sent.values()), running=running, by_reason=sent),
     }
 
 
 def _rate(conn: Connection, bot: int) -> float | None:
     return rows.fetch_only(conn, _Rate, SQL["rate"], {"bot": bot}).jobs_per_second
+
+
+def progress_of(summary: BotSummary, rate: float | None, eta: float | None) -> str:
+    """Return in a sentence how far a BOT is."""
+    return progress(
+        JobsSoFar(
+            state=summary.state,
+            total=summary.jobs_total,
+            done=summary.jobs_done,
+            failed=summary.jobs_failed,
+            seconds=(summary.ended_at - summary.created_at).total_seconds()
+            if summary.ended_at
+            else None,
+            jobs_per_second=rate,
+            eta_seconds=eta,
+        )
+    )
 
 
 def _eta(summary: BotSummary, rate: float | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from gridbot_client.protocol.messages import Manifest
@@ -34,7 +34,7 @@ SQL = sql.load("bots.sql")
 
 # Clients that are looked at, those that asked last.  Two thousand take 0.1 s, unless a policy is
 # made to take long: time for one who asks why, not for each submission of a small BOT.
-_MOST_CLIENTS, _MOST_AT_ONCE = 2000, 200
+MOST_CLIENTS, MOST_AT_ONCE = 2000, 200
 _MOST_SECONDS = 2.0
 
 
@@ -155,10 +155,10 @@ def match_of(bot: int) -> Match:
     Policies are evaluated after the connection is returned: that may take a second.
     """
     with connection() as conn:
-        queue, candidates = queue_ad(conn), _candidates(conn, most=_MOST_AT_ONCE)
+        queue, candidates = queue_ad(conn), _candidates(conn, most=MOST_AT_ONCE)
         wanted = _waiting_bot(conn, bot)
     found = survey(candidates, wanted.demand(queue), _patience())
-    return Match(**asdict(found), is_sample=len(candidates) == _MOST_AT_ONCE)
+    return Match(**asdict(found), is_sample=len(candidates) == MOST_AT_ONCE)
 
 
 def explanation_of(
@@ -169,15 +169,20 @@ def explanation_of(
     growing: bool,
     held: str | None,
     overlay: Mapping[str, Any],
+    most: int,
+    policy: str | None,
 ) -> Explanation:
     """Explain how the known hosts suit a BOT, or one of them alone.
 
-    `host` is its number or its name, `overlay` what pilots and their grids had to say.  Raises
-    ObjectNotFound for a host that is unknown to the asker.
+    `host` is its number or its name, `overlay` what pilots and their grids had to say.  `most`
+    clients are looked at; a `policy` stands for the BOT's own.  Raises ObjectNotFound for a host
+    that is unknown to the asker.
     """
     with connection() as conn:
-        queue, candidates = queue_ad(conn), _candidates(conn, host)
+        queue, candidates = queue_ad(conn), _candidates(conn, host, most)
         wanted = _waiting_bot(conn, bot)
+        if policy is not None:
+            wanted = replace(wanted, policy=policy)
         kinds = rows.read(conn, WaitingKind, SQL["waiting_kinds"], {"bot": bot})
         silent = rows.read(conn, SilentHolder, SQL["silent_hosts"], {"bot": bot, "mine": mine()})
         others = rows.read(conn, _WaitingBot, SQL["rivals"], {"bot": bot})
@@ -232,7 +237,7 @@ def hindrances_of(client: int, owner: int, has_room: bool) -> tuple[int, list[Hi
 
 
 def _candidates(
-    conn: Connection, named: str | None = None, most: int = _MOST_CLIENTS
+    conn: Connection, named: str | None = None, most: int = MOST_CLIENTS
 ) -> list[HostClient]:
     values = {"mine": mine(), "host": named, "client": None, "most": most}
     found = rows.read(conn, _SeenClient, SQL["hosts_seen"], values)

@@ -41,6 +41,7 @@ _TAGS = {
     "boinc": "The key that signs for BOINC clients.",
     "bots": "Bags of tasks: submission, state, results.",
     "clients": "Execution clients: a machine joins, describes itself, leaves.",
+    "console": "The pages for people: links that log a browser in.",
     "files": "Content by its SHA-256.",
     "health": "Whether the server works.",
     "history": "What happened on the server over time.",

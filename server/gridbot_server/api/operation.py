@@ -65,7 +65,7 @@ _GAUGES = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Lag:
+class Lag:
     """How long the oldest work that is due to a cycle has waited."""
 
     cycle: str
@@ -96,7 +96,7 @@ def show_metrics() -> Response:
     found = _health()
     lines = [_gauge(name, text, {"": getattr(found, name)}) for name, text in _GAUGES.items()]
     with connection() as conn:
-        lags = rows.read(conn, _Lag, SQL["lags"])
+        lags = rows.read(conn, Lag, SQL["lags"])
         states = rows.fetch(conn, _HostState, HISTORY["hosts"])
     late = {f'{{cycle="{lag.cycle}"}}': lag.seconds for lag in lags}
     lines.append(_gauge("lag_seconds", "how long the oldest work due to a cycle has waited", late))

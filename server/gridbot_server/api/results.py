@@ -27,6 +27,7 @@ from gridbot_server.http.services import Services, connection, current
 from gridbot_server.http.slow_readers import bounded
 from gridbot_server.models.responses.results import LogLine, ResultLine
 from gridbot_server.storage import rows, sql
+from gridbot_server.storage.db import Connection
 from gridbot_server.storage.files import Store, read_chunks
 
 SQL = sql.load("results.sql")
@@ -183,6 +184,30 @@ def stream_logs(
     wanted = {"bot": bot, "seq": seq, "how": how}
     lines = _log_lines(current(), wanted, after or (-1, -1), limit)
     return bounded(Response(lines, mimetype=JSON_LINES), reader())
+
+
+def output_bytes(bot: int, seq: int, name: str, most: int) -> bytes | None:
+    """Return the first bytes of an output of a BOT that the caller has seen; None if it is gone."""
+    with connection() as conn:
+        values = {"bot": bot, "seq": seq, "name": name}
+        output = rows.read_one(conn, _Output, SQL["output"], values)
+    if output is None:
+        return None
+    if output.content is not None:
+        return output.content[:most]
+    store = current().store
+    if store.size(output.sha256.hex()) is None:
+        return None
+    with store.open(output.sha256.hex()) as file:
+        return file.read(most)
+
+
+def logs_of(conn: Connection, bot: int, seq: int, limit: int) -> list[LogLine]:
+    """Return the first replicas of a job that ended; the caller has seen the BOT."""
+    values = {
+        "bot": bot, "seq": seq, "how": None, "after_seq": -1, "after_replica": -1, "limit": limit,
+    }  # fmt: skip
+    return rows.read(conn, LogLine, SQL["logs"], values)
 
 
 def _has_news(bot: int, after: int, has_events: bool) -> bool:

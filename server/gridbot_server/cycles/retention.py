@@ -29,6 +29,7 @@ _PARTS = (
 )  # fmt: skip
 _REST = (
     "remove_ranges", "remove_counters", "remove_events", "remove_group_runs", "remove_appraisal",
+    "remove_policies",
     "remove_bot",
 )  # fmt: skip
 

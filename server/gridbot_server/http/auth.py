@@ -13,13 +13,14 @@ from flask import current_app, g, request
 
 from gridbot_server.dispatch import bans
 from gridbot_server.errors import Forbidden, InternalError, Unauthorized
-from gridbot_server.http import services
+from gridbot_server.http import services, sessions
 from gridbot_server.signing import keys
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import fetch_one
 
 SQL = sql.load("auth.sql")
+SESSIONS = sql.load("sessions.sql")
 
 View = TypeVar("View", bound=Callable[..., Any])
 Rule = Literal[
@@ -33,6 +34,9 @@ Rule = Literal[
     "user",
     "operator",
     "metrics",
+    "console join",
+    "console user",
+    "console operator",
 ]
 
 # Each scope may do what those below it may, but for reading the metrics, which `operator` may.
@@ -75,6 +79,7 @@ def rule(name: Rule) -> Callable[[View], View]:
     `content`: a key or a client's token; the view itself checks whose the content is.  `engine`:
     the view itself hands the token on, to be looked up together with the rest.  `boinc`: the view
     itself checks the key, certificate or name that BOINC's protocol carries.  `public`: everybody.
+    `console …`: a browser's session, begun with a key of at least that scope; forms are checked.
     """
 
     def mark(view: View) -> View:
@@ -102,12 +107,14 @@ def authenticate() -> None:
             g.key = _metrics_key()
         case "join" | "user" | "operator" as scope:
             g.key = _key(scope)
+        case "console join" | "console user" | "console operator" as scope:
+            g.key = _session(scope.removeprefix("console "))
         case _:
             raise InternalError(f"the route {request.endpoint} has no auth rule")
 
 
 def key() -> Key:
-    """Return the key that this request was made with."""
+    """Return the key that this request was made with, or that its session was begun with."""
     return cast(Key, g.key)
 
 
@@ -162,9 +169,47 @@ def _key(scope: str) -> Key:
     found = _any_key()
     if found.is_expired:
         raise Unauthorized(_NO_KEY)
+    return _sufficient(found, scope)
+
+
+def _sufficient(found: Key, scope: str) -> Key:
     if _SCOPES.index(found.scope) < _SCOPES.index(scope):
         raise Forbidden(f"this needs a key of scope {scope}, this one has {found.scope}")
     return found
+
+
+def _session(scope: str) -> Key:
+    """Return the key of a browser's session; a form must be one of its own."""
+    found = find_session()
+    if found is None:
+        raise sessions.NotLoggedIn("log in first")
+    if request.method not in ("GET", "HEAD"):
+        sessions.check_form(sessions.cookie())
+    return _sufficient(found, scope)
+
+
+def find_session() -> Key | None:
+    """Return the key of this browser's session, if it has one, and let it be that of the request.
+
+    For public pages, which show more to those who are logged in.
+    """
+    if not (secret := sessions.cookie()):
+        return None
+    with services.connection() as conn:
+        found = fetch_one(conn, Key, SESSIONS["session"], {"hash": keys.token_hash(secret)})
+    if found is not None:
+        g.key = found
+    return found
+
+
+def enterable(conn: Connection, text: str) -> Key | None:
+    """Return the key that somebody shows to log in, if it is good for that.
+
+    Keys of pilots and for metrics, and invitations, are for machines.
+    """
+    found = _find_key(conn, keys.token_hash(text.strip()))
+    is_good = found is not None and not found.is_expired and found.scope not in ("metrics", "pilot")
+    return found if is_good else None
 
 
 def _client() -> AuthenticatedClient:

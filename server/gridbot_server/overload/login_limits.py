@@ -4,6 +4,7 @@
 |----------------|----------------------------------|-------|-------------|
 | wrong password | account                          | 5     | 60 s        |
 | wrong password | address                          | 30    | 10 s        |
+| wrong key      | address, with wrong passwords    | 30    | 10 s        |
 | new account    | address                          | 50    | 60 s        |
 | new host       | account that a client has made   | 50    | 60 s        |
 
@@ -22,6 +23,7 @@ from gridbot_server.overload.buckets import BucketFile
 from gridbot_server.overload.rate_limit import RateLimiter
 
 Failure = TypeVar("Failure")
+Found = TypeVar("Found")
 
 # Burst, and the seconds between later events, in the order of the fields of LoginLimits.
 _RATES = ((5, 60.0), (30, 10.0), (50, 60.0), (50, 60.0))
@@ -77,4 +79,21 @@ class LoginLimits:
             if address:
                 self.addresses.refund(address)
             self.accounts.refund(account)
+        return found
+
+    def attempt_key(
+        self, address: str, find: Callable[[], Found | None],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Found | None:  # fmt: skip
+        """Let `find` look for a key that somebody shows; return what it finds.
+
+        Keys cannot be guessed: this bounds what guessing costs the server.  A right one is
+        refunded.  Without an address nothing is limited, since one limit on all addresses would
+        let anybody lock out everybody.  Raises TooManyAttempts, without a call of `find`.
+        """
+        if address and not self.addresses.take(address, clock()):
+            raise TooManyAttempts("too many wrong keys from this address: try again later")
+        found = find()
+        if address and found is not None:
+            self.addresses.refund(address)
         return found

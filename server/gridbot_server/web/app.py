@@ -18,7 +18,7 @@ from werkzeug.exceptions import HTTPException
 from werkzeug.routing import IntegerConverter
 
 from gridbot_client.protocol.messages import MAX_BIGINT, ProtocolError
-from gridbot_server import api, metrics
+from gridbot_server import api, console, metrics
 from gridbot_server.api.schema import operation
 from gridbot_server.boinc.adapter import BoincClients
 from gridbot_server.dispatch.engine import Engine
@@ -74,6 +74,7 @@ def create_app(
     app.after_request(audit.note)
     for blueprint in api.BLUEPRINTS:
         app.register_blueprint(blueprint)
+    console.register(app)
     _handle_errors(app)
     return app
 

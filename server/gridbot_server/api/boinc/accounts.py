@@ -96,17 +96,26 @@ def _account_key(
         return AccountError.PROJECT_DOWN
 
 
+def key_by_password(email: str, password: str) -> str | None:
+    """Return the key of a volunteer's account; None if there is none with this password.
+
+    Raises ServerBusy if too many passwords were wrong, or the database does not answer.
+    """
+    given = Credentials(email, password_hash(email, password))
+    found = given.fault() or _account_key(given)
+    if found is AccountError.PROJECT_DOWN:
+        raise ServerBusy("the password is not looked at now, try again in a few minutes")
+    return None if isinstance(found, AccountError) else found
+
+
 def _changed_account() -> Volunteer:
     """Do what the form says; raise Forbidden for a wrong password."""
     form = request.form
     email, password = form.get("email", ""), form.get("password", "")
     change = _decided(form.get("decision", ""), form.get("team", ""))
-    given = Credentials(email, password_hash(email, password))
-    key = given.fault() or _account_key(given)
-    if key is AccountError.PROJECT_DOWN:
-        raise ServerBusy("the password is not looked at now, try again in a few minutes")
+    key = key_by_password(email, password)
     with connection() as conn, conn.transaction():
-        account = None if isinstance(key, AccountError) else find_account(conn, key)
+        account = None if key is None else find_account(conn, key)
         if account is None:
             raise Forbidden("there is no account with this e-mail address and password")
         return volunteers.change(conn, account.owner, change)

@@ -191,6 +191,9 @@ class BotDetails(BotSummary, WordOfOverlay):
     tail_sticky: bool
     """Whether a BOT that entered its tail phase stays in it."""
 
+    tail_since: datetime | None
+    """Since when it is in its tail phase; null: it never was."""
+
     signed: bool
     """Whether the project's key signed it, for strangers' clients."""
 
@@ -217,6 +220,9 @@ class BotDetails(BotSummary, WordOfOverlay):
 
     eta_seconds: float | None
     """Seconds until it is done at this rate."""
+
+    progress: str
+    """How far it is, in a sentence for people."""
 
     closed: str | None
     """By whom a growing BOT was closed, or why; null for others."""
@@ -316,6 +322,26 @@ class FailureDigest(ResponseModel):
     """`GET /bots/ID/failures`: the largest groups first."""
 
     groups: list[FailureGroup]
+
+
+class PolicyVersion(ResponseModel):
+    """A policy that a BOT has or had."""
+
+    n: int
+    """Its number, from 1 on."""
+
+    policy: str
+    changed_by: str
+    """Who set it."""
+
+    changed_at: datetime
+    """Since when it holds."""
+
+
+class PolicyVersions(ResponseModel):
+    """`GET /bots/ID/policies`: the latest first; 100 at most."""
+
+    policies: list[PolicyVersion]
 
 
 class DeletedBot(ResponseModel):

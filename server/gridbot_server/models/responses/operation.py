@@ -216,6 +216,13 @@ class NewKey(ResponseModel):
     """The key."""
 
 
+class LoginLink(ResponseModel):
+    """`POST /console/links`."""
+
+    url: str
+    """Lets the browser that opens it first into the console, once, within five minutes."""
+
+
 class IssuedInvitation(ResponseModel):
     """`POST /invitations`: the only time that the key is shown."""
 

@@ -30,7 +30,7 @@ SELECT bot.id, bot.name, owner.name AS owner,
  ORDER BY bot.id DESC LIMIT %(limit)s
 
 -- name: details
-SELECT closed, quorum, assurance::float8 AS assurance, provisional,
+SELECT closed, tail_since, quorum, assurance::float8 AS assurance, provisional,
        CASE WHEN done > 0 AND events > 0 THEN 1 - doubt / done END AS confidence, validator, max_attempts, max_replicas, tail_threshold, tail_sticky,
        failover_after, max_failures, policy, suspended,
        policy_version, round, manifest_version AS version, manifest, signature IS NOT NULL AS signed,
@@ -166,3 +166,28 @@ SELECT bot.id, bot.name, owner.name AS owner_name, bot.owner, bot.signature IS N
   FROM bot JOIN owner ON owner.id = bot.owner CROSS JOIN LATERAL bot_count(bot.id) AS count
  CROSS JOIN LATERAL silent_count(bot.id) AS silent
  WHERE bot.id = %(bot)s
+
+-- name: keep_policy
+-- The one that it was submitted with, before the first change.
+WITH locked AS (
+    SELECT id, policy, owner, created_at FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
+)
+INSERT INTO policy_version (bot, n, policy, changed_by, changed_at)
+SELECT id, 1, policy, owner, created_at FROM locked
+ON CONFLICT DO NOTHING
+
+-- name: note_policy
+INSERT INTO policy_version (bot, n, policy, changed_by)
+SELECT bot.id, (SELECT max(v.n) + 1 FROM policy_version v WHERE v.bot = bot.id), bot.policy, %(by)s
+  FROM bot WHERE bot.id = %(bot)s
+   AND bot.policy <> (SELECT policy FROM policy_version v WHERE v.bot = bot.id ORDER BY n DESC LIMIT 1)
+
+-- name: policies
+SELECT v.n, v.policy, owner.name AS changed_by, v.changed_at
+  FROM policy_version v JOIN owner ON owner.id = v.changed_by
+ WHERE v.bot = %(bot)s
+ UNION ALL
+SELECT 1, bot.policy, owner.name, bot.created_at
+  FROM bot JOIN owner ON owner.id = bot.owner
+ WHERE bot.id = %(bot)s AND NOT EXISTS (SELECT FROM policy_version v WHERE v.bot = bot.id)
+ ORDER BY n DESC LIMIT 100

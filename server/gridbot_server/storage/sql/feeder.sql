@@ -17,7 +17,9 @@ SELECT b.id AS bot, b.policy_version AS version, b.owner, b.size,
  ORDER BY b.id LIMIT %(most)s
 
 -- name: set_tail
-UPDATE bot SET tail = %(tail)s WHERE id = ANY(%(bots)s)
+UPDATE bot SET tail = %(tail)s,
+       tail_since = CASE WHEN %(tail)s THEN coalesce(tail_since, now()) END
+ WHERE id = ANY(%(bots)s)
 
 -- name: clients_active
 SELECT count(*) FROM client WHERE seen_at > now() - interval '10 minutes'

@@ -93,6 +93,9 @@ DELETE FROM group_run WHERE bot = %(bot)s
 -- name: remove_appraisal
 DELETE FROM appraisal WHERE bot = %(bot)s
 
+-- name: remove_policies
+DELETE FROM policy_version WHERE bot = %(bot)s
+
 -- name: remove_bot
 DELETE FROM bot WHERE id = %(bot)s
 

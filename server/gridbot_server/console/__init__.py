@@ -1,0 +1,40 @@
+"""The web console: pages for people, which read what the API reads and change what it changes.
+
+Pages are plain HTML that needs no script.  A view gets its models from the API's own functions
+(`api.schema.call`), so that a page never says anything that the API does not.  Live pages are
+computed once a second for all who look at them (`shared.py`).
+"""
+
+from __future__ import annotations
+
+from flask import Flask
+
+from gridbot_server.console import (
+    bots,
+    entry,
+    errors,
+    files,
+    home,
+    jobs,
+    machines,
+    operations,
+    overlay,
+    policies,
+    project,
+    static,
+)
+from gridbot_server.console.blueprint import blueprint
+from gridbot_server.console.shared import FastPolls, SharedContents
+
+__all__ = ["register"]
+
+# Their views are in the blueprint once they are imported.
+_PAGES = (bots, entry, errors, files, home, jobs, machines, operations, overlay, policies, project)
+
+
+def register(app: Flask) -> None:
+    """Add the console's pages to an application."""
+    contents = app.extensions["gridbot_console"] = SharedContents()
+    app.register_blueprint(blueprint)
+    app.register_blueprint(static.blueprint)
+    app.wsgi_app = FastPolls(app.wsgi_app, contents)  # type: ignore[method-assign,assignment]

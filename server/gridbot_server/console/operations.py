@@ -1,0 +1,116 @@
+"""Operations: lag, queue, hosts, errors, bans, owners, keys, disk and logs, for operators."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gridbot_server.api.operation import SQL as OPERATION
+from gridbot_server.api.operation import Lag, list_owners, list_tokens, show_health
+from gridbot_server.api.schema import call
+from gridbot_server.console.blueprint import blueprint, live, shared
+from gridbot_server.http import auth
+from gridbot_server.http.services import connection, current
+from gridbot_server.storage import rows, sql
+
+SQL = sql.load("console.sql")
+
+_SLOW_SECONDS = 15.0  # for which figures are shown that look at all hosts
+_MOST = 10
+_LOG_BYTES, _LOG_LINES = 8192, 12
+_LOGS = ("gunicorn", "feeder", "daemons", "supervisor", "postgresql")
+
+
+class HostsByState(NamedTuple):
+    """Clients of a grid, "" for machines that are no pilots."""
+
+    grid: str
+    active: int
+    silent: int
+    away: int
+
+
+class Release(NamedTuple):
+    """Hosts whose client is of one release."""
+
+    release: str
+    hosts: int
+
+
+class FailingHost(NamedTuple):
+    """A host whose replicas fail often."""
+
+    id: int
+    name: str
+    owner: str
+    grid: str | None
+    error_rate: float
+    failure: str | None
+
+
+class ShownBan(NamedTuple):
+    """A banned host."""
+
+    id: int
+    name: str
+    owner: str
+    banned_at: datetime
+    banned_why: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Survey:
+    """What a look at all hosts gives."""
+
+    hosts: list[HostsByState]
+    releases: list[Release]
+    worst: list[FailingHost]
+
+
+@blueprint.get("/operations")
+@auth.rule("console operator")
+@live("operations.html", seconds=3.0)
+def operations_page() -> dict[str, Any]:
+    """Show how the server does."""
+    data = current().settings.data
+    survey = shared(("survey", "operator"), _SLOW_SECONDS, _survey)
+    with connection() as conn:
+        lags = rows.read(conn, Lag, OPERATION["lags"])
+        banned = rows.fetch(conn, ShownBan, SQL["banned"], {"limit": 50})
+    disk = shutil.disk_usage(data)
+    return {
+        "title": "Operations",
+        "health": call(show_health),
+        "lags": lags,
+        "survey": survey,
+        "banned": banned,
+        "owners": call(list_owners).owners,
+        "tokens": [token for token in call(list_tokens).tokens if token.scope != "pilot"][-50:],
+        "disk": disk,
+        "data": str(data),
+        "logs": [(name, lines) for name in _LOGS if (lines := tail(data / "log" / f"{name}.log"))],
+    }
+
+
+def _survey() -> _Survey:
+    with connection() as conn:
+        return _Survey(
+            rows.fetch(conn, HostsByState, SQL["hosts_by_state"]),
+            rows.fetch(conn, Release, SQL["releases"]),
+            rows.fetch(conn, FailingHost, SQL["worst_hosts"], {"limit": _MOST}),
+        )
+
+
+def tail(path: Path) -> str:
+    """Return the last lines of a log; "" for none."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LOG_BYTES))
+            text = file.read(_LOG_BYTES).decode(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-_LOG_LINES:])

@@ -1,0 +1,56 @@
+"""Overlay: pilots by grid, what they did, why none is submitted, and how they ended."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from gridbot_server.api.overlay import list_logs, show_log
+from gridbot_server.api.schema import call
+from gridbot_server.console.blueprint import blueprint, live
+from gridbot_server.http import auth
+from gridbot_server.http.services import connection
+from gridbot_server.storage import rows, sql
+
+SQL = sql.load("console.sql")
+
+_MOST_REFUSALS, _MOST_ENDS, _OPENED = 50, 30, 5
+
+
+class GridPilots(NamedTuple):
+    """The pilots of a grid in the last day."""
+
+    grid: str
+    alive: int
+    silent: int
+    seen: int
+    jobs: int
+    failures: int
+    core_seconds: float
+    pilot_seconds: float
+
+
+class ShownRefusal(NamedTuple):
+    """Why a grid sends no pilots for a BOT."""
+
+    bot: int
+    name: str
+    grid: str
+    why: str
+
+
+@blueprint.get("/overlay")
+@auth.rule("console operator")
+@live("overlay.html", seconds=5.0)
+def overlay_page() -> dict[str, Any]:
+    """Show the pilots."""
+    with connection() as conn:
+        grids = rows.fetch(conn, GridPilots, SQL["pilots"])
+        refusals = rows.fetch(conn, ShownRefusal, SQL["refusals"], {"limit": _MOST_REFUSALS})
+    ends = call(list_logs, grid="", limit=_MOST_ENDS).logs
+    return {
+        "title": "Overlay",
+        "grids": grids,
+        "refusals": refusals,
+        "ends": ends,
+        "logs": [call(show_log, pilot=end.pilot) for end in ends[:_OPENED]],
+    }

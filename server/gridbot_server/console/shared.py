@@ -1,0 +1,172 @@
+"""What live pages show: computed once a second, for all who look at the same page.
+
+A page that is open asks again every few seconds with `?live`, and says which content it has.
+`FastPolls` answers that from memory, before Flask sees it, as long as somebody asked for the same a
+moment ago.  So five hundred open pages of one BOT cost hardly more than one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Protocol, TypeVar, cast
+
+from gridbot_server.http import answers
+from gridbot_server.http.sessions import COOKIE, form_token
+
+POLL_SECONDS = 3  # between two polls of an open page
+_VIEWER_SECONDS = 5.0  # for which a session that was good is taken as good for polls
+_MOST_CONTENTS, _MOST_VIEWERS = 2000, 20_000
+_LOCKS = 64
+
+Clock = Callable[[], float]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class PageContent:
+    """The content of a page, and by what it is known again."""
+
+    title: str
+    html: bytes
+    made_at: float  # seconds of the monotonic clock
+    seconds: float  # for which it is shown
+    etag: str
+
+    @classmethod
+    def of(cls, title: str, html: bytes, made_at: float, seconds: float) -> PageContent:
+        """Return the content of these bytes."""
+        etag = f'"{hashlib.blake2b(html, digest_size=12).hexdigest()}"'
+        return cls(title, html, made_at, seconds, etag)
+
+
+@dataclass(frozen=True, slots=True)
+class _Viewer:
+    """A session that was good at `seen_at`, and whose contents it may see."""
+
+    sees: Hashable
+    seen_at: float
+    form_token: bytes
+
+
+@dataclass
+class SharedContents:
+    """The contents of one web process."""
+
+    placeholder: str = field(default_factory=lambda: f"form-token-{secrets.token_hex(16)}")
+    """Stands in contents for the form token of who looks."""
+
+    clock: Clock = time.monotonic
+    _contents: dict[tuple[str, Hashable], PageContent] = field(default_factory=dict)
+    _values: dict[tuple[str, Hashable], tuple[float, Any]] = field(default_factory=dict)
+    _viewers: dict[str, _Viewer] = field(default_factory=dict)
+    _locks: list[threading.Lock] = field(
+        default_factory=lambda: [threading.Lock() for _ in range(_LOCKS)]
+    )
+
+    def get(
+        self, path: str, sees: Hashable, seconds: float, make: Callable[[], tuple[str, bytes]]
+    ) -> PageContent:
+        """Return the content of a page; it is made anew if the last one is older than `seconds`."""
+        key = path, sees
+        found = self._contents.get(key)
+        if found is not None and self._is_fresh(found):
+            return found
+        with self._locks[hash(key) % _LOCKS]:  # one makes it, the others wait for that
+            found = self._contents.get(key)
+            if found is None or not self._is_fresh(found):
+                found = PageContent.of(*make(), self.clock(), seconds)
+                self._keep(key, found)
+        return found
+
+    def value(self, key: tuple[str, Hashable], seconds: float, make: Callable[[], T]) -> T:
+        """Return what pages show that takes long to find out: it may be so many seconds old."""
+        found = self._values.get(key)
+        if found is None or self.clock() >= found[0] + seconds:
+            if len(self._values) >= _MOST_CONTENTS:
+                self._values.clear()
+            found = self._values[key] = self.clock(), make()
+        return cast(T, found[1])
+
+    def remember(self, cookie: str, sees: Hashable) -> None:
+        """Let polls of a session that is good be answered from memory for a while."""
+        if len(self._viewers) >= _MOST_VIEWERS:
+            self._viewers.clear()
+        self._viewers[cookie] = _Viewer(sees, self.clock(), form_token(cookie).encode())
+
+    def forget(self, cookie: str) -> None:
+        """Answer polls of a session that has ended no more."""
+        self._viewers.pop(cookie, None)
+
+    def expire(self) -> None:
+        """Compute everything anew, so that who has just changed something sees that."""
+        self._contents.clear()
+        self._values.clear()
+
+    def poll(self, path: str, cookie: str) -> tuple[PageContent, bytes] | None:
+        """Return what a poll gets, and the form token of its session; None if Flask must tell."""
+        viewer = self._viewers.get(cookie)
+        if viewer is None or self.clock() > viewer.seen_at + _VIEWER_SECONDS:
+            return None
+        found = self._contents.get((path, viewer.sees))
+        return (found, viewer.form_token) if found and self._is_fresh(found) else None
+
+    def _is_fresh(self, content: PageContent) -> bool:
+        return self.clock() < content.made_at + content.seconds
+
+    def _keep(self, key: tuple[str, Hashable], content: PageContent) -> None:
+        if len(self._contents) >= _MOST_CONTENTS:
+            self._contents.clear()
+        self._contents[key] = content
+
+    def filled(self, content: PageContent, token: bytes) -> bytes:
+        """Return a content with the form token of who looks."""
+        return content.html.replace(self.placeholder.encode(), token)
+
+
+class _StartResponse(Protocol):
+    def __call__(self, status: str, headers: list[tuple[str, str]], /) -> object: ...
+
+
+Wsgi = Callable[[dict[str, Any], Any], Iterable[bytes]]
+
+
+class FastPolls:
+    """Answers polls from memory where it can; all else is for the application."""
+
+    def __init__(self, app: Wsgi, contents: SharedContents) -> None:
+        self._app, self._contents = app, contents
+
+    def __call__(self, environ: dict[str, Any], start: _StartResponse) -> Iterable[bytes]:
+        """Answer one request."""
+        if environ.get("QUERY_STRING") == "live" and environ["REQUEST_METHOD"] == "GET":
+            found = self._contents.poll(environ["PATH_INFO"], _cookie(environ))
+            if found is not None:
+                return self._answer(environ, start, *found)
+        return self._app(environ, start)
+
+    def _answer(
+        self, environ: dict[str, Any], start: _StartResponse, content: PageContent, token: bytes
+    ) -> Iterable[bytes]:
+        headers = [*answers.HARDENING.items(), ("ETag", content.etag)]
+        if environ.get("HTTP_IF_NONE_MATCH") == content.etag:
+            start("304 NOT MODIFIED", headers)
+            return []
+        body = self._contents.filled(content, token)
+        length = ("Content-Length", str(len(body)))
+        start("200 OK", [*headers, ("Content-Type", "text/html; charset=utf-8"), length])
+        return [body]
+
+
+def _cookie(environ: dict[str, Any]) -> str:
+    """Return the session's cookie of a request, "" without one."""
+    try:
+        found = SimpleCookie(environ.get("HTTP_COOKIE", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return found.value if found else ""

@@ -1,0 +1,32 @@
+-- name: session
+-- The key for which a cookie stands; an invitation lets nobody in.
+SELECT token.id, token.owner, owner.name AS owner_name, token.scope, token.grid, token.serves,
+       false AS is_expired
+  FROM console_session s JOIN token ON token.id = s.token JOIN owner ON owner.id = token.owner
+ WHERE s.hash = %(hash)s AND s.expires_at > now() AND token.revoked_at IS NULL
+   AND (token.expires_at IS NULL OR token.expires_at > now())
+
+-- name: begin
+WITH old AS (
+    DELETE FROM console_session WHERE expires_at < now()
+)
+INSERT INTO console_session (hash, token, expires_at)
+VALUES (%(hash)s, %(token)s, now() + %(lifetime)s::interval)
+
+-- name: end
+DELETE FROM console_session WHERE hash = %(hash)s
+
+-- name: add_link
+WITH old AS (
+    DELETE FROM console_link WHERE expires_at < now()
+)
+INSERT INTO console_link (hash, token, expires_at)
+VALUES (%(hash)s, %(token)s, now() + %(lifetime)s::interval)
+
+-- name: use_link
+-- Only one of those who come with a link gets its key.
+DELETE FROM console_link USING token
+ WHERE console_link.hash = %(hash)s AND console_link.expires_at > now()
+   AND token.id = console_link.token AND token.revoked_at IS NULL
+   AND (token.expires_at IS NULL OR token.expires_at > now())
+RETURNING token.id

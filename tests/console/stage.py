@@ -1,0 +1,167 @@
+"""A server's database with something to see on every page of the console."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from psycopg.types.json import Jsonb
+from tests.factories import (
+    HOST,
+    make_bot,
+    make_client,
+    make_ended,
+    make_failure,
+    make_host,
+    make_key,
+    make_lease,
+    make_outcome,
+    make_owner,
+)
+
+from gridbot_client.protocol.messages import Manifest, ReplicaId
+from gridbot_server.storage.db import Connection
+
+POLICY = (
+    "JobRequirements = Host.Memory > 4096 && Host.ErrorRat < 0.2;\n"
+    "Rank = !Tail ? 1 : Host.JobsToday;\nConcurrency = 2 * Host.NumCpus;\n"
+)
+# The smallest picture that browsers show: one red pixel.
+PICTURE = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108020000009077"
+    "53de0000000c49444154789c63f8cfc0000003010100c9fe92ef0000000049454e44ae426082"
+)
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Who is there, and which BOTs."""
+
+    operator_key: str
+    user_key: str
+    busy: int  # the user's BOT that runs, with all that a page can show
+    held: int
+    done: int
+    others: int  # the operator's
+
+
+def make_stage(conn: Connection, hostile: str = "") -> Stage:
+    """Fill a database; names, arguments and logs end with `hostile`."""
+    ada = make_owner(conn, "ada")
+    root = make_owner(conn, "root", operator=True)
+    names = ("node17.cluster.example.org", "workstation", "laptop", f"attic{hostile}")
+    hosts = [
+        make_host(conn, ada, {**HOST, "Name": name, "Memory": 2048 << n}, error_rate=0.1 * n)
+        for n, name in enumerate(names)
+    ]
+    clients = [make_client(conn, ada, host)[0] for host in hosts]
+    _put_on_grid(conn, clients[0])
+    conn.execute(
+        "UPDATE client SET silent_since = now() - interval '4 minutes',"
+        " seen_at = now() - interval '6 minutes' WHERE id = %s",
+        [clients[3]],
+    )
+    busy = _busy(conn, ada, clients, hostile)
+    held = make_bot(
+        conn, ada, jobs=400, name="docking-screen", held="10 replicas failed alike: exit code 127"
+    )
+    done = make_bot(conn, ada, jobs=30, name="calibration", state="done", done=30)
+    conn.execute(
+        "UPDATE bot SET ended_at = now() - interval '2 hours',"
+        " created_at = now() - interval '3 hours' WHERE id = %s",
+        [done],
+    )
+    others = make_bot(conn, root, jobs=10, name="other-scan")
+    make_client(conn, root, make_host(conn, root, {**HOST, "Name": "server-room"}, venue="work"))
+    return Stage(make_key(conn, root, "operator"), make_key(conn, ada), busy, held, done, others)
+
+
+def _put_on_grid(conn: Connection, client: int) -> None:
+    conn.execute(
+        "UPDATE client SET grid = 'cluster', pilot = 'tag.0', jobs = 40, failures = 2,"
+        " core_seconds = 4000, expires_at = now() + interval '1 day',"
+        " created_at = now() - interval '2 hours' WHERE id = %s",
+        [client],
+    )
+    conn.execute(
+        "INSERT INTO pilot_log (pilot, grid, native_id, node, how, exit_code, words)"
+        " VALUES ('tag.1', 'cluster', '4711', 'node3', 'FAILED', 1, 'no space left on device')"
+    )
+
+
+def _busy(conn: Connection, owner: int, clients: list[int], hostile: str) -> int:
+    manifest = Manifest(
+        "ada", ("./linkage", "--theta", "{theta}", f"--label={hostile}"), {"theta": "real"}
+    )
+    bot = make_bot(
+        conn, owner, jobs=60, name=f"linkage-scan{hostile}", manifest=manifest.text(),
+        policy=POLICY, turnaround_sum=600.0, turnaround_n=10, tail=True,
+    )  # fmt: skip
+    args = [Jsonb({"theta": n / 60, "label": f"point {n}{hostile}"}) for n in range(60)]
+    for seq, arguments in enumerate(args):
+        values = [arguments, bot, seq]
+        conn.execute("UPDATE job SET args = %s WHERE bot = %s AND seq = %s", values)
+    now = datetime.now(UTC)
+    for seq in range(40):
+        outputs = {"stdout": f"LOD {seq}{hostile}\n".encode()}
+        if seq == 3:
+            outputs |= {"surface.png": PICTURE, f"page{hostile.replace('/', '')}.html": b"<b>x</b>"}
+        make_outcome(conn, ReplicaId(bot, seq, 0), clients[seq % 3], outputs)
+    conn.execute(
+        "UPDATE outcome SET made_at = now() - interval '1 second' * (600 - 10 * seq)"
+        " WHERE bot = %s",
+        [bot],
+    )
+    for seq in (40, 41, 42):
+        make_failure(conn, ReplicaId(bot, seq, 0), clients[1], "exit_nonzero")
+    conn.execute(
+        "UPDATE ended SET stderr = %s WHERE bot = %s AND how = 'error'",
+        [f"Traceback:\n  File linkage.py, line 7\nValueError: theta is negative{hostile}", bot],
+    )
+    conn.execute(
+        "UPDATE ended SET sent_at = ended_at - interval '1 second' * (40 + 3 * (seq %% 9))"
+        " WHERE bot = %s",
+        [bot],
+    )
+    make_ended(
+        conn, ReplicaId(bot, 43, 0), clients[2], how="error", reason="time_limit",
+        sent_at=now - timedelta(minutes=5), stderr="",
+    )  # fmt: skip
+    for n, seq in enumerate(range(43, 52)):
+        make_lease(
+            conn, ReplicaId(bot, seq, 1), clients[n % 4],
+            sent_at=now - timedelta(seconds=20 + 17 * n),
+        )  # fmt: skip
+    conn.execute(
+        "INSERT INTO bot_stat (bot, writer, name, value)"
+        " VALUES (%(bot)s, 'test', 'sent_first', 52), (%(bot)s, 'test', 'sent_error', 1),"
+        " (%(bot)s, 'test', 'back', 44)",
+        {"bot": bot},
+    )
+    _history(conn, bot)
+    return bot
+
+
+def _history(conn: Connection, bot: int) -> None:
+    """Two grids that finish 40 jobs within half an hour, and a change of the policy."""
+    conn.execute(
+        "INSERT INTO bot_history (bot, step, at, grid, added, sent, succeeded, done,"
+        " cpu_seconds)"
+        " SELECT %(bot)s, 60, date_trunc('minute', now()) - interval '1 minute' * (30 - n), grid,"
+        " CASE WHEN n = 0 AND grid = '' THEN 60 ELSE 0 END, 1, 1,"
+        " CASE WHEN n %% 3 = 0 OR (n + length(grid)) %% 5 < 2 THEN 1 ELSE 0 END, 55"
+        " FROM generate_series(0, 29) AS n, unnest(ARRAY['', 'cluster']) AS grid",
+        {"bot": bot},
+    )
+    conn.execute(
+        "UPDATE bot SET created_at = now() - interval '31 minutes',"
+        " tail_since = now() - interval '9 minutes' WHERE id = %s",
+        [bot],
+    )
+    conn.execute(
+        "INSERT INTO policy_version (bot, n, policy, changed_by, changed_at)"
+        " SELECT id, 1, 'Rank = 1;', owner, created_at FROM bot WHERE id = %(bot)s"
+        " UNION ALL SELECT id, 2, policy, owner, now() - interval '17 minutes' FROM bot"
+        " WHERE id = %(bot)s",
+        {"bot": bot},
+    )

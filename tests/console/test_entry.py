@@ -1,0 +1,200 @@
+"""Who gets in, how, and what others get instead."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import requests
+from tests.console.browser import Visitor
+from tests.console.stage import Stage
+from tests.factories import make_key, make_owner
+
+from gridbot_server.storage import db
+
+HTML = {"Accept": "text/html"}
+Site = tuple[str, Stage]
+
+
+def token_in(page: str) -> str:
+    found = re.search(r'name="form_token" value="([0-9a-f]{64})"', page)
+    assert found is not None
+    return found[1]
+
+
+def logged_in(url: str, key: str) -> requests.Session:
+    """A session without a browser."""
+    session = requests.Session()
+    session.headers.update(HTML)
+    page = session.get(f"{url}/login").text
+    found = session.post(f"{url}/login", data={"key": key, "form_token": token_in(page)})
+    assert found.status_code == 200, found.text
+    return session
+
+
+def test_a_key_lets_a_person_in_and_to_where_they_wanted(guest: Visitor, own_site: Site) -> None:
+    stage = own_site[1]
+    page = guest.log_in(stage.user_key, f"/bots/{stage.busy}")
+    assert page.url.endswith(f"/bots/{stage.busy}")
+    assert page.locator("h1").inner_text() == "linkage-scan"
+    page.click("text=Log out")
+    assert page.url.endswith("/login")
+    assert guest.open("/").url.endswith("/login")
+
+
+def test_a_wrong_key_is_refused_in_place(guest: Visitor) -> None:
+    page = guest.log_in("gb_user_wrong")
+    assert "unknown, expired, revoked" in page.locator("[role=alert]").inner_text()
+    assert guest.context.cookies()[0]["name"] == "gridbot_visitor"
+
+
+def test_the_cookie_is_out_of_reach_of_scripts_and_other_sites(
+    guest: Visitor, own_site: Site
+) -> None:
+    guest.log_in(own_site[1].user_key)
+    (cookie,) = guest.context.cookies()
+    assert (cookie["name"], cookie["httpOnly"], cookie["sameSite"]) == (
+        "gridbot_session", True, "Lax",
+    )  # fmt: skip
+    assert guest.page.evaluate("document.cookie") == ""
+
+
+def test_a_session_that_has_expired_asks_to_log_in_again(
+    guest: Visitor, own_site: Site, conn: db.Connection
+) -> None:
+    guest.log_in(own_site[1].user_key)
+    conn.execute("UPDATE console_session SET expires_at = now() - interval '1 second'")
+    assert guest.open("/machines").url.endswith("/login?next=/machines")
+
+
+def test_a_session_ends_with_its_key(own_site: Site, conn: db.Connection) -> None:
+    url, stage = own_site
+    session = logged_in(url, stage.user_key)
+    conn.execute("UPDATE token SET revoked_at = now()")
+    assert session.get(f"{url}/").url.endswith("/login")
+
+
+def test_keys_of_machines_let_nobody_in(own_site: Site, conn: db.Connection) -> None:
+    url, owner = own_site[0], make_owner(conn, "eve")
+    invitation = make_key(conn, owner, "join", uses=1, expires_at="yesterday")
+    for key in (invitation, ""):
+        page = requests.get(f"{url}/login", headers=HTML)
+        form = {"key": key, "form_token": token_in(page.text)}
+        found = requests.post(f"{url}/login", data=form, cookies=page.cookies, headers=HTML)
+        assert found.status_code == 403
+
+
+@pytest.mark.parametrize("token", [None, "", "0" * 64])
+def test_a_forged_form_changes_nothing(own_site: Site, token: str | None) -> None:
+    url, stage = own_site
+    session = logged_in(url, stage.user_key)
+    form = {} if token is None else {"form_token": token}
+    refused = session.post(f"{url}/bots/{stage.busy}/hold", data=form)
+    assert (refused.status_code, "not of your session" in refused.text) == (403, True)
+    assert ">running<" in session.get(f"{url}/bots/{stage.busy}").text
+
+
+def test_a_form_of_another_session_is_forged(own_site: Site) -> None:
+    url, stage = own_site
+    other = token_in(logged_in(url, stage.operator_key).get(f"{url}/").text)
+    session = logged_in(url, stage.user_key)
+    refused = session.post(f"{url}/bots/{stage.busy}/hold", data={"form_token": other})
+    assert refused.status_code == 403
+
+
+def test_the_form_of_the_login_cannot_be_forged_either(own_site: Site) -> None:
+    url, stage = own_site
+    assert requests.post(f"{url}/login", data={"key": stage.user_key}).status_code == 403
+
+
+def test_guessing_keys_is_slowed_down_and_a_right_one_costs_nothing(own_site: Site) -> None:
+    url, stage = own_site
+    for _ in range(3):
+        logged_in(url, stage.user_key)
+    page = requests.get(f"{url}/login", headers=HTML)
+    form = {"key": "gb_user_guess", "form_token": token_in(page.text)}
+    answers = [
+        requests.post(f"{url}/login", data=form, cookies=page.cookies).status_code
+        for _ in range(35)
+    ]
+    assert answers[:30] == [403] * 30
+    assert 429 in answers[30:]
+
+
+def test_a_link_lets_its_maker_in_once(guest: Visitor, own_site: Site) -> None:
+    url, stage = own_site
+    key = {"Authorization": f"Bearer {stage.user_key}"}
+    made = requests.post(f"{url}/api/v1/console/links", headers=key).json()["url"]
+    path = made[made.index("/enter/") :]
+    page = guest.open(path)
+    assert page.locator("nav a").first.inner_text() == "BOTs"
+    guest.context.clear_cookies()
+    assert "used already" in guest.open(path).locator("[role=alert]").inner_text()
+
+
+def test_a_link_on_another_site_must_be_confirmed(own_site: Site) -> None:
+    url, stage = own_site
+    key = {"Authorization": f"Bearer {stage.user_key}"}
+    made = requests.post(f"{url}/api/v1/console/links", headers=key).json()["url"]
+    path = url + made[made.index("/enter/") :]
+    session = requests.Session()
+    page = session.get(path, headers={**HTML, "Sec-Fetch-Site": "cross-site"})
+    assert "gridbot_session" not in session.cookies
+    session.post(path, data={"form_token": token_in(page.text)}, headers=HTML)
+    assert "gridbot_session" in session.cookies
+
+
+def test_what_others_own_does_not_exist(own_site: Site) -> None:
+    url, stage = own_site
+    session = logged_in(url, stage.user_key)
+    paths = (
+        "", "/policy", "/jobs/0", "/results.jsonl", "/archive.tar", "/logs.jsonl",
+        "/outputs/0/stdout", "/pictures/0/x.png",
+    )  # fmt: skip
+    for path in paths:
+        theirs = session.get(f"{url}/bots/{stage.others}{path}")
+        absent = session.get(f"{url}/bots/999999{path}")
+        assert (theirs.status_code, absent.status_code) == (404, 404), path
+    token = token_in(session.get(f"{url}/").text)
+    for verb in ("hold", "resume", "cancel", "retry", "close", "name", "policy"):
+        form = {"form_token": token, "confirm": "yes", "name": "mine"}
+        refused = session.post(f"{url}/bots/{stage.others}/{verb}", data=form)
+        assert refused.status_code == 404, verb
+
+
+def test_an_operator_sees_what_all_own_and_others_no_page_of_operators(own_site: Site) -> None:
+    url, stage = own_site
+    operator, user = logged_in(url, stage.operator_key), logged_in(url, stage.user_key)
+    assert operator.get(f"{url}/bots/{stage.busy}").status_code == 200
+    for path in ("/operations", "/overlay"):
+        assert operator.get(url + path).status_code == 200
+        assert user.get(url + path).status_code == 403
+    assert "other-scan" not in user.get(f"{url}/").text
+
+
+@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example/", "/\\evil.example"])
+def test_no_login_leads_elsewhere(own_site: Site, path: str) -> None:
+    url, stage = own_site
+    session = requests.Session()
+    form = {
+        "key": stage.user_key, "next": path,
+        "form_token": token_in(session.get(f"{url}/login").text),
+    }  # fmt: skip
+    found = session.post(f"{url}/login", data=form, allow_redirects=False)
+    assert found.headers["Location"] == "/"
+
+
+def test_programs_that_speak_json_find_at_the_root_what_they_did(own_site: Site) -> None:
+    for accept in ("*/*", "application/json"):
+        found = requests.get(own_site[0], headers={"Accept": accept})
+        assert (found.status_code, found.json()["error"]) == (404, "NotFound")
+
+
+def test_the_cookie_needs_tls_where_the_server_has_it(own_site: Site, tmp_path: Path) -> None:
+    from gridbot_server.settings import Settings
+    from gridbot_server.web.app import create_app
+
+    settings = Settings(data=tmp_path / "tls", public_url="https://grid.example.org")
+    found = create_app(settings).test_client().get("/login", headers=HTML)
+    assert "Secure" in found.headers["Set-Cookie"]

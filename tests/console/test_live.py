@@ -1,0 +1,202 @@
+"""Pages that keep themselves up to date, and forms that change what they show."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import requests
+from playwright.sync_api import expect
+from tests.console.browser import Visitor
+from tests.console.stage import Stage
+from tests.console.test_entry import HTML, logged_in, token_in
+
+from gridbot_server.console.shared import SharedContents
+from gridbot_server.storage import db
+
+Site = tuple[str, Stage]
+MISTAKE = "JobRequirements = Host.Memory > ;"
+
+
+@pytest.fixture
+def scientist(guest: Visitor, own_site: Site) -> Iterator[Visitor]:
+    guest.log_in(own_site[1].user_key)
+    yield guest
+    assert (guest.complaints, guest.elsewhere) == ([], [])
+
+
+def api(site: Site, path: str) -> dict[str, object]:
+    key = {"Authorization": f"Bearer {site[1].user_key}"}
+    found = requests.get(f"{site[0]}/api/v1/bots/{site[1].busy}{path}", headers=key).json()
+    assert isinstance(found, dict)
+    return found
+
+
+def test_a_pages_figures_follow_the_apis_without_a_reload(
+    scientist: Visitor, own_site: Site, conn: db.Connection
+) -> None:
+    bot = own_site[1].busy
+    page = scientist.open(f"/bots/{bot}")
+    page.evaluate("window.untouched = true")
+    conn.execute("UPDATE bot SET done = done + 5 WHERE id = %s", [bot])
+    expect(page.locator("[data-part=figures] dd").first).to_have_text("45 of 60", timeout=30_000)
+    told = api(own_site, "")
+    assert told["jobs_done"] == 45
+    assert str(told["progress"]).startswith("75 % done")
+    assert page.locator("p.verdict").inner_text().startswith("75 % done")
+    assert page.title().startswith("75 % done")
+    assert page.evaluate("window.untouched") is True
+
+
+def test_a_poll_costs_no_bytes_while_nothing_is_new(own_site: Site) -> None:
+    url, stage = own_site
+    session = logged_in(url, stage.user_key)
+    address = f"{url}/bots/{stage.done}?live"
+    first = session.get(address)
+    again = session.get(address, headers={"If-None-Match": first.headers["ETag"]})
+    assert (first.status_code, again.status_code, again.content) == (200, 304, b"")
+    assert "<html" not in first.text
+
+
+def test_a_poll_of_a_session_that_ended_gets_nothing(own_site: Site) -> None:
+    url, stage = own_site
+    session = logged_in(url, stage.user_key)
+    address = f"{url}/bots/{stage.busy}"
+    cookies = dict(session.cookies)
+    token = token_in(session.get(address).text)
+    assert session.get(f"{address}?live").status_code == 200
+    session.post(f"{url}/logout", data={"form_token": token})
+    after = requests.get(f"{address}?live", cookies=cookies, headers=HTML)
+    assert after.status_code == 401
+
+
+def test_forms_in_shared_pages_are_each_sessions_own(own_site: Site) -> None:
+    url, stage = own_site
+    pages = [logged_in(url, stage.user_key).get(f"{url}/bots/{stage.busy}").text for _ in range(2)]
+    assert token_in(pages[0]) != token_in(pages[1])
+    assert not any("form-token-" in page for page in pages)
+
+
+def test_many_viewers_of_a_page_cost_one_computation_a_second() -> None:
+    now, made = [100.0], []
+    shared = SharedContents(clock=lambda: now[0])
+
+    def make() -> tuple[str, bytes]:
+        made.append(now[0])
+        return "title", b"content"
+
+    for _ in range(10):
+        now[0] += 0.2
+        for _ in range(50):
+            shared.get("/bots/7", "ada", 1.0, make)
+    assert len(made) == 2
+    shared.get("/bots/7", "bob", 1.0, make)
+    assert len(made) == 3
+
+
+def test_polls_are_answered_from_memory_only_for_sessions_that_were_good_just_now() -> None:
+    now = [100.0]
+    shared = SharedContents(clock=lambda: now[0])
+    shared.get("/bots/7", "ada", 60.0, lambda: ("title", b"content"))
+    assert shared.poll("/bots/7", "cookie") is None
+    shared.remember("cookie", "ada")
+    assert shared.poll("/bots/7", "cookie") is not None
+    assert shared.poll("/bots/8", "cookie") is None
+    shared.remember("other", "bob")
+    assert shared.poll("/bots/7", "other") is None
+    now[0] += 6.0
+    assert shared.poll("/bots/7", "cookie") is None
+
+
+def test_a_hidden_page_asks_for_nothing(scientist: Visitor, own_site: Site) -> None:
+    page = scientist.open(f"/bots/{own_site[1].busy}")
+    page.evaluate("Object.defineProperty(document, 'hidden', {get: () => window.away ?? true})")
+    with page.expect_request("**?live", timeout=20_000) as asked:
+        page.wait_for_timeout(4000)
+        polls = page.evaluate(
+            "performance.getEntriesByType('resource').filter((e) => /live$/.test(e.name)).length"
+        )
+        page.evaluate("window.away = false; document.dispatchEvent(new Event('visibilitychange'))")
+    assert (polls, asked.value.method) == (0, "GET")
+
+
+def test_what_if_equals_the_explanation_and_applying_changes_the_version(
+    scientist: Visitor, own_site: Site
+) -> None:
+    bot = own_site[1].busy
+    page = scientist.open(f"/bots/{bot}/policy")
+    before = api(own_site, "/explanation")["hosts_matching"]
+    page.fill("#policy", "Rank = Host.Memory;")
+    page.click("text=What if?")
+    told = page.locator(".compare span").inner_text()
+    assert api(own_site, "")["policy"] != "Rank = Host.Memory;"
+    page.click("button[value=apply]")
+    page.wait_for_url(f"**/bots/{bot}/policy")
+    after = api(own_site, "/explanation")["hosts_matching"]
+    assert told == f"{before} → {after} hosts"
+    assert api(own_site, "")["policy"] == "Rank = Host.Memory;"
+    assert page.locator(".chip").first.inner_text() == "version 3"
+    assert "Version 3" in page.locator("summary").first.inner_text()
+
+
+def test_an_error_in_a_policy_is_shown_in_its_place_and_nothing_is_lost(
+    scientist: Visitor, own_site: Site
+) -> None:
+    page = scientist.open(f"/bots/{own_site[1].busy}/policy")
+    before = api(own_site, "")["policy"]
+    page.fill("#policy", f"Rank = 1;\n{MISTAKE}")
+    page.click("button[value=apply]")
+    line = page.locator(".policy li.error")
+    assert line.inner_text().startswith(MISTAKE.partition(";")[0].strip())
+    assert line.locator(".says").inner_text().startswith("error: ")
+    assert page.input_value("#policy") == f"Rank = 1;\n{MISTAKE}"
+    assert api(own_site, "")["policy"] == before
+
+
+def test_a_policy_that_was_changed_meanwhile_is_not_overwritten(
+    scientist: Visitor, own_site: Site, conn: db.Connection
+) -> None:
+    page = scientist.open(f"/bots/{own_site[1].busy}/policy")
+    conn.execute("UPDATE bot SET policy = 'Rank = 9;', policy_version = policy_version + 1")
+    page.fill("#policy", "Rank = 2;")
+    page.click("button[value=apply]")
+    assert "changed meanwhile" in page.locator("[role=alert]").inner_text()
+    assert api(own_site, "")["policy"] == "Rank = 9;"
+
+
+def test_a_bot_is_held_resumed_retried_renamed_and_cancelled_on_its_page(
+    scientist: Visitor, own_site: Site
+) -> None:
+    page = scientist.open(f"/bots/{own_site[1].busy}")
+    page.click("text=Hold")
+    assert page.locator(".chip.held").inner_text() == "held"
+    page.click("text=Resume")
+    assert api(own_site, "")["state"] == "running"
+    page.click("text=Retry failed jobs")
+    assert api(own_site, "")["jobs_failed"] == 0
+    page.fill("#name", "another name")
+    page.click("text=Rename")
+    assert page.locator("h1").inner_text() == "another name"
+    page.click("summary:has-text('Cancel')")
+    page.check("[name=confirm]")
+    page.click("text=Cancel this BOT")
+    assert page.locator(".chip.cancelled").inner_text() == "cancelled"
+
+
+def test_a_volunteer_sees_what_each_machine_does_and_changes_it(
+    scientist: Visitor, own_site: Site, conn: db.Connection
+) -> None:
+    page = scientist.open("/machines")
+    row = page.locator("tr", has_text="attic")
+    assert "Silent for" in row.inner_text()
+    assert "Runs 3 replicas" in page.locator("tr", has_text="node17").inner_text()
+    row.locator("summary").click()
+    row.locator("text=Leave").click()
+    page.wait_for_url("**/machines")
+    assert "Has left" in page.locator("tr", has_text="attic").inner_text()
+    page.fill("#preference", "hours=22:00-06:00")
+    page.click("form:has(#preference) button")
+    assert "22:00-06:00" in page.locator("[data-part=preferences] dl").inner_text()
+    page.fill("#teamname", "linkers")
+    page.click("text=Found")
+    assert "linkers" in page.locator("[data-part=team] strong").inner_text()
