@@ -53,9 +53,12 @@ def operation(view: Callable[..., Any]) -> Operation | None:
 def call(view: Callable[..., Any], **values: Any) -> Any:
     """Call a view as pages of this server do: its model instead of JSON, for values as they are.
 
-    The caller has found out who asks (`http.auth`), and checked the values as the view's marks do.
+    Parameters that are not given have their defaults.  The caller has found out who asks
+    (`http.auth`), and checked the values as the view's marks do.
     """
-    return inspect.unwrap(view)(**values)
+    marked = operation(view) or Operation()
+    defaults = {name: item.default for name, item in marked.parameters.items()}
+    return inspect.unwrap(view)(**{**defaults, **values})
 
 
 def json_body(view: View) -> View:
