@@ -56,6 +56,8 @@ VERDICT_LAG = Histogram(
 
 WORK_SECONDS = REQUEST_SECONDS.labels("work")
 WORK_RECEIVED, WORK_SENT = RECEIVED.labels("work"), SENT.labels("work")
+WORK_ANSWERED = {kind: REQUESTS.labels("work", f"{kind}xx") for kind in range(1, 6)}
+"""Requests for work that were answered, by the first digit of the status: a look-up is dear."""
 
 _MOST_REASONS = 50  # of failures, which are what hosts say
 

@@ -332,7 +332,7 @@ class WebWorker(ConnectionWorker):
         if refusal is None:
             self._begin(conn, plain, body)
             return
-        metrics.REQUESTS.labels("work", "5xx").inc()
+        metrics.WORK_ANSWERED[5].inc()
         # One that has carried a request before, as a proxy's, is useful again; others take room.
         keep, second = conn.initialized and self._keeps, int(time.time())
         if session:
@@ -417,7 +417,7 @@ class WebWorker(ConnectionWorker):
         self, conn: Any, status: int, body: bytes, headers: Any, mimetype: str = fast_http.JSON
     ) -> None:
         keep = self._keeps
-        metrics.REQUESTS.labels("work", f"{status // 100}xx").inc()
+        metrics.WORK_ANSWERED[status // 100].inc()
         metrics.WORK_SENT.inc(len(body))
         data = fast_http.answer(status, body, headers, keep, mimetype)
         try:
