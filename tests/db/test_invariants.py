@@ -22,6 +22,8 @@ PROVISIONAL = (
     "INSERT INTO provisional (bot, seq, replica, host, ended_at, is_lone, is_canonical)"
     " SELECT bot, seq, replica, host, ended_at, true, true FROM ended WHERE bot = {}"
 )
+GROUP = "INSERT INTO bot_group (owner, name) SELECT owner, 'scan' FROM bot WHERE id = 1; "
+
 BREAKS = {
     "a_replica_is_in_one_place": "UPDATE requeue SET replica = 1 WHERE bot = 4",
     "a_replica_belongs_to_a_job_of_a_started_bot": "INSERT INTO pending VALUES (5, 0)",
@@ -38,6 +40,8 @@ BREAKS = {
     "a_canonical_replica_has_its_quorum": "UPDATE bot SET quorum = 2 WHERE id = 1",
     "a_valid_replica_has_an_outcome": "UPDATE ended SET valid = true WHERE bot = 3",
     "outcomes_are_numbered_without_gaps": "UPDATE outcome SET n = 3 WHERE bot = 1",
+    "outcomes_of_groups_are_numbered_once": GROUP + "UPDATE bot SET bot_group = 1 WHERE id = 1",
+    "runs_of_groups_follow_each_other": GROUP + "INSERT INTO group_run VALUES (1, 1, 1, 1, 0)",
     "done_and_failed_count_the_outcomes": "UPDATE bot SET done = 0, failed = 1 WHERE id = 1",
     "bots_count_their_cancelled_jobs": "UPDATE bot SET jobs_cancelled = 1 WHERE id = 2",
     "a_bot_is_done_when_all_its_jobs_are": "UPDATE bot SET state = 'running' WHERE id = 1",
