@@ -227,7 +227,7 @@ def test_a_wrong_key_is_refused_everywhere(running: Deployment) -> None:
             assert refusal in one_line(running.run(*command, code=4, key="wrong"))
     clients = running.rows("SELECT count(*) FROM client")
     folder = running.folder / "stranger"
-    said = running.run("client", "run", "--data", str(folder), code=1, key="wrong")
+    said = running.run("client", "run", "--data", str(folder), code=4, key="wrong")
     assert one_line(said).endswith("the key is unknown, expired or revoked\n")
     assert running.rows("SELECT count(*) FROM client") == clients
     stranger = BareClient(running.url, "wrong")
