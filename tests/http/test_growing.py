@@ -83,7 +83,9 @@ def test_an_appended_item_needs_a_value_for_each_column(session: Session) -> Non
     bot = session.submit(["echo", "{x}"], items=[], growing=True)
     with pytest.raises(BadInput, match=r"items\[0\] has no value for \{x\}"):
         bot.append([{"y": 1}])
-    with pytest.raises(BadInput, match=r"items\[1\]: \[2\], a list, is neither a string nor a number"):
+    with pytest.raises(
+        BadInput, match=r"items\[1\]: \[2\], a list, is neither a string nor a number"
+    ):
         bot.append([{"x": 1}, {"x": [2]}])
     assert bot.show().jobs_total == 0
 
