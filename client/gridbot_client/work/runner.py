@@ -30,7 +30,7 @@ from gridbot_client.work.confinement import (
     TaskOrder,
     most_processes,
 )
-from gridbot_client.work.containers import Container, ContainerOrder
+from gridbot_client.work.containers import CONTAINER_FAILED, Container, ContainerOrder
 from gridbot_client.work.cpu_share import CpuShare
 from gridbot_client.work.idleness import Idleness
 from gridbot_client.work.processes import SLOT_VARIABLE, Census, OpenFiles
@@ -164,7 +164,22 @@ class Runner:
         """Run a program to its end; `started` gets the pid of a task that may outlive us.
 
         With `job`, the program stays in the slot, and its answer to the job is the end.
+
+        A container that its runtime failed to start is tried once more: Podman, which cleans up
+        behind a client that was killed, may end what another of its processes is joining.
         """
+        attempt = partial(
+            self._run_once, program, slot, limits, stop, started,
+            is_stranger=is_stranger, wants_network=wants_network, kept=kept, job=job,
+        )  # fmt: skip
+        end = attempt()
+        return attempt() if end.reason == CONTAINER_FAILED and not stop.is_asked else end
+
+    def _run_once(
+        self, program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, stop: Stop,
+        started: Callable[[int], None], *, is_stranger: bool, wants_network: bool,
+        kept: KeptCell | None, job: ResidentJob | None,
+    ) -> ProcessEnd:  # fmt: skip
         begun = time.monotonic()
         order = _order(program, slot, limits, is_stranger=is_stranger)
         order = replace(order, wants_network=wants_network, kept=kept, job=job)
