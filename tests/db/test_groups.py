@@ -8,8 +8,9 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, dispatching, success
 from tests.factories import make_bot
 
-from gridbot_server.storage import invariants
+from gridbot_server.storage import db, invariants, sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import fetch_value
 
 
 @pytest.fixture
@@ -25,6 +26,11 @@ def make_group(conn: Connection, owner: int, name: str, share: float | None = No
     ).fetchone()
     assert row is not None
     return int(row[0])
+
+
+def join(conn: Connection, owner: int, name: str) -> int | None:
+    """As a submission does."""
+    return fetch_value(conn, int, sql.load("groups.sql")["join"], {"owner": owner, "name": name})
 
 
 def runs(conn: Connection, group: int) -> list[tuple[Any, ...]]:
@@ -54,6 +60,33 @@ def test_outcomes_that_are_decided_together_are_numbered_by_bot(
     ]
     assert alone not in {bot for _, _, bot, _ in found}
     assert invariants.check(conn, idle=True) == []
+
+
+def test_outcomes_of_a_group_do_not_wait_for_a_submission_into_it(
+    dispatch: Dispatch, dsn: str, conn: Connection, alice: int, client: Caller
+) -> None:
+    group = make_group(conn, alice, "scan")
+    bot = make_bot(conn, alice, 1, bot_group=group)
+    dispatch.feed()
+    client.ask(0, tuple(map(success, client.ask(1).assignments)))
+    with db.connect(dsn) as rival, rival.transaction():
+        assert join(rival, alice, "scan") == group
+        joined = make_bot(rival, alice, 1, bot_group=group)
+        conn.execute("SET lock_timeout = '1s'")
+        dispatch.settle()
+        assert runs(conn, group) == [(1, 1, bot, 0)]
+    query = "SELECT id FROM bot WHERE bot_group = %s ORDER BY id"
+    assert conn.execute(query, [group]).fetchall() == [(bot,), (joined,)]
+
+
+def test_the_first_bot_of_a_group_makes_it_and_the_next_one_joins_it(
+    conn: Connection, alice: int
+) -> None:
+    group = join(conn, alice, "scan")
+    assert join(conn, alice, "scan") == group
+    assert conn.execute("SELECT id, owner, name FROM bot_group").fetchall() == [
+        (group, alice, "scan")
+    ]
 
 
 def test_groups_with_shares_get_their_parts_of_an_owners_hosts(

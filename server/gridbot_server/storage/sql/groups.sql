@@ -1,8 +1,14 @@
 -- name: join
--- The group of this name; made by its first BOT.
-INSERT INTO bot_group (owner, name) VALUES (%(owner)s, %(name)s)
-ON CONFLICT (owner, name) DO UPDATE SET name = EXCLUDED.name
-RETURNING id
+-- The group of this name; made by its first BOT.  The owner's row is locked, so nobody else makes it
+-- meanwhile.  The row of a group that is there stays free: outcomes of its other BOTs are numbered
+-- while a long submission goes on.
+WITH made AS (
+    INSERT INTO bot_group (owner, name) SELECT %(owner)s, %(name)s
+     WHERE NOT EXISTS (SELECT FROM bot_group WHERE owner = %(owner)s AND name = %(name)s)
+    RETURNING id
+)
+SELECT id FROM made
+UNION ALL SELECT id FROM bot_group WHERE owner = %(owner)s AND name = %(name)s
 
 -- name: find
 SELECT g.id FROM bot_group g JOIN owner o ON o.id = g.owner
