@@ -191,6 +191,27 @@ def test_longer_steps_hold_what_their_minutes_held_also_when_those_are_gone(
     assert conn.execute("SELECT * FROM bot_history ORDER BY 1, 2, 3, 4").fetchall() == before
 
 
+def test_a_pass_of_the_sums_ends_while_notes_keep_coming(conn: Connection, alice: int) -> None:
+    """Each time notes are taken another one arrives; at the 50th time the database refuses."""
+    conn.execute(
+        """
+        CREATE SEQUENCE notes;
+        CREATE FUNCTION note_more() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            ASSERT nextval('notes') < 50, 'it goes on and on';
+            INSERT INTO happening (what) VALUES ('[{"requests": 1}]');
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER note_more AFTER DELETE ON happening
+            FOR EACH ROW EXECUTE FUNCTION note_more();
+        INSERT INTO happening (what) VALUES ('[{"requests": 1}]');
+        """
+    )
+    sums.run_once(conn, AT_ONCE)
+    query = "SELECT sum(value) FROM server_history WHERE step = 60 AND name = 'requests'"
+    assert conn.execute(query).fetchone() == (1.0,)
+
+
 def test_the_history_of_all_bots_is_the_sum_of_theirs(
     dispatch: Dispatch, conn: Connection, alice: int, client: Caller
 ) -> None:

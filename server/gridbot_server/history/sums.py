@@ -70,7 +70,7 @@ def run_once(conn: Connection, settled: timedelta = SETTLED) -> int:
         if not has_row(conn, SQL["is_looked_at"]):
             _look(conn)
             notable.end_sessions(conn)
-    while collect(conn):
+    while collect(conn) == _ROWS:  # else there would be no end while hosts report
         pass
     _make_sums(conn, settled)
     return _purge(conn)
