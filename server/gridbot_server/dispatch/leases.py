@@ -48,8 +48,9 @@ def add_leases(conn: Connection, leases: Sequence[NewLease], counters: Counters)
     sent = [lease for lease in leases if lease.id in added]
     for (bot, why), count in Counter((lease.id.bot, lease.why) for lease in sent).items():
         counters.add(bot, f"sent_{why}", count)
-    for lease in sent:
-        counters.note(lease.id.bot, lease.exchange.client.grid or NO_GRID, "sent")
+    grids = Counter((lease.id.bot, lease.exchange.client.grid or NO_GRID) for lease in sent)
+    for (bot, grid), count in grids.items():
+        counters.note(bot, grid, "sent", count)
     _add_unjudged(conn, [lease for lease in sent if lease.is_bounded])
     kinds = [
         {**_name_row(lease.id), "kind": lease.kind} for lease in sent if lease.kind is not None
