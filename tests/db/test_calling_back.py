@@ -35,8 +35,9 @@ def give_back(conn: Connection, client: Caller, reply: WorkReply) -> int:
     return relinquish(conn, Event.RETURNED, values)
 
 
+@pytest.mark.parametrize("want", [0, 4], ids=["asks for none", "asks for more"])
 def test_what_has_not_begun_gives_way_to_what_is_more_urgent_and_is_run_later(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller, want: int
 ) -> None:
     patient = make_bot(conn, alice, 4)
     dispatch.feed()
@@ -45,9 +46,8 @@ def test_what_has_not_begun_gives_way_to_what_is_more_urgent_and_is_run_later(
     assert ask(client, 0, 2).call_back == ()
     urgent = make_bot(conn, alice, 2, policy="Rank = 1")
     dispatch.feed()
-    for want in (0, 4):  # whether it asks for more or not
-        reply = ask(client, want, 2)
-        assert (reply.call_back, reply.assignments) == ((held[3], held[2]), ())
+    reply = ask(client, want, 2)
+    assert (reply.call_back, reply.assignments) == ((held[3], held[2]), ())
     assert give_back(conn, client, reply) == 2
     given = client.ask(4).assignments
     assert {item.id.bot for item in given[:2]} == {urgent}
@@ -62,6 +62,19 @@ def test_what_has_not_begun_gives_way_to_what_is_more_urgent_and_is_run_later(
     done = "SELECT id, state, done, failed FROM bot ORDER BY id"
     assert conn.execute(done).fetchall() == [(patient, "done", 4, 0), (urgent, "done", 2, 0)]
     assert invariants.check(conn, idle=True) == []
+
+
+def test_a_host_is_not_asked_again_at_once(
+    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+) -> None:
+    make_bot(conn, alice, 4)
+    dispatch.feed()
+    client.ask(4)
+    urgent = make_bot(conn, alice, 9, policy="Rank = 1")
+    dispatch.feed()
+    assert len(ask(client, 0, 2).call_back) == 2
+    reply = ask(client, 1, 2)
+    assert (reply.call_back, [item.id.bot for item in reply.assignments]) == ((), [urgent])
 
 
 def test_what_has_begun_is_not_called_back(

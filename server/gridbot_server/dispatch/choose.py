@@ -102,6 +102,11 @@ class Candidate:
         return bool(self.fresh or self.dry or self.copies)
 
     @property
+    def at_hand(self) -> int:
+        """The replicas that can be sent at once."""
+        return self.fresh + (len(self.copies()) if self.copies else 0)
+
+    @property
     def distinct_owners(self) -> bool:
         """Whether a quorum, or a check, needs different owners."""
         return (self.quorum > 1 or self.is_assured) and self.among_strangers

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -14,7 +15,7 @@ from gridbot_policies.classad import record
 from gridbot_server import metrics
 from gridbot_server.buffer.assignment import completed, prepared
 from gridbot_server.buffer.buffer import SchedulingBuffer
-from gridbot_server.buffer.layout import Slot
+from gridbot_server.buffer.layout import Segment, Slot
 from gridbot_server.dispatch import batch
 from gridbot_server.dispatch.batch import SQL, ClientRow, Exchange
 from gridbot_server.dispatch.catalog import Catalog, Entry
@@ -40,7 +41,7 @@ from gridbot_server.dispatch.replies import (
 )
 from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.dispatch.reservation import Reservation
-from gridbot_server.dispatch.urgent import to_call_back
+from gridbot_server.dispatch.urgent import CallBack, Pauses, to_call_back
 from gridbot_server.dispatch.view import View, view
 from gridbot_server.dispatch.widths import Widths
 from gridbot_server.matching import ads, lots
@@ -61,13 +62,14 @@ _MOST_LOOKERS = 10_000  # most of them have ended by then
 class Dispatcher:
     """Belongs to one web process; used by its writer thread only."""
 
-    def __init__(self, generation: int) -> None:
-        self.generation = generation
+    def __init__(self, generation: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.generation, self._clock = generation, clock
         self._catalog = Catalog()
         self._spending = Spending()
         self._lookers: Lookers = set()
         self._described: dict[int, int] = {}  # host -> hash of its last ad
         self._told_at = -math.inf  # when the transitioner was last told of reports
+        self._pauses = Pauses()  # in calling back
         self._start = 0  # where looking at further copies begins: it rotates
         self.candidates: Mapping[int, Candidate] = {}  # by BOT, as at the last look
 
@@ -98,7 +100,7 @@ class Dispatcher:
 
     def _tell_of_reports(self, conn: Connection, exchanges: Sequence[Exchange]) -> None:
         """Wake the transitioner, not too often: it makes passes by itself, too."""
-        now = time.monotonic()
+        now = self._clock()
         if now - self._told_at < _TELL_SECONDS:
             return
         if any(exchange.request.reports for exchange in exchanges):
@@ -127,10 +129,16 @@ class Dispatcher:
         ]
         if not hungry:
             return
-        seen = self._look_at(conn, buffer, [exchange.client for exchange in hungry])
+        segments = buffer.segments()
+        if not any(segment.fresh or segment.copies for segment in segments):
+            hungry = [exchange for exchange in hungry if exchange.request.want]
+            if not hungry:  # for nothing would anything be called back
+                return
+        seen = self._look_at(conn, buffer, segments, [exchange.client for exchange in hungry])
         idle_seconds = idle_delay(buffer.pulse()[1])
         leases: list[NewLease] = []
         overspent: set[int] = set()
+        promised = Counter[int]()  # replicas, by BOT, for which others are called back
         widths = Widths.of(conn, hungry, seen.among_strangers)
         records = Records.of(conn, hungry, seen.is_assured)
         if len(self._lookers) > _MOST_LOOKERS:
@@ -142,10 +150,14 @@ class Dispatcher:
         for exchange in hungry:
             host = _host_view(exchange, widths, records)
             self._spending.begin()
-            if self._calls_back(exchange, host, seen, order, replies) or not exchange.request.want:
+            called = self._call_back(exchange, host, seen, order, promised)
+            replies[exchange.client.id].call_back = called.replicas
+            gets_work = exchange.request.want and not called.replicas  # else at its next request
+            choice = choose(host, order) if gets_work else Choice()
+            exceeding = choice.overspent | called.overspent
+            overspent |= {bot for bot in exceeding if self._is_to_end(bot, seen)}
+            if not gets_work:
                 continue
-            choice = choose(host, order)
-            overspent |= {bot for bot in choice.overspent if self._is_to_end(bot, seen)}
             for _ in range(choice.inversions):
                 buffer.count_inversion()
             taken = self._take(buffer, choice, exchange, host, seen, reservation, records)
@@ -167,21 +179,19 @@ class Dispatcher:
         for bot in overspent:
             suspension.suspend(conn, bot, seen.entries[bot].version, REASON)
 
-    @staticmethod
-    def _calls_back(
-        exchange: Exchange,
-        host: HostView,
-        seen: View,
-        order: Order,
-        replies: Mapping[int, ReplyParts],
-    ) -> bool:
-        """Ask for what the host has not begun, if others are more urgent; they come afterwards."""
-        if not (count := exchange.request.unstarted):
-            return False
+    def _call_back(
+        self, exchange: Exchange, host: HostView, seen: View, order: Order, promised: Counter[int]
+    ) -> CallBack:
+        """Find what the host has not begun and should return, if it was not asked lately."""
+        count, now = exchange.request.unstarted, self._clock()
+        if not count or self._pauses.lasts(host.id, now):
+            return CallBack()
         unstarted = exchange.request.holding[-count:]
-        called = to_call_back(host, unstarted, seen.candidates, order, seen.usage)
-        replies[exchange.client.id].call_back = called
-        return bool(called)
+        called = to_call_back(host, unstarted, seen.candidates, order, seen.usage, promised)
+        if called.replicas:
+            self._pauses.begin(host.id, now)
+            promised.update(called.instead)
+        return called
 
     def _is_to_end(self, bot: int, seen: View) -> bool:
         """Note that a BOT's policy exceeded its budget; whether it is to be suspended."""
@@ -191,9 +201,12 @@ class Dispatcher:
         return True
 
     def _look_at(
-        self, conn: Connection, buffer: SchedulingBuffer, clients: Sequence[ClientRow]
+        self,
+        conn: Connection,
+        buffer: SchedulingBuffer,
+        segments: Sequence[Segment],
+        clients: Sequence[ClientRow],
     ) -> View:
-        segments = buffer.segments()
         entries = self._catalog.refresh(conn, [segment.state for segment in segments])
         self._start += COPIES_PER_REQUEST
         seen = view(buffer, segments, entries, self._start, time.time(), clients)

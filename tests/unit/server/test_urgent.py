@@ -5,12 +5,13 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
+from scripts.benchmarks.hostile import HOSTILE
 
 from gridbot_client.protocol.messages import ReplicaId, Resources
 from gridbot_policies import PolicySet
 from gridbot_policies.classad import record
 from gridbot_server.dispatch.choose import Candidate, HostView, Order
-from gridbot_server.dispatch.urgent import to_call_back
+from gridbot_server.dispatch.urgent import PAUSE_SECONDS, CallBack, Pauses, to_call_back
 
 ALICE, BOB = 1, 2
 QUEUE = record({"BOTsInQueue": 2, "JobsInQueue": 10})
@@ -34,17 +35,53 @@ def bot(number: int, policy: str = "", fresh: int = 100, **changes: Any) -> Cand
     return replace(made, **changes)
 
 
-def called(
-    *candidates: Candidate, usage: dict[int, float] | None = None, **changes: Any
-) -> list[ReplicaId]:
+def call_back(
+    *candidates: Candidate,
+    usage: dict[int, float] | None = None,
+    promised: dict[int, int] | None = None,
+    **changes: Any,
+) -> CallBack:
     by_bot = {item.bot: item for item in candidates}
     order = Order(candidates, QUEUE, usage, 0.0)
-    return to_call_back(host(**changes), HELD, by_bot, order, usage or {})
+    return to_call_back(host(**changes), HELD, by_bot, order, usage or {}, promised or {})
+
+
+def called(*candidates: Candidate, usage: dict[int, float] | None = None) -> list[ReplicaId]:
+    return list(call_back(*candidates, usage=usage).replicas)
 
 
 def test_the_last_go_back_for_what_ranks_higher_and_no_more_than_there_is_of_that() -> None:
     assert called(bot(1), bot(2, "Rank = 1")) == HELD[::-1]
     assert called(bot(1), bot(2, "Rank = 1", fresh=1)) == HELD[1:]
+
+
+def test_what_is_promised_to_other_hosts_calls_nothing_back() -> None:
+    patient, urgent = bot(1), bot(2, "Rank = 1", fresh=3)
+    assert call_back(patient, urgent).instead == [2, 2]
+    assert call_back(patient, urgent, promised={2: 2}) == ([HELD[1]], [2], set())
+    for gone in (3, 4):
+        assert call_back(patient, urgent, promised={2: gone}) == ([], [], set())
+
+
+def test_a_policy_that_exceeds_its_budget_for_what_is_held_is_told_of() -> None:
+    dear = bot(2, HOSTILE[0](1).replace("JobRequirements", "Rank"))
+    assert call_back(bot(1), dear).overspent == {2}
+
+
+def test_a_host_is_left_alone_for_a_while_after_it_was_asked() -> None:
+    pauses = Pauses()
+    assert not pauses.lasts(7, 0.0)
+    pauses.begin(7, 0.0)
+    assert pauses.lasts(7, PAUSE_SECONDS - 1) and not pauses.lasts(8, 0.0)
+    assert not pauses.lasts(7, PAUSE_SECONDS)
+
+
+def test_pauses_of_the_hosts_that_were_asked_last_are_known() -> None:
+    pauses = Pauses()
+    for host_ in (*range(10_000), 0, 10_000):
+        pauses.begin(host_, 0.0)
+    assert not pauses.lasts(1, 0.0)
+    assert all(pauses.lasts(host_, 0.0) for host_ in (0, 2, 10_000))
 
 
 def test_what_ranks_no_higher_or_does_not_suit_the_host_calls_nothing_back() -> None:
