@@ -7,6 +7,7 @@ import io
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.factories import lease_with_input, make_bot, make_lease
@@ -128,3 +129,23 @@ def test_outside_network_hours_nothing_is_asked_of_the_server(tmp_path: Path) ->
     ):
         transport.download(SHA256, len(DATA), tmp_path / "part")
     assert (tmp_path / "part").stat().st_size == 0
+
+
+@pytest.mark.parametrize("length", ["0", str(len(DATA) + 1)])
+def test_an_upload_that_is_led_to_send_nothing_or_too_much_ends(length: str) -> None:
+    def app(environ: dict, start_response: Any) -> list[bytes]:  # type: ignore[type-arg]  # WSGI's
+        if environ["REQUEST_METHOD"] == "HEAD":
+            told = [("Upload-Offset", "0"), ("Upload-Complete", "?0"), ("Upload-Redirect", "?1")]
+            start_response("200 OK", told)
+        else:
+            told = [("Location", f"http://{environ['HTTP_HOST']}/store"), ("Upload-Length", length)]
+            start_response("307 Temporary Redirect", told)
+        return []
+
+    output = Output("out", SHA256, len(DATA))
+    with (
+        serve(app) as url,
+        Transport(url, "token") as transport,
+        pytest.raises(ServerUnavailable, match=f"a part of {length} bytes"),
+    ):
+        transport.upload(ReplicaId(1, 0, 0), output, io.BytesIO(DATA))

@@ -38,22 +38,26 @@ class Redirection:
         if response.status_code != HTTPStatus.TEMPORARY_REDIRECT:
             return None
         origin = response.url
-        url = urljoin(origin, response.headers.get("Location", ""))
-        place = urlsplit(url)
+        try:
+            url = urljoin(origin, response.headers.get("Location", ""))
+            place = urlsplit(url)
+            size = int(response.headers.get("Upload-Length", "0"))
+            given = dict(json.loads(response.headers.get("Upload-Headers", "{}")))
+        except (ValueError, TypeError, RecursionError):
+            raise BadRedirection("the server's redirection is damaged") from None
         if place.scheme not in ("http", "https"):
             raise BadRedirection(f"the server leads to {url[:100]!r}")
         if origin.startswith("https://") and place.scheme != "https":
             raise BadRedirection(f"the server leads from TLS to {place.scheme}://{place.netloc}")
-        try:
-            size = int(response.headers.get("Upload-Length", "0"))
-            given = dict(json.loads(response.headers.get("Upload-Headers", "{}")))
-        except (ValueError, TypeError):
-            raise BadRedirection("the server's redirection is damaged") from None
         headers = {str(name): str(value) for name, value in given.items()}
         if not 0 <= size <= _MOST_PART_BYTES:
             raise BadRedirection(f"the server asks for a part of {size} bytes")
         if any(not name.lower().startswith(_HEADERS) for name in headers):
             raise BadRedirection("the server asks for headers that are none of a store's")
+        if not all(
+            text.isascii() and text.isprintable() for item in headers.items() for text in item
+        ):
+            raise BadRedirection("the server asks for headers that are no plain text")
         return cls(url, size, headers)
 
     @property

@@ -222,6 +222,11 @@ class Transport:
                 if not complete and now == offset:
                     raise ServerUnavailable("the upload makes no progress")
                 return now, complete
+        if not 0 < there.size <= int(query["size"]) - offset:
+            raise ServerUnavailable(
+                f"{self.url} asks for a part of {there.size} bytes from {offset} on,"
+                f" of a file of {query['size']}"
+            )
         body = PacedPart(source, there.size, lambda wanted: self._granted("up", wanted))
         with self._elsewhere("PUT", there, data=body, headers=there.headers):
             return offset + there.size, False
