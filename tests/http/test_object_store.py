@@ -233,6 +233,14 @@ def test_a_file_is_sent_to_the_store_and_fetched_there(site: Site, alice: Person
     assert (part.status_code, part.content) == (206, DATA[5:10])
 
 
+def test_what_a_link_leads_to_is_saved_and_never_shown_as_a_page(store: BucketStore) -> None:
+    page = b"<script>alert(1)</script>"
+    sha256 = kept(store, page).sha256.hex()
+    answer = requests.get(store.link(sha256, datetime.now(UTC)), timeout=30)
+    assert (answer.content, answer.headers["Content-Type"]) == (page, "application/octet-stream")
+    assert answer.headers["Content-Disposition"] == "attachment"
+
+
 def test_nobody_is_led_to_a_file_that_is_not_theirs(site: Site, alice: Person, bob: Person) -> None:
     sent(alice)
     assert bob("GET", f"/files/{SHA256}").status_code == 404

@@ -46,6 +46,11 @@ PART_BYTES = 16 << 20  # of an upload; a store takes no part below 5 MiB but the
 _LINK_SECONDS = 3600  # for which a download's URL stays the same; it is good for twice that
 _PART_SECONDS = 3600  # for which a part's URL is good
 _FILES, _UPLOADS = "files/", "uploads/"
+# A stranger's output is saved, never shown as a page of the store.
+_SAVED = {
+    "response-content-disposition": "attachment",
+    "response-content-type": "application/octet-stream",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +102,7 @@ class BucketStore(Partials):
     def link(self, sha256: str, now: datetime) -> str:
         """Return a URL at which anybody may fetch the content for an hour or two."""
         hour = datetime.fromtimestamp(now.timestamp() // _LINK_SECONDS * _LINK_SECONDS, now.tzinfo)
-        return self.bucket.presigned("GET", _key(sha256), hour, 2 * _LINK_SECONDS)
+        return self.bucket.presigned("GET", _key(sha256), hour, 2 * _LINK_SECONDS, _SAVED)
 
     def _keep(self, path: Path, content: Content) -> None:
         """Make content of a file that is whole, and remove it here."""
