@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 from tests.factories import make_bot
 from tests.http.conftest import Person, Site
 
@@ -37,6 +38,16 @@ def test_what_changes_nothing_is_not_noted(site: Site, alice: Person, bob: Perso
     alice("PATCH", f"/api/v1/bots/{bot}", json={"policy": "Rank = ("})
     alice("GET", f"/api/v1/bots/{bot}")
     assert entries(alice) == entries(bob) == []
+
+
+def test_a_change_that_cannot_be_noted_is_acknowledged_and_told_to_the_log(
+    site: Site, alice: Person, caplog: pytest.LogCaptureFixture
+) -> None:
+    bot = make_bot(site.conn, alice.id)
+    site.conn.execute("ALTER TABLE audit RENAME TO away")
+    assert alice("POST", f"/api/v1/bots/{bot}/cancel").status_code == 200
+    assert "cancel_bot by key" in caplog.text
+    assert "is not noted" in caplog.text
 
 
 def test_no_secret_and_no_table_is_noted() -> None:

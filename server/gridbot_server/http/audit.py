@@ -6,19 +6,25 @@ overlay's constructor tell.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from http import HTTPStatus
 from typing import Any
 
 import orjson
+import psycopg
 from flask import Response, g, request
 
 from gridbot_server.http.services import connection
 from gridbot_server.storage import sql
 
+log = logging.getLogger(__name__)
+
 SQL = sql.load("audit.sql")
 
 _CHANGES = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 _ALL_THE_TIME = frozenset(("blobs", "uploads", "clients", "content", "overlay", "append_jobs"))
+_NO_CHANGES = frozenset(("log_out",))
 _SECRETS = ("key", "password", "secret", "signature", "token", "envelope")
 _MOST_BYTES = 256 << 10  # of a body that is looked at again
 _MOST_CHARACTERS = 16_000  # of a text, such as a policy
@@ -34,7 +40,9 @@ def note(response: Response) -> Response:
         key is None
         or request.method not in _CHANGES
         or response.status_code >= 400
-        or {room, action} & _ALL_THE_TIME
+        or {room, action} & (_ALL_THE_TIME | _NO_CHANGES)
+        # A form that changed something leads to a page; one that only tries something is a page.
+        or (room == "console" and response.status_code != HTTPStatus.SEE_OTHER)
     ):
         return response
     values = {
@@ -44,8 +52,11 @@ def note(response: Response) -> Response:
         "target": request.path,
         "given": orjson.dumps(given(_document())).decode(),
     }
-    with connection() as conn:
-        conn.execute(SQL["note"], values)
+    try:
+        with connection() as conn:
+            conn.execute(SQL["note"], values)
+    except psycopg.Error as error:  # what was changed stays so, and its maker must hear that
+        log.error("%s by key %d is not noted: %r", action, key.id, str(error))
     return response
 
 
