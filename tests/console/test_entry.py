@@ -9,8 +9,11 @@ import pytest
 import requests
 from tests.console.browser import Visitor
 from tests.console.stage import Stage
-from tests.factories import make_key, make_owner
+from tests.factories import HOST, make_client, make_host, make_key, make_owner
 
+from gridbot_server.boinc import first_start
+from gridbot_server.boinc.protocol.pages import password_hash
+from gridbot_server.settings import Settings
 from gridbot_server.storage import db
 
 HTML = {"Accept": "text/html"}
@@ -77,12 +80,116 @@ def test_a_session_ends_with_its_key(own_site: Site, conn: db.Connection) -> Non
 
 def test_keys_of_machines_let_nobody_in(own_site: Site, conn: db.Connection) -> None:
     url, owner = own_site[0], make_owner(conn, "eve")
-    invitation = make_key(conn, owner, "join", uses=1, expires_at="yesterday")
-    for key in (invitation, ""):
+    used_up = make_key(conn, owner, "join", uses=1, expires_at="yesterday")
+    invitation = make_key(conn, owner, "join", uses=1, expires_at="tomorrow")
+    for key in (used_up, invitation, make_key(conn, owner, "metrics"), ""):
         page = requests.get(f"{url}/login", headers=HTML)
         form = {"key": key, "form_token": token_in(page.text)}
         found = requests.post(f"{url}/login", data=form, cookies=page.cookies, headers=HTML)
         assert found.status_code == 403
+
+
+def test_a_session_of_an_invitation_ends(own_site: Site, conn: db.Connection) -> None:
+    url, stage = own_site
+    session = logged_in(url, stage.user_key)
+    conn.execute("UPDATE token SET scope = 'join', uses = 3, expires_at = now() + interval '1 day'")
+    assert session.get(f"{url}/machines").url.endswith("/login?next=/machines")
+
+
+CHANGES_OF_AN_ACCOUNT: dict[str, dict[str, str]] = {
+    "/machines/{host}/venue": {"venue": "work"},
+    "/machines/{host}/forget": {},
+    "/machines/preferences": {"preference": "hours=22:00-06:00", "venue": "default"},
+    "/machines/team": {"team": "linkers", "do": "found"},
+    "/machines/public": {"public": "yes"},
+    "/machines/{host}/leave": {},
+}
+
+
+def changes_of(url: str, session: requests.Session, host: int) -> list[int]:
+    """Ask for every change of an account; the statuses."""
+    token = token_in(session.get(f"{url}/machines").text)
+    return [
+        session.post(
+            url + path.format(host=host), data={**form, "form_token": token}, allow_redirects=False
+        ).status_code
+        for path, form in CHANGES_OF_AN_ACCOUNT.items()
+    ]
+
+
+def test_a_key_that_joins_sees_its_machines_and_changes_nothing(
+    own_site: Site, conn: db.Connection
+) -> None:
+    url, owner = own_site[0], make_owner(conn, "eve")
+    host = make_host(conn, owner)
+    make_client(conn, owner, host)
+    session = logged_in(url, make_key(conn, owner, "join"))
+    assert session.get(f"{url}/").url == f"{url}/machines"
+    assert session.get(f"{url}/bots/{own_site[1].busy}").status_code == 403
+    assert 'action="/machines' not in session.get(f"{url}/machines").text
+    assert changes_of(url, session, host) == [403] * len(CHANGES_OF_AN_ACCOUNT)
+    assert "a key of scope user" in session.get(f"{url}/machines").text
+
+
+def test_a_volunteers_password_changes_the_account_and_its_key_does_not(
+    own_site: Site, conn: db.Connection, tmp_path: Path
+) -> None:
+    first_start.ensure_keys(conn, Settings(data=tmp_path))
+    url, email = own_site[0], "ann@example.com"
+    made = {
+        "email_addr": email, "passwd_hash": password_hash(email, "right"), "user_name": "Ann",
+    }  # fmt: skip
+    answer = requests.get(f"{url}/boinc/create_account.php", params=made).text
+    key = re.search("<authenticator>(.*)</authenticator>", answer)
+    assert key is not None
+    row = conn.execute("SELECT id FROM owner ORDER BY id DESC LIMIT 1").fetchone()
+    assert row is not None
+    host = make_host(conn, row[0])
+    make_client(conn, row[0], host)
+    assert set(changes_of(url, logged_in(url, key[1]), host)) == {403}
+    by_password = requests.Session()
+    by_password.headers.update(HTML)
+    token = token_in(by_password.get(f"{url}/login").text)
+    form = {"email": email, "password": "right", "form_token": token}
+    assert by_password.post(f"{url}/login", data=form).url == f"{url}/machines"
+    assert set(changes_of(url, by_password, host)) == {303}
+
+
+def test_operators_see_each_their_own_machines_and_certificate(
+    own_site: Site, conn: db.Connection
+) -> None:
+    url, stage = own_site
+    owner = make_owner(conn, "second", operator=True)
+    make_client(conn, owner, make_host(conn, owner, {**HOST, "Name": "second-room"}))
+    first, second = (
+        logged_in(url, key) for key in (stage.operator_key, make_key(conn, owner, "operator"))
+    )
+    for _ in range(2):
+        for query in ("", "?live"):
+            pages = [session.get(f"{url}/machines{query}").text for session in (first, second)]
+            assert ["server-room" in page for page in pages] == [True, False]
+            assert ["second-room" in page for page in pages] == [False, True]
+            address = f"{url}/machines/certificate{query}"
+            names = [session.get(address).text.count("second") for session in (first, second)]
+            assert (names[0], names[1] > 0) == (0, True)
+
+
+def test_forms_that_say_nonsense_are_refused_in_place(own_site: Site) -> None:
+    url, stage = own_site
+    session = logged_in(url, stage.user_key)
+    token = token_in(session.get(f"{url}/").text)
+    nonsense = [
+        ("name", {"name": ""}),
+        ("name", {}),
+        ("retry", {"job": str(2**63)}),
+        ("retry", {"job": "9" * 9000}),
+        ("retry", {"job": "all"}),
+    ]
+    for verb, form in nonsense:
+        sent = {**form, "form_token": token}
+        refused = session.post(f"{url}/bots/{stage.busy}/{verb}", data=sent)
+        assert (refused.status_code, "This did not work" in refused.text) == (400, True), form
+    assert session.get(f"{url}/login?next=//[").status_code == 200
 
 
 @pytest.mark.parametrize("token", [None, "", "0" * 64])
@@ -173,7 +280,9 @@ def test_an_operator_sees_what_all_own_and_others_no_page_of_operators(own_site:
     assert "other-scan" not in user.get(f"{url}/").text
 
 
-@pytest.mark.parametrize("path", ["//evil.example", "https://evil.example/", "/\\evil.example"])
+@pytest.mark.parametrize(
+    "path", ["//evil.example", "https://evil.example/", "/\\evil.example", "//[", ""]
+)
 def test_no_login_leads_elsewhere(own_site: Site, path: str) -> None:
     url, stage = own_site
     session = requests.Session()
@@ -192,7 +301,6 @@ def test_programs_that_speak_json_find_at_the_root_what_they_did(own_site: Site)
 
 
 def test_the_cookie_needs_tls_where_the_server_has_it(own_site: Site, tmp_path: Path) -> None:
-    from gridbot_server.settings import Settings
     from gridbot_server.web.app import create_app
 
     settings = Settings(data=tmp_path / "tls", public_url="https://grid.example.org")

@@ -99,10 +99,10 @@ def test_polls_are_answered_from_memory_only_for_sessions_that_were_good_just_no
     shared = SharedContents(clock=lambda: now[0])
     shared.get("/bots/7", "ada", 60.0, lambda: ("title", b"content"))
     assert shared.poll("/bots/7", "cookie") is None
-    shared.remember("cookie", "ada")
+    shared.remember("cookie", ["everybody", "ada"])
     assert shared.poll("/bots/7", "cookie") is not None
     assert shared.poll("/bots/8", "cookie") is None
-    shared.remember("other", "bob")
+    shared.remember("other", ["bob"])
     assert shared.poll("/bots/7", "other") is None
     now[0] += 6.0
     assert shared.poll("/bots/7", "cookie") is None
@@ -200,3 +200,16 @@ def test_a_volunteer_sees_what_each_machine_does_and_changes_it(
     page.fill("#teamname", "linkers")
     page.click("text=Found")
     assert "linkers" in page.locator("[data-part=team] strong").inner_text()
+
+
+def test_what_is_changed_on_a_page_is_noted_and_what_is_only_tried_is_not(
+    own_site: Site, conn: db.Connection
+) -> None:
+    url, stage = own_site
+    session = logged_in(url, stage.user_key)
+    form = {"form_token": token_in(session.get(f"{url}/").text), "policy": "Rank = 1;"}
+    page = f"{url}/bots/{stage.busy}"
+    assert session.post(f"{page}/policy", data={**form, "do": "try"}).status_code == 200
+    session.post(f"{page}/hold", data=form)
+    session.post(f"{url}/logout", data=form)
+    assert conn.execute("SELECT action FROM audit").fetchall() == [("hold",)]

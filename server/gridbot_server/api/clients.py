@@ -184,7 +184,7 @@ def _key_of(conn: Connection, receipt: Receipt, name: bytes) -> auth.Key:
         )
     return auth.Key(
         id=held.key or 0, owner=held.owner, owner_name=receipt.owner_name, scope=receipt.scope,
-        grid=None, serves=None, is_expired=False,
+        grid=None, serves=None, is_expired=False, is_invitation=False, by_password=False,
     )  # fmt: skip
 
 

@@ -11,11 +11,14 @@ from typing import Any, TypeVar, cast
 
 from flask import Blueprint, Response, current_app, g, redirect, render_template, request
 from markupsafe import Markup
+from pydantic import BaseModel, ValidationError
 from werkzeug.wrappers import Response as BaseResponse
 
+from gridbot_server.api.schema import plain_errors
 from gridbot_server.console import figures, words
 from gridbot_server.console.shared import POLL_SECONDS, SharedContents
 from gridbot_server.console.static import address
+from gridbot_server.errors import RequestError
 from gridbot_server.http import auth, sessions
 from gridbot_server.http.services import current
 
@@ -65,11 +68,19 @@ def viewer() -> Hashable:
     return ("operator",) if key.is_operator else (key.scope, key.owner)
 
 
-def live(template: str, seconds: float = 1.0) -> Callable[[View], Callable[..., Response]]:
+def own() -> Hashable:
+    """Return whose things a page shows that shows one's own, to operators as well."""
+    key = auth.key()
+    return key.scope, key.owner, key.may_change_account
+
+
+def live(
+    template: str, seconds: float = 1.0, whose: Callable[[], Hashable] = viewer
+) -> Callable[[View], Callable[..., Response]]:
     """Make a page that keeps itself up to date of a view that returns what its template shows.
 
     The view is run once in `seconds` for all who see the same; what it shows must follow from the
-    path and from whose things `viewer` sees.
+    path and from `whose` things it shows.
     """
 
     def mark(view: View) -> Callable[..., Response]:
@@ -82,8 +93,8 @@ def live(template: str, seconds: float = 1.0) -> Callable[[View], Callable[..., 
                 html = render_template(template, form_token=kept.placeholder, **shown)
                 return shown["title"], html.encode()
 
-            content = kept.get(request.path, viewer(), seconds, make)
-            kept.remember(sessions.cookie(), viewer())
+            content = kept.get(request.path, whose(), seconds, make)
+            kept.remember(sessions.cookie(), (viewer(), own()))
             token = sessions.form_token(sessions.cookie())
             filled = kept.filled(content, token.encode())
             if request.query_string == b"live":
@@ -112,6 +123,14 @@ def visitor() -> str:
     if "visitor" not in g:
         g.visitor = sessions.cookie(sessions.VISITOR) or secrets.token_urlsafe(16)
     return cast(str, g.visitor)
+
+
+def model(kind: type[BaseModel], values: Mapping[str, Any]) -> Any:
+    """Return a body of the API, made of what a form says.  Raises RequestError."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise RequestError(plain_errors(error)) from None
 
 
 def action(view: Action) -> Callable[..., BaseResponse]:

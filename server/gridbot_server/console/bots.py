@@ -24,7 +24,7 @@ from gridbot_server.api.history import show_history
 from gridbot_server.api.matching import MOST_AT_ONCE
 from gridbot_server.api.schema import call
 from gridbot_server.console import curves, figures
-from gridbot_server.console.blueprint import action, blueprint, live, shared, viewer
+from gridbot_server.console.blueprint import action, blueprint, live, model, shared, viewer
 from gridbot_server.console.words import duration
 from gridbot_server.errors import RequestError
 from gridbot_server.http import auth
@@ -42,6 +42,7 @@ MOST_OF_TAIL = 40  # jobs that are left, from which on they are shown one by one
 _EXPLAINED_SECONDS = 10.0  # for which a verdict is shown: it looks at many hosts
 _DIGEST_SECONDS = 10.0
 _HISTORY_SECONDS = 3.0
+_MOST_DIGITS = 30  # of a number in a form
 
 
 class RunningReplica(NamedTuple):
@@ -218,8 +219,7 @@ def close(bot: int) -> str:
 def retry(bot: int) -> str:
     """Run failed jobs again: all, or the one that the form names."""
     job = request.form.get("job", "")
-    jobs = [int(job)] if job.isascii() and job.isdigit() else None
-    call(retry_bot, bot=bot, json=Retry(jobs=jobs))
+    call(retry_bot, bot=bot, json=model(Retry, {"jobs": [_number(job)] if job else None}))
     return _page(bot)
 
 
@@ -228,8 +228,14 @@ def retry(bot: int) -> str:
 @action
 def rename(bot: int) -> str:
     """Give a BOT another name."""
-    call(change_bot, bot=bot, json=BotChange.model_validate({"name": request.form.get("name")}))
+    call(change_bot, bot=bot, json=model(BotChange, {"name": request.form.get("name")}))
     return _page(bot)
+
+
+def _number(text: str) -> int | str:
+    """Return the number that stands in a field of a form, or else the text, to be refused."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
+    return int(text) if is_number else text
 
 
 def _page(bot: int) -> str:

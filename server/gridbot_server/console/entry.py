@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from flask import Response, redirect, request, url_for
 from werkzeug.wrappers import Response as BaseResponse
@@ -33,9 +33,9 @@ def login() -> Response:
 def log_in() -> BaseResponse:
     """Begin a session for a key, or for a volunteer's e-mail address and password."""
     sessions.check_form(sessions.cookie() or visitor())
-    form = request.form
+    form, by_password = request.form, "email" in request.form
     try:
-        if "email" in form:
+        if by_password:
             found, wrong = _by_password(form["email"], form.get("password", "")), _WRONG_PASSWORD
         else:
             found, wrong = _by_key(form.get("key", "")), _WRONG_KEY
@@ -43,7 +43,7 @@ def log_in() -> BaseResponse:
         return _form(_TOO_OFTEN, HTTPStatus.TOO_MANY_REQUESTS)
     if found is None:
         return _form(wrong, HTTPStatus.FORBIDDEN)
-    return _entered(found, _inside(form.get("next", "/")))
+    return _entered(found, _inside(form.get("next", "/")), by_password)
 
 
 @blueprint.get("/enter/<code>")
@@ -111,9 +111,9 @@ def _use(code: str) -> BaseResponse:
     return _entered(found, _inside(request.values.get("next", "/")))
 
 
-def _entered(key: int, path: str) -> BaseResponse:
+def _entered(key: int, path: str, by_password: bool = False) -> BaseResponse:
     with connection() as conn:
-        secret = sessions.begin(conn, key)
+        secret = sessions.begin(conn, key, by_password)
     response = redirect(path, HTTPStatus.SEE_OTHER)
     sessions.set_cookie(response, secret)
     response.delete_cookie(sessions.VISITOR)
@@ -122,7 +122,6 @@ def _entered(key: int, path: str) -> BaseResponse:
 
 def _inside(address: str) -> str:
     """Return a path of this server; "/" for an address elsewhere."""
-    parts = urlsplit(address)
-    is_path = not parts.scheme and not parts.netloc and address.startswith("/")
+    is_path = address.startswith("/") and not address.startswith("//")
     is_plain = address.isascii() and address.isprintable() and "\\" not in address
-    return address if is_path and is_plain and not address.startswith("//") else "/"
+    return address if is_path and is_plain else "/"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any
 
-from flask import request
+from flask import redirect, request
 from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response as BaseResponse
 
@@ -63,6 +64,8 @@ def home() -> BaseResponse:
         raise NotFound
     if auth.find_session() is None:
         return ask_to_log_in(sessions.NotLoggedIn("log in first"))
+    if auth.key().scope == "join":  # it sees no BOTs
+        return redirect("/machines", HTTPStatus.SEE_OTHER)
     return _home()
 
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from flask import request
-from pydantic import BaseModel, ValidationError
 
 from gridbot_client.protocol.preferences import VENUES
 from gridbot_server.api.matching import hindrances_of
 from gridbot_server.api.operation import SQL as OPERATION
 from gridbot_server.api.operation import change_host, forget_host
 from gridbot_server.api.preferences import change_preferences, show_preferences
-from gridbot_server.api.schema import call, plain_errors
+from gridbot_server.api.schema import call
 from gridbot_server.api.volunteers import add_team, change_volunteer, list_teams, show_volunteer
-from gridbot_server.console.blueprint import action, blueprint, live, shared
+from gridbot_server.console.blueprint import action, blueprint, live, model, own, shared
 from gridbot_server.console.words import counted, duration
 from gridbot_server.errors import ObjectNotFound, RequestError
 from gridbot_server.http import auth
@@ -53,7 +51,7 @@ class ShownMachine:
 
 @blueprint.get("/machines")
 @auth.rule("console join")
-@live("machines.html", seconds=3.0)
+@live("machines.html", seconds=3.0, whose=own)
 def machines_page() -> dict[str, Any]:
     """Show the machines of whose session it is."""
     owner = auth.key().owner
@@ -70,6 +68,7 @@ def machines_page() -> dict[str, Any]:
         shown.append(ShownMachine(host, says, tone))
     return {
         "title": "My machines",
+        "may_change": auth.key().may_change_account,
         "machines": shown,
         "volunteer": call(show_volunteer, name=None),
         "teams": call(list_teams, limit=20).teams,
@@ -108,25 +107,18 @@ def _reason(machine: _Machine, owner: int) -> str:
 # ---------------------------------------------------------------------------------- actions
 
 
-def _model(kind: type[BaseModel], values: Mapping[str, Any]) -> Any:
-    try:
-        return kind.model_validate(values)
-    except ValidationError as error:
-        raise RequestError(plain_errors(error)) from None
-
-
 @blueprint.post("/machines/<int:host>/venue")
-@auth.rule("console join")
+@auth.rule("console volunteer")
 @action
 def set_venue(host: int) -> str:
     """Say where a machine stands."""
     _check_own(host)
-    call(change_host, host=host, json=_model(HostChange, {"venue": request.form.get("venue")}))
+    call(change_host, host=host, json=model(HostChange, {"venue": request.form.get("venue")}))
     return "/machines"
 
 
 @blueprint.post("/machines/<int:host>/forget")
-@auth.rule("console join")
+@auth.rule("console volunteer")
 @action
 def give_to_others(host: int) -> str:
     """Let others have what a lost machine has."""
@@ -136,7 +128,7 @@ def give_to_others(host: int) -> str:
 
 
 @blueprint.post("/machines/<int:host>/leave")
-@auth.rule("console join")
+@auth.rule("console volunteer")
 @action
 def leave(host: int) -> str:
     """End the clients of a machine: it gets no more work, and what it has goes to others."""
@@ -152,7 +144,7 @@ def leave(host: int) -> str:
 
 
 @blueprint.post("/machines/preferences")
-@auth.rule("console join")
+@auth.rule("console volunteer")
 @action
 def set_preference() -> str:
     """Set or remove one preference at a venue."""
@@ -161,36 +153,36 @@ def set_preference() -> str:
         raise RequestError(f"preference: give NAME=VALUE, not {name[:60]!r}")
     venue = request.form.get("venue", "default")
     change = {"venue": venue, "preferences": {name: value or None}}
-    call(change_preferences, json=_model(PreferencesChange, change))
+    call(change_preferences, json=model(PreferencesChange, change))
     return "/machines"
 
 
 @blueprint.post("/machines/team")
-@auth.rule("console join")
+@auth.rule("console volunteer")
 @action
 def set_team() -> str:
     """Join, leave or found a team."""
     name = request.form.get("team", "").strip()
     if request.form.get("do") == "found":
-        call(add_team, json=_model(NewTeam, {"name": name}))
+        call(add_team, json=model(NewTeam, {"name": name}))
     else:
-        call(change_volunteer, json=_model(VolunteerChange, {"team": name or None}))
+        call(change_volunteer, json=model(VolunteerChange, {"team": name or None}))
     return "/machines"
 
 
 @blueprint.post("/machines/public")
-@auth.rule("console join")
+@auth.rule("console volunteer")
 @action
 def set_public() -> str:
     """Agree, or not, to be named among those who help."""
     is_public = request.form.get("public") == "yes"
-    call(change_volunteer, json=_model(VolunteerChange, {"public": is_public}))
+    call(change_volunteer, json=model(VolunteerChange, {"public": is_public}))
     return "/machines"
 
 
 @blueprint.get("/machines/certificate")
 @auth.rule("console join")
-@live("certificate.html", seconds=60.0)
+@live("certificate.html", seconds=60.0, whose=own)
 def certificate() -> dict[str, Any]:
     """Show, to be printed, what somebody has contributed."""
     return {

@@ -14,7 +14,7 @@ from werkzeug.wrappers import Response as BaseResponse
 from gridbot_policies.lint.check import Finding, check
 from gridbot_server.api.bots import change_bot, details_of, explained, list_policies
 from gridbot_server.api.schema import call
-from gridbot_server.console.blueprint import FORM_BYTES, blueprint, contents, page
+from gridbot_server.console.blueprint import FORM_BYTES, blueprint, contents, model, page
 from gridbot_server.errors import RequestError
 from gridbot_server.http import auth
 from gridbot_server.models.requests import BotChange
@@ -76,7 +76,7 @@ def try_policy(bot: int) -> BaseResponse:
     if request.form.get("version") != str(details_of(bot).policy_version):
         fault = "The BOT was changed meanwhile: look at what is there now, and try again."
         return _page(bot, text, fault=fault)
-    call(change_bot, bot=bot, json=BotChange.model_validate({"policy": text}))
+    call(change_bot, bot=bot, json=model(BotChange, {"policy": text}))
     contents().expire()
     return redirect(f"/bots/{bot}/policy", HTTPStatus.SEE_OTHER)
 

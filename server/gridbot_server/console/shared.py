@@ -11,7 +11,7 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Protocol, TypeVar, cast
@@ -49,7 +49,7 @@ class PageContent:
 class _Viewer:
     """A session that was good at `seen_at`, and whose contents it may see."""
 
-    sees: Hashable
+    sees: Sequence[Hashable]
     seen_at: float
     form_token: bytes
 
@@ -93,7 +93,7 @@ class SharedContents:
             found = self._values[key] = self.clock(), make()
         return cast(T, found[1])
 
-    def remember(self, cookie: str, sees: Hashable) -> None:
+    def remember(self, cookie: str, sees: Sequence[Hashable]) -> None:
         """Let polls of a session that is good be answered from memory for a while."""
         if len(self._viewers) >= _MOST_VIEWERS:
             self._viewers.clear()
@@ -113,8 +113,11 @@ class SharedContents:
         viewer = self._viewers.get(cookie)
         if viewer is None or self.clock() > viewer.seen_at + _VIEWER_SECONDS:
             return None
-        found = self._contents.get((path, viewer.sees))
-        return (found, viewer.form_token) if found and self._is_fresh(found) else None
+        for whose in viewer.sees:
+            found = self._contents.get((path, whose))
+            if found and self._is_fresh(found):
+                return found, viewer.form_token
+        return None
 
     def _is_fresh(self, content: PageContent) -> bool:
         return self.clock() < content.made_at + content.seconds

@@ -35,6 +35,7 @@ Rule = Literal[
     "operator",
     "metrics",
     "console join",
+    "console volunteer",
     "console user",
     "console operator",
 ]
@@ -54,11 +55,18 @@ class Key(NamedTuple):
     grid: str | None  # of pilots
     serves: list[int] | None  # owners, of pilots
     is_expired: bool  # an invitation, good only for machines that have joined with it
+    is_invitation: bool  # good for as many machines as it says
+    by_password: bool  # of a session that was begun with a volunteer's password
 
     @property
     def is_operator(self) -> bool:
         """Whether it may see and change what belongs to others."""
         return self.scope == "operator"
+
+    @property
+    def may_change_account(self) -> bool:
+        """Whether a person shows it: jobs can read keys that only join, on their machines."""
+        return self.by_password or _SCOPES.index(self.scope) >= _SCOPES.index("user")
 
 
 class AuthenticatedClient(NamedTuple):
@@ -80,6 +88,7 @@ def rule(name: Rule) -> Callable[[View], View]:
     the view itself hands the token on, to be looked up together with the rest.  `boinc`: the view
     itself checks the key, certificate or name that BOINC's protocol carries.  `public`: everybody.
     `console …`: a browser's session, begun with a key of at least that scope; forms are checked.
+    `console volunteer`: such a session of scope `user`, or one that was begun with a password.
     """
 
     def mark(view: View) -> View:
@@ -108,7 +117,9 @@ def authenticate() -> None:
         case "join" | "user" | "operator" as scope:
             g.key = _key(scope)
         case "console join" | "console user" | "console operator" as scope:
-            g.key = _session(scope.removeprefix("console "))
+            g.key = _sufficient(_session(), scope.removeprefix("console "))
+        case "console volunteer":
+            g.key = _account_changer(_session())
         case _:
             raise InternalError(f"the route {request.endpoint} has no auth rule")
 
@@ -178,14 +189,23 @@ def _sufficient(found: Key, scope: str) -> Key:
     return found
 
 
-def _session(scope: str) -> Key:
+def _account_changer(found: Key) -> Key:
+    if not found.may_change_account:
+        raise Forbidden(
+            "this needs a key of scope user, or the password of an account:"
+            f" this session was begun with a key of scope {found.scope}"
+        )
+    return found
+
+
+def _session() -> Key:
     """Return the key of a browser's session; a form must be one of its own."""
     found = find_session()
     if found is None:
         raise sessions.NotLoggedIn("log in first")
     if request.method not in ("GET", "HEAD"):
         sessions.check_form(sessions.cookie())
-    return _sufficient(found, scope)
+    return found
 
 
 def find_session() -> Key | None:
@@ -208,8 +228,9 @@ def enterable(conn: Connection, text: str) -> Key | None:
     Keys of pilots and for metrics, and invitations, are for machines.
     """
     found = _find_key(conn, keys.token_hash(text.strip()))
-    is_good = found is not None and not found.is_expired and found.scope not in ("metrics", "pilot")
-    return found if is_good else None
+    if found is None or found.is_expired or found.is_invitation:
+        return None
+    return None if found.scope in ("metrics", "pilot") else found
 
 
 def _client() -> AuthenticatedClient:

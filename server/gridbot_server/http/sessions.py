@@ -36,10 +36,15 @@ class ForgedForm(Forbidden):
     """A form that does not carry the token of this session."""
 
 
-def begin(conn: Connection, token: int) -> str:
-    """Begin a session for a key; return its cookie."""
+def begin(conn: Connection, token: int, by_password: bool = False) -> str:
+    """Begin a session for a key, which may have been told for a password; return its cookie."""
     secret = secrets.token_urlsafe(32)
-    values = {"hash": token_hash(secret), "token": token, "lifetime": LIFETIME}
+    values = {
+        "hash": token_hash(secret),
+        "token": token,
+        "by_password": by_password,
+        "lifetime": LIFETIME,
+    }
     conn.execute(SQL["begin"], values)
     return secret
 

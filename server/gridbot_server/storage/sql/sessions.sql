@@ -1,17 +1,18 @@
 -- name: session
 -- The key for which a cookie stands; an invitation lets nobody in.
 SELECT token.id, token.owner, owner.name AS owner_name, token.scope, token.grid, token.serves,
-       false AS is_expired
+       false AS is_expired, false AS is_invitation, s.by_password
   FROM console_session s JOIN token ON token.id = s.token JOIN owner ON owner.id = token.owner
- WHERE s.hash = %(hash)s AND s.expires_at > now() AND token.revoked_at IS NULL
+ WHERE s.hash = %(hash)s AND s.expires_at > now()
+   AND token.revoked_at IS NULL AND token.uses IS NULL
    AND (token.expires_at IS NULL OR token.expires_at > now())
 
 -- name: begin
 WITH old AS (
     DELETE FROM console_session WHERE expires_at < now()
 )
-INSERT INTO console_session (hash, token, expires_at)
-VALUES (%(hash)s, %(token)s, now() + %(lifetime)s::interval)
+INSERT INTO console_session (hash, token, by_password, expires_at)
+VALUES (%(hash)s, %(token)s, %(by_password)s, now() + %(lifetime)s::interval)
 
 -- name: end
 DELETE FROM console_session WHERE hash = %(hash)s
