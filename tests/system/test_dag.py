@@ -157,6 +157,20 @@ def test_an_interrupted_run_is_told_and_stopped(running: Deployment, folder: Pat
         assert not session.bots(state="running")
 
 
+def test_a_run_whose_bot_is_gone_ends_and_says_why(running: Deployment, folder: Path) -> None:
+    (folder / "job.sh").write_text("#!/bin/sh\nsleep 300\n")
+    (folder / "x.dag").write_text("JOB A job.sub\nJOB B job.sub\nPARENT A CHILD B\n")
+    process = start(running, folder)
+    assert is_killed(process, folder / "x.dag.journal", 5)
+    with running.session() as session:
+        bot = session.bot(session.bots()[0].id)
+        bot.cancel()
+        bot.delete()
+        code, text = ended(start(running, folder))
+        assert (code, f"BOT {bot.id}: " in text) == (1, True), text
+    assert (folder / "x.dag.rescue001").exists()
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

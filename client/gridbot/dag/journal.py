@@ -15,7 +15,7 @@ from typing import Any
 
 from gridbot.api.errors import BadInput, GridbotError
 
-VERSION = 1
+VERSION = 2
 Document = Mapping[str, Any]
 
 
@@ -73,6 +73,15 @@ class RunJournal:
     def close(self) -> None:
         """Let others have it."""
         os.close(self._file)
+
+
+def has_begun(path: Path) -> bool:
+    """Whether a run began that this journal holds; one that is empty, or torn at once, is none."""
+    try:
+        with path.open("rb") as file:
+            return file.readline().endswith(b"\n")
+    except FileNotFoundError:
+        return False
 
 
 def is_held(path: Path) -> bool:

@@ -205,6 +205,26 @@ def test_events_that_are_told_twice_change_nothing(
                 assert before == (state.status, state.retries, machine.engine.table.idle_jobs)
 
 
+@settings(max_examples=100, deadline=None)
+@given(graphs(), st.randoms(use_true_random=False), st.integers(0, 20))
+def test_a_run_that_is_removed_at_any_time_ends_with_its_final_node(
+    folder: Path, graph: tuple[str, set[str], dict[str, int]], chance: Random, steps: int
+) -> None:
+    text, _, exits = graph
+    dag = read(f"{text}\nFINAL F a.sub", folder)
+    machine = Machine(dag, chance, Throttles(max_pre=1, max_post=1))
+    machine.exits = exits
+    machine.tell(events.Began())
+    for _ in range(steps):
+        if not machine.engine.is_over:
+            machine.tell(machine.waiting.pop(chance.randrange(len(machine.waiting))))
+    machine.tell(events.Removed())
+    while not machine.engine.is_over:
+        assert machine.waiting, "nothing goes on, and the run is not over"
+        machine.tell(machine.waiting.pop(chance.randrange(len(machine.waiting))))
+    assert machine.ran["F"] == 1
+
+
 def run(
     text: str, folder: Path, exits: dict[str, int] | None = None, limits: Throttles | None = None
 ) -> Machine:

@@ -59,6 +59,17 @@ def test_sizes_have_units_and_are_rounded_up(
         ("what is this\nqueue", "neither"),
         ("a = $(b)\nb = $(a)\narguments = $(a)\nqueue", "deep"),
         ("initialdir = nowhere\nqueue", "nowhere"),
+        ("arguments = $RANDOM_INTEGER(5,1)\nqueue", "5,1"),
+        ("arguments = $RANDOM_INTEGER(1,5,0)\nqueue", "1,5,0"),
+        ("arguments = $RANDOM_INTEGER(1)\nqueue", "RANDOM_INTEGER"),
+        ("arguments = $SUBSTR(a)\nqueue", "SUBSTR"),
+        ("arguments = $INT(1,%99999999999d)\nqueue", "too wide"),
+        ("arguments = $STRING(a,%d)\nqueue", "format"),
+        ("arguments = $INT(1e999)\nqueue", "1e999"),
+        ("request_memory = 1e999\nqueue", "1e999"),
+        ("request_cpus = 1e999\nqueue", "1e999"),
+        ("queue 1e999", "1e999"),
+        ("queue x in [::0] (a b)", "step"),
     ],
 )
 def test_what_cannot_be_read_is_refused_and_named(tmp_path: Path, text: str, said: str) -> None:

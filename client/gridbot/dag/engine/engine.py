@@ -527,11 +527,16 @@ class DagEngine:
 
     def _kill_script(self, state: NodeState) -> None:
         waiting = self._scripts[state.script]
-        if state in waiting:
-            waiting.remove(state)
-            self._running[state.script] += 1  # as if it had begun
-        else:
+        if state not in waiting:
             self._actions.append(KillScript(state.name, state.script))
+            return
+        # Nothing runs whose end would be told.
+        waiting.remove(state)
+        state.script = ""
+        if state.node.counts:
+            self._active -= 1
+        self._stop(state)
+        self._tell_children(state, succeeded=False)
 
     def _begin_final(self) -> None:
         if self._final is None:
@@ -555,10 +560,14 @@ class DagEngine:
             self.exit_code = code
             for state in self.table.nodes.values():
                 if state.status in (NodeStatus.SUBMITTED, NodeStatus.PRERUN, NodeStatus.POSTRUN):
-                    state.details = f"Was STATUS_{state.status.name}"
-                    state.was_stopped = True
-                    self.table.move(state, NodeStatus.ERROR)
+                    self._stop(state)
             self._actions.append(Finish(code))
+
+    def _stop(self, state: NodeState) -> None:
+        """The run ends while this node is at work."""
+        state.details = f"Was STATUS_{state.status.name}"
+        state.was_stopped = True
+        self.table.move(state, NodeStatus.ERROR)
 
     def _note(self, state: NodeState, text: str, process: int | None = None) -> None:
         self._actions.append(Note(state.name, text, process))

@@ -107,6 +107,37 @@ class NodeLots:
             )
         self.follow(lot)
 
+    def missing(self, lot: NodeLot) -> list[int]:
+        """Numbers of the jobs that did not reach the server.  Raises NotFound."""
+        there = self._count(lot)
+        with self._lock:
+            numbers = sorted(seq for seq in lot.jobs if seq >= there)
+            lot.total = there + len(numbers)
+        return numbers
+
+    def lose_from(self, lot: NodeLot, first: int, why: str) -> list[JobRemoved]:
+        """Forget the jobs from a number on that the server refused; later ones take their places.
+
+        Those that it took nevertheless stay.
+        """
+        try:
+            there = max(first, self._count(lot))
+        except GridbotError:  # the BOT is gone
+            there = first
+        with self._lock:
+            lost = [lot.jobs.pop(seq) for seq in sorted(lot.jobs) if seq >= there]
+            lot.total = there
+        if lot.jobs:
+            self.follow(lot)
+        return [JobRemoved(job.node, job.process, why) for job in lost]
+
+    def _count(self, lot: NodeLot) -> int:
+        return patiently(
+            lambda: lot.bot.show().jobs_total,
+            lambda _: self._is_over.is_set(),
+            lambda error: self._say(f"{error}; waiting for the server"),
+        )
+
     def remember(self, key: str, number: int) -> NodeLot:
         """A BOT that the journal names."""
         with self._lock:

@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-Ended = Callable[[int], None]  # gets an exit code, or minus a signal's number
+# Gets an exit code, or minus a signal's number; and whether we have killed it.
+Ended = Callable[[int, bool], None]
 CANNOT_START = 1  # what DAGMan says of a script that cannot be started
 
 
@@ -28,37 +29,45 @@ class LocalProgram:
     appends: bool = False
 
 
+@dataclass
+class _Running:
+    process: subprocess.Popen[bytes]
+    is_killed: bool = False
+
+
 class LocalPrograms:
     """Starts programs, each in a session of its own; says when they end, from other threads."""
 
     def __init__(self) -> None:
-        self._running: dict[object, subprocess.Popen[bytes]] = {}
+        self._running: dict[object, _Running] = {}
         self._lock = threading.Lock()
 
     def start(self, key: object, program: LocalProgram, ended: Ended, cannot: int) -> None:
         """Start a program; if that fails, it ends with the code `cannot`."""
         try:
-            process = _started(program)
+            running = _Running(_started(program))
         except OSError:
-            ended(cannot)
+            ended(cannot, False)
             return
         with self._lock:
-            self._running[key] = process
-        threading.Thread(target=self._await, args=(key, process, ended), daemon=True).start()
+            self._running[key] = running
+        threading.Thread(target=self._await, args=(key, running, ended), daemon=True).start()
 
-    def _await(self, key: object, process: subprocess.Popen[bytes], ended: Ended) -> None:
-        code = process.wait()
+    def _await(self, key: object, running: _Running, ended: Ended) -> None:
+        code = running.process.wait()
+        ended(code, running.is_killed)
         with self._lock:
-            self._running.pop(key, None)
-        ended(code)
+            if self._running.get(key) is running:  # and not the next that has this key
+                del self._running[key]
 
     def kill(self, key: object) -> None:
-        """End a program and all that it started."""
+        """End a program and all that it started; its end is told as any other."""
         with self._lock:
-            process = self._running.get(key)
-        if process is not None and process.poll() is None:
+            running = self._running.get(key)
+        if running is not None and running.process.poll() is None:
+            running.is_killed = True
             try:
-                os.killpg(process.pid, signal.SIGKILL)
+                os.killpg(running.process.pid, signal.SIGKILL)
             except ProcessLookupError:
                 return
 

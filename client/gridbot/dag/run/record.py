@@ -23,16 +23,22 @@ _COUNTS = {
 
 
 class RunReports:
-    """Logs and reports of one run.  `sizes` are those of the logs when it began."""
+    """Logs and reports of one run.
 
-    def __init__(self, plan: RunPlan, engine: DagEngine, jobstate_size: int) -> None:
+    `jobstate_size` is that of its log, and `last_rescue` the number of the newest rescue file, when
+    it began.
+    """
+
+    def __init__(
+        self, plan: RunPlan, engine: DagEngine, jobstate_size: int, last_rescue: int
+    ) -> None:
         self._plan, self._engine = plan, engine
         self._nodes_log = Log(Path(f"{plan.primary}.nodes.log"), 0)
         path = plan.dag.jobstate_log
         self._jobstate = Log(plan.base / path, jobstate_size) if path else None
         self._next_status = 0.0
         self._changed = True
-        self._has_rescue = 0
+        self._last_rescue = last_rescue
 
     def internal(self, at: float, text: str) -> None:
         """Tell of the run itself."""
@@ -96,10 +102,8 @@ class RunReports:
         most = min(plan.settings.max_rescue, rescue.MOST)
         if not most:
             return ""
-        if not self._has_rescue:
-            numbers = rescue.numbers_of(primary, is_multi)
-            self._has_rescue = min((numbers or [0])[-1] + 1, most)
-        path = Path(rescue.name_of(primary, is_multi, self._has_rescue))
+        number = min(self._last_rescue + 1, most)
+        path = Path(rescue.name_of(primary, is_multi, number))
         text = rescue.rescue_text(self._engine, at, plan.settings.reset_retries)
         replace_file(path, text)
         return path.name

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from pathlib import Path
 from typing import Any
 
-from gridbot.api.errors import GridbotError
+from gridbot.api.errors import GridbotError, NotFound
 from gridbot.api.session import Session
 from gridbot.dag import journal
 from gridbot.dag.engine import actions, events
@@ -22,6 +22,7 @@ from gridbot.dag.engine.engine import DagEngine
 from gridbot.dag.engine.table import NodeState
 from gridbot.dag.language.model import Kind
 from gridbot.dag.language.reader import findings_of
+from gridbot.dag.reports import rescue
 from gridbot.dag.reports.writing import size_of
 from gridbot.dag.run import describing, start
 from gridbot.dag.run.lots import NodeLot, NodeLots
@@ -95,7 +96,7 @@ class DagRun:
         """Run to the end; return DAGMan's exit code.  Raises GridbotError before it begins."""
         primary = self._base / self._files[0]
         path = journal.path_of(primary)
-        if not path.exists():
+        if not journal.has_begun(path):
             self._plan = start.plan(self._files, self._options, self._base)
             start.refuse_at_start(self._plan)
             if self._options.dump_rescue:
@@ -115,7 +116,9 @@ class DagRun:
     def _set_up(self, header: journal.Document) -> None:
         self._header = header
         self.engine = DagEngine(self._plan.dag, self._plan.settings.limits)
-        self._record = RunReports(self._plan, self.engine, header["jobstate"])
+        self._record = RunReports(
+            self._plan, self.engine, header["jobstate"], header["last_rescue"]
+        )
         self._environment = {**os.environ, **self._plan.dag.environment}
         self._cluster = int(header["cluster"])
         self._scripts = Scripts(
@@ -135,6 +138,7 @@ class DagRun:
             "config": self._options.config,
             "rescue": self._plan.rescue_file,
             "rescue_number": self._plan.rescue_number,
+            "last_rescue": self._last_rescue(),
             "cluster": int(now) - _NEW_YEAR,
             "jobstate": size_of(self._base / log) if log else 0,
         }
@@ -151,6 +155,10 @@ class DagRun:
         self._take([Happened(events.Began())])
         return self._loop()
 
+    def _last_rescue(self) -> int:
+        numbers = rescue.numbers_of(str(self._plan.primary), len(self._plan.files) > 1)
+        return numbers[-1] if numbers else 0
+
     @staticmethod
     def _process(at: float) -> journal.Document:
         return {"event": "process", "pid": os.getpid(), "at": at}
@@ -166,20 +174,23 @@ class DagRun:
             )
         self._set_up(header)
         self._say(f"{self._files[0]}: going on with the run that was interrupted")
-        self._replay()
+        has_rescue = self._replay()
         now = time.time()
         self._journal.append([self._process(now)])
         for text in (f"DAGMAN_STARTED {header['cluster']}.0", "RECOVERY_STARTED"):
             self._record.internal(now, text)
         self._record.internal(now, "RECOVERY_FINISHED")
         self._record.restore()
+        if has_rescue:  # which may not have been written
+            self._write_rescue()
         if self.engine.exit_code is not None:
             return self._finish()
         self._begin_again()
         return self._loop()
 
-    def _replay(self) -> None:
-        starts = 0
+    def _replay(self) -> bool:
+        """Let the engine take what happened; return whether there is to be a rescue file."""
+        starts, has_rescue = 0, False
         for document in self._journal.documents[1:]:
             at = document["at"]
             if document["event"] == "process":
@@ -196,6 +207,8 @@ class DagRun:
             self._know_of(event, document)
             done = self.engine.apply(event)
             self._record.tell(event, done, at)
+            has_rescue |= actions.WriteRescue() in done
+        return has_rescue
 
     def _know_of(self, event: events.RunEvent, document: journal.Document) -> None:
         """Restore what is known of jobs at the server."""
@@ -216,28 +229,35 @@ class DagRun:
     def _begin_again(self) -> None:
         """Begin again what was going on when the last process ended."""
         outstanding = list(self.engine.outstanding())
-        batch = self._act(outstanding)
-        self._take(batch.submitted)
-        self._send(batch)
-        for lot in self._lots.known() if self._lots else ():
-            if lot.jobs:
-                self._append_missing(lot)
-                self._at_server().follow(lot)
-        for state in self.engine.table.nodes.values():
-            if state.queued and not self._is_at_server(state):
-                self._start_here(state, self._described_again(state))
-
-    def _is_at_server(self, state: NodeState) -> bool:
         lots = self._lots.known() if self._lots else []
-        return any(job.node == state.name for lot in lots for job in lot.jobs.values())
+        at_server = {job.node for lot in lots for job in lot.jobs.values()}
+        here = [
+            state
+            for state in self.engine.table.nodes.values()
+            if state.queued and state.name not in at_server
+        ]
+        lost = list[Happened]()
+        for lot in lots:
+            lost += map(Happened, self._append_missing(lot))
+            if lot.jobs:
+                self._at_server().follow(lot)
+        for state in here:
+            self._start_here(state, self._described_again(state))
+        self._carry_out([*outstanding, *self._decide(lost)])
 
-    def _append_missing(self, lot: NodeLot) -> None:
-        """Append the jobs again that were journaled, and did not reach the server."""
-        there = lot.bot.show().jobs_total
+    def _append_missing(self, lot: NodeLot) -> list[events.JobRemoved]:
+        """Append the jobs again that were journaled, and did not reach the server.
+
+        Returns the ends of those that cannot reach it any more.
+        """
+        lots = self._at_server()
+        try:
+            absent = lots.missing(lot)
+        except NotFound as error:
+            return self._refused(lot, 0, error)
         missing: dict[str, list[int]] = {}
-        for seq, job in sorted(lot.jobs.items()):
-            if seq >= there:
-                missing.setdefault(job.node, []).append(seq)
+        for seq in absent:
+            missing.setdefault(lot.jobs[seq].node, []).append(seq)
         for node, numbers in missing.items():
             state = self.engine.table.nodes[node]
             jobs = self._described_again(state)
@@ -248,7 +268,15 @@ class DagRun:
                     " journaled; put it back"
                 )
             chosen = shaped[-len(numbers) :]
-            self._at_server().append(lot, numbers[0], chosen)
+            try:
+                lots.append(lot, numbers[0], chosen)
+            except GridbotError as error:
+                return self._refused(lot, numbers[0], error)
+        return []
+
+    def _refused(self, lot: NodeLot, first: int, error: GridbotError) -> list[events.JobRemoved]:
+        self._say(f"BOT {lot.bot.id}: {error}")
+        return self._at_server().lose_from(lot, first, str(error))
 
     def _described_again(self, state: NodeState) -> list[SubmitJob]:
         if state.node.noop or state.node.kind is Kind.SUBDAG:
@@ -304,11 +332,14 @@ class DagRun:
 
     def _take(self, happened: Sequence[Happened]) -> None:
         """Let the engine decide about what happened, and act, until nothing is left to do."""
-        to_do = self._decide(happened)
+        self._carry_out(self._decide(happened))
+
+    def _carry_out(self, to_do: Sequence[actions.Action]) -> None:
         while to_do:
             batch = self._act(to_do)
-            to_do = self._decide(batch.submitted)
-            self._send(batch)
+            following = self._decide(batch.submitted)
+            # What was refused has to be journaled before others get its places.
+            to_do = [*following, *self._decide(self._send(batch))]
 
     def _decide(self, happened: Sequence[Happened]) -> list[actions.Action]:
         """Journal events; return what follows from them."""
@@ -342,11 +373,14 @@ class DagRun:
                 case actions.Save(node=node):
                     self._record.save_point(node, time.time())
                 case actions.WriteRescue():
-                    name = self._record.rescue(time.time())
-                    self._say(f"the rescue file is {name}; the next run goes on from it")
+                    self._write_rescue()
                 case _:
                     pass  # for the record, or the end
         return batch
+
+    def _write_rescue(self) -> None:
+        name = self._record.rescue(time.time())
+        self._say(f"the rescue file is {name}; the next run goes on from it")
 
     # --- submitting
 
@@ -390,8 +424,12 @@ class DagRun:
         to = [job.destination.document() for job in shaped]
         batch.submitted.append(Happened(event, {"number": lot.bot.id, "to": to}))
 
-    def _send(self, batch: Batch) -> None:
-        """Let jobs begin that are journaled: of one BOT in one request."""
+    def _send(self, batch: Batch) -> list[Happened]:
+        """Let jobs begin that are journaled: of one BOT in one request.
+
+        Returns the ends of those that the server refused.
+        """
+        refused = list[Happened]()
         together: dict[str, tuple[NodeLot, int, list[ShapedJob]]] = {}
         for lot, first, jobs in batch.appends:
             together.setdefault(lot.key, (lot, first, []))[2].extend(jobs)
@@ -399,12 +437,10 @@ class DagRun:
             try:
                 self._at_server().append(lot, first, jobs)
             except GridbotError as error:
-                self._say(f"BOT {lot.bot.id}: {error}")
-                for seq in range(first, first + len(jobs)):
-                    job = lot.jobs.pop(seq)
-                    self._inbox.put(events.JobRemoved(job.node, job.process, str(error)))
+                refused += map(Happened, self._refused(lot, first, error))
         for node, jobs_here in batch.local:
             self._start_here(self.engine.table.nodes[node], jobs_here)
+        return refused
 
     def _start_here(self, state: NodeState, jobs: list[SubmitJob]) -> None:
         """Begin what runs on this machine."""
@@ -417,7 +453,8 @@ class DagRun:
             thread.start()
         else:
             for process, job in enumerate(jobs):
-                self._start_job(state, process, job)
+                if process in state.queued:
+                    self._start_job(state, process, job)
 
     def _start_job(self, state: NodeState, process: int, job: SubmitJob) -> None:
         if job.noop:
@@ -453,8 +490,7 @@ class DagRun:
         if self._lots and self._lots.cancel(node, processes):
             return
         for process in processes:
-            self._processes.kill((node, process))
-            self._inbox.put(events.JobRemoved(node, process))
+            self._processes.kill((node, process))  # if its end is not told already
 
     # --- the end
 
@@ -497,7 +533,13 @@ class DagRun:
         now = time.time()
         log = self._plan.dag.jobstate_log
         size = size_of(self._base / log) if log else 0
-        self._set_up({"cluster": int(now) - _NEW_YEAR, "jobstate": size})
+        self._set_up(
+            {
+                "cluster": int(now) - _NEW_YEAR,
+                "jobstate": size,
+                "last_rescue": self._last_rescue(),
+            }
+        )
         self._record.internal(now, "DAGMAN_STARTED 0")
         self._record.rescue(now)
         self.engine.exit_code = 0

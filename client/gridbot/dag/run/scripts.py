@@ -7,7 +7,7 @@ from pathlib import Path
 
 from gridbot.dag.engine import scripts
 from gridbot.dag.engine.engine import DagEngine
-from gridbot.dag.engine.events import JobEnded, RunEvent, ScriptEnded
+from gridbot.dag.engine.events import JobEnded, JobRemoved, RunEvent, ScriptEnded
 from gridbot.dag.engine.table import NodeState
 from gridbot.dag.language.model import Script
 from gridbot.dag.run.processes import CANNOT_START, LocalProgram, LocalPrograms
@@ -48,7 +48,7 @@ class Scripts:
         self._processes.start(
             (node, kind),
             program,
-            lambda code: told(ScriptEnded(node, kind, code)),
+            lambda code, _: told(ScriptEnded(node, kind, code)),
             CANNOT_START,
         )
         return ""
@@ -67,7 +67,7 @@ class Scripts:
     def start_job(
         self, state: NodeState, process: int, job: SubmitJob, told: Told, cannot: int
     ) -> None:
-        """Start a job of the local universe."""
+        """Start a job of the local universe; one that is killed is told as removed."""
         folder = self._plan.base / state.node.directory
         home = folder / job.iwd
         program = LocalProgram(
@@ -81,7 +81,11 @@ class Scripts:
         self._processes.start(
             (state.name, process),
             program,
-            lambda code: told(JobEnded(state.name, process, code)),
+            lambda code, is_killed: told(
+                JobRemoved(state.name, process)
+                if is_killed
+                else JobEnded(state.name, process, code)
+            ),
             cannot,
         )
 

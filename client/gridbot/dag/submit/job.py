@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from math import ceil
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Any
 
 from gridbot.dag.submit import words
 from gridbot.dag.submit.errors import SubmitError
-from gridbot.dag.submit.macros import Macros, value_of
+from gridbot.dag.submit.macros import Macros, value_of, whole
 
 UNIVERSES = {
     "standard": 1, "vanilla": 5, "scheduler": 7, "mpi": 8, "grid": 9, "java": 10, "parallel": 11,
@@ -204,7 +204,7 @@ def _integer(text: str, key: str) -> int:
     value = value_of(text)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise SubmitError(f"{key}: {text!r} is no number")
-    return int(value)
+    return whole(value, f"{key}: {text!r}")
 
 
 def _number(macros: Macros, key: str, usual: int, *others: str) -> int:
@@ -221,10 +221,15 @@ def _size(macros: Macros, key: str, unit: int) -> int | None:
         power = _UNITS[found[2].upper()] - unit
         try:
             return ceil(float(found[1]) * 1024.0**power)
-        except ValueError:
+        except (ValueError, OverflowError):
             raise SubmitError(f"{key}: {text!r} is no size") from None
     value = value_of(text)
-    if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or value < 0
+        or not isfinite(value)
+    ):
         raise SubmitError(f"{key}: {text!r} is no size; write a number, or 2GB")
     return ceil(value)
 

@@ -6,6 +6,7 @@ import os
 import random
 import re
 from collections.abc import Callable, Mapping
+from math import isfinite
 
 from gridbot.dag.submit.errors import SubmitError
 from gridbot_policies.classad import ParseError, Value, evaluate, parse
@@ -13,6 +14,7 @@ from gridbot_policies.classad import ParseError, Value, evaluate, parse
 _DEPTH = 40  # of macros in macros
 _MOST_BYTES = 1 << 20  # of one expanded value
 _START = re.compile(r"\$(\$?)([A-Za-z_]*)\(")
+_WIDE = re.compile(r"%[^A-Za-z%]*[0-9]{5}")  # a format of a width beyond reason
 _NAME = re.compile(r"[A-Za-z0-9_.+-]+")
 _DOLLAR = "\x00"  # stands for a dollar sign that is no macro
 
@@ -71,7 +73,7 @@ class Macros:
         found = value_of(self.expand(text))
         if isinstance(found, bool) or not isinstance(found, int | float):
             raise SubmitError(f"{what}: {text!r} is no number")
-        return int(found)
+        return whole(found, f"{what}: {text!r}")
 
     def _expand(self, text: str, depth: int) -> str:
         if depth > _DEPTH:
@@ -140,6 +142,13 @@ def value_of(text: str) -> Value | None:
         return None
 
 
+def whole(value: float, what: str) -> int:
+    """A number without its fraction.  Raises SubmitError for what is not finite."""
+    if not isfinite(value):
+        raise SubmitError(f"{what} is no number that is finite")
+    return int(value)
+
+
 def _closing(text: str, at: int) -> int | None:
     """Where the bracket that was opened before `at` closes."""
     open_ = 1
@@ -151,6 +160,8 @@ def _closing(text: str, at: int) -> int | None:
 
 
 def _number(macros: Macros, words: list[str], depth: int, function: str) -> int | float:
+    if not words:
+        raise SubmitError(f"${function} lacks an argument")
     found = value_of(macros._named(words[0], depth))
     if isinstance(found, bool):
         return int(found)
@@ -159,16 +170,23 @@ def _number(macros: Macros, words: list[str], depth: int, function: str) -> int 
     return found
 
 
-def _formatted(value: float, words: list[str], usual: str) -> str:
+def _whole(macros: Macros, words: list[str], depth: int, function: str) -> int:
+    return whole(_number(macros, words, depth, function), f"${function}({','.join(words)})")
+
+
+def _formatted(value: float | str, words: list[str], usual: str) -> str:
     form = words[1] if len(words) > 1 else usual
+    what = "text" if isinstance(value, str) else "number"
+    if _WIDE.search(form):
+        raise SubmitError(f"{form!r} asks for a {what} that is too wide")
     try:
         return str(form % value)
-    except (ValueError, TypeError):
-        raise SubmitError(f"{form!r} is no format of a number") from None
+    except (ValueError, TypeError, OverflowError):
+        raise SubmitError(f"{form!r} is no format of a {what}") from None
 
 
 def _int(macros: Macros, words: list[str], depth: int) -> str:
-    return _formatted(int(_number(macros, words, depth, "INT")), words, "%d")
+    return _formatted(_whole(macros, words, depth, "INT"), words, "%d")
 
 
 def _real(macros: Macros, words: list[str], depth: int) -> str:
@@ -179,7 +197,7 @@ def _string(macros: Macros, words: list[str], depth: int) -> str:
     text = macros._named(words[0], depth)
     found = value_of(text)
     text = found if isinstance(found, str) else text
-    return text if len(words) < 2 else str(words[1] % text)
+    return _formatted(text, words, "%s")
 
 
 def _eval(macros: Macros, words: list[str], depth: int) -> str:
@@ -189,7 +207,7 @@ def _eval(macros: Macros, words: list[str], depth: int) -> str:
 
 
 def _choice(macros: Macros, words: list[str], depth: int) -> str:
-    index = int(_number(macros, words, depth, "CHOICE"))
+    index = _whole(macros, words, depth, "CHOICE")
     items = words[1:]
     if len(items) == 1 and (listed := macros.raw(items[0])) is not None:
         items = re.split(r"[,\s]+", macros._expand(listed, depth + 1).strip())
@@ -206,17 +224,22 @@ def _random_choice(macros: Macros, words: list[str], depth: int) -> str:
 
 
 def _random_integer(macros: Macros, words: list[str], depth: int) -> str:
-    low, high, *step = (int(_number(macros, [word], depth, "RANDOM_INTEGER")) for word in words)
-    return str(random.randrange(low, high + 1, *step))  # noqa: S311
+    numbers = [_whole(macros, [word], depth, "RANDOM_INTEGER") for word in words]
+    try:
+        low, high, step = numbers if len(numbers) > 2 else (*numbers, 1)
+        return str(random.randrange(low, high + 1, step))  # noqa: S311
+    except ValueError:
+        text = f"$RANDOM_INTEGER({','.join(words)})"
+        raise SubmitError(f"{text}: write (low,high) or (low,high,step), low up to high") from None
 
 
 def _substr(macros: Macros, words: list[str], depth: int) -> str:
     text = macros._named(words[0], depth)
-    start = int(_number(macros, words[1:], depth, "SUBSTR"))
+    start = _whole(macros, words[1:], depth, "SUBSTR")
     start = max(0, len(text) + start) if start < 0 else start
     if len(words) < 3:
         return text[start:]
-    length = int(_number(macros, words[2:], depth, "SUBSTR"))
+    length = _whole(macros, words[2:], depth, "SUBSTR")
     return text[start : length if length < 0 else start + length]
 
 

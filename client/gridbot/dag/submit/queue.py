@@ -102,6 +102,8 @@ def _slice(found: re.Match[str]) -> slice:
     if ":" not in found[0]:
         first = numbers[0] or 0
         return slice(first, None if first == -1 else first + 1)
+    if numbers[2] == 0:
+        raise SubmitError(f"queue: the slice {found[0]} has a step of 0")
     return slice(*numbers)
 
 
