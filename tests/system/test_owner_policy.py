@@ -88,11 +88,11 @@ def test_a_host_whose_owner_withdrew_leave_reports_and_gets_nothing(running: Dep
 def test_a_bad_policy_is_refused_before_anything_starts(running: Deployment) -> None:
     folder = running.folder / "never"
     where = ("client", "run", "--once", "--data", str(folder))
-    said = running.run(*where, "--requirements", 'BOT.Owner != "eve" &&', code=1)
+    said = running.run(*where, "--requirements", 'BOT.Owner != "eve" &&', code=2)
     assert "--requirements: line 1, column 22: expected an expression" in said
     assert said.splitlines()[-1] == " " * 23 + "^"
     file = running.file("owner.ad", "Requirement = LoadAvg < 1;")
-    assert "did you mean Requirements?" in running.run(*where, "--policy", str(file), code=1)
+    assert "did you mean Requirements?" in running.run(*where, "--policy", str(file), code=2)
     assert "exclude each other" in running.run(
         *where, "--policy", "x", "--requirements", "1", code=2
     )

@@ -59,7 +59,7 @@ def test_a_probe_of_slurm_names_its_node(grids: Overlay, cluster: Slurm) -> None
     grids.add_slurm("s", cluster)
     found = probed(grids, code=1)  # other machines could not reach a server of this one alone
     assert found["probe"] == (True, "a pilot ran on n1")
-    assert found["probe: test job"] == (True, "enough")
+    assert found["probe: test job"] == (True, "gives the right answer")
     assert cluster.run("squeue", "--noheader").strip() == ""
     assert_nothing_is_left(grids)
 
