@@ -194,8 +194,8 @@ class Choice:
             self.refuse("evaluation budget")
 
 
-# What comes first: usage of the BOT's owner, negative rank, whether it is a first copy, and which
-# of the candidates it is.
+# What comes first: usage of the BOT's owner and of its group, negative rank, whether it is a first
+# copy, and which of the candidates it is.
 _Key = tuple[float, float, float, bool, int]
 
 Lookers = set[tuple[int, bool]]
