@@ -197,7 +197,7 @@ def resume(bot: int) -> str:
 @auth.rule("console user")
 @action
 def cancel(bot: int) -> str:
-    """Cancel a BOT, if its number was typed: that cannot be undone."""
+    """Cancel a BOT, if the box of the form is ticked: that cannot be undone."""
     if request.form.get("confirm") != "yes":
         raise RequestError("tick the box to confirm: a cancelled BOT does not go on")
     call(cancel_bot, bot=bot)
