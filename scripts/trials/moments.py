@@ -213,8 +213,7 @@ def _need_the_machine(vera: Terminal) -> None:
     vera.type("gridbot client prefs unset hours --data second")
     vera.type("gridbot client pause 30m --data second", "paused until")
     vera.type("gridbot client resume --data second", "resumed")
-    vera.begin("gridbot client doctor --data second")
-    vera.ended("ok  client: running as process", code=None)
+    vera.repeat("gridbot client doctor --data second", "ok  client: running as process")
 
 
 def _restore(noor: Terminal, vera: Terminal) -> None:

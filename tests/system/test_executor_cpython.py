@@ -48,18 +48,19 @@ APPLY = (
     ("ExecutorTest", "test_free_reference"),
     ("ExecutorShutdownTest", "test_run_after_shutdown"),
     ("ExecutorShutdownTest", "test_hang_issue12364"),
-    ("ExecutorShutdownTest", "test_cancel_futures"),
 )
 UNSTRETCHED = ("test_20369", "test_duplicate_futures", "test_hang_issue12364")  # any order will do
 
 CLOCK = "a first result within 5 s, which no network promises"
 OUTPUT = "reads what a worker prints, which is in a job's log here; test_executor.py has its like"
+AT_ONCE = "a call begun within microseconds of its submission; test_executor.py has its like"
 OWN_NAMES = "imports the executor from concurrent.futures; test_executor.py has its like"
 PRIVATE = "looks for a private class of Python's; test_executor.py has its like"
 POOL = "of a pool of processes on this machine, and of its own attributes"
 CANNOT = {
     ("WaitTests", "test_timeout"): CLOCK,
     ("ExecutorTest", "test_map_timeout"): CLOCK,
+    ("ExecutorShutdownTest", "test_cancel_futures"): AT_ONCE,
     ("ExecutorShutdownTest", "test_interpreter_shutdown"): OUTPUT,
     ("ExecutorShutdownTest", "test_hang_gh83386"): OUTPUT,
     ("ExecutorShutdownTest", "test_submit_after_interpreter_shutdown"): OWN_NAMES,
