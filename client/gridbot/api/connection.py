@@ -8,7 +8,6 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 
 import requests
-from requests.adapters import HTTPAdapter
 from urllib3.util.retry import Retry
 
 from gridbot.api.documents import Health
@@ -16,6 +15,7 @@ from gridbot.api.errors import GridbotError, NotFound, PolicyError, Refused, Ser
 from gridbot_client.net.discovery import Endpoint, is_loopback, proxies_for
 from gridbot_client.net.elsewhere import BadRedirection, Redirection, session_without_token
 from gridbot_client.net.faults import cannot_reach, is_of_network, strange_answer
+from gridbot_client.net.surroundings import ForbiddenAddress, LookingAdapter, Surroundings
 from gridbot_client.net.transport import BearerAuth
 
 T = TypeVar("T")
@@ -37,11 +37,13 @@ class Connection:
         if endpoint.key:
             self._http.auth = BearerAuth(endpoint.key)
         self._proxies = proxies_for(self._address)
-        self._without_token = session_without_token()
+        surroundings = Surroundings()
+        self._without_token = session_without_token(surroundings)
         self._without_token.trust_env = not is_loopback(self._address)
-        self._http.mount(self._address, HTTPAdapter(max_retries=_retries()))
+        look = surroundings.note_server
+        self._http.mount(self._address, LookingAdapter(look, max_retries=_retries()))
         for path in NOT_REPEATABLE:
-            self._http.mount(self._address + path, HTTPAdapter())
+            self._http.mount(self._address + path, LookingAdapter(look))
 
     def get(self, path: str, **params: Any) -> Any:
         """JSON document at `path`."""
@@ -81,6 +83,8 @@ class Connection:
                 method, there.url, timeout=TIMEOUT, allow_redirects=False, headers=there.headers,
                 **options,
             )  # fmt: skip
+        except ForbiddenAddress as error:
+            raise Refused(f"{self.url}: {error}") from None
         except requests.RequestException as error:
             raise ServerAway(cannot_reach(f"//{there.host}", error)) from None
         if not 200 <= answer.status_code < 300:

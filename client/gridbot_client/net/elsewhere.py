@@ -15,6 +15,8 @@ from urllib.parse import urljoin, urlsplit
 
 import requests
 
+from gridbot_client.net.surroundings import LookingAdapter, Surroundings
+
 _MOST_PART_BYTES = 1 << 30
 _HEADERS = "x-amz-"  # what the server may have us send along
 _BLOCK_BYTES = 1 << 20  # for which a rate is asked at once
@@ -93,9 +95,11 @@ class PacedPart:
             yield data
 
 
-def session_without_token() -> requests.Session:
-    """A session for such places."""
+def session_without_token(surroundings: Surroundings) -> requests.Session:
+    """A session for such places, if they lie where the server may lead to."""
     session = requests.Session()
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, LookingAdapter(surroundings.check))
     session.auth = _no_token  # nor one of a netrc file
     session.headers.update({"Accept-Encoding": "identity"})
     return session

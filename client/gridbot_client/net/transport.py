@@ -31,6 +31,7 @@ from gridbot_client.net.elsewhere import (
     session_without_token,
 )
 from gridbot_client.net.faults import cannot_reach, is_of_network, strange_answer
+from gridbot_client.net.surroundings import ForbiddenAddress, LookingAdapter, Surroundings
 from gridbot_client.protocol.messages import Output, ReplicaId
 
 CONNECT_SECONDS = 10.0
@@ -107,7 +108,10 @@ class Transport:
         self._session = requests.Session()
         self._session.auth = BearerAuth(token)
         self._session.headers.update({"Accept-Encoding": "identity", "User-Agent": USER_AGENT})
-        self._without_token = session_without_token()
+        surroundings = Surroundings()
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, LookingAdapter(surroundings.note_server))
+        self._without_token = session_without_token(surroundings)
 
     def __enter__(self) -> Transport:
         return self
@@ -270,6 +274,8 @@ class Transport:
                         _retry_after(response),
                     )
                 yield response
+        except ForbiddenAddress as error:
+            raise NotOurServer(f"{self.url}: {error}") from None
         except requests.RequestException as error:
             raise ServerUnavailable(cannot_reach(f"//{there.host}", error)) from None
 
