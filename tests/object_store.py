@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -67,6 +68,20 @@ class ObjectStore:
             return requests.put(url, headers=headers, timeout=5).status_code in (200, 409)
         except requests.ConnectionError:
             return False
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Let it take connections, and answer none."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.thaw()
+
+    def thaw(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         if self.process is not None:

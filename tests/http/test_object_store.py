@@ -7,17 +7,20 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import psutil
 import pytest
 import requests
 from tests.factories import make_bot, make_lease
 from tests.http.conftest import Answer, Person, Site
 from tests.object_store import ENVIRONMENT, ObjectStore, object_store
+from tests.system.deployment import eventually
 
 from gridbot_client.protocol.messages import Manifest, ReplicaId
 from gridbot_server.cycles import collector
@@ -30,6 +33,7 @@ from gridbot_server.storage.files import open_bucket as open_bucket_at
 DATA = b"parameters of a model\n" * 5000
 SHA256 = hashlib.sha256(DATA).hexdigest()
 NOW = datetime.now(UTC)
+MANY = 12  # more than a web process has connections to its database
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +243,32 @@ def test_what_a_link_leads_to_is_saved_and_never_shown_as_a_page(store: BucketSt
     answer = requests.get(store.link(sha256, datetime.now(UTC)), timeout=30)
     assert (answer.content, answer.headers["Content-Type"]) == (page, "application/octet-stream")
     assert answer.headers["Content-Disposition"] == "attachment"
+
+
+@pytest.mark.parametrize("method, path", [("GET", "/files/{}"), ("HEAD", "/api/v1/blobs/{}")])
+def test_a_store_that_does_not_answer_keeps_no_others_waiting(
+    site: Site, alice: Person, peer: ObjectStore, method: str, path: str
+) -> None:
+    sent(alice)
+    address = f"{path.format(SHA256)}?size={len(DATA)}"
+    with peer.frozen(), ThreadPoolExecutor(MANY) as pool:
+        waiting = [pool.submit(alice, method, address) for _ in range(MANY)]
+        try:
+            eventually(
+                lambda: connections_to(peer) >= MANY, what="requests that wait for the store"
+            )
+            assert alice("GET", "/api/v1/bots").status_code == 200
+            assert not any(answer.done() for answer in waiting)
+        finally:
+            peer.thaw()
+    assert {answer.result().status_code for answer in waiting} <= {200, 307}
+
+
+def connections_to(peer: ObjectStore) -> int:
+    """How many connections this process has to the store."""
+    port = peer.ports["s3.port"]
+    found = psutil.Process().net_connections("tcp")
+    return sum(bool(item.raddr) and item.raddr.port == port for item in found)
 
 
 def test_nobody_is_led_to_a_file_that_is_not_theirs(site: Site, alice: Person, bob: Person) -> None:

@@ -52,9 +52,11 @@ def fetch_content(sha256: str) -> Response:
     with connection() as conn:
         if not (is_sha256(sha256) and _may_read(conn, sha256)):
             raise _not_found(sha256)
-        if current().store.size(sha256) is None:
+    size = current().store.size(sha256)  # an object store's may take long
+    if size is None:
+        with connection() as conn:
             raise _lost(conn, sha256)
-    return send_content(sha256)
+    return _send(sha256, size, reader())
 
 
 def _lost(conn: Connection, sha256: str) -> ObjectNotFound:
@@ -130,10 +132,14 @@ def send_content(sha256: str, party: Party | None = None) -> Response:
 
     Raises ObjectNotFound when it is not there, ServerBusy while too many are being sent.
     """
-    store = current().store
-    size = store.size(sha256) if is_sha256(sha256) else None
+    size = current().store.size(sha256) if is_sha256(sha256) else None
     if size is None:
         raise _not_found(sha256)
+    return _send(sha256, size, party or reader())
+
+
+def _send(sha256: str, size: int, party: Party) -> Response:
+    store = current().store
     if _follows(request) and (place := store.link(sha256, datetime.now(UTC))):
         # Not to be kept: who asks again may have lost the right to it.
         return Response(
@@ -150,7 +156,7 @@ def send_content(sha256: str, party: Party | None = None) -> Response:
     response.headers["Cache-Control"] = "private, no-transform"
     try:
         response.make_conditional(request, accept_ranges=True, complete_length=size)
-        return bounded(response, party or reader())
+        return bounded(response, party)
     except (RequestedRangeNotSatisfiable, ServerBusy):
         response.close()
         raise

@@ -97,10 +97,7 @@ def find_output_offset(
 ) -> Response:
     """Tell how much of an output has arrived."""
     output = _output(ReplicaId(bot, seq, replica), name, sha256, size)
-    with connection() as conn:
-        _check_replica(conn, output)
-        is_there = _has_output(conn, output)
-    return _offset(output.upload, is_there)
+    return _offset(output.upload, _has_output(output))
 
 
 @blueprint.put("/uploads/<int:bot>/<int:seq>/<int:replica>/<path:name>")
@@ -113,10 +110,8 @@ def receive_output(
 ) -> UploadProgress | Response:
     """Take the bytes of an output from `offset` on."""
     output = _output(ReplicaId(bot, seq, replica), name, sha256, size)
-    with connection() as conn:
-        _check_replica(conn, output)
-        if _has_output(conn, output):
-            return UploadProgress(offset=size, complete=True)
+    if _has_output(output):
+        return UploadProgress(offset=size, complete=True)
     client = auth.client()
     party = Party(f"client {client.id}", f"owner {client.owner}")
     received = _receive(output.upload, offset, party)
@@ -141,9 +136,7 @@ def receive_output(
 def find_input_offset(sha256: str, size: int) -> Response:
     """Tell how much of an input file has arrived from this owner."""
     upload = _input(sha256, size)
-    with connection() as conn:
-        is_there = _has_blob(conn, upload)
-    return _offset(upload, is_there)
+    return _offset(upload, _has_blob(upload))
 
 
 @blueprint.put("/api/v1/blobs/<sha256>")
@@ -157,9 +150,8 @@ def receive_input(sha256: str, size: int, offset: int) -> UploadProgress | Respo
     A content that others sent already is read whole all the same: only who has it gets to own it.
     """
     upload = _input(sha256, size)
-    with connection() as conn:
-        if _has_blob(conn, upload):
-            return UploadProgress(offset=size, complete=True)
+    if _has_blob(upload):
+        return UploadProgress(offset=size, complete=True)
     received = _receive(upload, offset, key_holder(auth.key()))
     if isinstance(received, Response):
         return received
@@ -216,16 +208,19 @@ def _gone(bot: int) -> Gone:
     return Gone(f"BOT {bot} is cancelled or gone, its outputs are not wanted")
 
 
-def _has_output(conn: Connection, output: OutputUpload) -> bool:
-    return (
-        conn.execute(SQL["has_output"], output.values).fetchone() is not None
-        and current().store.size(output.upload.sha256) == output.upload.size
-    )
+def _has_output(output: OutputUpload) -> bool:
+    """Whether this client's replica has the output already; raises if it may not have it."""
+    with connection() as conn:
+        _check_replica(conn, output)
+        is_known = conn.execute(SQL["has_output"], output.values).fetchone() is not None
+    return is_known and current().store.size(output.upload.sha256) == output.upload.size
 
 
-def _has_blob(conn: Connection, upload: Upload) -> bool:
+def _has_blob(upload: Upload) -> bool:
+    """Whether the owner of this key has sent the content already."""
     values = {"sha256": bytes.fromhex(upload.sha256), "owner": auth.key().owner}
-    size = rows.fetch_value(conn, int, SQL["own_blob"], values)
+    with connection() as conn:
+        size = rows.fetch_value(conn, int, SQL["own_blob"], values)
     # The row alone does not do: the file may have been lost with a disk.
     if size is None or current().store.size(upload.sha256) != size:
         return False
