@@ -133,7 +133,8 @@ class Client:
     def _wait(self) -> bool:
         """Wait for a moment if no request is due; False if one is due now."""
         self._activity.flush()
-        if self._folder.hurry_flag.exists():
+        if self._folder.hurry_flag.exists() or self._replicas.has_room_again:
+            self._replicas.has_room_again = False
             self._schedule.hurry()
         self._heed_preferences()
         self._replicas.start_ready()

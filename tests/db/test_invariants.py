@@ -78,6 +78,9 @@ BREAKS = {
     " FROM lease, generate_series(3, 100) AS n",
     "replicas_in_progress_are_bounded": "INSERT INTO requeue (bot, seq, replica, round, why)"
     " SELECT bot, seq, n, 0, 'tail' FROM lease, generate_series(3, 9) AS n",
+    "a_gang_that_runs_is_whole": "INSERT INTO gang (bot, number, size) VALUES (4, 0, 2)",
+    "a_leased_member_has_its_gang": "UPDATE bot SET together = 2 WHERE id = 4",
+    "a_gang_has_all_outcomes_or_none": "UPDATE bot SET together = 2 WHERE id = 1",
     "an_output_belongs_to_a_sent_replica": "UPDATE output SET replica = 9 WHERE bot = 1",
     "nothing_outlives_its_bot": "INSERT INTO job VALUES (99, 0, '{}')",
     "an_output_has_its_content": "UPDATE output SET content = 'lie' WHERE bot = 1",

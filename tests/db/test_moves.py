@@ -146,7 +146,19 @@ def finish_job(site: Site) -> None:
 def replace_manifest(site: Site) -> None:
     listed = {"replicas": encode([site.name._asdict()])}
     moves.end_unanswered(site.conn, Event.MANIFEST_REPLACED, listed, Counters())
-    moves.retire(site.conn, site.name.bot, [site.name.seq], Counters())
+    moves.retire(site.conn, Event.MANIFEST_REPLACED, site.name.bot, [site.name.seq], Counters())
+
+
+def end_gathering(site: Site) -> None:
+    gang = {"gangs": encode([{"bot": site.name.bot, "number": 0}])}
+    site.conn.execute("INSERT INTO gang (bot, number, size) VALUES (%s, 0, 1)", [site.name.bot])
+    moves.end_unanswered(site.conn, Event.GATHERING_ENDED, gang, Counters())
+
+
+def break_gang(site: Site) -> None:
+    jobs = {"jobs": encode([site.name._asdict()])}
+    moves.end_unanswered(site.conn, Event.GANG_BROKEN, jobs, Counters())
+    moves.retire(site.conn, Event.GANG_BROKEN, site.name.bot, [site.name.seq], Counters())
 
 
 def cancel(site: Site) -> None:
@@ -168,6 +180,8 @@ EVENTS: dict[Event, Callable[[Site], object]] = {
     Event.DEADLINE_PASSED: lambda site: deadline.run_once(site.conn),
     **{event: relinquish(event) for event in RELINQUISHED},
     Event.JOB_HAS_OUTCOME: finish_job,
+    Event.GATHERING_ENDED: end_gathering,
+    Event.GANG_BROKEN: break_gang,
     Event.MANIFEST_REPLACED: replace_manifest,
     Event.BOT_CANCELLED: cancel,
     Event.BOT_DELETED: delete,
@@ -227,7 +241,10 @@ def test_each_statement_that_writes_to_a_replica_is_in_the_list_of_an_event() ->
     listed = {name for names in moves.STATEMENTS.values() for name in names}
     others = {name for file, name in writers if file != "moves.sql"}
     assert listed == set(moves.SQL) == {name for file, name in writers if file == "moves.sql"}
-    assert others == CLAIMS | VERDICTS | {"extend_leases"}  # which gives time, and moves nothing
+    assert others == CLAIMS | VERDICTS | {
+        "extend_leases",
+        "start",
+    }  # which give time, and move nothing
 
 
 def test_a_claim_or_a_verdict_changes_no_state() -> None:

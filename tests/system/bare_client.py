@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import requests
 
+from gridbot_client.protocol.manifest import LATEST
 from gridbot_client.protocol.messages import (
     Report,
     Scalar,
@@ -16,6 +18,7 @@ from gridbot_client.protocol.messages import (
     encode_request,
 )
 
+NO_HEADERS: Mapping[str, str] = {}
 HOST: dict[str, Scalar] = {
     "Name": "bare",
     "NumCpus": 1,
@@ -24,6 +27,7 @@ HOST: dict[str, Scalar] = {
     "OpSys": "LINUX",
     "Arch": "X86_64",
     "Platform": "linux-x86_64",
+    "ManifestVersion": LATEST,
 }
 
 
@@ -71,7 +75,9 @@ class BareClient:
         """Make a new request."""
         return self.send(self.request(want, reports))
 
-    def call(self, method: str, path: str, body: bytes = b"") -> requests.Response:
+    def call(
+        self, method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = NO_HEADERS
+    ) -> requests.Response:
         """Send anything at all, on a connection of its own: any web process may get it."""
-        headers = {"Authorization": f"Bearer {self.token}"}
+        headers = {"Authorization": f"Bearer {self.token}", **headers}
         return requests.request(method, self.url + path, data=body, headers=headers, timeout=30)

@@ -33,6 +33,8 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "network": _FLAG,
     "growing": _FLAG,
     "group": _TEXT,
+    "together": _NUMBER,
+    "gather": (str, int, float),
     "exit_codes": _TEXT,
     "env": _TEXTS,
     "stdin": _TEXT,

@@ -122,6 +122,8 @@ class Session:
         conda_pack: str | Path = "",
         image: str | Path = "",
         resident: int = 0,
+        together: int = 1,
+        gather: float | str = Submission.gather,
         growing: bool = False,
         group: str = Submission.group,
         idempotency_key: str | None = None,

@@ -80,6 +80,8 @@ class Submission:
     tell: a file (`api/known_answers.py`), or outputs by job: {17: "42\\n"} is its standard output.
     The first `resident` words of the command start a program that may stay for further jobs
     (`client/README.md`, "Programs that stay").
+    So many consecutive jobs as `together` says are a gang: they start at the same time, and begin
+    anew if one of them fails.  Its members wait for each other for the time `gather`.
     A `growing` BOT takes further jobs while it runs, until it is closed; it may begin without any.
     `group` is a label that BOTs share: their results are one stream (`Session.group`).
     The BOT is held when more than `max_failures` of its jobs fail, a number or a share such as
@@ -120,6 +122,8 @@ class Submission:
     conda_pack: str | Path = ""
     image: str | Path = ""
     resident: int = 0
+    together: int = 1
+    gather: float | str = 60.0
     growing: bool = False
     group: str = ""
     idempotency_key: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -362,6 +366,7 @@ def _manifest(
         environment=dict(submission.env),
         stdin=submission.stdin,
         resident=submission.resident,
+        together=submission.together,
     )
     return checked(manifest)
 
@@ -390,6 +395,13 @@ def limit(name: str, value: int | str) -> int:
         return megabytes(value)
     except BadInput as error:
         raise BadInput(f"{name}: {error}") from None
+
+
+def _gathering(submission: Submission) -> float:
+    try:
+        return seconds(submission.gather)
+    except BadInput as error:
+        raise BadInput(f"gather: {error}") from None
 
 
 def time_limit(value: float | str) -> float:
@@ -437,4 +449,5 @@ def _body(submission: Submission, manifest: Manifest) -> dict[str, Any]:
         "tail_sticky": submission.tail_sticky,
         **({"growing": True} if submission.growing else {}),
         **({"group": submission.group} if submission.group else {}),
+        **({"gather_seconds": _gathering(submission)} if submission.together > 1 else {}),
     }

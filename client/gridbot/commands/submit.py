@@ -24,7 +24,7 @@ from gridbot.commands.options import (
 from gridbot.printing import counted
 from gridbot.show.page import boinc_line, match_line
 from gridbot.show.progress import transfer
-from gridbot_client.protocol.manifest import ANY
+from gridbot_client.protocol.manifest import ANY, MAX_TOGETHER
 from gridbot_client.terminal import printable
 
 HELP = """Submit a bag of tasks (BOT): one job per item, each running COMMAND with its values.
@@ -213,6 +213,18 @@ _SOFTWARE = {"requirements", "conda_pack", "image"}  # options that may name fil
     type=click.IntRange(0),
     metavar="N",
     help="Enter the tail phase when fewer than N jobs are unsent.  [default: automatic]",
+)
+@click.option(
+    "--together",
+    type=click.IntRange(1, MAX_TOGETHER),
+    metavar="K",
+    help="Each K consecutive jobs are a gang: they start at the same time, on machines whose owners"
+    " trust you, and begin anew if one fails.",
+)
+@click.option(
+    "--gather",
+    metavar="TIME",
+    help="How long jobs of a gang wait for each other before others may run.  [default: 60s]",
 )
 @click.option(
     "--growing",

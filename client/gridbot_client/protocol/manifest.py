@@ -20,8 +20,9 @@ from gridbot_client.protocol.software import Unpacked
 PLACEHOLDER_TYPES = ("int", "real", "text")
 # Versions of manifests: those of version 1 name no BOT, and their jobs are not signed.  Later ones
 # have fields that a client must know to run the jobs as they are meant; without them it is 2.
-VERSION, EXTENDED, SHARING, LATEST = 2, 3, 4, 5
+VERSION, EXTENDED, SHARING, NAMING, LATEST = 2, 3, 4, 5, 6
 MAX_EXIT_CODE = 255
+MAX_TOGETHER = 128  # jobs of a gang
 ANY = "any"
 
 
@@ -40,7 +41,8 @@ LATER: Mapping[str, Later] = {
     "requirements": Later(SHARING, ""),
     "conda_pack": Later(SHARING, ""),
     "image": Later(SHARING, ""),
-    "output_names": Later(LATEST, {}),
+    "output_names": Later(NAMING, {}),
+    "together": Later(LATEST, 1),
 }
 CLOCK_ERROR_SECONDS = 86_400  # by which the clocks of signer and machine may differ
 DEFAULT_MAX_OUTPUT_BYTES = 64 << 20
@@ -143,6 +145,8 @@ class Manifest:
     # So many words of the command start a program that may stay for further jobs (`residents.py` of
     # the client); 0: each job starts its own.  A client may always run the whole command instead.
     resident: int = 0
+    # Consecutive jobs that are a gang: they run at the same time, or not at all.
+    together: int = 1
     project: str = ""
     bot: str = ""
     owner_key: str = ""  # Ed25519, in hex
@@ -180,7 +184,7 @@ class Manifest:
         later = (LATER[name].version for name in self.later())
         has_templates = any("{" in output for output in self.outputs)
         return max(
-            SHARING if has_dots else VERSION, LATEST if has_templates else VERSION, *later, VERSION
+            SHARING if has_dots else VERSION, NAMING if has_templates else VERSION, *later, VERSION
         )
 
     @property
@@ -248,6 +252,7 @@ class Manifest:
             output_names=_output_names(raw),
             image=software.read_image(raw),
             resident=_resident(raw),
+            together=fields.integer(raw, "together", 1, MAX_TOGETHER, 1),
             project=_hex(raw, "project", _KEY),
             bot=_hex(raw, "bot", _IDENTITY),
             owner_key=_hex(raw, "owner_key", _KEY),
@@ -255,8 +260,8 @@ class Manifest:
             expires=fields.integer(raw, "expires", 0, MAX_BIGINT, MAX_BIGINT),
             version=version,
         )
-        if version < LATEST and any("{" in output for output in manifest.outputs):
-            raise ProtocolError(f"outputs: only those of version {LATEST} have placeholders")
+        if version < NAMING and any("{" in output for output in manifest.outputs):
+            raise ProtocolError(f"outputs: only those of version {NAMING} have placeholders")
         inputs = {ref.name: ref.executable for ref in manifest.inputs}
         software.check_archives(manifest.archives, inputs, manifest.stdin)
         software.check_environments(
@@ -331,6 +336,8 @@ def _resident(raw: Mapping[str, Any]) -> int:
         )
     if words and raw.get("stdin"):
         raise ProtocolError("resident: standard input is the program's way to the client")
+    if words and raw.get("together", 1) != 1:
+        raise ProtocolError("resident: jobs that run together start programs of their own")
     return words
 
 

@@ -71,7 +71,7 @@ MAX_REQUIREMENTS_BYTES = 8192
 How = Literal["success", "error"]
 
 # Reasons for making a replica; the same words in the database, JSON and `bot show`.
-WHY = ("first", "quorum", "expired", "error", "tail", "retry", "silent")
+WHY = ("first", "quorum", "expired", "error", "tail", "retry", "silent", "gang")
 
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,39}")
 

@@ -33,6 +33,7 @@ from gridbot_client.work import outputs
 from gridbot_client.work.building import BuildInterrupted
 from gridbot_client.work.cache import Cache
 from gridbot_client.work.containers import CONTAINER_FAILED
+from gridbot_client.work.gangs import Gang
 from gridbot_client.work.manifests import ForbiddenInput, JudgedManifest, check_inputs
 from gridbot_client.work.outputs import OutputError
 from gridbot_client.work.places import PlaceKey, ReplicaPlace, ReplicaPlaces
@@ -65,6 +66,10 @@ log = logging.getLogger(__name__)
 
 class Stopped(Exception):
     """The replica was stopped on request; it has no report."""
+
+
+class GangOver(Stopped):
+    """The server has taken the replica back: others of its gang failed, or did not come."""
 
 
 class _Failed(Exception):
@@ -152,7 +157,7 @@ class ReplicaExecutor:
             if not place.has_program:
                 self._fetch(manifest.files, place.slot, stop)
             self._fetch(assignment.inputs, shown, stop)
-            ended = self._run(program, slot, place, job, judged, starts, stop)
+            ended = self._run_together(program, slot, place, job, judged, starts, stop)
             if ended.reason == CONTAINER_FAILED:  # as the next one would
                 self.provision.unfit.add(assignment.manifest)
             if reason := _reason(ended, manifest):
@@ -173,6 +178,24 @@ class ReplicaExecutor:
         if shown is not slot:
             place.hand_over(slot, [output.name for output in found if output.content is None])
         return replace(_finished(shown, ended, "", ""), how="success", outputs=found)
+
+    def _run_together(
+        self, program: ReplicaProgram, slot: ReplicaSlot, place: ReplicaPlace,
+        job: ResidentJob | None, judged: JudgedManifest, starts: int, stop: Stop,
+    ) -> ProcessEnd:  # fmt: skip
+        """Run a program, that of a gang's member with the others.  Raises GangOver without them."""
+        size = judged.manifest.together
+        if size == 1:
+            return self._run(program, slot, place, job, judged, starts, stop)
+        with Gang(self.connect, slot.id, size, stop) as gang:
+            granted = {**program.granted, **gang.gather()}
+            try:
+                program = replace(program, granted=granted)
+                return self._run(program, slot, place, job, judged, starts, stop)
+            except Stopped:
+                if gang.is_over:
+                    raise GangOver from None
+                raise
 
     def _run(
         self, program: ReplicaProgram, slot: ReplicaSlot, place: ReplicaPlace,

@@ -25,7 +25,7 @@ from gridbot_client.protocol.messages import (
     WorkReply,
 )
 from gridbot_client.work import processes
-from gridbot_client.work.execution import ReplicaExecutor, Stopped, failure
+from gridbot_client.work.execution import GangOver, ReplicaExecutor, Stopped, failure
 from gridbot_client.work.manifests import JudgedManifest, Manifests
 from gridbot_client.work.pace import Pace
 from gridbot_client.work.processes import Census
@@ -79,6 +79,7 @@ class HeldReplicas:
     ) -> None:  # fmt: skip
         self.changed = threading.Condition()
         self.is_halted = False  # revoked, paused or leaving: nothing is started
+        self.has_room_again = False  # by what the server took back: there may be other work
         self.pace = Pace(room.cpus)
         self._slots = slots
         self._spares = spares
@@ -325,7 +326,9 @@ class HeldReplicas:
                 self._end(held, self._execute(held), Stage.UPLOADING)
             assert held.report
             self._end(held, self._executor.upload(held.slot, held.report, held.stop), last)
-        except (Stopped, Unfit):
+        except (Stopped, Unfit) as why:
+            if isinstance(why, GangOver):
+                held.is_dropped = self.has_room_again = True
             self._stopped(held)
         except BaseException:
             log.exception("the thread of replica %s ended", held.id)

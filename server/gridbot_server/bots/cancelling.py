@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gridbot_client.protocol.messages import ReplicaId
+from gridbot_server.bots import gangs
 from gridbot_server.errors import Conflict, ObjectNotFound, RequestError
 from gridbot_server.storage import moves, sql
 from gridbot_server.storage.counters import API, NO_GRID, Counters
@@ -16,8 +17,7 @@ from gridbot_server.storage.states import JOB_CANCELLED, Event
 SQL = sql.load("cancelling.sql")
 CYCLES = sql.load("cycles.sql")
 EVENTS = sql.load("assurance.sql")
-
-NOBODY = 0  # the client and host of a first copy that was cancelled before it was sent
+GANGS = sql.load("gangs.sql")
 
 
 class _Bot(NamedTuple):
@@ -27,6 +27,7 @@ class _Bot(NamedTuple):
     size: int
     round: int
     has_events: bool
+    together: int
 
 
 class _Job(NamedTuple):
@@ -61,13 +62,16 @@ def cancel_jobs(
             raise Conflict(f"BOT {bot} is open: its submission is not complete")
         if unknown := sorted(seq for seq in seqs if seq >= found.size):
             raise RequestError(f"jobs: BOT {bot} has {found.size} jobs, and no job {unknown[0]}")
+        gangs.check_whole(conn, bot, seqs, "cancel")
         wanted = {"bot": bot, "seqs": list(set(seqs))}
         jobs = fetch(conn, _Job, SQL["unanswered"], wanted) if found.state == "running" else []
         jobs = [job for job in jobs if job.is_unsent or not only_unsent]
+        if found.together > 1:
+            jobs = _of_whole_gangs(conn, bot, jobs, found.together)
         if not jobs:
             return []
         counters = Counters()
-        _withhold(conn, bot, owner, [job.seq for job in jobs if job.is_unsent], counters)
+        moves.withhold(conn, bot, owner, [job.seq for job in jobs if job.is_unsent], counters)
         cancelled = [job.seq for job in jobs]
         _add_outcomes(conn, bot, found, cancelled)
         listed = {"jobs": encode([{"bot": bot, "seq": seq} for seq in cancelled])}
@@ -82,33 +86,13 @@ def cancel_jobs(
     return cancelled
 
 
-def _withhold(
-    conn: Connection, bot: int, owner: int, seqs: Sequence[int], counters: Counters
-) -> None:
-    """Lease first copies to nobody, as dispatch does: who comes first, has them.
-
-    Dispatch that wants to send one at this moment waits for us, and finds that it has ended.
-    """
-    if not seqs:
-        return
-    names = [{"bot": bot, "seq": seq, "replica": 1} for seq in seqs]
-    held = {
-        "round": 0,
-        "why": "first",
-        "client": NOBODY,
-        "host": NOBODY,
-        "owner": owner,
-        "deadline_seconds": 0.0,
-        "request_key": "",
-    }
-    rows = {"leases": encode([{**name, **held} for name in names])}
-    made = set(fetch(conn, ReplicaId, moves.SQL["add_leases"], rows))
-    made.difference_update(
-        fetch(conn, ReplicaId, moves.SQL["unlease_ended"], {"leases": encode(names)})
-    )
-    counters.add(bot, "sent_first", len(made))
-    counters.add(bot, "withheld", len(made))
-    counters.note(bot, NO_GRID, "cancelled", -len(made))  # what was never sent
+def _of_whole_gangs(conn: Connection, bot: int, jobs: Sequence[_Job], together: int) -> list[_Job]:
+    """Keep those whose gangs are cancelled whole, and let these gangs wait for nobody."""
+    count = Counter(job.seq // together for job in jobs)
+    whole = [number for number, found in count.items() if found == together]
+    listed = encode([{"bot": bot, "number": number} for number in sorted(whole)])
+    conn.execute(GANGS["disband"], {"gangs": listed})
+    return [job for job in jobs if job.seq // together in whole]
 
 
 def _add_outcomes(conn: Connection, bot: int, found: _Bot, seqs: Sequence[int]) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from gridbot_client.protocol.messages import Manifest, ReplicaId, manifest_id
 from gridbot_client.protocol.signatures import manifest_statement, verify
+from gridbot_server.bots import gangs
 from gridbot_server.bots.job_parts import SignedBy
 from gridbot_server.bots.program import program_of
 from gridbot_server.bots.signing import sign_parts
@@ -115,6 +116,7 @@ def retry(
             values = {"bot": bot, "manifest": new.text}
             before = fetch_value(conn, int, SQL["began_with"], values)
             return RetryReceipt(before or 0, found.version)
+        gangs.check_whole(conn, bot, jobs, "retry")
         _check_failed(conn, bot, jobs)
         wanted = {"bot": bot, "jobs": None if jobs is None else sorted(set(jobs))}
         conn.execute(COMPARISONS["forget_crashes"], {"bot": bot})
@@ -170,7 +172,7 @@ def _replace(
     }
     conn.execute(SQL["replace_manifest"], values)
     conn.execute(SQL["renew_copies"], {"bot": bot, "round": found.round + 1})
-    moves.retire(conn, bot, retried, counters)
+    moves.retire(conn, Event.MANIFEST_REPLACED, bot, retried, counters)
     if found.is_compared:
         _begin_anew(conn, bot, counters)
 
@@ -184,7 +186,7 @@ def _begin_anew(conn: Connection, bot: int, counters: Counters) -> None:
     held = fetch(conn, ReplicaId, SQL["in_progress"], {"bot": bot})
     listed = {"replicas": encode([name._asdict() for name in held])}
     moves.end_unanswered(conn, Event.MANIFEST_REPLACED, listed, counters)
-    moves.retire(conn, bot, begun, counters)
+    moves.retire(conn, Event.MANIFEST_REPLACED, bot, begun, counters)
     conn.execute(CANCELLING["forget_unjudged"], {"bot": bot, "seqs": begun})
     for name in ("unbind", "wake"):
         conn.execute(SQL[name], {"bot": bot, "jobs": begun})

@@ -12,7 +12,7 @@ import orjson
 from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS
 from gridbot_client.protocol.messages import FileRef, Manifest, manifest_id
 from gridbot_client.protocol.signatures import fingerprint, manifest_statement
-from gridbot_server.bots import known_answers
+from gridbot_server.bots import gangs, known_answers
 from gridbot_server.bots.job_parts import (
     JobPart,
     Sign,
@@ -76,7 +76,7 @@ def submit(
     The owner's row is locked meanwhile: equal submissions that race make one BOT, and
     the quota holds however many submissions run.
     """
-    signer = present(conn, signer)
+    signer = present(conn, signer) if body.together == 1 else None
     draft = make_draft(body, key.owner_name, _seal(conn, key.owner, signer))
     parts = _parts(draft, signer)
     with conn.transaction():
@@ -107,6 +107,7 @@ class _Locked(NamedTuple):
     growing: bool
     was_growing: bool
     closed: str | None  # why it grows no more
+    together: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +214,7 @@ def start(conn: Connection, bot: int) -> None:
             raise Conflict(f"BOT {bot} is cancelled, submit it again")
         if found.state == "open" and found.size == 0:
             raise RequestError(f"BOT {bot} has no jobs, add some first")
+        gangs.check_size(found.together, found.size)
         if (job := known_answers.beyond(conn, bot, found.size)) is not None:
             raise RequestError(f"known_answers: job {job}: BOT {bot} has {found.size} jobs")
         if conn.execute(SQL["start"], {"bot": bot}).rowcount:
@@ -387,6 +389,7 @@ def _insert(
         include={
             "submit_key", "name", "policy", "quorum", "validator", "max_attempts", "max_replicas",
             "tail_threshold", "tail_sticky", "failover_after", "max_failures", "growing",
+            "together", "gather_seconds",
         }
     )  # fmt: skip
     values = {

@@ -34,7 +34,7 @@ from gridbot_client.protocol.template import TemplateError, fill, placeholders_i
 from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError
 from gridbot_policies.lint.check import warnings
-from gridbot_server.bots import known_answers
+from gridbot_server.bots import gangs, known_answers
 from gridbot_server.bots.known_answers import Arguments, CheckedAnswers
 from gridbot_server.errors import InvalidPolicy, RequestError
 from gridbot_server.models.requests import Envelope, File, Jobs, SubmissionRequest
@@ -117,6 +117,7 @@ def make_draft(body: SubmissionRequest, owner: str, seal: Seal) -> Draft:
     validator = _check_limits(body)
     manifest = _manifest(body, owner, jobs, seal)
     size = None if body.growing else _size(jobs)
+    gangs.check(body, size)
     known = known_answers.check(body.known_answers, manifest, validator, size, _arguments(jobs))
     if isinstance(jobs, list):
         check_jobs(manifest, jobs, first=0)
@@ -269,6 +270,7 @@ def _manifest(
         conda_pack=body.conda_pack,
         image=body.image,
         resident=body.resident,
+        together=body.together,
         **asdict(_sealed(body.envelope, seal)),
     )
     _check_stdin(manifest)

@@ -46,6 +46,7 @@ class Rules:
     is_watched: bool = False  # it is held if its first replicas all fail alike
     first_round: int = 0  # of the manifest's version: with it, attempts begin anew
     max_failures: str | None = None  # failed jobs beyond which it is held: N or P%
+    together: int = 1  # jobs of a gang
 
 
 @dataclass(slots=True)
@@ -103,6 +104,7 @@ class Decision:
     compare: Sequence[Pair] = ()
     wrong: tuple[int, ...] = ()  # replicas that were outvoted
     right: tuple[int, ...] = ()  # replicas with which others agree
+    begins_anew: bool = False  # with its gang: nothing of its last replica counts
 
     @property
     def finishes(self) -> bool:

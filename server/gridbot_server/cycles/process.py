@@ -20,7 +20,7 @@ from apscheduler.schedulers.base import BaseScheduler
 from apscheduler.triggers.base import BaseTrigger
 
 from gridbot_server.credit import export
-from gridbot_server.cycles import collector, deadline, replication, retention, transitioner
+from gridbot_server.cycles import collector, deadline, gangs, replication, retention, transitioner
 from gridbot_server.cycles.clock import ClockWatch
 from gridbot_server.cycles.comparing import Comparing
 from gridbot_server.cycles.rhythm import IDLE_SECONDS, Rhythm
@@ -78,6 +78,7 @@ def schedules(settings: Settings) -> list[Schedule]:
         # A pass has its price however little it finds: some jobs at once, and nobody waits long.
         Schedule("transitioner", 0.2, transitioner.run_once),
         Schedule("comparison", 0.2, comparing.run_once, close=comparing.close),
+        Schedule("gangs", 0.5, gangs.run_once),
         Schedule("deadline", 0.5, lambda conn: deadlines.run_once(conn, since_boot())),
         Schedule(
             "replication",

@@ -37,7 +37,7 @@ def decide(job: Job, rules: Rules) -> Decision:
     if job.is_cancelled:  # its answers are compared with none
         return Decision(verdicts)
     if job.has_outcome:
-        decision = _judged(job.ended, _canonical(job), judge, Decision(verdicts))
+        decision = with_verdicts(job.ended, _canonical(job), judge, Decision(verdicts))
         return _witnessed(decision, verdicts) if rules.terms else decision
     answers = [item for item in job.ended if item.how == State.SUCCESS and item.valid is not False]
     votes = _votes(answers)
@@ -166,7 +166,7 @@ def _decide_assured(
             verdicts, canonical=best[0].replica, confidence=assurance.confidence(judged)
         )
         return replace(
-            _witnessed(_judged(answers, best[0], judge, made), verdicts),
+            _witnessed(with_verdicts(answers, best[0], judge, made), verdicts),
             right=_newly_agreeing(job, supporters),
         )
     # Some liars, each with a lie of its own, are no reason to give the job up.
@@ -239,7 +239,7 @@ def _canonical(job: Job) -> Ended | None:
     return next((item for item in job.ended if item.replica == job.canonical), None)
 
 
-def _judged(
+def with_verdicts(
     ended: Sequence[Ended], canonical: Ended | None, judge: Judge, decision: Decision
 ) -> Decision:
     """Add the verdicts on answers.

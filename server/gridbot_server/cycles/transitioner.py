@@ -22,7 +22,7 @@ import psycopg
 from gridbot_server import metrics
 from gridbot_server.credit import ledger
 from gridbot_server.credit.ledger import Valid
-from gridbot_server.cycles import brake, credences, reputation, widths
+from gridbot_server.cycles import brake, credences, gangs, reputation, widths
 from gridbot_server.cycles.attempts import lone_voters
 from gridbot_server.cycles.job import Decision, Ended, Job, Rules
 from gridbot_server.cycles.quorum import Compared, Pair
@@ -72,6 +72,7 @@ class _BotRules(NamedTuple):
     watched: bool
     max_failures: str | None
     first_round: int
+    together: int
 
 
 class _Replica(NamedTuple):
@@ -239,13 +240,21 @@ def _complain(error: str) -> None:
 
 def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     rules = _lock_bots(conn, {bot for bot, _ in ids})
-    jobs = _load(conn, [job for job in ids if job[0] in rules], rules)
-    _doubt(conn, jobs, rules)
+    of_gangs = gangs.gangs_of(ids, rules)
+    gangs.lock(conn, of_gangs)
+    together = [name for gang in of_gangs for name in gangs.members(gang, rules)]
+    alone = [name for name in ids if name.bot in rules and rules[name.bot].together == 1]
+    jobs = _load(conn, [*alone, *together], rules)
+    _doubt(conn, {name: jobs[name] for name in alone}, rules)
     _recall_known(conn, jobs, rules)
     _recall_comparisons(conn, jobs, rules)
     believed = credences.believe(conn, jobs, rules)
-    decisions = {name: decide(job, rules[name[0]]) for name, job in jobs.items()}
+    decisions = {name: decide(jobs[name], rules[name.bot]) for name in alone}
+    for gang in of_gangs:
+        members = {name: jobs[name] for name in gangs.members(gang, rules)}
+        decisions |= gangs.decide_gang(members, rules[gang.bot])
     counters = Counters()
+    gangs.follow(conn, of_gangs, jobs, decisions, rules, counters)
     valid = _judge(conn, decisions, rules)
     widths.forget(conn, jobs, decisions, rules)
     given = _earned(conn, [name for name, job in jobs.items() if job.has_outcome])
@@ -275,6 +284,7 @@ def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
             is_watched=bot.watched and bot.max_failures != brake.ANY_NUMBER,
             max_failures=bot.max_failures,
             first_round=bot.first_round,
+            together=bot.together,
         )
         for bot in fetch(conn, _BotRules, SQL["lock_bots"], {"bots": list(bots)})
         if bot.state in ("running", "done")

@@ -138,7 +138,8 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
     signers = (manifest.version, row.signature is None, row.owner_signature is None)
     wanted = (manifest.resources, manifest.platforms, manifest.walls.level)
     made_there = identity if manifest.has_environment else ""
-    needs = repr((row.owner, signers, wanted, stock, made_there))
+    is_gang = manifest.together > 1
+    needs = repr((row.owner, signers, wanted, stock, made_there, is_gang))
     return Entry(
         version=row.version,
         name=row.name,

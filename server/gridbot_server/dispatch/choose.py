@@ -15,6 +15,7 @@ nothing for BOTs that stand behind.  What it gets is the same as if all had been
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
@@ -95,11 +96,17 @@ class Candidate:
     share: float = 1.0  # of its owner
     # Replicas that run of its group by the group's share; 0 where its owner has given none a share.
     group_usage: float = 0.0
+    together: int = 1  # jobs of a gang
+    gathers_since: float = math.inf  # s since 1970: a gang waits for further hosts
 
     @property
     def has_work(self) -> bool:
         """Whether it has replicas to send, at hand or elsewhere."""
         return bool(self.fresh or self.dry or self.copies)
+
+    def rest(self) -> None:
+        """Let nobody have any of it, for the rest of the batch."""
+        self.fresh, self.copies, self.dry = 0, None, False
 
     @property
     def at_hand(self) -> int:
@@ -194,9 +201,9 @@ class Choice:
             self.refuse("evaluation budget")
 
 
-# What comes first: usage of the BOT's owner and of its group, negative rank, whether it is a first
-# copy, and which of the candidates it is.
-_Key = tuple[float, float, float, bool, int]
+# What comes first: since when its gang gathers, usage of the BOT's owner and of its group, negative
+# rank, whether it is a first copy, and which of the candidates it is.
+_Key = tuple[float, float, float, float, bool, int]
 
 Lookers = set[tuple[int, bool]]
 """BOTs whose policies look at the host, each with whether it was in its tail phase."""
@@ -256,8 +263,12 @@ class Order:
         self.places.sort(key=attrgetter("key"))
 
     def key(self, position: int, item: Candidate, rank: float, *, is_first: bool) -> _Key:
-        """Where an offer stands.  Of one BOT, copies go first: somebody waits for them already."""
-        return self._usage.get(item.owner, 0.0), item.group_usage, -rank, is_first, position
+        """Where an offer stands.  Of one BOT, copies go first: somebody waits for them already.
+
+        Gangs that gather go before all: what they hold stands still meanwhile.
+        """
+        usage = self._usage.get(item.owner, 0.0)
+        return item.gathers_since, usage, item.group_usage, -rank, is_first, position
 
     def _settle(self, position: int, item: Candidate) -> None:
         # An owner whose policies are dear is charged by each host that they are evaluated for.
@@ -338,6 +349,9 @@ def _concurrency(offer: _Offer, host: HostView) -> int:
     """
     item = offer.candidate
     asked = item.policies.concurrency(offer.ads)
+    if item.together > 1:  # who waited for a core would let the gang wait
+        cpus = number(host.attributes.get("NumCpus"))
+        return asked if cpus is None else min(asked, int(cpus // item.resources.cpus))
     if item.policies.has_concurrency:
         return asked
     return max(asked, host.ahead.get(item.bot, 0))
@@ -576,6 +590,8 @@ def _should_others_try(host: HostView, item: Candidate, copy: Copy) -> bool:
 
     The fault may be the host's (black holes, paper section 6.5); once two had it, it is the job's.
     """
+    if item.together > 1:  # which would wait for those others
+        return False
     is_new_here = all(holder.host != host.id for holder in copy.failed)
     if is_new_here or item.running <= host.of_bot.get(item.bot, 0):
         return False

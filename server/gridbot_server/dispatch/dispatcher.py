@@ -16,7 +16,7 @@ from gridbot_server import metrics
 from gridbot_server.buffer.assignment import completed, prepared
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import Segment, Slot
-from gridbot_server.dispatch import batch
+from gridbot_server.dispatch import batch, gangs
 from gridbot_server.dispatch.batch import SQL, ClientRow, Exchange
 from gridbot_server.dispatch.catalog import Catalog, Entry
 from gridbot_server.dispatch.choose import (
@@ -175,6 +175,7 @@ class Dispatcher:
         metrics.EVALUATIONS.inc(self._spending.evaluations)
         self._spending.evaluations = 0
         sent = add_leases(conn, leases, counters)
+        gangs.gather(conn, sent, seen.entries)
         self._answer(conn, sent, seen.entries, replies)
         for bot in overspent:
             suspension.suspend(conn, bot, seen.entries[bot].version, REASON)
@@ -210,6 +211,7 @@ class Dispatcher:
         entries = self._catalog.refresh(conn, [segment.state for segment in segments])
         self._start += COPIES_PER_REQUEST
         seen = view(buffer, segments, entries, self._start, time.time(), clients)
+        gangs.look(conn, seen.candidates)
         self.candidates = seen.candidates
         return seen
 

@@ -31,9 +31,11 @@ class WaitingCopies:
         start: int,
         now: float,
         drawn: Collection[int] | None = None,
+        in_order: bool = False,
     ) -> None:
-        self._buffer, self._bot, self._start, self._now = buffer, segment.state.bot, start, now
-        self._drawn = drawn
+        self._buffer, self._bot, self._now = buffer, segment.state.bot, now
+        self._start = 0 if in_order else start
+        self._drawn, self._in_order = drawn, in_order
         self._known: dict[int, Copy] = {}  # by slot
         self.left = segment.copies  # in the buffer
 
@@ -41,6 +43,8 @@ class WaitingCopies:
         """Look at some of them."""
         if not self._known:
             slots = self._buffer.copies(self._bot, COPIES_PER_REQUEST, self._start, self._drawn)
+            if self._in_order:  # one gang after the other
+                slots.sort(key=lambda slot: slot.seq)
             self._known = {slot.number: _copy(slot, self._now) for slot in slots}
         return tuple(self._known.values())
 
@@ -121,7 +125,12 @@ def view(
         usage[state.owner] = usage.get(state.owner, 0.0) + running
     copies = {
         segment.state.bot: WaitingCopies(
-            buffer, segment, start, now, _drawn(segment, entries[segment.state.bot], clients)
+            buffer,
+            segment,
+            start,
+            now,
+            _drawn(segment, entries[segment.state.bot], clients),
+            in_order=entries[segment.state.bot].manifest.together > 1,
         )
         for segment in known
         if segment.copies
@@ -196,6 +205,7 @@ def _candidate(
         program=entry.program,
         run_seconds=run_seconds(state.usual_seconds, entry.manifest.resources),
         share=entry.share,
+        together=entry.manifest.together,
     )
 
 

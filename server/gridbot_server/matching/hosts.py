@@ -18,6 +18,7 @@ from gridbot_policies.policy.ads import LIVE_ATTRIBUTES
 from gridbot_policies.policy.unknown import Unknown
 from gridbot_server.matching.policies import owner_policy
 from gridbot_server.matching.requirements import (
+    NOT_AT_HOME,
     RESOURCES,
     TOO_OLD,
     UNFIT,
@@ -107,6 +108,11 @@ class BotRequirements:
     def sandbox(self) -> int:
         """Least sandbox level that it asks for."""
         return self.manifest.walls.level
+
+    @property
+    def together(self) -> int:
+        """Jobs that run at the same time."""
+        return self.manifest.together
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +318,8 @@ def _permissions(demand: BotRequirements) -> Iterator[Condition[Known]]:
         yield _needed("environment", UNFIT, lambda known: known.lacks["environment"])
     if demand.manifest_version > 2:
         yield _needed("client", TOO_OLD, lambda known: known.lacks["client"])
+    if demand.together > 1:
+        yield _needed("gang", NOT_AT_HOME, lambda known: known.lacks["gang"])
     pilot = f"the pilot was not submitted on behalf of {demand.owner_name}"
     yield _needed("grid", pilot, lambda known: str(known.candidate.attributes.get("Grid")))
 

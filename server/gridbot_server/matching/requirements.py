@@ -56,6 +56,10 @@ class Work(Protocol):
     def stock_platforms(self) -> Sequence[str]:
         """Where stock BOINC clients can run it; none: it is not signed for them."""
 
+    @property
+    def together(self) -> int:
+        """Jobs that run at the same time; 1: each for itself."""
+
 
 class Worker(Protocol):
     """A client of a host."""
@@ -85,7 +89,7 @@ class Worker(Protocol):
 class Lack:
     """What keeps a BOT from a host: a word for its kind, and words for people."""
 
-    # boinc (platform, processor), grid, trust, platform, sandbox, client, or that of a resource
+    # boinc (platform, processor), grid, trust, platform, sandbox, client, gang, or a resource's
     kind: str
     text: str
 
@@ -118,6 +122,8 @@ TOO_OLD = (
     "the client is too old for the BOT's exit codes, environment, standard input or directories:"
     " update it"
 )
+
+NOT_AT_HOME = "jobs that run together are for machines whose owners trust the BOT's"
 
 UNFIT = "the host could not make the BOT's environment: gridbot bot logs says why"
 _ID_CHARACTERS = 16  # of manifests' ids, in a host's ad
@@ -232,8 +238,11 @@ def _native_lacks(worker: Worker, work: Work) -> Iterator[Lack]:
     if work.resources.gpus and work.image:
         yield Lack("containers", "containers get no GPUs")
     is_pilot = worker.attributes.get("Grid") is not None
-    if work.resources.gpus and not (is_pilot or _is_trusted(worker, work)):
+    is_at_home = is_pilot or _is_trusted(worker, work)
+    if work.resources.gpus and not is_at_home:
         yield Lack("gpus", "GPUs are for work of those whom the machine's owner trusts")
+    if work.together > 1 and not is_at_home:
+        yield Lack("gang", NOT_AT_HOME)
 
 
 def _stock_lacks(host: Mapping[str, Any], work: Work) -> Iterator[Lack]:

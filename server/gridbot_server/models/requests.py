@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES
+from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES, MAX_TOGETHER
 from gridbot_client.protocol.messages import MAX_BIGINT, MAX_HOLDING, PLACEHOLDER_TYPES
 from gridbot_client.protocol.preferences import MAX_NAME_BYTES, MAX_PREFERENCES, MAX_TEXT_BYTES
 from gridbot_client.protocol.software import MAX_ENTRIES
@@ -21,6 +21,8 @@ MAX_NAME_CHARACTERS = 200
 MAX_GRIDS = 100
 MAX_REFUSED_BOTS = 1000
 MAX_RUN_SECONDS = 366 * 86_400
+
+ADDRESS_PATTERN = r"^([A-Za-z0-9.-]{1,253}|\[[0-9a-fA-F:.]{2,45}\]):[0-9]{1,5}$"
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _HIDDEN_TEXT = re.compile(r"[\x00\ud800-\udfff]")
@@ -55,6 +57,7 @@ MAX_FAILURES_PATTERN = r"^([0-9]{1,9}|(100|[0-9]{1,2}(\.[0-9]{1,3})?)%)$"
 PATTERNS_IN_WORDS = {
     OWNER_PATTERN: "up to 64 letters, digits and . _ @ -, a letter or digit first",
     MAX_FAILURES_PATTERN: "a number of jobs, or a share such as 5%",
+    ADDRESS_PATTERN: "HOST:PORT",
     GRID_PATTERN: "up to 64 letters, digits and . _ -, a letter or digit first",
 }
 OwnerName = Annotated[str, Field(pattern=OWNER_PATTERN)]
@@ -214,8 +217,24 @@ class SubmissionRequest(Body):
     image: Text = ""  # of a container: its name, or that of an input
     # Words of the command that start a program which may stay for further jobs.
     resident: Annotated[int, Field(ge=0, le=1000)] = 0
+    # Consecutive jobs that are a gang, and seconds for which its members wait for each other.
+    together: Annotated[int, Field(ge=1, le=MAX_TOGETHER)] = 1
+    gather_seconds: Annotated[float, Field(ge=1, le=86_400)] = 60.0
     envelope: Envelope | None = None
     parts: Annotated[list[Base64Signature], Field(max_length=MAX_PARTS_AT_ONCE)] = []
+
+
+class GangMember(Body):
+    """`POST /clients/self/gang`: a member of a gang is ready to start."""
+
+    replica: Annotated[list[Count], Field(min_length=3, max_length=3)]
+    """BOT, job and number."""
+
+    address: Annotated[str, Field(pattern=ADDRESS_PATTERN)]
+    """Where the other members reach it, as HOST:PORT."""
+
+    run: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    """Random; a repeated request of one run of the replica has the same."""
 
 
 class ManifestVersion(Body):

@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
+from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.storage import sql
-from gridbot_server.storage.counters import CYCLES, Counters, Happening
+from gridbot_server.storage.counters import CYCLES, NO_GRID, Counters, Happening
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode, fetch, fetch_values
 from gridbot_server.storage.states import MOVES, REPORTS, Event, State, after
 
 SQL = sql.load("moves.sql")
+
+NOBODY = 0  # the client and host of a first copy that ends before it was sent
 
 # The statements of each event, in the order in which a transaction runs them.
 STATEMENTS: Mapping[Event, tuple[str, ...]] = MappingProxyType(
@@ -29,6 +32,8 @@ STATEMENTS: Mapping[Event, tuple[str, ...]] = MappingProxyType(
         Event.HOST_FORGOTTEN: ("host_forgotten",),
         Event.CLIENT_REVOKED: ("client_revoked",),
         Event.JOB_HAS_OUTCOME: ("drop_copies_of_jobs", "job_has_outcome"),
+        Event.GATHERING_ENDED: ("gathering_ended",),
+        Event.GANG_BROKEN: ("gang_broken", "retire_ended"),
         Event.MANIFEST_REPLACED: ("manifest_replaced", "retire_ended"),
         Event.BOT_CANCELLED: ("bot_cancelled", "sweep_copies"),
         Event.BOT_DELETED: ("remove_ended",),
@@ -81,9 +86,10 @@ def end_unanswered(
     return sum(item.replicas for item in gone)
 
 
-def retire(conn: Connection, bot: int, jobs: Sequence[int], counters: Counters) -> None:
-    """Let no answer of an earlier version of the manifest count for these jobs any more."""
-    event = Event.MANIFEST_REPLACED
+def retire(
+    conn: Connection, event: Event, bot: int, jobs: Sequence[int], counters: Counters
+) -> None:
+    """Let no answer that came before an event count for these jobs any more."""
     values = {
         "bot": bot,
         "jobs": list(jobs),
@@ -93,6 +99,33 @@ def retire(conn: Connection, bot: int, jobs: Sequence[int], counters: Counters) 
     }
     for item in fetch(conn, _Retired, SQL["retire_ended"], values):
         counters.note(bot, item.grid, "void", item.replicas)
+
+
+def withhold(
+    conn: Connection, bot: int, owner: int, seqs: Sequence[int], counters: Counters
+) -> None:
+    """Lease first copies to nobody, as dispatch does: who comes first, has them.
+
+    Dispatch that wants to send one at this moment waits for us, and finds that it has ended.
+    """
+    if not seqs:
+        return
+    names = [{"bot": bot, "seq": seq, "replica": 1} for seq in seqs]
+    held = {
+        "round": 0,
+        "why": "first",
+        "client": NOBODY,
+        "host": NOBODY,
+        "owner": owner,
+        "deadline_seconds": 0.0,
+        "request_key": "",
+    }
+    rows = {"leases": encode([{**name, **held} for name in names])}
+    made = set(fetch(conn, ReplicaId, SQL["add_leases"], rows))
+    made.difference_update(fetch(conn, ReplicaId, SQL["unlease_ended"], {"leases": encode(names)}))
+    counters.add(bot, "sent_first", len(made))
+    counters.add(bot, "withheld", len(made))
+    counters.note(bot, NO_GRID, "cancelled", -len(made))  # what was never sent
 
 
 def relinquish(conn: Connection, event: Event, values: Mapping[str, Any]) -> int:

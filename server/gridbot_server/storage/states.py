@@ -79,6 +79,8 @@ class Event(StrEnum):
     HOST_FORGOTTEN = "host_forgotten"  # its owner, or an operator, does not wait for it
     CLIENT_REVOKED = "client_revoked"  # with the key that it joined with
     JOB_HAS_OUTCOME = "job_has_outcome"
+    GATHERING_ENDED = "gathering_ended"  # too few of its gang came within the time for that
+    GANG_BROKEN = "gang_broken"  # another of its gang did not succeed: all begin anew
     MANIFEST_REPLACED = "manifest_replaced"  # what ran, or answered, is of an earlier version
     BOT_CANCELLED = "bot_cancelled"
     BOT_DELETED = "bot_deleted"  # long after it was cancelled
@@ -99,6 +101,11 @@ MOVES: Mapping[Event, Mapping[State, State]] = MappingProxyType(
         Event.HOST_FORGOTTEN: {State.LEASED: State.EXPIRED},
         Event.CLIENT_REVOKED: {State.LEASED: State.EXPIRED},
         Event.JOB_HAS_OUTCOME: {State.LEASED: State.CANCELLED, State.QUEUED: State.ABSENT},
+        Event.GATHERING_ENDED: {State.LEASED: State.CANCELLED},
+        Event.GANG_BROKEN: {
+            State.LEASED: State.CANCELLED,
+            State.SUCCESS: State.CANCELLED,  # nobody has judged it
+        },
         Event.MANIFEST_REPLACED: {
             State.LEASED: State.CANCELLED,
             State.SUCCESS: State.CANCELLED,  # nobody has judged it

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gridbot_client.protocol.fields import is_file_name
-from gridbot_client.protocol.manifest import LATEST, Manifest
+from gridbot_client.protocol.manifest import NAMING, Manifest
 from gridbot_client.protocol.messages import ProtocolError, Scalar
 from gridbot_client.protocol.output_names import NamedOutput, has_templates, output_names
 from gridbot_client.protocol.template import TemplateError
@@ -86,8 +86,8 @@ def test_whatever_the_values_no_name_leaves_the_jobs_directory(
 
 def test_older_clients_do_not_get_such_a_bot() -> None:
     for item in (manifest("{i}.csv"), manifest("a", a="b")):
-        assert f'"version":{LATEST}' in item.text()
+        assert f'"version":{NAMING}' in item.text()
         assert Manifest.from_text(item.text()).output_names == item.output_names
         with pytest.raises(ProtocolError):
-            Manifest.from_text(item.text().replace(f'"version":{LATEST}', '"version":4'))
+            Manifest.from_text(item.text().replace(f'"version":{NAMING}', '"version":4'))
     assert '"version":2' in manifest("a.csv", "*.dat").text()

@@ -108,6 +108,7 @@ class Signed:
     platforms: tuple[str, ...] = ()
     sandbox: int = 0
     stock_platforms: tuple[str, ...] = ()
+    together: int = 1
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ class Work:
     platforms: Sequence[str] = ()
     sandbox: int = 0
     stock_platforms: Sequence[str] = ("linux-x86_64",)
+    together: int = 1
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,8 @@ class Replicas(ResponseModel):
     """Replicas in progress."""
 
     by_reason: dict[str, int]
-    """How many were made for which reason: first, quorum, expired, error, tail, retry."""
+    """How many were made for which reason: first, quorum, expired, error, tail, retry, silent,
+    gang."""
 
 
 class BotDetails(BotSummary, WordOfOverlay):

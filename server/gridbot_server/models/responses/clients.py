@@ -193,3 +193,13 @@ class WorkAnswer(ResponseModel):
 
     call_back: list[ReplicaName] | None = None
     """Replicas to return, unless they have begun: others are more urgent."""
+
+
+class GangState(ResponseModel):
+    """What a gang does that a replica belongs to."""
+
+    state: Literal["gathering", "started", "over"]
+    """`over`: the replica is to be dropped, the client's lease is gone."""
+
+    members: list[str]
+    """Addresses of all members, in the order of their jobs, once they have started."""

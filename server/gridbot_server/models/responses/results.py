@@ -69,7 +69,7 @@ class LogLine(ResponseModel):
     """The replica's number in its job."""
 
     why: str
-    """Why it was made: first, quorum, expired, error, tail, retry."""
+    """Why it was made: first, quorum, expired, error, tail, retry, silent, gang."""
 
     how: Literal["success", "error", "expired", "lost", "cancelled"]
     """How it ended."""

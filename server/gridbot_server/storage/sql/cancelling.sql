@@ -1,5 +1,5 @@
 -- name: lock_bot
-SELECT state, size, round, events > 0 AS has_events FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
+SELECT state, size, round, events > 0 AS has_events, together FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
 
 -- name: unanswered
 -- Of these jobs, those that have no outcome and no answer that waits to be sure of.

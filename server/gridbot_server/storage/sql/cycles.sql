@@ -33,7 +33,7 @@ SELECT id, state, owner, coalesce((manifest::json #>> '{resources,cpus}')::int, 
        quorum, max_attempts, validator, failover_after, max_replicas,
        signature IS NOT NULL OR boinc IS NOT NULL AS among_strangers, assurance,
        EXISTS (SELECT FROM known_answer k WHERE k.bot = bot.id) AS has_known_answers,
-       watched, max_failures, first_round
+       watched, max_failures, first_round, together
   FROM bot WHERE id = ANY(%(bots)s) ORDER BY id FOR NO KEY UPDATE
 
 -- name: replicas
@@ -225,7 +225,7 @@ SELECT b.id AS bot, b.name, b.owner, o.name AS owner_name, b.signature IS NOT NU
        CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END AS mean_turnaround
   FROM bot b JOIN owner o ON o.id = b.owner
  CROSS JOIN LATERAL bot_count(b.id) AS s
- WHERE b.state = 'running' AND b.tail AND b.suspended IS NULL AND b.held IS NULL
+ WHERE b.state = 'running' AND b.tail AND b.suspended IS NULL AND b.held IS NULL AND b.together = 1
  ORDER BY b.id
 
 -- name: running_jobs

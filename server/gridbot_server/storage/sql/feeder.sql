@@ -1,5 +1,6 @@
 -- name: bots
 -- A growing BOT whose jobs are all finished waits for further ones: dispatch knows nothing of it.
+-- Nor of one whose gangs gathered in vain just now.
 SELECT b.id AS bot, b.policy_version AS version, b.owner, b.size,
        b.size - s.first AS fresh_unsent, greatest(0, s.queued) AS copies_unsent,
        greatest(0, s.sent - s.back) AS running, b.done, b.failed, b.tail,
@@ -14,6 +15,8 @@ SELECT b.id AS bot, b.policy_version AS version, b.owner, b.size,
  CROSS JOIN LATERAL bot_count(b.id) AS s
  WHERE b.state = 'running' AND b.held IS NULL AND NOT b.waits_for_signature
    AND NOT (b.growing AND b.done + b.failed >= b.size)
+   AND (b.together = 1 OR NOT EXISTS (
+        SELECT FROM gang_rest r WHERE r.bot = b.id AND r.rests_until > now()))
  ORDER BY b.id LIMIT %(most)s
 
 -- name: set_tail

@@ -269,7 +269,7 @@ HAVING count(*) >= bot.max_attempts + bot.max_replicas + bot.quorum;
 SELECT x.bot, x.seq, count(*) AS replicas, bot.round
   FROM (SELECT bot, seq FROM lease UNION ALL SELECT bot, seq FROM ended
          UNION ALL SELECT bot, seq FROM requeue) AS x
-  JOIN bot ON bot.id = x.bot
+  JOIN bot ON bot.id = x.bot AND bot.together = 1  -- gangs may gather in vain however often
  GROUP BY x.bot, x.seq, bot.id
 HAVING count(*) > (bot.round + 1)
                 * (12 * bot.max_attempts + 2 * (bot.max_replicas + bot.quorum));
@@ -280,6 +280,24 @@ SELECT x.bot, x.seq, count(*) AS replicas, bot.max_replicas
   JOIN bot ON bot.id = x.bot
  GROUP BY x.bot, x.seq, bot.id
 HAVING count(*) > greatest(bot.max_replicas, bot.quorum);
+
+-- name: a_gang_that_runs_is_whole
+SELECT g.bot, g.number, g.size, count(a.seq) AS arrived
+  FROM gang g LEFT JOIN arrival a ON (a.bot, a.number) = (g.bot, g.number)
+ WHERE g.gather_until IS NULL
+ GROUP BY g.bot, g.number HAVING count(a.seq) <> g.size;
+
+-- name: a_leased_member_has_its_gang
+SELECT l.bot, l.seq, l.replica
+  FROM lease l JOIN bot ON bot.id = l.bot AND bot.together > 1 AND bot.state = 'running'
+ WHERE l.client <> 0 AND NOT EXISTS (
+       SELECT FROM gang g WHERE (g.bot, g.number) = (l.bot, l.seq / bot.together));
+
+-- name: a_gang_has_all_outcomes_or_none
+SELECT bot.id, o.seq / bot.together AS number, count(*) AS outcomes
+  FROM bot JOIN outcome o ON o.bot = bot.id
+ WHERE bot.together > 1 AND bot.deleted_at IS NULL
+ GROUP BY bot.id, o.seq / bot.together HAVING count(*) <> bot.together;
 
 -- name: an_output_belongs_to_a_sent_replica
 SELECT o.bot, o.seq, o.replica, o.name
@@ -301,6 +319,8 @@ SELECT place, bot
          UNION ALL SELECT 'job_kind', bot FROM job_kind
          UNION ALL SELECT 'known_answer', bot FROM known_answer
          UNION ALL SELECT 'known_output', bot FROM known_output
+         UNION ALL SELECT 'gang', bot FROM gang
+         UNION ALL SELECT 'gang_rest', bot FROM gang_rest
          UNION ALL SELECT 'boinc_upload', bot FROM boinc_upload
          UNION ALL SELECT 'boinc_trickle', bot FROM boinc_trickle) AS x
  WHERE NOT EXISTS (SELECT FROM bot WHERE bot.id = x.bot);

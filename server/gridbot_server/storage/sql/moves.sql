@@ -226,6 +226,28 @@ WITH gone AS (
 SELECT back.* FROM (SELECT array_agg(l) AS leases FROM gone) AS x
  CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
 
+-- name: gathering_ended
+-- Members of gangs that gathered for too long.
+WITH gone AS (
+    DELETE FROM lease l
+     USING json_to_recordset(%(gangs)s) AS x (bot bigint, number bigint)
+      JOIN gang g ON (g.bot, g.number) = (x.bot, x.number)
+     WHERE l.bot = g.bot AND l.seq >= g.number * g.size AND l.seq < (g.number + 1) * g.size
+    RETURNING l
+), woken AS (
+    INSERT INTO pending SELECT (l).bot, (l).seq FROM gone
+)
+SELECT back.* FROM (SELECT array_agg(l) AS leases FROM gone) AS x
+ CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
+
+-- name: gang_broken
+WITH gone AS (
+    DELETE FROM lease l USING json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+     WHERE (l.bot, l.seq) = (x.bot, x.seq) RETURNING l
+)
+SELECT back.* FROM (SELECT array_agg(l) AS leases FROM gone) AS x
+ CROSS JOIN leave_unanswered(x.leases, %(how)s, %(reason)s) AS back
+
 -- name: manifest_replaced
 -- Replicas of an earlier version of their BOT's manifest, which must not go on.
 WITH gone AS (

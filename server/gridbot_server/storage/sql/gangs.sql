@@ -1,0 +1,108 @@
+-- name: together
+SELECT together FROM bot WHERE id = %(bot)s
+
+-- name: gathering
+-- Of these BOTs, since when a gang waits for further members, and whether the BOT rests.
+SELECT x.bot,
+       (SELECT extract(epoch FROM min(g.since))::float8 FROM gang g
+         WHERE g.bot = x.bot AND g.gather_until IS NOT NULL AND NOT g.is_whole) AS since,
+       EXISTS (SELECT FROM gang_rest r WHERE r.bot = x.bot AND r.rests_until > now()) AS rests
+  FROM unnest(%(bots)s::bigint[]) AS x (bot)
+
+-- name: gather
+-- Jobs of these gangs were leased.  After that, as the rows of gangs are locked last: who lets a gang
+-- begin anew at this moment, and cannot see these leases, leaves the row to us.
+INSERT INTO gang (bot, number, size, gather_until)
+SELECT x.bot, x.number, b.together,
+       now() + make_interval(secs => b.gather_seconds * power(2, least(6, coalesce(r.times, 0))))
+  FROM json_to_recordset(%(gangs)s) AS x (bot bigint, number bigint)
+  JOIN bot b ON b.id = x.bot
+  LEFT JOIN gang_rest r ON r.bot = x.bot
+ ORDER BY x.bot, x.number
+ON CONFLICT (bot, number) DO UPDATE SET size = excluded.size
+
+-- name: make_whole
+-- Those of which all jobs are leased now have time to fetch what they need.
+UPDATE gang g SET is_whole = true, gather_until = now() + make_interval(secs => %(seconds)s)
+  FROM json_to_recordset(%(gangs)s) AS x (bot bigint, number bigint)
+ WHERE (g.bot, g.number) = (x.bot, x.number) AND NOT g.is_whole
+   AND g.size = (SELECT count(*) FROM lease l
+                  WHERE l.bot = g.bot AND l.seq >= g.number * g.size
+                    AND l.seq < (g.number + 1) * g.size)
+
+-- name: lock_member
+-- The gang of a replica that the client has.
+SELECT g.number, g.gather_until IS NULL AS has_started, a.run
+  FROM lease l JOIN bot b ON b.id = l.bot
+  JOIN gang g ON g.bot = l.bot AND g.number = l.seq / b.together
+  LEFT JOIN arrival a ON (a.bot, a.seq, a.replica) = (l.bot, l.seq, l.replica)
+ WHERE (l.bot, l.seq, l.replica) = (%(bot)s, %(seq)s, %(replica)s) AND l.client = %(client)s
+   FOR UPDATE OF g
+
+-- name: state
+SELECT g.gather_until IS NULL AS has_started, gang_news(g.bot, g.number) AS news,
+       ARRAY(SELECT address FROM arrival a WHERE (a.bot, a.number) = (g.bot, g.number)
+              ORDER BY seq) AS members
+  FROM lease l JOIN bot b ON b.id = l.bot
+  JOIN gang g ON g.bot = l.bot AND g.number = l.seq / b.together
+ WHERE (l.bot, l.seq, l.replica) = (%(bot)s, %(seq)s, %(replica)s) AND l.client = %(client)s
+
+-- name: arrive
+INSERT INTO arrival (bot, number, seq, replica, address, run)
+VALUES (%(bot)s, %(number)s, %(seq)s, %(replica)s, %(address)s, %(run)s)
+ON CONFLICT (bot, seq)
+DO UPDATE SET replica = excluded.replica, address = excluded.address, run = excluded.run
+
+-- name: start
+-- The last of a gang has arrived: they all start, with the whole time that each was given.
+WITH started AS (
+    UPDATE gang g SET gather_until = NULL
+     WHERE (g.bot, g.number) = (%(bot)s, %(number)s) AND g.gather_until IS NOT NULL
+       AND g.size = (SELECT count(*) FROM arrival a
+                       JOIN lease l ON (l.bot, l.seq, l.replica) = (a.bot, a.seq, a.replica)
+                      WHERE (a.bot, a.number) = (g.bot, g.number))
+    RETURNING g.*
+), rested AS (
+    DELETE FROM gang_rest r USING started WHERE r.bot = started.bot
+), running AS (
+    UPDATE lease l SET deadline = now() + (l.deadline - l.sent_at), sent_at = now()
+      FROM started s
+     WHERE l.bot = s.bot AND l.seq >= s.number * s.size AND l.seq < (s.number + 1) * s.size
+)
+SELECT tell_gang(bot, number) FROM started
+
+-- name: lock
+-- Before their jobs are read: who leases one of them at this moment waits, or has committed.
+SELECT g.bot, g.number
+  FROM json_to_recordset(%(gangs)s) AS x (bot bigint, number bigint)
+  JOIN gang g ON (g.bot, g.number) = (x.bot, x.number)
+ ORDER BY g.bot, g.number FOR UPDATE OF g
+
+-- name: disband
+WITH gone AS (
+    DELETE FROM gang g USING json_to_recordset(%(gangs)s) AS x (bot bigint, number bigint)
+     WHERE (g.bot, g.number) = (x.bot, x.number) RETURNING g.*
+)
+SELECT tell_gang(bot, number) FROM gone
+
+-- name: late
+SELECT bot, number FROM gang WHERE gather_until < now()
+ ORDER BY bot, number LIMIT %(limit)s FOR UPDATE SKIP LOCKED
+
+-- name: rest
+-- As long as they have gathered.
+INSERT INTO gang_rest (bot, times, rests_until)
+SELECT g.bot, 1, now() + max(now() - g.since)
+  FROM json_to_recordset(%(gangs)s) AS x (bot bigint, number bigint)
+  JOIN gang g ON (g.bot, g.number) = (x.bot, x.number)
+ GROUP BY g.bot ORDER BY g.bot
+ON CONFLICT (bot) DO UPDATE SET times = gang_rest.times + 1, rests_until = excluded.rests_until
+
+-- name: forget_over
+-- Of BOTs that have ended; and who waits for work is told of those that have rested.
+WITH gone AS (
+    DELETE FROM gang g USING bot b WHERE b.id = g.bot AND b.state <> 'running' RETURNING g.*
+), rested AS (
+    DELETE FROM gang_rest r USING bot b WHERE b.id = r.bot AND b.state <> 'running'
+)
+SELECT tell_gang(bot, number) FROM gone

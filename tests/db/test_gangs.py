@@ -1,0 +1,176 @@
+"""Gangs in the database: how they gather, give way, begin anew, and cost others nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.db.dispatching import Caller, Dispatch, caller, failure
+from tests.factories import make_bot, make_client, make_owner
+
+from gridbot_client.protocol.manifest import LATEST
+from gridbot_client.protocol.messages import Manifest, ReplicaId, WorkReply
+from gridbot_server.bots.cancelling import cancel_jobs
+from gridbot_server.bots.retry import retry
+from gridbot_server.cycles import gangs
+from gridbot_server.errors import Conflict
+from gridbot_server.storage import db, invariants
+from gridbot_server.storage.db import Connection
+
+NAME = "alice"
+
+
+def make_gangs(conn: Connection, owner: int, together: int, jobs: int = 0, **columns: Any) -> int:
+    """Add a BOT of gangs: one, unless it has more jobs."""
+    manifest = Manifest(NAME, ("echo", "{i}"), {"i": "int"}, together=together).text()
+    return make_bot(conn, owner, jobs or together, manifest=manifest, together=together, **columns)
+
+
+def machine(dispatch: Dispatch, owner: int, cpus: int) -> Caller:
+    made = caller(dispatch, owner)
+    made.host |= {"NumCpus": cpus, "ManifestVersion": LATEST}
+    return made
+
+
+def given(reply: WorkReply) -> list[tuple[int, int]]:
+    return [(item.id.bot, item.id.seq) for item in reply.assignments]
+
+
+def let_pass(conn: Connection, table: str, column: str) -> None:
+    """Let a time be over."""
+    conn.execute(f"UPDATE {table} SET {column} = now() - interval '1 s'".encode())
+
+
+def check(conn: Connection, *, idle: bool = False) -> None:
+    assert invariants.check(conn, idle=idle) == []
+
+
+def test_a_gang_takes_no_more_of_a_host_than_it_has_cores(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = make_gangs(conn, alice, 5)
+    dispatch.feed()
+    assert given(machine(dispatch, alice, 2).ask()) == [(bot, 0), (bot, 1)]
+    assert given(machine(dispatch, alice, 8).ask()) == [(bot, 2), (bot, 3), (bot, 4)]
+    assert conn.execute("SELECT size, is_whole FROM gang").fetchall() == [(5, True)]
+    check(conn)
+
+
+def test_a_gang_that_gathers_comes_before_all_else_the_oldest_first(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    for_big = {"policy": "JobRequirements = Host.NumCpus == 2;"}
+    plain = make_bot(conn, alice, 10, policy="Rank = 9;")
+    dispatch.feed()
+    older = make_gangs(conn, alice, 3, policy=for_big["policy"])
+    younger = make_gangs(conn, alice, 2)
+    dispatch.feed()
+    conn.execute("UPDATE bot SET held = 'by a test', policy_version = 2 WHERE id = %s", [plain])
+    dispatch.feed()
+    assert given(machine(dispatch, alice, 2).ask()) == [(older, 0), (older, 1)]
+    assert given(machine(dispatch, alice, 1).ask()) == [(younger, 0)]
+    conn.execute("UPDATE bot SET held = NULL, policy_version = 3 WHERE id = %s", [plain])
+    dispatch.feed()
+    assert given(machine(dispatch, alice, 2).ask(2)) == [(older, 2), (younger, 1)]
+    assert {bot for bot, _ in given(machine(dispatch, alice, 2).ask(2))} == {plain}
+
+
+def test_a_gang_that_gathers_in_vain_gives_way_and_gathers_longer_next_time(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = make_gangs(conn, alice, 3, gather_seconds=100)
+    dispatch.feed()
+    one = machine(dispatch, alice, 2)
+    held = given(one.ask())
+    assert len(held) == 2
+    conn.execute("UPDATE gang SET since = since - interval '100 s'")
+    let_pass(conn, "gang", "gather_until")
+    assert gangs.run_once(conn) == 1
+    dispatch.settle()
+    check(conn)
+    other = make_bot(conn, alice, 2)
+    dispatch.feed()
+    reply = one.ask()
+    assert set(reply.abort) == {ReplicaId(bot, seq, 1) for _, seq in held}
+    assert {found for found, _ in given(reply)} == {other}
+    let_pass(conn, "gang_rest", "rests_until")
+    dispatch.feed()
+    assert given(machine(dispatch, alice, 2).ask())[:1] == [(bot, 0)]
+    [(seconds,)] = conn.execute(
+        "SELECT round(extract(epoch FROM gather_until - since)) FROM gang"
+    ).fetchall()
+    assert seconds == 200
+    check(conn)
+
+
+def test_a_gang_that_fails_before_all_were_sent_fails_whole_and_is_retried_whole(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = make_gangs(conn, alice, 3, max_attempts=1, max_failures="100%")
+    dispatch.feed()
+    one = machine(dispatch, alice, 2)
+    first, _ = one.ask().assignments
+    one.ask(0, (failure(first),))
+    dispatch.settle()
+    outcomes = conn.execute("SELECT seq, reason FROM outcome ORDER BY seq").fetchall()
+    reason = "1 attempts failed, the last one: exit_nonzero"
+    told = f"job 0 of its gang: {reason}"
+    assert outcomes == [(0, reason), (1, told), (2, told)]
+    dispatch.feed()
+    check(conn, idle=True)
+    with pytest.raises(Conflict, match="retry all of 0 to 2"):
+        retry(conn, bot, [0])
+    assert retry(conn, bot).retried == 3
+    dispatch.feed()
+    assert len(given(machine(dispatch, alice, 4).ask())) == 3
+    check(conn)
+
+
+def test_only_whole_gangs_are_cancelled(dispatch: Dispatch, conn: Connection, alice: int) -> None:
+    bot = make_gangs(conn, alice, 2, 6)
+    dispatch.feed()
+    machine(dispatch, alice, 1).ask()
+    with pytest.raises(Conflict, match="cancel all of 2 to 3"):
+        cancel_jobs(conn, bot, alice, [2])
+    assert cancel_jobs(conn, bot, alice, range(6), only_unsent=True) == [2, 3, 4, 5]
+    assert cancel_jobs(conn, bot, alice, [0, 1]) == [0, 1]
+    dispatch.settle()
+    assert conn.execute("SELECT FROM gang").fetchall() == []
+    dispatch.feed()
+    check(conn, idle=True)
+
+
+def test_gangs_run_on_machines_whose_owners_trust_the_bots(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bob = make_owner(conn, "bob")
+    make_gangs(conn, alice, 2, signature=bytes(64), signed_with=bytes(32))
+    dispatch.feed()
+    stranger = machine(dispatch, bob, 2)
+    assert not stranger.ask().assignments
+    _, token = make_client(conn, bob, trusts=[bob, alice])
+    friend = Caller(dispatch, token, stranger.host)
+    assert len(friend.ask().assignments) == 2
+
+
+def test_a_client_that_knows_no_gangs_gets_none(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    make_gangs(conn, alice, 2)
+    dispatch.feed()
+    old = machine(dispatch, alice, 2)
+    old.host["ManifestVersion"] = LATEST - 1
+    assert not old.ask().assignments
+
+
+def test_other_bots_ask_nothing_of_gangs(
+    dispatch: Dispatch, conn: Connection, alice: int, dsn: str
+) -> None:
+    bot = make_bot(conn, alice, 2)
+    dispatch.feed()
+    with db.connect(dsn, "test") as other:
+        other.execute("LOCK TABLE gang, arrival, gang_rest IN ACCESS EXCLUSIVE MODE")
+        one = machine(dispatch, alice, 1)
+        [item] = one.ask(1).assignments
+        assert item.id.bot == bot
+        assert one.ask(0, (failure(item),)).acks == (item.id,)
