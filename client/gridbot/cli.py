@@ -40,6 +40,7 @@ _AUDIENCES = (
             "invite": "Print a line that lets another machine run your BOTs.",
             "policy": "Check a policy, evaluate it on a host, or print an example.",
             "key": "List, name and revoke the keys that sign your BOTs.",
+            "rsl": "Check job descriptions of Globus GRAM, and print what they become.",
             "completion": "Let the shell complete names with the tab key.",
         },
     ),

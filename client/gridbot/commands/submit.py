@@ -21,6 +21,7 @@ from gridbot.commands.options import (
     table_of,
     with_session,
 )
+from gridbot.commands.rsl import submission_of
 from gridbot.printing import counted
 from gridbot.show.page import boinc_line, match_line
 from gridbot.show.progress import transfer
@@ -52,6 +53,8 @@ to the file.  Options on the command line override it.
   policy = "fair.ad"
   time = "10m"                 # also cpus, disk, gpus, quorum, attempts, …
   memory = "2GB"
+
+A JOB.rsl is a job description of Globus GRAM; gridbot rsl --json JOB.rsl prints what it becomes.
 """
 
 # Names of options that are not those of the fields of a Submission.
@@ -61,10 +64,11 @@ _FIELDS = {
     "platform": "platforms",
 }
 _SOFTWARE = {"requirements", "conda_pack", "image"}  # options that may name files
+_BESIDE_RSL = {"name", "priority", "attempts", "max_failures", "gather", "idempotency_key"}
 
 
 @click.command(help=HELP)
-@click.argument("command", nargs=-1, metavar="BOT.toml | -- COMMAND…")
+@click.argument("command", nargs=-1, metavar="BOT.toml | JOB.rsl | -- COMMAND…")
 @click.option("--name", metavar="TEXT", help="Name of the BOT.  [default: the program's name]")
 @click.option(
     "--policy",
@@ -294,6 +298,8 @@ def submission_fields(command: Sequence[str], options: Mapping[str, Any]) -> dic
         in_file, base = read_bot_file(path), path.parent
         # A path on the command line is relative to the current directory, not to the file.
         options = {**_renamed(in_file), **_absolute(_renamed(options))}
+    elif len(command) == 1 and command[0].endswith(".rsl"):
+        return {**submission_of(command[0]), **_plain(options)}
     elif command:
         options = {**_renamed(options), "command": command}
     else:
@@ -307,6 +313,14 @@ def submission_fields(command: Sequence[str], options: Mapping[str, Any]) -> dic
     if "policy" in fields:
         fields["policy"] = Path(fields["policy"])
     return {**fields, "items": items, "base": base}
+
+
+def _plain(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options beside a description in RSL, which says all about the jobs."""
+    if others := sorted(options.keys() - _BESIDE_RSL):
+        named = ", ".join(f"--{name.replace('_', '-')}" for name in others)
+        raise BadInput(f"{named}: a description in RSL says that by its own attributes")
+    return dict(options)
 
 
 def exit_codes(text: str) -> tuple[int, ...] | str:
