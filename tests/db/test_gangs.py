@@ -113,7 +113,7 @@ def test_a_gang_that_fails_before_all_were_sent_fails_whole_and_is_retried_whole
     one.ask(0, (failure(first),))
     dispatch.settle()
     outcomes = conn.execute("SELECT seq, reason FROM outcome ORDER BY seq").fetchall()
-    reason = "1 attempts failed, the last one: exit_nonzero"
+    reason = "1 attempt failed: exit_nonzero"
     told = f"job 0 of its gang: {reason}"
     assert outcomes == [(0, reason), (1, told), (2, told)]
     dispatch.feed()

@@ -8,7 +8,9 @@ import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
+import requests
 from tests.db.dispatching import success
 from tests.system.bare_client import BareClient
 from tests.system.deployment import Deployment, eventually
@@ -108,7 +110,7 @@ def test_gangs_of_many_sizes_run_on_clients_one_after_the_other(running: Deploym
     job = ["sh", "-c", MEET, str(folder)]
     with running.session() as session:
         bots = [
-            session.submit(job, range(size), together=size, memory=50, attempts=1).id
+            session.submit(job, range(size), together=size, gather=5, memory=50, attempts=1).id
             for size in sizes
         ]
     for bot in bots:
@@ -132,7 +134,12 @@ class Member(threading.Thread):
     def run(self) -> None:
         reports: tuple[Report, ...] = ()
         while not self._is_over.is_set():
-            reply = self._client.ask(1, reports)
+            try:
+                reply = self._client.ask(1, reports)
+            except requests.RequestException as error:  # a busy server refuses some
+                print(f"{self.name}: {error}")
+                self._is_over.wait(0.5)
+                continue
             reports = ()
             for item in reply.assignments:
                 if members := self._gather(item.id):
@@ -147,11 +154,22 @@ class Member(threading.Thread):
         address = f"{self.name}:{name.seq}"
         said = {"replica": list(name), "address": address, "run": uuid.uuid4().hex}
         path = "/api/v1/clients/self/gang"
-        found = self._client.call("POST", path, json.dumps(said).encode(), JSON).json()
+        found = self._told("POST", path, json.dumps(said).encode())
         while found["state"] == "gathering" and not self._is_over.is_set():
             asked = f"{path}/{name.bot}/{name.seq}/{name.replica}?known=gathering&wait=5"
-            found = self._client.call("GET", asked).json()
+            found = self._told("GET", asked)
         return list(found["members"])
+
+    def _told(self, method: str, path: str, body: bytes = b"") -> dict[str, Any]:
+        while True:
+            try:
+                answer = self._client.call(method, path, body, JSON)
+                answer.raise_for_status()
+                return dict(answer.json())
+            except requests.RequestException as error:
+                print(f"{self.name}: {error}")
+                if self._is_over.wait(0.5):
+                    return {"state": "over", "members": []}
 
 
 JSON = {"Content-Type": "application/json"}
@@ -177,7 +195,8 @@ def test_no_gang_starves_or_blocks_another_and_none_starts_alone(running: Deploy
     with scripted(running, log):
         with running.session() as session:
             bots = {
-                session.submit(["true"], range(2 * size), together=size).id: size for size in sizes
+                session.submit(["true"], range(2 * size), together=size, gather=5).id: size
+                for size in sizes
             }
         for bot in bots:
             running.wait(bot, 150.0)

@@ -40,6 +40,7 @@ COPIES_PER_REQUEST = 64
 BEYOND_WIDTH = "Host.Width"  # why a host gets no more
 BEYOND_TIME = "Host.TimeLeft"
 BEYOND_GPUS = "Host.FreeGpus"
+WHOLE_GANG = "its gang is whole"
 _LEAST_WAIT_SECONDS = 3600.0  # beside what the job itself may take
 
 
@@ -98,6 +99,7 @@ class Candidate:
     group_usage: float = 0.0
     together: int = 1  # jobs of a gang
     gathers_since: float = math.inf  # s since 1970: a gang waits for further hosts
+    lacks: int | None = None  # members of the gang that gathers, or may begin to; None: no gangs
 
     @property
     def has_work(self) -> bool:
@@ -309,6 +311,7 @@ def choose(host: HostView, order: Order) -> Choice:
     most, sent = host.want, 0
     width = host.want if host.room is None else host.room  # left for strangers
     given = 0  # of strangers
+    members: dict[int, int] = {}  # of gangs, by BOT
     for offer in _offers(round_, order):
         concurrency = _concurrency(offer, host)
         if not round_.is_affordable(offer.candidate, offer.ads):
@@ -323,6 +326,12 @@ def choose(host: HostView, order: Order) -> Choice:
         if count <= 0:
             choice.refuse("Concurrency")
             continue
+        bot, lacks = offer.candidate.bot, offer.candidate.lacks
+        if lacks is not None:
+            count = min(count, lacks - members.get(bot, 0))
+            if count <= 0:
+                choice.refuse(WHOLE_GANG)
+                continue
         is_bounded = offer.candidate.is_bounded(host)
         if is_bounded:
             count = min(count, _most_bounded(offer, host, width, given))
@@ -331,6 +340,8 @@ def choose(host: HostView, order: Order) -> Choice:
             continue
         taken = _take(offer, count, host, choice)
         round_.give_gpus(offer.candidate, taken)
+        if lacks is not None:
+            members[bot] = members.get(bot, 0) + taken
         sent += taken
         if sent >= most:
             break

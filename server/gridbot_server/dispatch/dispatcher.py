@@ -251,6 +251,7 @@ class Dispatcher:
                             records.further_copies(exchange.client, candidate, entry, name),
                         )
                     )  # fmt: skip
+            gangs.take(candidate, len(found))
         return leases
 
     def _take_copies(

@@ -24,10 +24,11 @@ PREPARE_SECONDS = 600.0  # for a gang of which all jobs are leased, to fetch wha
 
 
 class _Gathering(NamedTuple):
-    """A BOT of gangs: since when one of them gathers, if one does (s since 1970)."""
+    """A BOT of gangs: since when one of them gathers, if one does (s since 1970), and its lack."""
 
     bot: int
     since: float | None
+    lacks: int | None
     rests: bool
 
 
@@ -41,10 +42,22 @@ def look(conn: Connection, candidates: Mapping[int, Candidate]) -> None:
         return
     for found in fetch(conn, _Gathering, SQL["gathering"], {"bots": of_gangs}):
         candidate = candidates[found.bot]
-        if found.since is not None:
-            candidate.gathers_since = found.since
+        if found.since is not None and found.lacks is not None:
+            candidate.gathers_since, candidate.lacks = found.since, found.lacks
         elif found.rests:
             candidate.rest()
+        else:
+            candidate.lacks = candidate.together
+
+
+def take(candidate: Candidate, count: int) -> None:
+    """Note that members of a BOT's gang are about to be leased.
+
+    Once it is whole, no other gang of the BOT begins in the same batch: one that gathers elsewhere
+    may have waited for longer.
+    """
+    if candidate.lacks is not None:
+        candidate.lacks = max(0, candidate.lacks - count)
 
 
 def gather(conn: Connection, sent: Sequence[NewLease], entries: Mapping[int, Entry]) -> None:

@@ -2,12 +2,17 @@
 SELECT together FROM bot WHERE id = %(bot)s
 
 -- name: gathering
--- Of these BOTs, since when a gang waits for further members, and whether the BOT rests.
-SELECT x.bot,
-       (SELECT extract(epoch FROM min(g.since))::float8 FROM gang g
-         WHERE g.bot = x.bot AND g.gather_until IS NOT NULL AND NOT g.is_whole) AS since,
+-- Of these BOTs, since when a gang waits for further members, the first that does, how many it
+-- lacks, and whether the BOT rests.
+SELECT x.bot, extract(epoch FROM g.since)::float8 AS since,
+       g.size - (SELECT count(*) FROM lease l
+                  WHERE l.bot = g.bot AND l.seq >= g.number * g.size
+                    AND l.seq < (g.number + 1) * g.size) AS lacks,
        EXISTS (SELECT FROM gang_rest r WHERE r.bot = x.bot AND r.rests_until > now()) AS rests
   FROM unnest(%(bots)s::bigint[]) AS x (bot)
+  LEFT JOIN LATERAL (
+       SELECT * FROM gang WHERE gang.bot = x.bot AND gather_until IS NOT NULL AND NOT is_whole
+        ORDER BY since, number LIMIT 1) AS g ON true
 
 -- name: gather
 -- Jobs of these gangs were leased.  After that, as the rows of gangs are locked last: who lets a gang
