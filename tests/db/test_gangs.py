@@ -9,10 +9,14 @@ from tests.db.dispatching import Caller, Dispatch, caller, failure
 from tests.factories import make_bot, make_client, make_owner
 
 from gridbot_client.protocol.manifest import LATEST
-from gridbot_client.protocol.messages import Manifest, ReplicaId, WorkReply
+from gridbot_client.protocol.messages import Manifest, ReplicaId, Resources, WorkReply
+from gridbot_policies import PolicySet
+from gridbot_policies.classad import record
 from gridbot_server.bots.cancelling import cancel_jobs
 from gridbot_server.bots.retry import retry
 from gridbot_server.cycles import gangs
+from gridbot_server.dispatch.choose import Candidate
+from gridbot_server.dispatch.gangs import LOCK, SQL, look
 from gridbot_server.errors import Conflict
 from gridbot_server.storage import db, invariants
 from gridbot_server.storage.db import Connection
@@ -174,3 +178,54 @@ def test_other_bots_ask_nothing_of_gangs(
         [item] = one.ask(1).assignments
         assert item.id.bot == bot
         assert one.ask(0, (failure(item),)).acks == (item.id,)
+
+
+def test_no_gang_begins_where_one_gathers_whose_jobs_are_not_at_hand(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    small = "JobRequirements = Host.NumCpus <= 2; Rank = 9;"
+    older, younger = make_gangs(conn, alice, 3, policy=small), make_gangs(conn, alice, 2, 4)
+    dispatch.feed()
+    assert given(machine(dispatch, alice, 1).ask()) == [(older, 0)]
+    away = dispatch.buffer.take_fresh(older, 2, generation=63)
+    assert given(machine(dispatch, alice, 1).ask()) == []
+    assert given(machine(dispatch, alice, 3).ask()) == [(younger, 0), (younger, 1)]
+    dispatch.buffer.restore([slot.number for slot in away])
+    assert given(machine(dispatch, alice, 2).ask()) == [(older, 1), (older, 2)]
+    assert given(machine(dispatch, alice, 1).ask()) == [(younger, 2)]
+    check(conn)
+
+
+def test_one_process_begins_gangs_at_a_time_and_others_may_join(
+    dispatch: Dispatch, conn: Connection, alice: int, dsn: str
+) -> None:
+    bot = make_gangs(conn, alice, 2, 4)
+    plain = make_bot(conn, alice, 1, policy="Rank = -9;")
+    dispatch.feed()
+    with db.connect(dsn, "test") as other:
+        other.execute(SQL["try_to_begin"], {"lock": LOCK})
+        assert given(machine(dispatch, alice, 1).ask()) == [(plain, 0)]
+        other.rollback()
+        assert given(machine(dispatch, alice, 1).ask()) == [(bot, 0)]
+        other.execute(SQL["try_to_begin"], {"lock": LOCK})
+        assert given(machine(dispatch, alice, 1).ask()) == [(bot, 1)]
+        assert given(machine(dispatch, alice, 1).ask()) == []
+    assert given(machine(dispatch, alice, 1).ask()) == [(bot, 2)]
+    check(conn)
+
+
+def test_no_gang_begins_in_a_batch_that_did_not_know_of_one_that_gathers(
+    conn: Connection, alice: int
+) -> None:
+    one, other = make_gangs(conn, alice, 2), make_gangs(conn, alice, 2)
+    candidates = {
+        bot: Candidate(
+            bot, alice, PolicySet.parse(""), record({}), Resources(), 2, None, together=2
+        )
+        for bot in (one, other)
+    }
+    gathering = look(conn, candidates)
+    begun = "INSERT INTO gang (bot, number, size, gather_until) VALUES (%s, 0, 2, now())"
+    conn.execute(begun, [one])
+    assert not gathering.may_begin()
+    assert look(conn, candidates).may_begin()

@@ -41,6 +41,7 @@ BEYOND_WIDTH = "Host.Width"  # why a host gets no more
 BEYOND_TIME = "Host.TimeLeft"
 BEYOND_GPUS = "Host.FreeGpus"
 WHOLE_GANG = "its gang is whole"
+GANG_BEFORE = "a gang that began before"
 _LEAST_WAIT_SECONDS = 3600.0  # beside what the job itself may take
 
 
@@ -100,11 +101,17 @@ class Candidate:
     together: int = 1  # jobs of a gang
     gathers_since: float = math.inf  # s since 1970: a gang waits for further hosts
     lacks: int | None = None  # members of the gang that gathers, or may begin to; None: no gangs
+    gang: int | None = None  # the number of the gang that gathers
 
     @property
     def has_work(self) -> bool:
         """Whether it has replicas to send, at hand or elsewhere."""
         return bool(self.fresh or self.dry or self.copies)
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a gang of it waits for further members."""
+        return self.gang is not None and bool(self.lacks)
 
     def rest(self) -> None:
         """Let nobody have any of it, for the rest of the batch."""
@@ -239,7 +246,7 @@ class Order:
     have less come first.  Within one owner Rank decides alone, as in the paper, unless groups have
     shares: then that of less usage goes first.  `now` (s since 1970) is the time that policies see.
     What policies take is charged to `spending`.  `lookers` outlives the batch: BOTs whose policies
-    looked at the host in this phase are not tried again.
+    looked at the host in this phase are not tried again.  A gang begins only if `may_begin`.
     """
 
     def __init__(
@@ -250,8 +257,9 @@ class Order:
         now: float | None = None,
         spending: Spending | None = None,
         lookers: Lookers | None = None,
+        may_begin: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.queue, self.now = queue, now
+        self.queue, self.now, self.may_begin = queue, now, may_begin
         self._lookers = set() if lookers is None else lookers
         self.spending = spending or Spending()
         self._usage = usage or {}
@@ -259,7 +267,10 @@ class Order:
         self.unsuitable: list[Candidate] = []  # for any host
         self.overspent: list[int] = []  # BOTs whose policy exceeded its budget without a host
         self.places: list[_Place] = []
+        self.of_gangs: list[Candidate] = []
         for position, item in enumerate(candidates):
+            if item.lacks is not None:
+                self.of_gangs.append(item)
             if item.has_work:
                 self._settle(position, item)
         self.places.sort(key=attrgetter("key"))
@@ -332,6 +343,10 @@ def choose(host: HostView, order: Order) -> Choice:
             if count <= 0:
                 choice.refuse(WHOLE_GANG)
                 continue
+            begins = not offer.candidate.gathers and bot not in members
+            if begins and (round_.is_needed_by_gang(members) or not order.may_begin()):
+                choice.refuse(GANG_BEFORE)
+                continue
         is_bounded = offer.candidate.is_bounded(host)
         if is_bounded:
             count = min(count, _most_bounded(offer, host, width, given))
@@ -340,7 +355,7 @@ def choose(host: HostView, order: Order) -> Choice:
             continue
         taken = _take(offer, count, host, choice)
         round_.give_gpus(offer.candidate, taken)
-        if lacks is not None:
+        if lacks is not None and taken:
             members[bot] = members.get(bot, 0) + taken
         sent += taken
         if sent >= most:
@@ -452,6 +467,22 @@ class _Round:
             if item.has_work and self.admits(item):
                 self.choice.refuse("JobRequirements")
 
+    def is_needed_by_gang(self, members: Mapping[int, int]) -> bool:
+        """Whether a gang that gathers may have the host, and lacks more than `members` (by BOT).
+
+        Another gang that began here would hold what that one waits for, and wait for it.  It does
+        not matter whether the buffer has the jobs of the one that gathers at the moment.
+        """
+        for item in self.order.of_gangs:
+            gathers = item.gathers or item.bot in members
+            if not gathers or (item.lacks or 0) <= members.get(item.bot, 0) or self._refusal(item):
+                continue
+            ads = self.ads(item)
+            suits = item.policies.requirements(ads)
+            if self.is_affordable(item, ads) and suits:
+                return True
+        return False
+
     def with_gpus(self, item: Candidate, count: int) -> int:
         """Return for how many of `count` replicas the host has free GPUs."""
         if self._free_gpus is None or not item.resources.gpus:
@@ -546,7 +577,9 @@ def _copy_offers(
         (
             copy
             for copy in item.copies()
-            if _may_hold(host, item, copy) and (None in (kind, copy.kind) or kind == copy.kind)
+            if _may_hold(host, item, copy)
+            and (None in (kind, copy.kind) or kind == copy.kind)
+            and (not item.gathers or copy.seq // item.together == item.gang)
         ),
     )
     if not item.policies.looks_at_replicas:

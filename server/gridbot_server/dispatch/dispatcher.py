@@ -135,6 +135,8 @@ class Dispatcher:
             if not hungry:  # for nothing would anything be called back
                 return
         seen = self._look_at(conn, buffer, segments, [exchange.client for exchange in hungry])
+        gathering = gangs.look(conn, seen.candidates)
+        self.candidates = seen.candidates
         idle_seconds = idle_delay(buffer.pulse()[1])
         leases: list[NewLease] = []
         overspent: set[int] = set()
@@ -145,7 +147,7 @@ class Dispatcher:
             self._lookers.clear()
         order = Order(
             seen.candidates.values(), seen.queue, seen.usage, seen.now, self._spending,
-            self._lookers,
+            self._lookers, gathering.may_begin,
         )  # fmt: skip
         for exchange in hungry:
             host = _host_view(exchange, widths, records)
@@ -210,10 +212,7 @@ class Dispatcher:
     ) -> View:
         entries = self._catalog.refresh(conn, [segment.state for segment in segments])
         self._start += COPIES_PER_REQUEST
-        seen = view(buffer, segments, entries, self._start, time.time(), clients)
-        gangs.look(conn, seen.candidates)
-        self.candidates = seen.candidates
-        return seen
+        return view(buffer, segments, entries, self._start, time.time(), clients)
 
     def _take(
         self,
@@ -237,6 +236,9 @@ class Dispatcher:
             else:
                 found = buffer.take_fresh(take.bot, take.count, self.generation)
                 candidate.fresh -= len(found)
+            if others := gangs.add_members(candidate, found):
+                buffer.restore([slot.number for slot in others])
+                found = found[: -len(others)]
             for slot in found:
                 if slot.round >= entry.rounds.stop:  # it came in after the BOT was looked at
                     buffer.restore([slot.number])
@@ -251,7 +253,6 @@ class Dispatcher:
                             records.further_copies(exchange.client, candidate, entry, name),
                         )
                     )  # fmt: skip
-            gangs.take(candidate, len(found))
         return leases
 
     def _take_copies(

@@ -2,17 +2,24 @@
 SELECT together FROM bot WHERE id = %(bot)s
 
 -- name: gathering
--- Of these BOTs, since when a gang waits for further members, the first that does, how many it
--- lacks, and whether the BOT rests.
-SELECT x.bot, extract(epoch FROM g.since)::float8 AS since,
+-- The gangs that wait for further members, as long as their BOTs may have work sent: since when, and
+-- how many they lack.  The first that began comes last.
+SELECT g.bot, g.number, extract(epoch FROM g.since)::float8 AS since,
        g.size - (SELECT count(*) FROM lease l
                   WHERE l.bot = g.bot AND l.seq >= g.number * g.size
-                    AND l.seq < (g.number + 1) * g.size) AS lacks,
-       EXISTS (SELECT FROM gang_rest r WHERE r.bot = x.bot AND r.rests_until > now()) AS rests
-  FROM unnest(%(bots)s::bigint[]) AS x (bot)
-  LEFT JOIN LATERAL (
-       SELECT * FROM gang WHERE gang.bot = x.bot AND gather_until IS NOT NULL AND NOT is_whole
-        ORDER BY since, number LIMIT 1) AS g ON true
+                    AND l.seq < (g.number + 1) * g.size) AS lacks
+  FROM gang g JOIN bot b ON b.id = g.bot
+ WHERE g.gather_until IS NOT NULL AND NOT g.is_whole
+   AND b.state = 'running' AND b.held IS NULL AND b.suspended IS NULL AND NOT b.waits_for_signature
+   AND NOT EXISTS (SELECT FROM gang_rest r WHERE r.bot = b.id AND r.rests_until > now())
+ ORDER BY g.since DESC, g.bot DESC, g.number DESC
+
+-- name: resting
+SELECT bot FROM gang_rest WHERE rests_until > now()
+
+-- name: try_to_begin
+-- Until the commit no other process begins gangs.  Nobody waits for it.
+SELECT pg_try_advisory_xact_lock(%(lock)s)
 
 -- name: gather
 -- Jobs of these gangs were leased.  After that, as the rows of gangs are locked last: who lets a gang
