@@ -177,7 +177,7 @@ class Dispatcher:
         metrics.EVALUATIONS.inc(self._spending.evaluations)
         self._spending.evaluations = 0
         sent = add_leases(conn, leases, counters)
-        gangs.gather(conn, sent, seen.entries)
+        gangs.gather(conn, sent, order.of_gangs)
         self._answer(conn, sent, seen.entries, replies)
         for bot in overspent:
             suspension.suspend(conn, bot, seen.entries[bot].version, REASON)

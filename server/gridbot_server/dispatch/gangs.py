@@ -14,7 +14,6 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from gridbot_server.buffer.layout import Slot
-from gridbot_server.dispatch.catalog import Entry
 from gridbot_server.dispatch.choose import Candidate
 from gridbot_server.dispatch.leases import NewLease
 from gridbot_server.storage import sql
@@ -99,13 +98,15 @@ def add_members(candidate: Candidate, found: Sequence[Slot]) -> Sequence[Slot]:
     return found[count:]
 
 
-def gather(conn: Connection, sent: Sequence[NewLease], entries: Mapping[int, Entry]) -> None:
+def gather(conn: Connection, sent: Sequence[NewLease], of_gangs: Sequence[Candidate]) -> None:
     """Note of which gangs jobs were leased.  Each row is written once in its transaction."""
-    sizes = {bot: entry.manifest.together for bot, entry in entries.items()}
+    if not of_gangs:
+        return
+    sizes = {item.bot: item.together for item in of_gangs}
     gangs = {
         (lease.id.bot, lease.id.seq // sizes[lease.id.bot])
         for lease in sent
-        if sizes[lease.id.bot] > 1
+        if lease.id.bot in sizes
     }
     if gangs:
         listed = {"gangs": encode([{"bot": bot, "number": n} for bot, n in sorted(gangs)])}

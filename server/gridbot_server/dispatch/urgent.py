@@ -118,8 +118,10 @@ def _is_more_urgent(
 ) -> bool:
     """Whether a BOT goes before another, also once a replica of it is there instead.
 
-    So nothing is called back in turns.
+    So nothing is called back in turns.  A member of a gang stays: without it all others begin anew.
     """
+    if held.together > 1:
+        return False
     if better.owner == held.owner:
         return ranks(better) > ranks(held) and better.group_usage <= held.group_usage
     after = usage.get(better.owner, 0.0) + 1 / better.share

@@ -33,8 +33,7 @@ class WaitingCopies:
         drawn: Collection[int] | None = None,
         in_order: bool = False,
     ) -> None:
-        self._buffer, self._bot, self._now = buffer, segment.state.bot, now
-        self._start = 0 if in_order else start
+        self._buffer, self._bot, self._start, self._now = buffer, segment.state.bot, start, now
         self._drawn, self._in_order = drawn, in_order
         self._known: dict[int, Copy] = {}  # by slot
         self.left = segment.copies  # in the buffer

@@ -93,6 +93,10 @@ def test_what_ranks_no_higher_or_does_not_suit_the_host_calls_nothing_back() -> 
     assert called(bot(1), bot(2, "Rank = 1; Concurrency = 2")) == []
 
 
+def test_members_of_a_gang_stay() -> None:
+    assert called(bot(1, together=2), bot(2, "Rank = 1")) == []
+
+
 def test_replicas_of_a_bot_that_dispatch_does_not_know_stay() -> None:
     assert called(bot(2, "Rank = 1")) == []
 
