@@ -1022,6 +1022,133 @@ for number in range(3000):
     threading.Thread(target=gate.wait, daemon=True).start()
 time.sleep(1)""",
     ),
+    Beast(
+        "kernel",
+        "take the machine's contexts of asynchronous input and output",
+        """
+room = (ctypes.c_ulong * 1)(0)
+syscall(206, 65536, room)""",
+        only_x86=True,
+    ),
+    Beast(
+        "files",
+        "make others wait for a file by a lease",
+        """
+import fcntl
+fd = os.open('mine', os.O_CREAT | os.O_RDWR)
+os.close(fd)
+fcntl.fcntl(os.open('mine', os.O_RDWR), 1024, fcntl.F_WRLCK)""",
+    ),
+    Beast(
+        "limits",
+        "use up the user's signals on their way",
+        """
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGRTMIN})
+info = ctypes.create_string_buffer(struct.pack('iii', signal.SIGRTMIN, 0, -1) + bytes(116))
+for _ in range(20000):
+    syscall(129, os.getpid(), signal.SIGRTMIN, info)""",
+        only_x86=True,
+    ),
+    Beast(
+        "limits",
+        "use up the user's timers",
+        """
+event = ctypes.create_string_buffer(struct.pack('qii', 0, 0, 1) + bytes(48))
+for _ in range(20000):
+    syscall(222, 1, event, ctypes.byref(ctypes.c_int()))""",
+        only_x86=True,
+    ),
+    Beast(
+        "limits",
+        "use up the user's descriptors on their way",
+        """
+for _ in range(60):
+    a, b = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    c[a] = a, b
+    for _ in range(8):
+        socket.send_fds(a, [b'x'], [0] * 253)""",
+    ),
+    Beast(
+        "limits",
+        "the machine's huge pages",
+        """
+page = libc.mmap
+page.restype = ctypes.c_void_p
+room = page(None, ctypes.c_size_t(2 << 20), 3, 0x40022, -1, ctypes.c_long(0))
+return room not in (None, ctypes.c_void_p(-1).value)""",
+    ),
+    Beast("kernel", "write all of the machine's files to disk", "syscall(162)", only_x86=True),
+    Beast(
+        "kernel",
+        "write all of a file system to disk",
+        "syscall(306, os.open('/usr', os.O_RDONLY))",
+        only_x86=True,
+    ),
+    Beast(
+        "files",
+        "close an input to others by its descriptor",
+        "os.fchmod(os.open(c['cached'], os.O_RDONLY), 0)",
+    ),
+    Beast(
+        "files",
+        "close the system's programs to others by a descriptor",
+        "os.fchmod(os.open('/usr/bin/env', os.O_RDONLY), 0o755)",
+    ),
+    Beast(
+        "files",
+        "change the time of a program by its descriptor",
+        """
+f = os.open('/usr/bin/env', os.O_RDONLY)
+os.utime(f, (os.fstat(f).st_atime, os.fstat(f).st_mtime))""",
+        below=1,
+    ),
+    Beast(
+        "kernel",
+        "take the machine's pages by a device's memory",
+        """
+for name in ['/dev/kvm', '/dev/udmabuf', *glob.glob('/dev/dma_heap/*'), *glob.glob('/dev/vhost*')]:
+    try:
+        os.open(name, os.O_RDWR)
+        return True
+    except OSError:
+        pass
+return False""",
+    ),
+    Beast(
+        "kernel",
+        "keep the other half of a processor's core idle",
+        "return libc.prctl(62, 1, 0, 0, 0) == 0",
+    ),
+    Beast(
+        "limits",
+        "memory in connections of its own network",
+        """
+server = socket.create_server(('127.0.0.1', 0), backlog=500)
+for _ in range(300):
+    one = socket.create_connection(server.getsockname())
+    c[one] = one, server.accept()[0]
+    one.setblocking(False)
+    try:
+        while True:
+            one.send(bytes(1 << 20))
+    except BlockingIOError:
+        pass
+time.sleep(8)""",
+        MEMORY,
+    ),
+    Beast(
+        "limits",
+        "memory in datagrams of its own network",
+        """
+for _ in range(900):
+    c[_] = one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 30)
+    one.bind(('127.0.0.1', 0))
+    for _ in range(200):
+        one.sendto(bytes(8000), one.getsockname())
+time.sleep(8)""",
+        MEMORY,
+    ),
 ]
 
 ZOO = [*FILES, *OUTPUTS, *PROCESSES, *NETWORK, *KERNEL, *LIMITS, *LATER]

@@ -49,6 +49,7 @@ _OF_THE_MACHINE = (
     errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE, errno.EIO, errno.ETXTBSY, errno.EINTR,
 )  # fmt: skip
 _STREAMS = 2
+_SIGNALS_ON_THEIR_WAY = 4096  # of the user; timers count as well
 _COUNT_SECONDS = 1.0  # for which the number of a user's threads is believed
 
 
@@ -339,6 +340,7 @@ def _limit(cell: Cell) -> None:
     _lower(resource.RLIMIT_DATA, limits.data_bytes)
     _lower(resource.RLIMIT_NOFILE, limits.open_files)
     _lower(resource.RLIMIT_MSGQUEUE, 0)
+    _lower(resource.RLIMIT_SIGPENDING, _SIGNALS_ON_THEIR_WAY)
     _lower(resource.RLIMIT_RTPRIO, 0)
     _lower(resource.RLIMIT_NPROC, limits.processes + _other_threads(cell))
 

@@ -29,6 +29,9 @@ _NEW_NAMESPACE = (
 )  # fmt: skip
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _NETLINK_ROUTE = 0
+_F_SETLEASE = 1024
+_PR_SCHED_CORE = 62
+_REFUSED_PRCTL = (kernel.PR_SET_DUMPABLE, _PR_SCHED_CORE)
 
 # Refused at every level.
 _NEVER = (
@@ -40,6 +43,10 @@ _NEVER = (
     "io_uring_register", "add_key", "request_key", "keyctl", "init_module", "finit_module",
     "delete_module", "kexec_load", "kexec_file_load", "modify_ldt", "lookup_dcookie", "syslog",
     "fanotify_init", "inotify_init", "inotify_init1", "uselib", "memfd_secret", "vmsplice",
+    # of which the whole machine has few
+    "io_setup",
+    # what makes all others wait for the disks
+    "sync", "syncfs",
     # mounts and namespaces
     "mount", "umount2", "pivot_root", "chroot", "open_tree", "open_tree_attr", "move_mount",
     "fsopen", "fsconfig", "fsmount", "fspick", "mount_setattr", "setns", "unshare",
@@ -52,10 +59,11 @@ _NEVER = (
     "shmget", "shmat", "shmctl", "shmdt", "semget", "semop", "semctl", "semtimedop", "msgget",
     "msgsnd", "msgrcv", "msgctl", "mq_open", "mq_unlink",
 )  # fmt: skip
-# Without a mount namespace: what changes a file by its path and Landlock does not see.
-_BY_PATH = (
-    "chmod", "fchmodat", "fchmodat2", "chown", "lchown", "fchownat", "setxattr", "lsetxattr",
-    "setxattrat", "removexattr", "lremovexattr", "removexattrat", "utime", "utimes", "futimesat",
+# Without a mount namespace: what changes a file that may only be read, and Landlock does not see.
+_OF_READ_ONLY = (
+    "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "setxattr",
+    "fsetxattr", "lsetxattr", "setxattrat", "removexattr", "fremovexattr", "lremovexattr",
+    "removexattrat", "utime", "utimes", "futimesat",
 )  # fmt: skip
 # What acts on another process of the same user, at levels without a pid namespace; these name
 # their own process by 0.
@@ -87,8 +95,10 @@ def program(families: tuple[int, ...], *, namespaces: bool, stranger: bool, land
         # Its flags are in memory, which a filter cannot read; libc then uses clone.
         _refuse("clone3", errno.ENOSYS),
         _when("ioctl", 1, [(_EQUAL, code) for code in _TERMINAL_INJECTION], errno.EPERM),
-        # The client must be able to look at what it counts.
-        _when("prctl", 0, [(_EQUAL, kernel.PR_SET_DUMPABLE)], errno.EPERM),
+        # Others would wait for a file that they open.
+        _when("fcntl", 1, [(_EQUAL, _F_SETLEASE)], errno.EPERM),
+        # The client must be able to look at what it counts; a core is not one task's.
+        _when("prctl", 0, [(_EQUAL, op) for op in _REFUSED_PRCTL], errno.EPERM),
         _only("prlimit64", 0, [0], errno.EPERM),
         _only("socket", 0, families, errno.EAFNOSUPPORT),
         _only_netlink_route(),
@@ -99,7 +109,7 @@ def program(families: tuple[int, ...], *, namespaces: bool, stranger: bool, land
     else:
         filters += [_only(name, at, [0], errno.EPERM) for name, at in _BY_PID]
         if stranger:
-            filters += [_refuse(name) for name in _BY_PATH]
+            filters += [_refuse(name) for name in _OF_READ_ONLY]
         if landlock < 3:
             filters.append(_refuse("truncate"))
         if landlock < 6:
