@@ -46,7 +46,7 @@ import queue
 import random
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,7 +104,6 @@ class Queued:
 
     def answer(self, outcome: ReplyParts | ServerError) -> None:
         """Answer with a reply or an error."""
-        metrics.WORK_SECONDS.observe(time.monotonic() - self.came_at)
         self.outcome = outcome
         self.tell(self)
 
@@ -207,6 +206,7 @@ class Engine:
         except Exception:  # the writer must never die: every request would hang
             log.exception("a batch of %d host requests failed", len(items))
             if len(items) == 1:
+                _observe(items)
                 items[0].answer(InternalError("the server could not serve this request"))
             return False
         return True
@@ -233,6 +233,7 @@ class Engine:
                 return
             except (psycopg.OperationalError, BufferDamaged) as error:
                 log.warning("host requests, attempt %d: %s", attempt, str(error).strip())
+        _observe(items)
         for item in items:
             item.answer(DatabaseAway("the database does not answer; ask again later"))
 
@@ -254,6 +255,7 @@ class Engine:
             buffer.free(reservation.numbers)
         if reservation.feeder_wanted:
             wake_up.notify(self._buffer_path)
+        _observe(items)
         for item in items:
             item.may_find_more = reservation.leaves_some
             item.answer(answers[item.token_hash])
@@ -308,6 +310,12 @@ class Engine:
                 log.warning("%s", error)
                 self._buffer = None
         return self._buffer
+
+
+def _observe(items: Iterable[Queued]) -> None:
+    """Let the metrics know how long requests have taken that are answered now."""
+    now = time.monotonic()
+    metrics.WORK_SECONDS.observe_all(now - item.came_at for item in items)
 
 
 def _read(body: bytes) -> WorkRequest:

@@ -9,8 +9,11 @@ Grafana.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
+from functools import partial
 from importlib import resources
+from itertools import groupby
 from typing import Any
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
@@ -23,6 +26,18 @@ _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
 _SLOW = (0.1, 1.0, 10.0, 60.0, 300.0, 1800.0, 3600.0, 6 * 3600.0, 86400.0, 7 * 86400.0)
 _LAGS = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0, 86400.0)
 
+
+class BatchHistogram(Histogram):
+    """A histogram that takes many values at the price of a few."""
+
+    def observe_all(self, amounts: Iterable[float]) -> None:
+        """Observe each of them."""
+        ordered = sorted(amounts)
+        self._sum.inc(sum(ordered))
+        for place, same in groupby(ordered, key=partial(bisect_left, self._upper_bounds)):
+            self._buckets[place].inc(sum(1 for _ in same))
+
+
 DISPATCHED = Counter("gridbot_replicas_dispatched", "Replicas sent to hosts.", ["grid"])
 REPORTED = Counter(
     "gridbot_replicas_reported", "Replicas that hosts reported.", ["outcome", "reason"]
@@ -34,7 +49,7 @@ JOBS = Counter("gridbot_jobs_finished", "Jobs that got their outcome.", ["outcom
 CPU = Counter("gridbot_cpu_seconds", "CPU time of the replicas that were reported.", ["grid"])
 
 REQUESTS = Counter("gridbot_requests", "Requests that were answered.", ["class", "status"])
-REQUEST_SECONDS = Histogram(
+REQUEST_SECONDS = BatchHistogram(
     "gridbot_request_seconds", "From a request's arrival to its answer.", ["class"], buckets=_FAST
 )
 RECEIVED = Counter("gridbot_received_bytes", "Bodies of requests, as they announce it.", ["class"])
@@ -55,9 +70,45 @@ VERDICT_LAG = Histogram(
 )
 
 WORK_SECONDS = REQUEST_SECONDS.labels("work")
-WORK_RECEIVED, WORK_SENT = RECEIVED.labels("work"), SENT.labels("work")
-WORK_ANSWERED = {kind: REQUESTS.labels("work", f"{kind}xx") for kind in range(1, 6)}
-"""Requests for work that were answered, by the first digit of the status: a look-up is dear."""
+_WORK_RECEIVED, _WORK_SENT = RECEIVED.labels("work"), SENT.labels("work")
+_WORK_ANSWERED = [REQUESTS.labels("work", f"{kind}xx") for kind in range(1, 6)]
+_TELL_SECONDS = 0.1
+
+
+class WorkTally:
+    """Requests for work of one event loop, on their way into its process' metrics.
+
+    The library takes a lock and writes into a file for each value: for one request that is more
+    than to read it.
+    """
+
+    def __init__(self) -> None:
+        self._told_at = 0.0
+        self._received = self._sent = 0
+        self._answered = [0] * len(_WORK_ANSWERED)  # by the first digit of the status, from 1 on
+
+    def receive(self, size: int) -> None:
+        """Count the body of a request, in bytes."""
+        self._received += size
+
+    def answer(self, status: int, size: int = 0) -> None:
+        """Count an answer; the size of its body, in bytes."""
+        self._answered[status // 100 - 1] += 1
+        self._sent += size
+
+    def tell(self, now: float) -> None:
+        """Add to the metrics what was counted, if it was told 0.1 s ago; `now` in any seconds."""
+        if now - self._told_at < _TELL_SECONDS or not (self._received or any(self._answered)):
+            return
+        self._told_at = now
+        _WORK_RECEIVED.inc(self._received)
+        _WORK_SENT.inc(self._sent)
+        for metric, count in zip(_WORK_ANSWERED, self._answered, strict=True):
+            if count:
+                metric.inc(count)
+        self._received = self._sent = 0
+        self._answered = [0] * len(_WORK_ANSWERED)
+
 
 _MOST_REASONS = 50  # of failures, which are what hosts say
 

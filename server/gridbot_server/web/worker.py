@@ -125,6 +125,7 @@ class WebWorker(ConnectionWorker):
         # Both touch the application only once it has let a request wait: it need not be ours.
         self._parking = Parking(self)
         self._long_polls = LongPolls(self, self._listen_for_news)
+        self._tally = metrics.WorkTally()
         # Requests of each pool, waiting or running.
         self._in_threads: Counter[ThreadPoolExecutor] = Counter()
 
@@ -324,7 +325,7 @@ class WebWorker(ConnectionWorker):
     def _admit(self, conn: Any, plain: PlainRequest, data: bytes) -> None:
         """Pass a request through the gate, or refuse it."""
         body = data[plain.start : plain.size]
-        metrics.WORK_RECEIVED.inc(len(body))
+        self._tally.receive(len(body))
         if session := self._boinc if plain.path != RPC_PATH else None:
             refusal = self.gate.refusal(peek.client_of(body), peek.brings_results(body))
         else:
@@ -332,7 +333,7 @@ class WebWorker(ConnectionWorker):
         if refusal is None:
             self._begin(conn, plain, body)
             return
-        metrics.WORK_ANSWERED[5].inc()
+        self._tally.answer(503)
         # One that has carried a request before, as a proxy's, is useful again; others take room.
         keep, second = conn.initialized and self._keeps, int(time.time())
         if session:
@@ -398,10 +399,11 @@ class WebWorker(ConnectionWorker):
         super().set_accept_enabled(enabled or (self.alive and not self._parking.is_empty))
 
     def murder_pending(self) -> None:
-        """End what has waited too long; the loop calls this at least once a second."""
+        """End what has waited too long, and let the metrics know; at least once a second."""
         super().murder_pending()
         self._parking.turn()
         self._long_polls.turn()
+        self._tally.tell(time.monotonic())
 
     # ---------------------------------------------------------------------------- answers
 
@@ -417,8 +419,7 @@ class WebWorker(ConnectionWorker):
         self, conn: Any, status: int, body: bytes, headers: Any, mimetype: str = fast_http.JSON
     ) -> None:
         keep = self._keeps
-        metrics.WORK_ANSWERED[status // 100].inc()
-        metrics.WORK_SENT.inc(len(body))
+        self._tally.answer(status, len(body))
         data = fast_http.answer(status, body, headers, keep, mimetype)
         try:
             sent = conn.sock.send(data)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from prometheus_client import Histogram
 from tests.prometheus import promtool
 
 from gridbot_server import metrics
@@ -100,3 +101,23 @@ def test_prometheus_understands_each_question_of_the_dashboard(tmp_path: Path) -
         )
     )
     assert f"{len(asked)} rules found" in promtool("check", "rules", str(rules))
+
+
+def test_values_observed_together_count_as_those_observed_one_by_one() -> None:
+    values, bounds = [3.0, 0.1, 0.0, 0.1, 0.25, 1e9], (0.1, 0.2, 0.25, 5.0)
+    together = metrics.BatchHistogram("h", "", buckets=bounds, registry=None)
+    together.observe_all(values)
+    one_by_one = Histogram("h", "", buckets=bounds, registry=None)
+    for value in values:
+        one_by_one.observe(value)
+    assert counts(together) == counts(one_by_one)
+    assert counts(together)["h_count", ()] == len(values)
+
+
+def counts(histogram: Histogram) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    (family,) = histogram.collect()
+    return {
+        (sample.name, tuple(sample.labels.items())): sample.value
+        for sample in family.samples
+        if not sample.name.endswith("_created")
+    }
