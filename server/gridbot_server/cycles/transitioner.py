@@ -492,14 +492,13 @@ def _add_turnarounds(conn: Connection, verdicts: Iterable[_Verdict]) -> None:
         conn.execute(SQL["add_turnarounds"], {"bots": encode(sums)})
 
 
-def _observe(verdicts: Iterable[_Verdict]) -> None:
+def _observe(verdicts: Sequence[_Verdict]) -> None:
     """Let the metrics know how long replicas waited, ran, and were not judged."""
-    for item in verdicts:
-        metrics.VERDICT_LAG.observe(max(0.0, item.lag))
-        if item.valid:
-            metrics.JOB_SECONDS.observe(item.wall_seconds)
-        if item.waited is not None:
-            metrics.QUEUE_WAIT.observe(max(0.0, item.waited))
+    metrics.VERDICT_LAG.observe_all(max(0.0, item.lag) for item in verdicts)
+    metrics.JOB_SECONDS.observe_all(item.wall_seconds for item in verdicts if item.valid)
+    metrics.QUEUE_WAIT.observe_all(
+        max(0.0, item.waited) for item in verdicts if item.waited is not None
+    )
 
 
 def _remember(conn: Connection, verdicts: Iterable[_Verdict]) -> None:

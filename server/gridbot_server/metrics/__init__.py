@@ -32,7 +32,8 @@ class BatchHistogram(Histogram):
 
     def observe_all(self, amounts: Iterable[float]) -> None:
         """Observe each of them."""
-        ordered = sorted(amounts)
+        if not (ordered := sorted(amounts)):
+            return
         self._sum.inc(sum(ordered))
         for place, same in groupby(ordered, key=partial(bisect_left, self._upper_bounds)):
             self._buckets[place].inc(sum(1 for _ in same))
@@ -57,15 +58,15 @@ SENT = Counter("gridbot_sent_bytes", "Bodies of answers whose length is known.",
 EVICTIONS = Counter("gridbot_connection_evictions", "Idle connections closed to make room.")
 EVALUATIONS = Counter("gridbot_policy_evaluations", "BOTs whose policies were asked for a host.")
 
-QUEUE_WAIT = Histogram(
+QUEUE_WAIT = BatchHistogram(
     "gridbot_queue_wait_seconds",
     "From a BOT's submission to the sending of a job's first copy.",
     buckets=_SLOW,
 )
-JOB_SECONDS = Histogram(
+JOB_SECONDS = BatchHistogram(
     "gridbot_job_seconds", "Wall time of valid replicas, by their hosts' clocks.", buckets=_SLOW
 )
-VERDICT_LAG = Histogram(
+VERDICT_LAG = BatchHistogram(
     "gridbot_verdict_lag_seconds", "From a replica's report to the verdict on it.", buckets=_LAGS
 )
 
