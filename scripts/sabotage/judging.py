@@ -16,8 +16,9 @@ from gridbot_server.matching.assurance import Credence
 from gridbot_server.matching.track_record import (
     SEASON,
     TrackRecord,
-    checks_at_the_end,
     most_agreements,
+    sample_size,
+    sample_size_at_the_end,
 )
 from gridbot_server.storage.states import State
 from scripts.sabotage.state import EPOCH, MAX_ATTEMPTS, RIGHT, Machine, Task, World
@@ -58,7 +59,7 @@ class Judging:
             return set()
         if self._world.rules.terms:
             job.ended = [self._believed(task, item) for item in job.ended]
-        if job.is_disputed:
+        if job.has_several_answers:
             job.crews = len(self._world.crews_at_work())
         if self._world.setting.rule == "adaptive" and not task.is_due and not job.has_outcome:
             decision = decide(job, Rules(1, MAX_ATTEMPTS))
@@ -135,7 +136,7 @@ class Judging:
             self._world.crew_standing[host.crew],
             is_seasoned=task.is_seasoned and task.passed.get(item.replica, 0) >= SEASON,
             is_due=task.is_due and item.replica in task.job.relied_on,
-            is_first=item.replica == 1,
+            coin=task.coin(item.replica),
         )
         return item._replace(credence=credence)
 
@@ -275,9 +276,11 @@ class Judging:
             return []
         if self._world.settled + len(self._world.provisional) < self._world.setting.jobs:
             return []
+        setting = self._world.setting
+        part = len(self._world.provisional) / setting.jobs
         due: list[Task] = []
         for tasks in list(self._world.relying.values()):
-            due.extend(_sample(tasks))
+            due.extend(_sample(tasks, lambda n: sample_size_at_the_end(n, part, setting.assurance)))
             due.extend(task for task in tasks if len(task.job.relied_on) > 1 and not task.is_due)
         due = [*dict.fromkeys(due)]  # an agreement is relied on by each of its hosts
         self._make_due(due)
@@ -291,7 +294,9 @@ class Judging:
         tasks = self._world.relying[host.number]
         lone = sum(len(other.job.relied_on) == 1 for other in tasks)
         room = min(host.width, self._world.crew_width[host.crew])
-        due = _sample(tasks) if lone >= width.CROWDED_PART * room else []
+        if lone < width.CROWDED_PART * room:
+            return []
+        due = _sample(tasks, sample_size)
         self._make_due(due)
         return due
 
@@ -305,12 +310,11 @@ def _is_awaited(task: Task) -> bool:
     return not task.job.has_outcome and (not task.job.relied_on or task.is_due)
 
 
-def _sample(tasks: Iterable[Task]) -> list[Task]:
-    """Choose those of a host's open answers that are checked."""
+def _sample(tasks: Iterable[Task], size: Callable[[int], int]) -> list[Task]:
+    """Choose those of a host's open answers that are checked, once all of the last choice are."""
     lone = sorted((task for task in tasks if len(task.job.relied_on) == 1), key=_coin)
-    count = checks_at_the_end(len(lone)) - sum(task.is_due for task in lone)
-    return [task for task in lone if not task.is_due][: max(0, count)]
+    return [] if any(task.is_due for task in lone) else lone[: size(len(lone))]
 
 
 def _coin(task: Task) -> float:
-    return task.coin
+    return task.coin(task.job.relied_on[0])

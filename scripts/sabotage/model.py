@@ -13,7 +13,6 @@ from datetime import timedelta
 from gridbot_server.cycles.job import Ended
 from gridbot_server.matching import assurance, width
 from gridbot_server.matching.assurance import Credence
-from gridbot_server.matching.track_record import DISTRUSTED_WIDTH
 from gridbot_server.storage.states import State
 from scripts.sabotage.judging import Judging
 from scripts.sabotage.state import (
@@ -121,31 +120,32 @@ class Model:
             width.room(host.width, host.unjudged),
             width.room(self._world.crew_width[host.crew], self._world.crew_unjudged[host.crew]),
         )
-        if self._world.standing[host.number].is_distrusted:
-            room = min(room, DISTRUSTED_WIDTH - host.unjudged)
+        if (most := self._world.standing[host.number].most_held) is not None:
+            room = min(room, most - host.unjudged)
         return room
 
     def _may_check(self, host: Machine) -> bool:
         """Whether the host may have a copy: only what it has in progress counts."""
         if self._world.rules.terms is None:
             return True
-        if self._world.standing[host.number].is_distrusted:
-            return host.running < DISTRUSTED_WIDTH
-        return host.running < host.width
+        most = self._world.standing[host.number].most_held
+        return host.running < (host.width if most is None else most)
 
     def _first_for(self, host: Machine) -> Task | None:
         if self._world.fresh >= self._world.setting.jobs:
             return None
-        task = Task(self._world.fresh, self._world.random.random(), late=0)
-        task.job.coin = task.coin
+        task = Task(self._world.fresh, self._world.secret, late=0)
+        task.job.coin = task.coin(0)
         task.first_late = host.answers >= self._world.setting.cold_jobs
         self._world.fresh += 1
         more = self._world.rules.quorum - 1
         if self._world.rules.terms:
             answer = Credence(
-                self._world.standing[host.number], self._world.crew_standing[host.crew]
+                self._world.standing[host.number],
+                self._world.crew_standing[host.crew],
+                coin=task.coin(1),
             )
-            more = assurance.further_copies(answer, self._world.rules.terms, task.coin)
+            more = assurance.further_copies(answer, self._world.rules.terms)
         elif self._world.setting.rule == "adaptive":
             streak = self._world.streaks[host.number]
             more = int(streak < BOINC_STREAK or self._world.random.random() < 1 / streak)

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from gridbot_server.cycles.job import Job, Rules
 from gridbot_server.matching import width
 from gridbot_server.matching.assurance import AssuranceTerms
-from gridbot_server.matching.track_record import NEWCOMER, TrackRecord
+from gridbot_server.matching.track_record import NEWCOMER, TrackRecord, coin
 from scripts.sabotage.strategies import STRATEGIES
 
 MAX_ATTEMPTS = 10
@@ -49,7 +49,7 @@ class Task:
     """A job of the BOT, who works on it, and what became of it."""
 
     seq: int
-    coin: float
+    secret: str
     job: Job = field(default_factory=Job)
     holders: dict[int, Machine] = field(default_factory=dict)  # by replica
     passed: dict[int, int] = field(
@@ -66,6 +66,10 @@ class Task:
     is_due: bool = False
     due_at: float = 0.0
     wrong: bool = False
+
+    def coin(self, replica: int) -> float:
+        """Return the coin of a replica; of replica 0: the job's."""
+        return coin(self.secret, 0, self.seq, replica)
 
     def __hash__(self) -> int:
         """By its number: sets of tasks have the same order in each run of a seed."""
@@ -114,7 +118,8 @@ class World:
         self.setting = setting
         self.strategy = STRATEGIES[setting.strategy]
         self.rules = _rules(setting)
-        self.random = random.Random(f"{setting.strategy} {seed}")
+        self.secret = f"{setting.strategy} {seed}"
+        self.random = random.Random(self.secret)
         self.now = 0.0
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self._order = itertools.count()

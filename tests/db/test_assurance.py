@@ -167,23 +167,37 @@ def test_a_trusted_hosts_check_makes_a_newcomers_answer_sure(
     ).fetchall() == [(2, 0)]
 
 
+@pytest.mark.parametrize("assurance, checks", [(0.97, 3), (0.999, 8)])
 @pytest.mark.usefixtures("unchecked")
 def test_what_only_a_trusted_host_says_is_provisional_until_the_end(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: Connection, alice: int, assurance: float, checks: int
 ) -> None:
-    bot = assured(conn, alice, 8)
+    bot = assured(conn, alice, 8, assurance=assurance)
     bob, carol = strangers(dispatch, 2)
     trust(conn, bob, carol)
     work(dispatch, bob, want=7)
     assert (outcomes(conn, bot), provisional(conn, bot)) == ({}, 7)
     work(dispatch, bob)
     assert provisional(conn, bot) == 8
-    work(dispatch, carol)  # three of eight are checked at the end, and settle the others
+    work(dispatch, carol)  # so many of eight are checked at the end, and settle the others
     assert len(outcomes(conn, bot)) == 8
     assert provisional(conn, bot) == 0
     assert events(conn, bot) == ["provisional"] * 8 + ["confirmed"] * 8
     row = conn.execute("SELECT count(*) FROM ended WHERE bot = %s", [bot]).fetchone()
-    assert row == (11,)
+    assert row == (8 + checks,)
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_at_the_end_nothing_more_is_checked_before_what_was_chosen_has_come_back(
+    dispatch: Dispatch, conn: Connection, alice: int
+) -> None:
+    bot = assured(conn, alice, 40, assurance=0.97)
+    bob, carol = strangers(dispatch, 2)
+    trust(conn, bob, carol)
+    work(dispatch, bob, want=40)
+    checked = [work(dispatch, carol, want=1) for _ in range(6)]
+    assert [len(done) for done in checked] == [1, 1, 1, 0, 0, 0]
+    assert (len(outcomes(conn, bot)), provisional(conn, bot)) == (40, 0)
 
 
 @pytest.mark.usefixtures("unchecked")

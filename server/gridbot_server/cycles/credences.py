@@ -46,16 +46,15 @@ class CredenceRow(NamedTuple):
         """What the host has proven."""
         return TrackRecord(self.streak, self.caught)
 
-    @property
-    def credence(self) -> Credence:
-        """How far the answer may be believed."""
+    def credence(self, secret: str) -> Credence:
+        """How far the answer may be believed; its coin is made with the secret."""
         return Credence(
             host=self.record,
             crew=TrackRecord(self.crew_streak, self.crew_caught),
             is_vouched=self.is_vouched,
             is_seasoned=self.is_seasoned,
             is_due=self.is_due,
-            is_first=self.replica == 1,
+            coin=coin(secret, self.bot, self.seq, self.replica),
         )
 
 
@@ -67,7 +66,7 @@ class Believed:
 
 
 def believe(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules]) -> Believed:
-    """Give jobs whose answers come from strangers the credence of each, and their coins."""
+    """Give jobs whose answers come from strangers the credence of each, and the coins."""
     assured = [name for name in jobs if rules[name.bot].terms]
     if not assured:
         return Believed()
@@ -79,7 +78,7 @@ def believe(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rul
         job = jobs[name]
         job.coin = coin(secret, *name)
         job.ended = [
-            item._replace(credence=row.credence)
+            item._replace(credence=row.credence(secret))
             if (row := found.get((name, item.replica)))
             else item
             for item in job.ended
@@ -90,8 +89,8 @@ def believe(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rul
             if (row := found.get((name, item.replica))) and row.is_relied_on
         ]
         job.relied_on = tuple(replica for _, replica in sorted(relied_on))
-    disputed = [name for name in assured if jobs[name].is_disputed]
-    crews = {bot: crews_at_work(conn, bot).crews for bot in {name.bot for name in disputed}}
-    for name in disputed:
+    several = [name for name in assured if jobs[name].has_several_answers]
+    crews = {bot: crews_at_work(conn, bot).crews for bot in {name.bot for name in several}}
+    for name in several:
         jobs[name].crews = crews[name.bot]
     return Believed(found)

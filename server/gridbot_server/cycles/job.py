@@ -60,8 +60,8 @@ class Job:
     canonical: int | None = None  # of its outcome
     has_outcome: bool = False
     is_cancelled: bool = False  # by its owner: that is its outcome
-    coin: float = 1.0  # whether a trusted host's answer is checked
-    crews: int = 0  # that work for its BOT; matters where its answers differ
+    coin: float = 1.0  # whether what a trusted host agreed on is checked once more
+    crews: int = 0  # that work for its BOT; matters where it has several answers
     relied_on: tuple[int, ...] = ()  # replicas of its provisional outcome
     doubted: AbstractSet[int] = frozenset()  # lone voters who are not alone in working for its BOT
     compared: Mapping[Pair, Compared] = field(default_factory=dict)  # contents of its answers
@@ -79,9 +79,9 @@ class Job:
         return len(self.leased) - len(self.silent) + len(self.queued)
 
     @property
-    def is_disputed(self) -> bool:
-        """Whether its answers are not all the same bytes."""
-        return len({item.digest for item in self.ended if item.how == State.SUCCESS}) > 1
+    def has_several_answers(self) -> bool:
+        """Whether how many crews work for its BOT matters."""
+        return sum(item.how == State.SUCCESS for item in self.ended) > 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from gridbot_server.cycles.credences import Believed
 from gridbot_server.cycles.job import Decision, Job
-from gridbot_server.matching.track_record import checks_at_the_end, coin
+from gridbot_server.matching.assurance import DEFAULT_ASSURANCE
+from gridbot_server.matching.track_record import coin, sample_size_at_the_end
 from gridbot_server.matching.width import CROWDED_PART, FULL
 from gridbot_server.storage import sql
 from gridbot_server.storage.counters import NO_GRID, Counters
@@ -19,7 +20,7 @@ SQL = sql.load("assurance.sql")
 
 
 class _OpenRow(NamedTuple):
-    """A replica that an outcome relies on, in a BOT that has nothing else left."""
+    """A replica that an outcome relies on, which nothing else would settle."""
 
     bot: int
     seq: int
@@ -27,6 +28,7 @@ class _OpenRow(NamedTuple):
     host: int
     is_lone: bool
     is_due: bool
+    open_part: float  # of its BOT's jobs, if the BOT has nothing else left; else 0
 
 
 class _NumberedEvents(NamedTuple):
@@ -131,31 +133,33 @@ def lone_hosts(decisions: Mapping[JobId, Decision], believed: Believed) -> set[i
     }
 
 
-def close(conn: Connection, bots: Iterable[int], hosts: Iterable[int]) -> None:
+def close(conn: Connection, bots: Mapping[int, float], hosts: Iterable[int]) -> None:
     """Have some open answers of hosts settled by which nothing else would be learnt.
 
-    That is so in BOTs that have nothing else left, and where `hosts` have so many that their widths
-    leave no room for others.  The rest follows when these have proven right; whoever agreed with
-    others is settled as well.
+    That is so in BOTs, given with the Assurance of each, that have nothing else left; and where
+    `hosts` have so many that their widths leave no room for others.  The rest follows when these
+    have proven right, and no more are chosen before; whoever agreed with others is settled as well.
     """
     rows = fetch(conn, _OpenRow, SQL["closing"], {"bots": sorted(bots)})
     if hosts := sorted(hosts):
-        given = {"hosts": hosts, "part": CROWDED_PART, "full": FULL}
-        rows = [*{*rows, *fetch(conn, _OpenRow, SQL["crowded"], given)}]
-    if not rows:
-        return
+        given = {"hosts": hosts, "part": CROWDED_PART, "full": FULL, "bots": _bots(rows)}
+        rows += fetch(conn, _OpenRow, SQL["crowded"], given)
     due = {JobId(row.bot, row.seq) for row in rows if not row.is_lone and not row.is_due}
     lone: dict[tuple[int, int], list[_OpenRow]] = defaultdict(list)
     for row in rows:
         if row.is_lone:
             lone[row.bot, row.host].append(row)
-    secret = fetch_only_value(conn, str, SQL["coins"])
-    for listed in lone.values():
-        lacking = checks_at_the_end(len(listed)) - sum(row.is_due for row in listed)
-        waiting = sorted(
-            (row for row in listed if not row.is_due),
-            key=lambda row: coin(secret, row.bot, row.seq),
-        )
-        due.update(JobId(row.bot, row.seq) for row in waiting[: max(0, lacking)])
+    secret = fetch_only_value(conn, str, SQL["coins"]) if lone else ""
+    for (bot, _), listed in lone.items():
+        if any(row.is_due for row in listed):
+            continue
+        listed.sort(key=lambda row: coin(secret, row.bot, row.seq, row.replica))
+        assurance = bots.get(bot, DEFAULT_ASSURANCE)
+        count = sample_size_at_the_end(len(listed), listed[0].open_part, assurance)
+        due.update(JobId(row.bot, row.seq) for row in listed[:count])
     if due:
         conn.execute(SQL["make_due"], {"jobs": encode([name._asdict() for name in sorted(due)])})
+
+
+def _bots(rows: Iterable[_OpenRow]) -> list[int]:
+    return sorted({row.bot for row in rows})

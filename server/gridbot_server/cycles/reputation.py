@@ -36,6 +36,5 @@ def follow(
     widths.grow(conn, Counter(believed.answers[item].host for item in rights))
     provisional.keep(conn, jobs, assured, counters)
     track_records.pass_checks(conn, assured, believed)
-    provisional.close(
-        conn, {name.bot for name in assured}, provisional.lone_hosts(assured, believed)
-    )
+    asked = {name.bot: terms.assurance for name in assured if (terms := rules[name.bot].terms)}
+    provisional.close(conn, asked, provisional.lone_hosts(assured, believed))

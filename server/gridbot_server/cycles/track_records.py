@@ -211,7 +211,7 @@ def pass_checks(conn: Connection, decisions: Mapping[JobId, Decision], believed:
     for name, item in decisions.items():
         for replica in item.right:
             row = believed.answers[name, replica]
-            if row.credence.is_first and not row.is_vouched:
+            if row.replica == 1 and not row.is_vouched:
                 checks[row.host, row.program].append(row)
     rows = [
         {

@@ -160,15 +160,14 @@ def _decide_assured(
     judged = [_credences(group) for group in ranked]
     judgement, lacking = assurance.judge(judged, terms, job.coin, job.crews)
     best: Sequence[Ended] = ranked[0] if ranked else []
-    supporters = tuple(item.replica for item in best)
+    supporters = tuple(item.replica for item in best if not item.credence.is_distrusted)
     if judgement is Judgement.CONFIRMED:
         made = Decision(
             verdicts, canonical=best[0].replica, confidence=assurance.confidence(judged)
         )
-        return replace(
-            _witnessed(with_verdicts(answers, best[0], judge, made), verdicts),
-            right=_newly_agreeing(job, supporters),
-        )
+        made = _witnessed(with_verdicts(answers, best[0], judge, made), verdicts)
+        made_up = tuple(item.replica for item in best if item.credence.is_distrusted)
+        return replace(made, right=(*_newly_agreeing(job, supporters), *made_up))
     # Some liars, each with a lie of its own, are no reason to give the job up.
     is_hopeless = len(ranked) >= rules.quorum + LIARS_PER_ATTEMPT * rules.max_attempts
     contradicting = [group[0] for group in ranked] if is_hopeless else []
@@ -176,7 +175,7 @@ def _decide_assured(
     if failure:
         return Decision({**verdicts, **{item.replica: False for item in answers}}, failure=failure)
     waiting = job.coming
-    if judgement is Judgement.PROVISIONAL and (len(best) > 1 or not waiting):
+    if judgement is Judgement.PROVISIONAL and (len(supporters) > 1 or not waiting):
         return Decision(
             verdicts,
             provisional=supporters,
@@ -211,11 +210,11 @@ def _witnessed(decision: Decision, failures: Mapping[int, bool]) -> Decision:
 
 
 def _is_believed(job: Job, judged: Sequence[Sequence[Credence]], supporters: Sequence[int]) -> bool:
-    """Whether a provisional outcome stays one while it is checked."""
+    """Whether a provisional outcome stays one while it is checked: nobody heard denies it."""
     return (
-        len(judged) == 1
-        and {*job.relied_on} <= {*supporters}
-        and not any(answer.is_distrusted for answer in judged[0])
+        {*job.relied_on} <= {*supporters}
+        and any(not answer.is_distrusted for group in judged[:1] for answer in group)
+        and all(answer.is_distrusted for group in judged[1:] for answer in group)
     )
 
 

@@ -33,7 +33,6 @@ from gridbot_server.matching import lots
 from gridbot_server.matching.requirements import number, obstacle
 from gridbot_server.matching.run_time import outlives
 from gridbot_server.matching.spending import Spending
-from gridbot_server.matching.track_record import DISTRUSTED_WIDTH
 
 # Copies of one BOT that are looked at for one request: a bound on its cost.
 COPIES_PER_REQUEST = 64
@@ -163,7 +162,8 @@ class HostView:
     width: int = 0  # of strangers' replicas; matters where `room` does
     lot: int = lots.ANYBODY  # by which its crew is drawn
     unjudged: int = 0  # replicas of strangers that it has in progress or unjudged
-    distrusted: Collection[bytes] = ()  # programs with which it was caught
+    # The most that it may hold of programs with which it was caught.
+    bounds: Mapping[bytes, int] = field(default_factory=dict)
     mean_turnaround: float | None = None  # s
 
 
@@ -404,8 +404,8 @@ def _most_bounded(offer: _Offer, host: HostView, width: int, given: int) -> int:
     For a check only what is in progress counts, so that hosts full of unjudged answers can check.
     """
     most = host.width
-    if offer.candidate.program in host.distrusted:
-        most, width = DISTRUSTED_WIDTH, min(width, DISTRUSTED_WIDTH - host.unjudged - given)
+    if (bound := host.bounds.get(offer.candidate.program)) is not None:
+        most, width = bound, min(width, bound - host.unjudged - given)
     if offer.copy is None or not offer.candidate.is_assured:
         return max(0, width)
     return max(0, width, most - host.running - given)

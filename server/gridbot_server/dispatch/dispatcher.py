@@ -358,7 +358,7 @@ def _host_view(exchange: Exchange, widths: Widths, records: Records) -> HostView
         width=int(min(client.width, client.crew_width)),
         lot=lots.mark(client.crew),
         unjudged=widths.unjudged(client),
-        distrusted=records.distrusted(client),
+        bounds=records.bounds(client),
         mean_turnaround=client.mean_turnaround,
         want=min(request.want, MAX_WANT),
         accepts=client.accepts,

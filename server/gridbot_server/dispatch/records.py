@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gridbot_client.protocol.messages import ReplicaId
@@ -13,6 +14,8 @@ from gridbot_server.matching.assurance import Credence, further_copies
 from gridbot_server.matching.track_record import NEWCOMER, TrackRecord, coin
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import fetch, fetch_only_value
+
+_NONE: Mapping[bytes, int] = MappingProxyType({})
 
 
 class _RecordRow(NamedTuple):
@@ -30,7 +33,7 @@ class Records:
     def __init__(self, secret: str = "") -> None:
         self._secret = secret
         self._known: dict[tuple[str, bytes], TrackRecord] = {}
-        self._distrusted: dict[str, set[bytes]] = {}
+        self._bounds: dict[str, dict[bytes, int]] = {}
 
     @classmethod
     def of(cls, conn: Connection, exchanges: Iterable[Exchange], matters: bool) -> Records:
@@ -42,13 +45,13 @@ class Records:
         for row in fetch(conn, _RecordRow, SQL["records"], {"who": who}):
             record = TrackRecord(row.streak, row.caught)
             made._known[row.who, row.program] = record
-            if record.is_distrusted:
-                made._distrusted.setdefault(row.who, set()).add(row.program)
+            if (most := record.most_held) is not None:
+                made._bounds.setdefault(row.who, {})[row.program] = most
         return made
 
-    def distrusted(self, client: ClientRow) -> Collection[bytes]:
-        """Return the programs with which the client's host was caught, and has not made up for."""
-        return self._distrusted.get(_names(client)[0], ()) if self._distrusted else ()
+    def bounds(self, client: ClientRow) -> Mapping[bytes, int]:
+        """Return the most that the client's host may hold of programs with which it was caught."""
+        return self._bounds.get(_names(client)[0], _NONE) if self._bounds else _NONE
 
     def further_copies(
         self, client: ClientRow, candidate: Candidate, entry: Entry, name: ReplicaId
@@ -63,8 +66,9 @@ class Records:
             host=self._known.get((host, entry.program), NEWCOMER),
             crew=self._known.get((crew, entry.program), NEWCOMER),
             is_vouched=client.owner == candidate.owner or client.dedicated,
+            coin=coin(self._secret, *name),
         )
-        return further_copies(answer, entry.terms, coin(self._secret, name.bot, name.seq))
+        return further_copies(answer, entry.terms)
 
 
 def _names(client: ClientRow) -> tuple[str, str]:

@@ -13,22 +13,29 @@ right.  Liars may agree with each other, so a group is wrong as a whole or not a
     CONFIRMED             an owner's own or vouched for machine gave them; or three strangers agree
                           and the confidence is reached; or a trusted host gave the only one, or
                           one of those that agree, and passed enough checks since
-    PROVISIONAL           the only one is a trusted host's, and the coin says that it is not
+    PROVISIONAL           the only one is a trusted host's, and its coin says that it is not
                           checked; or strangers agree, and no trusted one has passed checks since
     OPEN                  further copies are needed: a check, or a dispute to settle
 
+Each answer has a coin of its own, also one that replaces a first copy that failed: nobody can tell
+whether it will be checked, even if colluders failed the first one on purpose.
+
+What a host says that was caught and has not made up for it says nothing: an answer that stands
+against such ones alone is judged as if it were the only one.
+
 Two that agree may be liars who were patient until they were trusted, and meet in one job: no streak
 tells them from others.  So their agreement waits for checks as well; one that meets an honest host
-in these is caught.
+in these is caught.  Liars who lie only where they meet are not: so the job's coin may say that what
+a trusted host agreed on is checked once more.
 
 A trusted host is one whose doubt is within what the BOT's Assurance leaves.  What is provisional is
 looked at again when the standing of a host that it relies on has changed.  When that host is caught
 its answers lose their weight, and the job is open again.
 
 Once answers differ, somebody lied or erred, and to be outvoted is to be caught.  The right group
-must lead by two owners, or by three while the others might be honest hosts that met colluding
-liars.  While none of those who lead is trusted, and more than a few owners work for the BOT, they
-must lead by five: liars who answer at once are drawn again and again where slow hosts do not come.
+must lead by three owners: the others might be honest hosts that met colluding liars.  While none
+of those who lead is trusted, and more than a few owners work for the BOT, they must lead by five:
+liars who answer at once are drawn again and again where slow hosts do not come.
 
 At a BOT's end nothing more will be learnt by itself: what the caller marks as due is checked then.
 Among strangers, a BOT with a quorum and without Assurance has its answers when the quorum agrees
@@ -38,7 +45,7 @@ and nobody of it was caught until the end of the BOT.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -47,10 +54,11 @@ from gridbot_server.matching.track_record import NEWCOMER, TrackRecord
 
 DEFAULT_ASSURANCE = 0.999
 _FEW = 3  # strangers who agree are sure without a trusted one among them
-_LEAD = 2
-_LEAD_OVER_HONEST = 3
+_LEAD = 3
 _LEAD_OF_UNPROVEN = 5  # where no trusted host is among those who lead, and many could check
 _LEAST_DOUBT = 1e-9
+# The share of agreements with a trusted host that is checked once more, where many could do so.
+AGAIN = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +70,7 @@ class Credence:
     is_vouched: bool = False  # by the BOT's owner, whose own machine it is, or by an operator
     is_seasoned: bool = False  # its host has passed enough checks since
     is_due: bool = False  # relied on, and to be settled: nothing will be learnt by itself any more
-    is_first: bool = True  # of its job: no host could tell whether it would be checked
+    coin: float = 1.0  # from 0 to 1: whether it is checked; nobody knows it before
 
     @property
     def doubt(self) -> float:
@@ -113,11 +121,13 @@ def confidence(groups: Sequence[Sequence[Credence]]) -> float:
 
 
 def weight(group: Sequence[Credence]) -> float:
-    """Return the evidence for a group of answers, as logarithmic odds."""
+    """Return the evidence for a group of answers, as logarithmic odds; distrusted ones are none."""
     return math.fsum(map(_weight, group))
 
 
 def _weight(answer: Credence) -> float:
+    if answer.is_distrusted:
+        return 0.0
     doubt = max(_LEAST_DOUBT, answer.doubt)
     return math.log((1 - doubt) / doubt)
 
@@ -127,66 +137,63 @@ def judge(
 ) -> tuple[Judgement, int]:
     """Judge groups of answers, the weightiest first; return also the answers that are lacking.
 
-    `coin` is the job's, from 0 to 1; so many `crews` work for the BOT (matters in a dispute).
+    `coin` is the job's, from 0 to 1; so many `crews` work for the BOT (matters where there are
+    several answers).
     """
     if not groups:
         return Judgement.OPEN, max(1, terms.quorum)
     best = groups[0]
     if any(answer.is_vouched for answer in best) and len(best) >= terms.quorum:
         return Judgement.CONFIRMED, 0
-    if len(groups) > 1:
-        return _judge_dispute(groups, terms, crews)
-    counted = sum(not answer.is_distrusted for answer in best)
-    if len(best) == 1 and terms.quorum == 1:
-        return _judge_lone(best[0], terms, coin)
-    if counted < terms.quorum:
-        return Judgement.OPEN, terms.quorum - counted
-    return _judge_agreement(groups, counted, terms)
+    heard = [*_heard(best)]
+    rivals = max((len([*_heard(group)]) for group in groups[1:]), default=0)
+    if rivals:
+        return _judge_dispute(heard, rivals, terms, crews)
+    if len(heard) < terms.quorum:
+        return Judgement.OPEN, terms.quorum - len(heard)
+    if len(heard) == 1:
+        return _judge_lone(heard[0], terms)
+    is_doubted = terms.is_explicit and crews > FEW and coin < AGAIN
+    return _judge_agreement(heard, terms, is_doubted)
+
+
+def _heard(group: Sequence[Credence]) -> Iterator[Credence]:
+    return (answer for answer in group if not answer.is_distrusted)
 
 
 def _judge_dispute(
-    groups: Sequence[Sequence[Credence]], terms: AssuranceTerms, crews: int
+    best: Sequence[Credence], rivals: int, terms: AssuranceTerms, crews: int
 ) -> tuple[Judgement, int]:
-    best = groups[0]
-    rivals = max(sum(not answer.is_distrusted for answer in group) for group in groups[1:])
-    counted = sum(not answer.is_distrusted for answer in best)
-    lead, needed = counted - rivals, _needed_lead(best, rivals, terms, crews)
-    lacking = max(needed - lead, terms.quorum - len(best))
-    is_sure = lead >= _LEAD_OVER_HONEST or confidence(groups) >= terms.assurance
-    if lacking <= 0 and is_sure:
+    is_proven = crews <= FEW or any(is_trusted(answer, terms) for answer in best)
+    lead = _LEAD if is_proven else _LEAD_OF_UNPROVEN
+    if len(best) - rivals >= lead and len(best) >= terms.quorum:
         return Judgement.CONFIRMED, 0
     return Judgement.OPEN, 1
 
 
-def _needed_lead(best: Sequence[Credence], rivals: int, terms: AssuranceTerms, crews: int) -> int:
-    """Return by how many owners the right group must lead over the strongest other one."""
-    if crews > FEW and not any(is_trusted(answer, terms) for answer in best):
-        return _LEAD_OF_UNPROVEN
-    return _LEAD_OVER_HONEST if rivals else _LEAD
-
-
-def _judge_lone(answer: Credence, terms: AssuranceTerms, coin: float) -> tuple[Judgement, int]:
+def _judge_lone(answer: Credence, terms: AssuranceTerms) -> tuple[Judgement, int]:
     """Judge the only answer to a job: a stranger's is checked, a trusted host's if it is due."""
     if not is_trusted(answer, terms):
         return Judgement.OPEN, 1
     if answer.is_seasoned:
         return Judgement.CONFIRMED, 0
-    if answer.is_due or not answer.is_first or is_checked(answer.host, coin):
+    if answer.is_due or is_checked(answer):
         return Judgement.OPEN, 1
     return Judgement.PROVISIONAL, 0
 
 
 def _judge_agreement(
-    groups: Sequence[Sequence[Credence]], counted: int, terms: AssuranceTerms
+    best: Sequence[Credence], terms: AssuranceTerms, is_doubted: bool
 ) -> tuple[Judgement, int]:
-    best = groups[0]
     # Who has just checked what was due is not: the agreement waits like any other.
     is_due = all(answer.is_due for answer in best)
-    is_sure = confidence(groups) >= terms.assurance
-    if is_sure and counted >= _FEW:
+    is_sure = confidence([best]) >= terms.assurance
+    if is_sure and len(best) >= _FEW:
         return Judgement.CONFIRMED, 0
     trusted = [answer for answer in best if is_trusted(answer, terms)]
     if is_sure and trusted:
+        if is_doubted:
+            return Judgement.OPEN, 1
         is_settled = is_due or any(answer.is_seasoned for answer in trusted)
         return (Judgement.CONFIRMED if is_settled else Judgement.PROVISIONAL), 0
     if is_due:
@@ -195,14 +202,14 @@ def _judge_agreement(
     return Judgement.PROVISIONAL, 0
 
 
-def further_copies(answer: Credence, terms: AssuranceTerms, coin: float) -> int:
+def further_copies(answer: Credence, terms: AssuranceTerms) -> int:
     """Return the copies to queue when the first is sent to such a host.
 
     A check is made at once: sent later, hosts could tell it by its place among the jobs.
     """
     if answer.is_vouched or terms.quorum > 1:
         return terms.quorum - 1
-    return int(not is_trusted(answer, terms) or is_checked(answer.host, coin))
+    return int(not is_trusted(answer, terms) or is_checked(answer))
 
 
 def is_trusted(answer: Credence, terms: AssuranceTerms) -> bool:
@@ -210,9 +217,9 @@ def is_trusted(answer: Credence, terms: AssuranceTerms) -> bool:
     return answer.doubt <= 1 - terms.assurance
 
 
-def is_checked(host: TrackRecord, coin: float) -> bool:
-    """Whether a job whose coin this is gets a check when a host of this standing answers it."""
-    return coin < host.check_share
+def is_checked(answer: Credence) -> bool:
+    """Whether an answer of a trusted host gets a check when it is the only one."""
+    return answer.coin < answer.host.check_share
 
 
 def terms_of(assurance: float | None, quorum: int, among_strangers: bool) -> AssuranceTerms | None:

@@ -28,14 +28,18 @@ _SHARE = 0.6
 # that it gave later count, and of those the first ones of their jobs: who gave one could not know
 # that it would be checked, while a further copy may be known by its place among the jobs.
 SEASON = 3
-# The share of a host's open answers that is checked at a BOT's end.
-_SHARE_AT_THE_END = 0.03
+# The least share of a host's open answers that is checked when they are settled.
+_SHARE_OF_A_SAMPLE = 0.03
 # What a ring of a quarter of all crews may count by itself: four fifths of what makes trusted.  The
 # quarter is more than the prior, because liars who answer at once are there before most others.
 _RING_STREAK = 29
 _RING_SHARE = 0.25
-# What a host may hold that was caught and has not made up for it.
-DISTRUSTED_WIDTH = 2
+# What a host may hold that was caught and has not made up for it; and until so little doubt is left
+# that it could be trusted again.  Whatever it answers takes two copies: one that answers at once
+# would have most of the work.
+_DISTRUSTED_WIDTH = 2
+_CAUGHT_WIDTH = 8
+_LITTLE_DOUBT = 0.001
 
 
 class TrackRecord(NamedTuple):
@@ -69,6 +73,13 @@ class TrackRecord(NamedTuple):
         return self.caught > 0 and self.doubt > PRIOR / 2
 
     @property
+    def most_held(self) -> int | None:
+        """How many replicas such a host may hold; None if only its width bounds that."""
+        if self.is_distrusted:
+            return _DISTRUSTED_WIDTH
+        return _CAUGHT_WIDTH if self.caught and self.doubt > _LITTLE_DOUBT else None
+
+    @property
     def check_share(self) -> float:
         """The share of its answers that is checked once it is trusted."""
         return max(LEAST_SHARE, _SHARE / math.sqrt(max(1, self.streak)))
@@ -77,9 +88,20 @@ class TrackRecord(NamedTuple):
 NEWCOMER = TrackRecord()
 
 
-def checks_at_the_end(open_answers: int) -> int:
-    """Return how many of a host's open answers are checked when its BOT has nothing else left."""
-    return min(open_answers, max(SEASON, math.ceil(_SHARE_AT_THE_END * open_answers)))
+def sample_size(open_answers: int) -> int:
+    """Return how many of a host's open answers are checked when they fill its width."""
+    return min(open_answers, max(SEASON, math.ceil(_SHARE_OF_A_SAMPLE * open_answers)))
+
+
+def sample_size_at_the_end(open_answers: int, open_part: float, assurance: float) -> int:
+    """Return how many of a host's open answers are checked when its BOT has nothing else left.
+
+    `open_part` is the part of the BOT's jobs that is open.  Who lies in x of n open answers gets
+    x (1 - m / n)^x wrong ones past m checks, at most n / (e m).  So many checks that no more than
+    1 - `assurance` of the BOT's jobs are wrong if a share PRIOR of the hosts lies just so.
+    """
+    needed = math.ceil(PRIOR * open_part / (math.e * (1 - assurance)))
+    return min(open_answers, max(sample_size(open_answers), needed))
 
 
 def most_agreements(crews: int, are_gathering: bool = False) -> int:
@@ -95,7 +117,11 @@ def most_agreements(crews: int, are_gathering: bool = False) -> int:
     return max(1, int(_RING_STREAK / (_RING_SHARE * max(1, crews))))
 
 
-def coin(secret: str, bot: int, seq: int) -> float:
-    """Return a job's coin, from 0 to 1: one for all time, that nobody without the secret knows."""
-    digest = hashlib.blake2b(f"{bot} {seq}".encode(), key=secret[:64].encode(), digest_size=8)
+def coin(secret: str, bot: int, seq: int, replica: int = 0) -> float:
+    """Return the coin of a replica, or of a job, from 0 to 1.
+
+    It is one for all time, and nobody knows it without the secret.
+    """
+    name = f"{bot} {seq} {replica}".encode()
+    digest = hashlib.blake2b(name, key=secret[:64].encode(), digest_size=8)
     return int.from_bytes(digest.digest()) / 2**64

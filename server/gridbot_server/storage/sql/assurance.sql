@@ -132,14 +132,15 @@ SELECT bot, n, seq, kind, replica
 
 -- name: closing
 -- BOTs with nothing left but provisional outcomes: their hosts' open answers.
-SELECT p.bot, p.seq, p.replica, p.host, p.is_lone, p.is_due
+SELECT p.bot, p.seq, p.replica, p.host, p.is_lone, p.is_due,
+       b.provisional::float8 / b.size AS open_part
   FROM bot b JOIN provisional p ON p.bot = b.id
  WHERE b.id = ANY(%(bots)s) AND b.state = 'running' AND b.provisional > 0
    AND b.done + b.failed + b.provisional >= b.size
 
 -- name: crowded
 -- Open answers of those of these hosts whose own width, or whose crew's, they have nearly filled.
--- A full width bounds nothing.
+-- A full width bounds nothing.  BOTs that end are looked at anyway.
 WITH x AS MATERIALIZED (
     SELECT id, crew, width FROM host WHERE id = ANY(%(hosts)s)
 ), crews AS MATERIALIZED (
@@ -154,8 +155,9 @@ WITH x AS MATERIALIZED (
         OR width < %(full)s AND (SELECT count(*) FROM provisional p
                                   WHERE p.host = x.id AND p.is_lone) >= %(part)s * width
 )
-SELECT p.bot, p.seq, p.replica, p.host, p.is_lone, p.is_due
+SELECT p.bot, p.seq, p.replica, p.host, p.is_lone, p.is_due, 0::float8 AS open_part
   FROM crowded c JOIN provisional p ON p.host = c.id AND p.is_lone
+ WHERE p.bot <> ALL(%(bots)s)
 
 -- name: make_due
 WITH due AS (
