@@ -72,6 +72,7 @@ class Api(ThreadingHTTPServer):
         self.ended: list[str] = []
         self.offered: list[str] = []
         self.refusals: dict[str, dict[str, str]] = {}
+        self.grids: dict[str, dict[str, Any]] = {}
         self.logs: dict[str, dict[str, Any]] = {}
         self.kill_at: int | None = None
         self.victim: int | None = None
@@ -101,6 +102,9 @@ class Api(ThreadingHTTPServer):
             case "POST", ["overlay", "refusals"]:
                 self.refusals = body["bots"]
                 return {"bots": len(body["bots"])}
+            case "POST", ["overlay", "grids"]:
+                self.grids = body["grids"]
+                return {"grids": len(body["grids"])}
             case "GET", ["signing"]:
                 return {"owner": "ops", "project": "0" * 64, "project_key": "0" * 64, "keys": []}
             case "POST", ["signing", "keys"]:

@@ -37,6 +37,7 @@ _AUDIENCES = (
             "status": "Show the server, this machine's client and your BOTs on one page.",
             "top": "Show that page, and the hosts, again every two seconds.",
             "login": "Save a server's URL and your key.",
+            "grid": "List the clusters that the overlay submits pilots to.",
             "invite": "Print a line that lets another machine run your BOTs.",
             "policy": "Check a policy, evaluate it on a host, or print an example.",
             "key": "List, name and revoke the keys that sign your BOTs.",
@@ -82,7 +83,7 @@ _EXIT_CODES: tuple[tuple[type[Exception], int], ...] = (
 
 
 # Another way to write a group's verb `list`, as in `gridbot bots`.
-_PLURALS = {"bots": "bot", "hosts": "host", "groups": "group"}
+_PLURALS = {"bots": "bot", "hosts": "host", "groups": "group", "grids": "grid"}
 # What other systems call it, or where it is not searched for.
 _ELSEWHERE = {
     **dict.fromkeys(("ls", "list", "ps", "jobs", "queue", "q"), "bot list"),

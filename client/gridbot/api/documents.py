@@ -6,7 +6,7 @@ installation has neither the server nor pydantic.  A newer server may add fields
 
 # No postponed annotations: with them, Python 3.11 does not see which fields are not required.
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 State = Literal["open", "running", "held", "done", "cancelled"]
 
@@ -346,6 +346,22 @@ class Groups(TypedDict):
     """`GET /groups`: the latest first."""
 
     groups: list[GroupState]
+
+
+class GridState(TypedDict):
+    """A grid that a constructor submits pilots to."""
+
+    name: str
+    constructor: str
+    ad: dict[str, Any]
+    told_at: str
+    good_seconds: int
+
+
+class Grids(TypedDict):
+    """`GET /grids`: by name."""
+
+    grids: list[GridState]
 
 
 class SignablePart(TypedDict):

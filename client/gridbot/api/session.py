@@ -23,6 +23,8 @@ from gridbot.api.documents import (
     Explanation,
     FailureDigest,
     FailureGroup,
+    Grids,
+    GridState,
     Groups,
     GroupState,
     JobsCancelled,
@@ -204,6 +206,14 @@ class Session:
         There is none before its first BOT: then methods raise NotFound.
         """
         return BotGroup(self, name, owner)
+
+    def grids(self, match: str = "") -> list[GridState]:
+        """Grids that constructors have told of; with `match` those of which it is true.
+
+        It is an expression as in a GridPolicy: "Grid.Gpus > 0".
+        """
+        found: Grids = self.connection.get("/grids", match=match)
+        return found["grids"]
 
     def groups(self) -> list[GroupState]:
         """Groups that this key may see, newest first, as documents."""

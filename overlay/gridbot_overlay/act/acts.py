@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from gridbot.api.errors import GridbotError
 from gridbot.printing import counted
@@ -21,7 +21,9 @@ from gridbot_overlay.submitters import GridError
 
 # By BOT and grid, why; the server forgets them after 15 minutes.
 Refusals = Mapping[int, Mapping[str, str]]
+GridAds = Mapping[str, Mapping[str, Any]]  # by grid
 _REPEAT_SECONDS = 300.0
+_GOOD_SECONDS = 900  # of grids' ads
 
 
 class Acts(Protocol):
@@ -53,6 +55,10 @@ class Acts(Protocol):
 
     def tell(self, refusals: Refusals, now: float) -> None:
         """Tell the server, and so the BOTs' owners, which grids refuse BOTs."""
+        ...
+
+    def tell_grids(self, ads: GridAds, now: float) -> None:
+        """Tell the server, and so all users, of the grids that may get pilots."""
         ...
 
 
@@ -92,6 +98,9 @@ class DryActs:
     def tell(self, refusals: Refusals, now: float) -> None:
         """Tell nobody."""
 
+    def tell_grids(self, ads: GridAds, now: float) -> None:
+        """Tell nobody."""
+
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
@@ -109,6 +118,8 @@ class RealActs:
         self._artefact = artefact
         self._told: Refusals | None = None
         self._told_at = 0.0
+        self._told_grids: GridAds | None = None
+        self._told_grids_at = 0.0
 
     def submit(self, submits: Sequence[Submit], now: float) -> None:
         """Write each submission down, make it, and write down what came of it."""
@@ -197,6 +208,17 @@ class RealActs:
             self._deps.say(f"cannot tell the server which grids refuse BOTs: {error}")
         else:
             self._told, self._told_at = refusals, now
+
+    def tell_grids(self, ads: GridAds, now: float) -> None:
+        """Tell what has changed, and from time to time that it still holds."""
+        if ads == self._told_grids and now - self._told_grids_at < _REPEAT_SECONDS:
+            return
+        try:
+            self._deps.server.tell_grids(self._deps.store.prefix, ads, _GOOD_SECONDS)
+        except GridbotError as error:
+            self._deps.say(f"cannot tell the server of the grids: {error}")
+        else:
+            self._told_grids, self._told_grids_at = ads, now
 
     def _prepared(self, submits: Sequence[Submit], now: float) -> Iterator[_Prepared]:
         for item in submits:

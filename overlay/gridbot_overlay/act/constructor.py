@@ -76,11 +76,13 @@ class Constructor:
             self._deps.store.note(now, bare.notes, {})
             self._acts.cancel(bare.cancels)
             return bare
-        planned = self._plan(demand, listings, hosts, now)
+        views = self._views(listings, hosts, now)
+        planned = self._plan(demand, views, now)
         self._deps.store.note(now, planned.notes, planned.unserved)
         self._acts.cancel(planned.cancels)
         self._acts.submit(planned.submits, now)
         self._acts.tell(planned.refusals, now)
+        self._acts.tell_grids(_told_ads(views), now)
         self._listen(listings, now)  # last: words may take long to fetch
         self._tidy(now)
         return planned
@@ -207,11 +209,10 @@ class Constructor:
     def _plan(
         self,
         demand: QueueDemand,
-        listings: Mapping[str, GridListing],
-        hosts: Mapping[str, Sequence[Mapping[str, Any]]],
+        views: Sequence[GridView],
         now: float,
     ) -> Plan:
-        planned = plan(demand.demands, self._views(listings, hosts, now), demand.queue, now)
+        planned = plan(demand.demands, views, demand.queue, now)
         for name in self._deps.grids:
             waiting = [pilot for pilot in self._pilots(name, now) if pilot.is_waiting]
             after = (_counted(pilot, planned.surplus) for pilot in waiting)
@@ -297,6 +298,15 @@ def _view(
         barrier=f"cannot be asked: {problem}" if problem else _drain_text(record),
         is_drained=bool(record.drained),
     )
+
+
+def _told_ads(views: Iterable[GridView]) -> dict[str, dict[str, Any]]:
+    """Return what is known of grids that may get pilots; not whose machines are there."""
+    return {view.grid.name: _told(view.ad) for view in views if not view.barrier}
+
+
+def _told(ad: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in ad.items() if value is not None and name != "LastHost"}
 
 
 def _drain_text(record: GridRecord) -> str:

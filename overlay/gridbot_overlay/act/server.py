@@ -28,6 +28,7 @@ _MOST_WORDS = 4096  # characters of one's
 MOST_TAGS = 1000  # submissions that one request asks for
 _MOST_REFUSED = 1000  # BOTs, the oldest, of whose refusals the server is told
 _MOST_WHY = 200  # characters
+_MOST_GRIDS = 100
 _FIELDS = tuple(field.name for field in fields(BotDemand))
 
 
@@ -116,6 +117,14 @@ class Server:
         }
         body = {"constructor": constructor, "bots": bots}
         self._connection.send("POST", "/overlay/refusals", body)
+
+    def tell_grids(
+        self, constructor: str, ads: Mapping[str, Mapping[str, Any]], seconds: int
+    ) -> None:
+        """Tell the ads of all grids, in place of those before; they are good for so long."""
+        grids = {name: ads[name] for name in islice(ads, _MOST_GRIDS)}
+        body = {"constructor": constructor, "seconds": seconds, "grids": grids}
+        self._connection.send("POST", "/overlay/grids", body)
 
     def keep_logs(self, grid: str, pilots: Sequence[Pilot]) -> None:
         """Have the last words of pilots that have ended kept; safe to repeat."""

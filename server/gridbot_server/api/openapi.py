@@ -46,6 +46,7 @@ _TAGS = {
     "health": "Whether the server works.",
     "history": "What happened on the server over time.",
     "hosts": "Machines that run or ran jobs.",
+    "grids": "Clusters that the overlay submits pilots to.",
     "groups": "Labels over BOTs: their results as one stream, cancelling them, their share.",
     "invitations": "Keys for some machines, which join with them for a while.",
     "metrics": "What Prometheus reads.",

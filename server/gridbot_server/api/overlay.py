@@ -25,7 +25,15 @@ from gridbot_server.http import auth
 from gridbot_server.http.long_poll import ANY_BOT, MOST_SECONDS, wait_for_news
 from gridbot_server.http.services import connection
 from gridbot_server.matching.run_time import run_seconds
-from gridbot_server.models.requests import EndedPilots, PilotLogs, PilotToken, Refusals, Tags
+from gridbot_server.models.requests import (
+    EndedPilots,
+    GridAds,
+    PilotLogs,
+    PilotToken,
+    Refusals,
+    Tags,
+)
+from gridbot_server.models.responses.grids import ToldGrids
 from gridbot_server.models.responses.operation import NewKey
 from gridbot_server.models.responses.overlay import (
     BotDemand,
@@ -48,6 +56,7 @@ from gridbot_server.storage.states import Event
 
 SQL = sql.load("overlay.sql")
 NOTABLE = sql.load("notable.sql")
+GRIDS = sql.load("grids.sql")
 
 blueprint = Blueprint("overlay", __name__, url_prefix="/api/v1/overlay")
 
@@ -132,6 +141,19 @@ def note_refusals(json: Refusals) -> NotedRefusals:
         conn.execute(SQL["note_refusals"], values)
         conn.execute(SQL["drop_refusals"])
     return NotedRefusals(bots=len(json.bots))
+
+
+@blueprint.post("/grids")
+@auth.rule("operator")
+@json_body
+@answers()
+def tell_grids(json: GridAds) -> ToldGrids:
+    """Tell the ads of all grids of a constructor, in place of those that it told before."""
+    values = {**json.model_dump(exclude={"grids"}), "ads": rows.encode(json.grids)}
+    with connection() as conn, conn.transaction():
+        conn.execute(GRIDS["tell"], values)
+        conn.execute(GRIDS["drop_old"])
+    return ToldGrids(grids=len(json.grids))
 
 
 @blueprint.get("/pilots")

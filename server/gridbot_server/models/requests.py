@@ -483,6 +483,34 @@ class Refusals(Body):
     """By BOT and grid: why the grid does not serve it."""
 
 
+AdValue = (
+    Annotated[str, Field(max_length=1000), AfterValidator(_storable)]
+    | bool
+    | Annotated[int, Field(ge=-MAX_BIGINT, le=MAX_BIGINT)]
+    | float
+)
+AttributeName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,63}$")]
+
+
+def _named_once(ad: dict[str, AdValue]) -> dict[str, AdValue]:
+    if len({name.lower() for name in ad}) < len(ad):
+        raise ValueError("names of attributes are equal regardless of case")
+    return ad
+
+
+GridAd = Annotated[dict[AttributeName, AdValue], Field(max_length=100), AfterValidator(_named_once)]
+
+
+class GridAds(Body):
+    """`POST /overlay/grids`."""
+
+    constructor: Annotated[PilotName, Field(min_length=1)]
+    seconds: Annotated[int, Field(ge=1, le=86_400)]
+    """For how long they are good."""
+
+    grids: Annotated[dict[GridName, GridAd], Field(max_length=MAX_GRIDS)]
+
+
 class PilotWords(Body):
     """What is kept of one pilot that has ended."""
 

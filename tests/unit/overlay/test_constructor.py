@@ -73,6 +73,22 @@ def test_the_server_hears_once_of_pilots_that_ended(
     assert sorted(api.ended) == sorted(pilot.id for pilot in first.pilots)
 
 
+def test_the_server_hears_of_grids_that_may_get_pilots_but_not_whose_machines_are_there(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    away = Grid(name="away", kind="grid_engine")
+    a_round(folder, api.url, NOW, away, GRID)
+    assert api.grids.keys() == {"ice"}
+    told = api.grids["ice"]
+    assert (told["Kind"], told["MaxRunning"]) == ("slurm", GRID.limits.max_running)
+    assert "LastHost" not in told
+    a_round(folder, api.url, NOW + 10, GRID)
+    assert api.grids["ice"]["Queued"] == 5
+    PilotStore.open(folder).drain("ice", "now")
+    a_round(folder, api.url, NOW + 20, GRID)
+    assert api.grids == {}
+
+
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(
     cluster: Cluster, api: Api, folder: Path
 ) -> None:

@@ -11,6 +11,7 @@ from gridbot_server.models.responses import (
     ResponseModel,
     bots,
     explanation,
+    grids,
     groups,
     operation,
     results,
@@ -27,7 +28,7 @@ def answers(*modules: ModuleType) -> Iterator[tuple[str, type[ResponseModel]]]:
                 yield name, item
 
 
-SENT = dict(answers(bots, explanation, groups, operation, results, signing))
+SENT = dict(answers(bots, explanation, grids, groups, operation, results, signing))
 
 
 def shape(hint: Any) -> str:
