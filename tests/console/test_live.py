@@ -94,6 +94,20 @@ def test_many_viewers_of_a_page_cost_one_computation_a_second() -> None:
     assert len(made) == 3
 
 
+def test_contents_are_bounded_in_bytes_and_none_is_kept_that_is_shown_no_more() -> None:
+    now = [100.0]
+    shared = SharedContents(clock=lambda: now[0], most_bytes=10_000)
+    shared.remember("cookie", ["ada"])
+    shared.get("/bots/1", "ada", 2.0, lambda: ("old", bytes(100)))
+    for bot in range(2, 30):
+        shared.get(f"/bots/{bot}", "ada", 60.0, lambda: ("title", bytes(900)))
+        now[0] += 0.1
+        kept = [shared.poll(f"/bots/{n}", "cookie") for n in range(1, 30)]
+        assert sum(len(found[0].html) for found in kept if found) <= 10_000
+        assert kept[bot - 1] is not None
+    assert kept[0] is None
+
+
 def test_polls_are_answered_from_memory_only_for_sessions_that_were_good_just_now() -> None:
     now = [100.0]
     shared = SharedContents(clock=lambda: now[0])
@@ -211,5 +225,11 @@ def test_what_is_changed_on_a_page_is_noted_and_what_is_only_tried_is_not(
     page = f"{url}/bots/{stage.busy}"
     assert session.post(f"{page}/policy", data={**form, "do": "try"}).status_code == 200
     session.post(f"{page}/hold", data=form)
+    session.post(f"{page}/name", data={**form, "name": "another"})
+    found = conn.execute("SELECT action, given FROM audit ORDER BY id").fetchall()
+    assert found == [
+        ("hold", {"policy": "Rank = 1;"}),
+        ("rename", {"policy": "Rank = 1;", "name": "another"}),
+    ]
     session.post(f"{url}/logout", data=form)
-    assert conn.execute("SELECT action FROM audit").fetchall() == [("hold",)]
+    assert conn.execute("SELECT count(*) FROM audit").fetchone() == (2,)

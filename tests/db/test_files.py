@@ -32,6 +32,12 @@ def test_content_arrives_whole_under_both_hashes(store: FolderStore) -> None:
     assert list(store.uploads.iterdir()) == []
 
 
+def test_the_beginning_of_content_is_read_alone(store: FolderStore) -> None:
+    found = store.put(9, io.BytesIO(b"beginning").read).sha256.hex()
+    assert (store.beginning(found, 5), store.beginning(found, 99)) == (b"begin", b"beginning")
+    assert store.beginning("0" * 64, 5) is None
+
+
 def test_an_empty_file_is_content_too(store: FolderStore) -> None:
     assert isinstance(_send(store, _upload(b""), b""), Content)
     assert store.size(_upload(b"").sha256) == 0

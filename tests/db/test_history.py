@@ -14,6 +14,7 @@ from gridbot_server.cycles import retention
 from gridbot_server.history import curves, notable, sums
 from gridbot_server.history.steps import DAY, HOUR, MINUTE, Span
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import encode
 
 AT_ONCE = timedelta(0)
 Counted = Counter[tuple[int, str, str]]  # minute, grid, what
@@ -191,6 +192,30 @@ def test_longer_steps_hold_what_their_minutes_held_also_when_those_are_gone(
     assert conn.execute("SELECT * FROM bot_history ORDER BY 1, 2, 3, 4").fetchall() == before
 
 
+def test_no_sum_is_made_before_all_that_belongs_to_it_is_collected(
+    conn: Connection, alice: int
+) -> None:
+    bot = make_bot(conn, alice)
+    conn.execute("UPDATE history_sum SET until = until - interval '3 hours'")
+    noted = "INSERT INTO happening VALUES (now() - %s, %s)"
+    what = encode([{"bot": bot, "grid": "", "sent": 1}])
+    for hours in (2, 1):
+        conn.execute(noted, [timedelta(hours=hours), what])
+    conn.execute(
+        """
+        CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+        CREATE TRIGGER keep BEFORE DELETE ON happening FOR EACH ROW EXECUTE FUNCTION keep();
+        """
+    )  # as when another pass has taken the notes that this one wanted
+    sums.run_once(conn, AT_ONCE)
+    made = curves.sums(conn)
+    assert made.hours <= made.now - 2 * HOUR
+    conn.execute("DROP TRIGGER keep ON happening")
+    sums.run_once(conn, AT_ONCE)
+    assert curves.sums(conn).hours > made.now - HOUR
+    assert told(conn, bot, HOUR).total() == 2
+
+
 def test_a_pass_of_the_sums_ends_while_notes_keep_coming(conn: Connection, alice: int) -> None:
     """Each time notes are taken another one arrives; at the 50th time the database refuses."""
     conn.execute(
@@ -267,6 +292,11 @@ def test_one_example_of_each_reason_is_kept_beyond_the_bot(
         ("exit_nonzero", 1, "it broke"),
         ("time_limit", 1, "it broke"),
     ]
+    notable.forget(conn)
+    assert len(remembered(conn, "examples", bot)) == 2
+    conn.execute("UPDATE deleted_bot SET ended_at = now() - interval '367 days'")
+    notable.forget(conn)
+    assert remembered(conn, "examples", bot) == []
 
 
 def test_the_ten_slowest_jobs_are_kept(

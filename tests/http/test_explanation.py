@@ -533,7 +533,7 @@ def test_jobs_of_silent_hosts_are_named_and_not_counted_as_running(
     shown = json.loads(run("bot", "show", bot, "--json").stdout)
     assert (shown["jobs_running"], shown["jobs_silent"]) == (0, 4)
     assert shown["replicas"]["running"] == 0
-    assert "0 running, 4 unsent, 4 with silent hosts" in run("bot", "show", bot).stdout
+    assert "0 in progress, 4 unsent, 4 with silent hosts" in run("bot", "show", bot).stdout
     assert "silent    since " in run("host", "show", host).stdout
 
 

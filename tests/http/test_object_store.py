@@ -127,6 +127,10 @@ def test_content_that_is_at_hand_is_kept_and_read_back(store: BucketStore) -> No
         file.seek(10)
         assert file.read() == DATA[10:]
     assert store.local(SHA256).read_bytes() == DATA
+    assert store.beginning(SHA256, 10) == DATA[:10]
+    assert store.beginning(SHA256, len(DATA) + 1) == DATA
+    assert store.beginning(hashlib.sha256(b"").hexdigest(), 10) == b""
+    assert store.beginning("0" * 64, 10) is None
     assert not store.local("0" * 64).exists()
     with pytest.raises(FileNotFoundError):
         store.open("0" * 64)

@@ -10,6 +10,7 @@ from tests.prometheus import promtool
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.cycles import replication
+from gridbot_server.history import sums
 from gridbot_server.signing import keys
 from gridbot_server.storage import db
 from gridbot_server.storage.counters import Counters, FailureReason
@@ -173,7 +174,12 @@ def test_metrics_count_what_happened(site: Site, operator: Person) -> None:
     counters = Counters()
     counters.note(1, "ice", "sent", 3)
     counters.failures[FailureReason(1, "ice", "time_limit")] += 2
+    with pytest.raises(RuntimeError), site.conn.transaction():
+        counters.write(site.conn, "test")  # and is lost: it counts not
+        raise RuntimeError
     counters.write(site.conn, "test")
+    while sums.collect(site.conn):
+        pass
     operator("GET", "/api/v1/bots")
     assert {series: shown(series) - before[series] for series in before} == {
         sent: 3,

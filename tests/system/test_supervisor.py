@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -228,7 +229,7 @@ def test_status_shows_every_process_and_the_counts(server: Server) -> None:
     ]
     assert found["processes"][0]["pid"] == supervisor.pid
     assert found["health"] == {"jobs": 7}
-    assert "jobs: 7" in server.command("status").output
+    assert re.search("  jobs: +7\n", server.command("status").output)
 
 
 def test_status_of_a_stopped_server_fails(server: Server) -> None:

@@ -75,7 +75,7 @@ class BotState:
     def _repr_html_(self) -> str:
         """A notebook's view, with a bar."""
         counts = [(self.jobs_done, "done"), (self.jobs_failed, "failed"),
-                  (self.jobs_in_progress, "running"), (self.jobs_silent, "with silent hosts"),
+                  (self.jobs_in_progress, "in progress"), (self.jobs_silent, "with silent hosts"),
                   (self.jobs_waiting, "unsent")]  # fmt: skip
         told = ", ".join(f"{number:,} {word}" for number, word in counts if number)
         return (

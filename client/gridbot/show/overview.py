@@ -44,7 +44,7 @@ class Overview:
                 "",
                 f"of all people: {counted(health['bots_running'], 'BOT')},"
                 f" {counted(health['jobs_unsent'], 'unsent replica')},"
-                f" {health['replicas_running']} running,"
+                f" {health['replicas_running']} in progress,"
                 f" {counted(health['clients_active'], 'active client')}",
             )
         yield from zip(("client", *[""] * len(self.client)), self.client, strict=False)

@@ -29,7 +29,7 @@ def bots_table(bots: Sequence[BotState]) -> str:
         "jobs",
         "done",
         "failed",
-        "running",
+        "in progress",
         "unsent",
         "created",
     )

@@ -30,7 +30,7 @@ def status_line(state: BotState) -> str:
         parts.append(f"{state.jobs_cancelled} cancelled")
     if state.is_final:
         return ", ".join([*parts, state.state])
-    parts += [f"{state.jobs_in_progress} running", f"{state.jobs_waiting} unsent"]
+    parts += [f"{state.jobs_in_progress} in progress", f"{state.jobs_waiting} unsent"]
     if state.jobs_silent:
         parts.append(f"{state.jobs_silent} with silent hosts")
     # While no job runs, the rate only falls and the remaining time only grows.

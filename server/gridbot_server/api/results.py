@@ -195,11 +195,7 @@ def output_bytes(bot: int, seq: int, name: str, most: int) -> bytes | None:
         return None
     if output.content is not None:
         return output.content[:most]
-    store = current().store
-    if store.size(output.sha256.hex()) is None:
-        return None
-    with store.open(output.sha256.hex()) as file:
-        return file.read(most)
+    return current().store.beginning(output.sha256.hex(), most)
 
 
 def logs_of(conn: Connection, bot: int, seq: int, limit: int) -> list[LogLine]:

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -38,6 +38,16 @@ from gridbot_server.supervision.processes import ProcessRecord, last_lines, wait
 from gridbot_server.supervision.restoring import refuse_half_restored
 
 _MOST_DAYS = 36_500
+# What `status` calls the figures of GET /health, and what of it is no figure.
+_FIGURES = {
+    "jobs_unsent": "replicas unsent",
+    "replicas_running": "replicas in progress",
+    "jobs_undecided": "jobs to decide",
+    "jobs_set_aside": "jobs set aside",
+    "clients_active": "clients active",
+    "inversions": "BOTs passed over",
+}
+_TOLD_APART = frozenset(("status", "trouble", "version", "project_key"))
 STOP_SECONDS = 180  # PostgreSQL may have a long checkpoint to write
 
 
@@ -315,10 +325,20 @@ def _show(found: dict[str, Any]) -> None:
             f"  {process['name']:<12} {process['pid']:>8} {process['state']:<5}"
             f" since {process['up_since']} restarts {process['restarts']}"
         )
-    for name, value in (found["health"] or {}).items():
-        click.echo(f"  {name}: {'none' if value is None else value}")
+    for line in _health_lines(found["health"] or {}):
+        click.echo(f"  {line}")
     if found["running"] and found["health"] is None:
         click.echo(f"  {found['url']}/health does not answer")
+
+
+def _health_lines(said: Mapping[str, Any]) -> Iterator[str]:
+    """How the server does: its state, then its figures, with what this release does not know."""
+    if "status" in said:
+        trouble = f": {said['trouble']}" if said.get("trouble") else ""
+        yield f"{said['status']}{trouble}, version {said.get('version')}"
+    for name, value in said.items():
+        if name not in _TOLD_APART:
+            yield f"{_FIGURES.get(name, name.replace('_', ' ')) + ':':<22}{value}"
 
 
 def _show_violations(found: Sequence[Violation], checked: int) -> None:

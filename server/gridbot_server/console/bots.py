@@ -16,7 +16,6 @@ from gridbot_server.api.bots import (
     digest_failures,
     explained,
     hold_bot,
-    list_policies,
     resume_bot,
     retry_bot,
 )
@@ -90,11 +89,11 @@ def bot_page(bot: int) -> dict[str, Any]:
         values = {"bot": bot, "seq": None, "limit": _MOST_RUNNING}
         running = rows.fetch(conn, RunningReplica, SQL["running"], values)
         copies = rows.fetch(conn, WaitingCopy, SQL["waiting_copies"], values)
+        marks = rows.fetch_values(conn, float, SQL["policy_changes"], {"bot": bot})
     usual = details.mean_turnaround_seconds
     failures = shared((f"failures {bot}", viewer()), _DIGEST_SECONDS, lambda: _failures(bot))
     history = shared((f"history {bot}", viewer()), _HISTORY_SECONDS, lambda: _history(bot))
     tail = details.tail_since.timestamp() if details.tail_since else None
-    marks = [item.changed_at.timestamp() for item in call(list_policies, bot=bot).policies[:-1]]
     return {
         "title": f"{details.progress.partition(',')[0]} · {details.name}",
         "bot": details,

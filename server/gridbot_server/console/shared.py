@@ -22,6 +22,8 @@ from gridbot_server.http.sessions import COOKIE, form_token
 POLL_SECONDS = 3  # between two polls of an open page
 _VIEWER_SECONDS = 5.0  # for which a session that was good is taken as good for polls
 _MOST_CONTENTS, _MOST_VIEWERS = 2000, 20_000
+_MOST_BYTES = 64 << 20  # of all contents together
+_MOST_VALUES = 500  # that are fresh
 _LOCKS = 64
 
 Clock = Callable[[], float]
@@ -62,8 +64,10 @@ class SharedContents:
     """Stands in contents for the form token of who looks."""
 
     clock: Clock = time.monotonic
+    most_bytes: int = _MOST_BYTES
     _contents: dict[tuple[str, Hashable], PageContent] = field(default_factory=dict)
-    _values: dict[tuple[str, Hashable], tuple[float, Any]] = field(default_factory=dict)
+    _keeping: threading.Lock = field(default_factory=threading.Lock)
+    _values: dict[tuple[str, Hashable], tuple[float, Any, float]] = field(default_factory=dict)
     _viewers: dict[str, _Viewer] = field(default_factory=dict)
     _locks: list[threading.Lock] = field(
         default_factory=lambda: [threading.Lock() for _ in range(_LOCKS)]
@@ -87,11 +91,11 @@ class SharedContents:
     def value(self, key: tuple[str, Hashable], seconds: float, make: Callable[[], T]) -> T:
         """Return what pages show that takes long to find out: it may be so many seconds old."""
         found = self._values.get(key)
-        if found is None or self.clock() >= found[0] + seconds:
-            if len(self._values) >= _MOST_CONTENTS:
-                self._values.clear()
-            found = self._values[key] = self.clock(), make()
-        return cast(T, found[1])
+        if found is not None and self.clock() < found[0] + seconds:
+            return cast(T, found[1])
+        made = self.clock(), make()
+        self._keep_value(key, made, seconds)
+        return made[1]
 
     def remember(self, cookie: str, sees: Sequence[Hashable]) -> None:
         """Let polls of a session that is good be answered from memory for a while."""
@@ -105,8 +109,7 @@ class SharedContents:
 
     def expire(self) -> None:
         """Compute everything anew, so that who has just changed something sees that."""
-        self._contents.clear()
-        self._values.clear()
+        self._contents, self._values = {}, {}
 
     def poll(self, path: str, cookie: str) -> tuple[PageContent, bytes] | None:
         """Return what a poll gets, and the form token of its session; None if Flask must tell."""
@@ -123,9 +126,24 @@ class SharedContents:
         return self.clock() < content.made_at + content.seconds
 
     def _keep(self, key: tuple[str, Hashable], content: PageContent) -> None:
-        if len(self._contents) >= _MOST_CONTENTS:
-            self._contents.clear()
-        self._contents[key] = content
+        """Keep a content, and none that is shown no more."""
+        with self._keeping:
+            fresh = {name: old for name, old in self._contents.items() if self._is_fresh(old)}
+            fresh.pop(key, None)
+            used = sum(len(old.html) for old in fresh.values()) + len(content.html)
+            if used > self.most_bytes or len(fresh) >= _MOST_CONTENTS:
+                fresh = {}
+            self._contents = {**fresh, key: content}
+
+    def _keep_value(
+        self, key: tuple[str, Hashable], found: tuple[float, Any], seconds: float
+    ) -> None:
+        with self._keeping:
+            now = self.clock()
+            fresh = {name: old for name, old in self._values.items() if now < old[0] + old[2]}
+            if len(fresh) >= _MOST_VALUES:
+                fresh = {}
+            self._values = {**fresh, key: (*found, seconds)}
 
     def filled(self, content: PageContent, token: bytes) -> bytes:
         """Return a content with the form token of who looks."""

@@ -198,12 +198,14 @@ def run_once(conn: Connection, limit: int = 2000) -> int:
     left: list[int] = []
     while True:
         woken: list[JobId] = []
+        verdicts: list[_Verdict] = []
         try:
             with conn.transaction():
                 woken = fetch(conn, JobId, SQL["take_pending"], {"limit": limit, "left": left})
                 if woken:
                     conn.execute(SQL["plan_by_keys"])
-                    _settle(conn, sorted(set(woken)))
+                    verdicts = _settle(conn, sorted(set(woken)))
+            _observe(verdicts)  # once they stand
             return len(woken)
         except _NewerValidator as error:
             _complain(str(error))
@@ -238,7 +240,8 @@ def _complain(error: str) -> None:
     log.error("%s: its jobs stay undecided until this server is updated", error)
 
 
-def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
+def _settle(conn: Connection, ids: Sequence[JobId]) -> list[_Verdict]:
+    """Decide jobs, in the caller's transaction; return the verdicts on their replicas."""
     rules = _lock_bots(conn, {bot for bot, _ in ids})
     of_gangs = gangs.gangs_of(ids, rules)
     gangs.lock(conn, of_gangs)
@@ -255,7 +258,12 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
         decisions |= gangs.decide_gang(members, rules[gang.bot])
     counters = Counters()
     gangs.follow(conn, of_gangs, jobs, decisions, rules, counters)
-    valid = _judge(conn, decisions, rules)
+    verdicts = _judge(conn, decisions, rules)
+    valid = [
+        Valid(item.bot, item.seq, item.host, item.owner, item.turnaround)
+        for item in verdicts
+        if item.valid
+    ]
     widths.forget(conn, jobs, decisions, rules)
     given = _earned(conn, [name for name, job in jobs.items() if job.has_outcome])
     credit = ledger.grant(conn, valid, given) if valid else {}
@@ -265,6 +273,7 @@ def _settle(conn: Connection, ids: Sequence[JobId]) -> None:
     _add_copies(conn, jobs, decisions, counters)
     _ask_comparisons(conn, decisions)
     counters.write(conn, CYCLES)
+    return verdicts
 
 
 def _lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
@@ -389,8 +398,8 @@ def _ask_comparisons(conn: Connection, decisions: Mapping[JobId, Decision]) -> N
 
 def _judge(
     conn: Connection, decisions: Mapping[JobId, Decision], rules: Mapping[int, Rules]
-) -> list[Valid]:
-    """Write the verdicts, count each new one for its host and BOT, once; return the valid."""
+) -> list[_Verdict]:
+    """Write the verdicts, and count each new one for its host and BOT, once; return these."""
     rows = [
         {"bot": bot, "seq": seq, "replica": replica, "valid": valid}
         for (bot, seq), decision in decisions.items()
@@ -406,12 +415,7 @@ def _judge(
         widths.widen_crews(conn, changes)
         _add_turnarounds(conn, verdicts)
         _remember(conn, verdicts)
-        _observe(verdicts)
-    return [
-        Valid(item.bot, item.seq, item.host, item.owner, item.turnaround)
-        for item in verdicts
-        if item.valid
-    ]
+    return verdicts
 
 
 def _tally_pilots(

@@ -35,10 +35,15 @@ def keep_slowest(conn: Connection, jobs: Sequence[Row]) -> None:
 
 
 def end_sessions(conn: Connection) -> None:
-    """Note which clients are not heard of any more, and forget after a year when
-    machines were there, and who changed what.
-    """
+    """Note which clients are not heard of any more."""
     conn.execute(SQL["end_sessions"], {"limit": _MOST_SESSIONS})
+
+
+def forget(conn: Connection) -> None:
+    """Forget after a year when machines were there, who changed what, and the logs of BOTs that
+    are deleted.
+    """
     old = {"age": timedelta(seconds=KEPT[HOUR]), "limit": _MOST_SESSIONS}
-    conn.execute(SQL["purge_sessions"], old)
+    for name in ("purge_sessions", "purge_examples", "purge_slowest"):
+        conn.execute(SQL[name], old)
     conn.execute(AUDIT["purge"], old)

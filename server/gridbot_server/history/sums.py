@@ -5,11 +5,12 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
+from gridbot_server import metrics
 from gridbot_server.history import notable
 from gridbot_server.history.steps import DAY, HOUR, KEPT, MINUTE
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode, fetch, fetch_only_value, has_row
+from gridbot_server.storage.rows import encode, fetch, has_row
 
 SQL = sql.load("history.sql")
 OPERATION = sql.load("operation.sql")
@@ -49,6 +50,23 @@ class _Lag(NamedTuple):
     seconds: float
 
 
+class _Collected(NamedTuple):
+    """How many notes were collected, and what of them happened on a grid, for a reason."""
+
+    notes: int
+    grid: str
+    reason: str
+    sent: int
+    succeeded: int
+    failed_replicas: int
+    expired: int
+    relinquished: int
+    cancelled: int
+    done: int
+    failed: int
+    cpu_seconds: float
+
+
 class _Totals(NamedTuple):
     """How much there is to do."""
 
@@ -60,8 +78,16 @@ class _Totals(NamedTuple):
 
 
 def collect(conn: Connection, limit: int = _ROWS) -> int:
-    """Add what writers noted to the minutes of the history; return how many notes there were."""
-    return fetch_only_value(conn, int, SQL["collect"], {"limit": limit})
+    """Add what writers noted to the minutes of the history; return how many notes there were.
+
+    The metrics are told what that comes to: here, where each note is seen once and has been
+    committed, and no host's request waits for it.
+    """
+    found = fetch(conn, _Collected, SQL["collect"], {"limit": limit})
+    for item in found:
+        metrics.count_happenings(item.grid, item._asdict())
+        metrics.count_failures(item.reason, item.failed_replicas)
+    return found[0].notes if found else 0
 
 
 def run_once(conn: Connection, settled: timedelta = SETTLED) -> int:
@@ -70,6 +96,7 @@ def run_once(conn: Connection, settled: timedelta = SETTLED) -> int:
         if not has_row(conn, SQL["is_looked_at"]):
             _look(conn)
             notable.end_sessions(conn)
+            notable.forget(conn)
     while collect(conn) == _ROWS:  # else there would be no end while hosts report
         pass
     _make_sums(conn, settled)

@@ -61,7 +61,9 @@ def note(response: Response) -> Response:
 
 
 def _document() -> object:
-    """The body of this request, if it is a JSON document that the view has read."""
+    """The body of this request, if it is a form, or a JSON document that the view has read."""
+    if request.form:
+        return request.form.to_dict()
     if not request.is_json or (request.content_length or 0) > _MOST_BYTES:
         return None
     try:

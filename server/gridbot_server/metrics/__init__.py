@@ -130,31 +130,30 @@ class Reasons:
 _reasons = Reasons()
 
 
-def count_happenings(happened: Mapping[tuple[int, str], Mapping[Any, float]]) -> None:
-    """Count what the history notes of BOTs, by (BOT, grid)."""
-    for (_, grid), noted in happened.items():
-        for what, value in noted.items():
-            if value <= 0:
-                continue
-            match what:
-                case "sent":
-                    DISPATCHED.labels(grid).inc(value)
-                case "succeeded":
-                    REPORTED.labels("success", "").inc(value)
-                case "cpu_seconds":
-                    CPU.labels(grid).inc(value)
-                case "expired" | "relinquished" | "cancelled":
-                    UNANSWERED.labels(what).inc(value)
-                case "done" | "failed":
-                    JOBS.labels(what).inc(value)
-                case _:
-                    pass
+def count_happenings(grid: str, happened: Mapping[str, Any]) -> None:
+    """Count what the history notes of a grid."""
+    for what, value in happened.items():
+        if not isinstance(value, int | float) or value <= 0:
+            continue
+        match what:
+            case "sent":
+                DISPATCHED.labels(grid).inc(value)
+            case "succeeded":
+                REPORTED.labels("success", "").inc(value)
+            case "cpu_seconds":
+                CPU.labels(grid).inc(value)
+            case "expired" | "relinquished" | "cancelled":
+                UNANSWERED.labels(what).inc(value)
+            case "done" | "failed":
+                JOBS.labels(what).inc(value)
+            case _:
+                pass
 
 
-def count_failures(failures: Iterable[tuple[str, int]]) -> None:
-    """Count replicas reported as failures, by reason."""
-    for reason, count in failures:
-        REPORTED.labels("error", _reasons.label(reason)).inc(count)
+def count_failures(reason: str, replicas: int) -> None:
+    """Count replicas that were reported as failures, for a reason."""
+    if replicas:
+        REPORTED.labels("error", _reasons.label(reason)).inc(replicas)
 
 
 def render() -> str:

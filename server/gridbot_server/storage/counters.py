@@ -10,7 +10,6 @@ from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from gridbot_server import metrics
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode
@@ -68,8 +67,6 @@ class Counters:
             conn.execute(SQL["count_and_note"], {**values, "happened": encode(happened)})
         elif totals:
             conn.execute(SQL["count"], values)
-        metrics.count_happenings(self.happened)
-        metrics.count_failures((failure.reason, n) for failure, n in self.failures.items())
 
     def _happenings(self) -> list[dict[str, Any]]:
         """As `happening` holds them."""

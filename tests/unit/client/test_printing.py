@@ -91,7 +91,7 @@ def state(**changes: Any) -> Any:
 
 def test_one_line_says_how_far_a_bot_is() -> None:
     line = status_line(state(jobs_per_second=12.5, eta_seconds=9.36, tail=True))
-    assert line == "123 of 240 jobs, 3 failed, 8 running, 109 unsent, 12.5/s, 9.36 s left, tail"
+    assert line == "123 of 240 jobs, 3 failed, 8 in progress, 109 unsent, 12.5/s, 9.36 s left, tail"
     stuck = status_line(state(jobs_running=0, jobs_per_second=0.01, eta_seconds=9000.0))
-    assert stuck == "123 of 240 jobs, 3 failed, 0 running, 109 unsent"
+    assert stuck == "123 of 240 jobs, 3 failed, 0 in progress, 109 unsent"
     assert status_line(state(state="done", jobs_done=237)) == "240 of 240 jobs, 3 failed, done"

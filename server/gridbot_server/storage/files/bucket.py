@@ -79,6 +79,10 @@ class BucketStore(Partials):
         copy.seek(0)
         return copy
 
+    def beginning(self, sha256: str, most: int) -> bytes | None:
+        """Return the first bytes of content, at most `most`; None when it is not here."""
+        return self.bucket.beginning(_key(sha256), most)
+
     def local(self, sha256: str) -> Path:
         """Return a copy of the content, which is there for a day; if it is in the bucket."""
         path = self.uploads / f"copy-{sha256}"

@@ -48,6 +48,14 @@ class FolderStore(Partials):
         """Open content for reading; raise FileNotFoundError when it is not here."""
         return os.fdopen(os.open(self.path(sha256), os.O_RDONLY | os.O_NOFOLLOW), "rb")
 
+    def beginning(self, sha256: str, most: int) -> bytes | None:
+        """Return the first bytes of content, at most `most`; None when it is not here."""
+        try:
+            with self.open(sha256) as file:
+                return file.read(most)
+        except FileNotFoundError:
+            return None
+
     def local(self, sha256: str) -> Path:
         """Return where programs of this machine find the content, if it is here."""
         return self.path(sha256)

@@ -150,6 +150,18 @@ class Bucket:
         with self._call("GET", key, missing=True) as answer:
             return None if answer is None else answer.content
 
+    def beginning(self, key: str, most: int) -> bytes | None:
+        """Return the first bytes of an object, at most `most`; the store sends no more."""
+        found = self.head(key)
+        if found is None or not found.size or not most:  # of nothing there is no range
+            return found and b""
+        with self._call("GET", key, headers={"range": f"bytes=0-{most - 1}"}, missing=True) as part:
+            if part is None:
+                return None
+            part.raw.decode_content = False
+            read: bytes = part.raw.read(most)  # no more, whatever a store makes of the range
+            return read
+
     @contextmanager
     def stream(self, key: str) -> Iterator[tuple[str, Iterator[bytes]] | None]:
         """The ETag and the bytes of an object."""

@@ -58,6 +58,9 @@ class Store(Protocol):
     def open(self, sha256: str) -> BinaryIO:
         """Open content for reading; raise FileNotFoundError when it is not here."""
 
+    def beginning(self, sha256: str, most: int) -> bytes | None:
+        """Return the first bytes of content, at most `most`; None when it is not here."""
+
     def local(self, sha256: str) -> Path:
         """Return where programs of this machine find the content, if it is here."""
 

@@ -1,13 +1,22 @@
 -- name: running
--- Replicas in progress, those sent first at the top.
+-- Replicas in progress, those sent first at the top; only these are looked at more closely.
+WITH first AS MATERIALIZED (
+    SELECT * FROM lease
+     WHERE lease.bot = %(bot)s AND (%(seq)s::bigint IS NULL OR lease.seq = %(seq)s)
+     ORDER BY lease.sent_at, lease.seq, lease.replica LIMIT %(limit)s
+)
 SELECT lease.seq, lease.replica, lease.why, host.id AS host,
        coalesce(host.ad->>'Name', 'host ' || host.id) AS host_name, client.grid,
        lease.sent_at, lease.deadline, client.silent_since IS NOT NULL AS is_silent,
        extract(epoch FROM now() - lease.sent_at)::float8 AS seconds,
        extract(epoch FROM now() - client.seen_at)::float8 AS seen_seconds
-  FROM lease JOIN client ON client.id = lease.client JOIN host ON host.id = client.host
- WHERE lease.bot = %(bot)s AND (%(seq)s::bigint IS NULL OR lease.seq = %(seq)s)
- ORDER BY lease.sent_at, lease.seq, lease.replica LIMIT %(limit)s
+  FROM first AS lease JOIN client ON client.id = lease.client JOIN host ON host.id = client.host
+ ORDER BY lease.sent_at, lease.seq, lease.replica
+
+-- name: policy_changes
+-- When the policy of a BOT was changed.
+SELECT extract(epoch FROM changed_at)::float8 AS at FROM policy_version
+ WHERE bot = %(bot)s AND n > 1 ORDER BY n DESC LIMIT 100
 
 -- name: waiting_copies
 -- Copies of the jobs that are left, which wait to be sent.

@@ -55,7 +55,8 @@ SELECT extract(epoch FROM now())::float8 AS now,
        (SELECT extract(epoch FROM until)::bigint FROM history_sum WHERE step = 86400) AS days
 
 -- name: collect
--- Adds up what writers noted, by minute: of each BOT, and of all as BOT 0.
+-- Adds up what writers noted, by minute: of each BOT, and of all as BOT 0. Returns how many notes
+-- there were, and for the metrics what they come to by grid.
 WITH taken AS (
     DELETE FROM happening WHERE ctid = ANY (ARRAY(SELECT ctid FROM happening LIMIT %(limit)s))
     RETURNING date_trunc('minute', at) AS at, what
@@ -100,13 +101,25 @@ WITH taken AS (
       FROM x WHERE requests IS NOT NULL GROUP BY at
     ON CONFLICT (step, at, name, label) DO UPDATE SET value = h.value + excluded.value
 )
-SELECT count(*) FROM taken
+SELECT (SELECT count(*) FROM taken) AS notes, coalesce(grid, '') AS grid, coalesce(reason, '') AS reason,
+       coalesce(sum(sent), 0)::bigint AS sent, coalesce(sum(succeeded), 0)::bigint AS succeeded,
+       coalesce(sum(failed_replicas), 0)::bigint AS failed_replicas,
+       coalesce(sum(expired), 0)::bigint AS expired,
+       coalesce(sum(relinquished), 0)::bigint AS relinquished,
+       coalesce(sum(cancelled), 0)::bigint AS cancelled,
+       coalesce(sum(done), 0)::bigint AS done, coalesce(sum(failed), 0)::bigint AS failed,
+       coalesce(sum(cpu_seconds), 0)::float8 AS cpu_seconds
+  FROM x GROUP BY 2, 3
 
 -- name: due
--- The steps whose sums are due next: all that could add to them has ended.
+-- The steps whose sums are due next: all that could add to them has ended, and is collected.
+WITH settled AS (
+    SELECT least(now() - %(settled)s, (SELECT min(at) FROM happening)) AS at
+)
 SELECT step, extract(epoch FROM until)::bigint AS until,
-       floor(extract(epoch FROM now() - %(settled)s - until) / step)::bigint AS steps
-  FROM history_sum WHERE until + make_interval(secs => step) <= now() - %(settled)s ORDER BY step
+       floor(extract(epoch FROM settled.at - until) / step)::bigint AS steps
+  FROM history_sum CROSS JOIN settled
+ WHERE until + make_interval(secs => step) <= settled.at ORDER BY step
 
 -- name: sum_bots
 -- What was summed before is replaced, so that to repeat this changes nothing.

@@ -74,6 +74,17 @@ SELECT host, id, grid, session_at, ended_at, why FROM over
 DELETE FROM host_session WHERE id = ANY (ARRAY(
     SELECT id FROM host_session WHERE ended_at < now() - %(age)s LIMIT %(limit)s))
 
+-- name: purge_examples
+-- What is kept of the logs of BOTs that are deleted, a year after their end.
+DELETE FROM failure_example WHERE bot IN (
+    SELECT DISTINCT f.bot FROM failure_example f JOIN deleted_bot d ON d.id = f.bot
+     WHERE d.ended_at < now() - %(age)s LIMIT %(limit)s)
+
+-- name: purge_slowest
+DELETE FROM slowest_job WHERE bot IN (
+    SELECT DISTINCT s.bot FROM slowest_job s JOIN deleted_bot d ON d.id = s.bot
+     WHERE d.ended_at < now() - %(age)s LIMIT %(limit)s)
+
 -- name: note_leave
 UPDATE client SET left_at = now() WHERE id = %(client)s
 
