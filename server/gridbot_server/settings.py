@@ -4,6 +4,7 @@ import hashlib
 import ipaddress
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -37,6 +38,9 @@ class Settings:
     public_page: bool = False  # the console shows everybody what the project computes
     boinc_accounts: bool = False  # anybody may make a volunteer's account from a BOINC client
     behind_proxy: bool = False  # a proxy in front of `bind` speaks TLS with the world
+    mail_relay: str | None = None  # HOST:PORT that takes mail for people; None = none is sent
+    mail_from: str = "gridbot@localhost"  # the sender of that mail
+    private_webhooks: bool = False  # notices may be posted into private networks
     keep_ended_days: int | None = None  # before a BOT that has ended is deleted; None = for ever
     silent_seconds: int = 60  # least time without a request after which a client is silent
     statistics_seconds: int = 86_400  # between two exports of the statistics for BOINC's sites
@@ -215,6 +219,10 @@ def _check(settings: Settings) -> None:
     _check_name(settings.project_name)
     if settings.public_url and not settings.public_url.startswith(("http://", "https://")):
         raise SettingsError(f"the public URL {settings.public_url!r} is not a URL; write https://…")
+    if settings.mail_relay is not None:
+        split_bind(settings.mail_relay)
+    if not re.fullmatch(r"[^@\s<>,]+@[^@\s<>,]+", settings.mail_from):
+        raise SettingsError(f"mail_from must be NAME@HOST, not {settings.mail_from!r}")
     if settings.files_url is not None:
         try:
             BucketPlace.parse(settings.files_url)

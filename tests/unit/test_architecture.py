@@ -65,6 +65,7 @@ ROOMS: dict[str, set[str]] = {
     "feeder": {"buffer", "matching", "settings", "storage", "supervision"},
     "cycles": {
         "credit",
+        "errors",
         "history",
         "matching",
         "metrics",

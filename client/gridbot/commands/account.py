@@ -13,7 +13,7 @@ from gridbot.commands.options import as_json, print_json, with_session
 from gridbot_client.protocol.preferences import READERS, VENUES, PreferenceError, settings
 from gridbot_client.terminal import printable
 
-_PATH = "/account/preferences"
+_PATH, _NOTICES = "/account/preferences", "/account/notices"
 _VENUE = click.option(
     "--venue", type=click.Choice(VENUES), default="default", show_default=True,
     help="Where: hosts at a venue with preferences of its own follow these alone.",
@@ -83,3 +83,58 @@ def _tell(document: Mapping[str, Any], as_json: bool) -> None:
             click.echo(printable(f"{venue}: {name}={value}"))
     if not document["venues"]:
         click.echo("nothing is preferred")
+
+
+@account.group()
+def notices() -> None:
+    """Say who is told when a BOT of yours ends or is held.
+
+    Addresses of operators are told as well when the server needs attention.
+    """
+
+
+@notices.command("add")
+@click.argument("url", metavar="https://HOST/PATH|mailto:NAME@HOST")
+@as_json
+@with_session
+def add_address(session: Session, url: str, as_json: bool) -> None:
+    """Add a webhook or a mailbox.
+
+    What is posted to a webhook is JSON.  Its header GridBot-Signature is sha256= and the
+    HMAC-SHA256 of the body under the secret that this prints once; GridBot-Notice is a number by
+    which you know a notice again that comes twice.
+    """
+    made = session.connection.send("POST", _NOTICES, {"url": url})
+    if as_json:
+        print_json(made)
+    else:
+        click.echo(f"{made['id']}: {printable(made['url'])}")
+        if not url.startswith("mailto:"):
+            click.echo(f"secret, shown this once: {made['secret']}")
+
+
+@notices.command("list")
+@as_json
+@with_session
+def list_addresses(session: Session, as_json: bool) -> None:
+    """List your addresses, and whether what was sent there arrived."""
+    found = session.connection.get(_NOTICES)["addresses"]
+    if as_json:
+        print_json({"addresses": found})
+        return
+    for item in found:
+        fault = f": {printable(item['error'])}" if item["error"] else ""
+        waiting = f", {item['waiting']} waiting" if item["waiting"] else ""
+        click.echo(f"{item['id']}  {printable(item['url'])}{waiting}{fault}")
+    if not found:
+        click.echo("none; to add one: gridbot account notices add https://HOST/PATH")
+
+
+@notices.command("remove")
+@click.argument("number", metavar="ID", type=click.IntRange(1))
+@as_json
+@with_session
+def remove_address(session: Session, number: int, as_json: bool) -> None:
+    """Tell an address nothing more."""
+    found = session.connection.send("DELETE", f"{_NOTICES}/{number}", None)
+    print_json(found) if as_json else click.echo(f"{number} is removed")

@@ -23,6 +23,7 @@ from gridbot_server.credit import export
 from gridbot_server.cycles import collector, deadline, gangs, replication, retention, transitioner
 from gridbot_server.cycles.clock import ClockWatch
 from gridbot_server.cycles.comparing import Comparing
+from gridbot_server.cycles.notices import cycle as notices
 from gridbot_server.cycles.rhythm import IDLE_SECONDS, Rhythm
 from gridbot_server.cycles.silence import PASS_SECONDS, Silence
 from gridbot_server.history import sums
@@ -69,6 +70,7 @@ def schedules(settings: Settings) -> list[Schedule]:
     """Every cycle of the server."""
     spending, silence = Spending(), Silence(settings.silent_seconds)
     deadlines = deadline.DeadlineCycle()
+    watch = notices.ServerWatch(lambda: notices.trouble_of(settings))
     comparing = Comparing(
         settings.open_store(),
         settings.comparison_workers,
@@ -104,6 +106,8 @@ def schedules(settings: Settings) -> list[Schedule]:
         ),
         Schedule("history", 2.0, sums.collect),
         Schedule("sums", 20.0, sums.run_once, False),
+        Schedule("notices", 2.0, lambda conn: notices.run_once(conn, settings), False),
+        Schedule("watch", 30.0, watch.run_once, False),
         Schedule("purger", 600.0, lambda conn: purge(settings, conn), False),
         Schedule(
             "statistics",

@@ -436,6 +436,12 @@ class OwnerChange(Body):
     may_compare: bool
 
 
+class NewAddress(Body):
+    """`POST /account/notices`: where notices go, https://HOST/PATH or mailto:NAME@HOST."""
+
+    url: Annotated[str, Field(min_length=1, max_length=500)]
+
+
 class NewToken(Body):
     """`POST /tokens`."""
 
