@@ -71,6 +71,7 @@ def make_stage(conn: Connection, hostile: str = "") -> Stage:
         " created_at = now() - interval '3 hours' WHERE id = %s",
         [done],
     )
+    _server_history(conn)
     others = make_bot(conn, root, jobs=10, name="other-scan")
     make_client(conn, root, make_host(conn, root, {**HOST, "Name": "server-room"}, venue="work"))
     return Stage(make_key(conn, root, "operator"), make_key(conn, ada), busy, held, done, others)
@@ -140,6 +141,24 @@ def _busy(conn: Connection, owner: int, clients: list[int], hostile: str) -> int
     )
     _history(conn, bot)
     return bot
+
+
+def _server_history(conn: Connection) -> None:
+    """What was looked at and counted in the last half an hour."""
+    conn.execute(
+        "INSERT INTO server_history (step, at, name, label, is_sum, value)"
+        " SELECT 60, date_trunc('minute', now()) - interval '1 minute' * (30 - n), name, label,"
+        " name = 'requests', most * (1 + sin(n / 5.0)) / 2"
+        " FROM generate_series(0, 29) AS n, (VALUES ('jobs_unsent', '', 400),"
+        " ('replicas_running', '', 90), ('requests', 'work', 60), ('lag_seconds', 'transition', 1),"
+        " ('lag_seconds', 'deadline', 0.4), ('hosts_working', 'cluster', 20),"
+        " ('hosts_idle', 'cluster', 4), ('hosts_working', 'ice', 9)) AS x (name, label, most)"
+    )
+    conn.execute(
+        "INSERT INTO bot_history (bot, step, at, grid, sent, done)"
+        " SELECT 0, 60, at, grid, sum(sent), sum(done) FROM bot_history WHERE bot <> 0"
+        " GROUP BY 3, 4"
+    )
 
 
 def _history(conn: Connection, bot: int) -> None:

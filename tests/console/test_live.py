@@ -25,9 +25,10 @@ def scientist(guest: Visitor, own_site: Site) -> Iterator[Visitor]:
     assert (guest.complaints, guest.elsewhere) == ([], [])
 
 
-def api(site: Site, path: str) -> dict[str, object]:
+def api(site: Site, path: str, bot: int | None = None) -> dict[str, object]:
     key = {"Authorization": f"Bearer {site[1].user_key}"}
-    found = requests.get(f"{site[0]}/api/v1/bots/{site[1].busy}{path}", headers=key).json()
+    address = f"{site[0]}/api/v1/bots/{bot or site[1].busy}{path}"
+    found = requests.get(address, headers=key).json()
     assert isinstance(found, dict)
     return found
 
@@ -191,6 +192,15 @@ def test_a_bot_is_held_resumed_retried_renamed_and_cancelled_on_its_page(
     page.fill("#name", "another name")
     page.click("text=Rename")
     assert page.locator("h1").inner_text() == "another name"
+    page.goto(f"{own_site[0]}/bots/{own_site[1].done}")
+    assert page.locator("#priority").count() == 0
+    page.goto(f"{own_site[0]}/bots/{own_site[1].held}")
+    page.fill("#priority", "7")
+    page.click("form:has(#priority) button")
+    assert page.input_value("#priority") == "7"
+    assert str(api(own_site, "", own_site[1].held)["policy"]).startswith("Rank = 7;")
+    page.goto(f"{own_site[0]}/bots/{own_site[1].busy}")
+    assert "has a Rank of its own" in page.inner_text("[data-part=about]")
     page.click("summary:has-text('Cancel')")
     page.check("[name=confirm]")
     page.click("text=Cancel this BOT")

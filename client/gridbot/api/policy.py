@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from pathlib import Path
 
@@ -13,8 +12,7 @@ from gridbot.api.errors import BadInput, PolicyError
 from gridbot.api.findings import finding_page
 from gridbot_policies.classad import ParseError
 from gridbot_policies.lint.check import refusal
-
-_HEAD = re.compile(r"(\s*\[?)(?:Rank = -?\d+;\n)?(.*)", re.DOTALL)
+from gridbot_policies.policy import priority as priorities
 
 
 def read_policy(policy: str | Path) -> str:
@@ -38,21 +36,14 @@ def read_policy(policy: str | Path) -> str:
 
 
 def with_priority(policy: str, priority: int) -> str:
-    """The policy with `Rank = priority` at its head, in place of such a line that stood there.
+    """The policy with `Rank = priority` at its head.
 
-    Among the BOTs of one owner, those of higher Rank are sent first; without one it is 0.
     Raises BadInput if the policy says a Rank of its own.
     """
-    bracket, rest = _HEAD.fullmatch(policy).groups()  # type: ignore[union-attr]  # any text matches
-    definitions = gridbot_policies.PolicySet.parse(f"{bracket}{rest}").definitions
-    if any(item.name.casefold() == "rank" for item in definitions):
-        raise BadInput(f"priority {priority}: the policy has a Rank of its own; change it there")
-    changed = f"{bracket}Rank = {priority};\n{rest}"
     try:
-        gridbot_policies.PolicySet.parse(changed)
-    except ParseError:
-        raise BadInput(f"write Rank = {priority}; into the policy, instead of a priority") from None
-    return changed
+        return priorities.with_priority(policy, priority)
+    except priorities.NoPlace as error:
+        raise BadInput(str(error)) from None
 
 
 def policy_error(

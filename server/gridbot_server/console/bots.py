@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
 
 from flask import request
 
+from gridbot_policies.policy.priority import NoPlace, priority_of, with_priority
 from gridbot_server.api.bots import (
     cancel_bot,
     change_bot,
@@ -108,6 +110,7 @@ def bot_page(bot: int) -> dict[str, Any]:
         "grids": curves.totals(history),
         "slowest": history.slowest,
         "has_marks": bool(marks),
+        "priority": priority_of(details.policy),
     }
 
 
@@ -228,6 +231,22 @@ def retry(bot: int) -> str:
 def rename(bot: int) -> str:
     """Give a BOT another name."""
     call(change_bot, bot=bot, json=model(BotChange, {"name": request.form.get("name")}))
+    return _page(bot)
+
+
+@blueprint.post("/bots/<int:bot>/priority")
+@auth.rule("console user")
+@action
+def set_priority(bot: int) -> str:
+    """Set how early a BOT is sent among those of its owner."""
+    text = request.form.get("priority", "").strip()
+    if not re.fullmatch(r"-?[0-9]{1,9}", text):
+        raise RequestError(f"priority: expected a whole number, got {text[:60]!r}")
+    try:
+        policy = with_priority(details_of(bot).policy, int(text))
+    except NoPlace as error:
+        raise RequestError(str(error)) from None
+    call(change_bot, bot=bot, json=model(BotChange, {"policy": policy}))
     return _page(bot)
 
 

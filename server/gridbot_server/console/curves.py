@@ -1,7 +1,8 @@
-"""A BOT's curves, as in Fig. 6 of the paper: jobs left, what each grid gives, a table.  Pure.
+"""Curves of BOTs, as in Fig. 6 of the paper: jobs left, what each grid gives, a table; of the
+server, and of pilots.  Pure.
 
-They are made of what `GET /bots/ID/history` tells, and are told twice: as points for the script,
-which draws them with axes, and as lines that browsers draw without it.
+They are made of what `GET /bots/ID/history` and `GET /history` tell, and are told twice: as points
+for the script, which draws them with axes, and as lines that browsers draw without it.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gridbot_server.models.responses.history import BotHistory, GridCurves
+from gridbot_server.models.responses.history import BotHistory, GridCurves, ServerHistory
 
 WIDTH, HEIGHT = 1000.0, 100.0  # of a drawing
 _MINUTE = 60.0
@@ -71,6 +72,61 @@ def throughput(history: BotHistory, tail: float | None, marks: Sequence[float]) 
     return _curve("Jobs done per minute, by grid", history.times, series, tail, marks)
 
 
+def of_server(history: ServerHistory) -> list[DrawnCurve]:
+    """Return how much there was to do, what was done, and how late cycles were."""
+    per_minute = _MINUTE / history.step_seconds
+    work = {
+        words: _figure(history, name)
+        for name, words in (("jobs_unsent", "unsent"), ("replicas_running", "in progress"))
+    }
+    rates = {
+        words: [round(sum(values) * per_minute, 3) for values in zip(*series, strict=True)]
+        for words, series in (
+            ("replicas sent", [grid.sent for grid in history.grids]),
+            ("jobs done", [grid.done for grid in history.grids]),
+        )
+    }
+    asked = _figure(history, "requests", "work")
+    rates["requests for work"] = [round(per_minute * (value or 0), 3) for value in asked]
+    lags = {item.label or "": item.values for item in history.figures if item.name == "lag_seconds"}
+    drawn = [("Replicas", work), ("Per minute", rates), ("Lag of the cycles, seconds", lags)]
+    return [_since_known(title, history, series) for title, series in drawn]
+
+
+def pilots(history: ServerHistory) -> DrawnCurve:
+    """Return how many pilots of each grid were heard of."""
+    series: dict[str, list[float | None]] = {}
+    for item in history.figures:
+        if item.label and item.name in ("hosts_working", "hosts_idle", "hosts_silent"):
+            so_far = series.get(item.label, [None] * len(item.values))
+            series[item.label] = [
+                None if old is None and new is None else (old or 0) + (new or 0)
+                for old, new in zip(so_far, item.values, strict=True)
+            ]
+    return _since_known("Pilots, by grid", history, series)
+
+
+def _since_known(
+    title: str, history: ServerHistory, series: Mapping[str, Sequence[float | None]]
+) -> DrawnCurve:
+    """Return a curve that begins where somebody looked first: a server may be young."""
+    looked_at = [
+        place
+        for item in history.figures
+        for place, value in enumerate(item.values)
+        if value is not None
+    ]
+    first = min(looked_at, default=0)
+    cut = {name: values[first:] for name, values in series.items()}
+    return _curve(title, history.times[first:], cut)
+
+
+def _figure(history: ServerHistory, name: str, label: str | None = None) -> list[float | None]:
+    """Return a figure of the server's, where it was looked at."""
+    found = (item.values for item in history.figures if (item.name, item.label) == (name, label))
+    return next(found, [None] * len(history.times))
+
+
 def totals(history: BotHistory) -> list[GridTotals]:
     """Return what each grid gave, the one with most jobs first (Fig. 6c)."""
     found = [_total(grid) for grid in history.grids]
@@ -95,12 +151,12 @@ def _total(grid: GridCurves) -> GridTotals:
 def _curve(
     title: str,
     times: Sequence[int],
-    series: Mapping[str, Sequence[float]],
-    tail: float | None,
-    marks: Sequence[float],
+    series: Mapping[str, Sequence[float | None]],
+    tail: float | None = None,
+    marks: Sequence[float] = (),
 ) -> DrawnCurve:
     begin, end = (times[0], times[-1]) if times else (0, 0)
-    most = max((max(values, default=0) for values in series.values()), default=0)
+    most = max((value or 0 for values in series.values() for value in values), default=0)
     lines = [
         DrawnLine(name, number % 6 + 1, _points(times, values, most))
         for number, (name, values) in enumerate(series.items())
@@ -117,11 +173,12 @@ def _curve(
     return DrawnCurve(title, lines, tail_x, most, begin, end, json.dumps(data))
 
 
-def _points(times: Sequence[int], values: Sequence[float], most: float) -> str:
+def _points(times: Sequence[int], values: Sequence[float | None], most: float) -> str:
     span = times[-1] - times[0] if times else 0
     if not span or not most:
         return ""
     return " ".join(
         f"{WIDTH * (time - times[0]) / span:.1f},{HEIGHT - HEIGHT * value / most:.1f}"
         for time, value in zip(times, values, strict=True)
+        if value is not None
     )

@@ -9,12 +9,15 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gridbot_server.api.history import show_server_history
 from gridbot_server.api.operation import SQL as OPERATION
 from gridbot_server.api.operation import Lag, list_owners, list_tokens, show_health
 from gridbot_server.api.schema import call
+from gridbot_server.console import curves
 from gridbot_server.console.blueprint import blueprint, live, shared
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
+from gridbot_server.models.responses.history import ServerHistory
 from gridbot_server.storage import rows, sql
 
 SQL = sql.load("console.sql")
@@ -62,6 +65,14 @@ class ShownBan(NamedTuple):
     banned_why: str
 
 
+class Storage(NamedTuple):
+    """What the database and the file store hold."""
+
+    database_bytes: int
+    files: int
+    file_bytes: int
+
+
 @dataclass(frozen=True, slots=True)
 class _Survey:
     """What a look at all hosts gives."""
@@ -69,6 +80,7 @@ class _Survey:
     hosts: list[HostsByState]
     releases: list[Release]
     worst: list[FailingHost]
+    storage: Storage
 
 
 @blueprint.get("/operations")
@@ -85,6 +97,7 @@ def operations_page() -> dict[str, Any]:
     return {
         "title": "Operations",
         "health": call(show_health),
+        "curves": curves.of_server(server_history()),
         "lags": lags,
         "survey": survey,
         "banned": banned,
@@ -92,8 +105,18 @@ def operations_page() -> dict[str, Any]:
         "tokens": [token for token in call(list_tokens).tokens if token.scope != "pilot"][-50:],
         "disk": disk,
         "data": str(data),
+        "store": current().settings.files_url or f"{data}/files",
         "logs": [(name, lines) for name in _LOGS if (lines := tail(data / "log" / f"{name}.log"))],
     }
+
+
+def server_history() -> ServerHistory:
+    """Return what happened on the server in the last day."""
+    found: ServerHistory = shared(
+        ("history", "operator"), _SLOW_SECONDS,
+        lambda: call(show_server_history, begin=None, end=None, step=None),
+    )  # fmt: skip
+    return found
 
 
 def _survey() -> _Survey:
@@ -102,6 +125,7 @@ def _survey() -> _Survey:
             rows.fetch(conn, HostsByState, SQL["hosts_by_state"]),
             rows.fetch(conn, Release, SQL["releases"]),
             rows.fetch(conn, FailingHost, SQL["worst_hosts"], {"limit": _MOST}),
+            rows.fetch_only(conn, Storage, SQL["storage"]),
         )
 
 

@@ -6,7 +6,9 @@ from typing import Any, NamedTuple
 
 from gridbot_server.api.overlay import list_logs, show_log
 from gridbot_server.api.schema import call
+from gridbot_server.console import curves
 from gridbot_server.console.blueprint import blueprint, live
+from gridbot_server.console.operations import server_history
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
 from gridbot_server.storage import rows, sql
@@ -49,6 +51,7 @@ def overlay_page() -> dict[str, Any]:
     ends = call(list_logs, grid="", limit=_MOST_ENDS).logs
     return {
         "title": "Overlay",
+        "curve": curves.pilots(server_history()),
         "grids": grids,
         "refusals": refusals,
         "ends": ends,

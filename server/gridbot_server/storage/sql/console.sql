@@ -76,6 +76,11 @@ SELECT coalesce(client.grid, '') AS grid,
    AND client.seen_at > now() - interval '1 day'
  GROUP BY 1 ORDER BY 1
 
+-- name: storage
+SELECT pg_database_size(current_database()) AS database_bytes, count(*) AS files,
+       coalesce(sum(size), 0)::bigint AS file_bytes
+  FROM blob
+
 -- name: releases
 SELECT coalesce(host.ad->>'ClientVersion', 'unknown') AS release, count(DISTINCT host.id) AS hosts
   FROM client JOIN host ON host.id = client.host
