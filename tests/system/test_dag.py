@@ -15,7 +15,12 @@ from typing import Any
 
 import pytest
 from tests import dag_adapter
+from tests.system import dag_kills
 from tests.system.deployment import GRIDBOT, Deployment, eventually
+
+from gridbot.dag.engine import events
+from gridbot.dag.run.lots import NodeLots
+from gridbot.dag.run.shapes import OutputPlace, Shape, ShapedJob
 
 CORPUS = os.environ.get("GRIDBOT_DAGS_CORPUS", "")
 PATIENCE = 150.0
@@ -60,8 +65,12 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
     return process.returncode, text
 
 
+def text_of(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
 def lines(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
+    return text_of(path).count("\n")
 
 
 def status(running: Deployment, folder: Path) -> dict[str, Any]:
@@ -120,22 +129,17 @@ def is_killed(process: subprocess.Popen[str], journal: Path, further: int) -> bo
     return True
 
 
-def test_a_run_that_is_killed_again_and_again_runs_no_job_twice(
+def test_a_run_that_is_killed_again_and_again_runs_no_job_twice_and_leaves_the_same(
     running: Deployment, folder: Path
 ) -> None:
-    (folder / "pre.sh").write_text("#!/bin/sh\nexit 0\n")
-    (folder / "pre.sh").chmod(0o755)
-    (folder / "x.dag").write_text(f"{DIAMOND}SCRIPT PRE B pre.sh\nSCRIPT POST C pre.sh\n")
-    chance, killed = Random(7), 0
-    process = start(running, folder)
-    while killed < 4 and is_killed(process, folder / "x.dag.journal", chance.randint(1, 4)):
-        killed += 1
-        process = start(running, folder)
-    code, text = ended(process)
-    assert (code, killed > 1) == (0, True), text
-    assert (folder / "D.0.out").read_text() == "D 0\nof B\nof C\n"
-    with running.session() as session:
-        assert session.bots()[0].jobs_total == 4
+    calm, shaken = folder / "calm", folder / "shaken"
+    calm.mkdir()
+    shaken.mkdir()
+    wanted = dag_kills.run(running, calm, 0, Random(7), others=False)
+    found = dag_kills.run(running, shaken, 4, Random(7), others=False)
+    assert (found.code, found.kills > 1, found.twice) == (0, True, []), found.said
+    assert (found.files, found.jobs) == (wanted.files, wanted.jobs)
+    assert len(wanted.files) == 2 * wanted.attempts - 4 + 2 * dag_kills.WIDTH
 
 
 def test_an_interrupted_run_is_told_and_stopped(running: Deployment, folder: Path) -> None:
@@ -169,6 +173,45 @@ def test_a_run_whose_bot_is_gone_ends_and_says_why(running: Deployment, folder: 
         code, text = ended(start(running, folder))
         assert (code, f"BOT {bot.id}: " in text) == (1, True), text
     assert (folder / "x.dag.rescue001").exists()
+
+
+def test_a_hold_script_runs_when_the_bot_of_its_node_is_held(
+    running: Deployment, folder: Path
+) -> None:
+    running.kill_client("worker")
+    (folder / "held.sh").write_text("#!/bin/sh\necho $2 > held\n")
+    (folder / "held.sh").chmod(0o755)
+    (folder / "x.dag").write_text("JOB A job.sub\nSCRIPT HOLD A held.sh of $NODE\n")
+    process = start(running, folder)
+    eventually(lambda: '"submitted"' in text_of(folder / "x.dag.journal"))
+    with running.session() as session:
+        bot = session.bot(session.bots()[0].id)
+        bot.hold()
+        eventually(lambda: text_of(folder / "held") == "A\n", what="the HOLD script")
+        bot.resume()
+        running.client("worker", "--cpus", "1")
+    assert ended(process)[0] == 0
+    log = text_of(folder / "x.dag.nodes.log")
+    assert ("\n012 (" in log, "\n013 (" in log) == (True, True), log
+
+
+def test_jobs_whose_bot_is_gone_end_when_they_are_to_be_cancelled(
+    running: Deployment, folder: Path
+) -> None:
+    running.kill_client("worker")
+    said: list[str] = []
+    told: list[events.RunEvent] = []
+    with running.session() as session:
+        lots = NodeLots(session, "run", "a DAG", told.append, said.append)
+        lot = lots.lot(Shape({"command": ["true"], "program": [], "outputs": ["stdout"]}))
+        jobs = [ShapedJob(Shape({}), {}, [], OutputPlace(str(folder)))] * 2
+        assert lots.reserve(lot, "A", jobs) == 0
+        lot.bot.append_each([(job.values, job.files) for job in jobs], 0)
+        lot.bot.cancel()
+        lot.bot.delete()
+        assert lots.cancel("A", (0, 1))
+    removed = [(e.node, e.process) for e in told if isinstance(e, events.JobRemoved)]
+    assert (removed, lots.cancel("A", (0, 1))) == ([("A", 0), ("A", 1)], False)
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,14 @@ from gridbot.dag.run.settings import RunOptions
 FILES = click.argument("files", metavar="FILE.dag...", nargs=-1, required=True)
 FILE_OF_RUN = click.argument("file", metavar="FILE.dag")
 # Names of condor_submit_dag: one dash or two, in any case.
+_FLAGS_WITHOUT_EFFECT = (
+    "verbose", "do_recurse", "no_recurse", "update_submit", "import_env", "suppress_notification",
+    "dont_suppress_notification", "allowversionmismatch",
+)  # fmt: skip
+_VALUES_WITHOUT_EFFECT = (
+    "append", "debug", "notification", "outfile_dir", "include_env", "dagman",
+    "schedd-daemon-ad-file", "schedd-address-file", "insert_sub_file",
+)  # fmt: skip
 _ANY_CASE = {"token_normalize_func": str.lower, "help_option_names": ["-h", "--help"]}
 
 
@@ -37,6 +45,16 @@ def _both(name: str, **more: Any) -> Callable[[Any], Any]:
     return click.option(f"--{name}", f"-{name}", **more)
 
 
+def _without_effect(command: Any) -> Any:
+    """Options of condor_submit_dag that ask for nothing that is to be done here."""
+    more: dict[str, Any] = {"hidden": True, "expose_value": False}
+    for name in _FLAGS_WITHOUT_EFFECT:
+        command = _both(name, is_flag=True, help="Accepted, without effect.", **more)(command)
+    for name in _VALUES_WITHOUT_EFFECT:
+        command = _both(name, multiple=True, help="Accepted, without effect.", **more)(command)
+    return command
+
+
 @dag.command(context_settings=_ANY_CASE)
 @FILES
 @click.option(
@@ -50,6 +68,7 @@ def _both(name: str, **more: Any) -> Callable[[Any], Any]:
 @_both("maxidle", type=click.IntRange(0), help="Most jobs that wait for a host.  [default: 1000]")
 @_both("maxpre", type=click.IntRange(0), help="Most PRE scripts at once.  [default: 20]")
 @_both("maxpost", type=click.IntRange(0), help="Most POST scripts at once.  [default: 20]")
+@_both("maxhold", type=click.IntRange(0), help="Most HOLD scripts at once.  [default: 20]")
 @_both("usedagdir", is_flag=True, help="Paths in a DAG file count from its own folder.")
 @_both("autorescue", type=click.IntRange(0, 1), help="Use the newest rescue file.  [default: 1]")
 @_both("dorescuefrom", type=click.IntRange(1), metavar="N", help="Use rescue file N.")
@@ -61,6 +80,10 @@ def _both(name: str, **more: Any) -> Callable[[Any], Any]:
 @_both("priority", type=int, help="Added to the priority of all nodes.  [default: 0]")
 @_both("config", metavar="FILE", help="File of DAGMAN_ settings, as CONFIG in the DAG.")
 @_both("batch-name", metavar="NAME", help="Name of the BOTs.  [default: that of the DAG]")
+@_both("insert_env", multiple=True, metavar="A=1;B=2", help="Set variables for scripts.")
+@_both("no_submit", is_flag=True, help="Check the DAG, and run nothing.")
+@_both("dorecovery", is_flag=True, help="Go on with an interrupted run; begin none.")
+@_without_effect
 @server_options
 @click.pass_context
 def run(
@@ -73,15 +96,13 @@ def run(
     ABORT-DAG-ON says others.  After ^C the jobs go on, and the same command follows them
     again (exit code 3); after a failure it goes on from the rescue file.
     """
-    one = DagRun(files, _options(given), lambda: connect(server, key_file), say)
-    for number, what in (
-        (signal.SIGINT, "pause"),
-        (signal.SIGTERM, "pause"),
-        (signal.SIGHUP, "pause"),
-        (signal.SIGUSR1, "remove"),
-    ):
-        signal.signal(number, lambda *_, what=what: one.ask(what))
+    if given["no_submit"]:
+        ctx.invoke(check, files=files, usedagdir=given["usedagdir"], as_json=False)
     try:
+        one = DagRun(files, _options(given), lambda: connect(server, key_file), say)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, lambda *_: one.pause())
+        signal.signal(signal.SIGUSR1, lambda *_: one.remove())
         code = one.execute()
     except BadInput as error:
         say(f"gridbot: {error}")
@@ -98,6 +119,7 @@ def _options(given: dict[str, Any]) -> RunOptions:
         max_idle=given["maxidle"],
         max_pre=given["maxpre"],
         max_post=given["maxpost"],
+        max_hold=given["maxhold"],
         use_dag_dir=given["usedagdir"],
         auto_rescue=None if rescue is None else bool(rescue),
         rescue_from=given["dorescuefrom"],
@@ -108,7 +130,20 @@ def _options(given: dict[str, Any]) -> RunOptions:
         priority=given["priority"] or 0,
         config=given["config"] or "",
         name=given["batch_name"] or "",
+        variables=_variables(given["insert_env"]),
+        must_resume=given["dorecovery"],
     )
+
+
+def _variables(given: tuple[str, ...]) -> dict[str, str]:
+    """Variables of `-insert_env`.  Raises BadInput."""
+    found = {}
+    for item in (part for text in given for part in text.split(";") if part.strip()):
+        name, equals, value = item.partition("=")
+        if not equals or not name.strip():
+            raise BadInput(f"-insert_env {item!r}: write NAME=value, and ; between them")
+        found[name.strip()] = value
+    return found
 
 
 @dag.command()

@@ -21,6 +21,13 @@ def record_of(event: events.RunEvent, state: NodeState, at: float) -> str:
         case events.JobRemoved(process=process, reason=reason):
             said = (reason or "removed").replace("\n", " ")
             return _record(9, state.cluster, process, at, f"Job was aborted.\n\t{said}")
+        case events.JobHeld(process=process, reason=reason):
+            said = reason.replace("\n", " ") or "its BOT is held"
+            body = f"Job was held.\n\t{said}\n\tCode 0 Subcode 0"
+            return _record(12, state.cluster, process, at, body)
+        case events.JobReleased(process=process):
+            body = "Job was released.\n\tits BOT goes on"
+            return _record(13, state.cluster, process, at, body)
         case events.ScriptEnded(kind="POST", code=code):
             body = f"POST Script terminated.\n{_how(code)}    DAG Node: {state.name}"
             return _record(16, state.cluster, 0, at, body)

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gridbot.api.errors import BadInput, GridbotError, NotFound
+from gridbot.api.errors import BadInput, NotFound
 from gridbot.dag import journal
 from gridbot.dag.engine import events
 from gridbot.dag.engine.engine import DagEngine
 from gridbot.dag.engine.table import NodeState, NodeStatus
 from gridbot.dag.reports import rescue
 from gridbot.dag.reports.writing import replace_file
+from gridbot.dag.run import leftovers
 from gridbot.dag.run.settings import RunOptions
 from gridbot.dag.run.start import RunPlan, plan
 
@@ -172,15 +173,11 @@ def signal_run(file: Path, number: int) -> None:
 def write_rescue(file: Path) -> str:
     """Write the rescue file of an interrupted run, which is over then.  Raises GridbotError."""
     opened = journal.RunJournal(journal.path_of(file))
-    try:
-        if not opened.documents:
-            opened.discard()
-            raise NotFound(
-                f"{file}: no run of it was interrupted; see gridbot dag run --dumprescue"
-            )
-        planned, engine = replayed(file, list(opened.documents))
-    except GridbotError:
-        raise
+    if not opened.documents:
+        opened.discard()
+        raise NotFound(f"{file}: no run of it was interrupted; see gridbot dag run --dumprescue")
+    planned, engine = replayed(file, list(opened.documents))
+    leftovers.end_run(opened.documents[0]["run"])
     is_multi = len(planned.files) > 1
     primary = str(planned.primary)
     number = (rescue.numbers_of(primary, is_multi) or [0])[-1] + 1

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gridbot.dag.engine import actions, events
-from gridbot.dag.engine.engine import DagEngine, Throttles
+from gridbot.dag.engine.engine import DagEngine
+from gridbot.dag.engine.limits import Throttles
 from gridbot.dag.engine.table import DagStatus, NodeStatus
 from gridbot.dag.language.model import Dag
 from gridbot.dag.language.reader import Reading
@@ -294,3 +295,63 @@ def test_deferred_scripts_run_again_until_they_say_something_else(folder: Path) 
     assert actions.Wait("A", "PRE", 60.0) in engine.apply(events.ScriptEnded("A", "PRE", 3))
     assert actions.RunScript("A", "PRE") in engine.apply(events.Due("A", "PRE"))
     assert actions.SubmitNode("A") in engine.apply(events.ScriptEnded("A", "PRE", 0))
+
+
+def test_a_deferred_script_is_not_begun_by_a_crash_but_by_its_time(folder: Path) -> None:
+    engine = DagEngine(read("JOB A a.sub\nSCRIPT DEFER 3 60 PRE A run.sh", folder))
+    engine.apply(events.Began())
+    assert [*engine.outstanding()] == [actions.RunScript("A", "PRE")]
+    engine.apply(events.ScriptEnded("A", "PRE", 3))
+    assert [*engine.outstanding()] == []
+    assert engine.apply(events.ScriptEnded("A", "PRE", 0)) == []  # it does not run
+    engine.apply(events.Due("A", "PRE"))
+    assert [*engine.outstanding()] == [actions.RunScript("A", "PRE")]
+
+
+@pytest.mark.parametrize("waits", ["script", "submission"])
+def test_what_waits_for_its_time_delays_no_removal(folder: Path, waits: str) -> None:
+    text = "JOB A a.sub\nSCRIPT DEFER 3 3600 PRE A run.sh\nFINAL F a.sub"
+    engine = DagEngine(read(text, folder))
+    engine.apply(events.Began())
+    if waits == "script":
+        engine.apply(events.ScriptEnded("A", "PRE", 3))
+    else:
+        engine.apply(events.ScriptEnded("A", "PRE", 0))
+        engine.apply(events.SubmitFailed("A", "the server is away"))
+    assert actions.SubmitNode("F") in engine.apply(events.Removed())
+    for kind in ("PRE", "SUBMIT"):
+        assert engine.apply(events.Due("A", kind)) == []
+
+
+def test_a_crash_forgets_no_cancellation(folder: Path) -> None:
+    engine = DagEngine(read("JOB A a.sub\nFINAL F a.sub", folder))
+    engine.apply(events.Began())
+    engine.apply(events.NodeSubmitted("A", 1, 2))
+    assert [*engine.outstanding()] == []
+    engine.apply(events.Removed())
+    assert [*engine.outstanding()] == [actions.CancelJobs("A", (0, 1))]
+
+
+def test_a_script_that_is_to_end_is_not_begun_again_by_a_crash(folder: Path) -> None:
+    engine = DagEngine(read("JOB A a.sub\nSCRIPT PRE A run.sh\nFINAL F a.sub", folder))
+    engine.apply(events.Began())
+    engine.apply(events.Removed())
+    assert [*engine.outstanding()] == [actions.KillScript("A", "PRE")]
+    assert actions.SubmitNode("F") in engine.apply(events.ScriptEnded("A", "PRE", -9))
+
+
+def test_hold_scripts_run_once_for_each_node_and_decide_nothing(folder: Path) -> None:
+    nodes = "".join(f"JOB {name} a.sub\nSCRIPT HOLD {name} run.sh\n" for name in "AB")
+    engine = DagEngine(read(nodes, folder), Throttles(max_hold=1))
+    engine.apply(events.Began())
+    for name in "AB":
+        engine.apply(events.NodeSubmitted(name, 1, 2))
+    assert actions.RunScript("A", "HOLD") in engine.apply(events.JobHeld("A", 0))
+    for event in (events.JobHeld("A", 1), events.JobHeld("B", 0)):
+        assert not any(isinstance(a, actions.RunScript) for a in engine.apply(event))
+    assert actions.RunScript("B", "HOLD") in engine.apply(events.ScriptEnded("A", "HOLD", 9))
+    assert (engine.table.nodes["A"].held, engine.table.nodes["B"].held) == ({0, 1}, {0})
+    engine.apply(events.JobReleased("A", 0))
+    engine.apply(events.JobStarted("A", 1))
+    assert engine.table.nodes["A"].held == set()
+    assert engine.table.nodes["A"].status is NodeStatus.SUBMITTED

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
+from tests.system.deployment import eventually
 
 from gridbot.api.session import Session
+from gridbot.commands.dag import dag as dag_command
 from gridbot.dag.journal import kept_path_of, path_of
 from gridbot.dag.run.run import DagRun
 from gridbot.dag.run.settings import RunOptions
@@ -99,3 +104,101 @@ def test_a_journal_in_which_no_run_began_hinders_none(
     (tmp_path / "x.dag").write_text("JOB A good.sub\n")
     path_of(tmp_path / "x.dag").write_text(text)
     assert run() == 0
+
+
+ONE_AT_A_TIME = """#!/bin/sh
+exec 9>> lock
+flock -n 9 || echo beside >> beside
+if [ -f begun ]; then exit 0; fi
+echo begun > begun
+sleep 300 &
+wait
+"""
+COMMAND = [sys.executable, "-m", "gridbot", "dag"]
+
+
+@pytest.mark.parametrize("what", ["PRE", "POST", "local job"])
+def test_a_program_of_a_killed_run_has_ended_before_it_begins_again(
+    tmp_path: Path, what: str
+) -> None:
+    (tmp_path / "one.sh").write_text(ONE_AT_A_TIME)
+    (tmp_path / "one.sh").chmod(0o755)
+    (tmp_path / "one.sub").write_text("universe = local\nexecutable = one.sh\nqueue\n")
+    text = "JOB A one.sub\n" if what == "local job" else f"JOB A x NOOP\nSCRIPT {what} A one.sh\n"
+    (tmp_path / "x.dag").write_text(text)
+    process = subprocess.Popen([*COMMAND, "run", "x.dag"], cwd=tmp_path)
+    eventually(lambda: (tmp_path / "begun").exists(), what="the first program")
+    process.kill()
+    process.wait()
+    assert subprocess.run([*COMMAND, "run", "x.dag"], cwd=tmp_path, timeout=100).returncode == 0
+    assert not (tmp_path / "beside").exists()
+
+
+@pytest.mark.parametrize("how", [["run", "--force"], ["rescue"]])
+def test_nothing_stays_at_work_of_a_run_that_nobody_goes_on_with(
+    tmp_path: Path, how: list[str]
+) -> None:
+    (tmp_path / "one.sh").write_text(ONE_AT_A_TIME)
+    (tmp_path / "one.sh").chmod(0o755)
+    (tmp_path / "x.dag").write_text("JOB A x NOOP\nSCRIPT PRE A one.sh\n")
+    process = subprocess.Popen([*COMMAND, "run", "x.dag"], cwd=tmp_path)
+    eventually(lambda: (tmp_path / "begun").exists(), what="the first program")
+    process.kill()
+    process.wait()
+    assert subprocess.run([*COMMAND, *how, "x.dag"], cwd=tmp_path, timeout=100).returncode == 0
+    lock = subprocess.run(["flock", "-n", tmp_path / "lock", "true"], timeout=100)
+    assert (lock.returncode, (tmp_path / "beside").exists()) == (0, False)
+
+
+DEFERRED = """#!/bin/sh
+echo begun >> begun
+exit 3
+"""
+
+
+@pytest.mark.parametrize(("passed", "begins"), [(0.0, 0), (7200.0, 1)])
+def test_a_deferred_script_waits_for_its_time_also_after_a_crash(
+    tmp_path: Path, passed: float, begins: int
+) -> None:
+    (tmp_path / "defer.sh").write_text(DEFERRED)
+    (tmp_path / "defer.sh").chmod(0o755)
+    (tmp_path / "x.dag").write_text("JOB A x NOOP\nSCRIPT DEFER 3 3600 PRE A defer.sh\n")
+    one = DagRun(["x.dag"], RunOptions(), no_server, print, tmp_path)
+    journal = path_of(tmp_path / "x.dag")
+    process = subprocess.Popen([*COMMAND, "run", "x.dag"], cwd=tmp_path)
+    eventually(lambda: "script_ended" in (journal.read_text() if journal.exists() else ""))
+    process.kill()
+    process.wait()
+    (tmp_path / "begun").unlink()
+    documents = [json.loads(line) for line in journal.read_text().splitlines()]
+    for document in documents:
+        document["at"] -= passed
+    journal.write_text("".join(f"{json.dumps(document)}\n" for document in documents))
+    if begins:
+        (tmp_path / "defer.sh").write_text(DEFERRED.replace("exit 3", "exit 0"))
+        assert one.execute() == 0
+    else:
+        one.remove()
+        assert one.execute() == 2
+    assert (tmp_path / "begun").exists() == bool(begins)
+
+
+def test_options_of_condor_submit_dag_are_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "say.sh").write_text('#!/bin/sh\necho "$COLOUR" > said\n')
+    (tmp_path / "say.sh").chmod(0o755)
+    (tmp_path / "x.dag").write_text("JOB A x NOOP\nSCRIPT PRE A say.sh\n")
+
+    def told(*options: str) -> tuple[int, str]:
+        done = CliRunner().invoke(dag_command, ["run", *options, "x.dag"])
+        return done.exit_code, done.output
+
+    code, text = told("-no_submit")
+    assert (code, (tmp_path / "said").exists()) == (0, False), text
+    assert told("-dorecovery")[0] == 1
+    assert told("-insert_env", "COLOUR")[0] == 1
+    ignored = ("-verbose", "-import_env", "-notification", "never", "-append", "+X = 1")
+    code, text = told("-insert_env", "COLOUR=blue;SIZE=2", "-maxhold", "3", *ignored)
+    assert (code, (tmp_path / "said").read_text()) == (0, "blue\n"), text

@@ -67,6 +67,25 @@ class JobStarted(RunEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class JobHeld(RunEvent):
+    """A job that waits is held: its BOT sends nothing more for the time being."""
+
+    name: ClassVar[str] = "job_held"
+    node: str
+    process: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobReleased(RunEvent):
+    """A job is held no more."""
+
+    name: ClassVar[str] = "job_released"
+    node: str
+    process: int
+
+
+@dataclass(frozen=True, slots=True)
 class JobEnded(RunEvent):
     """A job's program ended with an exit code, or minus a signal's number."""
 
@@ -123,8 +142,8 @@ class Broken(RunEvent):
 _KINDS: Mapping[str, type[RunEvent]] = {
     kind.name: kind
     for kind in (
-        Began, ScriptEnded, NodeSubmitted, SubmitFailed, JobStarted, JobEnded, JobRemoved, Due,
-        Halted, Removed, Broken,
+        Began, ScriptEnded, NodeSubmitted, SubmitFailed, JobStarted, JobHeld, JobReleased, JobEnded,
+        JobRemoved, Due, Halted, Removed, Broken,
     )
 }  # fmt: skip
 

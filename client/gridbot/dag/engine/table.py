@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 
 from gridbot.dag.language.model import Dag, DagNode
 
@@ -39,7 +39,16 @@ class DagStatus(IntEnum):
 SUBMIT_FAILED, JOB_REMOVED, LOG_ERROR, PRE_FAILED = -1001, -1002, -1003, -1004
 
 
-@dataclass(slots=True)
+class ScriptPhase(Enum):
+    """What a node's PRE or POST script does."""
+
+    NONE = "none"
+    WAITS = "waits"  # for its turn
+    RUNS = "runs"
+    DEFERRED = "deferred"  # until it is due again
+
+
+@dataclass(slots=True, eq=False)
 class NodeState:
     """What is known of one node."""
 
@@ -57,9 +66,13 @@ class NodeState:
     failures: int = 0  # of its jobs
     value: int | None = None
     pre_code: int | None = None
-    script: str = ""  # that runs, or waits for its turn
+    script: str = ""  # PRE or POST, while that is not over
+    phase: ScriptPhase = ScriptPhase.NONE
+    held: set[int] = field(default_factory=set)  # those of its jobs that wait and are held
     is_submitting: bool = False
+    is_cancelling: bool = False  # its jobs are to end
     submit_tries: int = 0
+    awaits_submit: bool = False  # another attempt is due later
     has_begun: bool = False
     was_stopped: bool = False  # the run ended while it was at work
     details: str = ""  # why it is in this state, as DAGMan says it
@@ -73,6 +86,11 @@ class NodeState:
     def queued(self) -> set[int]:
         """Processes that have not ended."""
         return self.idle | self.running
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether any of its jobs has not ended."""
+        return bool(self.idle or self.running)
 
     @property
     def has_failed(self) -> bool:

@@ -104,6 +104,10 @@ class DagNode:
     weak_parents: tuple[str, ...] = ()  # have to end, not to succeed
     children: tuple[str, ...] = ()
 
+    def script(self, kind: str) -> Script | None:
+        """Its PRE, POST or HOLD script."""
+        return {"PRE": self.pre, "POST": self.post, "HOLD": self.hold}[kind]
+
     @property
     def counts(self) -> bool:
         """Whether it is one of the nodes of totals."""

@@ -28,7 +28,7 @@ def _state(engine: DagEngine) -> tuple[int, str]:
 def _dag_ad(engine: DagEngine, at: float) -> str:
     number, more = _state(engine)
     files = ",\n".join(f"    {_quoted(file)}" for file in engine.dag.files)
-    held = 0
+    held = sum(len(state.held) for state in engine.table.nodes.values())
     sums = engine.table.sums(engine.ready)
     totals = "".join(
         f"  Nodes{name} = {sums[name]};\n"
@@ -58,7 +58,7 @@ def _node_ads(engine: DagEngine) -> Iterator[str]:
             f"  StatusDetails = {_quoted(_details(state))};\n"
             f"  RetryCount = {state.retries};\n"
             f"  JobProcsQueued = {len(state.queued)};\n"
-            "  JobProcsHeld = 0;\n]\n"
+            f"  JobProcsHeld = {len(state.held)};\n]\n"
         )
 
 

@@ -11,13 +11,21 @@ from gridbot.api.connection import patiently
 from gridbot.api.errors import BotHeld, GridbotError, NotFound, Refused, ServerAway
 from gridbot.api.results import Result
 from gridbot.api.session import Bot, Session
-from gridbot.dag.engine.events import JobEnded, JobRemoved, JobStarted, RunEvent
+from gridbot.dag.engine.events import (
+    JobEnded,
+    JobHeld,
+    JobReleased,
+    JobRemoved,
+    JobStarted,
+    RunEvent,
+)
 from gridbot.dag.run.shapes import OutputPlace, Shape, ShapedJob, submission_of
 
 _LOOK_SECONDS = 0.5  # between two looks at which jobs have begun
 _PATIENCE = 5.0  # seconds before a BOT that is held is looked at again
 _HOST_FAULTS = 2  # of one job that are borne
 _MOST_AT_ONCE = 5000  # jobs in one append
+_CANCEL = 60.0  # seconds that a server may be away when jobs are to be cancelled
 _CANCELLED = "cancelled"
 
 Told = Callable[[RunEvent], None]
@@ -33,9 +41,10 @@ class JobAtServer:
     destination: OutputPlace
     faults: int = 0
     is_cancelled: bool = False
+    is_held: bool = False
 
 
-@dataclass
+@dataclass(eq=False)
 class NodeLot:
     """A BOT of the run."""
 
@@ -56,6 +65,7 @@ class NodeLots:
         self._session, self._run, self._name = session, run, name
         self._told, self._say = told, say
         self._lots: dict[str, NodeLot] = {}
+        self._of_node: dict[str, dict[int, tuple[NodeLot, int]]] = {}  # lot and number, by process
         self._lock = threading.RLock()
         self._is_over = threading.Event()
         self._looker: threading.Thread | None = None
@@ -92,6 +102,7 @@ class NodeLots:
         with self._lock:
             for process, destination in enumerate(to):
                 lot.jobs[first + process] = JobAtServer(node, process, destination)
+                self._of_node.setdefault(node, {})[process] = (lot, first + process)
             lot.total = max(lot.total, first + len(to))
 
     def append(self, lot: NodeLot, first: int, jobs: Sequence[ShapedJob]) -> None:
@@ -125,7 +136,7 @@ class NodeLots:
         except GridbotError:  # the BOT is gone
             there = first
         with self._lock:
-            lost = [lot.jobs.pop(seq) for seq in sorted(lot.jobs) if seq >= there]
+            lost = [self._pop(lot, seq) for seq in sorted(lot.jobs) if seq >= there]
             lot.total = there
         if lot.jobs:
             self.follow(lot)
@@ -150,28 +161,39 @@ class NodeLots:
         with self._lock:
             return list(self._lots.values())
 
+    def forget(self, node: str, process: int, seen: int) -> None:
+        """The journal tells of a job's end, and of the cursor of results that it had."""
+        with self._lock:
+            if (found := self._of_node.get(node, {}).get(process)) is not None:
+                lot, seq = found
+                self._pop(lot, seq)
+                lot.seen = max(lot.seen, seen)
+
     def cancel(self, node: str, processes: Sequence[int]) -> bool:
         """Cancel jobs of a node; their ends are told.  False if none of them is here."""
-        found = False
-        for lot in self.known():
-            with self._lock:
-                chosen = {
-                    seq: job
-                    for seq, job in lot.jobs.items()
-                    if job.node == node and job.process in processes
-                }
-            if not chosen:
-                continue
-            found = True
-            for job in chosen.values():
-                job.is_cancelled = True
-            state = patiently(
-                lambda lot=lot, chosen=chosen: lot.bot.cancel(list(chosen)),  # type: ignore[misc]
-                lambda waited: waited > 60.0,
-            )
+        with self._lock:
+            places = self._of_node.get(node, {})
+            found = [places[process] for process in processes if process in places]
+            for lot, seq in found:
+                lot.jobs[seq].is_cancelled = True
+        by_lot: dict[str, tuple[NodeLot, list[int]]] = {}
+        for lot, seq in found:
+            by_lot.setdefault(lot.key, (lot, []))[1].append(seq)
+        for lot, numbers in by_lot.values():
+            self._cancel(lot, numbers)
+        return bool(found)
+
+    def _cancel(self, lot: NodeLot, numbers: list[int]) -> None:
+        """Cancel jobs of a BOT; while the server is away, they end by themselves."""
+        try:
+            state = patiently(lambda: lot.bot.cancel(numbers), lambda waited: waited > _CANCEL)
+        except NotFound:
+            self._lose(lot, f"BOT {lot.bot.id} is gone")
+        except GridbotError as error:
+            self._say(f"jobs of BOT {lot.bot.id} are not cancelled: {error}")
+        else:
             for seq in state.document.get("cancelled", ()):
-                self._left(lot, seq, JobRemoved(node, chosen[seq].process, ""))
-        return found
+                self._left(lot, seq, "")
 
     def stop(self, cancel: bool) -> None:
         """Close the BOTs, and cancel what is left in them; threads end by themselves."""
@@ -209,7 +231,7 @@ class NodeLots:
             try:
                 self._take_results(lot)
             except BotHeld as error:
-                self._say(f"BOT {lot.bot.id} is held: {error}; gridbot bot resume {lot.bot.id}")
+                self._hold(lot, str(error))
                 self._is_over.wait(_PATIENCE)
             except ServerAway:
                 self._is_over.wait(1.0)
@@ -223,6 +245,7 @@ class NodeLots:
         for result in lot.bot.results(follow=True, after=lot.seen):
             if self._is_over.is_set():
                 return
+            self._release(lot)
             self._take(lot, result)
             lot.seen = result.n
             with self._lock:
@@ -234,10 +257,29 @@ class NodeLots:
 
     def _lose(self, lot: NodeLot, why: str) -> None:
         with self._lock:
-            lost = list(lot.jobs.items())
+            lost = list(lot.jobs)
             lot.has_jobs.clear()
-        for seq, job in lost:
-            self._left(lot, seq, JobRemoved(job.node, job.process, why))
+        for seq in lost:
+            self._left(lot, seq, why)
+
+    def _hold(self, lot: NodeLot, why: str) -> None:
+        """Tell that jobs are held; each once."""
+        self._say(f"BOT {lot.bot.id} is held: {why}; gridbot bot resume {lot.bot.id}")
+        with self._lock:
+            held = [job for job in lot.jobs.values() if not job.is_held]
+            for job in held:
+                job.is_held = True
+        for job in held:
+            self._told(JobHeld(job.node, job.process, why))
+
+    def _release(self, lot: NodeLot) -> None:
+        """Results come again."""
+        with self._lock:
+            released = [job for job in lot.jobs.values() if job.is_held]
+            for job in released:
+                job.is_held = False
+        for job in released:
+            self._told(JobReleased(job.node, job.process))
 
     def _take(self, lot: NodeLot, result: Result) -> None:
         with self._lock:
@@ -253,8 +295,9 @@ class NodeLots:
             else:
                 return
         self._save(lot, result, job)
-        self._begun(lot, result.seq, job)
-        self._left(lot, result.seq, _end_of(result, job))
+        if not job.is_cancelled:
+            self._told(JobStarted(job.node, job.process))
+        self._told_left(lot, result.seq, _end_of(result, job))
 
     @staticmethod
     def _is_host_fault(result: Result, job: JobAtServer) -> bool:
@@ -276,16 +319,29 @@ class NodeLots:
                 if path is not None and lines and name not in result.outputs:
                     path.write_text(str(lines[-1].get(name) or ""), encoding="utf-8")
 
-    def _begun(self, lot: NodeLot, seq: int, job: JobAtServer) -> None:
-        del lot, seq
-        if not job.is_cancelled:
-            self._told(JobStarted(job.node, job.process))
-
-    def _left(self, lot: NodeLot, seq: int, event: RunEvent) -> None:
+    def _left(self, lot: NodeLot, seq: int, why: str) -> None:
+        """A job was removed, or is lost."""
         with self._lock:
-            if lot.jobs.pop(seq, None) is None:
+            job = lot.jobs.get(seq)
+        if job is not None:
+            self._told_left(lot, seq, JobRemoved(job.node, job.process, why))
+
+    def _told_left(self, lot: NodeLot, seq: int, event: RunEvent) -> None:
+        with self._lock:
+            if seq not in lot.jobs:
                 return
+            self._pop(lot, seq)
         self._told(event)
+
+    def _pop(self, lot: NodeLot, seq: int) -> JobAtServer:
+        """Know no more of a job; the caller holds the lock."""
+        job = lot.jobs.pop(seq)
+        places = self._of_node[job.node]
+        if places.get(job.process) == (lot, seq):
+            del places[job.process]
+            if not places:
+                del self._of_node[job.node]
+        return job
 
     def _look(self) -> None:
         """See which jobs have begun: of each BOT, those that wait no more, the oldest first."""
@@ -298,10 +354,13 @@ class NodeLots:
         with self._lock:
             total = lot.total
         try:
-            document = lot.bot.show().document
+            state = lot.bot.show()
         except GridbotError:
             time.sleep(1.0)
             return
+        if not state.is_held:
+            self._release(lot)
+        document = state.document
         appended = min(total, int(document["jobs_total"]))
         begun = appended - int(document["jobs_waiting"])
         with self._lock:

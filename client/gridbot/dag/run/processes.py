@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,16 +60,20 @@ class LocalPrograms:
             if self._running.get(key) is running:  # and not the next that has this key
                 del self._running[key]
 
-    def kill(self, key: object) -> None:
-        """End a program and all that it started; its end is told as any other."""
+    def kill(self, key: object) -> bool:
+        """End a program and all that it started; its end is told as any other.
+
+        False if there is none.
+        """
         with self._lock:
             running = self._running.get(key)
-        if running is not None and running.process.poll() is None:
+        if running is None:
+            return False
+        if running.process.poll() is None:
             running.is_killed = True
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(running.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                return
+        return True
 
     def kill_all(self) -> None:
         """End them all."""

@@ -17,6 +17,8 @@ from gridbot.dag.run.start import RunPlan
 _COUNTS = {
     events.NodeSubmitted: "SUBMIT",
     events.JobStarted: "EXECUTE",
+    events.JobHeld: "JOB_HELD",
+    events.JobReleased: "JOB_RELEASED",
     events.JobEnded: "JOB_TERMINATED",
     events.JobRemoved: "JOB_ABORTED",
 }

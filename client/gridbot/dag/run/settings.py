@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gridbot.api.errors import BadInput
-from gridbot.dag.engine.engine import Throttles
+from gridbot.dag.engine.limits import Throttles
 
 _TRUE, _FALSE = ("true", "yes", "1", "t"), ("false", "no", "0", "f")
 _LINE = re.compile(r"([A-Za-z_][A-Za-z0-9_.]*)\s*=(.*)")
@@ -24,6 +24,7 @@ class RunOptions:
     max_idle: int | None = None
     max_pre: int | None = None
     max_post: int | None = None
+    max_hold: int | None = None
     use_dag_dir: bool = False
     auto_rescue: bool | None = None
     rescue_from: int | None = None
@@ -34,6 +35,8 @@ class RunOptions:
     priority: int = 0
     config: str = ""
     name: str = ""  # of the BOTs
+    variables: Mapping[str, str] = field(default_factory=dict)  # beside those of this process
+    must_resume: bool = False  # an interrupted run; begin none
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ _LIMITS = {
     "max_jobs_idle": "max_idle",
     "max_pre_scripts": "max_pre",
     "max_post_scripts": "max_post",
+    "max_hold_scripts": "max_hold",
     "max_submit_attempts": "submit_attempts",
     "always_run_post": "always_run_post",
     "retry_node_first": "retry_node_first",
@@ -91,6 +95,7 @@ def settings_of(text: str, source: str, options: RunOptions) -> DagmanSettings:
         "max_idle": options.max_idle,
         "max_pre": options.max_pre,
         "max_post": options.max_post,
+        "max_hold": options.max_hold,
         "always_run_post": options.always_run_post,
         "priority": options.priority,
     }

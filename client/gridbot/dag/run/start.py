@@ -33,6 +33,11 @@ class RunPlan:
         """The first DAG file, beside which the run's own files are."""
         return self.base / self.files[0]
 
+    def last_rescue(self) -> int:
+        """Number of its newest rescue file, or 0."""
+        numbers = rescue.numbers_of(str(self.primary), len(self.files) > 1)
+        return numbers[-1] if numbers else 0
+
     @property
     def digest(self) -> str:
         """Tells whether it is still the same DAG."""

@@ -1,0 +1,207 @@
+"""From a node's turn to its jobs: at the server, on this machine, or a sub-DAG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gridbot.api.errors import GridbotError, NotFound
+from gridbot.dag.engine import events
+from gridbot.dag.engine.engine import DagEngine
+from gridbot.dag.engine.table import NodeState
+from gridbot.dag.language.model import Kind
+from gridbot.dag.run import describing
+from gridbot.dag.run.inner import InnerDags
+from gridbot.dag.run.lots import NodeLot, NodeLots
+from gridbot.dag.run.programs import NodePrograms
+from gridbot.dag.run.shapes import ShapedJob, Shaper
+from gridbot.dag.run.start import RunPlan
+from gridbot.dag.submit.errors import SubmitError
+from gridbot.dag.submit.job import SubmitJob
+
+Told = Callable[[events.RunEvent], None]
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Happened:
+    """An event, and what the journal keeps with it."""
+
+    event: events.RunEvent
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Batch:
+    """Nodes that are submitted together, once that is journaled."""
+
+    submitted: list[Happened] = field(default_factory=list)
+    appends: list[tuple[NodeLot, int, list[ShapedJob]]] = field(default_factory=list)
+    local: list[tuple[str, list[SubmitJob]]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class WorkPlaces:
+    """Where jobs run; the server is asked for when it is needed first."""
+
+    lots: Callable[[], NodeLots]
+    programs: NodePrograms
+    inner: InnerDags
+
+
+class Submitting:
+    """Makes the jobs of nodes, and lets them begin."""
+
+    def __init__(
+        self, plan: RunPlan, engine: DagEngine, places: WorkPlaces, environment: Mapping[str, str],
+        dag_id: int, told: Told, say: Say,
+    ) -> None:  # fmt: skip
+        self._plan, self._engine, self._places = plan, engine, places
+        self._environment, self._dag_id = environment, dag_id
+        self._told, self._say = told, say
+        self._shaper = Shaper()
+        self._cluster = dag_id
+
+    def knows_cluster(self, cluster: int) -> None:
+        """A number that the journal names is not given again."""
+        self._cluster = max(self._cluster, cluster)
+
+    # --- before it is journaled
+
+    def prepare(self, state: NodeState, batch: Batch) -> None:
+        """Make a node's jobs; what is wrong with them is told as a failed submission."""
+        self._cluster += 1
+        try:
+            if not _is_described(state):
+                self._prepare_here(state, [], batch)
+                return
+            jobs = self._described(state, self._cluster)
+            if len(jobs) > 1 and self._plan.settings.prohibit_multi_jobs:
+                raise SubmitError(f"{len(jobs)} jobs, which DAGMAN_PROHIBIT_MULTI_JOBS forbids")
+            if not jobs or all(job.is_local or job.noop for job in jobs):
+                self._prepare_here(state, jobs, batch)
+            else:
+                self._prepare_there(state, jobs, batch)
+        except GridbotError as error:
+            self._say(f"node {state.name}: {error}")
+            self._told(events.SubmitFailed(state.name, str(error)))
+
+    def _prepare_here(self, state: NodeState, jobs: list[SubmitJob], batch: Batch) -> None:
+        if state.node.kind is Kind.SUBDAG and not state.node.noop:
+            file = self.folder(state) / state.node.submit
+            if not file.is_file():
+                raise SubmitError(f"the DAG file {state.node.submit} does not exist")
+        count = len(jobs) if _is_described(state) else 1
+        batch.local.append((state.name, jobs))
+        batch.submitted.append(Happened(events.NodeSubmitted(state.name, self._cluster, count)))
+
+    def _prepare_there(self, state: NodeState, jobs: list[SubmitJob], batch: Batch) -> None:
+        shaped = [self._shaper.shaped(job, self.folder(state)) for job in jobs]
+        shapes = {job.shape.key: job.shape for job in shaped}
+        if len(shapes) > 1:
+            raise SubmitError("the jobs of one node differ in more than values")
+        lots = self._places.lots()
+        lot = lots.lot(shaped[0].shape)
+        first = lots.reserve(lot, state.name, shaped)
+        batch.appends.append((lot, first, shaped))
+        event = events.NodeSubmitted(state.name, self._cluster, len(jobs), lot.key, first)
+        to = [job.destination.document() for job in shaped]
+        batch.submitted.append(Happened(event, {"number": lot.bot.id, "to": to}))
+
+    # --- after it is journaled
+
+    def send(self, batch: Batch) -> list[Happened]:
+        """Let jobs begin that are journaled: of one BOT in one request.
+
+        Returns the ends of those that the server refused.
+        """
+        refused = list[Happened]()
+        together: dict[str, tuple[NodeLot, int, list[ShapedJob]]] = {}
+        for lot, first, jobs in batch.appends:
+            together.setdefault(lot.key, (lot, first, []))[2].extend(jobs)
+        for lot, first, jobs in together.values():
+            try:
+                self._places.lots().append(lot, first, jobs)
+            except GridbotError as error:
+                refused += self._refused(lot, first, error)
+        for node, jobs_here in batch.local:
+            self._start_here(self._engine.table.nodes[node], jobs_here)
+        return refused
+
+    def _refused(self, lot: NodeLot, first: int, error: GridbotError) -> list[Happened]:
+        self._say(f"BOT {lot.bot.id}: {error}")
+        return [*map(Happened, self._places.lots().lose_from(lot, first, str(error)))]
+
+    def _start_here(self, state: NodeState, jobs: list[SubmitJob]) -> None:
+        """Begin what runs on this machine."""
+        if state.node.noop:
+            self._told(events.JobEnded(state.name, 0, 0))
+        elif state.node.kind is Kind.SUBDAG:
+            self._places.inner.start(state)
+        else:
+            for process, job in enumerate(jobs):
+                if process in state.queued:
+                    self._places.programs.start_job(state, process, job)
+
+    # --- again, after a crash
+
+    def send_again(self, lots: list[NodeLot]) -> list[Happened]:
+        """Begin the jobs of nodes again that were journaled, and did not begin or were lost.
+
+        Returns the ends of those that cannot reach the server any more.
+        """
+        lost = list[Happened]()
+        at_server = {job.node for lot in lots for job in lot.jobs.values()}
+        for lot in lots:
+            lost += self._append_missing(lot)
+            if lot.jobs:
+                self._places.lots().follow(lot)
+        for state in self._engine.table.nodes.values():
+            if state.has_jobs and state.name not in at_server:
+                described = _is_described(state)
+                self._start_here(state, self._described(state, state.cluster) if described else [])
+        return lost
+
+    def _append_missing(self, lot: NodeLot) -> list[Happened]:
+        """Append the jobs again that were journaled, and did not reach the server."""
+        lots = self._places.lots()
+        try:
+            absent = lots.missing(lot)
+        except NotFound as error:
+            return self._refused(lot, 0, error)
+        missing: dict[str, list[int]] = {}
+        for seq in absent:
+            missing.setdefault(lot.jobs[seq].node, []).append(seq)
+        for node, numbers in missing.items():
+            state = self._engine.table.nodes[node]
+            jobs = self._described(state, state.cluster)
+            shaped = [self._shaper.shaped(job, self.folder(state)) for job in jobs]
+            if len(shaped) != state.jobs or any(job.shape.key != lot.key for job in shaped):
+                raise GridbotError(
+                    f"node {node}: its submit description has changed since its jobs were"
+                    " journaled; put it back"
+                )
+            chosen = shaped[-len(numbers) :]
+            try:
+                lots.append(lot, numbers[0], chosen)
+            except GridbotError as error:
+                return self._refused(lot, numbers[0], error)
+        return []
+
+    # --- both
+
+    def _described(self, state: NodeState, cluster: int) -> list[SubmitJob]:
+        return describing.jobs_of(
+            state, self._engine, self.folder(state), self._environment, cluster, self._dag_id
+        )
+
+    def folder(self, state: NodeState) -> Path:
+        """Where the paths of a node count from."""
+        return self._plan.base / state.node.directory
+
+
+def _is_described(state: NodeState) -> bool:
+    """Whether a submit description says what its jobs are."""
+    return not state.node.noop and state.node.kind is not Kind.SUBDAG
