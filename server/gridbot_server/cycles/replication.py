@@ -5,6 +5,7 @@ Reads what runs, asks `speculation` which jobs want another replica, and queues 
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from gridbot_server.storage.rows import encode, fetch, fetch_only
 SQL = sql.load("cycles.sql")
 
 SAMPLE = 200  # jobs of one BOT that are looked at in one cycle
+_CHANCE = random.Random()  # noqa: S311  # samples jobs, guards nothing
 
 
 class _Bot(NamedTuple):
@@ -64,10 +66,16 @@ class _Next(NamedTuple):
     replica: int
 
 
-def run_once(conn: Connection, now: float, spending: Spending | None = None) -> int:
+def run_once(
+    conn: Connection,
+    now: float,
+    spending: Spending | None = None,
+    chance: random.Random = _CHANCE,
+) -> int:
     """Queue replicas of running jobs whose BOTs want them; return how many.
 
-    What policies take is charged to `spending`, which is kept from pass to pass.
+    What policies take is charged to `spending`, which is kept from pass to pass.  Jobs are sampled
+    by `chance`.
     """
     count, spending = 0, spending or Spending()
     spending.begin()
@@ -77,12 +85,24 @@ def run_once(conn: Connection, now: float, spending: Spending | None = None) -> 
         is_due = spending.is_due(bot.owner, bot.bot)
         if is_due and speculation.has_idle_hosts(bot.unsent, bot.running):
             with conn.transaction():
-                count += _replicate(conn, bot, queue, now, spending)
+                count += _replicate(conn, bot, queue, now, spending, chance)
     return count
 
 
-def _replicate(conn: Connection, bot: _Bot, queue: Record, now: float, spending: Spending) -> int:
-    wanted = {"bot": bot.bot, "most": bot.max_replicas, "limit": SAMPLE}
+def _replicate(
+    conn: Connection,
+    bot: _Bot,
+    queue: Record,
+    now: float,
+    spending: Spending,
+    chance: random.Random,
+) -> int:
+    wanted = {
+        "bot": bot.bot,
+        "most": bot.max_replicas,
+        "limit": SAMPLE,
+        "chance": chance.getrandbits(63),
+    }
     sample = fetch(conn, _Job, SQL["running_jobs"], wanted)
     if not sample:
         return 0

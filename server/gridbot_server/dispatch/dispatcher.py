@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -62,8 +63,17 @@ _MOST_LOOKERS = 10_000  # most of them have ended by then
 class Dispatcher:
     """Belongs to one web process; used by its writer thread only."""
 
-    def __init__(self, generation: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.generation, self._clock = generation, clock
+    def __init__(
+        self,
+        generation: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
+        chance: random.Random | None = None,
+    ) -> None:
+        """`clock` gives monotonic seconds, `wall` those since the epoch, `chance` jitter."""
+        self.generation, self._clock, self._wall = generation, clock, wall
+        self._chance = chance or random.Random()  # noqa: S311  # spreads load, guards nothing
         self._catalog = Catalog()
         self._spending = Spending()
         self._lookers: Lookers = set()
@@ -92,7 +102,7 @@ class Dispatcher:
         tell_preferences(conn, exchanges, replies)
         if buffer is not None:
             self._give_work(conn, buffer, exchanges, reservation, replies, counters)
-            let_busy_wait(exchanges, replies, buffer.pulse()[1])
+            let_busy_wait(exchanges, replies, buffer.pulse()[1], self._chance)
         self._send_again(conn, exchanges, replies, counters)
         batch.describe_hosts(conn, self._changed_ads(exchanges))
         counters.write(conn, f"{buffer.machine[:8] if buffer else ''}-{self.generation % 64}")
@@ -137,7 +147,7 @@ class Dispatcher:
         seen = self._look_at(conn, buffer, segments, [exchange.client for exchange in hungry])
         gathering = gangs.look(conn, seen.candidates)
         self.candidates = seen.candidates
-        idle_seconds = idle_delay(buffer.pulse()[1])
+        idle_seconds = idle_delay(buffer.pulse()[1], self._chance)
         leases: list[NewLease] = []
         overspent: set[int] = set()
         promised = Counter[int]()  # replicas, by BOT, for which others are called back
@@ -212,7 +222,7 @@ class Dispatcher:
     ) -> View:
         entries = self._catalog.refresh(conn, [segment.state for segment in segments])
         self._start += COPIES_PER_REQUEST
-        return view(buffer, segments, entries, self._start, time.time(), clients)
+        return view(buffer, segments, entries, self._start, self._wall(), clients)
 
     def _take(
         self,

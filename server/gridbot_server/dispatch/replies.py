@@ -68,21 +68,23 @@ class ReplyParts:
 
 
 def let_busy_wait(
-    exchanges: Sequence[Exchange], replies: Mapping[int, ReplyParts], clients_active: int
+    exchanges: Sequence[Exchange],
+    replies: Mapping[int, ReplyParts],
+    clients_active: int,
+    chance: random.Random,
 ) -> None:
     """Call those back that have enough to do as seldom as the idle: they report by themselves."""
     for exchange in exchanges:
         if not exchange.request.want and exchange.running:
-            replies[exchange.client.id].next_request_seconds = idle_delay(clients_active)
+            replies[exchange.client.id].next_request_seconds = idle_delay(clients_active, chance)
 
 
-def idle_delay(clients_active: int) -> float:
+def idle_delay(clients_active: int, chance: random.Random) -> float:
     """Return how long a client without work waits, so that all of them stay a light load.
 
     Jittered here and again by the client: equal delays would keep clients in step for ever.
     """
-    jitter = random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311  # spreads load, guards nothing
-    return _mean_delay(clients_active) * jitter
+    return _mean_delay(clients_active) * chance.uniform(1 - _JITTER, 1 + _JITTER)
 
 
 def contact_seconds(clients_active: int) -> float:

@@ -20,14 +20,14 @@ _KEPT_PART = 0.25  # of the buffer, so that they leave room for first copies
 
 
 class Electors:
-    """Read again every few seconds; nobody foresees the lots, which the system's chance draws."""
+    """Read again every few seconds; who foresees `chance` foresees the lots."""
 
-    def __init__(self) -> None:
+    def __init__(self, chance: random.Random) -> None:
         self._known: Sequence[Elector] = ()
         self._all = Electorate(())
         self._workers: dict[int, Sequence[Elector]] = {}  # by BOT
         self._counted_at = -math.inf
-        self._chance = random.SystemRandom()
+        self._chance = chance
         self.patience = lots.patience(0.0)  # s for which a copy is kept for the crew drawn
 
     def kept(self, slots: int) -> int:

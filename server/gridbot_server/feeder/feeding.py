@@ -8,6 +8,7 @@ buffer, so it may be killed at any line and started again.
 from __future__ import annotations
 
 import logging
+import random
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -52,13 +53,16 @@ class _Range(NamedTuple):
 class Feeder:
     """One per machine and buffer."""
 
-    def __init__(self, conn: db.Connection, buffer: SchedulingBuffer) -> None:
+    def __init__(
+        self, conn: db.Connection, buffer: SchedulingBuffer, chance: random.Random | None = None
+    ) -> None:
+        """`chance` draws who checks answers: the system's, which nobody foresees, if not given."""
         self._conn, self._buffer = conn, buffer
         self.has_bots = False  # at the last pass
         self._counts: dict[int, int] = {}  # slots taken so far, by BOT
         self._taken: dict[int, int] = {}  # since the last pass
         self._clients_active = 0
-        self._electors = Electors()
+        self._electors = Electors(chance or random.SystemRandom())
         self._clients_counted_at = self._tended_at = float("-inf")
 
     def forget_claims(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from gridbot_server.cycles.silence import STOCK_CONTACT_SECONDS, patience
@@ -28,6 +30,7 @@ def test_a_busy_stock_client_may_be_quiet_for_three_of_the_times_it_is_told() ->
 
 @pytest.mark.parametrize("clients", [0, 1, 1000, 10**6])
 def test_no_client_is_told_to_ask_later_than_it_is_expected(clients: int) -> None:
+    chance = random.Random(7)
     # The client adds a quarter at most, as `poll_seconds` says.
-    told = max(idle_delay(clients) for _ in range(100))
+    told = max(idle_delay(clients, chance) for _ in range(100))
     assert told * 1.25 <= contact_seconds(clients) <= MAX_IDLE_SECONDS * 1.25**2

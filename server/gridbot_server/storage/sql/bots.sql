@@ -94,7 +94,7 @@ SELECT manifest, signature, owner_signature FROM bot WHERE id = %(bot)s
 -- list of hosts: `mine` is null for an operator.
 SELECT host.id AS host, host.ad, owner.name AS owner_name, client.owner, client.accepts,
        client.trusts, client.protocol, client.grid, client.dedicated, host.venue, host.error_rate,
-       CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS jobs_today,
+       CASE WHEN host.jobs_day = now()::date THEN host.jobs_today ELSE 0 END AS jobs_today,
        host.mean_turnaround,
        host.recent_cpu * exp(greatest(-600, extract(epoch FROM host.recent_at - now()) / 86400))
            AS recent_cpu,

@@ -83,7 +83,7 @@ SELECT (SELECT key FROM project_key WHERE introduced_by IS NULL) AS first,
 
 -- name: earned
 -- Of a host; and whether it, or its crew, has no room for work of strangers.
-SELECT CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS jobs_today,
+SELECT CASE WHEN host.jobs_day = now()::date THEN host.jobs_today ELSE 0 END AS jobs_today,
        coalesce(host_credit.total, 0)::float8 AS credit,
        (SELECT count(*) FROM unjudged WHERE unjudged.host = host.id) < host.width
            AND (SELECT count(*) FROM unjudged WHERE unjudged.crew = host.crew)

@@ -153,8 +153,8 @@ UPDATE host h
            ELSE coalesce(h.mean_turnaround * power(0.95, x.good), 0)
               + CASE WHEN h.mean_turnaround IS NULL THEN 1 ELSE 1 - power(0.95, x.good) END
               * x.turnaround / x.good END,
-       jobs_today = CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END + x.good,
-       jobs_day = current_date,
+       jobs_today = CASE WHEN h.jobs_day = now()::date THEN h.jobs_today ELSE 0 END + x.good,
+       jobs_day = now()::date,
        recent_cpu = h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400)) + x.cpu,
        recent_at = now()
   FROM x WHERE h.id = x.id
@@ -230,12 +230,15 @@ SELECT b.id AS bot, b.name, b.owner, o.name AS owner_name, b.signature IS NOT NU
 
 -- name: running_jobs
 -- Weighted sampling without replacement; a job weighs the less the more replicas it has
--- (paper section 6.2).  The exponential clocks of the jobs ring in that order.
+-- (paper section 6.2).  The exponential clocks of the jobs ring in that order.  Chance is the
+-- caller's, another number in each pass; the function is that of hash partitions, so it stays as it is.
 SELECT l.bot, l.seq FROM lease l
  WHERE l.bot = %(bot)s
    AND NOT EXISTS (SELECT FROM requeue q WHERE (q.bot, q.seq) = (l.bot, l.seq))
  GROUP BY l.bot, l.seq HAVING count(*) < %(most)s
- ORDER BY -ln(1 - random()) * count(*) LIMIT %(limit)s
+ ORDER BY -ln(((hashint8extended(l.seq, %(chance)s) & 4294967295) + 0.5::float8) / 4294967296)
+          * count(*), l.seq
+ LIMIT %(limit)s
 
 -- name: next_replicas
 -- Of the jobs that run and have no copy queued: the round of their replicas, the next number.

@@ -36,7 +36,7 @@ SELECT 'replication', CASE
 SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attributes, host.venue,
        host.banned_at, host.banned_why, seen.clients, seen.seen_at, seen.silent_since, host.error_rate,
        host.mean_turnaround AS mean_turnaround_seconds,
-       CASE WHEN host.jobs_day = current_date THEN host.jobs_today ELSE 0 END AS jobs_today,
+       CASE WHEN host.jobs_day = now()::date THEN host.jobs_today ELSE 0 END AS jobs_today,
        host.recent_cpu * exp(greatest(-600, extract(epoch FROM host.recent_at - now()) / 86400))
            AS recent_cpu_seconds,
        coalesce(credit.total, 0) AS credit,

@@ -21,7 +21,7 @@ SELECT e.bot, e.seq, e.replica, CASE WHEN e.how = 'success' THEN 'success' ELSE 
 
 -- name: hosts
 SELECT h.id, h.ad->>'Name' AS name, o.name AS owner, h.error_rate, h.mean_turnaround,
-       CASE WHEN h.jobs_day = current_date THEN h.jobs_today ELSE 0 END AS jobs_today, h.grid
+       CASE WHEN h.jobs_day = now()::date THEN h.jobs_today ELSE 0 END AS jobs_today, h.grid
   FROM host h JOIN owner o ON o.id = h.owner WHERE h.id = ANY(%(hosts)s)
 
 -- name: kinds
