@@ -63,8 +63,8 @@ SELECT %(bot)s, 60, at, grid, 5, 4, 1, 4, 60 FROM minutes
 def history(jobs: Sequence[int], quick: bool) -> list[Row]:
     """The SQL of a BOT's history, three days of busy minutes on three grids."""
     levels = (10**2, 10**3) if quick else jobs
-    with _database() as conn:
-        bots = {level: _bot(conn, level) for level in levels}
+    with database() as (conn, _):
+        bots = {level: bot_with_history(conn, level) for level in levels}
         conn.execute("UPDATE history_sum SET until = until - make_interval(days => %s)", [DAYS + 1])
         while sums.run_once(conn) or not _are_summed(conn):
             pass
@@ -108,7 +108,8 @@ def _look(conn: db.Connection, bot: int, seconds: int) -> tuple[float, float]:
     return time.perf_counter() - began, _cpu(conn) - used
 
 
-def _bot(conn: db.Connection, jobs: int) -> int:
+def bot_with_history(conn: db.Connection, jobs: int) -> int:
+    """Add a BOT whose jobs are done, with three days of busy minutes."""
     values = {"jobs": jobs, "days": DAYS, "grids": GRIDS}
     (bot,) = conn.execute(_ADD_BOT, values).fetchone() or (0,)
     conn.execute(_ADD_JOBS, {**values, "bot": bot})
@@ -122,8 +123,8 @@ def _are_summed(conn: db.Connection) -> bool:
 
 
 @contextmanager
-def _database() -> Iterator[db.Connection]:
-    """A migrated database with one owner."""
+def database() -> Iterator[tuple[db.Connection, str]]:
+    """A migrated database with one owner, and how to connect to it."""
     folder = Path(tempfile.mkdtemp(prefix="gridbot-bench-"))
     folder.chmod(0o711)
     server = Postgres(folder, durable=False)
@@ -132,7 +133,7 @@ def _database() -> Iterator[db.Connection]:
         with db.connect(server.dsn, autocommit=True) as conn:
             db.migrate(conn)
             conn.execute("INSERT INTO owner (name) VALUES ('bench')")
-            yield conn
+            yield conn, server.dsn
     finally:
         server.stop()
         shutil.rmtree(folder)
