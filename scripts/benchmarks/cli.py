@@ -8,6 +8,7 @@ from . import (
     boinc,
     bots,
     compare,
+    dag,
     dispatch,
     drips,
     floor,
@@ -52,6 +53,7 @@ MEASUREMENTS = (
     losses.losses,
     walls.walls,
     drips.drips,
+    dag.dag,
 )
 
 

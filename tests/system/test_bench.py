@@ -129,3 +129,11 @@ def test_nothing_is_lost_when_a_worker_or_the_server_is_killed() -> None:
         ("worker", "gridbot", 0),
         ("server", "gridbot", 0),
     ]
+
+
+def test_workflows_are_measured_by_their_shape() -> None:
+    rows = json.loads(measured([*BENCH, "dag", "--nodes", "300", "--json"]).stdout)["rows"]
+    assert [row["shape"] for row in rows] == ["independent", "chain", "montage"]
+    # A node is submitted, starts and ends; the run begins once.
+    assert [row["events"] for row in rows] == [3 * row["nodes"] + 1 for row in rows]
+    assert min(row["us_per_event"] for row in rows) > 0
