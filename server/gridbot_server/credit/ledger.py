@@ -55,10 +55,20 @@ class _Member(NamedTuple):
     team: int | None
 
 
-def grant(
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """What valid replicas earn, and how their hosts' paces change."""
+
+    of_jobs: Mapping[JobId, float]  # a replica
+    of_hosts: Mapping[int, float]
+    of_owners: Mapping[int, float]
+    pace_changes: Mapping[int, float]  # factors, by host
+
+
+def appraise(
     conn: Connection, replicas: Sequence[Valid], granted: Mapping[JobId, float]
-) -> dict[JobId, float]:
-    """Credit newly valid replicas; return what each of their jobs earns a replica.
+) -> Payment:
+    """Learn what jobs are worth from newly valid replicas; return what these earn.
 
     `granted` holds the jobs that have an outcome: what comes late earns what the others did.
     The caller holds the rows of the BOTs.
@@ -72,13 +82,10 @@ def grant(
     paces = dict.fromkeys(hosts, TYPICAL_PACE)
     known = fetch(conn, _Pace, SQL["paces"], {"hosts": hosts})
     paces |= {item.host: item.pace for item in known}
+    before = dict(paces)
     learn(worths, paces, replicas)
-    amounts = {
-        JobId(item.bot, item.seq): granted.get(JobId(item.bot, item.seq), worths[item.bot].credit)
-        for item in replicas
-    }
-    _write(conn, worths, paces, replicas, amounts)
-    return amounts
+    _keep_worths(conn, worths)
+    return _payment(replicas, worths, granted, {host: paces[host] / before[host] for host in hosts})
 
 
 def learn(worths: dict[int, Worth], paces: dict[int, float], replicas: Iterable[Valid]) -> None:
@@ -90,19 +97,7 @@ def learn(worths: dict[int, Worth], paces: dict[int, float], replicas: Iterable[
         worths[bot], paces[host] = vote(worths[bot], paces[host], fmean(seconds))
 
 
-def _write(
-    conn: Connection,
-    worths: Mapping[int, Worth],
-    paces: Mapping[int, float],
-    replicas: Sequence[Valid],
-    amounts: Mapping[JobId, float],
-) -> None:
-    of_hosts: dict[int, float] = defaultdict(float)
-    of_owners: dict[int, float] = defaultdict(float)
-    for item in replicas:
-        amount = amounts[JobId(item.bot, item.seq)]
-        of_hosts[item.host] += amount
-        of_owners[item.owner] += amount
+def _keep_worths(conn: Connection, worths: Mapping[int, Worth]) -> None:
     bots = [
         {
             "bot": bot,
@@ -113,11 +108,35 @@ def _write(
         }
         for bot, worth in sorted(worths.items())
     ]
-    hosts = [{"host": id, "pace": paces[id], "credit": sum_} for id, sum_ in of_hosts.items()]
-    owners = [{"owner": id, "credit": sum_} for id, sum_ in of_owners.items()]
     conn.execute(SQL["appraise"], {"bots": encode(bots)})
+
+
+def _payment(
+    replicas: Iterable[Valid],
+    worths: Mapping[int, Worth],
+    granted: Mapping[JobId, float],
+    pace_changes: Mapping[int, float],
+) -> Payment:
+    of_jobs: dict[JobId, float] = {}
+    of_hosts: dict[int, float] = defaultdict(float)
+    of_owners: dict[int, float] = defaultdict(float)
+    for item in replicas:
+        name = JobId(item.bot, item.seq)
+        of_jobs[name] = amount = granted.get(name, worths[item.bot].credit)
+        of_hosts[item.host] += amount
+        of_owners[item.owner] += amount
+    return Payment(of_jobs, of_hosts, of_owners, pace_changes)
+
+
+def pay(conn: Connection, payment: Payment) -> None:
+    """Credit hosts, owners and teams with a payment, in the transaction of its verdicts."""
+    hosts = [
+        {"host": id, "pace": payment.pace_changes[id], "credit": earned}
+        for id, earned in payment.of_hosts.items()
+    ]
+    owners = [{"owner": id, "credit": earned} for id, earned in payment.of_owners.items()]
     granted = {"hosts": encode(hosts), "owners": encode(owners)}
-    _grant_teams(conn, fetch(conn, _Member, SQL["grant"], granted), of_owners)
+    _grant_teams(conn, fetch(conn, _Member, SQL["grant"], granted), payment.of_owners)
 
 
 def _grant_teams(conn: Connection, members: Iterable[_Member], earned: Mapping[int, float]) -> None:

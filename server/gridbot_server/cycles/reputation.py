@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from gridbot_server.cycles import provisional, track_records, widths
+from gridbot_server.cycles import provisional, track_records
 from gridbot_server.cycles.credences import Believed
 from gridbot_server.cycles.job import Decision, Job, Rules
 from gridbot_server.storage.counters import Counters
@@ -26,15 +26,29 @@ def follow(
     rules: Mapping[int, Rules],
     believed: Believed,
     counters: Counters,
-) -> None:
-    """Write what follows from decisions about strangers' answers."""
+) -> Counter[int]:
+    """Write what follows from decisions about strangers' answers, but for the hosts' widths.
+
+    Return how many answers of each host others agree with, by which it is to grow.
+    """
     assured = {name: item for name, item in decisions.items() if rules[name.bot].terms}
     if not assured:
-        return
+        return Counter()
     rights = track_records.rights_of(conn, assured, believed)
     track_records.learn(conn, assured, rights, rules, believed)
-    widths.grow(conn, Counter(believed.answers[item].host for item in rights))
     provisional.keep(conn, jobs, assured, counters)
     track_records.pass_checks(conn, assured, believed)
-    asked = {name.bot: terms.assurance for name in assured if (terms := rules[name.bot].terms)}
-    provisional.close(conn, asked, provisional.lone_hosts(assured, believed))
+    return Counter(believed.answers[item].host for item in rights)
+
+
+def close(
+    conn: Connection,
+    decisions: Mapping[JobId, Decision],
+    rules: Mapping[int, Rules],
+    believed: Believed,
+) -> None:
+    """Have open answers settled where nothing else would be learnt, once widths have followed."""
+    assured = {name: item for name, item in decisions.items() if rules[name.bot].terms}
+    if assured:
+        asked = {name.bot: terms.assurance for name in assured if (terms := rules[name.bot].terms)}
+        provisional.close(conn, asked, provisional.lone_hosts(assured, believed))

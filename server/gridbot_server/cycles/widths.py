@@ -42,14 +42,6 @@ def _settled(job: Job, decision: Decision) -> Iterable[int]:
     return {*decision.valid, *believed, *(job.leased if is_over else ())}
 
 
-def grow(conn: Connection, agreeing: Mapping[int, int]) -> None:
-    """Let hosts grow whose answers others agree with, before their jobs are over."""
-    if agreeing:
-        rows = [{"id": host, "growth": growth} for host, growth in agreeing.items()]
-        conn.execute(SQL["widen_hosts"], {"hosts": encode(rows)})
-        widen_crews(conn, {host: WidthChange(growth=count) for host, count in agreeing.items()})
-
-
 def widen_crews(conn: Connection, changes: Mapping[int, WidthChange]) -> None:
     """WidthChange the widths of the crews of hosts as those of the hosts."""
     if not changes:

@@ -17,14 +17,15 @@ SELECT bot, cpus, limit_seconds, seconds, votes
 ON CONFLICT (bot) DO UPDATE SET seconds = EXCLUDED.seconds, votes = EXCLUDED.votes
 
 -- name: grant
--- Rows in one order for all writers.
+-- Rows in one order for all writers.  The pace of a new host was the typical one, 1; it is multiplied,
+-- so that of two who learn at once none forgets what the other learnt.
 WITH of_hosts AS (
     INSERT INTO host_credit AS h (host, pace, total, average)
     SELECT host, pace, credit, average_credit(0, now(), credit)
       FROM json_to_recordset(%(hosts)s) AS x (host bigint, pace float8, credit float8)
      ORDER BY host
     ON CONFLICT (host) DO UPDATE
-       SET pace = EXCLUDED.pace, total = h.total + EXCLUDED.total,
+       SET pace = h.pace * EXCLUDED.pace, total = h.total + EXCLUDED.total,
            average = average_credit(h.average, h.averaged_at, EXCLUDED.total), averaged_at = now()
 )
 INSERT INTO volunteer AS v (owner, total, average)

@@ -26,6 +26,9 @@ INSERT INTO pending (bot, seq) SELECT bot, seq FROM dead_letter
 SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
        set_config('enable_seqscan', 'off', true)
 
+-- name: take_turns
+SELECT pg_advisory_xact_lock(%(lock)s)
+
 -- name: lock_bots
 -- All that gives outcomes holds the row of its BOT: decisions about one BOT take turns, and its
 -- outcomes become visible in the order of their numbers.
@@ -148,7 +151,7 @@ WITH x AS MATERIALIZED (
 UPDATE host h
    SET width = least(1024, greatest(1, h.width * x.factor + x.growth)),
        error_rate = greatest(1e-6, h.error_rate * power(0.95, x.good + x.bad)
-                  + (1 - power(0.95, x.good + x.bad)) * x.bad / (x.good + x.bad)),
+                  + (1 - power(0.95, x.good + x.bad)) * x.bad / greatest(1, x.good + x.bad)),
        mean_turnaround = CASE WHEN x.good = 0 THEN h.mean_turnaround
            ELSE coalesce(h.mean_turnaround * power(0.95, x.good), 0)
               + CASE WHEN h.mean_turnaround IS NULL THEN 1 ELSE 1 - power(0.95, x.good) END
@@ -158,13 +161,6 @@ UPDATE host h
        recent_cpu = h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400)) + x.cpu,
        recent_at = now()
   FROM x WHERE h.id = x.id
-
--- name: widen_hosts
-WITH x AS MATERIALIZED (
-    SELECT r.* FROM json_to_recordset(%(hosts)s) AS r (id bigint, growth int)
-      JOIN host ON host.id = r.id ORDER BY r.id FOR NO KEY UPDATE OF host
-)
-UPDATE host SET width = least(1024, width + x.growth) FROM x WHERE host.id = x.id
 
 -- name: crews
 SELECT id, crew FROM host WHERE id = ANY(%(hosts)s)
