@@ -1,8 +1,8 @@
 """Writes to rows that several BOTs have in common: of pilots, hosts, crews and volunteers.
 
 A batch changes them all together, in one order, shortly before its commit.  So transitioners that
-settle different BOTs wait for each other only then, and never in a circle.  Nothing is written that
-was computed from a value read before: changes add and multiply.
+settle different BOTs wait for each other only then, and never in a circle.  Changes add and
+multiply, so that none of two at once is lost.
 """
 
 from __future__ import annotations
