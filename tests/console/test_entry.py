@@ -174,6 +174,17 @@ def test_operators_see_each_their_own_machines_and_certificate(
             assert (names[0], names[1] > 0) == (0, True)
 
 
+def test_of_many_machines_those_seen_last_are_told_as_they_are(
+    own_site: Site, conn: db.Connection
+) -> None:
+    owner = make_owner(conn, "many")
+    for number in range(102):
+        make_client(conn, owner, make_host(conn, owner, {**HOST, "Name": f"node{number}"}))
+    page = logged_in(own_site[0], make_key(conn, owner)).get(f"{own_site[0]}/machines").text
+    assert "node101" in page
+    assert "Has left" not in page
+
+
 def test_forms_that_say_nonsense_are_refused_in_place(own_site: Site) -> None:
     url, stage = own_site
     session = logged_in(url, stage.user_key)

@@ -57,7 +57,7 @@ def machines_page() -> dict[str, Any]:
     owner = auth.key().owner
     with connection() as conn:
         hosts = rows.read(conn, Host, OPERATION["hosts"], {"mine": owner, "limit": _MOST})
-        values = {"owner": owner, "limit": _MOST}
+        values = {"owner": owner, "hosts": [host.id for host in hosts]}
         found = {item.host: item for item in rows.fetch(conn, _Machine, SQL["machines"], values)}
     shown, looked_at = [], 0
     for host in hosts:

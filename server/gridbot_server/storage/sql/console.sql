@@ -45,14 +45,14 @@ SELECT bot.id, (SELECT (count(*) / nullif(extract(epoch FROM now() - min(made_at
   FROM bot WHERE bot.id = ANY(%(bots)s)
 
 -- name: machines
--- The latest client of each machine of an owner, and whether there is room for work of strangers.
+-- The latest client of each of these machines, and whether there is room for work of strangers.
 SELECT DISTINCT ON (client.host) client.host, client.id AS client,
        extract(epoch FROM now() - client.seen_at)::float8 AS seen_seconds,
        (SELECT count(*) FROM unjudged WHERE unjudged.host = host.id) < host.width AS has_room
   FROM client JOIN host ON host.id = client.host
- WHERE client.owner = %(owner)s AND client.revoked_at IS NULL
+ WHERE client.host = ANY(%(hosts)s) AND client.owner = %(owner)s AND client.revoked_at IS NULL
    AND (client.expires_at IS NULL OR client.expires_at > now())
- ORDER BY client.host, client.seen_at DESC LIMIT %(limit)s
+ ORDER BY client.host, client.seen_at DESC
 
 -- name: leave
 -- The clients of a machine of one's own, which is asked to lend itself no more.
