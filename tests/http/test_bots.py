@@ -311,3 +311,15 @@ def test_a_bot_that_kept_its_policy_has_one(site: Site, alice: Person) -> None:
     bot = make_bot(site.conn, alice.id, policy="Rank = 1;")
     (found,) = alice("GET", f"/api/v1/bots/{bot}/policies").json["policies"]
     assert (found["n"], found["policy"]) == (1, "Rank = 1;")
+
+
+@pytest.mark.parametrize("path", ["groups/%00/cancel", "groups/a%00b/cancel"])
+def test_no_name_in_a_path_holds_a_nul(alice: Person, path: str) -> None:
+    assert alice("POST", f"/api/v1/{path}?owner=alice").status_code == 404
+
+
+def test_a_history_ends_within_the_times_that_databases_know(site: Site, alice: Person) -> None:
+    bot = make_bot(site.conn, alice.id, 1)
+    path = f"/api/v1/bots/{bot}/history?end="
+    assert alice("GET", f"{path}{2**63 - 1}").status_code == 400
+    assert alice("GET", f"{path}{10**11}").status_code == 200

@@ -36,8 +36,11 @@ OPERATION = sql.load("operation.sql")
 
 blueprint = Blueprint("history", __name__, url_prefix="/api/v1")
 
-_BEGIN = number("From this time on, in seconds since the epoch.")
-_END = number("To this time, in seconds since the epoch; without it, to now or to the BOT's end.")
+_LAST = 100_000_000_000  # s since the epoch; databases know no time much later
+_BEGIN = number("From this time on, in seconds since the epoch.", most=_LAST)
+_END = number(
+    "To this time, in seconds since the epoch; without it, to now or to the BOT's end.", most=_LAST
+)
 _STEP = number(
     "Seconds of a step: 60, 300, 900, 3600, 21600 or 86400; without it, some hundred steps."
 )

@@ -25,6 +25,7 @@ from gridbot_server.dispatch.engine import Engine
 from gridbot_server.errors import (
     DatabaseAway,
     LengthRequired,
+    ObjectNotFound,
     RequestError,
     ServerError,
 )
@@ -68,6 +69,7 @@ def create_app(
     app.before_request(_bound_body)
     app.before_request(auth.authenticate)
     app.before_request(_read_unwanted_body)
+    app.before_request(_refuse_nul)
     app.after_request(_harden)
     app.before_request(_note_arrival)
     app.after_request(_count)
@@ -77,6 +79,11 @@ def create_app(
     console.register(app)
     _handle_errors(app)
     return app
+
+
+def _refuse_nul() -> None:
+    if "\0" in request.path:  # which PostgreSQL's texts cannot hold
+        raise ObjectNotFound("nothing has a name with a NUL")
 
 
 def _services(settings: Settings, engine: Callable[[], services.WorkEngine]) -> Services:
