@@ -179,6 +179,9 @@ def audit(path: Path, slots: int = 16) -> Names:
     found = names(contents)
     ready = {slot.number for slot in contents if slot.state is SlotState.READY}
     segments = {item.state.bot: item for item in buffer.segments()}
+    held = buffer.held()
+    assert held.fresh == sorted((slot.bot, slot.seq) for slot in contents if not slot.detail)
+    assert held.slots == [slot for slot in contents if slot.detail or slot.state is SlotState.TAKEN]
     assert buffer.room == slots - len(contents)
     assert sum(item.fresh + item.copies for item in segments.values()) == len(ready)
     given = []

@@ -26,6 +26,7 @@ from gridbot_server.buffer.layout import (
     NAMES_AT,
     NIL,
     BotSnapshot,
+    BufferContents,
     BufferDamaged,
     BufferMissing,
     Item,
@@ -206,9 +207,28 @@ class SchedulingBuffer:
         with self._locked() as memory:
             if memory.room == self.slots:  # an idle server looks at no slot
                 return []
-            slots = [memory.slot(number, body=False) for number in range(self.slots)]
-            memory.check(slots)
+            memory.look()
+            slots = (memory.slot(number, body=False) for number in range(self.slots))
             return [slot for slot in slots if slot.state is not SlotState.FREE]
+
+    def held(self) -> BufferContents:
+        """Say what is there; all lists are checked on the way.
+
+        Ready first copies are the most by far, and of them no more is read than their names.
+        """
+        with self._locked() as memory:
+            if memory.room == self.slots:
+                return BufferContents([], [])
+            fresh, others = memory.look()
+            return BufferContents(fresh, [memory.slot(number, body=False) for number in others])
+
+    def first_copies(self, bot: int) -> list[Slot]:
+        """Every ready first copy of a BOT, without its body, in the order in which they go."""
+        with self._locked() as memory:
+            place = memory.place(bot)
+            if place is None:
+                return []
+            return [memory.slot(number, body=False) for number in memory.walk(place, fresh=True)]
 
     def discard(self) -> None:
         """Remove the file, unless another has taken its place: whoever needs it finds none."""

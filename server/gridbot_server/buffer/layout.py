@@ -99,6 +99,13 @@ class Slot(NamedTuple):
     drawn: int = 0
 
 
+class BufferContents(NamedTuple):
+    """What the buffer holds, as the feeder sees it time and again."""
+
+    fresh: list[tuple[int, int]]  # BOT and job of each first copy, ready or taken, in order
+    slots: list[Slot]  # further copies, and all that is taken, without bodies
+
+
 class BotSnapshot(NamedTuple):
     """What the feeder knows of one BOT; published to all web processes through the buffer."""
 

@@ -59,9 +59,10 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Set
 from typing import Any
 
 from gridbot_server.buffer.layout import (
@@ -108,6 +109,7 @@ from gridbot_server.buffer.layout import (
 _BOTS_AT = HEADER_BYTES
 _SLOTS_AT = _BOTS_AT + MAX_BOTS * BOT_BYTES
 _STATES = tuple(SlotState)
+_FREE, _READY = int(SlotState.FREE), int(SlotState.READY)  # without the price of an enumeration
 
 
 def file_bytes(slots: int, slot_bytes: int) -> int:
@@ -128,10 +130,12 @@ class Memory:
         head = os.pread(descriptor, HEADER.size, 0)
         magic, slots, slot_bytes, *_ = HEADER.unpack(head.ljust(HEADER.size, b"\0"))
         size = file_bytes(slots, slot_bytes)
-        if magic != MAGIC or os.fstat(descriptor).st_size != size:
+        if magic != MAGIC or slot_bytes < SLOT_BYTES or os.fstat(descriptor).st_size != size:
             raise ValueError("is not a scheduling buffer of this version")
         self._map = mmap.mmap(descriptor, size)
         self.slots, self.slot_bytes = int(slots), int(slot_bytes)
+        # Of each slot: its state, BOT, job, and the bytes of its detail.
+        self._head = struct.Struct(f"=I8xqq16xI{slot_bytes - 48}x")
         machine, database = NAMES.unpack_from(self._map, NAMES_AT)
         self.machine: str = machine.rstrip(b"\0").decode()
         self.database: str = database.rstrip(b"\0").decode()
@@ -278,19 +282,33 @@ class Memory:
     def _link(self, number: int, to: int) -> None:
         NUMBER.pack_into(self._map, self._at(number) + NEXT_AT, to)
 
-    def check(self, slots: Sequence[Slot]) -> None:
-        """Compare the lengths of all lists with `slots`, all that there are."""
-        ready = Counter(
-            (slot.bot, not slot.detail) for slot in slots if slot.state is SlotState.READY
-        )
+    def look(self) -> tuple[list[tuple[int, int]], list[int]]:
+        """Look at all slots, and compare the lengths of all lists with them.
+
+        Returns the BOT and job of each first copy, in order, and the slots of all further copies
+        and of all that is taken.
+        """
+        fresh, others, ready, free = [], [], Counter[tuple[int, bool]](), 0
+        with memoryview(self._map) as whole, whole[_SLOTS_AT:] as slots:
+            for number, head in enumerate(self._head.iter_unpack(slots)):
+                state, bot, seq, detail_bytes = head
+                if state == _FREE:
+                    free += 1
+                    continue
+                if not detail_bytes:
+                    fresh.append((bot, seq))
+                if state == _READY:
+                    ready[bot, not detail_bytes] += 1
+                if state != _READY or detail_bytes:
+                    others.append(number)
         listed = {
-            (self.bot_at(place), fresh): self._queue(place, fresh)[2]
+            (self.bot_at(place), is_first): self._queue(place, is_first)[2]
             for place in self.used_places()
-            for fresh in (True, False)
+            for is_first in (True, False)
         }
-        free = sum(slot.state is SlotState.FREE for slot in slots)
         if ready != Counter(listed) or free != self.room:
             raise BufferDamaged("the lists of slots do not hold the slots in their states")
+        return sorted(fresh), others
 
     # ---------------------------------------------------------------------------- queues
 

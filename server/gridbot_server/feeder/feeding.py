@@ -78,7 +78,8 @@ class Feeder:
         4. Make room where BOTs that came early hold the part of those that came late.
         5. SlotClaim and put in further copies, then first copies.
 
-        Steps 2 and 3 look at every slot, so they are not repeated at every notification.
+        Steps 2 and 3 read of every slot what it holds, so they are not repeated at every
+        notification.
         """
         bots = read_bots(self._conn)
         self.has_bots = bool(bots)
@@ -105,11 +106,11 @@ class Feeder:
 
     def _tend(self, bots: dict[int, RunningBot], now: float) -> int:
         self._tended_at = now
-        contents = self._buffer.contents()
-        self._reclaim(contents)
-        copies.withdraw_stale(self._conn, self._buffer, contents, self._electors, now)
-        self._withdraw_cancelled(bots, contents)
-        return self._settle_ranges(bots, contents, now)
+        held = self._buffer.held()
+        self._reclaim(held.slots)
+        copies.withdraw_stale(self._conn, self._buffer, held.slots, self._electors, now)
+        self._withdraw_cancelled(bots)
+        return self._settle_ranges(bots, held.fresh, now)
 
     # -------------------------------------------------------------------------- the BOTs
 
@@ -150,13 +151,13 @@ class Feeder:
 
     # ------------------------------------------------------------------ what left, what stayed
 
-    def _reclaim(self, contents: Sequence[Slot]) -> None:
+    def _reclaim(self, held: Iterable[Slot]) -> None:
         """Decide about slots that a web process took before it died.
 
         Its last transaction may still be committing, so its connection must be gone first.
         """
         by_generation: dict[int, list[Slot]] = {}
-        for slot in contents:
+        for slot in held:
             if slot.state is SlotState.TAKEN:
                 by_generation.setdefault(slot.generation, []).append(slot)
         for generation, slots in by_generation.items():
@@ -175,15 +176,13 @@ class Feeder:
             liveness.path_of(self._buffer.path, generation).unlink(missing_ok=True)
             log.info("took back %d slots of web process %d", len(slots), generation)
 
-    def _withdraw_cancelled(self, bots: Mapping[int, RunningBot], contents: Sequence[Slot]) -> None:
+    def _withdraw_cancelled(self, bots: Mapping[int, RunningBot]) -> None:
         """Take first copies out whose jobs were cancelled: they count as sent to nobody."""
-        cancelled = {bot for bot, item in bots.items() if item.has_cancelled}
-        if not cancelled:
-            return
         held = [
             slot
-            for slot in contents
-            if slot.state is SlotState.READY and not slot.detail and slot.bot in cancelled
+            for bot, item in bots.items()
+            if item.has_cancelled
+            for slot in self._buffer.first_copies(bot)
         ]
         if held:
             names = _names(held)
@@ -199,13 +198,12 @@ class Feeder:
     # ------------------------------------------------------------------------ first copies
 
     def _settle_ranges(
-        self, bots: dict[int, RunningBot], contents: Sequence[Slot], now: float
+        self, bots: dict[int, RunningBot], held: Sequence[tuple[int, int]], now: float
     ) -> int:
         """Give up ranges whose jobs were all sent; put back in what got lost on the way.
 
         The buffer was read before the database: a slot that was free by then was committed.
         """
-        held = sorted((slot.bot, slot.seq) for slot in contents if not slot.detail)
         self._conn.execute(SQL["drop_idle_ranges"])
         arguments = {"machine": self._buffer.machine, "lifetime": RANGE_LIFETIME}
         count = 0
