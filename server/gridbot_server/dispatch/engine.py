@@ -57,12 +57,11 @@ from gridbot_server import metrics
 from gridbot_server.buffer import liveness, wake_up
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import BufferDamaged, BufferMissing
-from gridbot_server.dispatch import bans, batch
-from gridbot_server.dispatch.batch import SQL, Exchange
+from gridbot_server.dispatch.batch import SQL
 from gridbot_server.dispatch.choose import Candidate
 from gridbot_server.dispatch.dispatcher import Dispatcher
-from gridbot_server.dispatch.replies import MAX_IDLE_SECONDS, ReplyParts, contact_seconds
-from gridbot_server.dispatch.reservation import Reservation
+from gridbot_server.dispatch.replies import ReplyParts
+from gridbot_server.dispatch.transaction import transact
 from gridbot_server.dispatch.wire import read_request
 from gridbot_server.errors import (
     DatabaseAway,
@@ -70,7 +69,6 @@ from gridbot_server.errors import (
     RequestError,
     ServerBusy,
     ServerError,
-    Unauthorized,
 )
 from gridbot_server.storage import db
 from gridbot_server.storage.rows import fetch_value
@@ -238,56 +236,20 @@ class Engine:
             item.answer(DatabaseAway("the database does not answer; ask again later"))
 
     def _transact(self, items: list[Queued]) -> None:
-        """Serve a batch in one transaction, settle the slots that it took, then answer."""
+        """Serve a batch in one transaction, then answer."""
+        requests = {item.token_hash: item.request for item in items}
+        parked = {item.token_hash for item in items if item.was_parked}
         conn, buffer = self._connection(), self._open_buffer()
-        reservation = Reservation()
-        try:
-            with conn.transaction():
-                answers = self._answers(conn, buffer, items, reservation)
-        except BaseException:
-            # Whether or not the commit arrived, the leases decide: a slot of a replica that was
-            # leased after all is refused when somebody takes it again.
-            self._dispatcher.forget_hosts()
-            if buffer is not None:
-                buffer.restore(reservation.numbers)
-            raise
-        if buffer is not None and reservation.numbers:
-            buffer.free(reservation.numbers)
-        if reservation.feeder_wanted:
+        served = transact(conn, buffer, self._dispatcher, requests, parked)
+        if served.feeder_wanted:
             wake_up.notify(self._buffer_path)
         _observe(items)
         for item in items:
-            item.may_find_more = reservation.leaves_some
-            item.answer(answers[item.token_hash])
-
-    def _answers(
-        self,
-        conn: db.Connection,
-        buffer: SchedulingBuffer | None,
-        items: list[Queued],
-        reservation: Reservation,
-    ) -> dict[bytes, ReplyParts | ServerError]:
-        """Do all that a batch asks for; return what each of its tokens is answered."""
-        requests = {item.token_hash: item.request for item in items}
-        parked = {item.token_hash for item in items if item.was_parked}
-        contact = contact_seconds(buffer.pulse()[1]) if buffer is not None else MAX_IDLE_SECONDS
-        clients = batch.find_clients(conn, requests, contact)
-        refused = requests.keys() - clients.keys()
-        banned = bans.of_tokens(conn, sorted(refused))
-        answers: dict[bytes, ReplyParts | ServerError] = {
-            token: banned.get(token) or _unknown() for token in refused
-        }
-        known = [(token, clients[token]) for token in requests if token in clients]  # as they came
-        if known:
-            exchanges = [
-                Exchange(client, requests[token], was_parked=token in parked)
-                for token, client in known
-            ]
-            replies = self._dispatcher.serve(conn, buffer, exchanges, reservation)
-            for token, client in known:
-                replies[client.id].epoch = self._epoch
-                answers[token] = replies[client.id]
-        return answers
+            outcome = served.answers[item.token_hash]
+            if isinstance(outcome, ReplyParts):
+                outcome.epoch = self._epoch
+            item.may_find_more = served.leaves_some
+            item.answer(outcome)
 
     def _connection(self) -> db.Connection:
         if self._conn is None or self._conn.closed:
@@ -323,7 +285,3 @@ def _read(body: bytes) -> WorkRequest:
         return read_request(body)
     except ProtocolError as error:
         raise RequestError(str(error)) from None
-
-
-def _unknown() -> Unauthorized:
-    return Unauthorized("this client's token is unknown, expired or revoked")
