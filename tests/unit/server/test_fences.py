@@ -78,11 +78,12 @@ def imports(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
-def test_the_server_itself_asks_no_address_but_its_object_store() -> None:
+def test_the_server_itself_asks_no_address_but_its_object_store_and_those_of_notices() -> None:
     asking = {"requests", "urllib.request", "http.client", "urllib3", "ftplib", "smtplib"}
     found = {file for file, tree in trees(SERVER) if asking & set(imports(tree))}
     assert found == {
         "storage/files/s3.py",
+        "cycles/notices/delivery.py",  # tests/http/test_notices.py: never one of its own network
         "commands/app.py",  # a command of those who sign, which asks their server
         "supervision/lock_file.py",  # is the server at its own address healthy?
     }
