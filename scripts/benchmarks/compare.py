@@ -176,9 +176,11 @@ def _change(pair: Pair) -> float:
     return change
 
 
-def _part_change(pairs: Sequence[Pair], process: str) -> float:
+def _part_change(pairs: Sequence[Pair], process: str) -> float | None:
+    """Of one process, in percent; None where it took less than the clock can tell."""
     parts: list[list[float]] = [[row["cpu_us_per_rpc"][process] for row in pair] for pair in pairs]
-    return statistics.median(100 * (new / base - 1) for base, new in parts)
+    changes = [100 * (new / base - 1) for base, new in parts if base]
+    return statistics.median(changes) if changes else None
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float] | None:

@@ -121,6 +121,23 @@ def test_what_does_not_arrive_comes_again_as_it_was_and_later(
     assert (listed(alice)[0]["error"], listed(alice)[0]["waiting"]) == (None, 0)
 
 
+def test_an_answer_that_is_no_http_and_no_text_is_an_error_in_words(
+    site: Site, alice: Person
+) -> None:
+    class Garbage(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            self.wfile.write(b"\0never\x1bmind\r\n")
+
+    with serving(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Garbage)) as port:
+        add(alice, f"http://127.0.0.1:{port}")
+        alice("POST", f"/api/v1/bots/{make_bot(site.conn, alice.id)}/cancel")
+        assert run_once(site.conn, site.settings) == 1
+    (address,) = listed(alice)
+    assert "nevermind" in str(address["error"])
+    assert str(address["error"]).isprintable()
+
+
 def test_no_redirection_is_followed(site: Site, alice: Person, receiver: Receiver) -> None:
     add(alice, receiver.url)
     receiver.status = 307

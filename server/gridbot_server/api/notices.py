@@ -80,5 +80,5 @@ def _check(url: str) -> None:
         return
     try:
         resolve(found.host, found.port, settings.private_webhooks)
-    except OSError:
+    except (OSError, UnicodeError):
         raise RequestError(f"url: the name {found.host} has no address") from None

@@ -79,8 +79,11 @@ def of_server(history: ServerHistory) -> list[DrawnCurve]:
         words: _figure(history, name)
         for name, words in (("jobs_unsent", "unsent"), ("replicas_running", "in progress"))
     }
-    rates = {
-        words: [round(sum(values) * per_minute, 3) for values in zip(*series, strict=True)]
+    rates: dict[str, list[float | None]] = {
+        words: [
+            round(per_minute * sum(at[index] for at in series), 3)
+            for index in range(len(history.times))
+        ]
         for words, series in (
             ("replicas sent", [grid.sent for grid in history.grids]),
             ("jobs done", [grid.done for grid in history.grids]),

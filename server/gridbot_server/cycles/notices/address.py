@@ -74,7 +74,7 @@ def resolve(host: str, port: int, may_be_private: bool) -> str:
     if not may_be_private:
         for address in addresses:
             if not is_public(address):
-                raise NotAllowed(f"url: {host} is {address}, which is not on the open internet")
+                raise NotAllowed(f"url: {host} is not on the open internet")
     return addresses[0]
 
 

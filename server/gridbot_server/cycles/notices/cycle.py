@@ -13,7 +13,7 @@ from gridbot_server.supervision.lock_file import health
 
 SQL = sql.load("notices.sql")
 
-_AT_ONCE, _PER_PASS = 4, 20
+_AT_ONCE = _PER_PASS = 4  # so that a pass takes no longer than one attempt
 _MOST_TRIES = 32  # at most an hour apart, which is about a day
 _LOOKS = 2  # in which the server must be degraded: a restart calls nobody
 _AWAY = "the web process does not answer"

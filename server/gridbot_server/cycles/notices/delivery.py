@@ -68,9 +68,14 @@ def send(notice: Notice, settings: Settings) -> None:
                 }
                 _post(webhook, body, headers, settings.private_webhooks)
     except (NotAllowed, NotDelivered) as error:
-        raise NotDelivered(str(error)[:_MOST_WORDS]) from None
+        raise NotDelivered(_words(str(error))) from None
     except (OSError, ValueError, http.client.HTTPException, smtplib.SMTPException) as error:
-        raise NotDelivered(f"{type(error).__name__}: {error}"[:_MOST_WORDS]) from None
+        raise NotDelivered(_words(f"{type(error).__name__}: {error}")) from None
+
+
+def _words(said: str) -> str:
+    """What can be kept and shown of an error, which may quote any bytes of a receiver."""
+    return "".join(letter for letter in said[:_MOST_WORDS] if letter.isprintable())
 
 
 class _Connection(http.client.HTTPConnection):
