@@ -98,7 +98,7 @@ class WorkTally:
         self._sent += size
 
     def tell(self, now: float) -> None:
-        """Add to the metrics what was counted, if it was told 0.1 s ago; `now` in any seconds."""
+        """Add the counts to the metrics, every 0.1 s at most; `now` is of a monotonic clock."""
         if now - self._told_at < _TELL_SECONDS or not (self._received or any(self._answered)):
             return
         self._told_at = now

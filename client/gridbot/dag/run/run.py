@@ -87,7 +87,6 @@ class DagRun:
         )  # fmt: skip
         self._inner = InnerDags(self._inner_run, self._inbox.put, self._say)
         places = WorkPlaces(self._at_server, self._programs, self._inner)
-        places = WorkPlaces(self._at_server, self._programs, self._inner)
         self._submitting = Submitting(
             plan, self.engine, places, environment, dag_id, self._inbox.put, self._say
         )

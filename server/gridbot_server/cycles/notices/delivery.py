@@ -68,14 +68,15 @@ def send(notice: Notice, settings: Settings) -> None:
                 }
                 _post(webhook, body, headers, settings.private_webhooks)
     except (NotAllowed, NotDelivered) as error:
-        raise NotDelivered(_words(str(error))) from None
+        raise NotDelivered(_printable(str(error), _MOST_WORDS)) from None
     except (OSError, ValueError, http.client.HTTPException, smtplib.SMTPException) as error:
-        raise NotDelivered(_words(f"{type(error).__name__}: {error}")) from None
+        said = f"{type(error).__name__}: {error}"  # it may quote any bytes of the receiver
+        raise NotDelivered(_printable(said, _MOST_WORDS)) from None
 
 
-def _words(said: str) -> str:
-    """What can be kept and shown of an error, which may quote any bytes of a receiver."""
-    return "".join(letter for letter in said[:_MOST_WORDS] if letter.isprintable())
+def _printable(text: str, most: int) -> str:
+    """The printable characters of a text, `most` at most."""
+    return "".join(char for char in text if char.isprintable())[:most]
 
 
 class _Connection(http.client.HTTPConnection):
@@ -135,11 +136,10 @@ def _mail(mailbox: Mailbox, told: Mapping[str, Any], settings: Settings) -> None
 
 def subject(told: Mapping[str, Any]) -> str:
     """Say what happened, in a line."""
-    name = "".join(char for char in str(told.get("name", "")) if char.isprintable())[:100]
+    name = _printable(str(told.get("name", "")), 100)
     match told["event"]:
         case "bot_held":
-            why = "".join(char for char in str(told["why"]) if char.isprintable())[:200]
-            return f"BOT {told['bot']} {name} is held: {why}"
+            return f"BOT {told['bot']} {name} is held: {_printable(str(told['why']), 200)}"
         case "bot_done" | "bot_cancelled" as event:
             failed = f", {told['jobs_failed']} failed" if told["jobs_failed"] else ""
             done = f"{told['jobs_done']} of {told['jobs_total']} jobs done{failed}"
