@@ -109,6 +109,8 @@ from gridbot_server.buffer.layout import (
 _BOTS_AT = HEADER_BYTES
 _SLOTS_AT = _BOTS_AT + MAX_BOTS * BOT_BYTES
 _STATES = tuple(SlotState)
+# What `look` reads of SLOT: state, BOT, job, and the bytes of its detail.
+_HEAD = "=I8xqq16xI"
 _FREE, _READY = int(SlotState.FREE), int(SlotState.READY)  # without the price of an enumeration
 
 
@@ -134,8 +136,8 @@ class Memory:
             raise ValueError("is not a scheduling buffer of this version")
         self._map = mmap.mmap(descriptor, size)
         self.slots, self.slot_bytes = int(slots), int(slot_bytes)
-        # Of each slot: its state, BOT, job, and the bytes of its detail.
-        self._head = struct.Struct(f"=I8xqq16xI{slot_bytes - 48}x")
+        rest = slot_bytes - struct.calcsize(_HEAD)
+        self._head = struct.Struct(f"{_HEAD}{rest}x")
         machine, database = NAMES.unpack_from(self._map, NAMES_AT)
         self.machine: str = machine.rstrip(b"\0").decode()
         self.database: str = database.rstrip(b"\0").decode()
