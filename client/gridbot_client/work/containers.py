@@ -59,6 +59,7 @@ class ContainerOrder:
     slot: ReplicaSlot
     shown: Sequence[ShownFolder]
     has_stdin: bool
+    failed_to_start: bool = False  # before this attempt
 
     @property
     def variables(self) -> dict[str, str]:

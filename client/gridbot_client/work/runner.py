@@ -166,22 +166,27 @@ class Runner:
         With `job`, the program stays in the slot, and its answer to the job is the end.
 
         A container that its runtime failed to start is tried once more: Podman, which cleans up
-        behind a client that was killed, may end what another of its processes is joining.
+        behind a client that was killed, may end what another of its processes is joining.  Then
+        the runtime is asked to say what fails.
         """
         attempt = partial(
             self._run_once, program, slot, limits, stop, started,
             is_stranger=is_stranger, wants_network=wants_network, kept=kept, job=job,
         )  # fmt: skip
         end = attempt()
-        return attempt() if end.reason == CONTAINER_FAILED and not stop.is_asked else end
+        if end.reason != CONTAINER_FAILED or stop.is_asked:
+            return end
+        return attempt(failed_to_start=True)
 
     def _run_once(
         self, program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, stop: Stop,
         started: Callable[[int], None], *, is_stranger: bool, wants_network: bool,
-        kept: KeptCell | None, job: ResidentJob | None,
+        kept: KeptCell | None, job: ResidentJob | None, failed_to_start: bool = False,
     ) -> ProcessEnd:  # fmt: skip
         begun = time.monotonic()
-        order = _order(program, slot, limits, is_stranger=is_stranger)
+        order = _order(
+            program, slot, limits, is_stranger=is_stranger, failed_to_start=failed_to_start
+        )
         order = replace(order, wants_network=wants_network, kept=kept, job=job)
         try:
             task = self.confinement.start(order)
@@ -276,8 +281,9 @@ class Runner:
 
 
 def _order(
-    program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, *, is_stranger: bool
-) -> TaskOrder:
+    program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, *, is_stranger: bool,
+    failed_to_start: bool,
+) -> TaskOrder:  # fmt: skip
     argv = _found(program.argv, slot)
     env = environment(slot, os.environ, program.environment, program.path, program.granted)
     order = TaskOrder(
@@ -285,7 +291,9 @@ def _order(
     )
     if program.container is None:
         return order
-    inside = ContainerOrder(argv, env, slot, program.shown, bool(program.stdin))
+    inside = ContainerOrder(
+        argv, env, slot, program.shown, bool(program.stdin), failed_to_start=failed_to_start
+    )
     outside = {**program.container.environment(inside), SLOT_VARIABLE: env[SLOT_VARIABLE]}
     argv = program.container.command(inside)
     return replace(order, argv=argv, env=outside, is_runtime=True)
