@@ -96,7 +96,7 @@ def dsn(postgres: str, template: str) -> Iterator[str]:
 
 
 @pytest.fixture
-def conn(dsn: str) -> Iterator[db.Connection]:
+def conn(dsn: str) -> Iterator[db.PostgresConnection]:
     """A connection to the test's own database, autocommit as the daemons use it."""
     with db.connect(dsn, autocommit=True) as connection:
         yield connection

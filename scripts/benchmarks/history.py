@@ -87,13 +87,13 @@ def history(jobs: Sequence[int], quick: bool) -> list[Row]:
     ]
 
 
-def _cpu(conn: db.Connection) -> float:
+def _cpu(conn: db.PostgresConnection) -> float:
     """CPU seconds of the database's process and of our own."""
     used = psutil.Process(conn.info.backend_pid).cpu_times()
     return used.user + used.system + time.process_time()
 
 
-def _look(conn: db.Connection, bot: int, seconds: int) -> tuple[float, float]:
+def _look(conn: db.PostgresConnection, bot: int, seconds: int) -> tuple[float, float]:
     """Do all that `GET /bots/ID/history` asks the database; return seconds, and those of CPU."""
     began, used = time.perf_counter(), _cpu(conn)
     found = curves.subject(conn, bot)
@@ -108,7 +108,7 @@ def _look(conn: db.Connection, bot: int, seconds: int) -> tuple[float, float]:
     return time.perf_counter() - began, _cpu(conn) - used
 
 
-def bot_with_history(conn: db.Connection, jobs: int) -> int:
+def bot_with_history(conn: db.PostgresConnection, jobs: int) -> int:
     """Add a BOT whose jobs are done, with three days of busy minutes."""
     values = {"jobs": jobs, "days": DAYS, "grids": GRIDS}
     (bot,) = conn.execute(_ADD_BOT, values).fetchone() or (0,)
@@ -117,13 +117,13 @@ def bot_with_history(conn: db.Connection, jobs: int) -> int:
     return int(bot)
 
 
-def _are_summed(conn: db.Connection) -> bool:
+def _are_summed(conn: db.PostgresConnection) -> bool:
     made = curves.sums(conn)
     return made.now - made.days < DAY + HOUR and made.now - made.hours < 2 * HOUR
 
 
 @contextmanager
-def database() -> Iterator[tuple[db.Connection, str]]:
+def database() -> Iterator[tuple[db.PostgresConnection, str]]:
     """A migrated database with one owner, and how to connect to it."""
     folder = Path(tempfile.mkdtemp(prefix="gridbot-bench-"))
     folder.chmod(0o711)

@@ -89,7 +89,7 @@ def _level(jobs: int) -> list[Row]:
 class _Looker:
     """An operator whose browser looks at pages, and whose clock we set."""
 
-    def __init__(self, conn: db.Connection, settings: Settings) -> None:
+    def __init__(self, conn: db.PostgresConnection, settings: Settings) -> None:
         settings.make_directories()
         keys.create(settings.project_key_path)
         public = keys.public_bytes(settings.project_key_path)

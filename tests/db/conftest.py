@@ -7,18 +7,18 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, dispatching
 from tests.factories import make_owner
 
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.files import FolderStore
 
 
 @pytest.fixture
-def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
+def dispatch(dsn: str, conn: PostgresConnection, tmp_path: Path) -> Iterator[Dispatch]:
     with dispatching(dsn, conn, tmp_path / "test.buffer") as made:
         yield made
 
 
 @pytest.fixture
-def alice(conn: Connection) -> int:
+def alice(conn: PostgresConnection) -> int:
     return make_owner(conn, "alice")
 
 

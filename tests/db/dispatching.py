@@ -29,7 +29,7 @@ from gridbot_server.cycles.comparing import Comparing
 from gridbot_server.dispatch.engine import Engine
 from gridbot_server.feeder.feeding import Feeder
 from gridbot_server.signing import keys
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.files import FolderStore
 
 
@@ -37,7 +37,7 @@ from gridbot_server.storage.files import FolderStore
 class Dispatch:
     """Everything between a request and the database; time of the feeder moves on by itself."""
 
-    conn: Connection
+    conn: PostgresConnection
     buffer: SchedulingBuffer
     engine: Engine
     feeder: Feeder
@@ -130,7 +130,9 @@ def caller(dispatch: Dispatch, owner: int, host: int | None = None) -> Caller:
 
 
 @contextmanager
-def dispatching(dsn: str, conn: Connection, path: Path, slots: int = 256) -> Iterator[Dispatch]:
+def dispatching(
+    dsn: str, conn: PostgresConnection, path: Path, slots: int = 256
+) -> Iterator[Dispatch]:
     """Make all the parts, and take them apart."""
     row = conn.execute("SELECT value FROM setting WHERE name = 'database'").fetchone()
     assert row is not None

@@ -35,7 +35,7 @@ from gridbot_server.buffer.layout import (
     SlotState,
 )
 from gridbot_server.storage import db
-from gridbot_server.storage.db import Connection, web_process
+from gridbot_server.storage.db import PostgresConnection, web_process
 
 MINE, OTHER = 7, 8  # generations of web processes
 SLOT_SIZE = 256
@@ -48,7 +48,7 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def dispatch(dsn: str, conn: Connection, path: Path) -> Iterator[Dispatch]:
+def dispatch(dsn: str, conn: PostgresConnection, path: Path) -> Iterator[Dispatch]:
     with dispatching(dsn, conn, path) as made:
         yield made
 
@@ -415,7 +415,7 @@ def test_a_process_sees_that_the_buffer_was_made_anew(path: Path) -> None:
 
 
 @pytest.fixture
-def alice(conn: Connection) -> int:
+def alice(conn: PostgresConnection) -> int:
     return make_owner(conn, "alice")
 
 
@@ -425,7 +425,7 @@ def taken_of(dispatch: Dispatch, generation: int) -> list[int]:
 
 
 def test_slots_of_a_dead_web_process_come_back_but_for_what_it_sent(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_bot(conn, alice, jobs=4)
     dispatch.feed()
@@ -437,7 +437,7 @@ def test_slots_of_a_dead_web_process_come_back_but_for_what_it_sent(
 
 
 def test_slots_of_a_living_web_process_stay_with_it(
-    dispatch: Dispatch, conn: Connection, alice: int, path: Path
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, path: Path
 ) -> None:
     bot = make_bot(conn, alice, jobs=4)
     dispatch.feed()
@@ -452,7 +452,7 @@ def test_slots_of_a_living_web_process_stay_with_it(
 
 
 def test_slots_of_a_dead_process_wait_for_the_end_of_its_transaction(
-    dispatch: Dispatch, conn: Connection, alice: int, dsn: str
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, dsn: str
 ) -> None:
     bot = make_bot(conn, alice, jobs=4)
     dispatch.feed()
@@ -468,7 +468,7 @@ def test_slots_of_a_dead_process_wait_for_the_end_of_its_transaction(
 
 
 def test_a_buffer_made_anew_gets_all_that_was_not_sent(
-    dispatch: Dispatch, conn: Connection, alice: int, dsn: str, tmp_path: Path
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, dsn: str, tmp_path: Path
 ) -> None:
     make_bot(conn, alice, jobs=10, policy="Concurrency = 3")
     dispatch.feed()

@@ -10,13 +10,13 @@ from tests.factories import make_bot
 
 from gridbot_client.protocol.messages import WorkReply
 from gridbot_server.storage import invariants
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.moves import relinquish
 from gridbot_server.storage.states import Event
 
 
 @pytest.fixture
-def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
+def dispatch(dsn: str, conn: PostgresConnection, tmp_path: Path) -> Iterator[Dispatch]:
     with dispatching(dsn, conn, tmp_path / "test.buffer") as made:
         yield made
 
@@ -25,7 +25,7 @@ def ask(client: Caller, want: int, unstarted: int) -> WorkReply:
     return client.take(client.send(replace(client.request(want), unstarted=unstarted)))
 
 
-def give_back(conn: Connection, client: Caller, reply: WorkReply) -> int:
+def give_back(conn: PostgresConnection, client: Caller, reply: WorkReply) -> int:
     """As `POST /clients/self/return` does."""
     row = conn.execute("SELECT client FROM lease LIMIT 1").fetchone()
     assert row is not None
@@ -37,7 +37,7 @@ def give_back(conn: Connection, client: Caller, reply: WorkReply) -> int:
 
 @pytest.mark.parametrize("want", [0, 4], ids=["asks for none", "asks for more"])
 def test_what_has_not_begun_gives_way_to_what_is_more_urgent_and_is_run_later(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller, want: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller, want: int
 ) -> None:
     patient = make_bot(conn, alice, 4)
     dispatch.feed()
@@ -65,7 +65,7 @@ def test_what_has_not_begun_gives_way_to_what_is_more_urgent_and_is_run_later(
 
 
 def test_a_host_is_not_asked_again_at_once(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     make_bot(conn, alice, 4)
     dispatch.feed()
@@ -78,7 +78,7 @@ def test_a_host_is_not_asked_again_at_once(
 
 
 def test_what_has_begun_is_not_called_back(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     make_bot(conn, alice, 4)
     dispatch.feed()

@@ -12,7 +12,7 @@ from tests.db.test_known_answers import know
 from tests.factories import make_bot
 
 from gridbot_server.cycles import confined
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 
 COMPARE = r"""#!/bin/sh
 # Equal if the first word is; looks for what it must not reach.
@@ -25,7 +25,7 @@ exit 1
 
 
 def comparing_bot(
-    dispatch: Dispatch, conn: Connection, owner: int, script: str, arguments: str = ""
+    dispatch: Dispatch, conn: PostgresConnection, owner: int, script: str, arguments: str = ""
 ) -> int:
     """A BOT with a program that compares."""
     content = script.encode()
@@ -38,7 +38,7 @@ def comparing_bot(
 
 
 def test_a_program_of_the_owner_decides_and_says_why(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = comparing_bot(dispatch, conn, alice, COMPARE, "--first-word")
     answer(dispatch, alice, "bad 1", "good 2")
@@ -66,7 +66,7 @@ def test_a_program_of_the_owner_decides_and_says_why(
     ids=["fails", "crashes", "is-none", "writes-the-answers", "reads-the-machine"],
 )
 def test_a_program_that_gives_no_verdict_sets_the_job_aside(
-    dispatch: Dispatch, conn: Connection, alice: int, script: str, said: str
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, script: str, said: str
 ) -> None:
     bot = comparing_bot(dispatch, conn, alice, script)
     answer(dispatch, alice, "1", "2")
@@ -84,7 +84,7 @@ cmp -s "$1/stdout" "$2/stdout" || [ "$(cut -c1 "$1/stdout")" = "$(cut -c1 "$2/st
 
 
 def test_an_answer_that_crashes_the_program_alone_loses_and_its_job_goes_on(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = comparing_bot(dispatch, conn, alice, POISONED)
     answer(dispatch, alice, "poison", "1 a")
@@ -97,7 +97,7 @@ def test_an_answer_that_crashes_the_program_alone_loses_and_its_job_goes_on(
 
 
 def test_a_known_answer_that_the_program_bears_makes_one_that_crashes_it_lose(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = comparing_bot(dispatch, conn, alice, POISONED)
     know(conn, bot, 0, text="1 known")
@@ -110,7 +110,7 @@ def test_a_known_answer_that_the_program_bears_makes_one_that_crashes_it_lose(
 
 
 def test_a_program_that_crashes_on_the_known_answer_itself_is_nobodys_fault(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = comparing_bot(dispatch, conn, alice, "#!/bin/sh\nexit 2\n")
     know(conn, bot, 0, text="1 known")
@@ -141,7 +141,7 @@ def test_a_program_that_crashes_on_the_known_answer_itself_is_nobodys_fault(
     ids=["time", "memory", "disk"],
 )
 def test_a_program_beyond_a_limit_is_ended(
-    dispatch: Dispatch, conn: Connection, alice: int, monkeypatch: pytest.MonkeyPatch,
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, monkeypatch: pytest.MonkeyPatch,
     limit: str, value: float, script: str, said: str,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(confined, limit, value)
@@ -155,14 +155,18 @@ def test_a_program_beyond_a_limit_is_ended(
     assert said in (found[1] or "")
 
 
-def test_equal_bytes_ask_no_program(dispatch: Dispatch, conn: Connection, alice: int) -> None:
+def test_equal_bytes_ask_no_program(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
     bot = comparing_bot(dispatch, conn, alice, "#!/bin/sh\nexit 7\n")
     answer(dispatch, alice, "1", "1")
     dispatch.settle()
     assert outcome(conn, bot) == (1, None)
 
 
-def test_a_program_reaches_no_network(dispatch: Dispatch, conn: Connection, alice: int) -> None:
+def test_a_program_reaches_no_network(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         script = f"""#!/usr/bin/env python3

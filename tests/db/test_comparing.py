@@ -13,7 +13,7 @@ from gridbot_server.api import results
 from gridbot_server.cycles import comparing, transitioner
 from gridbot_server.models.responses.results import LogLine
 from gridbot_server.storage import rows
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.invariants import check
 
 NEAR, ALSO_NEAR, NEARLY, FAR = "E = 1.0", "E = 1.00000001", "E = 1.00001", "E = 7"
@@ -28,17 +28,17 @@ def answer(dispatch: Dispatch, owner: int, *texts: str) -> None:
         host.ask(want=0, reports=(success(item, text),))
 
 
-def verdicts(conn: Connection, bot: int) -> dict[int, bool | None]:
+def verdicts(conn: PostgresConnection, bot: int) -> dict[int, bool | None]:
     found = conn.execute("SELECT replica, valid FROM ended WHERE bot = %s ORDER BY 1", [bot])
     return dict(found.fetchall())
 
 
-def outcome(conn: Connection, bot: int) -> tuple[int | None, str | None] | None:
+def outcome(conn: PostgresConnection, bot: int) -> tuple[int | None, str | None] | None:
     return conn.execute("SELECT canonical, reason FROM outcome WHERE bot = %s", [bot]).fetchone()
 
 
 def test_near_answers_are_a_quorum_and_a_forged_one_loses(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_bot(conn, alice, quorum=2, validator="numbers:rel=1e-6")
     answer(dispatch, alice, FAR, NEAR)
@@ -52,7 +52,7 @@ def test_near_answers_are_a_quorum_and_a_forged_one_loses(
 
 
 def test_exact_answers_are_never_compared_by_contents(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_bot(conn, alice, quorum=2)
     answer(dispatch, alice, NEAR, ALSO_NEAR)
@@ -65,7 +65,7 @@ def test_exact_answers_are_never_compared_by_contents(
 
 @pytest.mark.parametrize("order", [*itertools.permutations((NEAR, NEARLY, "E = 1.00002"))])
 def test_the_canonical_answer_of_a_chain_is_the_one_that_most_agree_with(
-    dispatch: Dispatch, conn: Connection, alice: int, order: tuple[str, ...]
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, order: tuple[str, ...]
 ) -> None:
     """The middle one is near both ends, which are not near each other."""
     bot = make_bot(conn, alice, quorum=3, validator="numbers:rel=1.5e-5")
@@ -76,7 +76,7 @@ def test_the_canonical_answer_of_a_chain_is_the_one_that_most_agree_with(
 
 
 def test_a_late_answer_is_judged_by_its_contents(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_bot(conn, alice, validator="numbers")
     hosts = [caller(dispatch, alice) for _ in range(3)]
@@ -97,7 +97,7 @@ def test_a_late_answer_is_judged_by_its_contents(
 
 
 def test_an_interrupted_comparison_is_made_again_and_a_finished_one_is_not(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_bot(conn, alice, quorum=2, validator="numbers")
     answer(dispatch, alice, NEAR, ALSO_NEAR)
@@ -113,7 +113,7 @@ def test_an_interrupted_comparison_is_made_again_and_a_finished_one_is_not(
 
 
 def test_two_crashes_set_a_job_aside_and_the_others_go_on(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     poison = make_bot(conn, alice, quorum=2, validator="numbers")
     answer(dispatch, alice, NEAR, ALSO_NEAR)
@@ -134,7 +134,7 @@ def test_two_crashes_set_a_job_aside_and_the_others_go_on(
 
 
 def test_a_killed_worker_costs_one_attempt(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     first = make_bot(conn, alice, quorum=2, validator="numbers")
     answer(dispatch, alice, NEAR, ALSO_NEAR)
@@ -153,7 +153,9 @@ def test_a_killed_worker_costs_one_attempt(
     assert row in ((0,), (1,)), "another process of the pool may have been asked"
 
 
-def test_the_log_tells_a_loser_why(dispatch: Dispatch, conn: Connection, alice: int) -> None:
+def test_the_log_tells_a_loser_why(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
     near = make_bot(conn, alice, quorum=2, validator="numbers:rel=1e-6")
     answer(dispatch, alice, FAR, NEAR)
     dispatch.settle()
@@ -172,7 +174,7 @@ def test_the_log_tells_a_loser_why(dispatch: Dispatch, conn: Connection, alice: 
     }
 
 
-def told(conn: Connection, bot: int) -> dict[int, str]:
+def told(conn: PostgresConnection, bot: int) -> dict[int, str]:
     """Why answers lost, by replica."""
     values = {"bot": bot, "seq": None, "how": None, "after_seq": -1, "after_replica": -1}
     lines = rows.read(conn, LogLine, results.SQL["logs"], {**values, "limit": 10})

@@ -7,14 +7,14 @@ from tests.db.dispatching import Caller, Dispatch, dispatching
 from tests.factories import make_bot
 
 from gridbot_client.protocol.messages import ReplicaId
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 
 SLOTS = 64
 POLICY = "Concurrency = 1000; Rank = {}"
 
 
 @pytest.fixture
-def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
+def dispatch(dsn: str, conn: PostgresConnection, tmp_path: Path) -> Iterator[Dispatch]:
     with dispatching(dsn, conn, tmp_path / "test.buffer", slots=SLOTS) as made:
         yield made
 
@@ -23,12 +23,12 @@ def ready(dispatch: Dispatch) -> dict[int, int]:
     return {item.state.bot: item.fresh for item in dispatch.buffer.segments()}
 
 
-def claimed(conn: Connection) -> list[tuple[int, int, int]]:
+def claimed(conn: PostgresConnection) -> list[tuple[int, int, int]]:
     return conn.execute("SELECT bot, lo, hi FROM feed_range ORDER BY bot, lo").fetchall()
 
 
 def test_a_bot_that_comes_when_the_buffer_is_full_gets_its_part(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     early = [make_bot(conn, alice, jobs=100) for _ in range(2)]
     dispatch.feed()
@@ -41,7 +41,7 @@ def test_a_bot_that_comes_when_the_buffer_is_full_gets_its_part(
 
 
 def test_what_was_given_back_is_claimed_by_nobody(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     early = make_bot(conn, alice, jobs=100)
     dispatch.feed()
@@ -54,7 +54,7 @@ def test_what_was_given_back_is_claimed_by_nobody(
 
 
 def test_nothing_is_given_back_while_another_machine_claimed_more(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     early = make_bot(conn, alice, jobs=100)
     dispatch.feed()
@@ -71,7 +71,7 @@ def test_nothing_is_given_back_while_another_machine_claimed_more(
 
 
 def test_every_job_is_sent_once_however_often_room_was_made(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bots = []
     for rank in range(6):
@@ -91,7 +91,7 @@ def test_every_job_is_sent_once_however_often_room_was_made(
 
 
 def test_jobs_are_sent_in_order_of_rank_though_their_bots_came_in_the_other(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     for rank in range(6):
         make_bot(conn, alice, jobs=50, policy=POLICY.format(rank))
@@ -107,7 +107,7 @@ def test_jobs_are_sent_in_order_of_rank_though_their_bots_came_in_the_other(
 
 
 def test_a_bot_that_is_empty_counts_no_inversion_and_one_that_is_dry_does(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     make_bot(conn, alice, jobs=3, policy=POLICY.format(2))
     dispatch.feed()

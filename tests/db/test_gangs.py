@@ -19,12 +19,14 @@ from gridbot_server.dispatch.choose import Candidate
 from gridbot_server.dispatch.gangs import LOCK, SQL, look
 from gridbot_server.errors import Conflict
 from gridbot_server.storage import db, invariants
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 
 NAME = "alice"
 
 
-def make_gangs(conn: Connection, owner: int, together: int, jobs: int = 0, **columns: Any) -> int:
+def make_gangs(
+    conn: PostgresConnection, owner: int, together: int, jobs: int = 0, **columns: Any
+) -> int:
     """Add a BOT of gangs: one, unless it has more jobs."""
     manifest = Manifest(NAME, ("echo", "{i}"), {"i": "int"}, together=together).text()
     return make_bot(conn, owner, jobs or together, manifest=manifest, together=together, **columns)
@@ -40,17 +42,17 @@ def given(reply: WorkReply) -> list[tuple[int, int]]:
     return [(item.id.bot, item.id.seq) for item in reply.assignments]
 
 
-def let_pass(conn: Connection, table: str, column: str) -> None:
+def let_pass(conn: PostgresConnection, table: str, column: str) -> None:
     """Let a time be over."""
     conn.execute(f"UPDATE {table} SET {column} = now() - interval '1 s'".encode())
 
 
-def check(conn: Connection, *, idle: bool = False) -> None:
+def check(conn: PostgresConnection, *, idle: bool = False) -> None:
     assert invariants.check(conn, idle=idle) == []
 
 
 def test_a_gang_takes_no_more_of_a_host_than_it_has_cores(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_gangs(conn, alice, 5)
     dispatch.feed()
@@ -61,7 +63,7 @@ def test_a_gang_takes_no_more_of_a_host_than_it_has_cores(
 
 
 def test_a_gang_that_gathers_comes_before_all_else_the_oldest_first(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     for_big = {"policy": "JobRequirements = Host.NumCpus == 2;"}
     plain = make_bot(conn, alice, 10, policy="Rank = 9;")
@@ -80,7 +82,7 @@ def test_a_gang_that_gathers_comes_before_all_else_the_oldest_first(
 
 
 def test_a_gang_that_gathers_in_vain_gives_way_and_gathers_longer_next_time(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_gangs(conn, alice, 3, gather_seconds=100)
     dispatch.feed()
@@ -108,7 +110,7 @@ def test_a_gang_that_gathers_in_vain_gives_way_and_gathers_longer_next_time(
 
 
 def test_a_gang_that_fails_before_all_were_sent_fails_whole_and_is_retried_whole(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_gangs(conn, alice, 3, max_attempts=1, max_failures="100%")
     dispatch.feed()
@@ -130,7 +132,9 @@ def test_a_gang_that_fails_before_all_were_sent_fails_whole_and_is_retried_whole
     check(conn)
 
 
-def test_only_whole_gangs_are_cancelled(dispatch: Dispatch, conn: Connection, alice: int) -> None:
+def test_only_whole_gangs_are_cancelled(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
     bot = make_gangs(conn, alice, 2, 6)
     dispatch.feed()
     machine(dispatch, alice, 1).ask()
@@ -145,7 +149,7 @@ def test_only_whole_gangs_are_cancelled(dispatch: Dispatch, conn: Connection, al
 
 
 def test_gangs_run_on_machines_whose_owners_trust_the_bots(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bob = make_owner(conn, "bob")
     make_gangs(conn, alice, 2, signature=bytes(64), signed_with=bytes(32))
@@ -158,7 +162,7 @@ def test_gangs_run_on_machines_whose_owners_trust_the_bots(
 
 
 def test_a_client_that_knows_no_gangs_gets_none(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     make_gangs(conn, alice, 2)
     dispatch.feed()
@@ -168,7 +172,7 @@ def test_a_client_that_knows_no_gangs_gets_none(
 
 
 def test_other_bots_ask_nothing_of_gangs(
-    dispatch: Dispatch, conn: Connection, alice: int, dsn: str
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, dsn: str
 ) -> None:
     bot = make_bot(conn, alice, 2)
     dispatch.feed()
@@ -181,7 +185,7 @@ def test_other_bots_ask_nothing_of_gangs(
 
 
 def test_no_gang_begins_where_one_gathers_whose_jobs_are_not_at_hand(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     small = "JobRequirements = Host.NumCpus <= 2; Rank = 9;"
     older, younger = make_gangs(conn, alice, 3, policy=small), make_gangs(conn, alice, 2, 4)
@@ -197,7 +201,7 @@ def test_no_gang_begins_where_one_gathers_whose_jobs_are_not_at_hand(
 
 
 def test_one_process_begins_gangs_at_a_time_and_others_may_join(
-    dispatch: Dispatch, conn: Connection, alice: int, dsn: str
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, dsn: str
 ) -> None:
     bot = make_gangs(conn, alice, 2, 4)
     plain = make_bot(conn, alice, 1, policy="Rank = -9;")
@@ -215,7 +219,7 @@ def test_one_process_begins_gangs_at_a_time_and_others_may_join(
 
 
 def test_no_gang_begins_in_a_batch_that_did_not_know_of_one_that_gathers(
-    conn: Connection, alice: int
+    conn: PostgresConnection, alice: int
 ) -> None:
     one, other = make_gangs(conn, alice, 2), make_gangs(conn, alice, 2)
     candidates = {

@@ -9,17 +9,17 @@ from tests.db.dispatching import Caller, Dispatch, dispatching, success
 from tests.factories import make_bot
 
 from gridbot_server.storage import db, invariants, sql
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.rows import fetch_value
 
 
 @pytest.fixture
-def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
+def dispatch(dsn: str, conn: PostgresConnection, tmp_path: Path) -> Iterator[Dispatch]:
     with dispatching(dsn, conn, tmp_path / "test.buffer") as made:
         yield made
 
 
-def make_group(conn: Connection, owner: int, name: str, share: float | None = None) -> int:
+def make_group(conn: PostgresConnection, owner: int, name: str, share: float | None = None) -> int:
     row = conn.execute(
         "INSERT INTO bot_group (owner, name, share) VALUES (%s, %s, %s) RETURNING id",
         [owner, name, share],
@@ -28,18 +28,18 @@ def make_group(conn: Connection, owner: int, name: str, share: float | None = No
     return int(row[0])
 
 
-def join(conn: Connection, owner: int, name: str) -> int | None:
+def join(conn: PostgresConnection, owner: int, name: str) -> int | None:
     """As a submission does."""
     return fetch_value(conn, int, sql.load("groups.sql")["join"], {"owner": owner, "name": name})
 
 
-def runs(conn: Connection, group: int) -> list[tuple[Any, ...]]:
+def runs(conn: PostgresConnection, group: int) -> list[tuple[Any, ...]]:
     query = "SELECT first, last, bot, after FROM group_run WHERE bot_group = %s ORDER BY first"
     return conn.execute(query, [group]).fetchall()
 
 
 def test_outcomes_that_are_decided_together_are_numbered_by_bot(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     group = make_group(conn, alice, "scan")
     one, other = (make_bot(conn, alice, 3, bot_group=group) for _ in range(2))
@@ -63,7 +63,7 @@ def test_outcomes_that_are_decided_together_are_numbered_by_bot(
 
 
 def test_outcomes_of_a_group_do_not_wait_for_a_submission_into_it(
-    dispatch: Dispatch, dsn: str, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, dsn: str, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     group = make_group(conn, alice, "scan")
     bot = make_bot(conn, alice, 1, bot_group=group)
@@ -80,7 +80,7 @@ def test_outcomes_of_a_group_do_not_wait_for_a_submission_into_it(
 
 
 def test_the_first_bot_of_a_group_makes_it_and_the_next_one_joins_it(
-    conn: Connection, alice: int
+    conn: PostgresConnection, alice: int
 ) -> None:
     group = join(conn, alice, "scan")
     assert join(conn, alice, "scan") == group
@@ -90,7 +90,7 @@ def test_the_first_bot_of_a_group_makes_it_and_the_next_one_joins_it(
 
 
 def test_groups_with_shares_get_their_parts_of_an_owners_hosts(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     policy = "Concurrency = 1000; ReplicationRequirements = false"
     large, small = make_group(conn, alice, "large", 2.0), make_group(conn, alice, "small", 1.0)
@@ -109,7 +109,7 @@ def test_groups_with_shares_get_their_parts_of_an_owners_hosts(
 
 
 def test_without_shares_rank_alone_orders_an_owners_groups(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     make_bot(conn, alice, 5, policy="Concurrency = 9", bot_group=make_group(conn, alice, "a"))
     best = make_bot(

@@ -11,20 +11,20 @@ from tests.factories import make_bot
 from gridbot_server.bots.cancelling import cancel_jobs
 from gridbot_server.cycles import replication
 from gridbot_server.storage import growing, invariants
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 
 
 @pytest.fixture
-def dispatch(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
+def dispatch(dsn: str, conn: PostgresConnection, tmp_path: Path) -> Iterator[Dispatch]:
     with dispatching(dsn, conn, tmp_path / "test.buffer") as made:
         yield made
 
 
-def make_growing(conn: Connection, owner: int, jobs: int = 0, **columns: Any) -> int:
+def make_growing(conn: PostgresConnection, owner: int, jobs: int = 0, **columns: Any) -> int:
     return make_bot(conn, owner, jobs, growing=True, grown_at="now", **columns)
 
 
-def grow(conn: Connection, bot: int, jobs: int) -> None:
+def grow(conn: PostgresConnection, bot: int, jobs: int) -> None:
     with conn.transaction():
         conn.execute(
             "INSERT INTO job (bot, seq, args) SELECT id, n, jsonb_build_object('i', n)"
@@ -42,14 +42,14 @@ def run_all(dispatch: Dispatch, client: Caller) -> list[int]:
     return sorted(item.id.seq for item in given)
 
 
-def bot_row(conn: Connection, bot: int, columns: str) -> tuple[Any, ...]:
+def bot_row(conn: PostgresConnection, bot: int, columns: str) -> tuple[Any, ...]:
     row = conn.execute(f"SELECT {columns} FROM bot WHERE id = %s".encode(), [bot]).fetchone()
     assert row is not None
     return row
 
 
 def test_appended_jobs_are_sent_and_the_bot_ends_when_it_is_closed(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_growing(conn, alice, 2)
     assert run_all(dispatch, client) == [0, 1]
@@ -66,7 +66,7 @@ def test_appended_jobs_are_sent_and_the_bot_ends_when_it_is_closed(
 
 
 def test_closing_first_lets_the_last_job_end_the_bot(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_growing(conn, alice, 1)
     growing.close(conn, [bot], growing.BY_OWNER)
@@ -76,7 +76,7 @@ def test_closing_first_lets_the_last_job_end_the_bot(
 
 
 def test_a_growing_bot_without_unfinished_jobs_is_no_part_of_a_host_request(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     empty, used = make_growing(conn, alice), make_growing(conn, alice, 1)
     run_all(dispatch, client)
@@ -91,7 +91,7 @@ def test_a_growing_bot_without_unfinished_jobs_is_no_part_of_a_host_request(
 
 
 def test_the_tail_of_a_growing_bot_begins_when_it_is_closed(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_growing(conn, alice, 3, policy="ReplicationRequirements = true")
     dispatch.feed()
@@ -108,7 +108,7 @@ def test_the_tail_of_a_growing_bot_begins_when_it_is_closed(
 
 
 def test_appending_and_finishing_at_once_loses_no_job(
-    dispatch: Dispatch, conn: Connection, dsn: str, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, dsn: str, alice: int, client: Caller
 ) -> None:
     """Of a transaction that appends, the transitioner that finishes the last job sees nothing."""
     bot = make_growing(conn, alice, 1)
@@ -124,7 +124,7 @@ def test_appending_and_finishing_at_once_loses_no_job(
     assert invariants.check(conn, idle=True) == []
 
 
-def test_feeders_are_told_of_appended_jobs(conn: Connection, dsn: str, alice: int) -> None:
+def test_feeders_are_told_of_appended_jobs(conn: PostgresConnection, dsn: str, alice: int) -> None:
     bot = make_growing(conn, alice, 1)
     with closing(psycopg.connect(dsn, autocommit=True)) as listener:
         listener.execute("LISTEN gridbot_jobs")
@@ -132,13 +132,13 @@ def test_feeders_are_told_of_appended_jobs(conn: Connection, dsn: str, alice: in
         assert [item.channel for item in listener.notifies(timeout=20, stop_after=1)]
 
 
-def ended(conn: Connection, bot: int) -> dict[int, str | None]:
+def ended(conn: PostgresConnection, bot: int) -> dict[int, str | None]:
     rows = conn.execute("SELECT seq, reason FROM outcome WHERE bot = %s ORDER BY seq", [bot])
     return dict(rows.fetchall())
 
 
 def test_single_jobs_are_cancelled_wherever_they_are(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=6, policy="Concurrency = 2")
     dispatch.feed()
@@ -162,7 +162,7 @@ def test_single_jobs_are_cancelled_wherever_they_are(
 
 
 def test_only_unsent_jobs_are_cancelled_if_that_is_asked_for(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=4, policy="Concurrency = 2")
     dispatch.feed()
@@ -177,7 +177,7 @@ def test_only_unsent_jobs_are_cancelled_if_that_is_asked_for(
 
 
 def test_a_job_is_cancelled_before_a_feeder_has_claimed_it(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=3, policy="Concurrency = 9")
     assert cancel_jobs(conn, bot, alice, [1]) == [1]
@@ -189,7 +189,7 @@ def test_a_job_is_cancelled_before_a_feeder_has_claimed_it(
 
 
 def test_many_cancelled_jobs_delay_no_other_one(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=2000, policy="Concurrency = 9")
     cancel_jobs(conn, bot, alice, range(1999))
@@ -199,7 +199,7 @@ def test_many_cancelled_jobs_delay_no_other_one(
 
 
 def test_the_last_jobs_cancellation_ends_a_bot_unless_it_grows(
-    conn: Connection, alice: int
+    conn: PostgresConnection, alice: int
 ) -> None:
     bot, open_ = make_bot(conn, alice, jobs=2), make_growing(conn, alice, 2)
     for each in (bot, open_):
@@ -210,7 +210,7 @@ def test_the_last_jobs_cancellation_ends_a_bot_unless_it_grows(
 
 
 def test_an_answer_that_a_cancelled_job_had_is_held_against_nobody(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, quorum=2)
     dispatch.feed()
@@ -225,7 +225,7 @@ def test_an_answer_that_a_cancelled_job_had_is_held_against_nobody(
     assert invariants.check(conn, idle=True) == []
 
 
-def test_a_closed_bot_that_grows_breaks_an_invariant(conn: Connection, alice: int) -> None:
+def test_a_closed_bot_that_grows_breaks_an_invariant(conn: PostgresConnection, alice: int) -> None:
     make_growing(conn, alice, closed=growing.BY_OWNER)
     make_growing(conn, alice, tail=True)
     violated = [item.name for item in invariants.check(conn, idle=False)]

@@ -13,7 +13,7 @@ from gridbot_server.bots.retry import retry
 from gridbot_server.cycles import retention
 from gridbot_server.history import curves, notable, sums
 from gridbot_server.history.steps import DAY, HOUR, MINUTE, Span
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.rows import encode
 
 AT_ONCE = timedelta(0)
@@ -45,12 +45,12 @@ RECOUNT = """
 """
 
 
-def recount(conn: Connection, bot: int) -> Counted:
+def recount(conn: PostgresConnection, bot: int) -> Counted:
     found = conn.execute(RECOUNT, {"bot": bot}).fetchall()
     return Counter({(at, grid, what): count for at, grid, what, count in found})
 
 
-def told(conn: Connection, bot: int, step: int = MINUTE) -> Counted:
+def told(conn: PostgresConnection, bot: int, step: int = MINUTE) -> Counted:
     """The history of the last hours; without what is not counted in the tables."""
     sums.collect(conn)
     made = curves.sums(conn)
@@ -79,7 +79,7 @@ def pilot(dispatch: Dispatch, owner: int, grid: str) -> Caller:
     return Caller(dispatch, token)
 
 
-def shift(conn: Connection, bot: int, minutes: int) -> None:
+def shift(conn: PostgresConnection, bot: int, minutes: int) -> None:
     """Let all that happened have happened so long ago."""
     sums.collect(conn)
     by = {"bot": bot, "by": timedelta(minutes=minutes)}
@@ -95,7 +95,7 @@ def shift(conn: Connection, bot: int, minutes: int) -> None:
 
 
 def test_minutes_equal_a_count_of_the_tables_on_each_grid(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=12, max_attempts=2)
     on_grid = pilot(dispatch, alice, "ice")
@@ -118,7 +118,7 @@ def test_minutes_equal_a_count_of_the_tables_on_each_grid(
 
 
 def test_a_late_answer_and_a_retry_count_in_their_own_minute(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=2, max_attempts=1)
     dispatch.feed()
@@ -140,7 +140,7 @@ def test_a_late_answer_and_a_retry_count_in_their_own_minute(
 
 
 def test_a_job_that_was_cancelled_unsent_was_neither_sent_nor_cancelled_as_a_replica(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=3)
     dispatch.feed()
@@ -151,7 +151,7 @@ def test_a_job_that_was_cancelled_unsent_was_neither_sent_nor_cancelled_as_a_rep
 
 
 def test_reasons_of_failures_add_up_to_the_errors(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=4)
     dispatch.feed()
@@ -171,7 +171,7 @@ def test_reasons_of_failures_add_up_to_the_errors(
 
 @pytest.mark.parametrize("step", [HOUR, DAY])
 def test_longer_steps_hold_what_their_minutes_held_also_when_those_are_gone(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller, step: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller, step: int
 ) -> None:
     bot = make_bot(conn, alice, jobs=9)
     conn.execute("UPDATE history_sum SET until = until - interval '90 days'")
@@ -193,7 +193,7 @@ def test_longer_steps_hold_what_their_minutes_held_also_when_those_are_gone(
 
 
 def test_no_sum_is_made_before_all_that_belongs_to_it_is_collected(
-    conn: Connection, alice: int
+    conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_bot(conn, alice)
     conn.execute("UPDATE history_sum SET until = until - interval '3 hours'")
@@ -216,7 +216,9 @@ def test_no_sum_is_made_before_all_that_belongs_to_it_is_collected(
     assert told(conn, bot, HOUR).total() == 2
 
 
-def test_a_pass_of_the_sums_ends_while_notes_keep_coming(conn: Connection, alice: int) -> None:
+def test_a_pass_of_the_sums_ends_while_notes_keep_coming(
+    conn: PostgresConnection, alice: int
+) -> None:
     """Each time notes are taken another one arrives; at the 50th time the database refuses."""
     conn.execute(
         """
@@ -238,7 +240,7 @@ def test_a_pass_of_the_sums_ends_while_notes_keep_coming(conn: Connection, alice
 
 
 def test_the_history_of_all_bots_is_the_sum_of_theirs(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bots = [make_bot(conn, alice, jobs=2) for _ in range(2)]
     dispatch.feed()
@@ -253,7 +255,7 @@ def test_the_history_of_all_bots_is_the_sum_of_theirs(
 
 
 def test_it_survives_the_deletion_of_its_bot(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=3)
     dispatch.feed()
@@ -271,12 +273,12 @@ def test_it_survives_the_deletion_of_its_bot(
     assert (kept.owner, kept.name, kept.jobs_left) == (alice, "scan", 0)
 
 
-def remembered(conn: Connection, query: str, bot: int) -> list[tuple[object, ...]]:
+def remembered(conn: PostgresConnection, query: str, bot: int) -> list[tuple[object, ...]]:
     return conn.execute(notable.SQL[query], {"bot": bot}).fetchall()
 
 
 def test_one_example_of_each_reason_is_kept_beyond_the_bot(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=3, max_attempts=1)
     dispatch.feed()
@@ -300,7 +302,7 @@ def test_one_example_of_each_reason_is_kept_beyond_the_bot(
 
 
 def test_the_ten_slowest_jobs_are_kept(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=24)
     seconds = dict(enumerate([5, 90, 3, 80, 2, 70, 1, 60, 9, 50, 8, 40, *range(100, 112)]))
@@ -315,14 +317,14 @@ def test_the_ten_slowest_jobs_are_kept(
     assert [(row[0], row[4]) for row in found] == [(seq, seconds[seq]) for seq in slow]
 
 
-def sessions(conn: Connection) -> list[tuple[str | None, bool]]:
+def sessions(conn: PostgresConnection) -> list[tuple[str | None, bool]]:
     (host,) = conn.execute("SELECT max(id) FROM host").fetchone() or (0,)
     found = conn.execute(notable.SQL["sessions"], {"host": host, "limit": 9}).fetchall()
     return [(row[4], row[3] is not None) for row in found]
 
 
 def test_a_host_has_a_session_from_its_first_request_until_it_is_not_heard_of(
-    conn: Connection, client: Caller
+    conn: PostgresConnection, client: Caller
 ) -> None:
     client.ask()
     client.ask()
@@ -353,7 +355,7 @@ def test_a_host_has_a_session_from_its_first_request_until_it_is_not_heard_of(
     ],
 )
 def test_a_session_says_why_it_ended(
-    conn: Connection, client: Caller, change: str, why: str
+    conn: PostgresConnection, client: Caller, change: str, why: str
 ) -> None:
     client.ask()
     for statement in change.split(";"):

@@ -13,7 +13,7 @@ from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.commands.server import server
 from gridbot_server.cycles import deadline
 from gridbot_server.storage import invariants
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 
 # One statement for each invariant that breaks it and, but for those named with it, no other.
 # The BOTs, by how far they are: 1 is done, 2 has a failed job, 3 has quorum two and one answer
@@ -104,7 +104,7 @@ BREAKS = {
 
 
 @pytest.fixture
-def busy(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
+def busy(dsn: str, conn: PostgresConnection, tmp_path: Path) -> Iterator[Dispatch]:
     """A database in which something is in every state."""
     with dispatching(dsn, conn, tmp_path / "test.buffer") as made:
         alice = make_owner(conn, "alice")
@@ -127,7 +127,7 @@ def busy(dsn: str, conn: Connection, tmp_path: Path) -> Iterator[Dispatch]:
         yield made
 
 
-def test_they_hold_in_every_phase_of_a_bot(busy: Dispatch, conn: Connection) -> None:
+def test_they_hold_in_every_phase_of_a_bot(busy: Dispatch, conn: PostgresConnection) -> None:
     assert [str(item) for item in invariants.check(conn, idle=True)] == []
     tables = ("lease", "requeue", "ended", "outcome", "output", "feed_range", "bot_stat")
     for table in tables:
@@ -139,7 +139,7 @@ def test_each_of_them_is_broken_by_some_test() -> None:
 
 
 @pytest.mark.parametrize("name", BREAKS)
-def test_it_is_seen_that(name: str, busy: Dispatch, conn: Connection) -> None:
+def test_it_is_seen_that(name: str, busy: Dispatch, conn: PostgresConnection) -> None:
     conn.execute(BREAKS[name].encode())
     found = {item.name: item for item in invariants.check(conn, idle=True)}
     assert name in found
@@ -147,7 +147,7 @@ def test_it_is_seen_that(name: str, busy: Dispatch, conn: Connection) -> None:
 
 
 def test_what_holds_only_in_quiet_times_is_not_asked_of_a_busy_server(
-    busy: Dispatch, conn: Connection
+    busy: Dispatch, conn: PostgresConnection
 ) -> None:
     conn.execute("INSERT INTO pending VALUES (4, 0)")
     assert invariants.check(conn, idle=False) == []
@@ -155,7 +155,7 @@ def test_what_holds_only_in_quiet_times_is_not_asked_of_a_busy_server(
 
 
 def test_the_command_prints_what_is_broken_and_fails(
-    busy: Dispatch, conn: Connection, dsn: str
+    busy: Dispatch, conn: PostgresConnection, dsn: str
 ) -> None:
     assert run(dsn, "--idle").output == f"all {len(BREAKS)} invariants hold\n"
     assert run(dsn).exit_code == 0
@@ -174,14 +174,16 @@ def test_the_command_prints_what_is_broken_and_fails(
     assert told["checked"] == list(BREAKS)
 
 
-def test_every_column_of_an_example_has_its_own_name(busy: Dispatch, conn: Connection) -> None:
+def test_every_column_of_an_example_has_its_own_name(
+    busy: Dispatch, conn: PostgresConnection
+) -> None:
     for name, query in invariants.queries(idle=True):
         columns = [column.name for column in conn.execute(query).description or ()]
         assert len(columns) == len(set(columns)), name
 
 
 def test_all_rows_that_break_one_are_counted_and_some_are_shown(
-    busy: Dispatch, conn: Connection
+    busy: Dispatch, conn: PostgresConnection
 ) -> None:
     conn.execute("INSERT INTO job SELECT 99, n, '{}' FROM generate_series(1, 1000) AS n")
 
@@ -191,7 +193,9 @@ def test_all_rows_that_break_one_are_counted_and_some_are_shown(
     assert list(found.examples) == [{"place": "job", "bot": 99}] * invariants.EXAMPLES
 
 
-def test_texts_from_hosts_cannot_write_to_the_terminal(busy: Dispatch, conn: Connection) -> None:
+def test_texts_from_hosts_cannot_write_to_the_terminal(
+    busy: Dispatch, conn: PostgresConnection
+) -> None:
     conn.execute("UPDATE output SET name = E'\\x1b[2J', replica = 9")
 
     (found,) = invariants.check(conn, idle=True)
@@ -201,7 +205,7 @@ def test_texts_from_hosts_cannot_write_to_the_terminal(busy: Dispatch, conn: Con
 
 
 def test_a_query_that_takes_too_long_ends_the_check_and_is_named(
-    dsn: str, conn: Connection
+    dsn: str, conn: PostgresConnection
 ) -> None:
     with conn.transaction():
         conn.execute("LOCK TABLE lease IN ACCESS EXCLUSIVE MODE")

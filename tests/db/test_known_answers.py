@@ -30,18 +30,18 @@ from gridbot_server.cycles import collector, retention
 from gridbot_server.matching.track_record import TrackRecord
 from gridbot_server.models.responses.results import LogLine
 from gridbot_server.storage import invariants, rows
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 
 __all__ = ["unchecked"]  # a fixture
 
 
 @pytest.fixture(autouse=True)
-def _sound(conn: Connection) -> object:
+def _sound(conn: PostgresConnection) -> object:
     yield
     assert [str(item) for item in invariants.check(conn, idle=False)] == []
 
 
-def know(conn: Connection, bot: int, *jobs: int, text: str = "answer {}") -> None:
+def know(conn: PostgresConnection, bot: int, *jobs: int, text: str = "answer {}") -> None:
     """Let the owner know what jobs print."""
     answers = {}
     for job in jobs:
@@ -51,7 +51,7 @@ def know(conn: Connection, bot: int, *jobs: int, text: str = "answer {}") -> Non
     known_answers.insert(conn, bot, answers)
 
 
-def record(conn: Connection, client: Caller) -> TrackRecord:
+def record(conn: PostgresConnection, client: Caller) -> TrackRecord:
     row = conn.execute(
         "SELECT streak, caught FROM track_record WHERE who = %s",
         [hosts_and_crews(conn, client)[0]],
@@ -59,7 +59,7 @@ def record(conn: Connection, client: Caller) -> TrackRecord:
     return TrackRecord(*row) if row else TrackRecord()
 
 
-def replicas(conn: Connection, bot: int) -> int:
+def replicas(conn: PostgresConnection, bot: int) -> int:
     row = conn.execute(
         "SELECT (SELECT count(*) FROM ended WHERE bot = %s)"
         " + (SELECT count(*) FROM lease WHERE bot = %s)"
@@ -70,14 +70,16 @@ def replicas(conn: Connection, bot: int) -> int:
     return int(row[0])
 
 
-def log(conn: Connection, bot: int, seq: int) -> list[LogLine]:
+def log(conn: PostgresConnection, bot: int, seq: int) -> list[LogLine]:
     values = {
         "bot": bot, "seq": seq, "how": None, "after_seq": -1, "after_replica": -1, "limit": 99,
     }  # fmt: skip
     return rows.read(conn, LogLine, results.SQL["logs"], values)
 
 
-def held_known(dispatch: Dispatch, conn: Connection, bot: int) -> tuple[Caller, Caller, Assignment]:
+def held_known(
+    dispatch: Dispatch, conn: PostgresConnection, bot: int
+) -> tuple[Caller, Caller, Assignment]:
     """Let the first of two strangers hold a job whose answer is known."""
     know(conn, bot, 0)
     bob, carol = strangers(dispatch, 2)
@@ -87,7 +89,7 @@ def held_known(dispatch: Dispatch, conn: Connection, bot: int) -> tuple[Caller, 
 
 
 def test_a_newcomer_who_is_right_earns_trust_with_a_single_replica(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = assured(conn, alice, 3)
     know(conn, bot, 0, 1, 2)
@@ -102,7 +104,7 @@ def test_a_newcomer_who_is_right_earns_trust_with_a_single_replica(
 
 @pytest.mark.usefixtures("unchecked")
 def test_who_fails_a_known_answer_is_caught_and_all_that_it_said_is_run_again(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = assured(conn, alice, 8)
     know(conn, bot, 7)
@@ -120,7 +122,7 @@ def test_who_fails_a_known_answer_is_caught_and_all_that_it_said_is_run_again(
 
 @pytest.mark.usefixtures("unchecked")
 def test_a_known_answer_is_a_check_that_seasons_what_was_said_before(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = assured(conn, alice, 20)
     know(conn, bot, 5, 6, 7)
@@ -133,7 +135,7 @@ def test_a_known_answer_is_a_check_that_seasons_what_was_said_before(
 
 
 def test_nothing_that_a_host_is_sent_tells_a_known_job_from_another(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     sent = []
     (bob,) = strangers(dispatch, 1)
@@ -152,7 +154,7 @@ def test_nothing_that_a_host_is_sent_tells_a_known_job_from_another(
 
 
 def test_contents_are_judged_by_the_validator_and_logs_tell_the_loser_why(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = assured(conn, alice, 1, validator="numbers:rel=1e-6")
     know(conn, bot, 0, text="E = 1.0 J")
@@ -169,7 +171,7 @@ def test_contents_are_judged_by_the_validator_and_logs_tell_the_loser_why(
 
 
 def test_logs_name_the_files_that_differ_from_a_known_answer(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = assured(conn, alice, 1)
     know(conn, bot, 0)
@@ -180,7 +182,7 @@ def test_logs_name_the_files_that_differ_from_a_known_answer(
 
 
 def test_a_known_answer_that_nobody_gives_fails_its_job_and_no_other(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = assured(conn, alice, 2, max_attempts=2)
     know(conn, bot, 0, 1)
@@ -194,7 +196,7 @@ def test_a_known_answer_that_nobody_gives_fails_its_job_and_no_other(
 
 
 def test_an_error_in_a_known_job_is_followed_by_another_attempt(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = assured(conn, alice, 1)
     bob, carol, item = held_known(dispatch, conn, bot)
@@ -205,7 +207,7 @@ def test_an_error_in_a_known_job_is_followed_by_another_attempt(
 
 
 def test_without_assurance_known_answers_still_judge(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_bot(conn, alice, 1, quorum=2, signature=b"by the project", policy="Concurrency = 9")
     know(conn, bot, 0)
@@ -217,7 +219,7 @@ def test_without_assurance_known_answers_still_judge(
 
 
 def test_a_late_answer_is_judged_by_the_known_one_too(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = assured(conn, alice, 1)
     bob, carol, item = held_known(dispatch, conn, bot)
@@ -230,7 +232,7 @@ def test_a_late_answer_is_judged_by_the_known_one_too(
 
 
 def test_known_answers_go_with_their_bot_and_keep_their_files_until_then(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     content = b"1.0\n" * 10_000
     sha256 = hashlib.sha256(content).hexdigest()
@@ -254,7 +256,7 @@ def test_known_answers_go_with_their_bot_and_keep_their_files_until_then(
     assert kept(conn) == 0
 
 
-def kept(conn: Connection) -> int:
+def kept(conn: PostgresConnection) -> int:
     """How many files have an owner once the collector has passed."""
     for prefix in range(256):
         collector.forget_owners(conn, prefix)

@@ -11,10 +11,10 @@ from tests.factories import make_bot, make_client, make_ended, make_owner
 
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId
 from gridbot_server.storage import db, sql
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 
 
-def _before(conn: Connection, version: int) -> None:
+def _before(conn: PostgresConnection, version: int) -> None:
     """Make the database as it was before a migration, empty."""
     conn.execute("DROP SCHEMA public CASCADE")
     conn.execute("CREATE SCHEMA public")
@@ -28,14 +28,14 @@ def _before(conn: Connection, version: int) -> None:
             conn.execute("INSERT INTO migration (version, name) VALUES (%s, %s)", [number, name])
 
 
-def _blob(conn: Connection, text: str) -> FileRef:
+def _blob(conn: PostgresConnection, text: str) -> FileRef:
     content = text.encode()
     sha256 = hashlib.sha256(content).digest()
     conn.execute("INSERT INTO blob VALUES (%s, '', %s)", [sha256, len(content)])
     return FileRef(text, sha256.hex(), len(content))
 
 
-def test_files_belong_to_the_owners_whose_bots_refer_to_them(conn: Connection) -> None:
+def test_files_belong_to_the_owners_whose_bots_refer_to_them(conn: PostgresConnection) -> None:
     _before(conn, 12)
     alice, bob = make_owner(conn, "alice"), make_owner(conn, "bob")
     names = ("shared", "own", "job", "output", "command", "nobodys")
@@ -74,14 +74,14 @@ SELECT table_name, column_name, data_type, is_nullable, column_default
 """
 
 
-def _schema(conn: Connection) -> object:
+def _schema(conn: PostgresConnection) -> object:
     indexes = "SELECT indexname, indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1"
     return conn.execute(_COLUMNS).fetchall(), conn.execute(indexes).fetchall()
 
 
 @pytest.mark.parametrize("back", [1, 2, 3])
 def test_a_migration_that_was_killed_half_way_is_made_by_the_next_start(
-    conn: Connection, dsn: str, back: int
+    conn: PostgresConnection, dsn: str, back: int
 ) -> None:
     whole = _schema(conn)
     version = sql.migrations()[-back][0]

@@ -28,7 +28,7 @@ from gridbot_server.dispatch.leases import NewLease, add_leases
 from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.storage import moves, sql
 from gridbot_server.storage.counters import Counters
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.rows import encode
 from gridbot_server.storage.states import MOVES, RELINQUISHED, Event, State, after
 
@@ -46,7 +46,7 @@ SELECT how FROM ended WHERE (bot, seq, replica) = (%(bot)s, %(seq)s, %(replica)s
 class Site:
     """One replica of one job, and a client that may have it."""
 
-    conn: Connection
+    conn: PostgresConnection
     name: ReplicaId
     client: int
     token: int
@@ -92,7 +92,7 @@ class Site:
         return Exchange(client, WorkRequest("key", 1, {}, 1, (), reports))
 
 
-def make_site(conn: Connection, replica: int) -> Site:
+def make_site(conn: PostgresConnection, replica: int) -> Site:
     owner = make_owner(conn, "alice")
     bot = make_bot(conn, owner, quorum=2)
     make_key(conn, owner, "join")
@@ -103,7 +103,7 @@ def make_site(conn: Connection, replica: int) -> Site:
 
 
 @pytest.fixture(params=[1, 2], ids=["first copy", "further copy"])
-def site(request: pytest.FixtureRequest, conn: Connection) -> Site:
+def site(request: pytest.FixtureRequest, conn: PostgresConnection) -> Site:
     return make_site(conn, request.param)
 
 
@@ -197,7 +197,7 @@ def test_an_event_moves_a_replica_as_the_table_says_or_not_at_all(site: Site, ev
             assert site.states() == [after(state, event)], f"{event} of what was {state}"
 
 
-def test_a_copy_for_a_quorum_is_queued_only_where_there_is_none(conn: Connection) -> None:
+def test_a_copy_for_a_quorum_is_queued_only_where_there_is_none(conn: PostgresConnection) -> None:
     site = make_site(conn, 2)
     for state in site.possible:
         with conn.transaction(force_rollback=True):
@@ -207,7 +207,7 @@ def test_a_copy_for_a_quorum_is_queued_only_where_there_is_none(conn: Connection
             assert site.states() == [after(state, Event.COPY_WANTED)]
 
 
-def test_a_retry_numbers_its_copy_after_all_others(conn: Connection) -> None:
+def test_a_retry_numbers_its_copy_after_all_others(conn: PostgresConnection) -> None:
     site = make_site(conn, 2)
     for state in site.possible:
         with conn.transaction(force_rollback=True):

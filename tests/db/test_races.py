@@ -27,7 +27,7 @@ from gridbot_server.errors import InternalError
 from gridbot_server.signing import keys
 from gridbot_server.storage import db, invariants
 from gridbot_server.storage.counters import Counters
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ REPLICATE = "ReplicationRequirements = Tail && NumberOfReplicas < 2"
 
 
 @pytest.fixture
-def rival(dsn: str) -> Iterator[Connection]:
+def rival(dsn: str) -> Iterator[PostgresConnection]:
     """Another process's connection, whose transaction the test ends."""
     with db.connect(dsn) as connection:
         connection.execute("SELECT 1")  # cycles end their transactions, but not this one
@@ -43,13 +43,13 @@ def rival(dsn: str) -> Iterator[Connection]:
 
 
 @pytest.fixture(autouse=True)
-def _in_order(dispatch: Dispatch, conn: Connection) -> Iterator[None]:
+def _in_order(dispatch: Dispatch, conn: PostgresConnection) -> Iterator[None]:
     yield
     assert [str(item) for item in invariants.check(conn, idle=False)] == []
 
 
 @contextmanager
-def meanwhile(conn: Connection, action: Callable[[], T]) -> Iterator[Future[T]]:
+def meanwhile(conn: PostgresConnection, action: Callable[[], T]) -> Iterator[Future[T]]:
     """Begin an action that will wait for a lock; go on when it waits, and see it end."""
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(action)
@@ -61,7 +61,7 @@ def meanwhile(conn: Connection, action: Callable[[], T]) -> Iterator[Future[T]]:
         future.result(20)
 
 
-def _waits(conn: Connection) -> bool:
+def _waits(conn: PostgresConnection) -> bool:
     query = (
         "SELECT FROM pg_stat_activity"
         " WHERE wait_event_type = 'Lock' AND datname = current_database()"
@@ -69,7 +69,7 @@ def _waits(conn: Connection) -> bool:
     return conn.execute(query).fetchone() is not None
 
 
-def leases(conn: Connection, bot: int) -> list[tuple[int, int]]:
+def leases(conn: PostgresConnection, bot: int) -> list[tuple[int, int]]:
     query = "SELECT seq, replica FROM lease WHERE bot = %s ORDER BY 1, 2"
     return conn.execute(query, [bot]).fetchall()
 
@@ -81,7 +81,7 @@ def put_slot(dispatch: Dispatch, name: ReplicaId, why: str = "first", detail: by
 
 
 def test_an_answer_that_crosses_its_deadline_is_not_lost(
-    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, rival: PostgresConnection
 ) -> None:
     make_bot(conn, alice)
     client = caller(dispatch, alice)
@@ -96,7 +96,7 @@ def test_an_answer_that_crosses_its_deadline_is_not_lost(
 
 
 def test_a_stale_slot_is_refused_while_its_replica_is_being_reported(
-    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, rival: PostgresConnection
 ) -> None:
     make_bot(conn, alice)
     client, other = caller(dispatch, alice), caller(dispatch, alice)
@@ -110,7 +110,7 @@ def test_a_stale_slot_is_refused_while_its_replica_is_being_reported(
 
 
 def test_dispatch_that_waits_for_a_cancellation_of_its_jobs_sends_none(
-    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, rival: PostgresConnection
 ) -> None:
     bot, client = make_bot(conn, alice, jobs=2), caller(dispatch, alice)
     dispatch.feed()
@@ -121,7 +121,7 @@ def test_dispatch_that_waits_for_a_cancellation_of_its_jobs_sends_none(
 
 
 def test_a_cancellation_that_waits_for_dispatch_ends_what_was_sent(
-    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection, dsn: str
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, rival: PostgresConnection, dsn: str
 ) -> None:
     bot, client = make_bot(conn, alice, jobs=2), caller(dispatch, alice)
     dispatch.feed()
@@ -139,7 +139,7 @@ def test_a_cancellation_that_waits_for_dispatch_ends_what_was_sent(
 
 
 def test_a_request_that_cannot_be_served_spoils_no_other_one(
-    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, rival: PostgresConnection
 ) -> None:
     make_bot(conn, alice, jobs=2)
     first, broken, good = (caller(dispatch, alice) for _ in range(3))
@@ -162,14 +162,14 @@ def test_a_request_that_cannot_be_served_spoils_no_other_one(
     assert leases(conn, item.id.bot) == [(0, 1), (1, 1)]
 
 
-def _exchange(conn: Connection, who: Caller, reports: tuple[Report, ...] = ()) -> Exchange:
+def _exchange(conn: PostgresConnection, who: Caller, reports: tuple[Report, ...] = ()) -> Exchange:
     token_hash = keys.token_hash(who.token)
     request = who.request(want=0, reports=reports)
     client = find_clients(conn, {token_hash: request})[token_hash]
     return Exchange(client, request)
 
 
-def _report(rival: Connection, who: Caller, *reports: Report) -> None:
+def _report(rival: PostgresConnection, who: Caller, *reports: Report) -> None:
     """Do as a web process that takes reports."""
     counters = Counters()
     settle_reports(rival, [_exchange(rival, who, reports)], counters)
@@ -177,7 +177,7 @@ def _report(rival: Connection, who: Caller, *reports: Report) -> None:
 
 
 def test_two_slots_of_one_replica_are_one_lease(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_bot(conn, alice)
     dispatch.feed()
@@ -187,7 +187,7 @@ def test_two_slots_of_one_replica_are_one_lease(
 
 
 def test_a_host_never_gets_two_copies_of_a_job_in_one_reply(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_bot(conn, alice, quorum=3)
     host = make_host(conn, alice)
@@ -202,7 +202,7 @@ def test_a_host_never_gets_two_copies_of_a_job_in_one_reply(
 
 
 def test_a_late_answer_and_the_one_to_a_copy_are_no_quorum(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_bot(conn, alice, quorum=2)
     host = make_host(conn, alice)
@@ -225,7 +225,7 @@ def test_a_late_answer_and_the_one_to_a_copy_are_no_quorum(
 
 
 def test_a_copy_that_leaves_while_its_job_is_finished_is_called_back(
-    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection, dsn: str
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, rival: PostgresConnection, dsn: str
 ) -> None:
     bot = make_bot(conn, alice, policy=REPLICATE)
     client, other = caller(dispatch, alice), caller(dispatch, alice)
@@ -252,7 +252,7 @@ def _replicated(dispatch: Dispatch, client: Caller) -> list[ReplicaId]:
 
 
 def test_a_copy_that_leaves_while_its_job_is_looked_at_is_not_overlooked(
-    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection, dsn: str
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, rival: PostgresConnection, dsn: str
 ) -> None:
     bot = make_bot(conn, alice, policy=REPLICATE)
     client, other = caller(dispatch, alice), caller(dispatch, alice)
@@ -269,7 +269,7 @@ def test_a_copy_that_leaves_while_its_job_is_looked_at_is_not_overlooked(
     assert conn.execute("SELECT FROM requeue").fetchall() == []
 
 
-def _send_copy(rival: Connection, bot: int, other: Caller) -> None:
+def _send_copy(rival: PostgresConnection, bot: int, other: Caller) -> None:
     """Do as a web process that gives the second replica of job 0 away."""
     exchange = _exchange(rival, other)
     copy = NewLease(ReplicaId(bot, 0, 2), 0, "tail", exchange, 60.0, False)
@@ -279,7 +279,7 @@ def _send_copy(rival: Connection, bot: int, other: Caller) -> None:
 
 
 def test_two_web_processes_together_give_a_crew_no_more_than_its_width(
-    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, rival: PostgresConnection
 ) -> None:
     bot = make_bot(conn, alice, jobs=40, signature=b"by the project")
     owner = make_owner(conn, "bob")
@@ -301,7 +301,7 @@ def test_two_web_processes_together_give_a_crew_no_more_than_its_width(
 
 
 def test_a_job_that_ends_while_it_is_replicated_gets_no_copy(
-    dispatch: Dispatch, conn: Connection, alice: int, rival: Connection, dsn: str
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, rival: PostgresConnection, dsn: str
 ) -> None:
     make_bot(conn, alice, policy=REPLICATE)
     client = caller(dispatch, alice)
@@ -320,7 +320,7 @@ def test_a_job_that_ends_while_it_is_replicated_gets_no_copy(
 
 
 def test_a_bot_that_no_host_suits_leaves_room_for_the_next(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     make_bot(conn, alice, jobs=1000, policy="JobRequirements = false")
     dispatch.feed()
@@ -331,7 +331,7 @@ def test_a_bot_that_no_host_suits_leaves_room_for_the_next(
 
 
 def test_a_forged_report_in_the_same_batch_does_not_displace_the_honest_one(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     bot = make_bot(conn, alice, jobs=1)
     honest, liar = caller(dispatch, alice), caller(dispatch, make_owner(conn, "mallory"))
@@ -354,7 +354,7 @@ def test_a_forged_report_in_the_same_batch_does_not_displace_the_honest_one(
 
 
 def test_reports_go_ahead_of_requests_that_only_ask(
-    dispatch: Dispatch, conn: Connection, rival: Connection
+    dispatch: Dispatch, conn: PostgresConnection, rival: PostgresConnection
 ) -> None:
     strangers = [keys.token_hash(f"token {number}") for number in range(2 * BATCH_REQUESTS + 1)]
     asks = Caller(dispatch, "").request()

@@ -17,7 +17,7 @@ from gridbot_server.cycles import collector, process, retention
 from gridbot_server.cycles.deadline import sweep_cancelled
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, invariants, sql
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.files import Content, FolderStore, Upload
 
 AT_ONCE = timedelta(0)
@@ -35,11 +35,11 @@ TABLES = (
 )
 
 
-def mark_deleted(conn: Connection, bot: int) -> None:
+def mark_deleted(conn: PostgresConnection, bot: int) -> None:
     conn.execute(retention.SQL["delete"], {"bots": [bot]})
 
 
-def count(conn: Connection, table: str, bot: int) -> int:
+def count(conn: PostgresConnection, table: str, bot: int) -> int:
     row = conn.execute(f"SELECT count(*) FROM {table} WHERE bot = %s".encode(), [bot]).fetchone()
     assert row is not None
     return int(row[0])
@@ -58,13 +58,13 @@ def done(dispatch: Dispatch, client: Caller, owner: int, jobs: int) -> int:
     return bot
 
 
-def state(conn: Connection, bot: int) -> str | None:
+def state(conn: PostgresConnection, bot: int) -> str | None:
     row = conn.execute("SELECT state FROM bot WHERE id = %s", [bot]).fetchone()
     return row[0] if row else None
 
 
 def test_a_deleted_bot_goes_in_batches_and_what_must_be_true_is_true_after_each(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot, other = done(dispatch, client, alice, 25), done(dispatch, client, alice, 5)
     credit = conn.execute("SELECT total FROM host_credit").fetchall()
@@ -82,7 +82,7 @@ def test_a_deleted_bot_goes_in_batches_and_what_must_be_true_is_true_after_each(
 
 
 def test_a_batch_that_is_broken_off_changes_nothing(
-    dispatch: Dispatch, conn: Connection, dsn: str, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, dsn: str, alice: int, client: Caller
 ) -> None:
     bot = done(dispatch, client, alice, 10)
     mark_deleted(conn, bot)
@@ -107,7 +107,7 @@ def test_a_batch_that_is_broken_off_changes_nothing(
 
 
 def test_a_bot_goes_only_when_nobody_speaks_of_it_as_it_was(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=3)
     dispatch.feed()
@@ -127,7 +127,7 @@ def test_a_bot_goes_only_when_nobody_speaks_of_it_as_it_was(
 
 
 def test_a_late_answer_for_a_bot_that_goes_leaves_nothing_behind(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = done(dispatch, client, alice, 10)
     row = conn.execute("SELECT id FROM client").fetchone()
@@ -142,7 +142,7 @@ def test_a_late_answer_for_a_bot_that_goes_leaves_nothing_behind(
     assert {table: count(conn, table, bot) for table in TABLES} == dict.fromkeys(TABLES, 0)
 
 
-def test_only_bots_that_ended_long_ago_are_not_kept(conn: Connection, alice: int) -> None:
+def test_only_bots_that_ended_long_ago_are_not_kept(conn: PostgresConnection, alice: int) -> None:
     def ended(state: str, days: int) -> int:
         bot = make_bot(conn, alice, state=state)
         conn.execute(
@@ -178,7 +178,7 @@ def stored(store: FolderStore, text: str, age: timedelta = OLD) -> Content:
     return content
 
 
-def known(conn: Connection, store: FolderStore, text: str, age: timedelta = OLD) -> Content:
+def known(conn: PostgresConnection, store: FolderStore, text: str, age: timedelta = OLD) -> Content:
     """Such a file with its row."""
     content = stored(store, text, age)
     conn.execute(
@@ -188,17 +188,17 @@ def known(conn: Connection, store: FolderStore, text: str, age: timedelta = OLD)
     return content
 
 
-def owned(conn: Connection, owner: int, content: Content, age: timedelta = OLD) -> None:
+def owned(conn: PostgresConnection, owner: int, content: Content, age: timedelta = OLD) -> None:
     """Let a file have been an owner's for so long."""
     conn.execute("INSERT INTO blob_owner VALUES (%s, %s, now() - %s)", [content.sha256, owner, age])
 
 
-def owners(conn: Connection, content: Content) -> set[int]:
+def owners(conn: PostgresConnection, content: Content) -> set[int]:
     query = "SELECT owner FROM blob_owner WHERE sha256 = %s"
     return {owner for (owner,) in conn.execute(query, [content.sha256])}
 
 
-def collect(conn: Connection, store: FolderStore, now: datetime) -> int:
+def collect(conn: PostgresConnection, store: FolderStore, now: datetime) -> int:
     return sum(collector.collect(conn, store, now, prefix) for prefix in range(256))
 
 
@@ -211,7 +211,7 @@ def ref(content: Content) -> FileRef:
 
 
 def test_files_that_nothing_refers_to_go_and_no_others(
-    conn: Connection, alice: int, store: FolderStore, now: datetime
+    conn: PostgresConnection, alice: int, store: FolderStore, now: datetime
 ) -> None:
     loose, unlisted = known(conn, store, "loose"), stored(store, "unlisted")
     young, just_stored = known(conn, store, "young", AT_ONCE), stored(store, "just", AT_ONCE)
@@ -237,7 +237,7 @@ def test_files_that_nothing_refers_to_go_and_no_others(
 
 
 def test_the_files_of_a_bot_go_after_it(
-    conn: Connection, alice: int, store: FolderStore, now: datetime
+    conn: PostgresConnection, alice: int, store: FolderStore, now: datetime
 ) -> None:
     mine, shared = known(conn, store, "mine"), known(conn, store, "shared")
     both = Manifest("alice", ("cat", "data"), {}, inputs=(ref(mine), ref(shared))).text()
@@ -254,7 +254,7 @@ def test_the_files_of_a_bot_go_after_it(
 
 
 def test_a_file_that_somebody_is_about_to_refer_to_stays(
-    conn: Connection, dsn: str, store: FolderStore, now: datetime
+    conn: PostgresConnection, dsn: str, store: FolderStore, now: datetime
 ) -> None:
     content = known(conn, store, "wanted")
     with db.connect(dsn) as submitting:
@@ -265,7 +265,7 @@ def test_a_file_that_somebody_is_about_to_refer_to_stays(
 
 
 def test_a_file_that_is_being_stored_again_stays(
-    conn: Connection, dsn: str, alice: int, store: FolderStore, now: datetime
+    conn: PostgresConnection, dsn: str, alice: int, store: FolderStore, now: datetime
 ) -> None:
     content = known(conn, store, "old")
     values = {"sha256": content.sha256, "md5": content.md5, "size": content.size}
@@ -283,7 +283,7 @@ def test_a_file_that_is_being_stored_again_stays(
 
 
 def test_a_file_goes_from_the_owner_whose_bots_do_not_refer_to_it_any_more(
-    conn: Connection, alice: int, store: FolderStore, now: datetime
+    conn: PostgresConnection, alice: int, store: FolderStore, now: datetime
 ) -> None:
     bob, shared = make_owner(conn, "bob"), known(conn, store, "shared")
     for owner in (alice, bob):
@@ -298,7 +298,7 @@ def test_a_file_goes_from_the_owner_whose_bots_do_not_refer_to_it_any_more(
 
 
 def test_a_file_stays_its_owners_while_a_bot_refers_to_it_or_it_was_sent_lately(
-    conn: Connection, alice: int, store: FolderStore, now: datetime
+    conn: PostgresConnection, alice: int, store: FolderStore, now: datetime
 ) -> None:
     of_manifest, of_job, of_output, young = (
         known(conn, store, name) for name in ("manifest", "job", "output", "young")
@@ -322,7 +322,7 @@ def test_a_file_stays_its_owners_while_a_bot_refers_to_it_or_it_was_sent_lately(
 
 
 def test_many_files_of_many_owners_go_page_by_page(
-    conn: Connection, alice: int, store: FolderStore
+    conn: PostgresConnection, alice: int, store: FolderStore
 ) -> None:
     bob = make_owner(conn, "bob")
     for number in range(5):
@@ -334,7 +334,7 @@ def test_many_files_of_many_owners_go_page_by_page(
 
 
 def test_a_bot_is_not_deleted_while_an_output_is_added_to_it(
-    conn: Connection, dsn: str, alice: int
+    conn: PostgresConnection, dsn: str, alice: int
 ) -> None:
     bot = make_bot(conn, alice, state="cancelled", ended_at="now")
     lock = sql.load("uploads.sql")["lock_bot"]
@@ -348,7 +348,7 @@ def test_a_bot_is_not_deleted_while_an_output_is_added_to_it(
 
 
 def test_the_daemons_remove_what_was_kept_long_enough(
-    conn: Connection, alice: int, tmp_path: Path
+    conn: PostgresConnection, alice: int, tmp_path: Path
 ) -> None:
     bots = [make_bot(conn, alice, state="done", ended_at="yesterday") for _ in range(2)]
     for days, left in ((None, 2), (2, 2), (1, 0)):
@@ -364,7 +364,7 @@ def test_the_daemons_remove_what_was_kept_long_enough(
 
 @pytest.mark.parametrize(("age", "went"), [(OLD, True), (AT_ONCE, False)])
 def test_a_killed_pass_is_ended_by_the_next(
-    conn: Connection, store: FolderStore, now: datetime, age: timedelta, went: bool
+    conn: PostgresConnection, store: FolderStore, now: datetime, age: timedelta, went: bool
 ) -> None:
     content = stored(store, "moved aside", age)
     sha256 = content.sha256.hex()
@@ -375,7 +375,7 @@ def test_a_killed_pass_is_ended_by_the_next(
 
 
 def test_each_minute_another_part_of_the_store_is_looked_at(
-    conn: Connection, store: FolderStore, now: datetime
+    conn: PostgresConnection, store: FolderStore, now: datetime
 ) -> None:
     for number in range(20):
         stored(store, f"file {number}")

@@ -15,7 +15,7 @@ from gridbot_client.protocol.signatures import manifest_statement
 from gridbot_server.bots.retry import NewVersion, RetryReceipt, retry
 from gridbot_server.errors import Conflict, MissingFiles, RequestError
 from gridbot_server.storage import invariants
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 
 POLICY = "ReplicationRequirements = false; Concurrency = 999;"
 
@@ -24,7 +24,7 @@ POLICY = "ReplicationRequirements = false; Concurrency = 999;"
 class Scan:
     """A BOT of alice's, and the key that signs it."""
 
-    conn: Connection
+    conn: PostgresConnection
     key: Ed25519PrivateKey
     bot: int
     manifest: Manifest
@@ -52,7 +52,7 @@ class Scan:
         )
 
 
-def make_scan(conn: Connection, owner: int, jobs: int, **columns: object) -> Scan:
+def make_scan(conn: PostgresConnection, owner: int, jobs: int, **columns: object) -> Scan:
     key = Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes_raw()
     conn.execute("INSERT INTO signing_key (owner, key) VALUES (%s, %s)", [owner, public])
@@ -88,7 +88,7 @@ def finish(dispatch: Dispatch, *clients: Caller) -> None:
 
 
 def test_failed_and_unsent_jobs_run_the_new_version_and_old_results_stay(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     scan = make_scan(conn, alice, 10)
     first, second, *_ = given = take(dispatch, client, 4)
@@ -109,7 +109,7 @@ def test_failed_and_unsent_jobs_run_the_new_version_and_old_results_stay(
 
 
 def test_what_lies_in_the_buffer_is_not_sent_by_who_knows_of_a_newer_version(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     scan = make_scan(conn, alice, 10)
     dispatch.feed()
@@ -123,7 +123,7 @@ def test_what_lies_in_the_buffer_is_not_sent_by_who_knows_of_a_newer_version(
 
 
 def test_who_does_not_know_of_the_newer_version_yet_sends_the_old_one_whole(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     scan = make_scan(conn, alice, 10)
     (first,) = take(dispatch, client, 1)
@@ -137,7 +137,7 @@ def test_who_does_not_know_of_the_newer_version_yet_sends_the_old_one_whole(
 
 
 def test_a_job_that_fails_in_an_old_version_is_tried_anew_in_the_next(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     scan = make_scan(conn, alice, 1, max_attempts=1)
     (given,) = take(dispatch, client, 1)
@@ -153,7 +153,7 @@ def test_a_job_that_fails_in_an_old_version_is_tried_anew_in_the_next(
 
 
 def test_a_late_answer_of_the_old_version_does_not_count_for_a_retried_job(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     other = caller(dispatch, alice)
     scan = make_scan(conn, alice, 1)
@@ -173,7 +173,7 @@ def test_a_late_answer_of_the_old_version_does_not_count_for_a_retried_job(
 
 
 def test_a_late_answer_of_the_old_version_counts_for_a_job_that_was_not_retried(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     scan = make_scan(conn, alice, 1)
     (late,) = take(dispatch, client, 1)
@@ -186,7 +186,7 @@ def test_a_late_answer_of_the_old_version_counts_for_a_job_that_was_not_retried(
 
 
 def test_answers_of_two_versions_are_never_compared(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     other = caller(dispatch, alice)
     scan = make_scan(conn, alice, 2, quorum=2)
@@ -205,7 +205,7 @@ def test_answers_of_two_versions_are_never_compared(
 
 
 def test_what_was_provisional_is_recalled_and_begins_anew(
-    dispatch: Dispatch, conn: Connection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
     scan = make_scan(
         conn, alice, 2, quorum=2, assurance=0.999, signature=bytes(64), signed_with=bytes(32)
@@ -225,7 +225,7 @@ def test_what_was_provisional_is_recalled_and_begins_anew(
 
 
 def test_a_lost_reply_with_an_old_version_is_not_sent_again(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     scan = make_scan(conn, alice, 1)
     dispatch.feed()
@@ -238,7 +238,7 @@ def test_a_lost_reply_with_an_old_version_is_not_sent_again(
 
 
 def test_only_the_failed_jobs_that_are_named_run_again(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     scan = make_scan(conn, alice, 4)
     good, *bad = take(dispatch, client, 4)
@@ -256,7 +256,7 @@ def test_only_the_failed_jobs_that_are_named_run_again(
 
 
 def test_to_repeat_a_retry_with_a_version_changes_nothing(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     scan = make_scan(conn, alice, 2)
     client.ask(0, tuple(map(failure, take(dispatch, client, 2))))
@@ -271,7 +271,9 @@ def test_to_repeat_a_retry_with_a_version_changes_nothing(
         scan.retry(max_output_bytes=8)
 
 
-def test_a_version_is_one_of_its_bot_and_signed_by_its_key(conn: Connection, alice: int) -> None:
+def test_a_version_is_one_of_its_bot_and_signed_by_its_key(
+    conn: PostgresConnection, alice: int
+) -> None:
     scan = make_scan(conn, alice, 1)
     with pytest.raises(RequestError, match="may differ in inputs"):
         scan.retry(command=("rm", "{i}"))
@@ -292,7 +294,7 @@ def test_a_version_is_one_of_its_bot_and_signed_by_its_key(conn: Connection, ali
 
 
 def test_the_projects_signature_and_that_for_stock_clients_do_not_pass_to_a_new_version(
-    conn: Connection, alice: int
+    conn: PostgresConnection, alice: int
 ) -> None:
     scan = make_scan(conn, alice, 1, signature=bytes(64), signed_with=bytes(32), boinc="signed")
     scan.retry(max_output_bytes=7)
@@ -302,7 +304,7 @@ def test_the_projects_signature_and_that_for_stock_clients_do_not_pass_to_a_new_
 
 
 def test_a_retry_lets_a_held_bot_go_on_and_watches_it_anew(
-    dispatch: Dispatch, conn: Connection, alice: int, client: Caller
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     scan = make_scan(conn, alice, 40, max_attempts=3)
     client.ask(0, tuple(map(failure, take(dispatch, client, 12))))

@@ -22,7 +22,7 @@ def pipe(tmp_path: Path) -> Iterator[WakeUpPipe]:
 
 
 @pytest.fixture
-def listener(dsn: str) -> Iterator[db.Connection]:
+def listener(dsn: str) -> Iterator[db.PostgresConnection]:
     with db.connect(dsn, "listener", autocommit=True) as found:
         found.execute("LISTEN news")
         yield found
@@ -35,7 +35,7 @@ def test_a_byte_in_the_pipe_wakes(pipe: WakeUpPipe, tmp_path: Path) -> None:
 
 
 def test_a_notification_wakes_once(
-    pipe: WakeUpPipe, listener: db.Connection, conn: db.Connection
+    pipe: WakeUpPipe, listener: db.PostgresConnection, conn: db.PostgresConnection
 ) -> None:
     conn.execute("NOTIFY news")
     assert pipe.wait(PATIENCE, listener)
@@ -43,7 +43,7 @@ def test_a_notification_wakes_once(
 
 
 def test_a_notification_that_came_with_an_answer_wakes_as_well(
-    pipe: WakeUpPipe, listener: db.Connection, conn: db.Connection
+    pipe: WakeUpPipe, listener: db.PostgresConnection, conn: db.PostgresConnection
 ) -> None:
     conn.execute("NOTIFY news")
     listener.execute("SELECT 1")  # its answer brings the notification, and the socket is empty now

@@ -56,7 +56,7 @@ class Site:
 
     app: Flask
     settings: Settings
-    conn: db.Connection
+    conn: db.PostgresConnection
 
     def person(self, name: str, scope: str = "user", **columns: Any) -> Person:
         owner = make_owner(self.conn, name, operator=scope == "operator", **columns)
@@ -90,7 +90,7 @@ def settings(dsn: str, tmp_path: Path) -> Settings:
 
 
 @pytest.fixture
-def site(settings: Settings, conn: db.Connection) -> Iterator[Site]:
+def site(settings: Settings, conn: db.PostgresConnection) -> Iterator[Site]:
     keys.create(settings.project_key_path)
     public = keys.public_bytes(settings.project_key_path).hex()
     conn.execute("INSERT INTO setting VALUES ('project_key', %s)", [public])

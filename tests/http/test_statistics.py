@@ -38,14 +38,18 @@ MACHINE: dict[str, Any] = {
 
 
 @pytest.fixture
-def secret(conn: db.Connection) -> str:
+def secret(conn: db.PostgresConnection) -> str:
     value = "5e" * 32
     conn.execute("INSERT INTO setting VALUES ('boinc_names', %s)", [value])
     return value
 
 
 def volunteer(
-    conn: db.Connection, owner: int, total: float, ad: dict[str, Any] | None = None, **columns: Any
+    conn: db.PostgresConnection,
+    owner: int,
+    total: float,
+    ad: dict[str, Any] | None = None,
+    **columns: Any,
 ) -> int:
     """Let an owner have earned something with one host, which is returned."""
     host = make_host(conn, owner, MACHINE if ad is None else ad)
@@ -61,7 +65,7 @@ def volunteer(
     return host
 
 
-def named(conn: db.Connection, owner: int, name: str) -> None:
+def named(conn: db.PostgresConnection, owner: int, name: str) -> None:
     """Let an owner have called himself something in a BOINC client."""
     conn.execute(
         "INSERT INTO boinc_account (owner, name, email) VALUES (%s, %s, %s)",
@@ -83,7 +87,7 @@ def totals(directory: Path) -> dict[str, str]:
 
 
 def test_only_who_agreed_is_named_and_all_are_counted(
-    conn: db.Connection, tmp_path: Path, secret: str
+    conn: db.PostgresConnection, tmp_path: Path, secret: str
 ) -> None:
     ann, bob, idle = (make_owner(conn, name) for name in ("ann", "bob", "idle"))
     conn.execute("INSERT INTO team (name, founder, total) VALUES ('owls', %s, 3)", [bob])
@@ -117,7 +121,7 @@ def test_only_who_agreed_is_named_and_all_are_counted(
 
 
 def test_what_people_and_machines_call_themselves_breaks_no_record(
-    conn: db.Connection, tmp_path: Path, secret: str
+    conn: db.PostgresConnection, tmp_path: Path, secret: str
 ) -> None:
     ann = make_owner(conn, "ann")
     named(conn, ann, HOSTILE)
@@ -137,7 +141,7 @@ def test_what_people_and_machines_call_themselves_breaks_no_record(
 
 
 def test_the_public_names_stay_and_tell_no_private_one(
-    conn: db.Connection, tmp_path: Path, secret: str
+    conn: db.PostgresConnection, tmp_path: Path, secret: str
 ) -> None:
     host = volunteer(conn, make_owner(conn, "ann"), 1, public=True)
     names = []
@@ -148,7 +152,9 @@ def test_the_public_names_stay_and_tell_no_private_one(
     assert names[0][0] != names[0][1]["host_cpid"] != str(host)
 
 
-def test_many_hosts_are_streamed_in_order(conn: db.Connection, tmp_path: Path, secret: str) -> None:
+def test_many_hosts_are_streamed_in_order(
+    conn: db.PostgresConnection, tmp_path: Path, secret: str
+) -> None:
     ann = make_owner(conn, "ann")
     conn.execute(
         "INSERT INTO host (identity, owner) SELECT n, %s FROM generate_series(1, 5000) AS n", [ann]
@@ -161,7 +167,7 @@ def test_many_hosts_are_streamed_in_order(conn: db.Connection, tmp_path: Path, s
 
 
 def test_files_are_written_when_they_are_due_and_not_before(
-    conn: db.Connection, tmp_path: Path, secret: str
+    conn: db.PostgresConnection, tmp_path: Path, secret: str
 ) -> None:
     directory = tmp_path / "stats"
     steps = [(1000.0, 4), (1059.0, 0), (1060.0, 4), (1061.0, 0), (900.0, 4)]
@@ -171,7 +177,7 @@ def test_files_are_written_when_they_are_due_and_not_before(
 
 
 def test_the_daemons_export_without_being_asked(
-    settings: Settings, conn: db.Connection, secret: str
+    settings: Settings, conn: db.PostgresConnection, secret: str
 ) -> None:
     (statistics,) = (item for item in schedules(settings) if item.name == "statistics")
     assert (statistics.cycle(conn), statistics.cycle(conn)) == (4, 0)
@@ -179,7 +185,7 @@ def test_the_daemons_export_without_being_asked(
 
 
 def test_an_export_that_fails_leaves_the_files_of_before(
-    conn: db.Connection, tmp_path: Path, secret: str
+    conn: db.PostgresConnection, tmp_path: Path, secret: str
 ) -> None:
     volunteer(conn, make_owner(conn, "ann"), 1, public=True)
     export.write(conn, tmp_path, now=0)
@@ -268,7 +274,7 @@ def test_ones_credit_is_for_oneself_and_operators(
 
 
 @pytest.fixture
-def boinc(settings: Settings, conn: db.Connection) -> Iterator[boinc_site.Site]:
+def boinc(settings: Settings, conn: db.PostgresConnection) -> Iterator[boinc_site.Site]:
     yield from opened(settings, conn)
 
 

@@ -29,7 +29,7 @@ from gridbot_server.models.responses.history import (
 )
 from gridbot_server.storage import rows, sql
 from gridbot_server.storage.counters import Happening
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 
 NOTABLE = sql.load("notable.sql")
 OPERATION = sql.load("operation.sql")
@@ -118,7 +118,7 @@ def list_sessions(host: int, limit: int) -> HostSessions:
         return HostSessions(sessions=rows.read(conn, HostSession, NOTABLE["sessions"], values))
 
 
-def _subject(conn: Connection, bot: int) -> Subject:
+def _subject(conn: PostgresConnection, bot: int) -> Subject:
     """Return whose BOT that is or was; others' do not exist."""
     found, key = curves.subject(conn, bot), auth.key()
     if found is None or not (key.is_operator or found.owner == key.owner):

@@ -27,7 +27,7 @@ from gridbot_server.http.services import Services, connection, current
 from gridbot_server.http.slow_readers import bounded
 from gridbot_server.models.responses.results import LogLine, ResultLine
 from gridbot_server.storage import rows, sql
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.files import Store, read_chunks
 
 SQL = sql.load("results.sql")
@@ -198,7 +198,7 @@ def output_bytes(bot: int, seq: int, name: str, most: int) -> bytes | None:
     return current().store.beginning(output.sha256.hex(), most)
 
 
-def logs_of(conn: Connection, bot: int, seq: int, limit: int) -> list[LogLine]:
+def logs_of(conn: PostgresConnection, bot: int, seq: int, limit: int) -> list[LogLine]:
     """Return the first replicas of a job that ended; the caller has seen the BOT."""
     values = {
         "bot": bot, "seq": seq, "how": None, "after_seq": -1, "after_replica": -1, "limit": limit,

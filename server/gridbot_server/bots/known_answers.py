@@ -26,7 +26,7 @@ from gridbot_server.bots.outputs import is_wanted
 from gridbot_server.errors import RequestError
 from gridbot_server.models.requests import KnownAnswer, KnownOutput
 from gridbot_server.storage import sql
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.rows import encode, fetch_value
 from gridbot_server.validators.digests import digest
 from gridbot_server.validators.spec import Validator
@@ -124,7 +124,7 @@ def files(answers: CheckedAnswers) -> list[FileRef]:
     ]
 
 
-def insert(conn: Connection, bot: int, answers: CheckedAnswers) -> None:
+def insert(conn: PostgresConnection, bot: int, answers: CheckedAnswers) -> None:
     """Keep the known answers of a new BOT."""
     if not answers:
         return
@@ -139,7 +139,7 @@ def insert(conn: Connection, bot: int, answers: CheckedAnswers) -> None:
             copy.write_row(row)
 
 
-def beyond(conn: Connection, bot: int, jobs: int) -> int | None:
+def beyond(conn: PostgresConnection, bot: int, jobs: int) -> int | None:
     """Return the least known answer of a job that the BOT has not, if there is one."""
     return fetch_value(conn, int, SQL["beyond"], {"bot": bot, "jobs": jobs})
 

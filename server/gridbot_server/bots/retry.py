@@ -22,7 +22,7 @@ from gridbot_server.bots.validation import check_names
 from gridbot_server.errors import Conflict, ObjectNotFound, RequestError
 from gridbot_server.storage import moves, sql
 from gridbot_server.storage.counters import API, NO_GRID, Counters
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.rows import encode, fetch, fetch_one, fetch_value, fetch_values
 from gridbot_server.storage.states import Event
 
@@ -92,7 +92,7 @@ class _Numbered(NamedTuple):
 
 
 def retry(
-    conn: Connection,
+    conn: PostgresConnection,
     bot: int,
     jobs: Sequence[int] | None = None,
     new: NewVersion | None = None,
@@ -137,7 +137,7 @@ def retry(
         return RetryReceipt(len(retried), found.version + (new is not None))
 
 
-def _check_failed(conn: Connection, bot: int, jobs: Sequence[int] | None) -> None:
+def _check_failed(conn: PostgresConnection, bot: int, jobs: Sequence[int] | None) -> None:
     if jobs is None:
         return
     values = {"bot": bot, "jobs": sorted(set(jobs))}
@@ -146,7 +146,7 @@ def _check_failed(conn: Connection, bot: int, jobs: Sequence[int] | None) -> Non
 
 
 def _replace(
-    conn: Connection,
+    conn: PostgresConnection,
     bot: int,
     found: _Bot,
     new: NewVersion,
@@ -177,7 +177,7 @@ def _replace(
         _begin_anew(conn, bot, counters)
 
 
-def _begin_anew(conn: Connection, bot: int, counters: Counters) -> None:
+def _begin_anew(conn: PostgresConnection, bot: int, counters: Counters) -> None:
     """Let unfinished jobs begin anew: answers of two versions are never compared."""
     begun = fetch_values(conn, int, SQL["begun"], {"bot": bot})
     if not begun:
@@ -192,7 +192,7 @@ def _begin_anew(conn: Connection, bot: int, counters: Counters) -> None:
         conn.execute(SQL[name], {"bot": bot, "jobs": begun})
 
 
-def _recall(conn: Connection, bot: int, counters: Counters) -> None:
+def _recall(conn: PostgresConnection, bot: int, counters: Counters) -> None:
     """Take provisional outcomes back: their jobs begin anew."""
     recalled = fetch(conn, _Recalled, SQL["recall"], {"bot": bot})
     if not recalled:
@@ -208,7 +208,7 @@ def _recall(conn: Connection, bot: int, counters: Counters) -> None:
     conn.execute(EVENTS["add_events"], {"events": encode(events)})
 
 
-def _checked(conn: Connection, bot: int, found: _Bot, new: NewVersion) -> Manifest:
+def _checked(conn: PostgresConnection, bot: int, found: _Bot, new: NewVersion) -> Manifest:
     """Make sure that it is a version of this BOT's manifest, signed by the same key."""
     old, manifest = Manifest.from_text(found.manifest), Manifest.from_text(new.text)
     kept = replace(

@@ -37,7 +37,7 @@ from gridbot_server.models.requests import SubmissionRequest
 from gridbot_server.signing.stock_clients import StockClients, Unsuitable
 from gridbot_server.storage import sql
 from gridbot_server.storage.counters import API, NO_GRID, Counters
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.rows import fetch, fetch_one, fetch_value, has_row
 
 SQL = sql.load("submission.sql")
@@ -64,7 +64,7 @@ class SubmissionReceipt:
 
 
 def submit(
-    conn: Connection,
+    conn: PostgresConnection,
     key: Key,
     body: SubmissionRequest,
     stock: StockClients,
@@ -155,7 +155,7 @@ class _Blob(NamedTuple):
 
 
 def add_jobs(
-    conn: Connection,
+    conn: PostgresConnection,
     owner: int,
     bot: int,
     appended: Appended,
@@ -197,7 +197,7 @@ def add_jobs(
     return AppendReceipt(offset, size + len(jobs))
 
 
-def _repeated(conn: Connection, bot: int, appended: Appended) -> int | None:
+def _repeated(conn: PostgresConnection, bot: int, appended: Appended) -> int | None:
     """Return where the jobs of this request are if it came before, else None."""
     if appended.key is None:
         made = unsigned_parts(appended.jobs, appended.offset, None)
@@ -206,7 +206,7 @@ def _repeated(conn: Connection, bot: int, appended: Appended) -> int | None:
     return fetch_value(conn, int, SQL["appended_with"], values)
 
 
-def start(conn: Connection, bot: int) -> None:
+def start(conn: PostgresConnection, bot: int) -> None:
     """Let an open BOT run; one that runs or ran already is left as it is."""
     with conn.transaction():
         found = _lock_bot(conn, bot)
@@ -221,27 +221,27 @@ def start(conn: Connection, bot: int) -> None:
             _note_jobs(conn, bot, found.size)
 
 
-def _note_jobs(conn: Connection, bot: int, jobs: int) -> None:
+def _note_jobs(conn: PostgresConnection, bot: int, jobs: int) -> None:
     """Let the history know of jobs that may be sent from now on."""
     counters = Counters()
     counters.note(bot, NO_GRID, "added", jobs)
     counters.write(conn, API)
 
 
-def _lock_owner(conn: Connection, owner: int) -> int:
+def _lock_owner(conn: PostgresConnection, owner: int) -> int:
     most = fetch_value(conn, int, SQL["lock_owner"], {"owner": owner})
     assert most is not None, "owners are never deleted"
     return most
 
 
-def _lock_bot(conn: Connection, bot: int) -> _Locked:
+def _lock_bot(conn: PostgresConnection, bot: int) -> _Locked:
     found = fetch_one(conn, _Locked, SQL["lock_bot"], {"bot": bot})
     if found is None:
         raise ObjectNotFound(f"there is no BOT {bot}")
     return found
 
 
-def _find(conn: Connection, owner: int, submit_key: str, draft: Draft) -> int | None:
+def _find(conn: PostgresConnection, owner: int, submit_key: str, draft: Draft) -> int | None:
     found = fetch_one(conn, _Found, SQL["find"], {"owner": owner, "submit_key": submit_key})
     if found is None:
         return None
@@ -258,7 +258,7 @@ def _unsealed(text: str) -> Manifest:
     return replace(manifest, bot="", project="", owner_key="", not_before=0, expires=0)
 
 
-def _seal(conn: Connection, owner: int, signer: ProjectSigner | None) -> Seal:
+def _seal(conn: PostgresConnection, owner: int, signer: ProjectSigner | None) -> Seal:
     """What a manifest says that arrives unsigned.
 
     Its job table is signed by the owner's latest key, unless the project's is to do it at once.
@@ -275,14 +275,14 @@ def _seal(conn: Connection, owner: int, signer: ProjectSigner | None) -> Seal:
     )
 
 
-def present(conn: Connection, signer: ProjectSigner | None) -> ProjectSigner | None:
+def present(conn: PostgresConnection, signer: ProjectSigner | None) -> ProjectSigner | None:
     """The signer, unless the project has another key by now: new clients would not trust it."""
     if signer and has_row(conn, SQL["is_project_key"], {"key": signer.key.hex()}):
         return signer
     return None
 
 
-def _check_key(conn: Connection, key: Key, draft: Draft) -> None:
+def _check_key(conn: PostgresConnection, key: Key, draft: Draft) -> None:
     """Let a BOT be signed only with a key that is known to be its owner's."""
     if draft.signature is None:
         return
@@ -293,12 +293,12 @@ def _check_key(conn: Connection, key: Key, draft: Draft) -> None:
         )
 
 
-def is_good_key(conn: Connection, owner: int, key: bytes) -> bool:
+def is_good_key(conn: PostgresConnection, owner: int, key: bytes) -> bool:
     """Whether this is a signing key of the owner, and was not revoked."""
     return has_row(conn, SQL["is_good_key"], {"key": key, "owner": owner})
 
 
-def _check_comparison(conn: Connection, key: Key, body: SubmissionRequest) -> None:
+def _check_comparison(conn: PostgresConnection, key: Key, body: SubmissionRequest) -> None:
     """Let a program compare answers on this machine only if an operator allows its owner that."""
     program = body.comparison
     if program is None:
@@ -347,7 +347,7 @@ def _appended_parts(
     return sign_parts(unsigned_parts(appended.jobs, first, None), id, signer.sign)
 
 
-def _check_quota(conn: Connection, owner: int, max_jobs: int, more: int) -> None:
+def _check_quota(conn: PostgresConnection, owner: int, max_jobs: int, more: int) -> None:
     there = fetch_value(conn, int, SQL["unfinished"], {"owner": owner}) or 0
     if there + more > max_jobs:
         raise QuotaExceeded(
@@ -361,7 +361,7 @@ def _files(draft: Draft) -> list[FileRef]:
     return [*draft.manifest.inputs, *own]
 
 
-def check_files(conn: Connection, owner: int, files: Iterable[FileRef]) -> None:
+def check_files(conn: PostgresConnection, owner: int, files: Iterable[FileRef]) -> None:
     """Raise MissingFiles unless the owner has sent them all: others' files do not count."""
     wanted = {ref.sha256: ref for ref in files}
     if not wanted:
@@ -378,7 +378,7 @@ def check_files(conn: Connection, owner: int, files: Iterable[FileRef]) -> None:
 
 
 def _insert(
-    conn: Connection,
+    conn: PostgresConnection,
     owner: int,
     body: SubmissionRequest,
     draft: Draft,
@@ -414,13 +414,13 @@ def _insert(
     return bot
 
 
-def _group(conn: Connection, owner: int, name: str | None) -> int | None:
+def _group(conn: PostgresConnection, owner: int, name: str | None) -> int | None:
     if name is None:
         return None
     return fetch_value(conn, int, GROUPS["join"], {"owner": owner, "name": name})
 
 
-def _insert_jobs(conn: Connection, bot: int, draft: Draft) -> None:
+def _insert_jobs(conn: PostgresConnection, bot: int, draft: Draft) -> None:
     match draft.jobs:
         case Range() as jobs:
             values = {"bot": bot, "start": jobs.start, "step": jobs.step, "size": jobs.size}
@@ -431,7 +431,7 @@ def _insert_jobs(conn: Connection, bot: int, draft: Draft) -> None:
             pass
 
 
-def _sign_for_stock(conn: Connection, bot: int, draft: Draft, stock: StockClients) -> None:
+def _sign_for_stock(conn: PostgresConnection, bot: int, draft: Draft, stock: StockClients) -> None:
     """Let stock clients run the BOT, or note why they cannot: it is for native clients, then."""
     jobs = draft.jobs if isinstance(draft.jobs, list) else []
     why = _unsuitable(stock, draft.manifest, jobs)
@@ -462,7 +462,7 @@ def _rows(bot: int, jobs: list[JobSpec], first: int) -> Iterator[tuple[int, int,
 
 
 def _copy_parts(
-    conn: Connection, bot: int, parts: Iterable[JobPart], key: str | None = None
+    conn: PostgresConnection, bot: int, parts: Iterable[JobPart], key: str | None = None
 ) -> None:
     with conn.cursor() as cursor, cursor.copy(SQL["copy_parts"]) as copy:
         copy.set_types(["int8", "int8", "int2", "bytea", "bytea", "text"])
@@ -470,7 +470,7 @@ def _copy_parts(
             copy.write_row((bot, *part, key))
 
 
-def _copy(conn: Connection, rows: Iterator[tuple[int, int, str, str | None]]) -> None:
+def _copy(conn: PostgresConnection, rows: Iterator[tuple[int, int, str, str | None]]) -> None:
     with conn.cursor() as cursor, cursor.copy(SQL["copy_jobs"]) as copy:
         for row in rows:
             copy.write_row(row)

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from itertools import groupby, takewhile
 from pathlib import Path
 
+from gridbot_server.buffer import liveness
 from gridbot_server.buffer.layout import (
     HEADER,
     MAGIC,
@@ -258,6 +259,14 @@ class SchedulingBuffer:
             memory.remove(place, gone, fresh=True)
             memory.free(gone)
             return len(gone)
+
+    def is_dead(self, generation: int) -> bool:
+        """Whether the web process of that generation has ended."""
+        return liveness.is_dead(self.path, generation)
+
+    def forget(self, generation: int) -> None:
+        """Keep no trace of a web process that has ended."""
+        liveness.path_of(self.path, generation).unlink(missing_ok=True)
 
     @property
     def room(self) -> int:

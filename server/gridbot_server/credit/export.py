@@ -17,7 +17,7 @@ from typing import IO, Any, NamedTuple
 from gridbot_server.credit import records
 from gridbot_server.credit.records import Credit, HostRecord, Totals
 from gridbot_server.storage import sql
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.disk import make_directory
 from gridbot_server.storage.rows import fetch_only, fetch_value, stream
 
@@ -36,7 +36,7 @@ _ROWS = 2000  # fetched at a time
 _HEADER = '<?xml version="1.0" encoding="iso-8859-1"?>\n'
 
 
-def run_once(conn: Connection, directory: Path, period: float, now: float) -> int:
+def run_once(conn: PostgresConnection, directory: Path, period: float, now: float) -> int:
     """Write the files unless those that are there are younger than `period`; return how many."""
     written = directory / TABLES
     # One from the future is due, too: the clock was set back.
@@ -46,7 +46,7 @@ def run_once(conn: Connection, directory: Path, period: float, now: float) -> in
     return len(FILES)
 
 
-def write(conn: Connection, directory: Path, now: float) -> None:
+def write(conn: PostgresConnection, directory: Path, now: float) -> None:
     """Write all files from one snapshot, in memory that does not grow with them."""
     make_directory(directory)
     with conn.transaction():
@@ -115,19 +115,19 @@ class _Host(NamedTuple):
     averaged_at: float
 
 
-def _users(conn: Connection, secret: bytes) -> Iterator[str]:
+def _users(conn: PostgresConnection, secret: bytes) -> Iterator[str]:
     for user in stream(conn, _User, "export_users", SQL["export_users"], _ROWS):
         credit, cpid = _credit(user), _cpid(secret, "user", user.id)
         yield records.user(user.id, user.name, user.created_at, credit, cpid, user.team)
 
 
-def _teams(conn: Connection) -> Iterator[str]:
+def _teams(conn: PostgresConnection) -> Iterator[str]:
     for team in stream(conn, _Team, "export_teams", SQL["export_teams"], _ROWS):
         named = None if team.founder is None else (team.founder, team.founder_name)
         yield records.team(team.id, team.name, named, team.created_at, _credit(team))
 
 
-def _hosts(conn: Connection, secret: bytes) -> Iterator[str]:
+def _hosts(conn: PostgresConnection, secret: bytes) -> Iterator[str]:
     for host in stream(conn, _Host, "export_hosts", SQL["export_hosts"], _ROWS):
         yield HostRecord(
             id=host.id,
@@ -145,7 +145,7 @@ def _credit(row: _User | _Team | _Host) -> Credit:
     return Credit(row.total, row.average, row.averaged_at)
 
 
-def _secret(conn: Connection) -> bytes:
+def _secret(conn: PostgresConnection) -> bytes:
     secret = fetch_value(conn, str, SQL["export_secret"])
     assert secret is not None, "the first start made it"
     return bytes.fromhex(secret)

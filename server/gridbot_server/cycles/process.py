@@ -52,7 +52,7 @@ _LISTEN_SECONDS = 0.5  # between two looks at the clock and the connection
 _REST, _SHORT_REST = 19, 3
 _FEW = 16  # found in a pass
 
-Cycle = Callable[[db.Connection], int]
+Cycle = Callable[[db.PostgresConnection], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def purge(settings: Settings, conn: db.Connection) -> int:
+def purge(settings: Settings, conn: db.PostgresConnection) -> int:
     """Remove open submissions and partial uploads of yesterday, and pilots that are over."""
     store = settings.open_store()
     removed = store.purge_partials(datetime.now(UTC))
@@ -133,7 +133,7 @@ def purge(settings: Settings, conn: db.Connection) -> int:
         return removed + conn.execute(SQL["purge_keys"]).rowcount
 
 
-def retain(settings: Settings, conn: db.Connection) -> int:
+def retain(settings: Settings, conn: db.PostgresConnection) -> int:
     """Delete BOTs that were kept long enough, and a part of the files that nothing refers to.
 
     Growing BOTs that nobody has used for long are closed.
@@ -153,7 +153,7 @@ def keep_store_record(settings: Settings) -> None:
         log.warning("the store learns at the next start how far the database is: %s", error)
 
 
-def export_statistics(settings: Settings, conn: db.Connection) -> int:
+def export_statistics(settings: Settings, conn: db.PostgresConnection) -> int:
     """Write the statistics anew when they are due, whenever the server was started."""
     period = float(settings.statistics_seconds)
     return export.run_once(conn, settings.statistics, period, time.time())
@@ -165,7 +165,7 @@ class Daemon:
     def __init__(self, dsn: str, schedule: Schedule, found: Callable[[], None]) -> None:
         self._dsn, self._schedule = dsn, schedule
         self._found = found  # called when a pass has found something
-        self._conn: db.Connection | None = None
+        self._conn: db.PostgresConnection | None = None
         self.rests_until = datetime.now(UTC)  # the next turn that is not in its rhythm
 
     def run(self) -> None:
@@ -219,11 +219,13 @@ def run(settings: Settings, stop: threading.Event) -> None:
             stop.wait(1.0)
 
 
-def _lead(conn: db.Connection) -> bool:
+def _lead(conn: db.PostgresConnection) -> bool:
     return fetch_value(conn, bool, SQL["lead"], {"lock": _LEADER_LOCK}) is True
 
 
-def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threading.Event) -> None:
+def _run_cycles(
+    settings: Settings, dsn: str, leader: db.PostgresConnection, stop: threading.Event
+) -> None:
     """Run until told to stop, or until the connection that holds the lock is lost."""
     listed = schedules(settings)
     scheduler = BackgroundScheduler(
@@ -263,7 +265,7 @@ def _run_cycles(settings: Settings, dsn: str, leader: db.Connection, stop: threa
             item.close()
 
 
-def _was_told_of_reports(leader: db.Connection) -> bool:
+def _was_told_of_reports(leader: db.PostgresConnection) -> bool:
     """Wait a moment for a web process that has taken reports."""
     return any(True for _ in leader.notifies(timeout=_LISTEN_SECONDS, stop_after=1))
 

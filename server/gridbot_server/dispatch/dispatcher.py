@@ -15,7 +15,7 @@ from gridbot_client.protocol.messages import WHY, ReplicaId, WorkRequest
 from gridbot_policies.classad import record
 from gridbot_server import metrics
 from gridbot_server.buffer.assignment import completed, prepared
-from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.interface import Buffer
 from gridbot_server.buffer.layout import Segment, Slot
 from gridbot_server.dispatch import batch, gangs
 from gridbot_server.dispatch.batch import SQL, ClientRow, Exchange
@@ -86,7 +86,7 @@ class Dispatcher:
     def serve(
         self,
         conn: Connection,
-        buffer: SchedulingBuffer | None,
+        buffer: Buffer | None,
         exchanges: Sequence[Exchange],
         reservation: Reservation,
     ) -> dict[int, ReplyParts]:
@@ -126,7 +126,7 @@ class Dispatcher:
     def _give_work(
         self,
         conn: Connection,
-        buffer: SchedulingBuffer,
+        buffer: Buffer,
         exchanges: Sequence[Exchange],
         reservation: Reservation,
         replies: dict[int, ReplyParts],
@@ -216,7 +216,7 @@ class Dispatcher:
     def _look_at(
         self,
         conn: Connection,
-        buffer: SchedulingBuffer,
+        buffer: Buffer,
         segments: Sequence[Segment],
         clients: Sequence[ClientRow],
     ) -> View:
@@ -226,7 +226,7 @@ class Dispatcher:
 
     def _take(
         self,
-        buffer: SchedulingBuffer,
+        buffer: Buffer,
         choice: Choice,
         exchange: Exchange,
         host: HostView,

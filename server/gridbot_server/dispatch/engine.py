@@ -124,7 +124,7 @@ class Engine:
         self._queue = queue.PriorityQueue[tuple[float, int, Queued | None]](QUEUE_REQUESTS)
         self._arrivals = itertools.count(1)
         self._dispatcher = Dispatcher(self.generation)
-        self._conn: db.Connection | None = None
+        self._conn: db.PostgresConnection | None = None
         self._epoch = 0
         self._buffer: SchedulingBuffer | None = None
         self._writer = threading.Thread(target=self._run, name="writer", daemon=True)
@@ -251,7 +251,7 @@ class Engine:
             item.may_find_more = served.leaves_some
             item.answer(outcome)
 
-    def _connection(self) -> db.Connection:
+    def _connection(self) -> db.PostgresConnection:
         if self._conn is None or self._conn.closed:
             name = db.web_process(self.generation)
             conn = db.connect(self._dsn, name, autocommit=True)

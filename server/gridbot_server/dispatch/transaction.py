@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from gridbot_client.protocol.messages import WorkRequest
-from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.interface import Buffer
 from gridbot_server.dispatch import bans, batch
 from gridbot_server.dispatch.batch import Exchange
 from gridbot_server.dispatch.dispatcher import Dispatcher
@@ -26,7 +26,7 @@ class Served(NamedTuple):
 
 def transact(
     conn: Connection,
-    buffer: SchedulingBuffer | None,
+    buffer: Buffer | None,
     dispatcher: Dispatcher,
     requests: Mapping[bytes, WorkRequest],
     parked: Collection[bytes],
@@ -53,7 +53,7 @@ def transact(
 
 def _answers(
     conn: Connection,
-    buffer: SchedulingBuffer | None,
+    buffer: Buffer | None,
     dispatcher: Dispatcher,
     requests: Mapping[bytes, WorkRequest],
     parked: Collection[bytes],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import orjson
 
 from gridbot_policies.classad import Record
-from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.interface import Buffer
 from gridbot_server.buffer.layout import Segment, Slot
 from gridbot_server.dispatch.batch import ClientRow
 from gridbot_server.dispatch.catalog import Entry, GroupShare
@@ -26,7 +26,7 @@ class WaitingCopies:
 
     def __init__(
         self,
-        buffer: SchedulingBuffer,
+        buffer: Buffer,
         segment: Segment,
         start: int,
         now: float,
@@ -106,7 +106,7 @@ class View:
 
 
 def view(
-    buffer: SchedulingBuffer,
+    buffer: Buffer,
     segments: Sequence[Segment],
     entries: Mapping[int, Entry],
     start: int,

@@ -10,7 +10,7 @@ import orjson
 
 from gridbot_client.protocol.messages import WHY, ReplicaId
 from gridbot_server.buffer.assignment import prepared
-from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.interface import Buffer
 from gridbot_server.buffer.layout import SLOT_BYTES, Item, Slot, SlotState
 from gridbot_server.feeder.electors import Electors
 from gridbot_server.feeder.running import RunningBot
@@ -49,7 +49,7 @@ def lacking(bot: RunningBot, there: int, taken: int, kept: int = 0) -> int:
     return min(enough, bot.state.copies_unsent) - there if there < enough / 2 else 0
 
 
-def forget_claims(conn: Connection, buffer: SchedulingBuffer) -> None:
+def forget_claims(conn: Connection, buffer: Buffer) -> None:
     """Give up the copies that an earlier feeder of this machine had claimed."""
     conn.execute(SQL["unclaim_all"], {"machine": buffer.machine})
     buffer.withdraw([slot for slot in buffer.contents() if slot.detail])
@@ -57,7 +57,7 @@ def forget_claims(conn: Connection, buffer: SchedulingBuffer) -> None:
 
 def withdraw_stale(
     conn: Connection,
-    buffer: SchedulingBuffer,
+    buffer: Buffer,
     contents: Sequence[Slot],
     electors: Electors,
     now: float,
@@ -82,7 +82,7 @@ def withdraw_stale(
 
 def put(
     conn: Connection,
-    buffer: SchedulingBuffer,
+    buffer: Buffer,
     bots: Mapping[int, RunningBot],
     taken: Mapping[int, int],
     electors: Electors,
@@ -112,7 +112,7 @@ def put(
 
 def _items(
     conn: Connection,
-    buffer: SchedulingBuffer,
+    buffer: Buffer,
     bots: Mapping[int, RunningBot],
     claimed: Sequence[_Copy],
     electors: Electors,

@@ -17,9 +17,8 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from gridbot_client.protocol.messages import WHY, ReplicaId
-from gridbot_server.buffer import liveness
 from gridbot_server.buffer.assignment import prepared
-from gridbot_server.buffer.buffer import SchedulingBuffer
+from gridbot_server.buffer.interface import Buffer
 from gridbot_server.buffer.layout import Item, Slot, SlotState
 from gridbot_server.feeder import copies
 from gridbot_server.feeder.electors import Electors
@@ -54,7 +53,7 @@ class Feeder:
     """One per machine and buffer."""
 
     def __init__(
-        self, conn: db.Connection, buffer: SchedulingBuffer, chance: random.Random | None = None
+        self, conn: db.Connection, buffer: Buffer, chance: random.Random | None = None
     ) -> None:
         """`chance` draws who checks answers: the system's, which nobody foresees, if not given."""
         self._conn, self._buffer = conn, buffer
@@ -161,7 +160,7 @@ class Feeder:
             if slot.state is SlotState.TAKEN:
                 by_generation.setdefault(slot.generation, []).append(slot)
         for generation, slots in by_generation.items():
-            if not liveness.is_dead(self._buffer.path, generation):
+            if not self._buffer.is_dead(generation):
                 continue
             name = db.web_process(generation)
             if has_row(self._conn, SQL["backend_lives"], {"name": name}):
@@ -173,7 +172,7 @@ class Feeder:
             ]
             self._buffer.free([number for number, is_sent in numbered if is_sent])
             self._buffer.restore([number for number, is_sent in numbered if not is_sent])
-            liveness.path_of(self._buffer.path, generation).unlink(missing_ok=True)
+            self._buffer.forget(generation)
             log.info("took back %d slots of web process %d", len(slots), generation)
 
     def _withdraw_cancelled(self, bots: Mapping[int, RunningBot]) -> None:

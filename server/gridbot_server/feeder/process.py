@@ -38,7 +38,7 @@ MIN_PASS_SECONDS = 0.02  # between passes, however many notifications come
 REST, MAX_PASS_SECONDS = 10, 2.0
 
 
-def open_buffer(settings: Settings, conn: db.Connection) -> SchedulingBuffer:
+def open_buffer(settings: Settings, conn: db.PostgresConnection) -> SchedulingBuffer:
     """Return this machine's buffer: the one that is there if it serves this database, else new."""
     database = fetch_value(conn, str, SQL["database"])
     assert database is not None, "it is there since the first migration"
@@ -82,7 +82,7 @@ def run(settings: Settings, stop: threading.Event) -> None:
 
 
 def _feed(
-    conn: db.Connection,
+    conn: db.PostgresConnection,
     settings: Settings,
     notifications: wake_up.WakeUpPipe,
     stop: threading.Event,

@@ -11,7 +11,7 @@ from typing import NamedTuple, get_args
 from gridbot_server.history.steps import Span, Sums, pieces
 from gridbot_server.storage import sql
 from gridbot_server.storage.counters import Happening
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.rows import encode, fetch, fetch_only, fetch_only_value, read_one
 
 SQL = sql.load("history.sql")
@@ -57,18 +57,18 @@ class _Figure(NamedTuple):
     value: float
 
 
-def subject(conn: Connection, bot: int) -> Subject | None:
+def subject(conn: PostgresConnection, bot: int) -> Subject | None:
     """Return whose BOT that is or was."""
     return read_one(conn, Subject, SQL["whose"], {"bot": bot})
 
 
-def sums(conn: Connection) -> Sums:
+def sums(conn: PostgresConnection) -> Sums:
     """Return until when longer steps are made, and the time."""
     return Sums(*fetch_only(conn, _Sums, SQL["sums"]))
 
 
 def of_bot(
-    conn: Connection, bot: int, wanted: Span, made: Sums
+    conn: PostgresConnection, bot: int, wanted: Span, made: Sums
 ) -> dict[str, dict[Happening, Curve]]:
     """Return by grid what happened to a BOT, or to all."""
     found: dict[str, dict[Happening, Curve]] = {}
@@ -83,7 +83,7 @@ def of_bot(
 
 
 def failures(
-    conn: Connection, bot: int, wanted: Span, made: Sums
+    conn: PostgresConnection, bot: int, wanted: Span, made: Sums
 ) -> Mapping[tuple[str, str], list[int]]:
     """Return how many replicas of a BOT failed, by reason and grid."""
     places = {at: place for place, at in enumerate(wanted.times)}
@@ -94,7 +94,7 @@ def failures(
 
 
 def left(
-    conn: Connection,
+    conn: PostgresConnection,
     bot: int,
     jobs_left: int,
     wanted: Span,
@@ -116,7 +116,7 @@ def left(
 
 
 def of_server(
-    conn: Connection, wanted: Span, made: Sums
+    conn: PostgresConnection, wanted: Span, made: Sums
 ) -> Mapping[tuple[str, str], list[float | None]]:
     """Return the server's own figures by name and label; None where nobody looked."""
     places = {at: place for place, at in enumerate(wanted.times)}

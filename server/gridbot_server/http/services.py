@@ -95,7 +95,7 @@ class Services:
     prospects: RateLimiter = field(init=False)  # of looks at what there is for a client
     before_close: list[Callable[[], None]] = field(default_factory=list)  # what uses the engine
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _pool: ConnectionPool[db.Connection] | None = None
+    _pool: ConnectionPool[db.PostgresConnection] | None = None
     _engine: WorkEngine | None = None
     _buckets: BucketFile | None = None
     _login_limits: LoginLimits | None = None
@@ -109,7 +109,7 @@ class Services:
         self.prospects = RateLimiter(os.urandom(16), *_PROSPECTS)
 
     @property
-    def pool(self) -> ConnectionPool[db.Connection]:
+    def pool(self) -> ConnectionPool[db.PostgresConnection]:
         """Return this process's connections, opening them on first use."""
         if self._pool is None or self._pid != os.getpid():
             with self._lock:
@@ -156,13 +156,13 @@ def current() -> Services:
 
 
 @contextmanager
-def connection() -> Iterator[db.Connection]:
+def connection() -> Iterator[db.PostgresConnection]:
     """Borrow a connection; each statement is its own transaction unless one is begun."""
     with current().pool.connection() as conn:
         yield conn
 
 
-def _open_pool(settings: Settings) -> ConnectionPool[db.Connection]:
+def _open_pool(settings: Settings) -> ConnectionPool[db.PostgresConnection]:
     # The check at checkout replaces connections that a restarted PostgreSQL has closed.
     return ConnectionPool(
         settings.dsn_or_embedded,

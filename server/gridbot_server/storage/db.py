@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, LiteralString, Protocol
 
 import psycopg
 from psycopg.rows import TupleRow, scalar_row
@@ -19,7 +19,58 @@ log = logging.getLogger(__name__)
 # A machine may say that it has 1e300 of something; as an integer nobody could be told of it.
 set_json_loads(numbers.loads)
 
-Connection = psycopg.Connection[TupleRow]
+PostgresConnection = psycopg.Connection[TupleRow]
+
+
+class Rows(Protocol):
+    """What a statement gave."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows it gave, or changed."""
+
+    @property
+    def description(self) -> Sequence[Column] | None:
+        """The columns that it gave; None where it gave none, or where they have no names."""
+
+    def fetchone(self) -> tuple[Any, ...] | None:
+        """Return the next row, None after the last one."""
+
+    def fetchall(self) -> list[tuple[Any, ...]]:
+        """Return all rows that follow."""
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Give one row after the other."""
+
+
+class Column(Protocol):
+    """One of the columns of a statement's rows."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+
+class DatabaseConnection(Protocol):
+    """What decisions ask of a database: named statements, in transactions.
+
+    PostgreSQL's connections are such, and so is the store of the simulator, which is in memory.
+    """
+
+    def execute(
+        self,
+        query: LiteralString | bytes,
+        params: Mapping[str, Any] | Sequence[Any] | None = None,
+        /,
+    ) -> Rows:
+        """Run a statement."""
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """Do all or nothing; inside of another one, a part of that."""
+
+
+Connection = DatabaseConnection  # as nearly all of the server knows it
+
 
 # Where PostgreSQL says that it waits no more for a standby; its words follow its language.
 _WAITING = "SyncRepWaitForLSN"
@@ -67,7 +118,7 @@ class SafeConnection(psycopg.Connection[TupleRow]):
         return found
 
 
-Connect = Callable[[], AbstractContextManager[Connection]]  # borrows one
+Connect = Callable[[], AbstractContextManager[PostgresConnection]]  # borrows one
 
 # Any constant will do, as long as nothing else locks it: two servers may start at once.
 _MIGRATION_LOCK = 7_216_004_883
@@ -79,7 +130,7 @@ TIMEOUTS = (
 )
 
 
-def connect(dsn: str, name: str = "gridbot", **options: Any) -> Connection:
+def connect(dsn: str, name: str = "gridbot", **options: Any) -> PostgresConnection:
     """Open a connection whose `application_name` is `name`; raise psycopg.OperationalError."""
     return SafeConnection.connect(
         dsn, application_name=name, options=TIMEOUTS, connect_timeout=CONNECT_SECONDS, **options
@@ -108,7 +159,7 @@ def web_process(generation: int) -> str:
     return f"gridbot-web-{generation}"
 
 
-def migrate(conn: Connection) -> list[str]:
+def migrate(conn: PostgresConnection) -> list[str]:
     """Apply the migrations that are missing, each in its own transaction; return their names.
 
     Forward only.  A server that starts on a database newer than itself refuses to.
@@ -136,7 +187,7 @@ def migrate(conn: Connection) -> list[str]:
     return applied
 
 
-def _refuse_newer(conn: Connection, newest: int) -> None:
+def _refuse_newer(conn: PostgresConnection, newest: int) -> None:
     with conn.cursor(row_factory=scalar_row) as cursor:
         there = cursor.execute("SELECT max(version) FROM migration").fetchone()
     if there is not None and there > newest:

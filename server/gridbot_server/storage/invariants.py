@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import psycopg
-from psycopg.rows import dict_row
 
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
+from gridbot_server.storage.rows import rows_by_name
 
 EXAMPLES = 20
 
@@ -44,12 +44,12 @@ def check(conn: Connection, *, idle: bool, tell: Callable[[str], object] = str) 
     each query. Raises NotChecked.
     """
     found, listed = [], queries(idle)
-    with conn.transaction(), conn.cursor(row_factory=dict_row) as cursor:
-        cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    with conn.transaction():
+        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
         for place, (name, query) in enumerate(listed, 1):
             tell(f"{place} of {len(listed)}: {name}")
             try:
-                rows = cursor.execute(query).fetchall()
+                rows = rows_by_name(conn, query)
             except psycopg.Error as error:
                 raise NotChecked(f"{name} could not be checked: {error}") from None
             if rows:

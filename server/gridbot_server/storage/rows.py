@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import orjson
-from psycopg import Cursor
-from psycopg.pq.abc import PGresult
-from psycopg.rows import RowMaker, class_row
 
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import Connection, PostgresConnection, Rows
 
 # The shape of a row: a NamedTuple whose fields are the columns of its query, in order.
 T = TypeVar("T", bound=NamedTuple)
@@ -22,14 +19,19 @@ def fetch(
     conn: Connection, shape: type[T], query: bytes, values: Mapping[str, Any] | None = None
 ) -> list[T]:
     """Run a query; return its rows in their shape."""
-    return conn.cursor(row_factory=_shaped(shape, query)).execute(query, values).fetchall()
+    found = conn.execute(query, values)
+    _compare_names(shape, query, found)
+    return list(map(shape._make, found.fetchall()))
 
 
 def fetch_one(
     conn: Connection, shape: type[T], query: bytes, values: Mapping[str, Any] | None = None
 ) -> T | None:
     """Run a query; return its first row in its shape, None if there is none."""
-    return conn.cursor(row_factory=_shaped(shape, query)).execute(query, values).fetchone()
+    found = conn.execute(query, values)
+    _compare_names(shape, query, found)
+    row = found.fetchone()
+    return None if row is None else shape._make(row)
 
 
 def fetch_only(
@@ -77,18 +79,26 @@ def read(
 ) -> list[M]:
     """Run a query; return a model of each row, made from its columns by their names.
 
-    For what is answered, not for each of thousands of requests: see `_shaped`.
+    For what is answered, not for each of thousands of requests: each row becomes a dict first.
     """
-    with conn.cursor(row_factory=class_row(model)) as cursor:
-        return cursor.execute(query, values).fetchall()
+    return [model(**row) for row in rows_by_name(conn, query, values)]
+
+
+def rows_by_name(
+    conn: Connection, query: bytes, values: Mapping[str, Any] | None = None
+) -> list[dict[str, Any]]:
+    """Run a query; return its rows as values by the names of its columns."""
+    found = conn.execute(query, values)
+    names = _names(found)
+    return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
 
 def read_one(
     conn: Connection, model: type[M], query: bytes, values: Mapping[str, Any] | None = None
 ) -> M | None:
     """Run a query; return a model of its first row, None if there is none."""
-    with conn.cursor(row_factory=class_row(model)) as cursor:
-        return cursor.execute(query, values).fetchone()
+    found = rows_by_name(conn, query, values)
+    return model(**found[0]) if found else None
 
 
 def has_row(conn: Connection, query: bytes, values: Mapping[str, Any] | None = None) -> bool:
@@ -96,11 +106,15 @@ def has_row(conn: Connection, query: bytes, values: Mapping[str, Any] | None = N
     return conn.execute(query, values).fetchone() is not None
 
 
-def stream(conn: Connection, shape: type[T], name: str, query: bytes, at_once: int) -> Iterator[T]:
+def stream(
+    conn: PostgresConnection, shape: type[T], name: str, query: bytes, at_once: int
+) -> Iterator[T]:
     """Run a query in a cursor of that name on the server; yield its rows, `at_once` in memory."""
-    with conn.cursor(name, row_factory=_shaped(shape, query)) as cursor:
+    with conn.cursor(name) as cursor:
         cursor.itersize = at_once
-        yield from cursor.execute(query)
+        found = cursor.execute(query)
+        _compare_names(shape, query, found)
+        yield from map(shape._make, found)
 
 
 def _value(row: tuple[Any, ...], kind: type[V]) -> V:
@@ -110,29 +124,23 @@ def _value(row: tuple[Any, ...], kind: type[V]) -> V:
     return value
 
 
-def _shaped(shape: type[T], query: bytes) -> Callable[[Cursor[Any]], RowMaker[T]]:
-    """Make rows of a shape; raise TypeError for a query with other columns, or in another order.
-
-    psycopg's own `class_row` makes a dict of each row: ten times the price of a tuple.  Here names
-    are compared once for each query of a process.
-    """
-
-    def factory(cursor: Cursor[Any]) -> RowMaker[T]:
-        if (shape, query) not in _fitting and cursor.pgresult and cursor.pgresult.nfields:
-            _compare_names(shape, cursor.pgresult)
-            _fitting.add((shape, query))
-        return shape._make
-
-    return factory
-
-
 _fitting: set[tuple[type, bytes]] = set()  # shapes and queries that were found to fit
 
 
-def _compare_names(shape: type[NamedTuple], result: PGresult) -> None:
-    columns = tuple((result.fname(n) or b"").decode() for n in range(result.nfields))
-    if columns != shape._fields:
+def _compare_names(shape: type[NamedTuple], query: bytes, found: Rows) -> None:
+    """Raise TypeError for a query with other columns than a shape's, or in another order.
+
+    Once for each query of a process: that costs a request nothing.
+    """
+    if (shape, query) in _fitting or found.description is None:
+        return
+    if (columns := _names(found)) != shape._fields:
         raise TypeError(f"{shape.__name__} is not the shape of columns {columns}")
+    _fitting.add((shape, query))
+
+
+def _names(found: Rows) -> tuple[str, ...]:
+    return tuple(column.name for column in found.description or ())
 
 
 class JobId(NamedTuple):

@@ -21,7 +21,7 @@ from gridbot_server.errors import Conflict, Gone, RequestError, ServerBusy
 from gridbot_server.signing.keys import KeyFileError
 from gridbot_server.signing.stock_clients import Unsuitable
 from gridbot_server.storage import sql
-from gridbot_server.storage.db import Connection
+from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.files import Store
 from gridbot_server.storage.rows import fetch_only, fetch_only_value, fetch_values
 
@@ -36,7 +36,7 @@ _JOBS_AT_ONCE = 1000
 _JOBS_LOCK = 7_216_004_901
 
 
-def accept(conn: Connection, store: Store, bot: int, given: SignedApplication) -> None:
+def accept(conn: PostgresConnection, store: Store, bot: int, given: SignedApplication) -> None:
     """Let stock clients run a BOT from now on; safe to repeat.
 
     Raises RequestError unless the key in use signed all of it, Conflict for a BOT that stock
@@ -57,7 +57,7 @@ def accept(conn: Connection, store: Store, bot: int, given: SignedApplication) -
         conn.execute(SQL["offer"], {"bot": bot, "signed": kept.text()})
 
 
-def rotate(conn: Connection, key: str, signature: str) -> list[int]:
+def rotate(conn: PostgresConnection, key: str, signature: str) -> list[int]:
     """Make a key the one in use that the key before it signed; safe to repeat.
 
     No BOT is offered to stock clients until it is signed with the new key; returns the
@@ -80,7 +80,7 @@ class _Bot(NamedTuple):
     is_replaced: bool  # its manifest, by a retry
 
 
-def _manifest(conn: Connection, bot: int) -> tuple[Manifest, bool]:
+def _manifest(conn: PostgresConnection, bot: int) -> tuple[Manifest, bool]:
     """What a BOT runs, once its jobs are all here and will not change any more.
 
     And whether it is offered to stock clients, so that its jobs are known to suit them.
@@ -97,7 +97,9 @@ def _manifest(conn: Connection, bot: int) -> tuple[Manifest, bool]:
     return Manifest.from_text(row.manifest), row.is_offered
 
 
-def _checked(conn: Connection, manifest: Manifest, given: SignedApplication) -> SignedApplication:
+def _checked(
+    conn: PostgresConnection, manifest: Manifest, given: SignedApplication
+) -> SignedApplication:
     """What was given, without anything that the key in use did not sign."""
     with _suitable():
         description.check_manifest(manifest)
@@ -114,7 +116,7 @@ def _checked(conn: Connection, manifest: Manifest, given: SignedApplication) -> 
     return SignedApplication(given.script, {file.sha256: file.signature for file in files})
 
 
-def _check_jobs(conn: Connection, bot: int, manifest: Manifest) -> None:
+def _check_jobs(conn: PostgresConnection, bot: int, manifest: Manifest) -> None:
     """Raise Conflict for a BOT with a job that stock clients cannot run.
 
     One BOT at a time, on all servers together, so that no more than one connection is kept.
@@ -135,7 +137,7 @@ def _suitable() -> Iterator[None]:
         raise Conflict(f"this BOT is not for BOINC clients: {error}") from None
 
 
-def _unusual_jobs(conn: Connection, bot: int) -> Iterator[tuple[Any, ...]]:
+def _unusual_jobs(conn: PostgresConnection, bot: int) -> Iterator[tuple[Any, ...]]:
     """The jobs that may be too much for a stock client: with files of their own, or long texts."""
     with conn.cursor("unusual_jobs") as cursor:
         cursor.itersize = _JOBS_AT_ONCE
