@@ -203,7 +203,7 @@ def survey(items: Items) -> Survey:
         count += 1
         for column, value in row.items():
             try:
-                widest[column] = max(widest[column], _width(value))
+                widest[column] = _width(value, widest[column])
             except BadInput as error:
                 raise BadInput(f"{items.where(number)}, column {column}: {error}") from None
     if not count:
@@ -227,14 +227,16 @@ def untyped(row: Mapping[str, Scalar]) -> dict[str, Scalar]:
     A whole number stays one in the results, anything else is its exact text.  Raises BadInput.
     """
     return {
-        name: int(value) if _width(value) == 0 and not isinstance(value, str) else _text(value)
+        name: int(value) if _width(value, 0) == 0 and not isinstance(value, str) else _text(value)
         for name, value in row.items()
     }
 
 
-def _width(value: object) -> int:
-    """Index in PLACEHOLDER_TYPES of the narrowest type that holds `value` unchanged."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+def _width(value: object, least: int) -> int:
+    """Index in PLACEHOLDER_TYPES, from `least` on, of the narrowest type that holds the value."""
+    if type(value) is not str and (
+        isinstance(value, bool) or not isinstance(value, str | int | float)
+    ):
         kind = type(value).__qualname__
         raise BadInput(
             f"{reprlib.repr(value)}, a {kind}, is neither a string nor a number; pass str() of it,"
@@ -245,12 +247,12 @@ def _width(value: object) -> int:
         raise BadInput(f"{reprlib.repr(value)} is no text that UTF-8 can write")
     if "\0" in text:
         raise BadInput("NUL character; a program's argument cannot hold one")
-    if _INT.fullmatch(text) and abs(int(text)) <= MAX_BIGINT:
+    if least == 0 and _INT.fullmatch(text) and abs(int(text)) <= MAX_BIGINT:
         return 0
     # A number beyond a double's range is a valid argument, but no real.
-    if is_number(text) and math.isfinite(float(text)):
+    if least <= 1 and is_number(text) and math.isfinite(float(text)):
         return 1
-    if isinstance(value, float):
+    if isinstance(value, float) and not math.isfinite(value):
         raise BadInput(
             f"{value} is not a finite number; drop the row, fill it, or pass it as a text"
         )

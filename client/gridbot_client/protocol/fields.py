@@ -65,8 +65,10 @@ def is_clean(text: str, most: int) -> bool:
     """True for a text of at most `most` bytes without NUL and lone surrogates."""
     if len(text) > most or "\x00" in text:
         return False
+    if text.isascii():
+        return True
     try:
-        return text.isascii() or len(text.encode()) <= most
+        return len(text.encode()) <= most
     except UnicodeEncodeError:
         return False
 
@@ -102,6 +104,8 @@ def number(
 
 def scalar(raw: object, where: str, most: int) -> Scalar:
     """Validate a value of an ad: a string, a finite number or a Boolean."""
+    if isinstance(raw, str):
+        return text(raw, where, most)
     if isinstance(raw, bool):
         return raw
     if isinstance(raw, int) and abs(raw) <= MAX_BIGINT:

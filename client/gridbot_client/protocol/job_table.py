@@ -21,6 +21,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
+from json.encoder import encode_basestring
 from typing import NamedTuple
 
 from gridbot_client.protocol.fields import ProtocolError, Scalar
@@ -66,8 +67,9 @@ class Proof(NamedTuple):
 
 def job_text(args: Mapping[str, Scalar], inputs: Sequence[FileRef]) -> str:
     """Canonical JSON of what a job adds to the manifest: the same on each side of the database."""
-    settled = {name: _settled(value) for name, value in args.items()}
-    return _encode({"args": settled, "inputs": [asdict(ref) for ref in inputs]})
+    members = [f"{encode_basestring(name)}:{_value(value)}" for name, value in sorted(args.items())]
+    files = _encode([asdict(ref) for ref in inputs]) if inputs else "[]"
+    return f'{{"args":{{{",".join(members)}}},"inputs":{files}}}'
 
 
 def leaf(text: str) -> bytes:
@@ -157,6 +159,13 @@ def follows_range(
         and type(value) is int
         and value == rule.start + seq * rule.step
     )
+
+
+def _value(value: Scalar) -> str:
+    """JSON of an argument.  Texts and whole numbers are most, and not worth an encoder's start."""
+    if type(value) is str:
+        return encode_basestring(value)
+    return repr(value) if type(value) is int else _encode(_settled(value))
 
 
 def _settled(value: Scalar) -> Scalar:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from gridbot_client.protocol.messages import Scalar
 
@@ -31,19 +32,39 @@ def placeholders_in(command: Sequence[str]) -> set[str]:
     return found
 
 
+class Template(NamedTuple):
+    """A text with placeholders, taken apart once to be filled for many jobs."""
+
+    texts: Sequence[str]  # before, between and behind the placeholders
+    names: Sequence[str]  # of the placeholders
+
+    @classmethod
+    def parse(cls, text: str) -> Template:
+        """Take a text apart.  Raises TemplateError on an unpaired brace."""
+        texts, names, at = [""], list[str](), 0
+        for piece in _PIECE.finditer(text):
+            _check_brace(piece, text)
+            texts[-1] += text[at : piece.start()]
+            at = piece.end()
+            if piece[0] in ("{{", "}}"):
+                texts[-1] += piece[0][0]
+            else:
+                names.append(piece[1] or _DEFAULT_NAME)
+                texts.append("")
+        texts[-1] += text[at:]
+        return cls(texts, names)
+
+    def fill(self, types: Mapping[str, str], args: Mapping[str, Scalar]) -> str:
+        """The text for a job with these arguments.  Raises TemplateError."""
+        filled = self.texts[0]
+        for name, text in zip(self.names, self.texts[1:], strict=True):
+            filled += _value(name, types, args) + text
+        return filled
+
+
 def fill(command: Sequence[str], types: Mapping[str, str], args: Mapping[str, Scalar]) -> list[str]:
     """Argv of one job; a placeholder may be any part of an argument.  Raises TemplateError."""
-
-    def replacement(piece: re.Match[str], argument: str) -> str:
-        _check_brace(piece, argument)
-        if piece[0] in ("{{", "}}"):
-            return piece[0][0]
-        return _value(piece[1] or _DEFAULT_NAME, types, args)
-
-    return [
-        _PIECE.sub(lambda piece, argument=argument: replacement(piece, argument), argument)  # type: ignore[misc]
-        for argument in command
-    ]
+    return [Template.parse(argument).fill(types, args) for argument in command]
 
 
 def _check_brace(piece: re.Match[str], argument: str) -> None:

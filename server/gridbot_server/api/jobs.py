@@ -83,7 +83,7 @@ def _read_lines(body: bytes, offset: int, key: str | None) -> Appended:
     for line in lines:
         number = offset + len(found.jobs)
         raw = _parse(line, number)
-        if isinstance(raw, dict) and raw.keys() == {"#signature"}:
+        if isinstance(raw, dict) and len(raw) == 1 and "#signature" in raw:
             _end_part(found, raw["#signature"], number)
         else:
             found.jobs.append(read_job(raw, number))

@@ -6,7 +6,7 @@ import binascii
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from gridbot_client.protocol.manifest import (
     CLOCK_ERROR_SECONDS,
@@ -30,7 +30,7 @@ from gridbot_client.protocol.messages import (
 from gridbot_client.protocol.output_names import has_templates, is_usable_pattern, output_names
 from gridbot_client.protocol.signatures import manifest_statement, verify
 from gridbot_client.protocol.software import Unpacked, covered
-from gridbot_client.protocol.template import TemplateError, fill, placeholders_in
+from gridbot_client.protocol.template import Template, TemplateError, placeholders_in
 from gridbot_policies import PolicySet, SemanticError
 from gridbot_policies.classad import ParseError
 from gridbot_policies.lint.check import warnings
@@ -46,6 +46,7 @@ RANGE_PLACEHOLDER = "i"
 
 # For a submission that does not say which names its jobs' inputs have.
 _ANY_NAME = (JobInput("*"), JobInput("*/*"), JobInput("*/*/*"))
+_JOB_FIELDS = frozenset({"args", "inputs"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,7 @@ class Range:
         return max(0, span // self.step)
 
 
-@dataclass(frozen=True, slots=True)
-class JobSpec:
+class JobSpec(NamedTuple):
     """One job's arguments and its own input files."""
 
     args: Mapping[str, Scalar]
@@ -164,8 +164,8 @@ def read_job(raw: Any, number: int) -> JobSpec:
     try:
         if not isinstance(raw, dict) or not isinstance(raw.get("args"), dict):
             return JobSpec(job_args(raw))
-        if unknown := raw.keys() - {"args", "inputs"}:
-            raise ProtocolError(f"unknown field {min(unknown)}")
+        if not raw.keys() <= _JOB_FIELDS:
+            raise ProtocolError(f"unknown field {min(raw.keys() - _JOB_FIELDS)}")
         files = raw.get("inputs") or []
         if not isinstance(files, list):
             raise ProtocolError("inputs: expected a list")
@@ -182,9 +182,14 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
     shared = [ref.name for ref in manifest.inputs]
     program = posixpath.normpath(manifest.command[0])
     is_named = has_templates(manifest)
+    *templates, stdin_template = map(Template.parse, manifest.templates)
+    varying = [template for template in templates if template.names]
+    types = manifest.placeholders
     for number, job in enumerate(jobs, first):
         try:
-            *_, stdin = fill(manifest.templates, manifest.placeholders, job.args)
+            for template in varying:
+                template.fill(types, job.args)
+            stdin = stdin_template.fill(types, job.args)
             if is_named:
                 output_names(manifest, job.args)
         except TemplateError as error:
