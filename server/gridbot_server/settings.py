@@ -5,7 +5,7 @@ import ipaddress
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Self, cast
@@ -40,7 +40,8 @@ class Settings:
     behind_proxy: bool = False  # a proxy in front of `bind` speaks TLS with the world
     mail_relay: str | None = None  # HOST:PORT that takes mail for people; None = none is sent
     mail_from: str = "gridbot@localhost"  # the sender of that mail
-    private_webhooks: bool = False  # notices may be posted into private networks
+    private_webhooks: bool = False  # notices may be posted into private networks (RFC 1918, 4193)
+    webhook_networks: str = ""  # further ones, the server's own too: "127.0.0.1/32, fe80::/10"
     keep_ended_days: int | None = None  # before a BOT that has ended is deleted; None = for ever
     silent_seconds: int = 60  # least time without a request after which a client is silent
     statistics_seconds: int = 86_400  # between two exports of the statistics for BOINC's sites
@@ -76,6 +77,17 @@ class Settings:
     def dsn_or_embedded(self) -> str:
         """The connection string of the database in use."""
         return self.dsn or embedded.dsn(self.data)
+
+    @property
+    def allowed_networks(self) -> Sequence[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+        """Networks that `webhook_networks` names.  Raises SettingsError."""
+        names = [name.strip() for name in self.webhook_networks.split(",") if name.strip()]
+        try:
+            return [ipaddress.ip_network(name) for name in names]
+        except ValueError as error:
+            raise SettingsError(
+                f"webhook_networks: {error}; write 10.1.0.0/16, fe80::/10"
+            ) from None
 
     @property
     def buffer_path(self) -> Path:
@@ -223,6 +235,7 @@ def _check(settings: Settings) -> None:
         split_bind(settings.mail_relay)
     if not re.fullmatch(r"[^@\s<>,]+@[^@\s<>,]+", settings.mail_from):
         raise SettingsError(f"mail_from must be NAME@HOST, not {settings.mail_from!r}")
+    _ = settings.allowed_networks
     if settings.files_url is not None:
         try:
             BucketPlace.parse(settings.files_url)

@@ -18,6 +18,7 @@ def pages(stage: Stage) -> dict[str, str]:
         "job-running": f"/bots/{stage.busy}/jobs/46",
         "machines": "/machines",
         "certificate": "/machines/certificate",
+        "notices": "/notices",
         "operations": "/operations",
         "overlay": "/overlay",
         "project": "/project",

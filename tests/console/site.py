@@ -19,7 +19,9 @@ from gridbot_server.web.app import create_app
 @contextmanager
 def served(dsn: str, data: Path, hostile: str = "") -> Iterator[tuple[str, Stage]]:
     """Serve the console; give its URL and who is there."""
-    settings = Settings(data=data, dsn=dsn, public_page=True, boinc_accounts=True)
+    settings = Settings(
+        data=data, dsn=dsn, public_page=True, boinc_accounts=True, mail_relay="127.0.0.1:9"
+    )
     settings.make_directories()
     keys.create(settings.project_key_path)
     public = keys.public_bytes(settings.project_key_path)

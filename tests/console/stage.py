@@ -72,9 +72,24 @@ def make_stage(conn: Connection, hostile: str = "") -> Stage:
         [done],
     )
     _server_history(conn)
+    _notices(conn, (ada, root), hostile)
     others = make_bot(conn, root, jobs=10, name="other-scan")
     make_client(conn, root, make_host(conn, root, {**HOST, "Name": "server-room"}, venue="work"))
     return Stage(make_key(conn, root, "operator"), make_key(conn, ada), busy, held, done, others)
+
+
+def _notices(conn: Connection, owners: tuple[int, ...], hostile: str) -> None:
+    """A mailbox that is not confirmed, and a webhook that does not answer."""
+    conn.execute(
+        "INSERT INTO notice_address (owner, url, secret, error)"
+        " SELECT owner, url, 'x', 'it answered 500' || %s"
+        " FROM unnest(%s::int[]) AS owner, unnest(%s::text[]) AS url",
+        [hostile, list(owners), ["mailto:ada@example.org", "https://example.org/hook"]],
+    )
+    conn.execute(
+        "INSERT INTO notice (address, what, dropped)"
+        ' SELECT id, \'{"event": "server_well"}\', 3 FROM notice_address WHERE confirmed'
+    )
 
 
 def _put_on_grid(conn: Connection, client: int) -> None:

@@ -185,6 +185,27 @@ def test_of_many_machines_those_seen_last_are_told_as_they_are(
     assert "Has left" not in page
 
 
+def test_a_mailbox_is_added_confirmed_and_removed_by_its_owner(
+    own_site: Site, conn: db.Connection
+) -> None:
+    url, owner = own_site[0], make_owner(conn, "eve")
+    session, others = logged_in(url, make_key(conn, owner)), logged_in(url, own_site[1].user_key)
+
+    def post(who: requests.Session, path: str, **form: str) -> str:
+        token = token_in(who.get(f"{url}/notices").text)
+        return who.post(f"{url}/notices{path}", data={**form, "form_token": token}).text
+
+    assert "Code from the mail" in post(session, "", mailbox="eve@example.org")
+    row = conn.execute("SELECT id, code FROM notice_address WHERE owner = %s", [owner]).fetchone()
+    assert row is not None
+    address, code = row
+    assert "not the one that was mailed" in post(session, f"/{address}/confirm", code="WRONG")
+    assert "eve@example.org" not in post(others, f"/{address}/confirm", code=code)
+    assert "never" in post(session, f"/{address}/confirm", code=code)
+    assert "Code from the mail" not in session.get(f"{url}/notices").text
+    assert "None yet" in post(session, f"/{address}/remove")
+
+
 def test_forms_that_say_nonsense_are_refused_in_place(own_site: Site) -> None:
     url, stage = own_site
     session = logged_in(url, stage.user_key)

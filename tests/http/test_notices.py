@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socketserver
+import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
+import psycopg
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from tests.factories import make_bot
 from tests.http.conftest import Person, Site
+from tests.system.deployment import eventually
 
 from gridbot_server.cycles.notices.cycle import ServerWatch, run_once
-from gridbot_server.cycles.notices.delivery import signature
+from gridbot_server.cycles.notices.delivery import NotDelivered, Notice, send, signature
 from gridbot_server.settings import Settings
 
 ADDRESSES = "/api/v1/account/notices"
@@ -44,6 +55,15 @@ def serving(server: socketserver.TCPServer) -> Iterator[int]:
 def receiver() -> Iterator[Receiver]:
     found = Receiver()
 
+    with receiving(found) as port:
+        found.url = f"http://127.0.0.1:{port}"
+        yield found
+
+
+@contextmanager
+def receiving(found: Receiver, tls: ssl.SSLContext | None = None) -> Iterator[int]:
+    """Receive at a port."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -55,14 +75,16 @@ def receiver() -> Iterator[Receiver]:
         def log_message(self, *_: object) -> None:
             pass
 
-    with serving(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as port:
-        found.url = f"http://127.0.0.1:{port}"
-        yield found
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+    with serving(server) as port:
+        yield port
 
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return replace(settings, private_webhooks=True, mail_relay="127.0.0.1:9")
+    return replace(settings, webhook_networks="127.0.0.0/8", mail_relay="127.0.0.1:9")
 
 
 def add(person: Person, url: str) -> str:
@@ -165,7 +187,7 @@ def test_a_private_network_is_not_reached_however_the_address_came_there(
 ) -> None:
     add(alice, receiver.url)
     alice("POST", f"/api/v1/bots/{make_bot(site.conn, alice.id)}/cancel")
-    run_once(site.conn, replace(site.settings, private_webhooks=False))
+    run_once(site.conn, replace(site.settings, webhook_networks="", private_webhooks=True))
     assert receiver.got == []
     assert "not on the open internet" in str(listed(alice)[0]["error"])
 
@@ -208,27 +230,237 @@ def test_operators_are_told_when_the_server_is_degraded_and_well_again(
     ]  # fmt: skip
 
 
-def test_a_mailbox_gets_a_message_in_words(site: Site, alice: Person) -> None:
-    lines: list[str] = []
+@dataclass
+class Relay:
+    """A mail relay that takes everything."""
 
-    class Relay(socketserver.StreamRequestHandler):
+    port: int = 0
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def code(self) -> tuple[int, str]:
+        """The address and its code, as the last mail tells."""
+        (*_, line) = (line for line in self.lines if "notices confirm" in line)
+        address, code = line.split()[-2:]
+        return int(address), code
+
+
+@pytest.fixture
+def relay() -> Iterator[Relay]:
+    found = Relay()
+
+    class Handler(socketserver.StreamRequestHandler):
         def handle(self) -> None:
             self.wfile.write(b"220 here\r\n")
             in_data = False
             for line in self.rfile:
-                lines.append(line.decode().rstrip("\r\n"))
-                if in_data and lines[-1] != ".":
+                found.lines.append(line.decode().rstrip("\r\n"))
+                last = found.lines[-1]
+                if in_data and last != ".":
                     continue
-                in_data = lines[-1].upper() == "DATA"
-                code = 354 if in_data else 221 if lines[-1].upper() == "QUIT" else 250
+                in_data = last.upper() == "DATA"
+                code = 354 if in_data else 221 if last.upper() == "QUIT" else 250
                 self.wfile.write(f"{code} fine\r\n".encode())
 
-    add(alice, "mailto:ada@example.org")
+    with serving(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)) as found.port:
+        yield found
+
+
+def mailed(site: Site, relay: Relay) -> list[str]:
+    """Send what is due; the subjects of what was mailed."""
+    relay.lines.clear()
+    while run_once(site.conn, replace(site.settings, mail_relay=f"127.0.0.1:{relay.port}")):
+        pass
+    return [line.removeprefix("Subject: ") for line in relay.lines if line.startswith("Subject:")]
+
+
+def test_a_mailbox_is_mailed_a_code_and_nothing_else_until_it_is_shown(
+    site: Site, alice: Person, bob: Person, relay: Relay
+) -> None:
+    assert add(alice, "mailto:ada@example.org") == ""
+    alice("POST", f"/api/v1/bots/{make_bot(site.conn, alice.id)}/cancel")
+    assert mailed(site, relay) == ["Confirm that notices may be sent here"]
+    assert "To: ada@example.org" in relay.lines
+    assert not listed(alice)[0]["confirmed"]
+    address, code = relay.code
+    path = f"{ADDRESSES}/{address}/confirm"
+    assert alice("POST", path, json={"code": "A" * 10}).status_code == 400
+    assert bob("POST", path, json={"code": code}).status_code == 404
+    for _ in range(2):  # to repeat it is nothing new
+        assert alice("POST", path, json={"code": code.lower()}).json["confirmed"]
     bot = make_bot(site.conn, alice.id, jobs=4, name="scan")
     alice("POST", f"/api/v1/bots/{bot}/cancel")
-    with serving(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Relay)) as port:
-        run_once(site.conn, replace(site.settings, mail_relay=f"127.0.0.1:{port}"))
-    assert "To: ada@example.org" in lines
-    assert f"Subject: BOT {bot} scan is cancelled: 0 of 4 jobs done" in lines
-    assert f"{site.settings.url}/bots/{bot}" in lines
+    assert mailed(site, relay) == [f"BOT {bot} scan is cancelled: 0 of 4 jobs done"]
+    assert f"{site.settings.url}/bots/{bot}" in relay.lines
     assert listed(alice)[0]["error"] is None
+
+
+def test_a_code_is_good_for_a_day_and_five_tries_and_a_new_one_takes_its_place(
+    site: Site, alice: Person, relay: Relay
+) -> None:
+    add(alice, "mailto:ada@example.org")
+    mailed(site, relay)
+    address, first = relay.code
+    path = f"{ADDRESSES}/{address}/confirm"
+    for _ in range(5):
+        assert alice("POST", path, json={"code": "WRONG"}).status_code == 400
+    assert alice("POST", path, json={"code": first}).status_code == 409
+    add(alice, "mailto:ada@example.org")
+    mailed(site, relay)
+    _, second = relay.code
+    assert alice("POST", path, json={"code": first}).status_code == 400
+    site.conn.execute("UPDATE notice_address SET code_ends_at = now()")
+    assert alice("POST", path, json={"code": second}).status_code == 409
+    assert not listed(alice)[0]["confirmed"]
+
+
+def test_few_codes_are_mailed_to_a_mailbox_and_for_an_owner(
+    site: Site, alice: Person, bob: Person
+) -> None:
+    def ask(person: Person, mailbox: str) -> int:
+        found = person("POST", ADDRESSES, json={"url": f"mailto:{mailbox}"})
+        if found.status_code == 201:
+            person("DELETE", f"{ADDRESSES}/{found.json['id']}")  # which wins nothing
+        return found.status_code
+
+    assert [ask(alice, f"ada+{n}@example.org") for n in range(2)] == [201, 201]
+    assert [ask(bob, "Ada@example.org") for _ in range(2)] == [201, 409]
+    assert [ask(alice, f"ada{n}@example.org") for n in range(9)] == [201] * 8 + [409]
+    site.conn.execute("UPDATE mailed_code SET at = at - interval '1 day'")
+    assert ask(bob, "ada@example.org") == ask(alice, "ada@example.org") == 201
+
+
+def test_a_hundred_notices_wait_at_most_and_older_ones_give_way_and_are_counted(
+    site: Site, alice: Person, receiver: Receiver
+) -> None:
+    add(alice, receiver.url)
+    bots = [make_bot(site.conn, alice.id) for _ in range(103)]
+    for bot in bots:
+        alice("POST", f"/api/v1/bots/{bot}/cancel")
+    (address,) = listed(alice)
+    assert (address["waiting"], address["dropped"]) == (100, 3)
+    while run_once(site.conn, site.settings):
+        pass
+    told = [json.loads(body) for _, body in receiver.got]
+    assert [item["bot"] for item in told] == bots[3:]
+    assert [item["dropped"] for item in told if "dropped" in item] == [1, 1, 1]
+
+
+def test_the_audit_tells_of_a_webhook_its_scheme_and_host_alone(
+    alice: Person, receiver: Receiver
+) -> None:
+    add(alice, f"{receiver.url}/services/T0/very-secret?token=x")
+    add(alice, "mailto:ada@example.org")
+    found = alice("GET", "/api/v1/audit").json["entries"]
+    assert [item["given"] for item in found] == [
+        {"url": "mailto:…"}, {"url": f"{receiver.url}…"},
+    ]  # fmt: skip
+
+
+def test_who_ends_a_bot_waits_for_nobody_who_removes_an_address(
+    site: Site, dsn: str, alice: Person, receiver: Receiver
+) -> None:
+    add(alice, receiver.url)
+    bot = make_bot(site.conn, alice.id)
+    with psycopg.connect(dsn) as removing, psycopg.connect(dsn, autocommit=True) as ending:
+        removing.execute("DELETE FROM notice_address")
+        ending.execute("SET lock_timeout = '10s'")
+        ending.execute("UPDATE bot SET state = 'cancelled', ended_at = now() WHERE id = %s", [bot])
+    assert listed(alice) == []
+
+
+def test_a_notice_that_arrives_while_its_address_is_removed_blocks_neither(
+    site: Site, dsn: str, alice: Person, receiver: Receiver
+) -> None:
+    add(alice, receiver.url)
+    alice("POST", f"/api/v1/bots/{make_bot(site.conn, alice.id)}/cancel")
+    with psycopg.connect(dsn) as removing:
+        removing.execute("SELECT FROM notice_address FOR UPDATE")  # as DELETE does first
+        with ThreadPoolExecutor(1) as pool:
+            telling = pool.submit(run_once, site.conn, site.settings)
+            eventually(lambda: has_blocked(removing))
+            removing.execute("DELETE FROM notice_address")
+            removing.commit()
+            assert telling.result() == 1
+    assert listed(alice) == []
+
+
+def has_blocked(conn: psycopg.Connection) -> bool:
+    """Whether somebody waits for a lock of this connection."""
+    blocked = "SELECT FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
+    return conn.execute(blocked).rowcount > 0
+
+
+def certified(folder: Path, name: str) -> Path:
+    """A self-signed certificate of a host, and its key, in a file."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(called).issuer_name(called).public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )  # fmt: skip
+    file = folder / f"{name}.pem"
+    unlocked = serialization.NoEncryption()
+    pem = serialization.Encoding.PEM
+    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, unlocked)
+    file.write_bytes(made.public_bytes(pem) + private)
+    return file
+
+
+def test_a_webhook_by_tls_is_told_only_where_its_certificate_is_good(
+    site: Site, alice: Person, receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def told(certificate: Path, trusted: Path) -> str:
+        """What the address says when a notice was sent to a server with a certificate."""
+        monkeypatch.setenv("SSL_CERT_FILE", str(trusted))
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificate)
+        with receiving(receiver, context) as port:
+            add(alice, f"https://localhost:{port}/")
+            alice("POST", f"/api/v1/bots/{make_bot(site.conn, alice.id)}/cancel")
+            due_now(site)
+            run_once(site.conn, site.settings)
+        (address,) = listed(alice)
+        alice("DELETE", f"{ADDRESSES}/{address['id']}")
+        return str(address["error"])
+
+    good, other = certified(tmp_path, "localhost"), certified(tmp_path, "example.org")
+    assert told(good, trusted=good) == "None"
+    assert len(receiver.got) == 1
+    assert "self-signed certificate" in told(good, trusted=other)
+    assert "not valid for 'localhost'" in told(other, trusted=other)
+    assert len(receiver.got) == 1
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_receiver_that_never_comes_to_an_end_is_left_in_time(
+    site: Site, alice: Person, scheme: str
+) -> None:
+    is_left = threading.Event()
+
+    class Dripping(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            try:
+                for byte in itertools.cycle(
+                    b"HTTP/1.1 " if scheme == "http" else b"\x16\x03\x03\x40"
+                ):
+                    self.wfile.write(bytes([byte]))
+                    if is_left.wait(0.05):
+                        return
+            except OSError:
+                is_left.set()
+
+    with serving(socketserver.ThreadingTCPServer(("127.0.0.1", 0), Dripping)) as port:
+        notice = Notice(
+            id=1, address=1, what='{"event": "server_well"}', at=datetime.now(UTC), dropped=0,
+            url=f"{scheme}://127.0.0.1:{port}/", secret="x",
+        )  # fmt: skip
+        with pytest.raises(NotDelivered):
+            send(notice, site.settings, seconds=0.5)
+        is_left.set()

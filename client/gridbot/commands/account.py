@@ -100,6 +100,8 @@ def notices() -> None:
 def add_address(session: Session, url: str, as_json: bool) -> None:
     """Add a webhook or a mailbox.
 
+    A mailbox is mailed a code first, which `confirm` takes; to add it once more mails another.
+
     What is posted to a webhook is JSON.  Its header GridBot-Signature is sha256= and the
     HMAC-SHA256 of the body under the secret that this prints once; GridBot-Notice is a number by
     which you know a notice again that comes twice.
@@ -109,7 +111,10 @@ def add_address(session: Session, url: str, as_json: bool) -> None:
         print_json(made)
     else:
         click.echo(f"{made['id']}: {printable(made['url'])}")
-        if not url.startswith("mailto:"):
+        if not made["confirmed"]:
+            click.echo("a code is mailed there, and nothing else until you show it:")
+            click.echo(f"    gridbot account notices confirm {made['id']} CODE")
+        else:
             click.echo(f"secret, shown this once: {made['secret']}")
 
 
@@ -124,10 +129,23 @@ def list_addresses(session: Session, as_json: bool) -> None:
         return
     for item in found:
         fault = f": {printable(item['error'])}" if item["error"] else ""
+        unconfirmed = "" if item["confirmed"] else ", not confirmed"
         waiting = f", {item['waiting']} waiting" if item["waiting"] else ""
-        click.echo(f"{item['id']}  {printable(item['url'])}{waiting}{fault}")
+        dropped = f", {item['dropped']} older ones dropped" if item["dropped"] else ""
+        click.echo(f"{item['id']}  {printable(item['url'])}{unconfirmed}{waiting}{dropped}{fault}")
     if not found:
         click.echo("none; to add one: gridbot account notices add https://HOST/PATH")
+
+
+@notices.command("confirm")
+@click.argument("number", metavar="ID", type=click.IntRange(1))
+@click.argument("code")
+@as_json
+@with_session
+def confirm_address(session: Session, number: int, code: str, as_json: bool) -> None:
+    """Show the code that was mailed to a mailbox."""
+    found = session.connection.send("POST", f"{_NOTICES}/{number}/confirm", {"code": code})
+    print_json(found) if as_json else click.echo(f"{number} is confirmed")
 
 
 @notices.command("remove")

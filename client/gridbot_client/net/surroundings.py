@@ -11,16 +11,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Any
 
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
-_Address = IPv4Address | IPv6Address
-
-_NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052
+from gridbot_client.protocol.networks import Network, network_of
 
 
 class ForbiddenAddress(ValueError):
@@ -48,23 +45,13 @@ class Surroundings:
 
 def may_lead(server: str, place: str) -> bool:
     """Whether a server at one address may lead clients to the other; "": it is not known."""
-    there = _read(place)
-    if there.is_global:
+    there = network_of(place)
+    if there is Network.PUBLIC:
         return True
-    here = _read(server) if server else None
-    if here is None or here.is_global:
+    here = network_of(server) if server else Network.PUBLIC
+    if here is Network.PUBLIC:
         return False
-    return here.is_loopback or not (there.is_loopback or there.is_link_local)
-
-
-def _read(text: str) -> _Address:
-    """An address; of an IPv4 address within an IPv6 one, that."""
-    address = ip_address(text)
-    if isinstance(address, IPv4Address):
-        return address
-    if address in _NAT64:
-        return IPv4Address(int(address) & 0xFFFFFFFF)
-    return address.ipv4_mapped or address
+    return here is Network.LOOPBACK or there not in (Network.LOOPBACK, Network.LINK)
 
 
 class LookingAdapter(HTTPAdapter):

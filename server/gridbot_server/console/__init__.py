@@ -17,6 +17,7 @@ from gridbot_server.console import (
     home,
     jobs,
     machines,
+    notices,
     operations,
     overlay,
     policies,
@@ -29,7 +30,10 @@ from gridbot_server.console.shared import FastPolls, SharedContents
 __all__ = ["register"]
 
 # Their views are in the blueprint once they are imported.
-_PAGES = (bots, entry, errors, files, home, jobs, machines, operations, overlay, policies, project)
+_PAGES = (
+    bots, entry, errors, files, home, jobs, machines, notices, operations, overlay, policies,
+    project,
+)  # fmt: skip
 
 
 def register(app: Flask) -> None:

@@ -37,6 +37,7 @@ _EVERYBODY, _SCIENTISTS, _OPERATORS = (
 _PAGES = (
     ("/", "BOTs", _SCIENTISTS),
     ("/machines", "My machines", _EVERYBODY),
+    ("/notices", "Notices", _SCIENTISTS),
     ("/operations", "Operations", _OPERATORS),
     ("/overlay", "Overlay", _OPERATORS),
 )

@@ -7,6 +7,7 @@ overlay's constructor tell.
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
@@ -25,7 +26,7 @@ SQL = sql.load("audit.sql")
 _CHANGES = frozenset(("POST", "PUT", "PATCH", "DELETE"))
 _ALL_THE_TIME = frozenset(("blobs", "uploads", "clients", "content", "overlay", "append_jobs"))
 _NO_CHANGES = frozenset(("log_out",))
-_SECRETS = ("key", "password", "secret", "signature", "token", "envelope")
+_SECRETS = ("code", "key", "password", "secret", "signature", "token", "envelope")
 _MOST_BYTES = 256 << 10  # of a body that is looked at again
 _MOST_CHARACTERS = 16_000  # of a text, such as a policy
 _MOST_ITEMS = 100  # of a list of numbers or words
@@ -77,10 +78,16 @@ def given(document: object) -> Mapping[str, Any]:
     if not isinstance(document, Mapping):
         return {}
     return {
-        name: value
+        name: _without_path(value) if name == "url" else value
         for name, value in document.items()
         if not any(word in name.lower() for word in _SECRETS) and _is_short(value)
     }
+
+
+def _without_path(url: object) -> object:
+    """What of an address is noted: its scheme and host, since the rest may be a secret."""
+    found = re.match(r"[^:/?#]*:(?://[^/?#@]*(?=[/?#]|$))?", url) if isinstance(url, str) else None
+    return f"{found[0]}…" if found else None
 
 
 def _is_short(value: object) -> bool:

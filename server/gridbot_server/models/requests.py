@@ -442,6 +442,12 @@ class NewAddress(Body):
     url: Annotated[str, Field(min_length=1, max_length=500)]
 
 
+class Confirmation(Body):
+    """`POST /account/notices/ID/confirm`: the code that was mailed there."""
+
+    code: Annotated[str, Field(min_length=1, max_length=50), AfterValidator(str.upper)]
+
+
 class NewToken(Body):
     """`POST /tokens`."""
 

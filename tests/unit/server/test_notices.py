@@ -1,16 +1,19 @@
 """Which addresses are told, and what a receiver can check."""
 
+from pathlib import Path
+
 import pytest
 
 from gridbot_server.cycles.notices.address import (
     Mailbox,
     NotAllowed,
     Webhook,
-    is_public,
+    check_literal,
     parse,
     resolve,
 )
 from gridbot_server.cycles.notices.delivery import subject
+from gridbot_server.settings import Settings
 
 
 @pytest.mark.parametrize(
@@ -41,28 +44,51 @@ def test_other_addresses_are_refused_and_named(url: str) -> None:
         parse(url)
 
 
+def webhook(url: str) -> Webhook:
+    found = parse(url)
+    assert isinstance(found, Webhook)
+    return found
+
+
 @pytest.mark.parametrize(
-    "address",
-    [
-        "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1",
-        "0.0.0.0", "224.0.0.1", "255.255.255.255", "::", "::1", "fe80::1%eth0", "fd00::1",
-        "ff02::1", "::ffff:127.0.0.1", "::ffff:10.0.0.1", "64:ff9b::7f00:1", "2002:7f00:1::",
-        "2001:0:4136:e378:8000:63bf:3fff:fdd2",
-    ],
-)  # fmt: skip
-def test_addresses_of_private_networks_are_told_apart(address: str) -> None:
-    assert not is_public(address)
-
-
-def test_addresses_of_the_open_internet_are_public() -> None:
-    assert is_public("93.184.216.34")
-    assert is_public("2606:2800:220:1:248:1893:25c8:1946")
-
-
-@pytest.mark.parametrize("host", ["localhost", "127.1", "2130706433", "0x7f000001", "::1"])
-def test_a_name_is_judged_by_what_it_leads_to(host: str) -> None:
+    "host", ["localhost", "a.localhost.", "127.1", "2130706433", "0x7f000001", "[::1]", "10.0.0.1"]
+)
+def test_an_address_of_its_own_network_is_refused_before_and_after_the_look_up(
+    tmp_path: Path, host: str
+) -> None:
+    settings, found = Settings(data=tmp_path), webhook(f"https://{host}/")
+    with pytest.raises(NotAllowed, match="not on the open internet"):
+        check_literal(found, settings)
     with pytest.raises((NotAllowed, OSError)):
-        resolve(host, 443, may_be_private=False)
+        resolve(found, settings, seconds=20)
+
+
+def test_private_webhooks_open_private_networks_and_a_list_opens_what_it_names(
+    tmp_path: Path,
+) -> None:
+    private = Settings(data=tmp_path, private_webhooks=True)
+    for host in ("10.0.0.1", "[fd00::1]"):
+        check_literal(webhook(f"https://{host}/"), private)
+    for host in ("127.0.0.1", "169.254.169.254", "[fe80::1]", "168.63.129.16", "[fd00:ec2::254]"):
+        with pytest.raises(NotAllowed):
+            check_literal(webhook(f"https://{host}/"), private)
+    named = Settings(data=tmp_path, webhook_networks="127.0.0.1/32, fe80::/10")
+    check_literal(webhook("https://localhost/"), named)
+    check_literal(webhook("https://[fe80::1]/"), named)
+    for host in ("127.0.0.2", "10.0.0.1"):
+        with pytest.raises(NotAllowed):
+            check_literal(webhook(f"https://{host}/"), named)
+
+
+def test_a_name_is_looked_up_only_where_time_is_bounded(tmp_path: Path) -> None:
+    nowhere = webhook("https://nowhere.invalid/")
+    check_literal(nowhere, Settings(data=tmp_path))
+    with pytest.raises(TimeoutError, match=r"no address of nowhere\.invalid within"):
+        resolve(nowhere, Settings(data=tmp_path), seconds=0.0)
+
+
+def test_a_mailbox_with_something_behind_a_plus_is_the_same_persons() -> None:
+    assert Mailbox("Ada+x+y@Example.org").person == Mailbox("ada@example.ORG").person
 
 
 def test_a_subject_is_one_line_whatever_a_bot_is_called() -> None:

@@ -39,6 +39,7 @@ def test_saved_settings_are_for_the_owners_eyes_only(tmp_path: Path) -> None:
         ({"keep_ended_days": "30"}, "keep_ended_days must be a whole number above 0, not '30'"),
         ({"bind": 80}, "bind must be a string, not 80"),
         ({"sign_on_submit": "yes"}, "sign_on_submit must be true or false, not 'yes'"),
+        ({"webhook_networks": "10.0.0.1/8"}, "webhook_networks: 10.0.0.1/8 has host bits set"),
         ({"project_name": " "}, "project_name must have 1 to 100 printable characters, not ' '"),
         ({"project_name": "a\nb"}, "project_name must have 1 to 100 printable characters"),
         ({"project_name": "x" * 101}, "project_name must have 1 to 100 printable characters"),

@@ -6,5 +6,7 @@ in which that happens, for each address of its owner (`notice_address`).  A cycl
 which the receiver knows it again.  What does not arrive is tried again for a day, less and less
 often.  Another cycle asks how the server does, for addresses of operators.
 
-An address is what a user wrote: it leads into no private network (`address.py`).
+An address is what a user wrote: it leads into no private network (`address.py`), and a mailbox is
+told nothing until a code that was mailed there has been shown.  A hundred notices wait for an
+address at most; older ones give way.
 """

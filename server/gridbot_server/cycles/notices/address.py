@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import ipaddress
+import queue
 import re
 import socket
+import threading
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from gridbot_client.protocol.networks import Network, address_of, network_of
 from gridbot_server.errors import RequestError
+from gridbot_server.settings import Settings
 
 MOST_CHARACTERS = 500
 _MAILBOX = re.compile(r"[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+")
 _PORTS = {"http": 80, "https": 443}
 _LEAST_PORT = 1024  # of those that are not the usual one of the scheme
-_TRANSLATED = ipaddress.ip_network("64:ff9b::/96")  # IPv4 behind NAT64 (RFC 6052)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,12 @@ class Mailbox:
     """Where a notice is mailed."""
 
     address: str
+
+    @property
+    def person(self) -> str:
+        """Whose it is: NAME+ANYTHING@HOST and NAME@HOST are one person's."""
+        name, _, host = self.address.lower().rpartition("@")
+        return f"{name.partition('+')[0]}@{host}"
 
 
 class NotAllowed(RequestError):
@@ -63,27 +71,62 @@ def parse(url: str) -> Webhook | Mailbox:
     return Webhook(parts.scheme == "https", parts.hostname, port, path)
 
 
-def resolve(host: str, port: int, may_be_private: bool) -> str:
-    """Return the IP address of a host; each that its name has must be of the open internet.
+def check_literal(webhook: Webhook, settings: Settings) -> None:
+    """Raise NotAllowed for a host that needs no look-up to be known as none that may be told.
+
+    What others are is found out when they are told, where a slow look-up delays no web thread.
+    """
+    host = webhook.host
+    if host.rstrip(".").endswith("localhost"):  # RFC 6761
+        host = "127.0.0.1"
+    try:
+        found = socket.getaddrinfo(host, webhook.port, flags=socket.AI_NUMERICHOST)
+    except (OSError, UnicodeError):  # it is a name
+        return
+    _judge(webhook.host, str(found[0][4][0]), settings)
+
+
+def resolve(webhook: Webhook, settings: Settings, seconds: float) -> str:
+    """Return the IP address of a host; each that its name has must be one that may be told.
 
     The caller connects to just this one: asked again, the name may have another.  Raises
-    NotAllowed, and OSError for a name that has none.
+    NotAllowed, and OSError for a name that has none, or none within so many seconds.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [str(item[4][0]) for item in found]
-    if not may_be_private:
-        for address in addresses:
-            if not is_public(address):
-                raise NotAllowed(f"url: {host} is not on the open internet")
+    addresses = _look_up(webhook.host, webhook.port, seconds)
+    for address in addresses:
+        _judge(webhook.host, address, settings)
     return addresses[0]
 
 
-def is_public(text: str) -> bool:
-    """Whether an IP address is one of the open internet, also that which it carries in itself."""
-    address = ipaddress.ip_address(text.partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped:
-            return is_public(str(address.ipv4_mapped))
-        if address in _TRANSLATED or address.sixtofour or address.teredo:
-            return False
-    return address.is_global and not address.is_multicast and not address.is_reserved
+def _judge(host: str, address: str, settings: Settings) -> None:
+    """Raise NotAllowed for an IP address to which this server posts nothing."""
+    network = network_of(address)
+    is_fine = (
+        network is Network.PUBLIC
+        or (network is Network.PRIVATE and settings.private_webhooks)
+        or any(address_of(address) in allowed for allowed in settings.allowed_networks)
+    )
+    if not is_fine:
+        raise NotAllowed(f"url: {host} is not on the open internet, but on {network.value}")
+
+
+def _look_up(host: str, port: int, seconds: float) -> list[str]:
+    """Return the IP addresses of a name.  Raises OSError, and ValueError for what is no name."""
+    answer = queue.SimpleQueue[list[str] | OSError | UnicodeError]()
+
+    def ask() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            answer.put(error)
+        else:
+            answer.put([str(item[4][0]) for item in found])
+
+    threading.Thread(target=ask, name="look-up", daemon=True).start()  # it heeds no limit of time
+    try:
+        told = answer.get(timeout=seconds)
+    except queue.Empty:
+        raise TimeoutError(f"no address of {host} within {seconds:g} s") from None
+    if isinstance(told, list):
+        return told
+    raise told

@@ -9,8 +9,9 @@ import smtplib
 import socket
 import ssl
 import threading
-from collections.abc import Mapping
-from contextlib import suppress
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from email.message import EmailMessage
@@ -21,7 +22,7 @@ from gridbot_server.cycles.notices.address import Mailbox, NotAllowed, Webhook, 
 from gridbot_server.settings import Settings, split_bind
 
 ID_HEADER, SIGNATURE_HEADER = "GridBot-Notice", "GridBot-Signature"
-_SECONDS = 10.0  # for all of an attempt
+SECONDS = 10.0  # for all of an attempt
 _STEP_SECONDS = 5.0  # for each wait within it
 _MOST_WORDS = 200  # characters of why an attempt failed
 
@@ -34,12 +35,15 @@ class Notice:
     address: int
     what: str  # JSON
     at: datetime
+    dropped: int  # older ones that gave way to it
     url: str
     secret: str
 
     def body(self, server: str) -> bytes:
         """What is sent: the same bytes at each attempt."""
         told = {"id": self.id, "at": self.at.isoformat(), "server": server}
+        if self.dropped:
+            told["dropped"] = self.dropped
         return json.dumps({**told, **json.loads(self.what)}).encode()
 
 
@@ -52,8 +56,8 @@ def signature(secret: str, body: bytes) -> str:
     return f"sha256={hmac.digest(secret.encode(), body, 'sha256').hex()}"
 
 
-def send(notice: Notice, settings: Settings) -> None:
-    """Send a notice once.  Raises NotDelivered."""
+def send(notice: Notice, settings: Settings, seconds: float = SECONDS) -> None:
+    """Send a notice once, in so many seconds at most.  Raises NotDelivered."""
     body = notice.body(settings.url)
     try:
         match parse(notice.url):
@@ -66,7 +70,9 @@ def send(notice: Notice, settings: Settings) -> None:
                     ID_HEADER: str(notice.id),
                     SIGNATURE_HEADER: signature(notice.secret, body),
                 }
-                _post(webhook, body, headers, settings.private_webhooks)
+                ends_at = time.monotonic() + seconds
+                address = resolve(webhook, settings, min(seconds, _STEP_SECONDS))
+                _post(webhook, address, body, headers, ends_at)
     except (NotAllowed, NotDelivered) as error:
         raise NotDelivered(_printable(str(error), _MOST_WORDS)) from None
     except (OSError, ValueError, http.client.HTTPException, smtplib.SMTPException) as error:
@@ -80,43 +86,49 @@ def _printable(text: str, most: int) -> str:
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection to an IP address that was looked at, by the name under which it was found."""
+    """HTTP over a connection that is open, to a host that is called by its name."""
 
-    def __init__(self, webhook: Webhook, address: str) -> None:
-        super().__init__(webhook.host, webhook.port, timeout=_STEP_SECONDS)
-        self._address, self._is_tls = address, webhook.is_tls
+    def __init__(self, webhook: Webhook, link: socket.socket) -> None:
+        super().__init__(webhook.host, webhook.port)
+        self._link, self._is_tls = link, webhook.is_tls
         self.default_port = 443 if webhook.is_tls else 80  # which the header Host leaves out
 
     def connect(self) -> None:
-        self.sock = socket.create_connection((self._address, self.port), _STEP_SECONDS)
+        self.sock = self._link
         if self._is_tls:
             context = ssl.create_default_context()
-            self.sock = context.wrap_socket(
-                self.sock, server_hostname=self.host, do_handshake_on_connect=False
-            )  # so that `break_off` has it while hands are shaken
-            self.sock.do_handshake()
-
-    def break_off(self) -> None:
-        """End it, whatever another thread waits for."""
-        if self.sock is not None:
-            with suppress(OSError):
-                self.sock.shutdown(socket.SHUT_RDWR)
+            self.sock = context.wrap_socket(self._link, server_hostname=self.host)
 
 
-def _post(webhook: Webhook, body: bytes, headers: Mapping[str, str], is_private_fine: bool) -> None:
+def _post(
+    webhook: Webhook, address: str, body: bytes, headers: Mapping[str, str], ends_at: float
+) -> None:
     """Post a body.  The answer counts by its status alone, and redirections lead nowhere."""
-    connection = _Connection(webhook, resolve(webhook.host, webhook.port, is_private_fine))
-    ending = threading.Timer(_SECONDS, connection.break_off)  # one may answer a byte a second
+    link = socket.create_connection((address, webhook.port), _STEP_SECONDS)
+    with closing(_Connection(webhook, link)) as connection, link, _broken_off(link, ends_at):
+        connection.request("POST", webhook.path, body, dict(headers))
+        status = connection.getresponse().status
+    if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
+        raise NotDelivered(f"it answered {status}")
+
+
+@contextmanager
+def _broken_off(link: socket.socket, ends_at: float) -> Iterator[None]:
+    """Break a connection off at a time: a receiver may answer a byte a second."""
+    twin = link.dup()  # TLS takes the other one over
+
+    def break_off() -> None:
+        with suppress(OSError):  # it has ended by itself
+            twin.shutdown(socket.SHUT_RDWR)
+
+    ending = threading.Timer(max(0.0, ends_at - time.monotonic()), break_off)
     ending.daemon = True
     ending.start()
     try:
-        connection.request("POST", webhook.path, body, dict(headers))
-        status = connection.getresponse().status
+        yield
     finally:
         ending.cancel()
-        connection.close()
-    if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
-        raise NotDelivered(f"it answered {status}")
+        twin.close()
 
 
 def _mail(mailbox: Mailbox, told: Mapping[str, Any], settings: Settings) -> None:
@@ -128,10 +140,24 @@ def _mail(mailbox: Mailbox, told: Mapping[str, Any], settings: Settings) -> None
     message["Subject"] = subject(told)
     message["Message-ID"] = f"<gridbot-{told['id']}@{settings.mail_from.rpartition('@')[2]}>"
     message["Date"] = datetime.fromisoformat(told["at"])
-    place = f"/bots/{told['bot']}" if "bot" in told else "/operations"
-    message.set_content(f"{subject(told)}.\n\n{settings.url}{place}\n")
+    message.set_content(f"{subject(told)}.\n\n{_explained(told, settings)}\n")
     with smtplib.SMTP(host, port, timeout=_STEP_SECONDS) as relay:
         relay.send_message(message)
+
+
+def _explained(told: Mapping[str, Any], settings: Settings) -> str:
+    """Say where more is told, or what to do."""
+    if told["event"] == "confirm_address":
+        address, code = told["address"], told["code"]
+        return (
+            f"A user of {settings.url} wants to be mailed here when work there ends. If that is"
+            f" you, run within a day\n\n    gridbot account notices confirm {address} {code}\n\n"
+            f"or enter the code {code} at {settings.url}/notices . If it is not, do nothing:\n"
+            "nothing else will be sent to you."
+        )
+    dropped = f"\n{told['dropped']} older notices were dropped." if "dropped" in told else ""
+    place = f"/bots/{told['bot']}" if "bot" in told else "/operations"
+    return f"{settings.url}{place}{dropped}"
 
 
 def subject(told: Mapping[str, Any]) -> str:
@@ -144,6 +170,8 @@ def subject(told: Mapping[str, Any]) -> str:
             failed = f", {told['jobs_failed']} failed" if told["jobs_failed"] else ""
             done = f"{told['jobs_done']} of {told['jobs_total']} jobs done{failed}"
             return f"BOT {told['bot']} {name} is {event.removeprefix('bot_')}: {done}"
+        case "confirm_address":
+            return "Confirm that notices may be sent here"
         case "server_degraded":
             return f"The server needs attention: {told['why']}"
         case _:

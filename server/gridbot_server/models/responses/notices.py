@@ -13,6 +13,9 @@ class NoticeAddress(ResponseModel):
     id: int
     url: str
     created_at: datetime
+    confirmed: bool
+    """Whether it is told anything: a mailbox only after the code mailed there was shown."""
+
     told_at: datetime | None
     """When something last arrived there."""
 
@@ -20,7 +23,10 @@ class NoticeAddress(ResponseModel):
     """Why the last attempt failed; null if it did not."""
 
     waiting: int
-    """Notices that have not arrived yet."""
+    """Notices that have not arrived yet: the last hundred."""
+
+    dropped: int
+    """Older ones that gave way to those."""
 
 
 class NoticeAddresses(ResponseModel):
@@ -35,7 +41,18 @@ class NewNoticeAddress(ResponseModel):
     id: int
     url: str
     secret: str
-    """The key of the HMAC-SHA256 in the header `GridBot-Signature` of what is posted."""
+    """The key of the HMAC-SHA256 in the header `GridBot-Signature` of what is posted; empty for a
+    mailbox."""
+
+    confirmed: bool
+    """Whether it is told anything; a mailbox is mailed a code first."""
+
+
+class ConfirmedNoticeAddress(ResponseModel):
+    """`POST /account/notices/ID/confirm`."""
+
+    id: int
+    confirmed: bool
 
 
 class RemovedNoticeAddress(ResponseModel):
