@@ -26,6 +26,7 @@ from . import (
     results,
     storm,
     submit,
+    transitioner,
     validate,
     walls,
 )
@@ -47,6 +48,7 @@ MEASUREMENTS = (
     history.history,
     pages.pages,
     validate.validate,
+    transitioner.transitions,
     storm.storm,
     overload.overload,
     peers.peers,

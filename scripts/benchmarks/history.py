@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import statistics
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 
 import psutil
 
 from gridbot_server.history import curves, notable, sums
 from gridbot_server.history.steps import DAY, HOUR, span
 from gridbot_server.storage import db
-from gridbot_server.supervision.postgres import Postgres
 
 from .harness.command import measurement, quick_option, several
+from .harness.database import bare_database
 from .harness.windows import Row
 
 GRIDS, DAYS, LOOKS = 3, 3, 30
@@ -63,7 +59,7 @@ SELECT %(bot)s, 60, at, grid, 5, 4, 1, 4, 60 FROM minutes
 def history(jobs: Sequence[int], quick: bool) -> list[Row]:
     """The SQL of a BOT's history, three days of busy minutes on three grids."""
     levels = (10**2, 10**3) if quick else jobs
-    with database() as (conn, _):
+    with bare_database() as (conn, _):
         bots = {level: bot_with_history(conn, level) for level in levels}
         conn.execute("UPDATE history_sum SET until = until - make_interval(days => %s)", [DAYS + 1])
         while sums.run_once(conn) or not _are_summed(conn):
@@ -120,20 +116,3 @@ def bot_with_history(conn: db.PostgresConnection, jobs: int) -> int:
 def _are_summed(conn: db.PostgresConnection) -> bool:
     made = curves.sums(conn)
     return made.now - made.days < DAY + HOUR and made.now - made.hours < 2 * HOUR
-
-
-@contextmanager
-def database() -> Iterator[tuple[db.PostgresConnection, str]]:
-    """A migrated database with one owner, and how to connect to it."""
-    folder = Path(tempfile.mkdtemp(prefix="gridbot-bench-"))
-    folder.chmod(0o711)
-    server = Postgres(folder, durable=False)
-    try:
-        server.wait_ready(server.start(folder / "postgresql.log"))
-        with db.connect(server.dsn, autocommit=True) as conn:
-            db.migrate(conn)
-            conn.execute("INSERT INTO owner (name) VALUES ('bench')")
-            yield conn, server.dsn
-    finally:
-        server.stop()
-        shutil.rmtree(folder)

@@ -17,8 +17,9 @@ from gridbot_server.storage import db, store_record
 from gridbot_server.web.app import create_app
 
 from .harness.command import MILLION, measurement, quick_option
+from .harness.database import bare_database
 from .harness.windows import Row
-from .history import bot_with_history, database
+from .history import bot_with_history
 
 LOOKS, SECONDS_BETWEEN = 24, 3.0  # of a page that stays open
 LEASES, HOSTS_PER_JOB = 500, 0.1
@@ -60,7 +61,7 @@ def pages(quick: bool) -> list[Row]:
 
 def _level(jobs: int) -> list[Row]:
     with (
-        database() as (conn, dsn),
+        bare_database() as (conn, dsn),
         tempfile.TemporaryDirectory(prefix="gridbot-bench-") as folder,
     ):
         bot = bot_with_history(conn, jobs)

@@ -18,6 +18,7 @@ from gridbot_server.storage.files import BucketPlace, FolderStore, S3Error, Stor
 DATA_VARIABLE = "GRIDBOT_SERVER_DATA"
 
 _MOST_NAME = 100  # characters of the project's name
+MOST_TRANSITIONERS = 16  # of a machine: each has connections of its own
 
 
 class SettingsError(ValueError):
@@ -48,6 +49,7 @@ class Settings:
 
     web_workers: int = 1  # gunicorn's processes; one is enough for two cores
     web_threads: int = 32  # requests served at once by each of them
+    transitioners: int = 1  # processes of this machine that decide what jobs need next
     comparison_workers: int = 2  # processes that compare contents of answers
     client_requests_per_minute: int = 1200  # for work, of one client; also at once
     boinc_delay_seconds: int = 6  # between two requests for work of a BOINC client
@@ -94,6 +96,11 @@ class Settings:
         """The shared scheduling buffer; in memory, so its name must tell servers apart."""
         digest = hashlib.sha256(os.fsencode(self.data)).hexdigest()[:16]
         return Path(f"/dev/shm/gridbot-{digest}.buffer")  # noqa: S108
+
+    @property
+    def daemons(self) -> list[str]:
+        """The processes that run cycles: any of them may lead, each runs a transitioner."""
+        return ["daemons", *(f"daemons-{number}" for number in range(2, self.transitioners + 1))]
 
     @property
     def lock_path(self) -> Path:
@@ -229,6 +236,10 @@ def _check(settings: Settings) -> None:
     for field in fields(settings):
         _check_type(field.name, cast(type[object], field.type), getattr(settings, field.name))
     _check_name(settings.project_name)
+    if settings.transitioners > MOST_TRANSITIONERS:
+        raise SettingsError(
+            f"transitioners must be at most {MOST_TRANSITIONERS}, not {settings.transitioners}"
+        )
     if settings.public_url and not settings.public_url.startswith(("http://", "https://")):
         raise SettingsError(f"the public URL {settings.public_url!r} is not a URL; write https://…")
     if settings.mail_relay is not None:

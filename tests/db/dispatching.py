@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +30,7 @@ from gridbot_server.cycles import deadline, transitioner
 from gridbot_server.cycles.comparing import Comparing
 from gridbot_server.dispatch.engine import Engine
 from gridbot_server.feeder.feeding import Feeder
+from gridbot_server.settings import Settings
 from gridbot_server.signing import keys
 from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.files import FolderStore
@@ -148,3 +151,18 @@ def dispatching(
         comparing.close()
         engine.close()
         buffer.close()
+
+
+@contextmanager
+def daemons(settings: Settings, count: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """So many processes of cycles on one database."""
+    settings.save()
+    argv = [sys.executable, "-m", "gridbot_server.cycles.process", "--data", str(settings.data)]
+    with (settings.log / "cycles.log").open("ab") as log:
+        processes = [subprocess.Popen(argv, stdout=log, stderr=log) for _ in range(count)]
+    try:
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()

@@ -13,7 +13,7 @@ from tests.db.dispatching import Caller, Dispatch, failure, success
 from tests.factories import make_bot, make_client, make_ended, make_owner
 
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId
-from gridbot_server.cycles import collector, process, retention
+from gridbot_server.cycles import collector, retention, schedule
 from gridbot_server.cycles.deadline import sweep_cancelled
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, invariants, sql
@@ -354,7 +354,7 @@ def test_the_daemons_remove_what_was_kept_long_enough(
     for days, left in ((None, 2), (2, 2), (1, 0)):
         settings = Settings(data=tmp_path, keep_ended_days=days)
         settings.make_directories()
-        cycles = {item.name: item.cycle for item in process.schedules(settings)}
+        cycles = {item.name: item.cycle for item in schedule.schedules(settings)}
         cycles["retention"](conn)
         conn.execute("UPDATE bot SET deleted_at = deleted_at - interval '1 hour'")
         while cycles["deletion"](conn):

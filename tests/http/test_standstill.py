@@ -6,15 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from functools import partial
 
+from tests.db.dispatching import daemons
 from tests.http.conftest import Person, Site
 from tests.system.deployment import eventually
 
 from gridbot_server.http.services import Services
-from gridbot_server.settings import Settings
 from gridbot_server.storage.db import Connection
 
 # Writes in a transaction, says so, and commits once it is told to.
@@ -48,21 +47,6 @@ def test_what_a_frozen_process_holds_is_freed_and_nothing_of_it_is_written(
     assert shares == {3}
 
 
-@contextmanager
-def leading(settings: Settings, count: int) -> Iterator[None]:
-    """So many processes of cycles on one database."""
-    settings.save()
-    argv = [sys.executable, "-m", "gridbot_server.cycles.process", "--data", str(settings.data)]
-    with (settings.log / "cycles.log").open("ab") as log:
-        processes = [subprocess.Popen(argv, stdout=log, stderr=log) for _ in range(count)]
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
-
-
 def leaders(conn: Connection) -> list[int]:
     """The connections that hold the leaders' lock."""
     query = (
@@ -77,7 +61,7 @@ def test_of_several_that_would_lead_one_does_whatever_is_killed(site: Site) -> N
     def others(before: int) -> list[int]:
         return [pid for pid in leaders(site.conn) if pid != before]
 
-    with leading(site.settings, 3):
+    with daemons(site.settings, 3):
         before = 0
         for _ in range(2):  # as many as can end without a supervisor, which starts them again
             (leader,) = eventually(partial(others, before), what="a leader")

@@ -19,7 +19,7 @@ from tests.http.loopback import serve
 
 from gridbot.cli import gridbot
 from gridbot_server.credit import export
-from gridbot_server.cycles.process import schedules
+from gridbot_server.cycles.schedule import schedules
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, LiteralString
 
 import orjson
 
 from gridbot_server.matching.track_record import TrackRecord
 from gridbot_server.storage import db
+from gridbot_server.supervision.postgres import Postgres
 
 from .installation import Installation
 from .load.native_hosts import HOST, token
@@ -156,3 +160,20 @@ def database(place: Installation) -> Iterator[Database]:
     dsn = place.settings.dsn_or_embedded
     with db.connect(dsn, "bench", autocommit=True) as conn:
         yield Database(conn)
+
+
+@contextmanager
+def bare_database(*, durable: bool = False) -> Iterator[tuple[db.PostgresConnection, str]]:
+    """A migrated database with one owner and no server, and how to connect to it."""
+    folder = Path(tempfile.mkdtemp(prefix="gridbot-bench-", dir="/tmp"))
+    folder.chmod(0o711)
+    server = Postgres(folder, durable=durable)
+    try:
+        server.wait_ready(server.start(folder / "postgresql.log"))
+        with db.connect(server.dsn, autocommit=True) as conn:
+            db.migrate(conn)
+            conn.execute("INSERT INTO owner (name) VALUES ('bench')")
+            yield conn, server.dsn
+    finally:
+        server.stop()
+        shutil.rmtree(folder)

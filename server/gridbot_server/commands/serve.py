@@ -35,7 +35,7 @@ def children(settings: Settings, environment: Mapping[str, str]) -> list[Child]:
     programs = {
         "gunicorn": ["gunicorn", "-c", configuration, "gridbot_server.web.app:create_app()"],
         "feeder": ["gridbot_server.feeder.process", "--data", data],
-        "daemons": ["gridbot_server.cycles.process", "--data", data],
+        **{name: ["gridbot_server.cycles.process", "--data", data] for name in settings.daemons},
     }
     return [
         Child(

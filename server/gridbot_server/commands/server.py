@@ -22,7 +22,7 @@ from gridbot_server.commands.backup import backup, move, restore
 from gridbot_server.commands.data import data_option, database_of, expected_failures
 from gridbot_server.commands.serve import serve
 from gridbot_server.commands.upgrade import upgrade
-from gridbot_server.settings import Settings, default_data
+from gridbot_server.settings import MOST_TRANSITIONERS, Settings, default_data
 from gridbot_server.storage import db, invariants
 from gridbot_server.storage.invariants import Violation
 from gridbot_server.supervision.lock_file import (
@@ -103,6 +103,13 @@ def server() -> None:
     callback=lambda _context, _option, text: _days(text),
     help="Retention: delete BOTs this many days after their end.  '' keeps them for ever."
     "  [default: for ever]",
+)
+@click.option(
+    "--transitioners",
+    metavar="N",
+    type=click.IntRange(1, MOST_TRANSITIONERS),
+    help="Processes of this machine that decide what jobs need next; the BOTs are divided among"
+    " those of all machines.  [default: 1]",
 )
 @click.option(
     "--behind-proxy/--no-behind-proxy",

@@ -25,7 +25,6 @@ SQL = sql.load("console.sql")
 _SLOW_SECONDS = 15.0  # for which figures are shown that look at all hosts
 _MOST = 10
 _LOG_BYTES, _LOG_LINES = 8192, 12
-_LOGS = ("gunicorn", "feeder", "daemons", "supervisor", "postgresql")
 
 
 class HostsByState(NamedTuple):
@@ -94,6 +93,7 @@ def operations_page() -> dict[str, Any]:
         lags = rows.read(conn, Lag, OPERATION["lags"])
         banned = rows.fetch(conn, ShownBan, SQL["banned"], {"limit": 50})
     disk = shutil.disk_usage(data)
+    logs = ("gunicorn", "feeder", *current().settings.daemons, "supervisor", "postgresql")
     return {
         "title": "Operations",
         "health": call(show_health),
@@ -106,7 +106,7 @@ def operations_page() -> dict[str, Any]:
         "disk": disk,
         "data": str(data),
         "store": current().settings.files_url or f"{data}/files",
-        "logs": [(name, lines) for name in _LOGS if (lines := tail(data / "log" / f"{name}.log"))],
+        "logs": [(name, lines) for name in logs if (lines := tail(data / "log" / f"{name}.log"))],
     }
 
 

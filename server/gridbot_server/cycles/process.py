@@ -1,7 +1,8 @@
 """The daemons process: runs the cycles, each on its own schedule (APScheduler, `rhythm.py`).
 
-One process of all that share a database does the work: it holds an advisory lock; the others
-wait for it.  Every write is guarded all the same, so a second one would do no harm.
+One process of all that share a database leads: it holds an advisory lock, and runs every cycle.
+The others wait for that lock, and meanwhile run the transitioner for their part of the BOTs.  Every
+write is guarded all the same, so a second leader would do no harm.
 """
 
 from __future__ import annotations
@@ -9,8 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 
 import psycopg
@@ -19,17 +19,12 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from apscheduler.schedulers.base import BaseScheduler
 from apscheduler.triggers.base import BaseTrigger
 
-from gridbot_server.credit import export
-from gridbot_server.cycles import collector, deadline, gangs, replication, retention, transitioner
+from gridbot_server.cycles import transitioner
 from gridbot_server.cycles.clock import ClockWatch
-from gridbot_server.cycles.comparing import Comparing
-from gridbot_server.cycles.notices import cycle as notices
 from gridbot_server.cycles.rhythm import IDLE_SECONDS, Rhythm
-from gridbot_server.cycles.silence import PASS_SECONDS, Silence
-from gridbot_server.history import sums
-from gridbot_server.matching.spending import Spending
+from gridbot_server.cycles.schedule import TRANSITIONER, Schedule, schedules, transitions
 from gridbot_server.settings import Settings
-from gridbot_server.storage import db, growing, sql, store_record
+from gridbot_server.storage import db, sql
 from gridbot_server.storage.rows import fetch_value
 from gridbot_server.supervision.entry import run_process
 
@@ -52,112 +47,6 @@ _LISTEN_SECONDS = 0.5  # between two looks at the clock and the connection
 _REST, _SHORT_REST = 19, 3
 _FEW = 16  # found in a pass
 
-Cycle = Callable[[db.PostgresConnection], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Schedule:
-    """One cycle: what it does, how often, and whether it goes on at once while it finds much."""
-
-    name: str
-    seconds: float  # between passes
-    cycle: Cycle
-    goes_on: bool = True
-    close: Callable[[], None] = lambda: None  # when no pass will follow
-
-
-def schedules(settings: Settings) -> list[Schedule]:
-    """Every cycle of the server."""
-    spending, silence = Spending(), Silence(settings.silent_seconds)
-    deadlines = deadline.DeadlineCycle()
-    watch = notices.ServerWatch(lambda: notices.trouble_of(settings))
-    comparing = Comparing(
-        settings.open_store(),
-        settings.comparison_workers,
-        settings.run / "comparisons",
-    )
-    return [
-        # A pass has its price however little it finds: some jobs at once, and nobody waits long.
-        Schedule("transitioner", 0.2, transitioner.run_once),
-        Schedule("comparison", 0.2, comparing.run_once, close=comparing.close),
-        Schedule("gangs", 0.5, gangs.run_once),
-        Schedule("deadline", 0.5, lambda conn: deadlines.run_once(conn, since_boot())),
-        Schedule(
-            "replication",
-            1.0,
-            lambda conn: replication.run_once(conn, time.time(), spending),
-            False,
-        ),
-        Schedule(
-            "silence",
-            PASS_SECONDS,
-            lambda conn: silence.run_once(conn, since_boot()),
-            False,
-        ),
-        Schedule("sweep", 0.5, deadline.sweep_cancelled),
-        Schedule("deletion", 1.0, retention.remove_rows, False),
-        Schedule("retention", 60.0, lambda conn: retain(settings, conn), False),
-        Schedule(
-            "store",
-            60.0,
-            lambda conn: store_record.keep(conn, settings.open_store()),
-            False,
-            close=lambda: keep_store_record(settings),
-        ),
-        Schedule("history", 2.0, sums.collect),
-        Schedule("sums", 20.0, sums.run_once, False),
-        Schedule("notices", 2.0, lambda conn: notices.run_once(conn, settings), False),
-        Schedule("watch", 30.0, watch.run_once, False),
-        Schedule("purger", 600.0, lambda conn: purge(settings, conn), False),
-        Schedule(
-            "statistics",
-            min(60.0, settings.statistics_seconds),
-            lambda conn: export_statistics(settings, conn),
-            False,
-        ),
-    ]
-
-
-def since_boot() -> float:
-    """Return the seconds since this machine's boot, in which it may have slept."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
-
-
-def purge(settings: Settings, conn: db.PostgresConnection) -> int:
-    """Remove open submissions and partial uploads of yesterday, and pilots that are over."""
-    store = settings.open_store()
-    removed = store.purge_partials(datetime.now(UTC))
-    with conn.transaction():
-        removed += conn.execute(SQL["purge_open"]).rowcount
-        removed += conn.execute(SQL["purge_pilots"]).rowcount
-        return removed + conn.execute(SQL["purge_keys"]).rowcount
-
-
-def retain(settings: Settings, conn: db.PostgresConnection) -> int:
-    """Delete BOTs that were kept long enough, and a part of the files that nothing refers to.
-
-    Growing BOTs that nobody has used for long are closed.
-    """
-    store, days = settings.open_store(), settings.keep_ended_days
-    deleted = retention.delete_kept_too_long(conn, days) if days else 0
-    closed = growing.close_idle(conn)
-    return closed + deleted + collector.run_once(conn, store, datetime.now(UTC))
-
-
-def keep_store_record(settings: Settings) -> None:
-    """Let the store know how far the database has come, when no further minute follows."""
-    try:
-        with db.connect(settings.dsn_or_embedded, "gridbot-store", autocommit=True) as conn:
-            store_record.keep(conn, settings.open_store())
-    except psycopg.OperationalError as error:
-        log.warning("the store learns at the next start how far the database is: %s", error)
-
-
-def export_statistics(settings: Settings, conn: db.PostgresConnection) -> int:
-    """Write the statistics anew when they are due, whenever the server was started."""
-    period = float(settings.statistics_seconds)
-    return export.run_once(conn, settings.statistics, period, time.time())
-
 
 class Daemon:
     """Runs one cycle on a connection of its own."""
@@ -174,6 +63,12 @@ class Daemon:
         share = _REST if self._run() > _FEW else _SHORT_REST
         rest = min(self._schedule.seconds, share * (time.monotonic() - began))
         self.rests_until = datetime.now(UTC) + timedelta(seconds=rest)
+
+    def close(self) -> None:
+        """Let nothing of it be left, once no pass will follow."""
+        self._schedule.close()
+        if self._conn is not None:
+            self._conn.close()
 
     def _run(self) -> int:
         """The outermost loop, so that nothing ends it; returns how much was found."""
@@ -204,16 +99,18 @@ class _Turns(BaseTrigger):  # type: ignore[misc]  # the library has no types
 
 
 def run(settings: Settings, stop: threading.Event) -> None:
-    """Run the cycles as the leader until told to stop."""
+    """Run the transitioner for a part of the BOTs, as the leader all cycles, until told to stop."""
     dsn = settings.dsn_or_embedded
     while not stop.is_set():
         try:
             with db.connect(dsn, "gridbot-leader", autocommit=True) as conn:
-                if not _lead(conn):
-                    stop.wait(1.0)
-                    continue
-                log.info("leading the cycles")
-                _run_cycles(settings, dsn, conn, stop)
+                while not stop.is_set():
+                    leads = _lead(conn)
+                    if leads:
+                        log.info("leading the cycles")
+                        transitioner.try_again(conn)
+                    listed = schedules(settings) if leads else [transitions()]
+                    _run_cycles(listed, dsn, conn, stop, leads=leads)
         except psycopg.OperationalError as error:
             log.warning("the database is away: %s", str(error).strip())
             stop.wait(1.0)
@@ -224,10 +121,17 @@ def _lead(conn: db.PostgresConnection) -> bool:
 
 
 def _run_cycles(
-    settings: Settings, dsn: str, leader: db.PostgresConnection, stop: threading.Event
+    listed: Sequence[Schedule],
+    dsn: str,
+    conn: db.PostgresConnection,
+    stop: threading.Event,
+    *,
+    leads: bool,
 ) -> None:
-    """Run until told to stop, or until the connection that holds the lock is lost."""
-    listed = schedules(settings)
+    """Run cycles until told to stop, or this process has become the leader.
+
+    Ends as well when the connection is lost that holds the lock, or waits for it.
+    """
     scheduler = BackgroundScheduler(
         executors={"default": ThreadPoolExecutor(len(listed))}, timezone="UTC"
     )
@@ -239,7 +143,6 @@ def _run_cycles(
             call(scheduler, hurried)
         rhythm.note_find()
 
-    transitioner.try_again(leader)
     daemons = {item.name: Daemon(dsn, item, found) for item in listed}
     for item in listed:
         scheduler.add_job(
@@ -247,22 +150,28 @@ def _run_cycles(
             coalesce=True, misfire_grace_time=_DUE_SECONDS, id=item.name,
         )  # fmt: skip
     scheduler.start()
-    watch = ClockWatch()
+    watch, looks_at = ClockWatch(), 0.0
     try:
-        leader.execute(SQL["listen"])
+        conn.execute(SQL["listen"])
         while not stop.is_set():
-            if _was_told_of_reports(leader):
-                turn = max(datetime.now(UTC), daemons["transitioner"].rests_until)
-                scheduler.modify_job("transitioner", next_run_time=turn)
+            if _was_told_of_reports(conn):
+                found()  # by whichever process has their BOT
+                turn = max(datetime.now(UTC), daemons[TRANSITIONER].rests_until)
+                scheduler.modify_job(TRANSITIONER, next_run_time=turn)
+            if time.monotonic() < looks_at:
                 continue
-            leader.execute("SELECT 1")
+            looks_at = time.monotonic() + _LISTEN_SECONDS
+            if leads:
+                conn.execute("SELECT 1")
+            elif _lead(conn):
+                return
             if watch.was_set_back():  # no cycle would be due before the old time comes again
                 log.warning("the clock was set back: all cycles run now")
                 call(scheduler)
     finally:
         scheduler.shutdown(wait=True)
-        for item in listed:
-            item.close()
+        for daemon in daemons.values():
+            daemon.close()
 
 
 def _was_told_of_reports(leader: db.PostgresConnection) -> bool:

@@ -27,6 +27,7 @@ from gridbot_server.cycles import (
     widths,
 )
 from gridbot_server.cycles.job import Job
+from gridbot_server.cycles.parts import WHOLE, BotPart
 from gridbot_server.cycles.transition import decide
 from gridbot_server.storage import sql
 from gridbot_server.storage.counters import CYCLES, Counters
@@ -46,8 +47,8 @@ _ERROR_LENGTH = 500  # characters that are kept of an error
 _ASSURANCE_LOCK = 7_216_004_885
 
 
-def run_once(conn: Connection, limit: int = 2000) -> int:
-    """Settle up to `limit` wake-ups; return how many there were.
+def run_once(conn: Connection, part: BotPart = WHOLE, limit: int = 2000) -> int:
+    """Settle up to `limit` wake-ups of a part of the BOTs; return how many there were.
 
     All in one transaction: a crash leaves them all to be settled again.  The wake-ups of a BOT
     with an unknown validator are kept: a server that knows it settles them.  A job at which this
@@ -59,7 +60,8 @@ def run_once(conn: Connection, limit: int = 2000) -> int:
         judged: list[verdicts.NewVerdict] = []
         try:
             with conn.transaction():
-                woken = fetch(conn, JobId, SQL["take_pending"], {"limit": limit, "left": left})
+                wanted = {**part._asdict(), "limit": limit, "left": left}
+                woken = fetch(conn, JobId, SQL["take_pending"], wanted)
                 if woken:
                     conn.execute(SQL["plan_by_keys"])
                     judged = _settle(conn, sorted(set(woken)))

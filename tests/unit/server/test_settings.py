@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from gridbot_server.commands.serve import children
 from gridbot_server.settings import Settings, SettingsError, default_data, split_bind
 
 
@@ -18,6 +19,12 @@ def test_bots_are_kept_for_ever_unless_a_time_is_set(tmp_path: Path) -> None:
     assert Settings(data=tmp_path).keep_ended_days is None
     Settings(data=tmp_path, keep_ended_days=30).save()
     assert Settings.load(tmp_path).keep_ended_days == 30
+
+
+def test_each_transitioner_of_a_machine_is_a_process_of_its_own(tmp_path: Path) -> None:
+    settings = Settings(data=tmp_path, transitioners=3)
+    names = [child.name for child in children(settings, {})]
+    assert names == ["gunicorn", "feeder", "daemons", "daemons-2", "daemons-3"]
 
 
 def test_a_directory_without_settings_gives_the_defaults(tmp_path: Path) -> None:
@@ -37,6 +44,7 @@ def test_saved_settings_are_for_the_owners_eyes_only(tmp_path: Path) -> None:
         ({"web_workers": True}, "web_workers must be a whole number above 0, not True"),
         ({"keep_ended_days": 0}, "keep_ended_days must be a whole number above 0, not 0"),
         ({"keep_ended_days": "30"}, "keep_ended_days must be a whole number above 0, not '30'"),
+        ({"transitioners": 17}, "transitioners must be at most 16, not 17"),
         ({"bind": 80}, "bind must be a string, not 80"),
         ({"sign_on_submit": "yes"}, "sign_on_submit must be true or false, not 'yes'"),
         ({"webhook_networks": "10.0.0.1/8"}, "webhook_networks: 10.0.0.1/8 has host bits set"),

@@ -1,11 +1,25 @@
 -- name: lead
 SELECT pg_try_advisory_lock(%(lock)s)
 
+-- name: part
+-- The place of this session among those of transitioners that do something, and how many they are.
+SELECT number, of
+  FROM (SELECT pid, (row_number() OVER (ORDER BY pid) - 1)::int AS number,
+               (count(*) OVER ())::int AS of
+          FROM pg_stat_activity
+         WHERE datname = current_database() AND application_name = 'gridbot-transitioner'
+           AND (state = 'active' OR state_change > now() - make_interval(secs => %(silent)s))
+       ) AS present
+ WHERE pid = pg_backend_pid()
+
 -- name: take_pending
 -- Not locked first: of two who want the same rows one waits, and finds them gone.
 WITH taken AS (
     DELETE FROM pending WHERE ctid = ANY (ARRAY(
-           SELECT ctid FROM pending WHERE bot <> ALL(%(left)s::bigint[]) LIMIT %(limit)s))
+           SELECT ctid FROM pending
+            WHERE bot %% %(of)s::bigint = %(number)s::bigint
+              AND bot <> ALL(%(left)s::bigint[])
+            LIMIT %(limit)s))
     RETURNING bot, seq
 ), tried_again AS (
     DELETE FROM dead_letter d USING taken t WHERE (d.bot, d.seq) = (t.bot, t.seq)
