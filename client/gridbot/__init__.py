@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from gridbot.api.submission import Submission
     from gridbot.executor.calls import JobFailed, RemoteError
     from gridbot.executor.executor import BrokenGridbot, Executor
+    from gridbot.flow.flow import Flow, FlowFailed
+    from gridbot.flow.steps import Step
 
 __all__ = [
     "BadInput",
@@ -36,6 +38,8 @@ __all__ = [
     "BotState",
     "BrokenGridbot",
     "Executor",
+    "Flow",
+    "FlowFailed",
     "GridbotError",
     "JobFailed",
     "NotFound",
@@ -47,6 +51,7 @@ __all__ = [
     "Result",
     "ServerAway",
     "Session",
+    "Step",
     "Submission",
     "connect",
 ]
@@ -60,6 +65,8 @@ _MODULES = (
     "api.submission",
     "executor.executor",
     "executor.calls",
+    "flow.flow",
+    "flow.steps",
 )
 
 

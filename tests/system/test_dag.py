@@ -20,7 +20,7 @@ from tests.system.deployment import GRIDBOT, Deployment, eventually
 
 from gridbot.dag.engine import events
 from gridbot.dag.run.lots import NodeLots
-from gridbot.dag.run.shapes import OutputPlace, Shape, ShapedJob
+from gridbot.dag.run.shapes import OutputPlace, Shape, ShapedJob, submission_of
 
 CORPUS = os.environ.get("GRIDBOT_DAGS_CORPUS", "")
 PATIENCE = 150.0
@@ -203,13 +203,15 @@ def test_jobs_whose_bot_is_gone_end_when_they_are_to_be_cancelled(
     told: list[events.RunEvent] = []
     with running.session() as session:
         lots = NodeLots(session, "run", "a DAG", told.append, said.append)
-        lot = lots.lot(Shape({"command": ["true"], "program": [], "outputs": ["stdout"]}))
+        shape = Shape({"command": ["true"], "program": [], "outputs": ["stdout"]})
+        lot = lots.lot(shape.key, lambda: submission_of(shape))
         jobs = [ShapedJob(Shape({}), {}, [], OutputPlace(str(folder)))] * 2
         assert lots.reserve(lot, "A", jobs) == 0
         lot.bot.append_each([(job.values, job.files) for job in jobs], 0)
         lot.bot.cancel()
         lot.bot.delete()
         assert lots.cancel("A", (0, 1))
+        eventually(lambda: len(told) == 2, what="the ends of the jobs")
     removed = [(e.node, e.process) for e in told if isinstance(e, events.JobRemoved)]
     assert (removed, lots.cancel("A", (0, 1))) == ([("A", 0), ("A", 1)], False)
 

@@ -150,6 +150,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "joblib": {"executor"},
         "mw": {"api", "executor"},
         "dag": {"api"},
+        "flow": {"api", "dag", "executor"},
         "show": {"api", "printing"},
         "rsl": {"api"},
         "commands": {"api", "dag", "printing", "rsl", "show"},

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from gridbot.api.connection import Connection
-from gridbot.api.errors import BadInput, Refused
+from gridbot.api.errors import BadInput, NotFound, Refused
 from gridbot.api.packing import PackedFolder, pack
 from gridbot.api.results import OutputFile
 from gridbot_client.protocol import template
@@ -68,10 +68,13 @@ class StoredFile:
         return self.output.name
 
     def part(self, offset: int, most: int) -> bytes:
-        """The rest of a small content from `offset` on.  Raises Refused for any other."""
-        if not self.output.is_here:
-            raise Refused(f"input {self.ref.name}: the server does not have this output any more")
-        return self.output.read()[offset : offset + most]
+        """The rest of a small content from `offset` on.  Raises Refused if it is gone."""
+        try:
+            return self.output.read()[offset : offset + most]
+        except NotFound:
+            raise Refused(
+                f"input {self.ref.name}: the server does not have this output any more"
+            ) from None
 
 
 InputFile = LocalFile | PackedFolder | StoredFile

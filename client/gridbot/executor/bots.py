@@ -27,14 +27,26 @@ def submit_bot(
 
     `inputs` are further files of each job; `options` are fields of `Submission`.
     """
+    (folder / "none").touch()
+    fields = fields_of_calls(folder, form, [*JOB_FILES, *inputs])
+    return session.submit(**fields, resident=len(_COMMAND), **options)
+
+
+def fields_of_calls(folder: Path, form: str, inputs: Iterable[str]) -> dict[str, Any]:
+    """Fields of the submission of a growing BOT whose jobs are calls, made in `folder`.
+
+    `form` is what `worker.py` takes for it.
+    """
     for name in _FILES:
         copyfile(Path(__file__).parent / name, folder / name)
-    (folder / "none").touch()
     version = "{}.{}".format(*sys.version_info)
-    return session.submit(
-        [*_COMMAND, version, form, "{calls}"], base=folder, outputs=["returned"], growing=True,
-        inputs=[*_FILES, "cloudpickle.zip", *JOB_FILES, *inputs], resident=len(_COMMAND), **options,
-    )  # fmt: skip
+    return {
+        "command": [*_COMMAND, version, form, "{calls}"],
+        "base": folder,
+        "inputs": [*_FILES, "cloudpickle.zip", *inputs],
+        "outputs": ["returned"],
+        "growing": True,
+    }
 
 
 def outcomes_of(bot: Bot, result: Result, form: Form, count: int) -> list[Outcome]:

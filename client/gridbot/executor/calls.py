@@ -23,7 +23,7 @@ from gridbot.api.errors import BadInput, GridbotError
 
 T = TypeVar("T")
 Form = Literal["pickle", "json"]
-_MOST_INLINE_BYTES = 48 << 10  # of a chunk's calls, in the job itself
+MOST_INLINE_BYTES = 48 << 10  # of a chunk's calls, in the job itself
 _MISSING = "Executor needs cloudpickle; install it with: pip install 'gridbot[python]'"
 
 
@@ -125,7 +125,7 @@ class Pickling:
         """Item of the job that runs some calls of one function."""
         content = pickle.dumps([call.content for call in calls])
         item = {"function": calls[0].function, "calls": "-", "data": "none"}
-        if len(content) <= _MOST_INLINE_BYTES:
+        if len(content) <= MOST_INLINE_BYTES:
             return {**item, "calls": base64.b64encode(content).decode()}
         name = f"calls-{number}"
         (self._folder / name).write_bytes(content)

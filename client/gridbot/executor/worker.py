@@ -1,7 +1,8 @@
 """The program that runs calls on a host.  The BOT brings it: it imports nothing of GridBot's.
 
 Arguments: the version of Python that pickled the calls, `pickle` or `json` for what it returns, and
-the calls as base64 of a pickle; `-` if they are in the file `calls.pickle`.  Without arguments it
+the calls as base64 of a pickle; `-` if they are in the file `calls.pickle`.  With `task` it returns
+a pickle as well, and exits with 1 if a call raised.  Without arguments it
 stays for many jobs, which come over its standard input, a socket, as the client's `residents.py`
 says.
 """
@@ -28,7 +29,7 @@ _MOST_FUNCTIONS = 16  # that are kept loaded
 
 
 def main(*arguments: str) -> None:
-    """Run the calls of one job or of many; the exit code is 0 whatever they raise."""
+    """Run the calls of one job or of many."""
     sys.path[:0] = ["", os.path.abspath("cloudpickle.zip")]
     if not arguments:
         _stay()
@@ -38,6 +39,10 @@ def main(*arguments: str) -> None:
     returned = _job({name: _read(name) for name in names}, *arguments)
     with open("returned", "wb") as file:
         file.write(returned)
+    if arguments[1] == "task":
+        for _, good, told in pickle.loads(returned):  # noqa: S301
+            if not good:
+                sys.exit(told[-1])  # the traceback
 
 
 def _stay() -> None:
@@ -76,13 +81,25 @@ def _run(pickled: bytes, call: bytes, form: str) -> Outcome:
     began = time.perf_counter()
     try:
         function = _function(pickled)
-        args, kwargs = pickle.loads(call)  # noqa: S301
+        args, kwargs = _Arguments(io.BytesIO(call)).load()
         began = time.perf_counter()
         value = function(*args, **kwargs)
         seconds = time.perf_counter() - began
         return seconds, True, _plain(value) if form == "json" else _pickled(value)
     except BaseException as error:  # of whatever kind: it is the call's outcome
         return time.perf_counter() - began, False, _told(error, form)
+
+
+class _Arguments(pickle.Unpickler):
+    """Reads the arguments of a call.  What other jobs wrote stands in files of this one."""
+
+    def persistent_load(self, place: str) -> Any:
+        """The value that another call returned, or the paths below a folder."""
+        if place.endswith("/"):
+            below = (os.path.join(where, name) for where, _, ns in os.walk(place) for name in ns)
+            return sorted(below)
+        [(_, _, value)] = pickle.loads(_read(place))  # noqa: S301
+        return pickle.loads(value)  # noqa: S301
 
 
 @functools.lru_cache(_MOST_FUNCTIONS)

@@ -42,6 +42,9 @@ class DagEngine:
             "halted": self._course.halted,
             "removed": self._course.removed,
             "broken": self._course.broken,
+            "added": self._nodes.added,
+            "jobs_added": self._jobs.more,
+            "closed": self._jobs.closed,
         }
 
     # --- what others ask

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 
@@ -45,6 +45,38 @@ class NodeSubmitted(RunEvent):
     jobs: int
     bot: str = ""
     first: int = 0
+    is_open: bool = False  # further jobs may follow, until it is closed
+
+
+@dataclass(frozen=True, slots=True)
+class NodeAdded(RunEvent):
+    """The graph has one more node; its parents are there already."""
+
+    name: ClassVar[str] = "added"
+    node: str
+    parents: Sequence[str] = ()
+    tolerance: int = 0  # as in `DagNode`
+    tolerance_is_share: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobsAdded(RunEvent):
+    """An open node has further jobs; else as `NodeSubmitted`."""
+
+    name: ClassVar[str] = "jobs_added"
+    node: str
+    jobs: int
+    bot: str = ""
+    first: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClosed(RunEvent):
+    """An open node gets no further jobs; with a reason, it lacks some, and has failed."""
+
+    name: ClassVar[str] = "closed"
+    node: str
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +126,7 @@ class JobEnded(RunEvent):
     process: int
     code: int
     seen: int = 0  # cursor of the results of its BOT
+    outputs: Mapping[str, Any] = field(default_factory=dict)  # that are kept at the server
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +176,7 @@ _KINDS: Mapping[str, type[RunEvent]] = {
     kind.name: kind
     for kind in (
         Began, ScriptEnded, NodeSubmitted, SubmitFailed, JobStarted, JobHeld, JobReleased, JobEnded,
-        JobRemoved, Due, Halted, Removed, Broken,
+        JobRemoved, Due, Halted, Removed, Broken, NodeAdded, JobsAdded, NodeClosed,
     )
 }  # fmt: skip
 
@@ -151,4 +184,5 @@ _KINDS: Mapping[str, type[RunEvent]] = {
 def event_of(document: Mapping[str, Any]) -> RunEvent:
     """The event that a document of the journal tells.  Raises KeyError or TypeError."""
     kind = _KINDS[document["event"]]
-    return kind(**{f.name: document[f.name] for f in fields(kind)})
+    given = {f.name: document[f.name] for f in fields(kind) if f.name in document}
+    return kind(**given)

@@ -24,17 +24,43 @@ class JobRules:
         if not state.is_submitting:
             return
         state.is_submitting = state.awaits_submit = False
-        state.cluster, state.jobs = event.cluster, event.jobs
-        state.idle, state.running, state.held = set(range(event.jobs)), set(), set()
+        state.cluster, state.jobs, state.is_open = event.cluster, 0, event.is_open
+        state.idle, state.running, state.held = set(), set(), set()
         run.unconfirmed -= 1
-        run.table.idle_jobs += event.jobs
-        run.jobs_submitted += event.jobs
-        for process in range(event.jobs):
-            run.note(state, "SUBMIT", process)
+        self._queue(state, event.jobs)
         if run.counts_no_more(state):
             run.cancel_jobs(state)
         elif not event.jobs:
             self._are_over(state)
+
+    def _queue(self, state: NodeState, jobs: int) -> None:
+        """Put jobs into the queue behind those that the node has."""
+        run, first = self._run, state.jobs
+        state.jobs += jobs
+        state.idle.update(range(first, state.jobs))
+        run.table.idle_jobs += jobs
+        run.jobs_submitted += jobs
+        for process in range(first, state.jobs):
+            run.note(state, "SUBMIT", process)
+
+    def more(self, event: events.JobsAdded) -> None:
+        """An open node has further jobs."""
+        run, state = self._run, self._run.table.nodes[event.node]
+        if not state.is_open:
+            return
+        self._queue(state, event.jobs)
+        if run.counts_no_more(state):
+            run.cancel_jobs(state)
+
+    def closed(self, event: events.NodeClosed) -> None:
+        """An open node gets no further jobs."""
+        state = self._run.table.nodes[event.node]
+        if not state.is_open:
+            return
+        state.is_open = False
+        if event.reason:
+            state.lacks_jobs, state.details = True, event.reason
+        self._are_over(state)
 
     def submit_failed(self, event: events.SubmitFailed) -> None:
         """Try again later, or give the node up."""
@@ -127,10 +153,10 @@ class JobRules:
     # --- all of them
 
     def _are_over(self, state: NodeState) -> None:
-        if state.has_jobs:
+        if state.has_jobs or state.is_open:
             return
         self._run.leave_queue(state)
-        failed = state.failures > _tolerated(state)
+        failed = state.lacks_jobs or state.failures > _tolerated(state)
         if not failed:
             state.value = 0
         verdict = "JOB_FAILURE" if failed else "JOB_SUCCESS"

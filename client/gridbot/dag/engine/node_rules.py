@@ -6,6 +6,7 @@ from gridbot.dag.engine import events
 from gridbot.dag.engine.actions import Save, Wait
 from gridbot.dag.engine.run_state import RunState
 from gridbot.dag.engine.table import PRE_FAILED, DagStatus, NodeState, NodeStatus, ScriptPhase
+from gridbot.dag.language.model import DagNode, FilePlace, Kind
 
 
 class NodeRules:
@@ -28,6 +29,26 @@ class NodeRules:
             self._run.want_script(state, "PRE")
         else:
             self._to_queue(state, retried)
+
+    def added(self, event: events.NodeAdded) -> None:
+        """The graph has grown by a node, which may begin at once, or never."""
+        run, table = self._run, self._run.table
+        if event.node in table.nodes:
+            return
+        state = table.add(
+            DagNode(
+                event.node, Kind.JOB, "", FilePlace("", 0), parents=tuple(event.parents),
+                tolerance=event.tolerance, tolerance_is_share=event.tolerance_is_share,
+                tolerance_waits=True,
+            )
+        )  # fmt: skip
+        parents = [table.nodes[name].status for name in event.parents]
+        if any(status in (NodeStatus.ERROR, NodeStatus.FUTILE) for status in parents):
+            self._lose(state)
+        elif not state.waiting:
+            table.move(state, NodeStatus.READY)
+            if run.has_begun and not run.is_ending:
+                self.begin(state)
 
     def _to_queue(self, state: NodeState, retried: bool = False) -> None:
         self._run.table.move(state, NodeStatus.READY)

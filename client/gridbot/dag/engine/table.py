@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
 
 from gridbot.dag.language.model import Dag, DagNode
@@ -69,6 +69,8 @@ class NodeState:
     script: str = ""  # PRE or POST, while that is not over
     phase: ScriptPhase = ScriptPhase.NONE
     held: set[int] = field(default_factory=set)  # those of its jobs that wait and are held
+    is_open: bool = False  # further jobs may follow
+    lacks_jobs: bool = False  # that should have followed
     is_submitting: bool = False
     is_cancelling: bool = False  # its jobs are to end
     submit_tries: int = 0
@@ -121,6 +123,16 @@ class Table:
                 state.status = NodeStatus.READY
             if node.counts:
                 self.counts[state.status] += 1
+
+    def add(self, node: DagNode) -> NodeState:
+        """One more node, whose parents are there."""
+        state = self.nodes[node.name] = NodeState(node)
+        self.counts[state.status] += 1
+        for name in node.parents:
+            parent = self.nodes[name]
+            parent.node = replace(parent.node, children=(*parent.node.children, node.name))
+            state.waiting += parent.status is not NodeStatus.DONE
+        return state
 
     def move(self, state: NodeState, status: NodeStatus) -> None:
         """Change a node's state."""

@@ -22,7 +22,8 @@ from gridbot_client.protocol.messages import JobInput, Scalar
 
 _SYSTEM = ("/bin/", "/sbin/", "/usr/", "/opt/", "/lib/")
 _DEPTH = 6  # of folders in what a job brings
-_JOB_INPUTS = tuple(JobInput("/".join("*" * n), executable=True) for n in range(1, _DEPTH + 1))
+# Names of files of single jobs, at any depth.
+JOB_INPUTS = tuple(JobInput("/".join("*" * n), executable=True) for n in range(1, _DEPTH + 1))
 _DEFAULT_DISK_MB = 1024
 _MOST_OUTPUT_MB = 1024
 
@@ -185,7 +186,7 @@ def submission_of(shape: Shape) -> dict[str, Any]:
         **fields,
         "base": Path(program[0]) if program else Path(),
         "growing": True,
-        "job_inputs": _JOB_INPUTS,
+        "job_inputs": JOB_INPUTS,
         "max_failures": "100%",
     }
 

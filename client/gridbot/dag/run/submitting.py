@@ -14,9 +14,10 @@ from gridbot.dag.engine.table import NodeState
 from gridbot.dag.language.model import Kind
 from gridbot.dag.run import describing
 from gridbot.dag.run.inner import InnerDags
-from gridbot.dag.run.lots import NodeLot, NodeLots
+from gridbot.dag.run.lot import NodeLot
+from gridbot.dag.run.lots import NodeLots
 from gridbot.dag.run.programs import NodePrograms
-from gridbot.dag.run.shapes import ShapedJob, Shaper
+from gridbot.dag.run.shapes import ShapedJob, Shaper, submission_of
 from gridbot.dag.run.start import RunPlan
 from gridbot.dag.submit.errors import SubmitError
 from gridbot.dag.submit.job import SubmitJob
@@ -103,7 +104,8 @@ class Submitting:
         if len(shapes) > 1:
             raise SubmitError("the jobs of one node differ in more than values")
         lots = self._places.lots()
-        lot = lots.lot(shaped[0].shape)
+        shape = shaped[0].shape
+        lot = lots.lot(shape.key, lambda: submission_of(shape))
         first = lots.reserve(lot, state.name, shaped)
         batch.appends.append((lot, first, shaped))
         event = events.NodeSubmitted(state.name, self._cluster, len(jobs), lot.key, first)

@@ -1,0 +1,64 @@
+"""Which jobs a step has, by what jobs before it returned.  Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from gridbot.api.errors import BadInput
+from gridbot.api.results import OutputFile, Result
+from gridbot.flow.steps import Gathered, Step, row_of
+from gridbot_client.protocol.messages import Scalar
+
+
+@dataclass(frozen=True)
+class FlowJob:
+    """A job: its values, and its files that other jobs wrote."""
+
+    row: Mapping[str, Scalar]
+    stored: Sequence[OutputFile] = ()
+
+
+class StepFeed:
+    """The jobs of one step: those that were taken, in order, and those that are due."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+        self.taken: list[FlowJob] = []
+        self._due = deque(FlowJob(row) for row in step.rows)
+        self._gathered: list[OutputFile] | None = None
+
+    @property
+    def due(self) -> int:
+        """How many jobs may be taken."""
+        return len(self._due)
+
+    def see(self, result: Result) -> None:
+        """A job of the step's source is done: what it wrote gives a job each."""
+        assert self.step.source is not None
+        for file in self.step.source.of(result):
+            self._due.append(FlowJob(row_of(result, file), (file,)))
+
+    def take(self, count: int) -> list[FlowJob]:
+        """Take jobs, in their order; the step has begun, so all that it gathers is there.
+
+        Raises BadInput if nothing is.
+        """
+        if self._gathered is None:
+            self._gathered = [file for chosen in self.step.gathered for file in _files(chosen)]
+        jobs = [self._due.popleft() for _ in range(count)]
+        jobs = [FlowJob(job.row, (*job.stored, *self._gathered)) for job in jobs]
+        self.taken += jobs
+        return jobs
+
+
+def _files(gathered: Gathered) -> list[OutputFile]:
+    if found := gathered.files():
+        return found
+    chosen = gathered.outputs
+    there = sorted({name for result in chosen.step.results for name in result.outputs})
+    raise BadInput(
+        f"no output of step {chosen.step.name} matches {chosen.pattern!r};"
+        f" there are: {', '.join(there[:10]) or 'none'}"
+    )
