@@ -5,6 +5,7 @@ What the server keeps in tables is kept in dictionaries here.
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -42,6 +43,7 @@ class Judging:
         self._waiting = waiting
         self._return_as_new = return_as_new  # what a liar does that was caught
         self._agreements: dict[tuple[int, int], int] = defaultdict(int)  # of untrusted crews
+        self._changed: set[int] = set()  # hosts whose open answers are others than at the last look
 
     def decide(self, task: Task) -> None:
         """Judge a job and what follows from it, as a pass of the transitioner does."""
@@ -228,6 +230,9 @@ class Judging:
             return
         for replica in job.relied_on:
             self._world.relying[task.holders[replica].number].discard(task)
+        if job.relied_on != decision.provisional:
+            both = {*job.relied_on, *decision.provisional}
+            self._changed |= {task.holders[replica].number for replica in both}
         if decision.provisional:
             if task.provisional_at is None:
                 task.provisional_at = self._world.now
@@ -279,7 +284,9 @@ class Judging:
         setting = self._world.setting
         part = len(self._world.provisional) / setting.jobs
         due: list[Task] = []
-        for tasks in list(self._world.relying.values()):
+        changed = [tasks for host, tasks in self._world.relying.items() if host in self._changed]
+        self._changed.clear()
+        for tasks in changed:
             due.extend(_sample(tasks, lambda n: sample_size_at_the_end(n, part, setting.assurance)))
             due.extend(task for task in tasks if len(task.job.relied_on) > 1 and not task.is_due)
         due = [*dict.fromkeys(due)]  # an agreement is relied on by each of its hosts
@@ -312,8 +319,10 @@ def _is_awaited(task: Task) -> bool:
 
 def _sample(tasks: Iterable[Task], size: Callable[[int], int]) -> list[Task]:
     """Choose those of a host's open answers that are checked, once all of the last choice are."""
-    lone = sorted((task for task in tasks if len(task.job.relied_on) == 1), key=_coin)
-    return [] if any(task.is_due for task in lone) else lone[: size(len(lone))]
+    lone = [task for task in tasks if len(task.job.relied_on) == 1]
+    if any(task.is_due for task in lone):
+        return []
+    return heapq.nsmallest(size(len(lone)), lone, key=_coin)
 
 
 def _coin(task: Task) -> float:
