@@ -1149,6 +1149,48 @@ for _ in range(900):
 time.sleep(8)""",
         MEMORY,
     ),
+    Beast(
+        "processes",
+        "leave a child to its keeper",
+        """
+if syscall(56, 0x8000 | signal.SIGCHLD, 0, 0, 0, 0) == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execve('/bin/sh', ['sh', '-c', 'sleep 30; sleep 30', 'stray-' + c['name']], {})
+    os._exit(0)
+time.sleep(0.2)
+return False""",
+        only_x86=True,
+    ),
+    Beast("processes", "slow its session", "open('/proc/self/autogroup', 'w').write('19')"),
+    Beast(
+        "files",
+        "be told of changes in a folder",
+        "import fcntl\nfcntl.fcntl(os.open('/usr/bin', os.O_RDONLY), 1026, 0x8000001f)",
+    ),
+    Beast(
+        "limits",
+        "memory in rules of its own",
+        """
+for _ in range(500):
+    rules = syscall(444, struct.pack('=QQQ', 0, 3, 0), 16, 0)
+    for port in range(65536):
+        syscall(445, rules, 2, struct.pack('=QQ', 1, port), 0)""",
+        MEMORY,
+    ),
+    Beast(
+        "limits",
+        "long symbolic links",
+        "for n in range(15000): os.symlink('x' * 4000, f'{n}')\ntime.sleep(8)",
+        DISK,
+    ),
+    Beast(
+        "limits",
+        "a hole in its standard output",
+        "os.lseek(1, 1 << 40, 0); os.write(1, b'x')",
+        ("exit_nonzero", "disk_limit"),
+        outputs=("stdout",),
+    ),
 ]
 
 ZOO = [*FILES, *OUTPUTS, *PROCESSES, *NETWORK, *KERNEL, *LIMITS, *LATER]

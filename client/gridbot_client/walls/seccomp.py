@@ -29,7 +29,7 @@ _NEW_NAMESPACE = (
 )  # fmt: skip
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _NETLINK_ROUTE = 0
-_F_SETLEASE = 1024
+_F_SETLEASE, _F_NOTIFY = 1024, 1026
 _PR_SCHED_CORE = 62
 _REFUSED_PRCTL = (kernel.PR_SET_DUMPABLE, _PR_SCHED_CORE)
 
@@ -95,8 +95,10 @@ def program(families: tuple[int, ...], *, namespaces: bool, stranger: bool, land
         # Its flags are in memory, which a filter cannot read; libc then uses clone.
         _refuse("clone3", errno.ENOSYS),
         _when("ioctl", 1, [(_EQUAL, code) for code in _TERMINAL_INJECTION], errno.EPERM),
-        # Others would wait for a file that they open.
-        _when("fcntl", 1, [(_EQUAL, _F_SETLEASE)], errno.EPERM),
+        # Others would wait for a file that they open; what they do in a folder is theirs.
+        _when("fcntl", 1, [(_EQUAL, _F_SETLEASE), (_EQUAL, _F_NOTIFY)], errno.EPERM),
+        # Rules are memory of the kernel's that counts as nobody's; programs can do without.
+        _refuse("landlock_create_ruleset", errno.ENOSYS),
         # The client must be able to look at what it counts; a core is not one task's.
         _when("prctl", 0, [(_EQUAL, op) for op in _REFUSED_PRCTL], errno.EPERM),
         _only("prlimit64", 0, [0], errno.EPERM),
