@@ -9,6 +9,7 @@ from . import (
     bots,
     compare,
     dag,
+    deletion,
     dispatch,
     drips,
     floor,
@@ -56,6 +57,7 @@ MEASUREMENTS = (
     walls.walls,
     drips.drips,
     dag.dag,
+    deletion.deletion,
 )
 
 

@@ -81,6 +81,15 @@ def test_a_deleted_bot_goes_in_batches_and_what_must_be_true_is_true_after_each(
     assert conn.execute("SELECT total FROM host_credit").fetchall() == credit
 
 
+def test_a_pass_goes_on_until_its_time_is_over(conn: PostgresConnection, alice: int) -> None:
+    bots = [make_bot(conn, alice, jobs=5, state="done") for _ in range(4)]
+    conn.execute("UPDATE bot SET deleted_at = now() - interval '1 hour'")
+    clock = iter((0.0, 0.2, retention.PASS_SECONDS)).__next__  # begun, after one BOT, after two
+    assert retention.run_once(conn, clock) == 2 * (5 + 1)
+    assert [bot for bot in bots if state(conn, bot)] == bots[2:]
+    assert retention.run_once(conn, lambda: 0.0) == 2 * (5 + 1)
+
+
 def test_a_batch_that_is_broken_off_changes_nothing(
     dispatch: Dispatch, conn: PostgresConnection, dsn: str, alice: int, client: Caller
 ) -> None:

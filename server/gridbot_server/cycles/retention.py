@@ -7,6 +7,8 @@ BOT, which goes on shrinking, and what must be true of the database is true in b
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import NamedTuple
 
@@ -20,6 +22,7 @@ SQL = sql.load("retention.sql")
 # No transaction lasts so long (`db.TIMEOUTS`): none is left that saw the BOT before it was deleted.
 SETTLED = timedelta(minutes=5)
 JOBS = 2000  # of one batch
+PASS_SECONDS = 0.5  # of batches one after the other, before others have their turn
 
 _PARTS = (
     "remove_outputs", "remove_uploads", "remove_trickles", "remove_comparisons", "remove_kinds",
@@ -49,6 +52,19 @@ def delete_kept_too_long(conn: Connection, days: int, limit: int = 100) -> int:
         if bots:
             conn.execute(SQL["delete"], {"bots": bots})
     return len(bots)
+
+
+def run_once(conn: Connection, clock: Callable[[], float] = time.monotonic) -> int:
+    """Remove rows of deleted BOTs, batch after batch, for half a second; return how many went.
+
+    `clock` gives seconds.  Batches take longer on a busy database, so fewer are made there.
+    """
+    removed, ends_at = 0, clock() + PASS_SECONDS
+    while count := remove_rows(conn):
+        removed += count
+        if clock() >= ends_at:
+            break
+    return removed
 
 
 def remove_rows(conn: Connection, settled: timedelta = SETTLED, jobs: int = JOBS) -> int:

@@ -85,7 +85,7 @@ def schedules(settings: Settings) -> list[Schedule]:
             False,
         ),
         Schedule("sweep", 0.5, deadline.sweep_cancelled),
-        Schedule("deletion", 1.0, retention.remove_rows, False),
+        Schedule("deletion", 1.0, retention.run_once, False),  # half of the time at most
         Schedule("retention", 60.0, lambda conn: retain(settings, conn), False),
         Schedule(
             "store",
