@@ -12,10 +12,10 @@ from werkzeug.exceptions import NotFound
 from werkzeug.wrappers import Response as BaseResponse
 
 from gridbot_server.api.bots import list_bots
-from gridbot_server.api.operation import show_health
 from gridbot_server.api.schema import call
 from gridbot_server.console.blueprint import blueprint, live
 from gridbot_server.console.errors import ask_to_log_in
+from gridbot_server.console.operations import server_health
 from gridbot_server.http import auth, sessions
 from gridbot_server.http.services import connection
 from gridbot_server.matching.progress import Standings, standing
@@ -71,7 +71,7 @@ def home() -> BaseResponse:
 
 @live("home.html", seconds=2.0)
 def _home() -> dict[str, Any]:
-    health = call(show_health)
+    health = server_health()
     is_operator = auth.key().is_operator
     left = [bot for state in ("held", "running", "open") for bot in _listed(state, _MOST_LEFT)]
     ended = [bot for state in ("done", "cancelled") for bot in _listed(state, _MOST_ENDED)]

@@ -27,8 +27,9 @@ from gridbot_server.storage.states import Event
 
 SQL = sql.load("console.sql")
 
-_MOST = 100  # machines on the page
+_MOST = 50  # machines on the page
 _LOOKED_AT = 20  # idle machines of which it is told why
+_LATEST_SECONDS = 30.0
 _REASON_SECONDS = 20.0  # for which a reason is shown: it looks at the policies of many BOTs
 _AWAY_SECONDS = 600.0
 
@@ -56,7 +57,7 @@ def machines_page() -> dict[str, Any]:
     """Show the machines of whose session it is."""
     owner = auth.key().owner
     with connection() as conn:
-        hosts = rows.read(conn, Host, OPERATION["hosts"], {"mine": owner, "limit": _MOST})
+        hosts = rows.read(conn, Host, OPERATION["hosts"], {"hosts": _latest(owner)})
         values = {"owner": owner, "hosts": [host.id for host in hosts]}
         found = {item.host: item for item in rows.fetch(conn, _Machine, SQL["machines"], values)}
     shown, looked_at = [], 0
@@ -70,11 +71,24 @@ def machines_page() -> dict[str, Any]:
         "title": "My machines",
         "may_change": auth.key().may_change_account,
         "machines": shown,
+        "is_full": len(shown) == _MOST,
         "volunteer": call(show_volunteer, name=None),
         "teams": call(list_teams, limit=20).teams,
         "preferences": call(show_preferences).venues,
         "venues": VENUES,
     }
+
+
+def _latest(owner: int) -> list[int]:
+    """Return the machines on the page; of those who have more, for some seconds the same ones."""
+
+    def find() -> list[int]:
+        with connection() as conn:
+            values = {"mine": owner, "limit": _MOST}
+            return rows.fetch_values(conn, int, OPERATION["latest_hosts"], values)
+
+    found = shared(("machines", owner), _LATEST_SECONDS, find)
+    return found if len(found) == _MOST else find()
 
 
 def _says(host: Host, machine: _Machine | None, owner: int, may_look: bool) -> tuple[str, str]:

@@ -18,11 +18,14 @@ from gridbot_server.console.blueprint import blueprint, live, shared
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection, current
 from gridbot_server.models.responses.history import ServerHistory
+from gridbot_server.models.responses.operation import Health
 from gridbot_server.storage import rows, sql
 
 SQL = sql.load("console.sql")
 
-_SLOW_SECONDS = 15.0  # for which figures are shown that look at all hosts
+_HEALTH_SECONDS = 5.0  # for which figures are shown that look at all clients
+_SLOW_SECONDS = 15.0  # … at much of the history
+_SURVEY_SECONDS = 60.0  # … at all hosts, and more than once
 _MOST = 10
 _LOG_BYTES, _LOG_LINES = 8192, 12
 
@@ -88,7 +91,7 @@ class _Survey:
 def operations_page() -> dict[str, Any]:
     """Show how the server does."""
     data = current().settings.data
-    survey = shared(("survey", "operator"), _SLOW_SECONDS, _survey)
+    survey = shared(("survey", "operator"), _SURVEY_SECONDS, _survey)
     with connection() as conn:
         lags = rows.read(conn, Lag, OPERATION["lags"])
         banned = rows.fetch(conn, ShownBan, SQL["banned"], {"limit": 50})
@@ -96,7 +99,7 @@ def operations_page() -> dict[str, Any]:
     logs = ("gunicorn", "feeder", *current().settings.daemons, "supervisor", "postgresql")
     return {
         "title": "Operations",
-        "health": call(show_health),
+        "health": server_health(),
         "curves": curves.of_server(server_history()),
         "lags": lags,
         "survey": survey,
@@ -108,6 +111,12 @@ def operations_page() -> dict[str, Any]:
         "store": current().settings.files_url or f"{data}/files",
         "logs": [(name, lines) for name in logs if (lines := tail(data / "log" / f"{name}.log"))],
     }
+
+
+def server_health() -> Health:
+    """Return how the server does, and how much there is to do."""
+    found: Health = shared(("health", "server"), _HEALTH_SECONDS, lambda: call(show_health))
+    return found
 
 
 def server_history() -> ServerHistory:

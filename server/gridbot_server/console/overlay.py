@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from gridbot_server.api.overlay import list_logs, show_log
 from gridbot_server.api.schema import call
 from gridbot_server.console import curves
-from gridbot_server.console.blueprint import blueprint, live
+from gridbot_server.console.blueprint import blueprint, live, shared
 from gridbot_server.console.operations import server_history
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
@@ -15,6 +15,7 @@ from gridbot_server.storage import rows, sql
 
 SQL = sql.load("console.sql")
 
+_SLOW_SECONDS = 15.0  # for which figures are shown that look at all pilots
 _MOST_REFUSALS, _MOST_ENDS, _OPENED = 50, 30, 5
 
 
@@ -40,19 +41,23 @@ class ShownRefusal(NamedTuple):
     why: str
 
 
+def _grids() -> list[GridPilots]:
+    with connection() as conn:
+        return rows.fetch(conn, GridPilots, SQL["pilots"])
+
+
 @blueprint.get("/overlay")
 @auth.rule("console operator")
 @live("overlay.html", seconds=5.0)
 def overlay_page() -> dict[str, Any]:
     """Show the pilots."""
     with connection() as conn:
-        grids = rows.fetch(conn, GridPilots, SQL["pilots"])
         refusals = rows.fetch(conn, ShownRefusal, SQL["refusals"], {"limit": _MOST_REFUSALS})
     ends = call(list_logs, grid="", limit=_MOST_ENDS).logs
     return {
         "title": "Overlay",
         "curve": curves.pilots(server_history()),
-        "grids": grids,
+        "grids": shared(("pilots", "operator"), _SLOW_SECONDS, _grids),
         "refusals": refusals,
         "ends": ends,
         "logs": [call(show_log, pilot=end.pilot) for end in ends[:_OPENED]],

@@ -92,6 +92,19 @@ SELECT manifest, signature, owner_signature FROM bot WHERE id = %(bot)s
 -- The clients that asked for work in the last day, the latest first, or those of one host, by its
 -- number or its name, whenever they asked. Whose host it is stays hidden from others, as in the
 -- list of hosts: `mine` is null for an operator.
+WITH latest AS MATERIALIZED (
+    SELECT client.id, client.host, client.owner, client.accepts, client.trusts, client.protocol,
+           client.grid, client.dedicated, client.silent_since, client.seen_at
+      FROM client
+     WHERE (%(client)s::bigint IS NULL OR client.id = %(client)s) AND client.revoked_at IS NULL
+       AND (client.expires_at IS NULL OR client.expires_at > now())
+       AND CASE WHEN %(host)s::text IS NULL THEN client.seen_at > now() - interval '1 day'
+                ELSE client.host IN (
+                    SELECT host.id FROM host
+                     WHERE host.id::text = %(host)s OR host.ad->>'Name' = %(host)s
+                           AND (%(mine)s::int IS NULL OR host.owner = %(mine)s)) END
+     ORDER BY client.seen_at DESC LIMIT %(most)s
+)
 SELECT host.id AS host, host.ad, owner.name AS owner_name, client.owner, client.accepts,
        client.trusts, client.protocol, client.grid, client.dedicated, host.venue, host.error_rate,
        CASE WHEN host.jobs_day = now()::date THEN host.jobs_today ELSE 0 END AS jobs_today,
@@ -102,12 +115,12 @@ SELECT host.id AS host, host.ad, owner.name AS owner_name, client.owner, client.
             THEN coalesce(host.ad->>'Name', 'host ' || host.id) END AS name,
        client.silent_since IS NOT NULL OR client.seen_at < now() - interval '10 minutes' AS silent,
        (SELECT count(*) FROM lease WHERE lease.client = client.id) AS running
-  FROM client JOIN host ON host.id = client.host JOIN owner ON owner.id = client.owner
- WHERE (%(client)s::bigint IS NULL OR client.id = %(client)s) AND client.revoked_at IS NULL AND (client.expires_at IS NULL OR client.expires_at > now())
-   AND CASE WHEN %(host)s::text IS NULL THEN client.seen_at > now() - interval '1 day'
-            ELSE host.id::text = %(host)s OR host.ad->>'Name' = %(host)s
-                 AND (%(mine)s::int IS NULL OR host.owner = %(mine)s) END
- ORDER BY client.seen_at DESC LIMIT %(most)s
+  FROM latest AS client
+ CROSS JOIN LATERAL (  -- OFFSET: these few by their index, however cheap a look at all may seem
+    SELECT * FROM host WHERE host.id = client.host OFFSET 0
+ ) AS host
+  JOIN owner ON owner.id = client.owner
+ ORDER BY client.seen_at DESC
 
 -- name: queue
 -- The Queue ad.

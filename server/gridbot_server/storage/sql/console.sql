@@ -82,20 +82,29 @@ SELECT pg_database_size(current_database()) AS database_bytes, count(*) AS files
   FROM blob
 
 -- name: releases
-SELECT coalesce(host.ad->>'ClientVersion', 'unknown') AS release, count(DISTINCT host.id) AS hosts
-  FROM client JOIN host ON host.id = client.host
- WHERE client.revoked_at IS NULL AND client.seen_at > now() - interval '1 day'
+SELECT coalesce(host.ad->>'ClientVersion', 'unknown') AS release, count(*) AS hosts
+  FROM host
+ WHERE host.id IN (SELECT client.host FROM client WHERE client.revoked_at IS NULL
+                      AND client.seen_at > now() - interval '1 day')
  GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 20
 
 -- name: worst_hosts
 -- Those whose replicas fail most often, among the machines that asked for work in the last day.
+-- One that has done nothing yet has a rate of 0.1.
+WITH worst AS MATERIALIZED (
+    SELECT host.id FROM host
+     WHERE host.error_rate > 0.1::real
+       AND EXISTS (SELECT FROM client WHERE client.host = host.id AND client.revoked_at IS NULL
+                      AND client.seen_at > now() - interval '1 day')
+     ORDER BY host.error_rate DESC, host.id LIMIT %(limit)s
+)
 SELECT host.id, coalesce(host.ad->>'Name', 'host ' || host.id) AS name, owner.name AS owner,
        max(client.grid) AS grid, host.error_rate::float8 AS error_rate,
        max(client.failure) AS failure
-  FROM host JOIN client ON client.host = host.id JOIN owner ON owner.id = host.owner
+  FROM worst JOIN host ON host.id = worst.id JOIN client ON client.host = host.id
+  JOIN owner ON owner.id = host.owner
  WHERE client.seen_at > now() - interval '1 day' AND client.revoked_at IS NULL
-   AND host.error_rate > 0.1
- GROUP BY host.id, owner.name ORDER BY host.error_rate DESC, host.id LIMIT %(limit)s
+ GROUP BY host.id, owner.name ORDER BY host.error_rate DESC, host.id
 
 -- name: banned
 SELECT host.id, coalesce(host.ad->>'Name', 'host ' || host.id) AS name, owner.name AS owner,
@@ -105,17 +114,19 @@ SELECT host.id, coalesce(host.ad->>'Name', 'host ' || host.id) AS name, owner.na
 
 -- name: pilots
 -- Pilots by grid: what the last day's did.
-SELECT client.grid,
-       count(*) FILTER (WHERE seen_at > now() - interval '10 minutes' AND revoked_at IS NULL
-                          AND expires_at > now()) AS alive,
-       count(*) FILTER (WHERE silent_since IS NOT NULL) AS silent,
-       count(DISTINCT pilot) AS seen, coalesce(sum(jobs), 0)::bigint AS jobs,
-       coalesce(sum(failures), 0)::bigint AS failures,
+SELECT grid, sum(alive)::bigint AS alive, sum(silent)::bigint AS silent, count(pilot) AS seen,
+       coalesce(sum(jobs), 0)::bigint AS jobs, coalesce(sum(failures), 0)::bigint AS failures,
        coalesce(sum(core_seconds), 0)::float8 AS core_seconds,
-       coalesce(sum(extract(epoch FROM seen_at - created_at)), 0)::float8 AS pilot_seconds
-  FROM client
- WHERE grid IS NOT NULL AND seen_at > now() - interval '1 day'
- GROUP BY client.grid ORDER BY client.grid
+       coalesce(sum(extract(epoch FROM seconds)), 0)::float8 AS pilot_seconds
+  FROM (SELECT grid, pilot, sum(jobs) AS jobs, sum(failures) AS failures,
+               sum(core_seconds) AS core_seconds, sum(seen_at - created_at) AS seconds,
+               count(*) FILTER (WHERE seen_at > now() - interval '10 minutes'
+                                  AND revoked_at IS NULL AND expires_at > now()) AS alive,
+               count(*) FILTER (WHERE silent_since IS NOT NULL) AS silent
+          FROM client
+         WHERE grid IS NOT NULL AND seen_at > now() - interval '1 day'
+         GROUP BY grid, pilot) AS of_pilots
+ GROUP BY grid ORDER BY grid
 
 -- name: refusals
 -- Why grids send no pilots for BOTs, as constructors said within 15 minutes.

@@ -32,6 +32,13 @@ SELECT 'replication', CASE
                                      AND application_name = 'gridbot-replication'), 'infinity'))
        END::float8
 
+-- name: latest_hosts
+-- Those that asked last first; only these are looked at more closely.
+SELECT host.id
+  FROM host LEFT JOIN client ON client.host = host.id AND client.revoked_at IS NULL
+ WHERE (%(mine)s::int IS NULL OR host.owner = %(mine)s)
+ GROUP BY host.id ORDER BY max(client.seen_at) DESC NULLS LAST, host.id LIMIT %(limit)s
+
 -- name: hosts
 SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attributes, host.venue,
        host.banned_at, host.banned_why, seen.clients, seen.seen_at, seen.silent_since, host.error_rate,
@@ -57,8 +64,8 @@ SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attrib
                             CASE WHEN bool_and(silent_since IS NOT NULL) THEN max(silent_since) END
                                 AS silent_since FROM client
                       WHERE client.host = host.id AND revoked_at IS NULL) AS seen
- WHERE (%(mine)s::int IS NULL OR host.owner = %(mine)s)
- ORDER BY seen.seen_at DESC NULLS LAST LIMIT %(limit)s
+ WHERE host.id = ANY(%(hosts)s)
+ ORDER BY seen.seen_at DESC NULLS LAST, host.id
 
 -- name: change_host
 -- Another venue may have other preferences: its clients are told.
