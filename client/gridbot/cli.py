@@ -42,6 +42,7 @@ _AUDIENCES = (
             "policy": "Check a policy, evaluate it on a host, or print an example.",
             "key": "List, name and revoke the keys that sign your BOTs.",
             "rsl": "Check job descriptions of Globus GRAM, and print what they become.",
+            "ftsh": "Run scripts of the fault tolerant shell: retries, alternatives, time limits.",
             "completion": "Let the shell complete names with the tab key.",
         },
     ),

@@ -1,0 +1,1 @@
+"""Carries out a script that was read: its state, values of expressions, commands, and its log."""
