@@ -82,6 +82,12 @@ class LengthRequired(RequestError):
     status = HTTPStatus.LENGTH_REQUIRED
 
 
+class ClientTooOld(RequestError):
+    """There is work, and the client cannot check what would run: it must be updated."""
+
+    status = HTTPStatus.UPGRADE_REQUIRED
+
+
 class TooLarge(RequestError):
     """Something is larger than its limit."""
 

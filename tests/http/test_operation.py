@@ -3,10 +3,12 @@ import time
 from typing import Any
 
 import pytest
+from psycopg.types.json import Jsonb
 from tests.factories import HOST, make_bot, make_key, make_lease
 from tests.http.conftest import Person, Site
 from tests.prometheus import promtool
 
+from gridbot.show.page import host_page
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.cycles import replication
@@ -242,6 +244,21 @@ def test_hosts_are_ones_own_or_for_operators_all(
     assert (host["replicas_running"], host["attributes"]) == (1, HOST)
     assert host["seen_at"] is not None
     assert len(operator("GET", "/api/v1/hosts").json["hosts"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("protocol", "is_boinc", "too_old"), [(1, False, True), (2, False, False), (1, True, False)]
+)
+def test_a_host_whose_client_cannot_check_signatures_is_told_apart(
+    site: Site, alice: Person, protocol: int, is_boinc: bool, too_old: bool
+) -> None:
+    client = site.client_of(alice)
+    site.conn.execute("UPDATE client SET protocol = %s WHERE id = %s", [protocol, client.id])
+    ad = Jsonb({**HOST, "IsBoinc": is_boinc})
+    site.conn.execute("UPDATE host SET ad = %s", [ad])
+    (host,) = alice("GET", "/api/v1/hosts").json["hosts"]
+    assert host["too_old"] is too_old
+    assert ("cannot check signatures" in host_page(host)) is too_old
 
 
 def test_an_operator_adds_owners_and_their_keys(operator: Person) -> None:

@@ -7,13 +7,14 @@ import json
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 import pytest
 from tests.system.bare_client import BareClient
 from tests.system.deployment import Deployment, eventually
 
-from gridbot_client.protocol.messages import encode_request
+from gridbot_client.protocol.messages import ReplicaId, Report, encode_request
 
 PATIENCE_SECONDS = 30.0
 # What two answers to one request may differ in.
@@ -99,6 +100,27 @@ def test_a_request_gets_the_same_replicas_however_often_and_however_it_arrives(
     ]
     for assignments in found:
         assert sorted(item["id"] for item in assignments) == [[bot, seq, 1] for seq in range(3)]
+
+
+def test_a_client_too_old_to_check_signatures_is_told_so_by_an_error_which_it_shows(
+    running: Deployment,
+) -> None:
+    bot = running.submit("--", "true")
+    old = running.bare_client("old")
+
+    def asked(*reports: Report) -> tuple[int, dict[str, str], Any]:
+        body = encode_request(replace(old.request(1, reports), protocol=1))
+        return said(running, [message(body, old.token)])
+
+    eventually(lambda: asked()[0] == 426, what="the refusal")
+    status, _, document = asked()
+    assert (status, document["error"]) == (426, "ClientTooOld")
+    assert "the client is too old to check the BOT's signatures: update it" in document["detail"]
+    # What it has to report is taken all the same, and it is a client like others once updated.
+    report = Report(ReplicaId(bot, 0, 1), "error", reason="exit_nonzero")
+    status, _, document = asked(report)
+    assert (status, document["acks"], document["protocol"]) == (200, [[bot, 0, 1]], 1)
+    assert [item.id for item in old.ask().assignments] == [ReplicaId(bot, 0, 1)]
 
 
 def test_requests_sent_at_once_are_answered_in_their_order(running: Deployment) -> None:

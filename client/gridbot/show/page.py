@@ -156,6 +156,11 @@ def host_page(said: Mapping[str, Any]) -> str:
             f"banned    since {_local(datetime.fromisoformat(since))}: {why};"
             f" to lift it: gridbot host unban {said['id']}"
         )
+    if said.get("too_old"):
+        lines.append(
+            "too old   its client cannot check signatures, so it gets no signed BOT; to update it:"
+            " install the server's version there and start it again"
+        )
     if since := said.get("silent_since"):
         lines.append(
             f"silent    since {_local(datetime.fromisoformat(since))}, and has"

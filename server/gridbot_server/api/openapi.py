@@ -151,6 +151,7 @@ _ERRORS = {
     HTTPStatus.UNSUPPORTED_MEDIA_TYPE: "The body is not of the type application/json.",
     HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE: "The content has no such range.",
     HTTPStatus.UNPROCESSABLE_ENTITY: "The upload hashes to something else and was discarded.",
+    HTTPStatus.UPGRADE_REQUIRED: "The client is too old to check what would run.",
     HTTPStatus.TOO_MANY_REQUESTS: "This client asks too often.",
     HTTPStatus.INTERNAL_SERVER_ERROR: "A defect of the server; its log has the details.",
     HTTPStatus.SERVICE_UNAVAILABLE: "The server cannot do this now.",

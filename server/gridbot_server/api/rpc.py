@@ -27,7 +27,7 @@ _making_gate = threading.Lock()
 @blueprint.post("/rpc")
 @auth.rule("engine")
 @takes(JSON, model=WorkQuestion)
-@sends(JSON, model=WorkAnswer, errors=(HTTPStatus.TOO_MANY_REQUESTS,))
+@sends(JSON, model=WorkAnswer, errors=(HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.UPGRADE_REQUIRED))
 def ask_for_work() -> Response:
     """Report, ask for work.
 

@@ -100,6 +100,11 @@ def _says(host: Host, machine: _Machine | None, owner: int, may_look: bool) -> t
         return f"silent for {duration(machine.seen_seconds)}: its jobs go to others", "bad"
     if machine.seen_seconds > _AWAY_SECONDS:
         return f"has not asked for work for {duration(machine.seen_seconds)}", "warn"
+    if host.too_old and not host.replicas_running:
+        return (
+            "its client is too old to check signatures, so it gets no signed BOT: update it",
+            "bad",
+        )
     if host.replicas_running:
         return f"runs {counted(host.replicas_running, 'replica')}", "good"
     return (f"idle: {_reason(machine, owner)}" if may_look else "idle"), "warn"

@@ -47,6 +47,7 @@ from gridbot_server.dispatch.view import View, view
 from gridbot_server.dispatch.widths import Widths
 from gridbot_server.matching import ads, lots
 from gridbot_server.matching.policies import owner_policy
+from gridbot_server.matching.requirements import UNVERIFIABLE
 from gridbot_server.matching.spending import REASON, Spending
 from gridbot_server.storage import moves, suspension
 from gridbot_server.storage.counters import Counters
@@ -182,6 +183,7 @@ class Dispatcher:
                 if exchange.request.wait and not reply.may_wait:
                     reply.next_request_seconds = 0.0  # to be parked, without reports
                 reply.message = explain(choice, len(seen.candidates))
+                reply.is_outdated = UNVERIFIABLE in choice.refusals
         reservation.feeder_wanted = seen.is_low
         reservation.leaves_some = seen.leaves_some
         metrics.EVALUATIONS.inc(self._spending.evaluations)

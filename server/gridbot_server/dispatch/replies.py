@@ -34,6 +34,7 @@ class ReplyParts:
     manifests: dict[str, bytes] = field(default_factory=dict)  # id -> rendered member
     next_request_seconds: float = 1.0
     message: str = ""
+    is_outdated: bool = False  # there was work whose signatures the client cannot check
     seeker: HostView | None = None  # who looked for work in vain: nothing in the buffer suits it
     epoch: int = 0
     protocol: int = VERSION

@@ -12,7 +12,7 @@ from gridbot_server.dispatch.batch import Exchange
 from gridbot_server.dispatch.dispatcher import Dispatcher
 from gridbot_server.dispatch.replies import MAX_IDLE_SECONDS, ReplyParts, contact_seconds
 from gridbot_server.dispatch.reservation import Reservation
-from gridbot_server.errors import ServerError, Unauthorized
+from gridbot_server.errors import ClientTooOld, ServerError, Unauthorized
 from gridbot_server.storage.db import Connection
 
 
@@ -73,8 +73,19 @@ def _answers(
             Exchange(client, requests[token], was_parked=token in parked) for token, client in known
         ]
         replies = dispatcher.serve(conn, buffer, exchanges, reservation)
-        answers |= {token: replies[client.id] for token, client in known}
+        answers |= {token: _told(requests[token], replies[client.id]) for token, client in known}
     return answers
+
+
+def _told(request: WorkRequest, reply: ReplyParts) -> ReplyParts | ServerError:
+    """Tell a client that is too old why it gets nothing: of replies it shows errors alone.
+
+    Such an error acknowledges nothing, and the client asks more seldom: so it is for those without
+    reports and replicas.
+    """
+    if reply.is_outdated and reply.may_wait and not (request.reports or request.holding):
+        return ClientTooOld(reply.message)
+    return reply
 
 
 def _unknown() -> Unauthorized:

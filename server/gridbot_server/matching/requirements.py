@@ -123,6 +123,8 @@ TOO_OLD = (
     " update it"
 )
 
+UNVERIFIABLE = "the client is too old to check the BOT's signatures: update it"
+
 NOT_AT_HOME = "jobs that run together are for machines whose owners trust the BOT's"
 
 UNFIT = "the host could not make the BOT's environment: gridbot bot logs says why"
@@ -198,7 +200,7 @@ def distrust(worker: Worker, work: Work) -> str | None:
             None if work.signed or is_own else "unsigned, and the client does not accept its owner"
         )
     if worker.protocol == 1:
-        return "the client is too old to check the BOT's signatures: update it"
+        return UNVERIFIABLE
     if work.signed or (work.owner_signed and work.owner in worker.trusts):
         return None
     if not work.owner_signed:

@@ -75,6 +75,9 @@ class Host(ResponseModel):
     silent_since: datetime | None
     """Since when all of them are silent: they hold replicas, and missed three contacts."""
 
+    too_old: bool
+    """Whether its clients cannot check signatures: they get no signed BOT before an update."""
+
     error_rate: float
     """Moving average of failed replicas among all, from 0 to 1."""
 

@@ -42,6 +42,7 @@ SELECT host.id
 -- name: hosts
 SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attributes, host.venue,
        host.banned_at, host.banned_why, seen.clients, seen.seen_at, seen.silent_since, host.error_rate,
+       coalesce(seen.protocol < 2 AND host.ad->'IsBoinc' IS DISTINCT FROM 'true', false) AS too_old,
        host.mean_turnaround AS mean_turnaround_seconds,
        CASE WHEN host.jobs_day = now()::date THEN host.jobs_today ELSE 0 END AS jobs_today,
        host.recent_cpu * exp(greatest(-600, extract(epoch FROM host.recent_at - now()) / 86400))
@@ -60,7 +61,7 @@ SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attrib
   LEFT JOIN host_credit AS credit ON credit.host = host.id
  CROSS JOIN LATERAL (SELECT sum(good) AS good, sum(wrong) AS wrong FROM track_record
                       WHERE who = 'host ' || host.id::text) AS proven
- CROSS JOIN LATERAL (SELECT count(*) AS clients, max(seen_at) AS seen_at,
+ CROSS JOIN LATERAL (SELECT count(*) AS clients, max(seen_at) AS seen_at, max(protocol) AS protocol,
                             CASE WHEN bool_and(silent_since IS NOT NULL) THEN max(silent_since) END
                                 AS silent_since FROM client
                       WHERE client.host = host.id AND revoked_at IS NULL) AS seen
