@@ -39,7 +39,7 @@ _AUDIENCES = (
             "login": "Save a server's URL and your key.",
             "grid": "List the clusters that the overlay submits pilots to.",
             "invite": "Print a line that lets another machine run your BOTs.",
-            "policy": "Check a policy, evaluate it on a host, or print an example.",
+            "policy": "Check, evaluate or simulate a policy, or print an example.",
             "key": "List, name and revoke the keys that sign your BOTs.",
             "rsl": "Check job descriptions of Globus GRAM, and print what they become.",
             "ftsh": "Run scripts of the fault tolerant shell: retries, alternatives, time limits.",

@@ -1,0 +1,140 @@
+"""`gridbot policy simulate` and `compare`: what policies would do, before a BOT is submitted.
+
+The simulator comes with the server's packages, through the entry point `gridbot.simulator`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from gridbot.api.errors import BadInput
+from gridbot.api.policy import read_policy
+from gridbot.commands.options import FILE, as_json, print_json, say
+from gridbot.show.simulation import simulation_page
+from gridbot_client.installation import install_command
+from gridbot_client.quantities import seconds
+
+R = TypeVar("R")
+Estimate = Callable[..., dict[str, Any]]
+
+_MOST_JOBS, _MOST_HOSTS, _MOST_SEEDS = 10_000_000, 1_000_000, 1000
+_KIND = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):([0-9]{1,7})", re.ASCII)
+
+
+class _Times(click.ParamType[tuple[float, float]]):
+    """Two durations, as in 10m..15m, or one for all jobs."""
+
+    name = "times"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[float, float]:
+        first, _, last = str(value).partition("..")
+        try:
+            low, high = seconds(first), seconds(last or first)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if not 0 < low <= high:
+            self.fail(f"{value}: times go from the lesser to the greater, above 0", param, ctx)
+        return low, high
+
+
+class _Hosts(click.ParamType[list[tuple[str, int]]]):
+    """Kinds of hosts with their numbers, as in collaborative:2000,volunteers:500."""
+
+    name = "hosts"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[tuple[str, int]]:
+        found = []
+        for part in str(value).split(","):
+            match = _KIND.fullmatch(part.strip())
+            if not match:
+                self.fail(f"{part!r} is not a kind with a number, as in campus:200", param, ctx)
+            found.append((match[1], int(match[2])))
+        if not 0 < sum(number for _, number in found) <= _MOST_HOSTS:
+            self.fail(f"{value}: between 1 and {_MOST_HOSTS:,} hosts", param, ctx)
+        return found
+
+
+def world_options(command: Callable[..., R]) -> Callable[..., R]:
+    """Add the options that say what is simulated."""
+    options = (
+        click.option(
+            "--jobs", type=click.IntRange(1, _MOST_JOBS), required=True, metavar="N",
+            help="Number of jobs of the BOT.",
+        ),
+        click.option(
+            "--time", type=_Times(), required=True, metavar="A..B",
+            help="Time that a job takes a usual core, evenly spread, such as 10m..15m.",
+        ),
+        click.option(
+            "--hosts", type=_Hosts(), required=True, metavar="KIND:N,...",
+            help="Kinds of hosts with their numbers. Kinds: campus, collaborative, community,"
+            " volunteers.",
+        ),
+        click.option(
+            "--seeds", type=click.IntRange(1, _MOST_SEEDS), default=3, show_default=True,
+            metavar="N", help="Number of simulations, each with other chances.",
+        ),
+        click.option(
+            "--new-hosts", is_flag=True,
+            help="Let the server know nothing of the hosts; else it has had 100 results of each.",
+        ),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.argument("file", type=FILE, metavar="FILE")
+@world_options
+@as_json
+def simulate(file: Path, as_json: bool, **asked: Any) -> None:
+    """Simulate a BOT under the policy of FILE, without a server.
+
+    The server's own scheduling runs on simulated hosts.  Prints the median and the 80 % range of
+    the time from submission to the last result, of the tail, of replicas and of discarded work.
+
+    e.g.  gridbot policy simulate tail.ad --jobs 3000 --time 10m..15m --hosts collaborative:200
+    """
+    found = _estimate([file], asked)
+    print_json(found) if as_json else click.echo(simulation_page(found))
+
+
+def _estimate(files: Sequence[Path], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Have the simulator estimate what the policies of files would do."""
+    policies = {file.name: read_policy(file) for file in files}
+    wanted = {
+        "jobs": asked["jobs"],
+        "seconds": asked["time"],
+        "hosts": asked["hosts"],
+        "seeds": asked["seeds"],
+        "are_known": not asked["new_hosts"],
+    }
+    try:
+        return _simulator()(wanted, policies, say)
+    except ValueError as error:
+        raise BadInput(str(error)) from None
+
+
+def _simulator() -> Estimate:
+    (point,) = entry_points(group="gridbot.simulator", name="estimate")
+    try:
+        estimate: Estimate = point.load()
+    except ImportError as error:
+        if (error.name or "").startswith("gridbot"):
+            raise
+        raise BadInput(
+            "the simulator needs the server's packages; install them with:"
+            f" {install_command('server')}"
+        ) from None
+    return estimate

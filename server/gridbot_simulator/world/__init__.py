@@ -1,0 +1,1 @@
+"""What is simulated: machines, the clients on them, and the time in which they work."""

@@ -1,0 +1,422 @@
+"""One simulation: an event loop under a virtual clock, around the server's own decisions.
+
+Theory of operation
+===================
+
+Time goes in steps of `grain` seconds, a hundredth of the median job.  In each step what was due
+happens, in its order: replicas end, hosts go and come, clients ask.  Requests are served in batches
+by `dispatch.transaction`, as in a web process; then the cycles run that have something to do, and
+the feeder.  Steps in which nothing is due are left out.
+
+A request that would change nothing but the time of the client's last one is not made: the client's
+row gets the time.  That are those of clients that are busy, and of idle ones while the buffer holds
+just what they were refused a moment ago.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum, auto
+from itertools import count
+
+from gridbot_client.protocol.manifest import Manifest, Resources
+from gridbot_client.protocol.messages import ReplicaId, Report
+from gridbot_server.cycles import deadline, replication, transitioner
+from gridbot_server.cycles.silence import Silence
+from gridbot_server.dispatch.dispatcher import Dispatcher
+from gridbot_server.dispatch.replies import ReplyParts
+from gridbot_server.dispatch.transaction import transact
+from gridbot_server.feeder.feeding import Feeder
+from gridbot_server.matching.spending import Spending
+from gridbot_simulator.buffer import MemoryBuffer
+from gridbot_simulator.store.memory_store import MemoryStore
+from gridbot_simulator.store.tables import StoredBot, StoredClient, StoredHost, StoredOwner, Tables
+from gridbot_simulator.world.chance import stream
+from gridbot_simulator.world.client import Run, SimulatedClient, SimulatedHost
+from gridbot_simulator.world.jobs import Workload
+
+BEGINS_AT = 1_767_225_600.0  # 2026-01-01, a day like others
+OWNER, BOT, GENERATION = 1, 1, 1
+SLOTS = 4096  # of the buffer, as in `Settings`
+SILENT_SECONDS = 60.0
+MOST_SECONDS = 60 * 86_400.0
+PATIENCE = (
+    86_400.0  # seconds without a replica in progress after which no host is expected any more
+)
+_BATCH = 256
+_GRAIN, _LEAST_GRAIN, _MOST_GRAIN = 0.01, 1.0, 20.0  # of the median job; seconds
+# Between two looks for silent clients; the cycle takes more than 30 for a time without server.
+_LOOK_SECONDS = 10.0
+_REFUSED_SECONDS = 60.0  # after which an idle client asks for the same once more
+_IDLE_GRAIN = 60.0  # seconds in a step while no replica is in progress
+_PAST_RESULTS = 100
+
+
+class _Kind(IntEnum):
+    """What is due at a time."""
+
+    ENDS = auto()  # a replica
+    GOES = auto()  # a host
+    COMES = auto()
+    ASKS = auto()
+
+
+@dataclass(slots=True)
+class Spent:
+    """CPU seconds that replicas took."""
+
+    reported: float = 0.0
+    aborted: float = 0.0
+    lost: float = 0.0
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.reported + self.aborted + self.lost
+
+
+@dataclass(slots=True)
+class Ran:
+    """What came of a simulation."""
+
+    bot: StoredBot
+    begins_at: float
+    ended_at: float
+    useful: float  # CPU seconds of the answers that count
+    spent: Spent
+    decisions: str  # digest of who got what, in order
+    why_not: str  # it did not end; empty if it did
+    requests: int = 0
+
+
+@dataclass(slots=True)
+class Scenario:
+    """What is simulated."""
+
+    policy: str
+    workload: Workload
+    hosts: Sequence[SimulatedHost]
+    seed: int
+    are_known: bool = True  # the server has had results of the hosts before
+    aborts: bool = True  # clients stop copies of jobs that are over
+    slots: int = SLOTS
+    columns: dict[str, object] = field(default_factory=dict)  # of the BOT that differ
+
+
+class Simulation:
+    """A scenario from the submission of its BOT to the end."""
+
+    def __init__(self, scenario: Scenario) -> None:
+        self._scenario = scenario
+        # Streams of their own: with another policy hosts come, go and fail as before.
+        self._hosts_chance = stream(scenario.seed, "hosts")
+        chance = stream(scenario.seed, "server")
+        self.tables = Tables(BEGINS_AT)
+        self.store = MemoryStore(self.tables)
+        self.buffer = MemoryBuffer(scenario.slots)
+        self._dispatcher = Dispatcher(
+            GENERATION, clock=self._steady, wall=self._wall, chance=chance
+        )
+        self._feeder = Feeder(self.store, self.buffer, chance)
+        self._silence = Silence(SILENT_SECONDS)
+        self._spending = Spending()
+        self._chance = chance
+        self._polls = stream(scenario.seed, "clients")
+        self._events: list[tuple[float, int, _Kind, int, ReplicaId | float | None]] = []
+        self._order = count()
+        self._clients: dict[int, SimulatedClient] = {}
+        self._hosts = {host.id: host for host in scenario.hosts}
+        self._there: dict[int, SimulatedClient] = {}  # clients whose hosts are up
+        self._refused: dict[int, tuple[object, float]] = {}  # what idle clients were refused, when
+        self._looked_at = self._worked_at = BEGINS_AT
+        self._has_lost = False  # whether any client went with replicas
+        self._spent = Spent()
+        self._requests = 0
+        self._decisions = hashlib.blake2b(digest_size=16)
+        self._resources = Resources()
+        self._grain = min(max(_LEAST_GRAIN, _GRAIN * scenario.workload.median), _MOST_GRAIN)
+        self._add_rows()
+
+    def _steady(self) -> float:
+        return self.tables.now - BEGINS_AT
+
+    def _wall(self) -> float:
+        return self.tables.now
+
+    # ----------------------------------------------------------------------------- set-up
+
+    def _add_rows(self) -> None:
+        scenario, tables = self._scenario, self.tables
+        tables.owners[OWNER] = StoredOwner(OWNER, "scientist")
+        manifest = Manifest(
+            "scientist", ("program", "{i}"), {"i": "int"}, resources=self._resources
+        )
+        tables.bots[BOT] = StoredBot(
+            BOT, OWNER, "simulated", len(scenario.workload.seconds), scenario.policy, manifest,
+            tables.now, **scenario.columns,  # type: ignore[arg-type]
+        )  # fmt: skip
+        for host in scenario.hosts:
+            tables.hosts[host.id] = self._host_row(host)
+            is_up, seconds = host.model.begin(self._hosts_chance)
+            if is_up:
+                self._come(host)
+            self._at(tables.now + seconds, _Kind.GOES if is_up else _Kind.COMES, host.id)
+
+    def _host_row(self, host: SimulatedHost) -> StoredHost:
+        now = self.tables.now
+        row = StoredHost(host.id, OWNER, host.model.grid, now, host.name)
+        if self._scenario.are_known:
+            seconds = self._scenario.workload.median / host.traits.speed / host.traits.part
+            lost = 0.0 if host.model.keeps_work else seconds / host.model.up.mean_seconds
+            chance = self._hosts_chance
+            row.error_rate = host.traits.past_error_rate(chance, min(1.0, lost), _PAST_RESULTS)
+            row.mean_turnaround = seconds
+        return row
+
+    def _at(
+        self, when: float, kind: _Kind, who: int, what: ReplicaId | float | None = None
+    ) -> None:
+        heapq.heappush(self._events, (when, next(self._order), kind, who, what))
+
+    # ---------------------------------------------------------------------- hosts and time
+
+    def _come(self, host: SimulatedHost) -> None:
+        """Let a host be there: with what it had, or with a new client."""
+        now = self.tables.now
+        client = host.client
+        if client is None:
+            number = len(self._clients) + 1
+            token = hashlib.sha256(b"%d" % number).digest()
+            client = host.client = SimulatedClient(number, token, host)
+            self._clients[number] = client
+            grid = host.model.grid
+            row = StoredClient(number, token, host.id, OWNER, grid, now, (OWNER,), (OWNER,))
+            self.tables.add_client(row)
+        client.is_there = True
+        self._there[client.id] = client
+        for name, run in client.runs.items():  # it was suspended since `began_at`
+            run.ends_at += now - run.began_at
+            run.began_at = now
+            self._at(run.ends_at, _Kind.ENDS, client.id, name)
+        self._ask_at(client, now)
+
+    def _go(self, host: SimulatedHost) -> None:
+        """Let a host go: what it does is suspended or lost."""
+        now, client = self.tables.now, host.client
+        assert client is not None
+        row = self.tables.clients[client.id]
+        row.seen_at = max(row.seen_at, now - self._polls.random() * (row.contact_seconds or 0.0))
+        self._has_lost |= bool(self.tables.held.get(client.id))
+        client.is_there, client.ask_at = False, None
+        del self._there[client.id]
+        for run in client.runs.values():
+            self._spend("lost", host, now - run.began_at)
+            run.began_at = now
+        if not host.model.keeps_work:
+            host.client = None
+            client.runs.clear()
+
+    def _spend(self, how: str, host: SimulatedHost, seconds: float) -> None:
+        spent = seconds * host.traits.part
+        setattr(self._spent, how, getattr(self._spent, how) + spent)
+
+    # ------------------------------------------------------------------------------- runs
+
+    def _start(self, client: SimulatedClient) -> None:
+        host, now = client.host, self.tables.now
+        for name in client.to_start():
+            traits = host.traits
+            seconds = self._scenario.workload.seconds[name.seq] / traits.speed / traits.part
+            # What becomes of a replica belongs to it and its host, whatever the policy is.
+            chance = stream(self._scenario.seed, *name, host.id)
+            fails = chance.random() < host.traits.failure_rate
+            if fails:
+                seconds *= chance.random()
+            run = Run(now, now + min(seconds, self._resources.seconds), fails)
+            if seconds > self._resources.seconds:
+                run.fails, run.reason = True, "time_limit"
+            client.start(name, run)
+            self._at(run.ends_at, _Kind.ENDS, client.id, name)
+
+    def _end(self, client: SimulatedClient, name: ReplicaId, due: float) -> None:
+        run = client.runs.get(name)
+        if run is None or not client.is_there or run.ends_at != due:
+            return
+        seconds = due - run.began_at
+        self._spend("reported", client.host, seconds)
+        cpu = seconds * client.host.traits.part
+        how: tuple[str, str, int] = ("error", run.reason, 1) if run.fails else ("success", "", 0)
+        report = Report(name, how[0], how[1], how[2], cpu, seconds)  # type: ignore[arg-type]
+        client.end(name, report)
+        self._start(client)
+        self._ask_at(client, self.tables.now)
+
+    def _ask_at(self, client: SimulatedClient, when: float) -> None:
+        """Plan a request, unless one is planned before."""
+        if client.is_there and (client.ask_at is None or when < client.ask_at):
+            client.ask_at = when
+            self._at(when, _Kind.ASKS, client.id, when)
+
+    # --------------------------------------------------------------------------- the loop
+
+    def run(self) -> Ran:
+        """Simulate until the BOT has ended, or nothing more is to be expected."""
+        tables, bot = self.tables, self.tables.bots[BOT]
+        self._feeder.run_once(self._steady())
+        while bot.state == "running" and not self._why_hopeless():
+            self._step()
+        for client in self._there.values():
+            for run in client.runs.values():
+                self._spend("aborted", client.host, tables.now - run.began_at)
+        return Ran(
+            bot, BEGINS_AT, tables.now, self._useful(), self._spent, self._decisions.hexdigest(),
+            self._why_hopeless() if bot.ended_at is None else "", self._requests,
+        )  # fmt: skip
+
+    def _why_hopeless(self) -> str:
+        """Why the BOT will not end; empty while it may."""
+        bot, now = self.tables.bots[BOT], self.tables.now
+        if stopped := bot.held or bot.suspended:
+            return stopped
+        if now > self._worked_at + PATIENCE:
+            return "no host had a replica for a day: none meets the policy"
+        return "it took more than 60 days" if now > BEGINS_AT + MOST_SECONDS else ""
+
+    def _useful(self) -> float:
+        found = (
+            self.tables.find_end(*job, outcome.canonical)
+            for job, outcome in self.tables.outcomes.items()
+            if outcome.canonical is not None
+        )
+        return sum(end.cpu_seconds or 0.0 for end in found if end is not None)
+
+    def _step(self) -> None:
+        tables = self.tables
+        self._serve(self._due())
+        while tables.pending:
+            transitioner.run_once(self.store)
+        if tables.deadlines and tables.deadlines[0][0] < tables.now:
+            deadline.run_once(self.store)
+            transitioner.run_once(self.store)
+        self._look_for_silent()
+        self._tell_of_aborts()
+        self._feeder.run_once(self._steady())
+        if tables.bots[BOT].tail:
+            replication.run_once(self.store, tables.now, self._spending, self._chance)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Go to the step in which something is due next."""
+        tables = self.tables
+        if tables.leases:
+            self._worked_at = tables.now
+        then = tables.now + (self._grain if tables.leases else max(self._grain, _IDLE_GRAIN))
+        if not tables.bots[BOT].tail and not tables.pending:
+            due = [self._events[0][0]] if self._events else []
+            due += [tables.deadlines[0][0]] if tables.deadlines else []
+            due += [self._looked_at + _LOOK_SECONDS] if self._has_lost else []
+            then = max(then, min(due, default=then))
+        tables.now = then
+
+    def _due(self) -> list[SimulatedClient]:
+        """Let happen what is due; return the clients that ask."""
+        asking: dict[int, SimulatedClient] = {}
+        now = self.tables.now
+        while self._events and self._events[0][0] <= now:
+            when, _, kind, who, what = heapq.heappop(self._events)
+            match kind:
+                case _Kind.ENDS:
+                    assert isinstance(what, ReplicaId)
+                    self._end(self._clients[who], what, when)
+                case _Kind.ASKS:
+                    client = self._clients[who]
+                    if client.ask_at == what:
+                        client.ask_at = None
+                        asking[who] = client
+                case _Kind.GOES:
+                    host = self._hosts[who]
+                    self._go(host)
+                    self._at(when + host.model.down.seconds(self._hosts_chance), _Kind.COMES, who)
+                case _Kind.COMES:
+                    host = self._hosts[who]
+                    self._come(host)
+                    self._at(when + host.model.up.seconds(self._hosts_chance), _Kind.GOES, who)
+        return [client for client in asking.values() if client.is_there]
+
+    # ----------------------------------------------------------------------------- requests
+
+    def _serve(self, asking: Iterable[SimulatedClient]) -> None:
+        clients = [client for client in asking if not self._asks_in_vain(client)]
+        for at in range(0, len(clients), _BATCH):
+            batch = {client.token: client for client in clients[at : at + _BATCH]}
+            requests = {token: client.request() for token, client in batch.items()}
+            self._requests += len(requests)
+            served = transact(self.store, self.buffer, self._dispatcher, requests, ())
+            for token, client in batch.items():
+                reply = served.answers[token]
+                assert isinstance(reply, ReplyParts), "no client is unknown or banned"
+                self._take_in(client, reply)
+            if served.feeder_wanted:
+                self._feeder.run_once(self._steady())
+
+    def _asks_in_vain(self, client: SimulatedClient) -> bool:
+        """Whether an idle client would be told what it was told a moment ago."""
+        refused = self._refused.get(client.id)
+        if refused is None or client.has_reports or client.runs:
+            return False
+        offer, at = refused
+        if offer != self._offer() or self.tables.now >= at + _REFUSED_SECONDS:
+            return False
+        self.tables.clients[client.id].seen_at = self.tables.now
+        self._ask_at(client, self.tables.now + self._polls.uniform(0.5, 1.5) * _REFUSED_SECONDS)
+        return True
+
+    def _offer(self) -> object:
+        """What tells one content of the buffer from another."""
+        return tuple(
+            (item.fresh, item.copies, item.taken, item.state.tail, item.state.unclaimed)
+            for item in self.buffer.segments()
+        )
+
+    def _take_in(self, client: SimulatedClient, reply: ReplyParts) -> None:
+        names = [_name_of(assignment) for assignment in reply.assignments]
+        for name in names:
+            self._decisions.update(b"%d:%d,%d,%d;" % (client.id, *name))
+        if not self._scenario.aborts:
+            reply.abort = ()
+        for _, run in client.take_in(reply, names, self._resources):
+            self._spend("aborted", client.host, self.tables.now - run.began_at)
+        self._start(client)
+        self._refused.pop(client.id, None)
+        if not client.is_busy:
+            if not names:
+                self._refused[client.id] = self._offer(), self.tables.now
+            self._ask_at(client, self.tables.now + client.poll_in(reply, self._polls))
+
+    # -------------------------------------------------------------------------------- cycles
+
+    def _look_for_silent(self) -> None:
+        tables = self.tables
+        if not self._has_lost or tables.now < self._looked_at + _LOOK_SECONDS:
+            return
+        self._looked_at = tables.now
+        for number in self._there:
+            tables.clients[number].seen_at = tables.now
+        if self._silence.run_once(self.store, self._steady()):
+            transitioner.run_once(self.store)
+
+    def _tell_of_aborts(self) -> None:
+        """Let clients whose replicas nobody wants any more ask by their next contact."""
+        for number in self.tables.cancelled:
+            contact = self.tables.clients[number].contact_seconds or 0.0
+            self._ask_at(self._clients[number], self.tables.now + self._polls.random() * contact)
+        self.tables.cancelled.clear()
+
+
+def _name_of(assignment: bytes) -> ReplicaId:
+    """The replica of a rendered assignment (`buffer/assignment.py`)."""
+    numbers = assignment[assignment.index(b"[") + 1 : assignment.index(b"]")]
+    return ReplicaId(*map(int, numbers.split(b",")))
