@@ -72,19 +72,24 @@ def make_stage(conn: Connection, hostile: str = "") -> Stage:
         [done],
     )
     _server_history(conn)
-    _notices(conn, (ada, root), hostile)
+    _notices_and_backup(conn, (ada, root), hostile)
     others = make_bot(conn, root, jobs=10, name="other-scan")
     make_client(conn, root, make_host(conn, root, {**HOST, "Name": "server-room"}, venue="work"))
     return Stage(make_key(conn, root, "operator"), make_key(conn, ada), busy, held, done, others)
 
 
-def _notices(conn: Connection, owners: tuple[int, ...], hostile: str) -> None:
-    """A mailbox that is not confirmed, and a webhook that does not answer."""
+def _notices_and_backup(conn: Connection, owners: tuple[int, ...], hostile: str) -> None:
+    """A mailbox that is not confirmed, a webhook that does not answer, and a backup."""
     conn.execute(
         "INSERT INTO notice_address (owner, url, secret, error)"
         " SELECT owner, url, 'x', 'it answered 500' || %s"
         " FROM unnest(%s::int[]) AS owner, unnest(%s::text[]) AS url",
         [hostile, list(owners), ["mailto:ada@example.org", "https://example.org/hook"]],
+    )
+    conn.execute(
+        "INSERT INTO setting VALUES ('backup', json_build_object('made_at', now(),"
+        " 'file', '/backups/monday.tar' || %s))",
+        [hostile],
     )
     conn.execute(
         "INSERT INTO notice (address, what, dropped)"
@@ -93,6 +98,10 @@ def _notices(conn: Connection, owners: tuple[int, ...], hostile: str) -> None:
 
 
 def _put_on_grid(conn: Connection, client: int) -> None:
+    conn.execute(
+        "INSERT INTO told_grids (constructor, ads, good_until) VALUES ('tag', %s, now() + '1 day')",
+        ['{"cluster": {"PilotHours": 1203.5, "PilotHoursLeft": 796.5, "PilotHoursWasted": 41.25}}'],
+    )
     conn.execute(
         "UPDATE client SET grid = 'cluster', pilot = 'tag.0', jobs = 40, failures = 2,"
         " core_seconds = 4000, expires_at = now() + interval '1 day',"

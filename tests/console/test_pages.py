@@ -83,6 +83,14 @@ def test_all_figures_are_there_without_scripts(plain: Visitor, site: Site) -> No
     assert "theta is negative" in plain.open(f"/bots/{site[1].busy}/jobs/41").inner_text("main")
 
 
+def test_an_operator_sees_backup_budgets_and_failures_by_grid(plain: Visitor) -> None:
+    text = plain.open("/operations").locator("main").inner_text()
+    assert "/backups/monday.tar" in text
+    assert "Replicas by grid" in text
+    text = plain.open("/overlay").locator("[data-part=budgets]").inner_text()
+    assert all(figure in text for figure in ("1\N{NARROW NO-BREAK SPACE}20", "41.2", "796"))
+
+
 def test_hostile_texts_stay_texts_and_nothing_is_asked_of_others(
     visitor: Visitor, site: Site
 ) -> None:

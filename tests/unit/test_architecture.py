@@ -83,7 +83,7 @@ ROOMS: dict[str, set[str]] = {
     | {"signing", "storage"},
     "api": {"boinc", "bots", "buffer", "credit", "cycles", "dispatch", "errors", "history", "http"}
     | {"matching", "metrics", "models", "overload", "settings", "signing", "storage"},
-    "console": {"api", "errors", "http", "matching", "models", "storage"},
+    "console": {"api", "errors", "http", "matching", "metrics", "models", "storage"},
     "web": {
         "api",
         "boinc",

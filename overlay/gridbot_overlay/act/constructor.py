@@ -295,6 +295,7 @@ def _view(
         hosts=hosts,
         health=judge(own, now, record.resumed_at, others),
         used_hours=store.used_hours(grid.name),
+        wasted_hours=store.totals(grid.name)["wasted_hours"],
         barrier=f"cannot be asked: {problem}" if problem else _drain_text(record),
         is_drained=bool(record.drained),
     )

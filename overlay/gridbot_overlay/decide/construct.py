@@ -40,6 +40,7 @@ class GridView:
     hosts: Sequence[Mapping[str, Any]] = ()  # ads of its last pilots' hosts, the latest first
     health: GridHealth = field(default_factory=GridHealth)
     used_hours: float = 0.0  # pilot-hours of pilots that have ended
+    wasted_hours: float = 0.0  # of those of the last days: in which their cores ran nothing
     barrier: str = ""  # why nothing may be submitted, whatever the demand
     is_drained: bool = False  # waiting pilots go at once
 
@@ -52,7 +53,7 @@ class GridView:
     def ad(self) -> dict[str, Any]:
         """What a GridPolicy sees."""
         rate = self.health.failure_rate
-        return grid_ad(self.grid, self.pilots, rate, self.used_hours, self.hosts)
+        return grid_ad(self.grid, self.pilots, rate, self.used_hours, self.wasted_hours, self.hosts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ GRID_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "QueueWait": "median wait of the last pilots that started, s; undefined before the first",
         "FailureRate": "share of the last pilots that failed to start or failed jobs, 0 to 1",
         "PilotHours": "pilot-hours used so far",
+        "PilotHoursWasted": "of pilots of the last days: hours in which their cores ran nothing",
         "PilotHoursLeft": "pilot-hours left of the budget; undefined without one",
         "LastHost": "ad of the host of the last pilot that joined; undefined before the first",
     }
@@ -42,6 +43,7 @@ def grid_ad(
     pilots: Sequence[Pilot],
     failure_rate: float,
     used_hours: float,
+    wasted_hours: float,
     hosts: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
     """Return the ad's values; `pilots` are those of the last hours, `hosts` the latest first."""
@@ -63,6 +65,7 @@ def grid_ad(
         "QueueWait": queue_wait(pilots),
         "FailureRate": failure_rate,
         "PilotHours": used_hours,
+        "PilotHoursWasted": wasted_hours,
         "PilotHoursLeft": None if budget is None else max(0.0, budget - used_hours),
         "LastHost": hosts[0] if hosts else None,
     }

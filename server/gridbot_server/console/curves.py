@@ -130,7 +130,7 @@ def _figure(history: ServerHistory, name: str, label: str | None = None) -> list
     return next(found, [None] * len(history.times))
 
 
-def totals(history: BotHistory) -> list[GridTotals]:
+def totals(history: BotHistory | ServerHistory) -> list[GridTotals]:
     """Return what each grid gave, the one with most jobs first (Fig. 6c)."""
     found = [_total(grid) for grid in history.grids]
     return sorted(

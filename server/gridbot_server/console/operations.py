@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gridbot_server import metrics
 from gridbot_server.api.history import show_server_history
 from gridbot_server.api.operation import SQL as OPERATION
 from gridbot_server.api.operation import Lag, list_owners, list_tokens, show_health
@@ -57,6 +58,13 @@ class FailingHost(NamedTuple):
     failure: str | None
 
 
+class Backup(NamedTuple):
+    """The last backup."""
+
+    made_at: datetime
+    file: str
+
+
 class ShownBan(NamedTuple):
     """A banned host."""
 
@@ -83,6 +91,7 @@ class _Survey:
     releases: list[Release]
     worst: list[FailingHost]
     storage: Storage
+    request_seconds: float | None  # of a request for work, since the start
 
 
 @blueprint.get("/operations")
@@ -94,6 +103,7 @@ def operations_page() -> dict[str, Any]:
     survey = shared(("survey", "operator"), _SURVEY_SECONDS, _survey)
     with connection() as conn:
         lags = rows.read(conn, Lag, OPERATION["lags"])
+        backup = rows.fetch_one(conn, Backup, SQL["backup"])
         banned = rows.fetch(conn, ShownBan, SQL["banned"], {"limit": 50})
     disk = shutil.disk_usage(data)
     logs = ("gunicorn", "feeder", *current().settings.daemons, "supervisor", "postgresql")
@@ -101,8 +111,10 @@ def operations_page() -> dict[str, Any]:
         "title": "Operations",
         "health": server_health(),
         "curves": curves.of_server(server_history()),
+        "grids": curves.totals(server_history()),
         "lags": lags,
         "survey": survey,
+        "backup": backup,
         "banned": banned,
         "owners": call(list_owners).owners,
         "tokens": [token for token in call(list_tokens).tokens if token.scope != "pilot"][-50:],
@@ -135,6 +147,7 @@ def _survey() -> _Survey:
             rows.fetch(conn, Release, SQL["releases"]),
             rows.fetch(conn, FailingHost, SQL["worst_hosts"], {"limit": _MOST}),
             rows.fetch_only(conn, Storage, SQL["storage"]),
+            metrics.mean_request_seconds(),
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gridbot_server.api.grids import list_grids
 from gridbot_server.api.overlay import list_logs, show_log
 from gridbot_server.api.schema import call
 from gridbot_server.console import curves
@@ -11,6 +12,7 @@ from gridbot_server.console.blueprint import blueprint, live, shared
 from gridbot_server.console.operations import server_history
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
+from gridbot_server.models.responses.grids import GridState
 from gridbot_server.storage import rows, sql
 
 SQL = sql.load("console.sql")
@@ -41,6 +43,26 @@ class ShownRefusal(NamedTuple):
     why: str
 
 
+class Budget(NamedTuple):
+    """What a grid's constructor told of its pilot-hours."""
+
+    grid: str
+    constructor: str
+    used: float | None
+    left: float | None  # None: it has no budget
+    wasted: float | None  # of the last days
+
+    @classmethod
+    def of(cls, grid: GridState) -> Budget:
+        """Return what an ad says; a constructor of another release may say less."""
+        names = ("PilotHours", "PilotHoursLeft", "PilotHoursWasted")
+        hours = (grid.ad.get(name) for name in names)
+        used, left, wasted = (
+            float(value) if isinstance(value, int | float) else None for value in hours
+        )
+        return cls(grid.name, grid.constructor, used, left, wasted)
+
+
 def _grids() -> list[GridPilots]:
     with connection() as conn:
         return rows.fetch(conn, GridPilots, SQL["pilots"])
@@ -59,6 +81,7 @@ def overlay_page() -> dict[str, Any]:
         "curve": curves.pilots(server_history()),
         "grids": shared(("pilots", "operator"), _SLOW_SECONDS, _grids),
         "refusals": refusals,
+        "budgets": [Budget.of(grid) for grid in call(list_grids, match="").grids],
         "ends": ends,
         "logs": [call(show_log, pilot=end.pilot) for end in ends[:_OPENED]],
     }

@@ -158,12 +158,29 @@ def count_failures(reason: str, replicas: int) -> None:
 
 def render() -> str:
     """Return what all processes of this server counted, in Prometheus' text form."""
-    if folder := os.environ.get(FOLDER_VARIABLE):
-        counted = CollectorRegistry()
-        MultiProcessCollector(counted, folder)  # type: ignore[no-untyped-call]
-    else:
-        counted = REGISTRY
-    return generate_latest(counted).decode()
+    return generate_latest(_counted()).decode()
+
+
+def _counted() -> CollectorRegistry:
+    """What all processes of this server counted."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if not folder:
+        return REGISTRY
+    counted = CollectorRegistry()
+    MultiProcessCollector(counted, folder)  # type: ignore[no-untyped-call]
+    return counted
+
+
+def mean_request_seconds() -> float | None:
+    """Return what a request for work took on average since the start; None before the first."""
+    found = {"sum": 0.0, "count": 0.0}
+    for family in _counted().collect():
+        if family.name == "gridbot_request_seconds":
+            for sample in family.samples:
+                kind = sample.name.rpartition("_")[2]
+                if sample.labels["class"] == "work" and kind in found:
+                    found[kind] += sample.value
+    return found["sum"] / found["count"] if found["count"] else None
 
 
 def dashboard() -> str:

@@ -106,6 +106,8 @@ def back_up(
     finally:
         dump.unlink(missing_ok=True)
     partial.rename(target)
+    with db.connect(dsn, "gridbot-backup", autocommit=True) as conn:
+        conn.execute(SQL["note_backup"], {"file": str(target)})  # for the console
     return contents
 
 

@@ -120,13 +120,13 @@ def test_what_happens_to_a_copy_does_not_happen_to_the_store(store: PilotStore) 
 
 def test_a_grids_ad_has_the_attributes_of_the_table() -> None:
     found = grid_ad(
-        grid(), [pilot(0), pilot(1, PilotState.RUNNING)], 0.5, 2.0, [{"OpSys": "LINUX"}]
+        grid(), [pilot(0), pilot(1, PilotState.RUNNING)], 0.5, 2.0, 0.5, [{"OpSys": "LINUX"}]
     )
     assert set(found) == set(GRID_ATTRIBUTES)
     assert (found["Queued"], found["Running"], found["FreeSlots"]) == (1, 1, 998)
     assert (found["QueueWait"], found["LastHost"]) == (50.0, {"OpSys": "LINUX"})
-    assert found["PilotHoursLeft"] is None
-    assert grid_ad(grid(budget_pilot_hours=3.0), [], 0.0, 2.0, [])["PilotHoursLeft"] == 1.0
+    assert (found["PilotHoursLeft"], found["PilotHoursWasted"]) == (None, 0.5)
+    assert grid_ad(grid(budget_pilot_hours=3.0), [], 0.0, 2.0, 0.5, [])["PilotHoursLeft"] == 1.0
 
 
 def test_a_file_of_the_first_release_is_brought_up_to_date(tmp_path: Path) -> None:

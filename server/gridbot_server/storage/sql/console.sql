@@ -81,6 +81,11 @@ SELECT pg_database_size(current_database()) AS database_bytes, count(*) AS files
        coalesce(sum(size), 0)::bigint AS file_bytes
   FROM blob
 
+-- name: backup
+-- When the last backup was made, and where it was put.
+SELECT (value::json->>'made_at')::timestamptz AS made_at, value::json->>'file' AS file
+  FROM setting WHERE name = 'backup'
+
 -- name: releases
 SELECT coalesce(host.ad->>'ClientVersion', 'unknown') AS release, count(*) AS hosts
   FROM host
