@@ -36,6 +36,7 @@ class Room:
     cpus: int
     memory_mb: int
     gpus: int = 0
+    nodes: int = 1  # equal machines that have these, as a pilot of several nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,28 +47,61 @@ class LocalReplica:
     resources: Resources
     stage: Stage
     seconds: float | None = None  # that it is likely to take; None: nobody knows
+    nodes: tuple[int, ...] = (0,)  # on which it runs, of those of a pilot
 
 
-def to_start(items: Sequence[LocalReplica], room: Room) -> list[ReplicaId]:
-    """List the waiting replicas that fit into the room, oldest first.
+def to_start(items: Sequence[LocalReplica], room: Room) -> dict[ReplicaId, tuple[int, ...]]:
+    """Choose the waiting replicas that fit into the room, oldest first, and on which nodes.
 
     FIFO without overtaking, so that small replicas do not starve a large one.  A replica larger
-    than the room runs alone, but none starts without its GPUs.
+    than a node has as many as it needs for itself, all at most; but none starts without its GPUs.
     """
-    running = _of(items, Stage.RUNNING)
-    cpus = sum(item.resources.cpus for item in running)
-    memory = sum(item.resources.memory_mb for item in running)
+    running, free = _of(items, Stage.RUNNING), _FreeNodes(room)
+    for item in running:
+        free.take(item.resources, item.nodes)
     gpus = sum(item.resources.gpus for item in running)
-    started: list[ReplicaId] = []
+    started = dict[ReplicaId, tuple[int, ...]]()
     for item in _of(items, Stage.WAITING):
-        cpus += item.resources.cpus
-        memory += item.resources.memory_mb
         gpus += item.resources.gpus
-        fits = cpus <= room.cpus and memory <= room.memory_mb
-        if gpus > room.gpus or (not fits and (running or started)):
+        nodes = free.fitting(item.resources)
+        if gpus > room.gpus or not nodes:
             break
-        started.append(item.id)
+        free.take(item.resources, nodes)
+        started[item.id] = nodes
     return started
+
+
+class _FreeNodes:
+    """What is left of each node; a negative number where more was taken than there is."""
+
+    def __init__(self, room: Room) -> None:
+        self._cpus, self._memory_mb = room.cpus // room.nodes, room.memory_mb // room.nodes
+        self._free = {node: (self._cpus, self._memory_mb) for node in range(room.nodes)}
+        self._used = set[int]()
+
+    def fitting(self, resources: Resources) -> tuple[int, ...]:
+        """Nodes for a replica; none if there is no room now.
+
+        One that shares a node gets the fullest that has room, so that others stay whole.
+        """
+        cpus, memory_mb = resources.cpus, resources.memory_mb
+        count = max(-(-cpus // self._cpus), -(-memory_mb // max(1, self._memory_mb)), 1)
+        if count > 1:
+            count = min(count, len(self._free))
+            unused = [node for node in self._free if node not in self._used]
+            return tuple(unused[:count]) if len(unused) >= count else ()
+        able = [
+            node for node, free in self._free.items() if cpus <= free[0] and memory_mb <= free[1]
+        ]
+        return (min(able, key=self._free.__getitem__),) if able else ()
+
+    def take(self, resources: Resources, nodes: tuple[int, ...]) -> None:
+        """Give a replica its nodes: its part of one, or the whole of each of several."""
+        for node in nodes:
+            cpus, memory_mb = self._free[node]
+            left = (cpus - resources.cpus, memory_mb - resources.memory_mb)
+            self._free[node] = left if len(nodes) == 1 else (0, 0)
+            self._used.add(node)
 
 
 def wanted(items: Sequence[LocalReplica], room: Room, lookahead_seconds: float) -> int:

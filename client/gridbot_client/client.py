@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 from gridbot_client import agent, joining
 from gridbot_client.activity import ActivityLog, count_of
@@ -35,6 +36,7 @@ from gridbot_client.work.confinement import Confinement
 from gridbot_client.work.execution import ReplicaExecutor
 from gridbot_client.work.images import Images
 from gridbot_client.work.manifests import Manifests
+from gridbot_client.work.nodes import NodesRunner, NodeWorker
 from gridbot_client.work.places import ReplicaPlaces
 from gridbot_client.work.processes import Census
 from gridbot_client.work.provision import Provision
@@ -64,6 +66,7 @@ class Client:
     def __init__(
         self, folder: Folder, identity: Identity, options: Options, activity: ActivityLog,
         rejoin: Callable[[], Identity | None], confinement: Confinement, sandbox: Sandbox,
+        workers: Mapping[str, NodeWorker] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         self._folder = folder
         self._sandbox = sandbox
@@ -84,16 +87,22 @@ class Client:
         )
         self._suspension = Suspension()
         runner = Runner(confinement, self._census, options.idleness(), self._suspension)
-        self._places = ReplicaPlaces(folder.cells, keeps_cells=confinement.keeps_cells)
+        keeps_cells = confinement.keeps_cells and not options.nodes
+        self._places = ReplicaPlaces(folder.cells, keeps_cells=keeps_cells)
         self._images = Images.of(options.runtimes, folder.containers, options.walls.allow_network)
         self._shared = SharedFolders(folder.shared, options.cache_bytes, self._images.remove)
         provision = Provision(self._shared, runner, self._images)
         self._unfit = provision.unfit
-        executor = ReplicaExecutor(runner, self._cache, self._places, provision, self._connect)
+        nodes, cpus = options.nodes, options.room.cpus // options.room.nodes
+        self._nodes = NodesRunner(runner, nodes, workers, cpus) if nodes else None
+        executor = ReplicaExecutor(
+            self._nodes or runner, self._cache, self._places, provision, self._connect
+        )
         spares = SpareFolders(folder.spare)
         self._replicas = HeldReplicas(
-            folder.slots, spares, options.room, executor, activity, options.gpus
-        )
+            folder.slots, spares, options.room, executor, activity, options.gpus,
+            nodes.names if nodes else (),
+        )  # fmt: skip
         self._schedule = RequestSchedule(folder)
         self._kept = KeptRequests(self._connect, self._replicas.changed)
         self._pending = folder.pending_request()
@@ -155,6 +164,9 @@ class Client:
         if items or now < self._record.ask_at:  # keeps a bad node from the pilots after this one
             self._busy_at = now
         if self._is_at_end() or self._record.is_leaving:
+            return True
+        if self._nodes and self._nodes.has_lost_one:
+            self._activity.say("a node of this pilot is gone")
             return True
         if self._is_draining and not items:
             return True

@@ -9,13 +9,14 @@ from functools import partial
 from gridbot_client.agent import Room
 from gridbot_client.host import description
 from gridbot_client.host.gpus import Gpu
-from gridbot_client.pilot.behaviour import IDLE_SHARE, PilotOptions
+from gridbot_client.pilot.behaviour import IDLE_SHARE, IDLE_WINDOW_SECONDS, PilotOptions
 from gridbot_client.protocol.messages import Scalar
 from gridbot_client.storage import Folder
 from gridbot_client.walls.levels import Sandbox
 from gridbot_client.work import containers
 from gridbot_client.work.confinement import WallOptions
 from gridbot_client.work.idleness import Idleness
+from gridbot_client.work.nodes import PilotNodes, WorkerOptions
 from gridbot_policies.policy.owner import OwnerPolicy
 
 
@@ -26,6 +27,7 @@ class Options:
     room: Room
     gpus: tuple[Gpu, ...] = ()  # for replicas
     pilot: PilotOptions | None = None
+    nodes: PilotNodes | None = None  # of a pilot that has several
     is_dedicated: bool = False
     once: bool = False
     exit_when_idle: float | None = None  # seconds
@@ -49,6 +51,11 @@ class Options:
         if self.pilot is None:
             return None
         return partial(Idleness, self.pilot.idle_window_seconds, IDLE_SHARE)
+
+    def for_workers(self, folder: Folder) -> WorkerOptions:
+        """What workers on other nodes of a pilot must know."""
+        seconds = self.pilot.idle_window_seconds if self.pilot else IDLE_WINDOW_SECONDS
+        return WorkerOptions(folder.path, self.walls, seconds)
 
     def with_gpus(self, gpus: tuple[Gpu, ...]) -> Options:
         """These options of a client that has GPUs."""

@@ -30,7 +30,7 @@ from gridbot_overlay.submitters import KINDS
 R = TypeVar("R")
 
 _FIRST_GRID = "gridbot overlay add KIND NAME"
-_SHAPE_OPTIONS = ("cpus", "memory_mb", "gpus", "walltime_seconds", "idle_seconds")
+_SHAPE_OPTIONS = ("nodes", "cpus", "memory_mb", "gpus", "walltime_seconds", "idle_seconds")
 _KINDS = ", ".join(sorted(KINDS))
 
 
@@ -77,6 +77,10 @@ def overlay() -> None:
 @click.option(
     "--memory", "memory_mb", metavar="SIZE", type=SIZE, help="Memory per pilot.  [default: 2GB]"
 )
+@click.option(
+    "--nodes", type=int, metavar="N",
+    help="Nodes per pilot, each with --cpus and --memory; Slurm only.  [default: 1]",
+)  # fmt: skip
 @click.option("--gpus", type=int, metavar="N", help="GPUs per pilot.  [default: 0]")
 @click.option(
     "--walltime",
@@ -382,6 +386,7 @@ def _grid_row(grid: Grid) -> dict[str, Any]:
     return {
         "name": grid.name,
         "kind": grid.kind,
+        "nodes": grid.shape.nodes,
         "cpus": grid.shape.cpus,
         "memory_mb": grid.shape.memory_mb,
         "gpus": grid.shape.gpus,

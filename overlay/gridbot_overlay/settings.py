@@ -23,6 +23,7 @@ T = TypeVar("T")
 FILE_NAME = "overlay.toml"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _MOST = 10**9
+MOST_NODES = 256  # of one pilot: its client speaks with each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +77,7 @@ _HOURS = _Kind(
 
 _SERVER = {"url": _TEXT, "key_file": _TEXT}
 _SHAPE = {
+    "nodes": _whole(1, most=MOST_NODES),
     "cpus": _whole(1),
     "memory_mb": _whole(1),
     "gpus": _whole(0, most=MOST_GPUS),

@@ -1,4 +1,4 @@
-"""MPI programs: Open MPI starts their ranks on the cores of one pilot of a real Slurm."""
+"""MPI programs: Open MPI starts their ranks in one pilot of a real Slurm, on all its nodes."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -37,7 +37,7 @@ AS_ANYBODY = [
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Slurm]:
     need("mpirun", "openmpi-bin")
-    with open_folder("slurm") as folder, slurm(folder, cpus=4) as made:
+    with open_folder("slurm") as folder, slurm(folder, nodes=2, cpus=4) as made:
         yield made
 
 
@@ -46,6 +46,70 @@ def pilots(running: Deployment, cluster: Slurm, tmp_path: Path) -> Iterator[Over
     with overlay(running, tmp_path.name) as made:
         yield made
         cluster.cancel_everything()
+
+
+# The nodes of this cluster are one machine, on which two ranks would take one name for the memory
+# that they share with the others of their node.
+OVER_TCP = ["--env", "OMPI_MCA_btl=tcp,self", "--env", "OMPI_MCA_btl_tcp_if_include=lo"]
+
+
+def add_wide(pilots: Overlay, cluster: Slurm) -> None:
+    """Configure pilots of two nodes with four cores each; jobs see what Slurm's programs need."""
+    shown = f"export GRIDBOT_ALLOW_READ={cluster.folder}"
+    pilots.add_slurm("wide", cluster, "--nodes", "2", "--cpus", "4", "--setup", shown,
+                     "--max-running", "1")  # fmt: skip
+
+
+def outputs(running: Deployment, bot: int) -> list[str]:
+    """What the jobs of a BOT printed, each in the order of its lines."""
+    with running.session() as session:
+        return [str(result.stdout) for result in session.bot(bot).results()]
+
+
+def test_ranks_of_an_mpi_program_run_on_all_nodes_of_a_pilot(
+    running: Deployment, cluster: Slurm, pilots: Overlay
+) -> None:
+    add_wide(pilots, cluster)
+    program = running.folder / "ranks.py"
+    ranks = RANKS.replace('print(f"', "print(os.environ['SLURMD_NODENAME'], f\"")
+    program.write_text("import os\n" + ranks)
+    bot = running.submit(
+        "--cpus", "8", "--range", "0:2", "--input", str(program), *AS_ANYBODY, *OVER_TCP, "--",
+        "sh", "-c",
+        'echo "$GRIDBOT_NODES" && cat "$GRIDBOT_MACHINEFILE" && mpirun --machinefile'
+        ' "$GRIDBOT_MACHINEFILE" --bind-to none python3 ranks.py',
+    )  # fmt: skip
+    pilots.start()
+    running.wait(bot)
+    expected = [f"n{1 + rank // 4} {rank}: 28" for rank in range(8)]
+    for said in outputs(running, bot):
+        lines = said.splitlines()
+        assert lines[:3] == ["n1,n2", "n1 slots=4", "n2 slots=4"]
+        assert sorted(lines[3:]) == expected
+    assert len(pilots.pilots("wide")) == 1
+
+
+def test_many_jobs_run_at_once_on_all_nodes_of_one_pilot(
+    running: Deployment, cluster: Slurm, pilots: Overlay
+) -> None:
+    add_wide(pilots, cluster)
+    folder = running.folder / "rendezvous"
+    folder.mkdir()
+    job = (
+        'test "$1" = 0 && exit; touch "$0/$1"; while [ "$(ls "$0" | wc -l)" -lt 4 ]; do'
+        " sleep 0.05; done;"
+        ' echo "$GRIDBOT_NODES"'
+    )
+    bot = running.submit(
+        "--cpus", "2", "--range", "0:5", "--memory", "100MB", "--", "sh", "-c", job, str(folder),
+        "{}",
+    )  # fmt: skip
+    pilots.start()
+    running.wait(bot)
+    # The first job of a pilot runs alone.
+    assert sorted(outputs(running, bot)) == ["", *["n1\n"] * 2, *["n2\n"] * 2]
+    [pilot] = pilots.pilots("wide")
+    assert pilot.cpus == 8
 
 
 def test_ranks_of_an_mpi_program_run_on_the_cores_of_a_pilot_that_has_a_node(

@@ -53,6 +53,7 @@ from gridbot_client.quantities import SIZE, TIME, Quantity, seconds
 from gridbot_client.storage import Folder, FolderBusy, Identity
 from gridbot_client.walls.cells import CGROUP, NONE, PROCESS
 from gridbot_client.work.confinement import WallOptions, raised
+from gridbot_client.work.nodes import NodeUnfit, PilotNodes, joined
 from gridbot_client.work.runner import forbid_core_dumps
 from gridbot_policies.policy.owner import OwnerPolicy
 
@@ -131,6 +132,17 @@ class ServerFault(click.ClickException):
     " twentieth of the time that it had some, within --exit-when-idle.",
 )  # fmt: skip
 @click.option(
+    "--nodes", metavar="NAMES", default="",
+    help="Nodes of a pilot that has several, divided by commas, this machine first.  They see the"
+    " folder of --data, and have --cpus and --memory together.",
+)  # fmt: skip
+@click.option(
+    "--launch",
+    metavar="WORDS",
+    default="",
+    help="What runs a command on one of --nodes, whose name is joined to it: 'srun --nodelist='.",
+)
+@click.option(
     "--low-cpu-after", type=Quantity("time", seconds, least=1), default=f"{IDLE_WINDOW_SECONDS:g}s",
     metavar="TIME", show_default=True,
     help="A pilot ends a job that used almost no CPU for this time, and exits.",
@@ -161,15 +173,19 @@ def run(
     memory: int | None, gpus: int | None, trusts: tuple[str, ...], project_key: str,
     requirements: str | None, policy: Path | None,
     once: bool, exit_when_idle: float | None, dedicated: bool, pilot: str | None,
-    walltime: float | None, queued: float, low_cpu_after: float, most_walls: int, least_walls: int,
+    walltime: float | None, queued: float, nodes: str, launch: str, low_cpu_after: float,
+    most_walls: int, least_walls: int,
     allow_network: bool, reads: tuple[Path, ...], writes: tuple[Path, ...], quiet: bool,
 ) -> None:  # fmt: skip
     """Ask for work and run it until interrupted.  Joins the server first if necessary."""
     folder = folder_of(data)
     try:
         owner_policy = _owner_policy(folder, requirements, policy)
+        names = nodes.split(",")
         options = Options(
-            room=description.room(cpus, memory), once=once, exit_when_idle=exit_when_idle,
+            room=replace(description.room(cpus, memory), nodes=len(names)), once=once,
+            exit_when_idle=exit_when_idle,
+            nodes=PilotNodes(tuple(names), launch) if nodes else None,
             is_dedicated=dedicated, policy=owner_policy,
             pilot=_pilot(pilot, walltime, queued, low_cpu_after, folder),
             walls=WallOptions(
@@ -189,6 +205,8 @@ def run(
                 folder.save_backoff(Backoff())
             activity = ActivityLog(_writer(folder, quiet), time.monotonic)
             _run(folder, server, key_file, Pinning(trusts, project_key), options, activity)
+    except NodeUnfit as error:
+        raise NodeFault(str(error)) from None
     except (ServerUnavailable, NotOurServer) as error:
         raise (ServerFault(str(error)) if pilot else failed(error)) from None
     except (
@@ -204,7 +222,10 @@ def _run(
     folder: Folder, server: str | None, key_file: Path | None, pinning: Pinning,
     options: Options, activity: ActivityLog,
 ) -> None:  # fmt: skip
-    with raised(folder.path, options.walls) as (confinement, sandbox):
+    with (
+        raised(folder.path, options.walls) as (confinement, sandbox),
+        joined(options.nodes, options.for_workers(folder)) as workers,
+    ):
         folder.save_sandbox(sandbox.attributes)
         host, pilot = options.describe(folder, sandbox), options.pilot
         identity = folder.identity()
@@ -231,7 +252,7 @@ def _run(
         if sandbox.warning:
             activity.say(f"warning: {sandbox.warning}")
         rejoin = _rejoiner(folder, identity, key_file, host, pilot.name if pilot else "")
-        Client(folder, identity, options, activity, rejoin, confinement, sandbox).run()
+        Client(folder, identity, options, activity, rejoin, confinement, sandbox, workers).run()
 
 
 def _allowed(paths: tuple[Path, ...], folder: Path) -> tuple[str, ...]:

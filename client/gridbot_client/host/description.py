@@ -66,6 +66,7 @@ def attributes(
         "PythonVersion": "{}.{}".format(*sys.version_info),
         "NumCpus": room.cpus,
         "Memory": room.memory_mb,
+        "NumNodes": room.nodes,
         # In steps of 1 GB: a host whose ad changes at every request is written at every request.
         "Disk": shutil.disk_usage(folder).free >> 30 << 10,
         "OpSys": system.upper(),

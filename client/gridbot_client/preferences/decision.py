@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gridbot_client.agent import Room
 from gridbot_client.net.allowance import Direction, TransferLimits
@@ -98,4 +98,4 @@ def _room(wanted: OwnerPreferences, facts: Facts, room: Room) -> Room:
     memory = wanted.memory_when_idle if is_idle else min(
         wanted.memory_in_use, wanted.memory_when_idle
     )  # fmt: skip
-    return Room(cpus, int(room.memory_mb * memory / 100), room.gpus)
+    return replace(room, cpus=cpus, memory_mb=int(room.memory_mb * memory / 100))

@@ -45,7 +45,7 @@ from gridbot_client.work.runner import (
     NOT_STARTED,
     ProcessEnd,
     ReplicaProgram,
-    Runner,
+    Runs,
     Stop,
     created_at,
 )
@@ -86,7 +86,7 @@ class _MachineFailed(Exception):
 class ReplicaExecutor:
     """Executes replicas; safe to use from many threads."""
 
-    runner: Runner
+    runner: Runs
     cache: Cache
     places: ReplicaPlaces
     provision: Provision

@@ -27,6 +27,7 @@ from gridbot_client.protocol.messages import (
 from gridbot_client.work import processes
 from gridbot_client.work.execution import GangOver, ReplicaExecutor, Stopped, failure
 from gridbot_client.work.manifests import JudgedManifest, Manifests
+from gridbot_client.work.nodes import NODES
 from gridbot_client.work.pace import Pace
 from gridbot_client.work.processes import Census
 from gridbot_client.work.provision import Unfit
@@ -53,6 +54,7 @@ class Held:
     is_dropped: bool = False
     is_called_back: bool = False  # the server wants it for others, unless it has begun
     gpus: tuple[Gpu, ...] = ()  # that it uses while it runs
+    nodes: tuple[int, ...] = (0,)  # on which it runs then, of those of a pilot
 
     @property
     def id(self) -> ReplicaId:
@@ -75,7 +77,7 @@ class HeldReplicas:
 
     def __init__(
         self, slots: Path, spares: SpareFolders, room: Room, executor: ReplicaExecutor,
-        activity: ActivityLog, gpus: Sequence[Gpu] = (),
+        activity: ActivityLog, gpus: Sequence[Gpu] = (), nodes: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.changed = threading.Condition()
         self.is_halted = False  # revoked, paused or leaving: nothing is started
@@ -85,6 +87,7 @@ class HeldReplicas:
         self._spares = spares
         self.room = room  # that replicas may take now
         self._gpus = gpus
+        self._nodes = nodes
         self._executor = executor
         self._activity = activity
         self._held: dict[ReplicaId, Held] = {}
@@ -97,7 +100,8 @@ class HeldReplicas:
 
     def _item(self, held: Held) -> LocalReplica:
         resources = held.judged.manifest.resources
-        return LocalReplica(held.id, resources, held.stage, self.pace.seconds(held.id.bot))
+        seconds = self.pace.seconds(held.id.bot)
+        return LocalReplica(held.id, resources, held.stage, seconds, held.nodes)
 
     def to_tell(self) -> Told:
         """What the next request tells."""
@@ -148,8 +152,9 @@ class HeldReplicas:
         with self.changed:
             if self.is_halted:
                 return
-            for id in agent.to_start(self._next_items(), self.room):
+            for id, nodes in agent.to_start(self._next_items(), self.room).items():
                 held = self._held[id]
+                held.nodes = nodes
                 held.gpus = self._free_gpus()[: held.judged.manifest.resources.gpus]
                 held.stage, held.stop = Stage.RUNNING, Stop()
                 self._spawn(held, Stage.FINISHED)
@@ -341,7 +346,9 @@ class HeldReplicas:
         if since_boot() >= held.expires_at:
             return failure(held.id, "deadline_passed", "the deadline passed before it started\n")
         try:
-            granted = devices.variables(held.gpus, self._gpus)
+            granted = dict(devices.variables(held.gpus, self._gpus))
+            if self._nodes:
+                granted[NODES] = ",".join(self._nodes[node] for node in held.nodes)
             return self._executor.execute(
                 held.slot, held.assignment, held.judged, held.stop, granted
             )

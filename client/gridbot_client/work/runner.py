@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 import psutil
 
@@ -145,6 +146,21 @@ def environment(
     }
     found["PATH"] = os.pathsep.join([*map(str, first), found["PATH"]])
     return found
+
+
+class Runs(Protocol):
+    """Interface: runs programs in slots, here or on another machine that shares the folder."""
+
+    @property
+    def confinement(self) -> Confinement:
+        """How programs are started."""
+
+    def run(
+        self, program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, stop: Stop,
+        started: Callable[[int], None], *, is_stranger: bool, wants_network: bool = False,
+        kept: KeptCell | None = None, job: ResidentJob | None = None,
+    ) -> ProcessEnd:  # fmt: skip
+        """Run a program to its end; see `Runner.run`."""
 
 
 @dataclass(frozen=True, slots=True)

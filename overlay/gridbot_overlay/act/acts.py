@@ -276,7 +276,7 @@ def _pilot(grid: Grid, tag: str, index: int, item: Submit, now: float) -> Pilot:
         index=index,
         grid=grid.name,
         state=PilotState.SUBMITTING,
-        cpus=grid.shape.cpus,
+        cpus=grid.shape.all_cpus,
         submitted_at=now,
         owners=item.owners,
         walltime_seconds=grid.shape.walltime_seconds,

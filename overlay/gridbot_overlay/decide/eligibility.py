@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -84,16 +85,26 @@ def _too_small(demand: BotDemand, grid: Grid) -> str:
         f"{demand.cpus} CPUs and {demand.memory_mb} MB",
         f"{shape.cpus} and {shape.memory_mb}",
     )
+    if shape.nodes > 1:
+        had += f" on each of {shape.nodes} nodes"
     if has_gpus:
         needed, had = f"{counted(demand.gpus, 'GPU')}, {needed}", f"{shape.gpus}, {had}"
     return f"a replica needs {needed}, a pilot has {had}"
 
 
 def slots_per_pilot(demand: BotDemand, grid: Grid) -> int:
-    """Return how many replicas one pilot of the grid holds at once."""
-    by_memory = grid.shape.memory_mb // demand.memory_mb if demand.memory_mb else grid.shape.cpus
-    by_gpus = grid.shape.gpus // demand.gpus if demand.gpus else grid.shape.cpus
-    return min(grid.shape.cpus // max(1, demand.cpus), by_memory, by_gpus)
+    """Return how many replicas one pilot of the grid holds at once.
+
+    One that is larger than a node has nodes for itself.
+    """
+    shape, cpus, memory_mb = grid.shape, max(1, demand.cpus), demand.memory_mb
+    by_memory = shape.memory_mb // memory_mb if memory_mb else shape.cpus
+    by_gpus = shape.gpus // demand.gpus if demand.gpus else shape.cpus
+    if a_node_holds := min(shape.cpus // cpus, by_memory, by_gpus):
+        return shape.nodes * a_node_holds
+    if by_gpus == 0:
+        return 0
+    return shape.nodes // max(math.ceil(cpus / shape.cpus), math.ceil(memory_mb / shape.memory_mb))
 
 
 def new_pilots_host(host: Mapping[str, Any], grid: Grid) -> Record:

@@ -57,7 +57,7 @@ class Matched:
 
     def pilots(self, lot: Lot, grid: Grid) -> int:
         """Return how many pilots of the lot are needed."""
-        return math.ceil(self.used.get(lot, 0) / grid.shape.cpus)
+        return math.ceil(self.used.get(lot, 0) / grid.shape.all_cpus)
 
 
 def match(
@@ -112,7 +112,7 @@ def _lots(offers: Iterable[Supply]) -> Iterator[tuple[Lot, int]]:
             elif pilot.state is not PilotState.HELD and not pilot.cancelled:
                 cores[Lot(offer.grid.name, PilotState.QUEUED, pilot.owners)] += pilot.cpus
         yield from cores.items()
-        yield Lot(offer.grid.name, None), offer.most_new * offer.grid.shape.cpus
+        yield Lot(offer.grid.name, None), offer.most_new * offer.grid.shape.all_cpus
 
 
 def _wanted(
@@ -137,7 +137,7 @@ def _wanted(
 
 def _cores_each(demand: BotDemand, grids: Iterable[Grid]) -> int:
     """Return the cores that a replica takes, more than it asks for where memory is short."""
-    taken = (math.ceil(grid.shape.cpus / slots_per_pilot(demand, grid)) for grid in grids)
+    taken = (math.ceil(grid.shape.all_cpus / slots_per_pilot(demand, grid)) for grid in grids)
     return min(taken, default=max(1, demand.cpus))
 
 

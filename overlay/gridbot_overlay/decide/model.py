@@ -12,11 +12,17 @@ from typing import Any
 class PilotShape:
     """What one pilot asks its grid for; the same for all pilots of a grid."""
 
-    cpus: int = 1
-    memory_mb: int = 2048
+    nodes: int = 1
+    cpus: int = 1  # of each node
+    memory_mb: int = 2048  # of each node
     gpus: int = 0
     walltime_seconds: int = 3600
     idle_seconds: int = 60  # a pilot without work for so long leaves; it may leave earlier
+
+    @property
+    def all_cpus(self) -> int:
+        """Cores of all its nodes."""
+        return self.nodes * self.cpus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

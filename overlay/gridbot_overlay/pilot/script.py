@@ -39,7 +39,7 @@ def render(
         "submitted_at": now,
         "walltime": shape.walltime_seconds,
         "arguments": [
-            *("--cpus", str(shape.cpus), "--memory", str(shape.memory_mb)),
+            *("--cpus", str(shape.all_cpus), "--memory", str(shape.nodes * shape.memory_mb)),
             *("--gpus", str(shape.gpus)),
             *("--exit-when-idle", str(shape.idle_seconds)),
             *(["--dedicated"] if grid.is_dedicated else []),

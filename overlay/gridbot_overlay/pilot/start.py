@@ -212,6 +212,9 @@ def run_client(settings: Any, scratch: str, library: str) -> int:
     command += ["--data", os.path.join(scratch, "client"), "--key-file", "/dev/stdin"]
     command += ["--server", settings["server"], "--walltime", str(left(settings))]
     command += ["--queued", str(max(0, int(BEGUN - settings["submitted_at"])))]
+    if "GRIDBOT_PILOT_NODES" in os.environ:
+        command += ["--nodes", os.environ["GRIDBOT_PILOT_NODES"]]
+        command += ["--launch", os.environ["GRIDBOT_PILOT_LAUNCH"]]
     client = subprocess.Popen(command + settings["arguments"], stdin=subprocess.PIPE)
     assert client.stdin
     with contextlib.suppress(BrokenPipeError), client.stdin as pipe:

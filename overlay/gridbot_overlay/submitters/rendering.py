@@ -94,8 +94,17 @@ def clock(seconds: int) -> str:
     return f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
-def options(grid: Grid, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay the grid's own options over the kind's defaults, which also say their types."""
+def options(grid: Grid, defaults: Mapping[str, Any], *, has_nodes: bool = False) -> dict[str, Any]:
+    """Lay the grid's own options over the kind's defaults, which also say their types.
+
+    Pilots of several nodes are refused unless the kind has them.
+    """
+    if grid.shape.nodes > 1 and not has_nodes:
+        text = f"grid {grid.name}: pilots of {grid.kind} have one node; nodes is {grid.shape.nodes}"
+        raise GridError(text, is_lasting=True)
+    if grid.shape.nodes > 1 and grid.shape.gpus:
+        text = f"grid {grid.name}: pilots of several nodes have no GPUs; gpus is {grid.shape.gpus}"
+        raise GridError(text, is_lasting=True)
     for name, value in grid.options.items():
         if name not in defaults:
             known = ", ".join(sorted(defaults))

@@ -48,9 +48,12 @@ class OnSite:
         return self._site.commands.run("id", "-un").strip()
 
 
-def site(grid: Grid, folder: Path, options: Mapping[str, Any], away: re.Pattern[str]) -> Site:
+def site(
+    grid: Grid, folder: Path, options: Mapping[str, Any], away: re.Pattern[str], *,
+    has_nodes: bool = False,
+) -> Site:  # fmt: skip
     """Read a grid's options; `options` are the kind's own with their defaults."""
-    chosen = rendering.options(grid, {**OPTIONS, **options})
+    chosen = rendering.options(grid, {**OPTIONS, **options}, has_nodes=has_nodes)
     through, environment = tuple(chosen["through"]), chosen["environment"]
     commands = Commands(through=through, environment=environment, away=away)
     return Site(chosen, commands, Logs(commands, chosen["logs"] or str(folder / "logs")))

@@ -12,7 +12,6 @@ operator requeues one all the same, it is queued again here, too.
 from __future__ import annotations
 
 import functools
-import math
 import os
 import re
 from collections.abc import Sequence
@@ -75,13 +74,21 @@ _COLUMNS = {"JobArrayID": 40, "State": 20, "Reason": 80, "exit_code": 12, "NodeL
 _COLUMNS |= {"Name": 80}
 # The exit code of a job that somebody ended says nothing of it.
 _ENDED_ITSELF = ("COMPLETED", "FAILED")
+# How a pilot of several nodes finds them, this one first, and starts something on one.
+_NODES = """\
+nodes=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | grep -vxF "$SLURMD_NODENAME" | paste -sd, -)
+export GRIDBOT_PILOT_NODES="$SLURMD_NODENAME,$nodes"
+step="--overlap --nodes=1 --ntasks=1 --cpus-per-task={cpus} --mem=0 --cpu-bind=none --quiet"
+srun="${{SLURM_CONF:+env SLURM_CONF=$SLURM_CONF }}srun --jobid=$SLURM_JOB_ID"
+export GRIDBOT_PILOT_LAUNCH="$srun $step --nodelist="
+"""
 
 
 class Slurm(OnSite):
     """Pilots as jobs of one Slurm cluster."""
 
     def __init__(self, grid: Grid, folder: Path) -> None:
-        super().__init__(grid, site(grid, folder, {}, AWAY))
+        super().__init__(grid, site(grid, folder, {}, AWAY, has_nodes=True))
 
     def submit(self, order: PilotOrder) -> list[str]:
         """Submit one array, or several where the cluster's arrays are short."""
@@ -127,12 +134,7 @@ def submission(order: PilotOrder, first: int, count: int, logs: Logs) -> list[st
         "--parsable",
         f"--job-name={rendering.job_name(order.tag, first)}",
         f"--comment=gridbot for {rendering.owners(order)}",
-        "--nodes=1",
-        "--ntasks=1",
-        f"--cpus-per-task={shape.cpus}",
-        f"--mem={shape.memory_mb}M",
-        *([f"--gres=gpu:{shape.gpus}"] if shape.gpus else []),
-        f"--time={math.ceil(shape.walltime_seconds / 60)}",
+        *slurm_check.asked(shape),
         "--no-requeue",
         "--chdir=/tmp",  # the folder of submission may be missing on a node
         "--output=/dev/null",
@@ -147,7 +149,9 @@ def body(order: PilotOrder, first: int) -> str:
     """Render the job script of one part of an order."""
     native_id = '"${SLURM_ARRAY_JOB_ID:+${SLURM_ARRAY_JOB_ID}_}'
     native_id += '${SLURM_ARRAY_TASK_ID:-$SLURM_JOB_ID}"'
-    return rendering.script(order, f"$(({first} + ${{SLURM_ARRAY_TASK_ID:-0}}))", native_id)
+    index = f"$(({first} + ${{SLURM_ARRAY_TASK_ID:-0}}))"
+    nodes = _NODES.format(cpus=order.shape.cpus) if order.shape.nodes > 1 else ""
+    return rendering.script(order, index, native_id, *nodes.splitlines())
 
 
 def elements(printed: str, count: int) -> list[str]:

@@ -129,13 +129,22 @@ def problem(shape: PilotShape, partition: Partition) -> str:
     return ""
 
 
+def asked(shape: PilotShape) -> list[str]:
+    """Render what sbatch is asked for a pilot."""
+    return [
+        f"--nodes={shape.nodes}",
+        f"--ntasks={shape.nodes}",
+        *(["--ntasks-per-node=1"] if shape.nodes > 1 else []),
+        f"--cpus-per-task={shape.cpus}",
+        f"--mem={shape.memory_mb}M",
+        *([f"--gres=gpu:{shape.gpus}"] if shape.gpus else []),
+        f"--time={math.ceil(shape.walltime_seconds / 60)}",
+    ]
+
+
 def _of_test(grid: Grid, commands: Commands) -> CheckResult:
     """Let sbatch say what it thinks of the real options."""
-    shape = grid.shape
-    asked = [f"--cpus-per-task={shape.cpus}", f"--mem={shape.memory_mb}M"]
-    asked += [f"--gres=gpu:{shape.gpus}"] if shape.gpus else []
-    asked.append(f"--time={math.ceil(shape.walltime_seconds / 60)}")
-    command = ["sbatch", "--test-only", "--nodes=1", "--ntasks=1", *asked]
+    command = ["sbatch", "--test-only", *asked(grid.shape)]
     try:
         command += rendering.words(grid.directives)
         code, _, said = commands.ended(*command, stdin="#!/bin/sh\n")

@@ -50,7 +50,7 @@ class Ssh:
 
     def __init__(self, grid: Grid, folder: Path) -> None:
         own = {name: value for name, value in grid.options.items() if name in OPTIONS}
-        options = rendering.options(replace(grid, options=own), OPTIONS)
+        options = rendering.options(replace(grid, options=own), OPTIONS, has_nodes=True)
         _check(grid, options)
         self._grid = grid
         self._folder = folder

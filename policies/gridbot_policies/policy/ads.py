@@ -21,6 +21,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "NumCpus": "processor cores that the client may use",
         "Memory": "memory that the client may use, MB",
         "Disk": "free disk that the client may use, MB",
+        "NumNodes": "machines that have these together, more than 1 for pilots of several nodes",
         "OpSys": "operating system, such as LINUX",
         "Arch": "processor architecture, such as X86_64",
         "Platform": "system and architecture in one word, such as linux-x86_64",

@@ -121,7 +121,7 @@ class SimulatedClient:
 
     def to_start(self) -> Sequence[ReplicaId]:
         """The replicas that begin now."""
-        return agent.to_start(list(self._items.values()), self.host.room)
+        return list(agent.to_start(list(self._items.values()), self.host.room))
 
     def start(self, name: ReplicaId, run: Run) -> None:
         """Begin a replica."""

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +24,7 @@ def items(*stages: Stage, cpus: int = 1, memory_mb: int = 10) -> list[LocalRepli
 
 def test_as_many_start_as_there_are_cpus() -> None:
     held = items(Stage.RUNNING, Stage.WAITING, Stage.WAITING)
-    assert agent.to_start(held, ROOM) == [ReplicaId(1, 1, 0)]
+    assert list(agent.to_start(held, ROOM)) == [ReplicaId(1, 1, 0)]
 
 
 def test_memory_bounds_what_starts() -> None:
@@ -32,7 +35,7 @@ def test_a_wide_replica_is_not_overtaken() -> None:
     narrow = items(Stage.RUNNING)
     wide = LocalReplica(ReplicaId(2, 0, 0), Resources(cpus=2, memory_mb=1), Stage.WAITING)
     late = LocalReplica(ReplicaId(3, 0, 0), Resources(cpus=1, memory_mb=1), Stage.WAITING)
-    assert agent.to_start([*narrow, wide, late], ROOM) == []
+    assert not agent.to_start([*narrow, wide, late], ROOM)
 
 
 def test_a_replica_larger_than_the_machine_runs_alone() -> None:
@@ -47,14 +50,47 @@ def test_no_more_start_than_have_gpus_and_none_overtakes() -> None:
         )
     ]
     room = Room(cpus=8, memory_mb=1000, gpus=3)
-    assert agent.to_start(held, room) == [ReplicaId(1, 1, 0)]
+    assert list(agent.to_start(held, room)) == [ReplicaId(1, 1, 0)]
     assert agent.free_gpus(held[:2], room) == 1
     assert agent.free_gpus(held, room) == 0
 
 
 def test_a_replica_that_asks_for_more_gpus_than_there_are_does_not_run_alone() -> None:
     wants = LocalReplica(ReplicaId(1, 0, 0), Resources(gpus=2), Stage.WAITING)
-    assert agent.to_start([wants], Room(cpus=8, memory_mb=1000, gpus=1)) == []
+    assert not agent.to_start([wants], Room(cpus=8, memory_mb=1000, gpus=1))
+
+
+def on_nodes(*cpus: int, running: Sequence[tuple[int, ...]] = ()) -> list[tuple[int, ...]]:
+    """The nodes that replicas get, of three with four cores each; the first of them run already."""
+    held = [
+        LocalReplica(ReplicaId(1, seq, 0), Resources(cpus=some, memory_mb=1), Stage.WAITING)
+        for seq, some in enumerate(cpus)
+    ]
+    for seq, nodes in enumerate(running):
+        held[seq] = replace(held[seq], stage=Stage.RUNNING, nodes=nodes)
+    return list(agent.to_start(held, Room(cpus=12, memory_mb=3000, nodes=3)).values())
+
+
+def test_replicas_that_share_a_node_fill_it_before_they_take_another() -> None:
+    assert on_nodes(1, 2, 1, 3) == [(0,), (0,), (0,), (1,)]
+    assert on_nodes(3, 2, 1, running=[(2,)]) == [(0,), (2,)]
+
+
+def test_no_replica_is_split_over_two_nodes_that_have_a_part_of_its_cores_each() -> None:
+    assert on_nodes(2, 2, 2, 3, running=[(0,), (1,), (2,)]) == []
+
+
+def test_a_replica_larger_than_a_node_has_nodes_for_itself() -> None:
+    assert on_nodes(5, 4) == [(0, 1), (2,)]
+    assert on_nodes(1, 12, running=[(1,)]) == []
+    assert on_nodes(1, 8, running=[(1,)]) == [(0, 2)]
+    assert on_nodes(6, 1, running=[(0, 2)]) == [(1,)]
+
+
+def test_a_replicas_memory_may_need_further_nodes() -> None:
+    wide = LocalReplica(ReplicaId(1, 0, 0), Resources(cpus=1, memory_mb=1500), Stage.WAITING)
+    room = Room(cpus=12, memory_mb=3000, nodes=3)
+    assert agent.to_start([wide], room) == {wide.id: (0, 1)}
 
 
 def test_uploads_and_reports_take_no_room() -> None:

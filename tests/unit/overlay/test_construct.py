@@ -55,6 +55,22 @@ def test_where_memory_is_short_a_pilot_serves_fewer_replicas_than_it_has_cores()
     assert submits(planned([demand(unsent=4, memory_mb=2048)], view)) == {"g": 2}
 
 
+def test_a_pilot_of_several_nodes_serves_what_fits_them_all() -> None:
+    view = GridView(grid=grid(nodes=2, cpus=4, memory_mb=4096))
+    assert submits(planned([demand(unsent=9)], view)) == {"g": 2}
+    # One that needs more than half of a node has its cores, and not the halves of two nodes.
+    assert submits(planned([demand(unsent=4, cpus=3)], view)) == {"g": 2}
+    assert submits(planned([demand(unsent=2, cpus=5)], view)) == {"g": 2}
+    assert submits(planned([demand(unsent=2, memory_mb=6000)], view)) == {"g": 2}
+
+
+def test_a_replica_larger_than_all_nodes_of_a_pilot_is_refused_with_both_sizes() -> None:
+    found = planned([demand(unsent=1, cpus=9)], GridView(grid=grid(nodes=2, cpus=4)))
+    assert submits(found) == {}
+    assert "9 CPUs and" in found.notes["g"]
+    assert "a pilot has 4 and 2048 on each of 2 nodes" in found.notes["g"]
+
+
 def test_pilots_that_wait_or_run_for_the_demand_are_counted() -> None:
     pilots = [pilot(0), pilot(1, PilotState.SUBMITTING), pilot(2, PilotState.RUNNING)]
     assert submits(planned([demand(unsent=7)], GridView(grid=grid(), pilots=pilots))) == {"g": 4}

@@ -7,7 +7,7 @@ import pytest
 from tests.orders import make_order
 
 from gridbot_overlay.decide.model import Grid, GridLimits, PilotShape, PilotState, Sighting
-from gridbot_overlay.submitters import GridError, slurm, slurm_check
+from gridbot_overlay.submitters import KINDS, GridError, slurm, slurm_check
 from gridbot_overlay.submitters.commands import Commands
 from gridbot_overlay.submitters.logs import Logs
 
@@ -42,6 +42,30 @@ def test_one_pilot_is_a_plain_job_with_all_that_it_asks_for() -> None:
         "--error=/shared/logs/gb-x.%j.err",
     } <= set(command)
     assert not any(word.startswith("--array") for word in command)
+
+
+def test_a_pilot_of_several_nodes_asks_for_as_much_of_each_and_knows_how_to_reach_them() -> None:
+    order = make_order("gb-x", shape=PilotShape(nodes=3, cpus=2, memory_mb=3000))
+    command = slurm.submission(order, 0, 1, LOGS)
+    shape = {"--nodes=3", "--ntasks=3", "--ntasks-per-node=1", "--cpus-per-task=2", "--mem=3000M"}
+    assert shape <= set(command)
+    assert "export GRIDBOT_PILOT_NODES=" in slurm.body(order, 0)
+    assert "GRIDBOT_PILOT_NODES" not in slurm.body(make_order("gb-x"), 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "words"),
+    [
+        ("local", PilotShape(nodes=2), "pilots of local have one node; nodes is 2"),
+        ("pbs", PilotShape(nodes=2), "pilots of pbs have one node; nodes is 2"),
+        ("slurm", PilotShape(nodes=2, gpus=1), "several nodes have no GPUs; gpus is 1"),
+    ],
+)
+def test_nodes_that_a_grid_cannot_have_are_refused_by_name(
+    kind: str, shape: PilotShape, words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(GridError, match=words):
+        KINDS[kind](Grid(name="g", kind=kind, shape=shape), tmp_path)
 
 
 def test_a_later_part_of_a_long_order_says_where_it_begins() -> None:
