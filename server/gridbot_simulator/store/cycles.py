@@ -26,11 +26,12 @@ _RECENT_RUNS, _USUAL = 100, 0.95
 
 
 @STATEMENTS.answers_to("take_pending")
-def take_pending(tables: Tables, limit: int, left: Collection[int]) -> Rows:
-    """Take wake-ups."""
+def take_pending(tables: Tables, of: int, number: int, limit: int, left: Collection[int]) -> Rows:
+    """Take wake-ups of a part of the BOTs."""
     taken, kept = list[Job](), list[Job]()
     for job in tables.pending:
-        (taken if len(taken) < limit and job[0] not in left else kept).append(job)
+        is_wanted = len(taken) < limit and job[0] % of == number and job[0] not in left
+        (taken if is_wanted else kept).append(job)
     tables.pending = kept
     return taken
 

@@ -59,6 +59,7 @@ NOT_COVERED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "cycles.sql": {
             "extend_leases": _CLOCK,
             "lead": _PROCESSES,
+            "part": _PROCESSES,
             "listen": _PROCESSES,
             "purge_keys": _PEOPLE,
             "purge_open": _PEOPLE,

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, auto
 from itertools import count
@@ -31,6 +31,7 @@ from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.dispatch.transaction import transact
 from gridbot_server.feeder.feeding import Feeder
 from gridbot_server.matching.spending import Spending
+from gridbot_server.storage.db import DatabaseConnection
 from gridbot_simulator.buffer import MemoryBuffer
 from gridbot_simulator.store.memory_store import MemoryStore
 from gridbot_simulator.store.tables import StoredBot, StoredClient, StoredHost, StoredOwner, Tables
@@ -109,13 +110,18 @@ class Scenario:
 class Simulation:
     """A scenario from the submission of its BOT to the end."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(
+        self,
+        scenario: Scenario,
+        make_store: Callable[[Tables], DatabaseConnection] = MemoryStore,
+    ) -> None:
+        """`make_store` answers statements from the simulation's tables."""
         self._scenario = scenario
         # Streams of their own: with another policy hosts come, go and fail as before.
         self._hosts_chance = stream(scenario.seed, "hosts")
         chance = stream(scenario.seed, "server")
         self.tables = Tables(BEGINS_AT)
-        self.store = MemoryStore(self.tables)
+        self.store = make_store(self.tables)
         self.buffer = MemoryBuffer(scenario.slots)
         self._dispatcher = Dispatcher(
             GENERATION, clock=self._steady, wall=self._wall, chance=chance
@@ -265,6 +271,7 @@ class Simulation:
     def run(self) -> Ran:
         """Simulate until the BOT has ended, or nothing more is to be expected."""
         tables, bot = self.tables, self.tables.bots[BOT]
+        self._feeder.forget_claims()
         self._feeder.run_once(self._steady())
         while bot.state == "running" and not self._why_hopeless():
             self._step()
