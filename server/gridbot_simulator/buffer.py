@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, takewhile
 
@@ -64,17 +64,26 @@ class MemoryBuffer:
         return slots
 
     def copies(
-        self, bot: int, most: int, start: int, drawn: Collection[int] | None = None
+        self,
+        bot: int,
+        most: int,
+        start: int,
+        drawn: Collection[int] | None = None,
+        jobs: Container[int] | None = None,
     ) -> list[Slot]:
         """Look at up to `most` further copies of a BOT, beginning `start` slots into its queue."""
         if (found := self._bots.get(bot)) is None:
             return []
-        slots = [slot for slot in found.copies.values() if drawn is None or slot.drawn in drawn]
+        slots = [
+            slot
+            for slot in found.copies.values()
+            if (drawn is None or slot.drawn in drawn) and (jobs is None or slot.seq in jobs)
+        ]
         shift = start % len(slots) if slots else 0
         return (slots[shift:] + slots[:shift])[:most]
 
     def take_copies(self, slots: Sequence[Slot], generation: int) -> list[Slot]:
-        """Take copies that `copies` showed, without those that are gone by now."""
+        """Take replicas that were shown, without those that are gone by now."""
         found = self._pulled(slots)
         for queues, slot in found:
             self._note_taken(queues, [slot], generation)
@@ -171,9 +180,10 @@ class MemoryBuffer:
             others = others + list(found.copies.values())
         return BufferContents(sorted(fresh), others)
 
-    def first_copies(self, bot: int) -> list[Slot]:
-        """Every ready first copy of a BOT, in the order in which they go."""
-        return list(self._bots[bot].fresh) if bot in self._bots else []
+    def first_copies(self, bot: int, jobs: Container[int] | None = None) -> list[Slot]:
+        """Every ready first copy of a BOT, or of these jobs, in the order in which they go."""
+        ready = self._bots[bot].fresh if bot in self._bots else ()
+        return [slot for slot in ready if jobs is None or slot.seq in jobs]
 
     def withdraw(self, slots: Sequence[Slot]) -> list[Slot]:
         """Take ready replicas out of the buffer again; return those that were there."""

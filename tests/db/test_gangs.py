@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.db.dispatching import Caller, Dispatch, caller, failure
+from tests.db.dispatching import Caller, Dispatch, caller, dispatching, failure, success
 from tests.factories import make_bot, make_client, make_owner
 
 from gridbot_client.protocol.manifest import LATEST
 from gridbot_client.protocol.messages import Manifest, ReplicaId, Resources, WorkReply
-from gridbot_policies import PolicySet
-from gridbot_policies.classad import record
 from gridbot_server.bots.cancelling import cancel_jobs
 from gridbot_server.bots.retry import retry
 from gridbot_server.cycles import gangs
-from gridbot_server.dispatch.choose import Candidate
-from gridbot_server.dispatch.gangs import LOCK, SQL, look
+from gridbot_server.dispatch.catalog import Catalog
+from gridbot_server.dispatch.gangs import LOCK, SQL, Gathering
+from gridbot_server.dispatch.view import view
 from gridbot_server.errors import Conflict
 from gridbot_server.storage import db, invariants
 from gridbot_server.storage.db import PostgresConnection
 
 NAME = "alice"
+_LITTLE = Resources()
 
 
 def make_gangs(
-    conn: PostgresConnection, owner: int, together: int, jobs: int = 0, **columns: Any
+    conn: PostgresConnection,
+    owner: int,
+    together: int,
+    jobs: int = 0,
+    resources: Resources = _LITTLE,
+    **columns: Any,
 ) -> int:
     """Add a BOT of gangs: one, unless it has more jobs."""
-    manifest = Manifest(NAME, ("echo", "{i}"), {"i": "int"}, together=together).text()
+    manifest = Manifest(
+        NAME, ("echo", "{i}"), {"i": "int"}, resources=resources, together=together
+    ).text()
     return make_bot(conn, owner, jobs or together, manifest=manifest, together=together, **columns)
 
 
@@ -139,9 +147,9 @@ def test_only_whole_gangs_are_cancelled(
     dispatch.feed()
     machine(dispatch, alice, 1).ask()
     with pytest.raises(Conflict, match="cancel all of 2 to 3"):
-        cancel_jobs(conn, bot, alice, [2])
-    assert cancel_jobs(conn, bot, alice, range(6), only_unsent=True) == [2, 3, 4, 5]
-    assert cancel_jobs(conn, bot, alice, [0, 1]) == [0, 1]
+        cancel_jobs(conn, bot, [2])
+    assert cancel_jobs(conn, bot, range(6), only_unsent=True) == [2, 3, 4, 5]
+    assert cancel_jobs(conn, bot, [0, 1]) == [0, 1]
     dispatch.settle()
     assert conn.execute("SELECT FROM gang").fetchall() == []
     dispatch.feed()
@@ -219,17 +227,154 @@ def test_one_process_begins_gangs_at_a_time_and_others_may_join(
 
 
 def test_no_gang_begins_in_a_batch_that_did_not_know_of_one_that_gathers(
-    conn: PostgresConnection, alice: int
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:
-    one, other = make_gangs(conn, alice, 2), make_gangs(conn, alice, 2)
-    candidates = {
-        bot: Candidate(
-            bot, alice, PolicySet.parse(""), record({}), Resources(), 2, None, together=2
-        )
-        for bot in (one, other)
-    }
-    gathering = look(conn, candidates)
+    one, _ = make_gangs(conn, alice, 2), make_gangs(conn, alice, 2)
+    dispatch.feed()
+    entries = Catalog().refresh(conn, [item.state for item in dispatch.buffer.segments()])
+
+    def look() -> Gathering:
+        seen = view(dispatch.buffer, dispatch.buffer.segments(), entries, 0, 0.0)
+        return Gathering.of(conn, dispatch.buffer, seen)
+
+    gathering = look()
     begun = "INSERT INTO gang (bot, number, size, gather_until) VALUES (%s, 0, 2, now())"
     conn.execute(begun, [one])
     assert not gathering.may_begin()
-    assert look(conn, candidates).may_begin()
+    assert look().may_begin()
+
+
+def test_a_gang_finds_its_jobs_behind_those_of_others(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    bot = make_gangs(conn, alice, 3, 6)
+    plain = make_bot(conn, alice, 2, policy="Rank = -9;")
+    dispatch.feed()
+    assert given(machine(dispatch, alice, 1).ask()) == [(bot, 0)]
+    dispatch.buffer.free([slot.number for slot in dispatch.buffer.take_fresh(bot, 2, 63)])
+    assert given(machine(dispatch, alice, 4).ask(2)) == [(plain, 0), (plain, 1)]
+    dispatch.feed()
+    assert given(machine(dispatch, alice, 4).ask(2)) == [(bot, 1), (bot, 2)]
+    assert given(machine(dispatch, alice, 4).ask(2)) == [(bot, 3), (bot, 4)]
+    check(conn)
+
+
+def test_a_gang_gathers_on_several_machines_whichever_claimed_its_jobs(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, dsn: str, tmp_path: Path
+) -> None:
+    bot = make_gangs(conn, alice, 3, 6)
+    (tmp_path / "another").mkdir()
+    with dispatching(dsn, conn, tmp_path / "another" / "buffer") as another:
+        dispatch.feed()
+        another.feed()
+        assert given(machine(another, alice, 1).ask()) == []
+        first = machine(dispatch, alice, 1)
+        assert given(first.ask()) == [(bot, 0)]
+        another.feed()
+        assert given(machine(another, alice, 4).ask()) == [(bot, 1), (bot, 2)]
+        first.ask(0, (failure(ReplicaId(bot, 0, 1)),))
+        dispatch.settle()
+        dispatch.feed()
+        assert given(machine(dispatch, alice, 1).ask()) == [(bot, 0)]
+        another.feed()
+        assert given(machine(another, alice, 1).ask()) == [(bot, 1)]
+        dispatch.feed()
+        assert given(machine(dispatch, alice, 4).ask()) == [(bot, 2)]
+    check(conn)
+
+
+def test_partners_come_first_when_very_many_gangs_break_at_once(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    bot = make_gangs(conn, alice, 2, 280)
+    dispatch.feed()
+    big = machine(dispatch, alice, 280)
+    while len(big.holding) < 280:
+        big.ask()
+        dispatch.feed()
+    reasons = ("exit_nonzero", "missing_output")  # one alone would hold the BOT
+    broken = [name for name in big.holding if name.seq % 2]
+    big.ask(0, tuple(failure(name, reasons[name.seq // 2 % 2]) for name in broken))
+    dispatch.settle()
+    for _ in range(5):
+        dispatch.feed()
+        [one] = given(machine(dispatch, alice, 1).ask())
+        dispatch.feed()
+        [other] = given(machine(dispatch, alice, 1).ask())
+        assert one[1] // 2 == other[1] // 2
+    assert conn.execute("SELECT count(*) FROM gang WHERE is_whole").fetchall() == [(5,)]
+    assert {found for found, _ in (one, other)} == {bot}
+    check(conn)
+
+
+def test_a_gang_bounds_no_other_bot_by_its_cores(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    gang = make_gangs(conn, alice, 2, resources=Resources(cpus=4), policy="Rank = 9;")
+    plain = make_bot(conn, alice, 9)
+    dispatch.feed()
+    found = given(machine(dispatch, alice, 8).ask(8))
+    assert found == [(gang, 0), (gang, 1), *((plain, seq) for seq in range(6))]
+
+
+def test_a_late_answer_keeps_no_host_from_the_gang_that_begins_anew(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    bot = make_gangs(conn, alice, 2)
+    dispatch.feed()
+    one, two = machine(dispatch, alice, 1), machine(dispatch, alice, 1)
+    [late], _ = one.ask().assignments, two.ask()
+    dispatch.expire(late.id)
+    one.ask(0, (success(late),))
+    assert conn.execute("SELECT how FROM ended WHERE seq = 0").fetchall() == [("success",)]
+    dispatch.settle()
+    dispatch.feed()
+    assert two.ask(0).abort == (ReplicaId(bot, 1, 1),)
+    assert given(one.ask(1)) == [(bot, 0)]
+    assert given(two.ask(1)) == [(bot, 1)]
+    check(conn)
+
+
+@pytest.mark.parametrize(("gather", "vain", "seconds"), [(60, 0, 600), (5, 1, 1200), (90, 2, 3600)])
+def test_a_whole_gang_may_prepare_ten_times_as_long_as_it_may_gather(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, gather: int, vain: int, seconds: int
+) -> None:
+    bot = make_gangs(conn, alice, 2, gather_seconds=gather)
+    if vain:
+        conn.execute("INSERT INTO gang_rest VALUES (%s, %s, now())", [bot, vain])
+    dispatch.feed()
+    assert len(given(machine(dispatch, alice, 2).ask())) == 2
+    left = "SELECT round(extract(epoch FROM gather_until - since)) FROM gang"
+    assert conn.execute(left).fetchall() == [(seconds,)]
+
+
+def test_a_gang_that_fails_while_its_bot_is_held_stays_failed(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    bot = make_gangs(conn, alice, 3, 6, max_attempts=1, max_failures="100%")
+    dispatch.feed()
+    one = machine(dispatch, alice, 1)
+    [first] = one.ask().assignments
+    conn.execute("UPDATE bot SET held = 'by a test', policy_version = 2 WHERE id = %s", [bot])
+    one.ask(0, (failure(first),))
+    dispatch.settle()
+    cancel_jobs(conn, bot, [3, 4, 5])
+    conn.execute("UPDATE bot SET held = NULL, policy_version = 3 WHERE id = %s", [bot])
+    dispatch.feed()
+    assert given(machine(dispatch, alice, 4).ask()) == []
+    check(conn, idle=True)
+
+
+def test_dispatch_waits_for_nobody_who_has_a_gang(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, dsn: str
+) -> None:
+    bot, plain = make_gangs(conn, alice, 3), make_bot(conn, alice, 1)
+    dispatch.feed()
+    assert given(machine(dispatch, alice, 1).ask()) == [(bot, 0)]
+    other_host = machine(dispatch, alice, 4)
+    with db.connect(dsn, "test") as other:
+        other.execute("SELECT FROM gang FOR UPDATE")
+        assert given(other_host.ask(3)) == [(plain, 0)]
+    dispatch.feed()
+    assert given(machine(dispatch, alice, 4).ask(3)) == [(bot, 1), (bot, 2)]
+    check(conn)

@@ -145,8 +145,8 @@ def test_single_jobs_are_cancelled_wherever_they_are(
     given = client.ask(2).assignments
     client.ask(0, (success(given[0]),))
     dispatch.settle()
-    assert cancel_jobs(conn, bot, alice, [0, 1, 3, 4, 3]) == [1, 3, 4]
-    assert cancel_jobs(conn, bot, alice, [0, 1, 3, 4]) == []
+    assert cancel_jobs(conn, bot, [0, 1, 3, 4, 3]) == [1, 3, 4]
+    assert cancel_jobs(conn, bot, [0, 1, 3, 4]) == []
     assert ended(conn, bot) == dict.fromkeys([1, 3, 4], "cancelled") | {0: None}
     assert bot_row(conn, bot, "state, done, failed, jobs_cancelled") == ("running", 1, 3, 3)
     assert client.ask(0).abort == (given[1].id,)
@@ -167,7 +167,7 @@ def test_only_unsent_jobs_are_cancelled_if_that_is_asked_for(
     bot = make_bot(conn, alice, jobs=4, policy="Concurrency = 2")
     dispatch.feed()
     given = client.ask(2).assignments
-    assert cancel_jobs(conn, bot, alice, [0, 1, 2], only_unsent=True) == [2]
+    assert cancel_jobs(conn, bot, [0, 1, 2], only_unsent=True) == [2]
     assert client.ask(0, tuple(map(success, given))).abort == ()
     dispatch.settle()
     assert run_all(dispatch, client) == [3]
@@ -180,7 +180,7 @@ def test_a_job_is_cancelled_before_a_feeder_has_claimed_it(
     dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=3, policy="Concurrency = 9")
-    assert cancel_jobs(conn, bot, alice, [1]) == [1]
+    assert cancel_jobs(conn, bot, [1]) == [1]
     assert invariants.check(conn, idle=True) == []
     assert run_all(dispatch, client) == [0, 2]
     assert bot_row(conn, bot, "state") == ("done",)
@@ -192,7 +192,7 @@ def test_many_cancelled_jobs_delay_no_other_one(
     dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
 ) -> None:
     bot = make_bot(conn, alice, jobs=2000, policy="Concurrency = 9")
-    cancel_jobs(conn, bot, alice, range(1999))
+    cancel_jobs(conn, bot, range(1999))
     dispatch.feed()
     assert run_all(dispatch, client) == [1999]
     assert bot_row(conn, bot, "state") == ("done",)
@@ -203,7 +203,7 @@ def test_the_last_jobs_cancellation_ends_a_bot_unless_it_grows(
 ) -> None:
     bot, open_ = make_bot(conn, alice, jobs=2), make_growing(conn, alice, 2)
     for each in (bot, open_):
-        cancel_jobs(conn, each, alice, [0, 1])
+        cancel_jobs(conn, each, [0, 1])
     assert bot_row(conn, bot, "state") == ("done",)
     assert bot_row(conn, open_, "state") == ("running",)
     assert invariants.check(conn, idle=True) == []
@@ -216,7 +216,7 @@ def test_an_answer_that_a_cancelled_job_had_is_held_against_nobody(
     dispatch.feed()
     (given,) = client.ask(1).assignments
     client.ask(0, (success(given),))
-    cancel_jobs(conn, bot, alice, [0])
+    cancel_jobs(conn, bot, [0])
     dispatch.settle()
     rows = conn.execute("SELECT how, valid FROM ended WHERE client <> 0").fetchall()
     assert rows == [("success", None)]

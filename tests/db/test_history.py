@@ -145,7 +145,7 @@ def test_a_job_that_was_cancelled_unsent_was_neither_sent_nor_cancelled_as_a_rep
     bot = make_bot(conn, alice, jobs=3)
     dispatch.feed()
     client.ask(want=1)
-    cancel_jobs(conn, bot, alice, [0, 1, 2])
+    cancel_jobs(conn, bot, [0, 1, 2])
     assert told(conn, bot) == recount(conn, bot)
     assert total(told(conn, bot))["cancelled"] == 1
 

@@ -225,7 +225,14 @@ def test_a_retry_numbers_its_copy_after_all_others(conn: PostgresConnection) -> 
 
 # Statements that write to rows of replicas and leave them in their state: claims of queued copies
 # by feeders, and verdicts.
-CLAIMS = {"release_copies", "claim_copies", "unclaim_copies", "unclaim_all", "renew_copies"}
+CLAIMS = {
+    "release_copies",
+    "claim_copies",
+    "claim_these",
+    "unclaim_copies",
+    "unclaim_all",
+    "renew_copies",
+}
 VERDICTS = {"judge"}
 WRITES = re.compile(r"\b(INSERT INTO|DELETE FROM|UPDATE)\s+(lease|ended|requeue)\b")
 FILES = [file for file in resources.files(sql).iterdir() if file.name.endswith(".sql")]

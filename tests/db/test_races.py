@@ -114,7 +114,7 @@ def test_dispatch_that_waits_for_a_cancellation_of_its_jobs_sends_none(
 ) -> None:
     bot, client = make_bot(conn, alice, jobs=2), caller(dispatch, alice)
     dispatch.feed()
-    assert cancel_jobs(rival, bot, alice, [0, 1]) == [0, 1]
+    assert cancel_jobs(rival, bot, [0, 1]) == [0, 1]
     with meanwhile(conn, client.ask) as reply:
         rival.commit()
     assert reply.result().assignments == ()
@@ -131,10 +131,33 @@ def test_a_cancellation_that_waits_for_dispatch_ends_what_was_sent(
     counters.write(rival, "rival")
     with (
         db.connect(dsn, autocommit=True) as other,
-        meanwhile(conn, lambda: cancel_jobs(other, bot, alice, [0])) as cancelled,
+        meanwhile(conn, lambda: cancel_jobs(other, bot, [0])) as cancelled,
     ):
         rival.commit()
     assert cancelled.result() == [0]
+    assert leases(conn, bot) == []
+
+
+def test_dispatch_of_a_copy_and_a_first_copy_goes_before_their_cancellation(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, rival: PostgresConnection, dsn: str
+) -> None:
+    bot, client = make_bot(conn, alice, jobs=2, max_attempts=2), caller(dispatch, alice)
+    dispatch.feed()
+    client.ask(0, tuple(failure(item) for item in client.ask(1).assignments))
+    dispatch.settle()
+    other = caller(dispatch, alice)
+    copy = NewLease(ReplicaId(bot, 0, 2), 0, "error", _exchange(rival, other), 60.0, False)
+    first = copy._replace(id=ReplicaId(bot, 1, 1), why="first")
+    counters = Counters()
+    assert add_leases(rival, [copy], counters) == [copy]
+    with (
+        db.connect(dsn, autocommit=True) as canceller,
+        meanwhile(conn, lambda: cancel_jobs(canceller, bot, [0, 1])) as cancelled,
+    ):
+        assert add_leases(rival, [first], counters) == [first]
+        counters.write(rival, "rival")
+        rival.commit()
+    assert cancelled.result() == [0, 1]
     assert leases(conn, bot) == []
 
 

@@ -67,7 +67,16 @@ class Tried:
 
     def take_copies(self, bot: int, count: int) -> object:
         seen = self.buffer.copies(bot, count, count, None if count % 2 else {1})
-        found = self.buffer.take_copies(seen, 1)
+        return self._take_shown(seen)
+
+    def take_some_jobs(self, bot: int, count: int) -> object:
+        jobs = range(count, self.seq, 2)
+        shown = self.buffer.copies(bot, count, count, None, jobs)
+        shown += [slot._replace(body=None) for slot in self.buffer.first_copies(bot, jobs)]
+        return self._take_shown(shown)
+
+    def _take_shown(self, shown: list[Slot]) -> object:
+        found = self.buffer.take_copies(shown, 1)
         self.taken += found
         return [slot[3:9] + slot[9:] for slot in found]
 
@@ -101,8 +110,8 @@ class Tried:
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["publish", "put", "put", "put_copies", "take", "take_copies", "free", "restore",
-             "withdraw", "withdraw_last"]
+            ["publish", "put", "put", "put_copies", "take", "take_copies", "take_some_jobs",
+             "free", "restore", "withdraw", "withdraw_last"]
         ),
         BOTS,
         st.integers(0, 6),

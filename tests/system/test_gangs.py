@@ -14,6 +14,7 @@ import requests
 from tests.db.dispatching import success
 from tests.system.bare_client import BareClient
 from tests.system.deployment import Deployment, eventually
+from tests.system.overlays import overlay
 
 from gridbot_client.protocol.messages import ReplicaId, Report
 from gridbot_server.storage import invariants
@@ -22,6 +23,7 @@ SLOTS = 8
 SIZES = [2 + number % 7 for number in range(20)]  # 2 to 8
 
 WHO = 'echo "$GRIDBOT_GANG_RANK of $GRIDBOT_GANG_SIZE: $GRIDBOT_GANG_MEMBERS"'
+WHO_SAYS = ["sh", "-c", WHO]
 # $0 is a folder.  A member shows itself there, and fails unless all others do within a minute.
 MEET = """
 touch "$0/$GRIDBOT_BOT.$GRIDBOT_GANG_RANK"
@@ -61,6 +63,21 @@ def test_a_gang_starts_when_all_of_it_have_a_core(running: Deployment) -> None:
     assert ranks == ("0 of 3", "1 of 3", "2 of 3")
     assert len(set(members)) == 1
     assert len(set(members[0].split(","))) == 3
+
+
+def test_a_gang_runs_on_pilots_of_two_grids(running: Deployment) -> None:
+    with overlay(running) as pilots:
+        for grid in ("here", "there"):
+            pilots.add("local", grid, "--max-running", "1", "--cpus", "1")
+        pilots.start()
+        bot = running.submit("--together", "2", "--range", "0:2", "--", *WHO_SAYS)
+        running.wait(bot, 90.0)
+        query = (
+            "SELECT c.grid FROM ended e JOIN client c ON c.id = e.client WHERE e.how = 'success'"
+        )
+        assert sorted(running.rows(f"{query} AND e.bot = %s", bot)) == [("here",), ("there",)]
+        pilots.wait_left()
+    check_invariants(running)
 
 
 def test_when_a_member_is_killed_all_end_and_start_again(running: Deployment) -> None:

@@ -228,7 +228,8 @@ _BESIDE_RSL = {"name", "priority", "attempts", "max_failures", "gather", "idempo
 @click.option(
     "--gather",
     metavar="TIME",
-    help="How long jobs of a gang wait for each other before others may run.  [default: 60s]",
+    help="How long jobs of a gang wait for each other before others may run; once all have a"
+    " core, ten times as long, 10 minutes at least, to fetch inputs.  [default: 60s]",
 )
 @click.option(
     "--growing",

@@ -71,7 +71,8 @@ def append_jobs(bot: int, offset: int, key: str | None) -> JobsAppended:
 def cancel_some(bot: int, json: CancelledJobs) -> JobsCancelled:
     """Cancel single jobs; those that have an answer or have failed stay as they are."""
     with connection() as conn:
-        cancelled = cancel_jobs(conn, bot, bot_owner(conn, bot), json.jobs, json.unsent)
+        bot_owner(conn, bot)  # nobody else may
+        cancelled = cancel_jobs(conn, bot, json.jobs, json.unsent)
         return JobsCancelled(**dict(summary_of(conn, bot)), cancelled=cancelled)
 
 

@@ -45,7 +45,7 @@ class _Numbered(NamedTuple):
 
 
 def cancel_jobs(
-    conn: Connection, bot: int, owner: int, seqs: Sequence[int], only_unsent: bool = False
+    conn: Connection, bot: int, seqs: Sequence[int], only_unsent: bool = False
 ) -> list[int]:
     """Let jobs have failed for good because they were cancelled; return which, in order.
 
@@ -71,12 +71,12 @@ def cancel_jobs(
         if not jobs:
             return []
         counters = Counters()
-        moves.withhold(conn, bot, owner, [job.seq for job in jobs if job.is_unsent], counters)
         cancelled = [job.seq for job in jobs]
-        _add_outcomes(conn, bot, found, cancelled)
         listed = {"jobs": encode([{"bot": bot, "seq": seq} for seq in cancelled])}
         # Copies first, as when a job is finished: one that is just being sent is a lease by then.
         moves.drop_copies(conn, "drop_copies_of_jobs", listed, counters)
+        moves.withhold(conn, bot, [job.seq for job in jobs if job.is_unsent], counters)
+        _add_outcomes(conn, bot, found, cancelled)
         moves.end_unanswered(conn, Event.JOB_HAS_OUTCOME, listed, counters)
         conn.execute(SQL["forget_unjudged"], {"bot": bot, "seqs": cancelled})
         conn.execute(SQL["count_cancelled"], {"bot": bot, "jobs": len(cancelled)})

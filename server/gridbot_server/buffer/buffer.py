@@ -13,7 +13,7 @@ import fcntl
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import groupby, takewhile
 from pathlib import Path
@@ -109,11 +109,16 @@ class SchedulingBuffer:
             return memory.take(place, most, generation)
 
     def copies(
-        self, bot: int, most: int, start: int, drawn: Collection[int] | None = None
+        self,
+        bot: int,
+        most: int,
+        start: int,
+        drawn: Collection[int] | None = None,
+        jobs: Container[int] | None = None,
     ) -> list[Slot]:
         """Look at up to `most` further copies of a BOT, beginning `start` slots into its queue.
 
-        With `drawn`, only at those that are kept for one of these.
+        With `drawn`, only at those that are kept for one of these; with `jobs`, only at theirs.
         """
         with self._locked() as memory:
             place = memory.place(bot)
@@ -122,13 +127,14 @@ class SchedulingBuffer:
             numbers = [
                 number
                 for number in memory.walk(place, fresh=False)
-                if drawn is None or memory.drawn(number) in drawn
+                if (drawn is None or memory.drawn(number) in drawn)
+                and (jobs is None or memory.job(number) in jobs)
             ]
             shift = start % len(numbers) if numbers else 0
             return [memory.slot(number) for number in (numbers[shift:] + numbers[:shift])[:most]]
 
     def take_copies(self, slots: Sequence[Slot], generation: int) -> list[Slot]:
-        """Take copies that `copies` showed; without those that are gone, or whose slot was reused.
+        """Take replicas that were shown; without those that are gone, or whose slot was reused.
 
         A queue is walked once, however many are taken out of it.
         """
@@ -223,13 +229,20 @@ class SchedulingBuffer:
             fresh, others = memory.look()
             return BufferContents(fresh, [memory.slot(number, body=False) for number in others])
 
-    def first_copies(self, bot: int) -> list[Slot]:
-        """Every ready first copy of a BOT, without its body, in the order in which they go."""
+    def first_copies(self, bot: int, jobs: Container[int] | None = None) -> list[Slot]:
+        """Every ready first copy of a BOT, without its body, in the order in which they go.
+
+        With `jobs`, only those of these.
+        """
         with self._locked() as memory:
             place = memory.place(bot)
             if place is None:
                 return []
-            return [memory.slot(number, body=False) for number in memory.walk(place, fresh=True)]
+            return [
+                memory.slot(number, body=False)
+                for number in memory.walk(place, fresh=True)
+                if jobs is None or memory.job(number) in jobs
+            ]
 
     def discard(self) -> None:
         """Remove the file, unless another has taken its place: whoever needs it finds none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Protocol
 
 from gridbot_server.buffer.layout import BotSnapshot, BufferContents, Item, Segment, Slot
@@ -34,12 +34,20 @@ class Buffer(Protocol):
         """Take up to `most` first copies of a BOT, in job order, for one web process."""
 
     def copies(
-        self, bot: int, most: int, start: int, drawn: Collection[int] | None = None
+        self,
+        bot: int,
+        most: int,
+        start: int,
+        drawn: Collection[int] | None = None,
+        jobs: Container[int] | None = None,
     ) -> list[Slot]:
-        """Look at up to `most` further copies of a BOT, beginning `start` slots into its queue."""
+        """Look at up to `most` further copies of a BOT, beginning `start` slots into its queue.
+
+        With `drawn`, only at those that are kept for one of these; with `jobs`, only at theirs.
+        """
 
     def take_copies(self, slots: Sequence[Slot], generation: int) -> list[Slot]:
-        """Take copies that `copies` showed, without those that are gone by now."""
+        """Take replicas that were shown, without those that are gone by now."""
 
     def free(self, numbers: Iterable[int]) -> None:
         """Give up slots whose replicas are committed, or need not be sent any more."""
@@ -65,8 +73,11 @@ class Buffer(Protocol):
     def held(self) -> BufferContents:
         """Say what is there; of ready first copies no more than their names."""
 
-    def first_copies(self, bot: int) -> list[Slot]:
-        """Every ready first copy of a BOT, without its body, in the order in which they go."""
+    def first_copies(self, bot: int, jobs: Container[int] | None = None) -> list[Slot]:
+        """Every ready first copy of a BOT, without its body, in the order in which they go.
+
+        With `jobs`, only those of these.
+        """
 
     def withdraw(self, slots: Sequence[Slot]) -> list[Slot]:
         """Take ready replicas out of the buffer again, untaken; return those that were there."""

@@ -39,7 +39,7 @@ BOT_ID = struct.Struct(f"=q{BOT_BYTES - 8}x")  # the head of an entry; 0 in an e
 
 # state, generation, next, bot, seq, replica, round, why, body bytes, detail bytes, loaded_at, drawn
 SLOT = struct.Struct("=IIiqqiiIIIdq")
-NEXT_AT, DRAWN_AT = 8, 56
+NEXT_AT, JOB_AT, DRAWN_AT = 8, 20, 56
 MARK = struct.Struct("=IIi")  # a slot's state, generation and next
 CHECKSUM = struct.Struct(
     "=I"

@@ -79,6 +79,7 @@ from gridbot_server.buffer.layout import (
     FRESH_AT,
     HEADER,
     HEADER_BYTES,
+    JOB_AT,
     MAGIC,
     MARK,
     MAX_BOTS,
@@ -273,6 +274,10 @@ class Memory:
     def drawn(self, number: int) -> int:
         """For whom the copy in a slot is kept."""
         return int(COUNT.unpack_from(self._map, self._at(number) + DRAWN_AT)[0])
+
+    def job(self, number: int) -> int:
+        """The number of the job in a slot."""
+        return int(COUNT.unpack_from(self._map, self._at(number) + JOB_AT)[0])
 
     def mark(self, number: int, state: SlotState, generation: int = 0, to: int = NIL) -> None:
         """Set a slot's state, whose it is, and the slot behind it."""

@@ -138,12 +138,12 @@ def follow(
         for bot in sorted({name.bot for name in void}):
             seqs = [name.seq for name in void if name.bot == bot]
             moves.retire(conn, Event.GANG_BROKEN, bot, seqs, counters)
-            unsent = [
-                seq
-                for seq in seqs
-                if decisions[JobId(bot, seq)].failure and not jobs[JobId(bot, seq)].last_replica
-            ]
-            moves.withhold(conn, bot, rules[bot].owner, unsent, counters)
+            failed = [seq for seq in seqs if decisions[JobId(bot, seq)].failure]
+            unsent = [seq for seq in failed if not jobs[JobId(bot, seq)].last_replica]
+            if unsent:
+                dropped = {"jobs": encode([{"bot": bot, "seq": seq} for seq in failed])}
+                moves.drop_copies(conn, "drop_copies_of_jobs", dropped, counters)
+            moves.withhold(conn, bot, unsent, counters)
             for seq in unsent:
                 jobs[JobId(bot, seq)].leased.append(1)
     if over:

@@ -18,7 +18,7 @@ SQL = sql.load("cycles.sql")
 COMPARISONS = sql.load("comparisons.sql")
 
 # What somebody has waited for already goes out before other copies.
-PRIORITY = {"error": 1, "expired": 1}
+PRIORITY = {"error": 1, "expired": 1, "gang": 1}
 
 
 class _Numbered(NamedTuple):

@@ -100,7 +100,8 @@ class Candidate:
     together: int = 1  # jobs of a gang
     gathers_since: float = math.inf  # s since 1970: a gang waits for further hosts
     lacks: int | None = None  # members of the gang that gathers, or may begin to; None: no gangs
-    gang: int | None = None  # the number of the gang that gathers
+    gang: int | None = None  # the number of the gang that gathers: all at hand is of it
+    of_other_gangs: int = 0  # first copies at hand beside
 
     @property
     def has_work(self) -> bool:
@@ -111,6 +112,11 @@ class Candidate:
     def gathers(self) -> bool:
         """Whether a gang of it waits for further members."""
         return self.gang is not None and bool(self.lacks)
+
+    @property
+    def first_copies(self) -> int:
+        """Those at hand, also of gangs that wait for the one that gathers."""
+        return self.fresh + self.of_other_gangs
 
     def rest(self) -> None:
         """Let nobody have any of it, for the rest of the batch."""
@@ -337,15 +343,13 @@ def choose(host: HostView, order: Order) -> Choice:
         if count <= 0:
             choice.refuse("Concurrency")
             continue
-        bot, lacks = offer.candidate.bot, offer.candidate.lacks
-        if lacks is not None:
-            count = min(count, lacks - members.get(bot, 0))
+        is_of_gang = offer.candidate.lacks is not None
+        if is_of_gang:
+            wanted, waits_for_cores = round_.members(offer.candidate, sent, members)
+            if waits_for_cores:  # what comes behind would take those that get free
+                most = min(most, sent + wanted)
+            count = min(count, wanted)
             if count <= 0:
-                choice.refuse(WHOLE_GANG)
-                continue
-            begins = not offer.candidate.gathers and bot not in members
-            if begins and (round_.is_needed_by_gang(members) or not order.may_begin()):
-                choice.refuse(GANG_BEFORE)
                 continue
         is_bounded = offer.candidate.is_bounded(host)
         if is_bounded:
@@ -355,7 +359,8 @@ def choose(host: HostView, order: Order) -> Choice:
             continue
         taken = _take(offer, count, host, choice)
         round_.give_gpus(offer.candidate, taken)
-        if lacks is not None and taken:
+        if is_of_gang and taken:
+            bot = offer.candidate.bot
             members[bot] = members.get(bot, 0) + taken
         sent += taken
         if sent >= most:
@@ -375,9 +380,6 @@ def _concurrency(offer: _Offer, host: HostView) -> int:
     """
     item = offer.candidate
     asked = item.policies.concurrency(offer.ads)
-    if item.together > 1:  # who waited for a core would let the gang wait
-        cpus = number(host.attributes.get("NumCpus"))
-        return asked if cpus is None else min(asked, int(cpus // item.resources.cpus))
     if item.policies.has_concurrency:
         return asked
     return max(asked, host.ahead.get(item.bot, 0))
@@ -466,6 +468,33 @@ class _Round:
         for item in items:
             if item.has_work and self.admits(item):
                 self.choice.refuse("JobRequirements")
+
+    def members(self, item: Candidate, sent: int, members: Mapping[int, int]) -> tuple[int, bool]:
+        """Return how many members of a gang the host may have beside `sent` replicas and `members`.
+
+        Also whether the gang wants more of it than it has cores free: a member that waited for a
+        core would let all others wait.
+        """
+        given = members.get(item.bot, 0)
+        wanted = (item.lacks or 0) - given
+        if wanted <= 0:
+            self.choice.refuse(WHOLE_GANG)
+            return 0, False
+        begins = not item.gathers and not given
+        if begins and self.is_needed_by_gang(members):
+            self.choice.refuse(GANG_BEFORE)
+            return 0, False
+        cpus = number(self.host.attributes.get("NumCpus"))
+        if cpus is None:
+            cpus = math.inf
+        free = max(0.0, cpus // item.resources.cpus - self.host.running - sent)
+        if not free:
+            self.choice.refuse("Concurrency")
+            return 0, True
+        if begins and not self.order.may_begin():
+            self.choice.refuse(GANG_BEFORE)
+            return 0, False
+        return int(min(wanted, free)), wanted > free
 
     def is_needed_by_gang(self, members: Mapping[int, int]) -> bool:
         """Whether a gang that gathers may have the host, and lacks more than `members` (by BOT).
@@ -577,9 +606,7 @@ def _copy_offers(
         (
             copy
             for copy in item.copies()
-            if _may_hold(host, item, copy)
-            and (None in (kind, copy.kind) or kind == copy.kind)
-            and (not item.gathers or copy.seq // item.together == item.gang)
+            if _may_hold(host, item, copy) and (None in (kind, copy.kind) or kind == copy.kind)
         ),
     )
     if not item.policies.looks_at_replicas:

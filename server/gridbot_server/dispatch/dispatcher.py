@@ -17,7 +17,7 @@ from gridbot_server import metrics
 from gridbot_server.buffer.assignment import completed, prepared
 from gridbot_server.buffer.interface import Buffer
 from gridbot_server.buffer.layout import Segment, Slot
-from gridbot_server.dispatch import batch, gangs
+from gridbot_server.dispatch import batch
 from gridbot_server.dispatch.batch import SQL, ClientRow, Exchange
 from gridbot_server.dispatch.catalog import Catalog, Entry
 from gridbot_server.dispatch.choose import (
@@ -30,6 +30,7 @@ from gridbot_server.dispatch.choose import (
     TakeSlot,
     choose,
 )
+from gridbot_server.dispatch.gangs import Gathering
 from gridbot_server.dispatch.leases import NewLease, add_leases
 from gridbot_server.dispatch.preferences import tell_preferences
 from gridbot_server.dispatch.records import Records
@@ -146,7 +147,7 @@ class Dispatcher:
             if not hungry:  # for nothing would anything be called back
                 return
         seen = self._look_at(conn, buffer, segments, [exchange.client for exchange in hungry])
-        gathering = gangs.look(conn, seen.candidates)
+        gathering = Gathering.of(conn, buffer, seen)
         self.candidates = seen.candidates
         idle_seconds = idle_delay(buffer.pulse()[1], self._chance)
         leases: list[NewLease] = []
@@ -173,7 +174,9 @@ class Dispatcher:
                 continue
             for _ in range(choice.inversions):
                 buffer.count_inversion()
-            taken = self._take(buffer, choice, exchange, host, seen, reservation, records)
+            taken = self._take(
+                buffer, choice, exchange, host, seen, reservation, records, gathering
+            )
             leases += taken
             widths.take(exchange.client, taken)
             if not taken:
@@ -188,8 +191,8 @@ class Dispatcher:
         reservation.leaves_some = seen.leaves_some
         metrics.EVALUATIONS.inc(self._spending.evaluations)
         self._spending.evaluations = 0
-        sent = add_leases(conn, leases, counters)
-        gangs.gather(conn, sent, order.of_gangs)
+        sent = add_leases(conn, gathering.lock(leases), counters)
+        gathering.settle(sent)
         self._answer(conn, sent, seen.entries, replies)
         for bot in overspent:
             suspension.suspend(conn, bot, seen.entries[bot].version, REASON)
@@ -235,22 +238,24 @@ class Dispatcher:
         seen: View,
         reservation: Reservation,
         records: Records,
+        gathering: Gathering,
     ) -> list[NewLease]:
         """Take the chosen replicas out of the buffer; another process may have been faster."""
         leases = []
-        copies = self._take_copies(choice, exchange.client, seen, reservation)
+        copies = self._take_copies(choice, exchange.client, seen, reservation, gathering)
         for take in choice.takes:
             candidate = seen.candidates[take.bot]
             is_bounded = candidate.is_bounded(host)
             entry = seen.entries[take.bot]
             if isinstance(take, TakeSlot):
                 found = [take.slot] if take.slot.number in copies else []
+            elif candidate.lacks is not None:
+                found = gathering.take_first(candidate, take.count, self.generation)
             else:
                 found = buffer.take_fresh(take.bot, take.count, self.generation)
                 candidate.fresh -= len(found)
-            if others := gangs.add_members(candidate, found):
-                buffer.restore([slot.number for slot in others])
-                found = found[: -len(others)]
+            if candidate.lacks is not None:
+                candidate.lacks = max(0, candidate.lacks - len(found))
             for slot in found:
                 if slot.round >= entry.rounds.stop:  # it came in after the BOT was looked at
                     buffer.restore([slot.number])
@@ -268,14 +273,21 @@ class Dispatcher:
         return leases
 
     def _take_copies(
-        self, choice: Choice, client: ClientRow, seen: View, reservation: Reservation
+        self,
+        choice: Choice,
+        client: ClientRow,
+        seen: View,
+        reservation: Reservation,
+        gathering: Gathering,
     ) -> set[int]:
         """Take the chosen copies; this very batch may send others of their jobs to the host."""
         wanted: dict[int, list[Slot]] = {}
         for take in choice.takes:
             if isinstance(take, TakeSlot):
-                strangers = seen.candidates[take.bot].distinct_owners
-                if reservation.admits(take.slot, client, strangers):
+                candidate = seen.candidates[take.bot]
+                if candidate.lacks is not None and not gathering.admits(candidate, take.slot):
+                    continue
+                if reservation.admits(take.slot, client, candidate.distinct_owners):
                     wanted.setdefault(take.bot, []).append(take.slot)
         return {
             slot.number

@@ -5,17 +5,21 @@ that may have a part of it, the gang that began first before the others, and no 
 there.  So no two gangs wait for what the other one holds, as long as their requirements stay as
 they are; where that fails, the time for gathering is over, and the BOT rests as long, so that
 others may gather (`cycles/gangs.py`).
+
+Gangs are locked before the leases of their jobs are made.  No gang is waited for: who has it may
+want a lease that this batch has ended.  Its hosts ask again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from itertools import takewhile
+from collections.abc import Collection, Container, Iterable, Sequence, Set
 from typing import NamedTuple
 
+from gridbot_server.buffer.interface import Buffer
 from gridbot_server.buffer.layout import Slot
 from gridbot_server.dispatch.choose import Candidate
-from gridbot_server.dispatch.leases import NewLease
+from gridbot_server.dispatch.leases import NewLease, release_copies
+from gridbot_server.dispatch.view import View
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import encode, fetch, fetch_only_value, fetch_values
@@ -23,16 +27,25 @@ from gridbot_server.storage.rows import encode, fetch, fetch_only_value, fetch_v
 SQL = sql.load("gangs.sql")
 
 LOCK = 0x67616E6773  # who holds it begins gangs
-PREPARE_SECONDS = 600.0  # for a gang of which all jobs are leased, to fetch what they need
+# What a gang of which all jobs are leased may take to fetch what they need: so many times what it
+# may gather, and at least so many seconds.
+_PREPARE = {"gatherings": 10, "least": 600.0}
+
+
+class _Gang(NamedTuple):
+    """A gang of a BOT."""
+
+    bot: int
+    number: int
 
 
 class _Found(NamedTuple):
-    """A gang that gathers: since when (s since 1970), and how many members it lacks."""
+    """A gang that gathers: since when (s since 1970), and which jobs it lacks."""
 
     bot: int
     number: int
     since: float
-    lacks: int
+    lacks: list[int]
 
 
 class Gathering:
@@ -43,12 +56,55 @@ class Gathering:
     one begins gangs at a time, until its commit, and only if it knew of all that gather then.
     """
 
-    def __init__(
-        self, conn: Connection, candidates: Mapping[int, Candidate], known: Collection[_Found]
-    ) -> None:
-        self._conn, self._candidates = conn, candidates
-        self._known = {(item.bot, item.number) for item in known}
+    def __init__(self, conn: Connection, buffer: Buffer, seen: View) -> None:
+        self._conn, self._buffer = conn, buffer
+        self._candidates, self._copies = seen.candidates, seen.copies
+        self._together = {
+            bot: item.together for bot, item in seen.candidates.items() if item.together > 1
+        }
+        self._known: Collection[_Gang] = ()
+        self._members: dict[int, list[Slot]] = {}  # first copies of gangs that gather, by BOT
+        self._begun: Set[_Gang] = frozenset()
         self._may_begin: bool | None = None  # not asked yet
+
+    @classmethod
+    def of(cls, conn: Connection, buffer: Buffer, seen: View) -> Gathering:
+        """Note which BOTs of gangs gather, and let those that rest have no work.
+
+        Nothing is asked while there are no such BOTs.
+        """
+        made = cls(conn, buffer, seen)
+        if made._together:
+            made._look()
+        return made
+
+    def _look(self) -> None:
+        resting = set(fetch_values(self._conn, int, SQL["resting"]))
+        for bot, together in self._together.items():
+            self._candidates[bot].lacks = together
+            if bot in resting:
+                self._candidates[bot].rest()
+        found = fetch(self._conn, _Found, SQL["gathering"])
+        self._known = {_Gang(item.bot, item.number) for item in found}
+        for item in {item.bot: item for item in found}.values():  # of each BOT the oldest
+            if its := self._candidates.get(item.bot):
+                its.gathers_since, its.lacks = item.since, len(item.lacks)
+                self._meet(its, item.number, set(item.lacks))
+
+    def _begin(self, candidate: Candidate, number: int) -> None:
+        size = candidate.together
+        self._meet(candidate, number, range(number * size, (number + 1) * size))
+
+    def _meet(self, candidate: Candidate, number: int, jobs: Container[int]) -> None:
+        """Let all that is at hand of a BOT be of one gang, which lacks these jobs."""
+        bot = candidate.bot
+        if candidate.fresh:
+            self._members[bot] = self._buffer.first_copies(bot, jobs)
+        if candidate.copies:
+            self._copies[bot].keep_to(jobs)
+        fresh = len(self._members.get(bot, ()))
+        candidate.of_other_gangs = max(0, candidate.first_copies - fresh)
+        candidate.gang, candidate.fresh, candidate.dry = number, fresh, False
 
     def may_begin(self) -> bool:
         """Whether this batch may begin gangs; if so, no other process does until its commit."""
@@ -60,55 +116,62 @@ class Gathering:
             )
         return self._may_begin
 
+    def take_first(self, candidate: Candidate, count: int, generation: int) -> list[Slot]:
+        """Take first copies of the gang that gathers, or of the first one in the buffer."""
+        found: list[Slot] = []
+        if candidate.gang is None:
+            found = self._buffer.take_fresh(candidate.bot, 1, generation)
+            if not found:
+                return []
+            candidate.fresh -= 1
+            self._begin(candidate, found[0].seq // candidate.together)
+        members = self._members.get(candidate.bot, [])
+        wanted = members[: count - len(found)]
+        del members[: len(wanted)]
+        candidate.fresh = len(members)
+        return found + self._buffer.take_copies(wanted, generation)
 
-def look(conn: Connection, candidates: Mapping[int, Candidate]) -> Gathering:
-    """Note which BOTs of gangs gather, and let those that rest have no work.
+    def admits(self, candidate: Candidate, copy: Slot) -> bool:
+        """Whether a copy is of the gang that gathers, which it is if none does."""
+        number = copy.seq // candidate.together
+        if candidate.gang is None:
+            self._begin(candidate, number)
+        return candidate.gang == number
 
-    Nothing is asked while there are no such BOTs.
-    """
-    of_gangs = [item for item in candidates.values() if item.together > 1]
-    if not of_gangs:
-        return Gathering(conn, candidates, ())
-    resting = set(fetch_values(conn, int, SQL["resting"]))
-    for candidate in of_gangs:
-        candidate.lacks = candidate.together
-        if candidate.bot in resting:
-            candidate.rest()
-    known = fetch(conn, _Found, SQL["gathering"])
-    for found in known:
-        if its := candidates.get(found.bot):
-            its.gathers_since, its.lacks, its.gang = found.since, found.lacks, found.number
-    return Gathering(conn, candidates, known)
+    def lock(self, leases: Sequence[NewLease]) -> list[NewLease]:
+        """Return those that may be made: of no gang, or of one that is ours until the commit.
+
+        Copies that are refused are released.
+        """
+        wanted = self._of(leases)
+        if not wanted:
+            return list(leases)
+        ours = set(fetch(self._conn, _Gang, SQL["join"], _listed(wanted)))
+        if (others := wanted - ours) and self.may_begin():
+            self._begun = set(fetch(self._conn, _Gang, SQL["begin"], _listed(others)))
+            ours |= self._begun
+        refused = [lease for lease in leases if not self._of([lease]) <= ours]
+        release_copies(self._conn, refused)
+        return [lease for lease in leases if self._of([lease]) <= ours]
+
+    def settle(self, sent: Sequence[NewLease]) -> None:
+        """Note which gangs are whole with these leases; forget those that have none."""
+        gangs = self._of(sent)
+        if gangs:
+            self._conn.execute(SQL["make_whole"], {**_listed(gangs), **_PREPARE})
+        if in_vain := self._begun - gangs:
+            self._conn.execute(SQL["disband"], _listed(in_vain))
+
+    def _of(self, leases: Iterable[NewLease]) -> Set[_Gang]:
+        """The gangs of these leases."""
+        if not self._together:
+            return frozenset()
+        return {
+            _Gang(lease.id.bot, lease.id.seq // self._together[lease.id.bot])
+            for lease in leases
+            if lease.id.bot in self._together
+        }
 
 
-def add_members(candidate: Candidate, found: Sequence[Slot]) -> Sequence[Slot]:
-    """Note that jobs are about to be leased, in order; return those at the end of other gangs.
-
-    Once a gang is whole, no other one of its BOT begins in the same batch: one that gathers
-    elsewhere may have waited for longer.
-    """
-    if candidate.lacks is None or not found:
-        return ()
-    if candidate.gang is None:
-        candidate.gang = found[0].seq // candidate.together
-    count = sum(
-        1 for _ in takewhile(lambda slot: slot.seq // candidate.together == candidate.gang, found)
-    )
-    candidate.lacks = max(0, candidate.lacks - count)
-    return found[count:]
-
-
-def gather(conn: Connection, sent: Sequence[NewLease], of_gangs: Sequence[Candidate]) -> None:
-    """Note of which gangs jobs were leased.  Each row is written once in its transaction."""
-    if not of_gangs:
-        return
-    sizes = {item.bot: item.together for item in of_gangs}
-    gangs = {
-        (lease.id.bot, lease.id.seq // sizes[lease.id.bot])
-        for lease in sent
-        if lease.id.bot in sizes
-    }
-    if gangs:
-        listed = {"gangs": encode([{"bot": bot, "number": n} for bot, n in sorted(gangs)])}
-        conn.execute(SQL["gather"], listed)
-        conn.execute(SQL["make_whole"], {**listed, "seconds": PREPARE_SECONDS})
+def _listed(gangs: Iterable[_Gang]) -> dict[str, str]:
+    return {"gangs": encode([gang._asdict() for gang in sorted(gangs)])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence, Set
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gridbot_client.protocol.messages import ReplicaId
@@ -41,7 +42,8 @@ def add_leases(conn: Connection, leases: Sequence[NewLease], counters: Counters)
         leases = [lease for lease in leases if lease.why == "first" or lease.id in taken]
     if not leases:
         return []
-    rows = [_lease_row(lease) for lease in leases]
+    # In one order for all: who withholds jobs (`moves.py`) inserts leases of the same ones.
+    rows = [_lease_row(lease) for lease in sorted(leases, key=attrgetter("id"))]
     added = set(fetch(conn, ReplicaId, MOVES["add_leases"], {"leases": encode(rows)}))
     names = {"leases": encode([_name_row(lease.id) for lease in leases])}
     added.difference_update(fetch(conn, ReplicaId, MOVES["unlease_ended"], names))
@@ -93,10 +95,15 @@ def _take_copies(
     taken = set(fetch(conn, ReplicaId, MOVES["take_copies"], {"copies": encode(rows)}))
     for copy in taken:
         counters.add(copy.bot, "unqueued")
-    refused = [_name_row(lease.id) for lease in copies if lease.id not in taken]
-    if refused:
-        conn.execute(SQL["release_copies"], {"copies": encode(refused)})
+    release_copies(conn, [lease for lease in copies if lease.id not in taken])
     return taken
+
+
+def release_copies(conn: Connection, refused: Sequence[NewLease]) -> None:
+    """Let the feeder put in again what is still queued of leases that were not made."""
+    if refused:
+        names = encode([_name_row(lease.id) for lease in refused])
+        conn.execute(SQL["release_copies"], {"copies": names})
 
 
 def _name_row(name: ReplicaId) -> dict[str, int]:

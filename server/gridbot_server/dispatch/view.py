@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass
 
 import orjson
@@ -35,17 +35,25 @@ class WaitingCopies:
     ) -> None:
         self._buffer, self._bot, self._start, self._now = buffer, segment.state.bot, start, now
         self._drawn, self._in_order = drawn, in_order
+        self._jobs: Container[int] | None = None  # all
         self._known: dict[int, Copy] = {}  # by slot
         self.left = segment.copies  # in the buffer
 
     def __call__(self) -> Sequence[Copy]:
         """Look at some of them."""
         if not self._known:
-            slots = self._buffer.copies(self._bot, COPIES_PER_REQUEST, self._start, self._drawn)
+            slots = self._buffer.copies(
+                self._bot, COPIES_PER_REQUEST, self._start, self._drawn, self._jobs
+            )
             if self._in_order:  # one gang after the other
                 slots.sort(key=lambda slot: slot.seq)
             self._known = {slot.number: _copy(slot, self._now) for slot in slots}
         return tuple(self._known.values())
+
+    def keep_to(self, jobs: Container[int]) -> None:
+        """Look at those of these jobs only, which are a gang, from now on."""
+        self._jobs = jobs
+        self._known.clear()
 
     def take(self, slots: Sequence[Slot], generation: int) -> list[Slot]:
         """Take some of those looked at; another process may have been faster."""
@@ -74,7 +82,7 @@ class View:
         return any(self._lacks_first(item) or self._lacks_copies(item) for item in self.segments)
 
     def _lacks_first(self, segment: Segment) -> bool:
-        left = self.candidates[segment.state.bot].fresh
+        left = self.candidates[segment.state.bot].first_copies
         return segment.state.unclaimed > 0 and left < _LOW_WATER * segment.state.segment
 
     def _lacks_copies(self, segment: Segment) -> bool:
@@ -90,7 +98,7 @@ class View:
     @property
     def leaves_some(self) -> bool:
         """Whether the buffer still holds replicas, whomever they suit."""
-        return any(item.fresh for item in self.candidates.values()) or any(
+        return any(item.first_copies for item in self.candidates.values()) or any(
             item.left for item in self.copies.values()
         )
 

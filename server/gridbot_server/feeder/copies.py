@@ -102,12 +102,33 @@ def put(
     if not wanted:
         return 0
     claims = [{"bot": bot, "most": min(missing[bot], room // len(wanted))} for bot in wanted]
-    arguments = {
-        "claims": encode(claims), "machine": buffer.machine,
-        "lifetime": 3 * max(LIFETIME, timedelta(seconds=electors.patience)),
-    }  # fmt: skip
+    arguments = {"claims": encode(claims), **_claim(buffer, electors)}
     claimed = fetch(conn, _Copy, SQL["claim_copies"], arguments)
     return buffer.put(_items(conn, buffer, bots, claimed, electors), now) if claimed else 0
+
+
+def put_these(
+    conn: Connection,
+    buffer: Buffer,
+    bots: Mapping[int, RunningBot],
+    names: Sequence[ReplicaId],
+    electors: Electors,
+    now: float,
+) -> int:
+    """Claim and put in these copies, as long as there is room; return how many."""
+    wanted = names[: buffer.room]
+    if not wanted:
+        return 0
+    listed = encode([name._asdict() for name in wanted])
+    arguments = {"copies": listed, **_claim(buffer, electors)}
+    claimed = fetch(conn, _Copy, SQL["claim_these"], arguments)
+    return buffer.put(_items(conn, buffer, bots, claimed, electors), now) if claimed else 0
+
+
+def _claim(buffer: Buffer, electors: Electors) -> dict[str, Any]:
+    """Who claims copies, and for how long."""
+    lifetime = 3 * max(LIFETIME, timedelta(seconds=electors.patience))
+    return {"machine": buffer.machine, "lifetime": lifetime}
 
 
 def _items(

@@ -19,8 +19,8 @@ from typing import NamedTuple
 from gridbot_client.protocol.messages import WHY, ReplicaId
 from gridbot_server.buffer.assignment import prepared
 from gridbot_server.buffer.interface import Buffer
-from gridbot_server.buffer.layout import Item, Slot, SlotState
-from gridbot_server.feeder import copies
+from gridbot_server.buffer.layout import BufferContents, Item, Slot, SlotState
+from gridbot_server.feeder import copies, members
 from gridbot_server.feeder.electors import Electors
 from gridbot_server.feeder.running import SQL, RunningBot, read_bots
 from gridbot_server.feeder.shares import (
@@ -31,7 +31,7 @@ from gridbot_server.feeder.shares import (
     worth_filling,
 )
 from gridbot_server.storage import db
-from gridbot_server.storage.job_proofs import jobs_of_range
+from gridbot_server.storage.job_proofs import jobs_of_range, read_jobs
 from gridbot_server.storage.rows import JobTexts, encode, fetch, fetch_value, has_row
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,19 @@ class Feeder:
         self._reclaim(held.slots)
         copies.withdraw_stale(self._conn, self._buffer, held.slots, self._electors, now)
         self._withdraw_cancelled(bots)
-        return self._settle_ranges(bots, held.fresh, now)
+        settled = self._settle_ranges(bots, held.fresh, now)
+        return settled or self._put_members(bots, held, now)
+
+    def _put_members(self, bots: dict[int, RunningBot], held: BufferContents, now: float) -> int:
+        """Put in what gangs that gather lack."""
+        of_gangs = [bot for bot, item in bots.items() if item.together > 1]
+        first, further = members.lacking(self._conn, of_gangs, held)
+        count = copies.put_these(self._conn, self._buffer, bots, further, self._electors, now)
+        jobs = read_jobs(self._conn, first)
+        for bot in sorted({name.bot for name in jobs}):
+            of_bot = [job for job in jobs.values() if job.bot == bot]
+            count += self._put_jobs(bots[bot], of_bot, now)
+        return count
 
     # -------------------------------------------------------------------------- the BOTs
 

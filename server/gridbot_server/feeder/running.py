@@ -25,6 +25,7 @@ class RunningBot:
     growing: bool = False
     has_cancelled: bool = False  # some of its jobs were cancelled, maybe unsent
     is_assured: bool = False  # strangers check each other's answers
+    together: int = 1  # jobs of a gang
 
     @property
     def unclaimed(self) -> int:
@@ -66,6 +67,7 @@ class _Row(NamedTuple):
     sticky: bool
     growing: bool
     has_cancelled: bool
+    together: int
     is_assured: bool
     manifest_id: str
     first_round: int
@@ -95,5 +97,5 @@ def _bot(row: _Row) -> RunningBot:
     )
     return RunningBot(
         state, row.fed, row.threshold, row.sticky, row.manifest_id, row.growing, row.has_cancelled,
-        row.is_assured,
+        row.is_assured, row.together,
     )  # fmt: skip

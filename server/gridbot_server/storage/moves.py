@@ -21,7 +21,7 @@ NOBODY = 0  # the client and host of a first copy that ends before it was sent
 STATEMENTS: Mapping[Event, tuple[str, ...]] = MappingProxyType(
     {
         Event.COPY_WANTED: ("add_copies", "add_quorum_copies", "requeue_failed"),  # one of them
-        Event.SENT: ("take_copies", "add_leases", "unlease_ended"),
+        Event.SENT: ("take_copies", "add_leases", "withhold", "unlease_ended"),
         Event.SUCCEEDED: ("end_leases", "take_late"),
         Event.FAILED: ("end_leases",),
         Event.DEADLINE_PASSED: ("deadline_passed",),
@@ -101,27 +101,17 @@ def retire(
         counters.note(bot, item.grid, "void", item.replicas)
 
 
-def withhold(
-    conn: Connection, bot: int, owner: int, seqs: Sequence[int], counters: Counters
-) -> None:
+def withhold(conn: Connection, bot: int, seqs: Sequence[int], counters: Counters) -> None:
     """Lease first copies to nobody, as dispatch does: who comes first, has them.
 
-    Dispatch that wants to send one at this moment waits for us, and finds that it has ended.
+    Dispatch that wants to send one at this moment waits for us, and finds that it has ended.  What
+    is queued of these jobs must be dropped before: dispatch takes copies first, and then leases.
     """
     if not seqs:
         return
     names = [{"bot": bot, "seq": seq, "replica": 1} for seq in seqs]
-    held = {
-        "round": 0,
-        "why": "first",
-        "client": NOBODY,
-        "host": NOBODY,
-        "owner": owner,
-        "deadline_seconds": 0.0,
-        "request_key": "",
-    }
-    rows = {"leases": encode([{**name, **held} for name in names])}
-    made = set(fetch(conn, ReplicaId, SQL["add_leases"], rows))
+    values = {"jobs": encode(names), "client": NOBODY, "host": NOBODY}
+    made = set(fetch(conn, ReplicaId, SQL["withhold"], values))
     made.difference_update(fetch(conn, ReplicaId, SQL["unlease_ended"], {"leases": encode(names)}))
     counters.add(bot, "sent_first", len(made))
     counters.add(bot, "withheld", len(made))

@@ -27,7 +27,7 @@ def bots(tables: Tables, most: int) -> Rows:
             bot.id, bot.version, bot.owner, bot.size, bot.size - bot.first, bot.queued, bot.running,
             bot.done, bot.failed, bot.tail, bot.created_at, bot.mean_turnaround,
             bot.usual_seconds if bot.turnaround_n else None, bot.fed, bot.tail_threshold,
-            bot.tail_sticky, False, False, False, bot.manifest_id, 0,
+            bot.tail_sticky, False, False, 1, False, bot.manifest_id, 0,
         )
         for bot in running[:most]
     ]  # fmt: skip

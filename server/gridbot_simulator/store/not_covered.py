@@ -46,9 +46,11 @@ NOT_COVERED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "pilot_ended": _PILOTS,
             "gang_broken": _GANGS,
             "gathering_ended": _GANGS,
+            "withhold": _PEOPLE,
         },
         "feeder.sql": {
             "backend_lives": _PROCESSES,
+            "claim_these": _GANGS,
             "database": _PROCESSES,
             "listen": _PROCESSES,
             "planner": _PROCESSES,

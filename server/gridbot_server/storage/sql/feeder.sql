@@ -7,7 +7,7 @@ SELECT b.id AS bot, b.policy_version AS version, b.owner, b.size,
        extract(epoch FROM b.created_at)::float8 AS created_at,
        CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END AS mean_turnaround,
        known_run(b.turnaround_n, b.cut_off, b.usual_seconds) AS usual_seconds, b.fed, b.tail_threshold AS threshold, b.tail_sticky AS sticky, b.growing,
-       b.jobs_cancelled > 0 AS has_cancelled,
+       b.jobs_cancelled > 0 AS has_cancelled, b.together,
        (b.signature IS NOT NULL OR b.boinc IS NOT NULL) AND (b.assurance IS NOT NULL OR b.quorum > 1)
            AS is_assured,
        encode(sha256(convert_to(b.manifest, 'UTF8')), 'hex') AS manifest_id, b.first_round
@@ -139,6 +139,16 @@ UPDATE requeue q SET machine = %(machine)s, claimed_until = now() + %(lifetime)s
                   AND (r.machine IS NULL OR r.claimed_until < now())
                 ORDER BY r.prio DESC, r.not_before LIMIT wanted.most
                   FOR UPDATE SKIP LOCKED) AS c) AS found
+ WHERE (q.bot, q.seq, q.replica) = (found.bot, found.seq, found.replica)
+RETURNING q.bot, q.seq, q.replica, q.round, q.why, q.pool, q.vain
+
+-- name: claim_these
+-- Whoever has claimed them: their gangs gather here, too.
+UPDATE requeue q SET machine = %(machine)s, claimed_until = now() + %(lifetime)s
+  FROM (SELECT r.bot, r.seq, r.replica
+          FROM json_to_recordset(%(copies)s) AS x (bot bigint, seq bigint, replica int)
+          JOIN requeue r ON (r.bot, r.seq, r.replica) = (x.bot, x.seq, x.replica)
+           FOR UPDATE OF r SKIP LOCKED) AS found
  WHERE (q.bot, q.seq, q.replica) = (found.bot, found.seq, found.replica)
 RETURNING q.bot, q.seq, q.replica, q.round, q.why, q.pool, q.vain
 

@@ -3,16 +3,33 @@ SELECT together FROM bot WHERE id = %(bot)s
 
 -- name: gathering
 -- The gangs that wait for further members, as long as their BOTs may have work sent: since when, and
--- how many they lack.  The first that began comes last.
+-- which jobs they lack.  The first that began comes last.
 SELECT g.bot, g.number, extract(epoch FROM g.since)::float8 AS since,
-       g.size - (SELECT count(*) FROM lease l
-                  WHERE l.bot = g.bot AND l.seq >= g.number * g.size
-                    AND l.seq < (g.number + 1) * g.size) AS lacks
+       ARRAY(SELECT job.seq
+               FROM generate_series(g.number * g.size, (g.number + 1) * g.size - 1) AS job (seq)
+              WHERE NOT EXISTS (SELECT FROM lease l WHERE (l.bot, l.seq) = (g.bot, job.seq))) AS lacks
   FROM gang g JOIN bot b ON b.id = g.bot
  WHERE g.gather_until IS NOT NULL AND NOT g.is_whole
    AND b.state = 'running' AND b.held IS NULL AND b.suspended IS NULL AND NOT b.waits_for_signature
    AND NOT EXISTS (SELECT FROM gang_rest r WHERE r.bot = b.id AND r.rests_until > now())
  ORDER BY g.since DESC, g.bot DESC, g.number DESC
+
+-- name: first_of_gathering
+-- Jobs of gangs that gather of which no copy was ever sent or queued.
+SELECT g.bot, job.seq
+  FROM gang g CROSS JOIN generate_series(g.number * g.size, (g.number + 1) * g.size - 1) AS job (seq)
+ WHERE g.bot = ANY(%(bots)s) AND g.gather_until IS NOT NULL AND NOT g.is_whole
+   AND NOT EXISTS (SELECT FROM lease l WHERE (l.bot, l.seq) = (g.bot, job.seq))
+   AND NOT EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq) = (g.bot, job.seq))
+   AND NOT EXISTS (SELECT FROM requeue q WHERE (q.bot, q.seq) = (g.bot, job.seq))
+   AND NOT EXISTS (SELECT FROM outcome o WHERE (o.bot, o.seq) = (g.bot, job.seq))
+
+-- name: copies_of_gathering
+SELECT q.bot, q.seq, q.replica
+  FROM gang g JOIN requeue q ON q.bot = g.bot AND q.seq >= g.number * g.size
+                            AND q.seq < (g.number + 1) * g.size
+ WHERE g.bot = ANY(%(bots)s) AND g.gather_until IS NOT NULL AND NOT g.is_whole
+   AND q.not_before <= now()
 
 -- name: resting
 SELECT bot FROM gang_rest WHERE rests_until > now()
@@ -21,22 +38,39 @@ SELECT bot FROM gang_rest WHERE rests_until > now()
 -- Until the commit no other process begins gangs.  Nobody waits for it.
 SELECT pg_try_advisory_xact_lock(%(lock)s)
 
--- name: gather
--- Jobs of these gangs were leased.  After that, as the rows of gangs are locked last: who lets a gang
--- begin anew at this moment, and cannot see these leases, leaves the row to us.
+-- name: join
+-- Those that gather and that nobody else has at this moment; whoever has one is not waited for.
+SELECT g.bot, g.number
+  FROM json_to_recordset(%(gangs)s) AS x (bot bigint, number bigint)
+  JOIN gang g ON (g.bot, g.number) = (x.bot, x.number)
+ WHERE g.gather_until IS NOT NULL AND NOT g.is_whole
+ ORDER BY g.bot, g.number FOR UPDATE OF g SKIP LOCKED
+
+-- name: begin
+-- By the only process that begins gangs now (`try_to_begin`).  So it waits for nobody: one whose row
+-- is about to be deleted is still seen, and is left alone.
 INSERT INTO gang (bot, number, size, gather_until)
 SELECT x.bot, x.number, b.together,
        now() + make_interval(secs => b.gather_seconds * power(2, least(6, coalesce(r.times, 0))))
   FROM json_to_recordset(%(gangs)s) AS x (bot bigint, number bigint)
   JOIN bot b ON b.id = x.bot
   LEFT JOIN gang_rest r ON r.bot = x.bot
+ WHERE NOT EXISTS (SELECT FROM gang g WHERE (g.bot, g.number) = (x.bot, x.number))
  ORDER BY x.bot, x.number
-ON CONFLICT (bot, number) DO UPDATE SET size = excluded.size
+ON CONFLICT DO NOTHING
+RETURNING bot, number
 
 -- name: make_whole
--- Those of which all jobs are leased now have time to fetch what they need.
-UPDATE gang g SET is_whole = true, gather_until = now() + make_interval(secs => %(seconds)s)
+-- Those of which all jobs are leased now have time to fetch what they need, twice as long each time
+-- that they gathered in vain.
+UPDATE gang g
+   SET is_whole = true,
+       gather_until = now() + make_interval(
+           secs => greatest(%(least)s, %(gatherings)s * b.gather_seconds)
+                   * power(2, least(6, coalesce(r.times, 0))))
   FROM json_to_recordset(%(gangs)s) AS x (bot bigint, number bigint)
+  JOIN bot b ON b.id = x.bot
+  LEFT JOIN gang_rest r ON r.bot = x.bot
  WHERE (g.bot, g.number) = (x.bot, x.number) AND NOT g.is_whole
    AND g.size = (SELECT count(*) FROM lease l
                   WHERE l.bot = g.bot AND l.seq >= g.number * g.size

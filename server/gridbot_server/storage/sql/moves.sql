@@ -81,6 +81,16 @@ SELECT x.bot, x.seq, x.replica, x.round, x.why, x.client, x.host, x.owner,
 ON CONFLICT DO NOTHING
 RETURNING bot, seq, replica
 
+-- name: withhold
+-- As `add_leases`, also while the BOT is held: its jobs are to stay unsent when it is released.
+INSERT INTO lease (bot, seq, replica, round, why, client, host, owner, deadline, request_key)
+SELECT b.id, x.seq, 1, 0, 'first', %(client)s, %(host)s, b.owner, now(), ''
+  FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
+  JOIN bot b ON b.id = x.bot AND b.state = 'running' AND x.seq BETWEEN 0 AND b.size - 1
+ ORDER BY x.bot, x.seq
+ON CONFLICT DO NOTHING
+RETURNING bot, seq, replica
+
 -- name: unlease_ended
 -- What was sent and ended before loses its lease again.  A statement of its own: `add_leases` may
 -- have waited for the report of the same replica, whose row of `ended` it could not see.

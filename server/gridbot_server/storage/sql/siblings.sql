@@ -1,6 +1,6 @@
 -- name: siblings
 -- The other replicas of jobs that matter to a further copy: those in progress, those of silent
--- clients, successes, and what
+-- clients, successes (of a gang that begins anew none counts, not even one that comes late), and what
 -- failed in the copy's round lately: whoever let it fail before may try again, lest it waits for ever.
 SELECT l.bot, l.seq, l.replica,
        CASE WHEN c.silent_since IS NULL THEN 'leased' ELSE 'silent' END AS place, l.host, l.owner,
@@ -13,7 +13,7 @@ SELECT e.bot, e.seq, e.replica, CASE WHEN e.how = 'success' THEN 'success' ELSE 
        e.host, e.owner, extract(epoch FROM e.sent_at)::float8, NULL
   FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
   JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
- WHERE e.how = 'success'
+ WHERE (e.how = 'success' AND (SELECT together FROM bot b WHERE b.id = x.bot) = 1)
     OR (e.how = ANY(%(failures)s)
         AND e.reason <> ALL(%(relinquished)s)
         AND e.ended_at > now() - interval '5 minutes'
