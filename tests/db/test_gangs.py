@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from gridbot_server.dispatch.catalog import Catalog
 from gridbot_server.dispatch.gangs import LOCK, SQL, Gathering
 from gridbot_server.dispatch.view import view
 from gridbot_server.errors import Conflict
+from gridbot_server.feeder.running import SQL as FEEDING
 from gridbot_server.storage import db, invariants
 from gridbot_server.storage.db import PostgresConnection
 
@@ -281,6 +283,35 @@ def test_a_gang_gathers_on_several_machines_whichever_claimed_its_jobs(
         dispatch.feed()
         assert given(machine(dispatch, alice, 4).ask()) == [(bot, 2)]
     check(conn)
+
+
+def test_what_a_gang_lacks_is_claimed_before_it_leaves_and_is_not_given_back(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, dsn: str, tmp_path: Path
+) -> None:
+    """The first machine claims two jobs of four, and a gang begins with them.
+
+    Another machine's hosts get the others, also when the first has given back what it can.
+    """
+    bot = make_gangs(conn, alice, 4, 4000)
+    dispatch.feed()
+    conn.execute("UPDATE bot SET fed = 2")
+    conn.execute("UPDATE feed_range SET hi = 2")
+    assert given(machine(dispatch, alice, 2).ask()) == [(bot, 0), (bot, 1)]
+    (tmp_path / "another").mkdir()
+    with dispatching(dsn, conn, tmp_path / "another" / "buffer", slots=2) as another:
+        conn.execute("UPDATE bot SET held = 'by a test', policy_version = 2")
+        another.feed()
+        conn.execute("UPDATE bot SET held = NULL, policy_version = 3")
+        another.feed()
+        [(fed, gathered)] = conn.execute("SELECT fed, gathered FROM bot").fetchall()
+        assert gathered == 4 <= fed
+        give_back = FEEDING["give_back_jobs"]
+        given_back = json.dumps([{"bot": bot, "fed": fed, "upto": 0}])
+        conn.execute("DELETE FROM feed_range")
+        conn.execute(give_back, {"given": given_back, "machine": another.buffer.machine})
+        assert conn.execute("SELECT fed FROM bot").fetchall() == [(4,)]
+        assert given(machine(another, alice, 2).ask()) == [(bot, 2), (bot, 3)]
+        check(conn)
 
 
 def test_partners_come_first_when_very_many_gangs_break_at_once(

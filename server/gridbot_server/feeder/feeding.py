@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import NamedTuple
 
 from gridbot_client.protocol.messages import WHY, ReplicaId
 from gridbot_server.buffer.assignment import prepared
@@ -22,7 +21,7 @@ from gridbot_server.buffer.interface import Buffer
 from gridbot_server.buffer.layout import BufferContents, Item, Slot, SlotState
 from gridbot_server.feeder import copies, members
 from gridbot_server.feeder.electors import Electors
-from gridbot_server.feeder.running import SQL, RunningBot, read_bots
+from gridbot_server.feeder.running import SQL, ClaimedRange, RunningBot, read_bots
 from gridbot_server.feeder.shares import (
     SlotClaim,
     is_tail,
@@ -39,14 +38,6 @@ log = logging.getLogger(__name__)
 RANGE_LIFETIME = timedelta(seconds=30)  # a machine silent for so long loses its ranges
 CLIENT_COUNT_SECONDS = 10.0
 TEND_SECONDS = 0.5
-
-
-class _Range(NamedTuple):
-    """Jobs lo .. hi-1 of a BOT, claimed for this machine."""
-
-    bot: int
-    lo: int
-    hi: int
 
 
 class Feeder:
@@ -115,6 +106,9 @@ class Feeder:
     def _put_members(self, bots: dict[int, RunningBot], held: BufferContents, now: float) -> int:
         """Put in what gangs that gather lack."""
         of_gangs = [bot for bot, item in bots.items() if item.together > 1]
+        machine = self._buffer.machine
+        for claimed in members.claim(self._conn, of_gangs, machine, RANGE_LIFETIME):
+            bots[claimed.bot] = replace(bots[claimed.bot], fed=claimed.hi)
         first, further = members.lacking(self._conn, of_gangs, held)
         count = copies.put_these(self._conn, self._buffer, bots, further, self._electors, now)
         jobs = read_jobs(self._conn, first)
@@ -218,7 +212,7 @@ class Feeder:
         self._conn.execute(SQL["drop_idle_ranges"])
         arguments = {"machine": self._buffer.machine, "lifetime": RANGE_LIFETIME}
         count = 0
-        for bot, lo, hi in fetch(self._conn, _Range, SQL["renew_ranges"], arguments):
+        for bot, lo, hi in fetch(self._conn, ClaimedRange, SQL["renew_ranges"], arguments):
             if bot in bots and bisect_left(held, (bot, lo)) == bisect_left(held, (bot, hi)):
                 count += self._settle_range(bots[bot], lo, hi, now)
         return count
@@ -252,7 +246,7 @@ class Feeder:
             "claims": encode(claims), "machine": self._buffer.machine, "lifetime": RANGE_LIFETIME,
         }  # fmt: skip
         count = 0
-        for claimed in fetch(self._conn, _Range, SQL["claim_ranges"], arguments):
+        for claimed in fetch(self._conn, ClaimedRange, SQL["claim_ranges"], arguments):
             bot = claimed.bot
             query = SQL["unsent_jobs"] if bots[bot].has_cancelled else SQL["range_jobs"]
             values = {**claimed._asdict(), "most": wanted[bot]}

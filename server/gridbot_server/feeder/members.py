@@ -8,10 +8,12 @@ replica is in two buffers does no harm: its lease decides.
 from __future__ import annotations
 
 from collections.abc import Collection
+from datetime import timedelta
 from typing import NamedTuple
 
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.buffer.layout import BufferContents
+from gridbot_server.feeder.running import ClaimedRange
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import JobId, fetch
@@ -24,6 +26,20 @@ class Lacking(NamedTuple):
 
     first: list[JobId]
     copies: list[ReplicaId]
+
+
+def claim(
+    conn: Connection, bots: Collection[int], machine: str, lifetime: timedelta
+) -> list[ClaimedRange]:
+    """Claim the first copies of what gangs of these BOTs lack, and return the ranges.
+
+    A gang may begin with the last jobs of a range.  The others are claimed before they go to any
+    machine, and no machine gives them back to the database: another one may have them.
+    """
+    if not bots:
+        return []
+    arguments = {"bots": list(bots), "machine": machine, "lifetime": lifetime}
+    return fetch(conn, ClaimedRange, SQL["claim_gathering"], arguments)
 
 
 def lacking(conn: Connection, bots: Collection[int], held: BufferContents) -> Lacking:

@@ -46,6 +46,14 @@ class RunningBot:
         return replace(self, state=self.state._replace(tail=tail))
 
 
+class ClaimedRange(NamedTuple):
+    """Jobs lo .. hi-1 of a BOT, claimed for this machine."""
+
+    bot: int
+    lo: int
+    hi: int
+
+
 class _Row(NamedTuple):
     """One row of the query `bots`: a `BotSnapshot`, and what a `RunningBot` has beside it."""
 

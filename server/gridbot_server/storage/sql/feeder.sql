@@ -86,16 +86,17 @@ SELECT id, fed, upto, %(machine)s, now() + %(lifetime)s FROM old
 RETURNING bot, lo, hi
 
 -- name: give_back_jobs
--- What was claimed last of a BOT can be claimed again, unless somebody claimed more meanwhile.
+-- What was claimed last of a BOT can be claimed again, unless somebody claimed more meanwhile, or
+-- may have it without a claim (`claim_gathering`).
 WITH given AS (
     SELECT * FROM json_to_recordset(%(given)s) AS r (bot bigint, fed bigint, upto bigint)
 ), moved AS (
-    UPDATE bot b SET fed = g.upto
+    UPDATE bot b SET fed = greatest(g.upto, b.gathered)
       FROM given g
      WHERE b.id = g.bot AND b.fed = g.fed
        AND NOT EXISTS (SELECT FROM feed_range f WHERE f.bot = b.id AND f.hi > g.upto
                           AND f.machine <> %(machine)s)
-    RETURNING b.id, g.upto
+    RETURNING b.id, b.fed AS upto
 ), dropped AS (
     DELETE FROM feed_range f USING moved m WHERE f.bot = m.id AND f.lo >= m.upto
 )

@@ -14,11 +14,33 @@ SELECT g.bot, g.number, extract(epoch FROM g.since)::float8 AS since,
    AND NOT EXISTS (SELECT FROM gang_rest r WHERE r.bot = b.id AND r.rests_until > now())
  ORDER BY g.since DESC, g.bot DESC, g.number DESC
 
+-- name: claim_gathering
+-- What gangs that gather may lack is claimed before other machines have it, too, and stays claimed.
+WITH wanted AS (
+    SELECT g.bot, max((g.number + 1) * g.size) AS upto
+      FROM gang g
+     WHERE g.bot = ANY(%(bots)s) AND g.gather_until IS NOT NULL AND NOT g.is_whole
+     GROUP BY g.bot
+), old AS (
+    SELECT b.id, b.fed, w.upto
+      FROM bot b JOIN wanted w ON w.bot = b.id
+     WHERE b.state = 'running' AND (b.fed < w.upto OR b.gathered < w.upto)
+     ORDER BY b.id FOR NO KEY UPDATE OF b
+), moved AS (
+    UPDATE bot b SET fed = greatest(b.fed, old.upto), gathered = greatest(b.gathered, old.upto)
+      FROM old WHERE b.id = old.id
+)
+INSERT INTO feed_range (bot, lo, hi, machine, expires_at)
+SELECT id, fed, upto, %(machine)s, now() + %(lifetime)s FROM old WHERE fed < upto
+RETURNING bot, lo, hi
+
 -- name: first_of_gathering
--- Jobs of gangs that gather of which no copy was ever sent or queued.
+-- Jobs of gangs that gather of which no copy was ever sent or queued, once they are claimed.
 SELECT g.bot, job.seq
-  FROM gang g CROSS JOIN generate_series(g.number * g.size, (g.number + 1) * g.size - 1) AS job (seq)
+  FROM gang g JOIN bot b ON b.id = g.bot
+ CROSS JOIN generate_series(g.number * g.size, (g.number + 1) * g.size - 1) AS job (seq)
  WHERE g.bot = ANY(%(bots)s) AND g.gather_until IS NOT NULL AND NOT g.is_whole
+   AND job.seq < least(b.fed, b.gathered)
    AND NOT EXISTS (SELECT FROM lease l WHERE (l.bot, l.seq) = (g.bot, job.seq))
    AND NOT EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq) = (g.bot, job.seq))
    AND NOT EXISTS (SELECT FROM requeue q WHERE (q.bot, q.seq) = (g.bot, job.seq))

@@ -60,12 +60,11 @@ SELECT job.bot, job.seq
 SELECT bot, seq, error, at FROM dead_letter;
 
 -- name: only_fed_jobs_were_sent
--- But for gangs: what one lacks while it gathers leaves before its range does.
 SELECT x.bot, x.seq, bot.fed
   FROM (SELECT bot, seq FROM lease
          UNION ALL SELECT bot, seq FROM ended WHERE client <> 0) AS x  -- 0: cancelled before
   JOIN bot ON bot.id = x.bot
- WHERE x.seq >= bot.fed AND bot.together = 1;
+ WHERE x.seq >= bot.fed;
 
 -- name: feed_ranges_lie_within_what_was_fed
 SELECT r.bot, r.lo, r.hi, bot.fed, bot.size
