@@ -68,13 +68,14 @@ class StoredFile:
         return self.output.name
 
     def part(self, offset: int, most: int) -> bytes:
-        """The rest of a small content from `offset` on.  Raises Refused if it is gone."""
+        """The rest of a small content from `offset` on.  Raises Refused for any other."""
+        gone = f"input {self.ref.name}: the server does not have this output any more"
+        if not (self.output.is_here or self.output.came_inline):
+            raise Refused(gone)
         try:
             return self.output.read()[offset : offset + most]
         except NotFound:
-            raise Refused(
-                f"input {self.ref.name}: the server does not have this output any more"
-            ) from None
+            raise Refused(gone) from None
 
 
 InputFile = LocalFile | PackedFolder | StoredFile

@@ -33,7 +33,10 @@ class Real(float):
 
 @dataclass(frozen=True)
 class OutputFile:
-    """One output file of a job; its content is downloaded when it is read."""
+    """One output file of a job; its content is downloaded when it is read.
+
+    One that `came_inline`, in its result, may be no file at the server.
+    """
 
     name: str
     sha256: str
@@ -41,6 +44,7 @@ class OutputFile:
     _path: str = field(repr=False)
     _connection: Connection = field(repr=False, compare=False)
     _content: bytes | None = field(default=None, repr=False)
+    came_inline: bool = field(default=False, repr=False, compare=False)
 
     @property
     def is_here(self) -> bool:

@@ -26,7 +26,7 @@ from gridbot.dag.run.lot import JobAtServer, NodeLot
 from gridbot.dag.run.lots import NodeLots
 from gridbot.flow.feeding import FlowJob, StepFeed
 from gridbot.flow.steps import Step
-from gridbot_client.protocol.messages import Scalar
+from gridbot_client.protocol.messages import INLINE_OUTPUT_BYTES, Scalar
 
 log = logging.getLogger(__name__)
 
@@ -354,7 +354,7 @@ class FlowRun:
             outputs = {
                 name: OutputFile(
                     name, sha256, size, f"/bots/{bot}/outputs/{seq}/{quote(name)}",
-                    self._session.connection,
+                    self._session.connection, came_inline=size <= INLINE_OUTPUT_BYTES,
                 )
                 for name, (sha256, size) in kept.get("files", {}).items()
             }  # fmt: skip
