@@ -1,4 +1,4 @@
-"""`gridbot policy simulate` and `compare`: what policies would do, before a BOT is submitted.
+"""`gridbot policy simulate`: what a policy would do, before a BOT is submitted under it.
 
 The simulator comes with the server's packages, through the entry point `gridbot.simulator`.
 """

@@ -34,10 +34,11 @@ class MemoryRows(list[tuple[Any, ...]]):
     def __init__(self, rows: Sequence[tuple[Any, ...]], changed: int) -> None:
         super().__init__(rows)
         self.rowcount = changed
+        self._next = iter(rows)
 
     def fetchone(self) -> tuple[Any, ...] | None:
-        """Return the first row: nobody asks for more one by one."""
-        return self[0] if self else None
+        """Return the next row, None after the last."""
+        return next(self._next, None)
 
     def fetchall(self) -> list[tuple[Any, ...]]:
         """Return all rows."""

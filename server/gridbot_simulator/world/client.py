@@ -18,12 +18,16 @@ from gridbot_simulator.world.hosts import HostModel, HostTraits
 
 @dataclass(slots=True)
 class Run:
-    """A replica that runs: since when, how much of it is done, and when it would end."""
+    """A replica that runs: since when, when it would end, and seconds done before that.
+
+    While its host is away, it is suspended: `began_at` is then the time when the host left.
+    """
 
     began_at: float
     ends_at: float
     fails: bool
     reason: str = "exit_nonzero"
+    done: float = 0.0
 
 
 @dataclass(slots=True)

@@ -3,10 +3,14 @@
 Theory of operation
 ===================
 
-Time goes in steps of `grain` seconds, a hundredth of the median job.  In each step what was due
-happens, in its order: replicas end, hosts go and come, clients ask.  Requests are served in batches
-by `dispatch.transaction`, as in a web process; then the cycles run that have something to do, and
-the feeder.  Steps in which nothing is due are left out.
+Time goes in steps of `grain` seconds, a hundredth of the median job, but 1 to 20 s, and 60 s while
+no replica is in progress.  In each step what was due happens, in its order: replicas end, hosts go
+and come, clients ask.  Requests are served in batches by `dispatch.transaction`, as in a web
+process; then the cycles run that have something to do, and the feeder.  Steps in which nothing is
+due are left out.
+
+Two things of real clients are left out.  Idle ones poll: no request is kept by the server.  And
+nothing is called back that a client has not started.
 
 A request that would change nothing but the time of the client's last one is not made: the client's
 row gets the time.  That are those of clients that are busy, and of idle ones while the buffer holds
@@ -17,8 +21,8 @@ from __future__ import annotations
 
 import hashlib
 import heapq
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from enum import IntEnum, auto
 from itertools import count
 
@@ -31,7 +35,6 @@ from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.dispatch.transaction import transact
 from gridbot_server.feeder.feeding import Feeder
 from gridbot_server.matching.spending import Spending
-from gridbot_server.storage.db import DatabaseConnection
 from gridbot_simulator.buffer import MemoryBuffer
 from gridbot_simulator.store.memory_store import MemoryStore
 from gridbot_simulator.store.tables import StoredBot, StoredClient, StoredHost, StoredOwner, Tables
@@ -44,9 +47,7 @@ OWNER, BOT, GENERATION = 1, 1, 1
 SLOTS = 4096  # of the buffer, as in `Settings`
 SILENT_SECONDS = 60.0
 MOST_SECONDS = 60 * 86_400.0
-PATIENCE = (
-    86_400.0  # seconds without a replica in progress after which no host is expected any more
-)
+PATIENCE = 86_400.0  # seconds without a replica in progress, after which no host is expected
 _BATCH = 256
 _GRAIN, _LEAST_GRAIN, _MOST_GRAIN = 0.01, 1.0, 20.0  # of the median job; seconds
 # Between two looks for silent clients; the cycle takes more than 30 for a time without server.
@@ -90,7 +91,6 @@ class Ran:
     spent: Spent
     decisions: str  # digest of who got what, in order
     why_not: str  # it did not end; empty if it did
-    requests: int = 0
 
 
 @dataclass(slots=True)
@@ -102,27 +102,19 @@ class Scenario:
     hosts: Sequence[SimulatedHost]
     seed: int
     are_known: bool = True  # the server has had results of the hosts before
-    aborts: bool = True  # clients stop copies of jobs that are over
-    slots: int = SLOTS
-    columns: dict[str, object] = field(default_factory=dict)  # of the BOT that differ
 
 
 class Simulation:
     """A scenario from the submission of its BOT to the end."""
 
-    def __init__(
-        self,
-        scenario: Scenario,
-        make_store: Callable[[Tables], DatabaseConnection] = MemoryStore,
-    ) -> None:
-        """`make_store` answers statements from the simulation's tables."""
+    def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         # Streams of their own: with another policy hosts come, go and fail as before.
         self._hosts_chance = stream(scenario.seed, "hosts")
         chance = stream(scenario.seed, "server")
         self.tables = Tables(BEGINS_AT)
-        self.store = make_store(self.tables)
-        self.buffer = MemoryBuffer(scenario.slots)
+        self.store = MemoryStore(self.tables)
+        self.buffer = MemoryBuffer(SLOTS)
         self._dispatcher = Dispatcher(
             GENERATION, clock=self._steady, wall=self._wall, chance=chance
         )
@@ -140,7 +132,6 @@ class Simulation:
         self._looked_at = self._worked_at = BEGINS_AT
         self._has_lost = False  # whether any client went with replicas
         self._spent = Spent()
-        self._requests = 0
         self._decisions = hashlib.blake2b(digest_size=16)
         self._resources = Resources()
         self._grain = min(max(_LEAST_GRAIN, _GRAIN * scenario.workload.median), _MOST_GRAIN)
@@ -162,7 +153,7 @@ class Simulation:
         )
         tables.bots[BOT] = StoredBot(
             BOT, OWNER, "simulated", len(scenario.workload.seconds), scenario.policy, manifest,
-            tables.now, **scenario.columns,  # type: ignore[arg-type]
+            tables.now,
         )  # fmt: skip
         for host in scenario.hosts:
             tables.hosts[host.id] = self._host_row(host)
@@ -219,9 +210,11 @@ class Simulation:
         client.is_there, client.ask_at = False, None
         del self._there[client.id]
         for run in client.runs.values():
-            self._spend("lost", host, now - run.began_at)
+            run.done += now - run.began_at
             run.began_at = now
         if not host.model.keeps_work:
+            for run in client.runs.values():
+                self._spend("lost", host, run.done)
             host.client = None
             client.runs.clear()
 
@@ -251,7 +244,7 @@ class Simulation:
         run = client.runs.get(name)
         if run is None or not client.is_there or run.ends_at != due:
             return
-        seconds = due - run.began_at
+        seconds = run.done + due - run.began_at
         self._spend("reported", client.host, seconds)
         cpu = seconds * client.host.traits.part
         how: tuple[str, str, int] = ("error", run.reason, 1) if run.fails else ("success", "", 0)
@@ -259,6 +252,10 @@ class Simulation:
         client.end(name, report)
         self._start(client)
         self._ask_at(client, self.tables.now)
+
+    def _taken(self, client: SimulatedClient, run: Run) -> float:
+        """Seconds that a replica has run up to now."""
+        return run.done + (self.tables.now - run.began_at if client.is_there else 0.0)
 
     def _ask_at(self, client: SimulatedClient, when: float) -> None:
         """Plan a request, unless one is planned before."""
@@ -273,14 +270,17 @@ class Simulation:
         tables, bot = self.tables, self.tables.bots[BOT]
         self._feeder.forget_claims()
         self._feeder.run_once(self._steady())
-        while bot.state == "running" and not self._why_hopeless():
+        while True:
             self._step()
-        for client in self._there.values():
+            if bot.state != "running" or self._why_hopeless():
+                break
+            self._advance()
+        for client in self._clients.values():
             for run in client.runs.values():
-                self._spend("aborted", client.host, tables.now - run.began_at)
+                self._spend("aborted", client.host, self._taken(client, run))
         return Ran(
             bot, BEGINS_AT, tables.now, self._useful(), self._spent, self._decisions.hexdigest(),
-            self._why_hopeless() if bot.ended_at is None else "", self._requests,
+            self._why_hopeless() if bot.ended_at is None else "",
         )  # fmt: skip
 
     def _why_hopeless(self) -> str:
@@ -313,7 +313,6 @@ class Simulation:
         self._feeder.run_once(self._steady())
         if tables.bots[BOT].tail:
             replication.run_once(self.store, tables.now, self._spending, self._chance)
-        self._advance()
 
     def _advance(self) -> None:
         """Go to the step in which something is due next."""
@@ -360,7 +359,6 @@ class Simulation:
         for at in range(0, len(clients), _BATCH):
             batch = {client.token: client for client in clients[at : at + _BATCH]}
             requests = {token: client.request() for token, client in batch.items()}
-            self._requests += len(requests)
             served = transact(self.store, self.buffer, self._dispatcher, requests, ())
             for token, client in batch.items():
                 reply = served.answers[token]
@@ -392,10 +390,8 @@ class Simulation:
         names = [_name_of(assignment) for assignment in reply.assignments]
         for name in names:
             self._decisions.update(b"%d:%d,%d,%d;" % (client.id, *name))
-        if not self._scenario.aborts:
-            reply.abort = ()
         for _, run in client.take_in(reply, names, self._resources):
-            self._spend("aborted", client.host, self.tables.now - run.began_at)
+            self._spend("aborted", client.host, self._taken(client, run))
         self._start(client)
         self._refused.pop(client.id, None)
         if not client.is_busy:
