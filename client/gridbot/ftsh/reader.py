@@ -207,6 +207,8 @@ class _Reader:
             kind = "stream"
             if target.plain not in ("0", "1", "2"):
                 self._cursor.refuse("behind >& stands 0, 1 or 2")
+        elif arrow.both and target.plain in ("0", "1", "2"):
+            self._cursor.refuse(f"behind >& alone stands a file; for a stream: 1>&{target.plain}")
         found = [StreamRedirection(arrow.stream, arrow.mode, kind, target)]
         if arrow.both:
             output = Word(target.line, (TextPiece("1"),), is_quoted=False)

@@ -89,7 +89,10 @@ class Trying:
     def _listen(self, whole: Scope) -> None:
         """Wait until what is to be used is free; that costs time, and no attempt."""
         busy = 0
-        while self.sense is not None and not self.sense():
+        while self.sense is not None:
+            with entered(whole):
+                if self.sense():
+                    return
             busy += 1
             whole.pause(self.limits.back_off.seconds(busy, random.random()))  # noqa: S311
 
@@ -99,7 +102,8 @@ class Trying:
         assert error is not None
         pause = self.limits.pause(failures, took, random.random())  # noqa: S311
         if pause is not None and whole.remaining() > 0:
-            self.told(error, pause)
+            if pause < whole.remaining():
+                self.told(error, pause)
             if whole.cancellation.wait(max(0.0, min(pause, whole.remaining()))):
                 raise Cancelled
         if pause is None or whole.remaining() <= 0:

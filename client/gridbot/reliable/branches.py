@@ -8,7 +8,7 @@ from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
 from typing import TypeVar
 
-from gridbot.reliable.scope import Cancellation, Cancelled, Scope, check, entered, present
+from gridbot.reliable.scope import Cancelled, Scope, check, entered, present
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -51,14 +51,17 @@ def all_of(items: Iterable[T], action: Callable[[T], R], at_once: int | None = N
         return []
     with present().cancellation.inner() as inner:
         scope = Scope(present().deadline, inner)
+        branches: list[Future[R]] = []
         with ThreadPoolExecutor(at_once or len(every)) as threads:
-            branches = [
-                threads.submit(copy_context().run, _branch, action, item, scope) for item in every
-            ]
             try:
+                for item in every:
+                    branches.append(
+                        threads.submit(copy_context().run, _branch, action, item, scope)
+                    )
                 wait(branches, return_when=FIRST_EXCEPTION)
-            finally:  # also if it is we who are interrupted
-                _stop_if_failed(branches, inner)
+            finally:  # also if it is we who are interrupted, or who get no further thread
+                if len(branches) < len(every) or not all(map(_has_succeeded, branches)):
+                    inner.set()
         return _results(branches)
 
 
@@ -68,9 +71,8 @@ def _branch(action: Callable[[T], R], item: T, scope: Scope) -> R:
         return action(item)
 
 
-def _stop_if_failed(branches: list[Future[R]], inner: Cancellation) -> None:
-    if not all(branch.done() and branch.exception() is None for branch in branches):
-        inner.set()
+def _has_succeeded(branch: Future[R]) -> bool:
+    return branch.done() and branch.exception() is None
 
 
 def _results(branches: list[Future[R]]) -> list[R]:

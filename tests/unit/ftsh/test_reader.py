@@ -41,6 +41,7 @@ from gridbot.ftsh.tree import (
         ("echo $\n", 1, "a $ without a name"),
         ('echo "${a b}"\n', 1, "${a b} is no name of a variable"),
         ("ls 2>&9\n", 1, "behind >& stands 0, 1 or 2"),
+        ("echo x >&2\n", 1, "for a stream: 1>&2"),
         ("ls >\n", 1, "where a redirection leads"),
         ("> f\n", 1, "expected a command, found a redirection"),
         ("return\n", 1, "expected a value"),

@@ -84,6 +84,9 @@ def test_the_first_failure_ends_the_script(run: Run) -> None:
         ("x=f(1)", "there is no function f"),
         ("x=1 .div. 0", "has no value"),
         ("x=10 .pow. 999999999", "has no value"),
+        ("x=10 .pow. 5000", "has no value"),
+        ("x=10 .pow. 3000\nx=$x .mul. $x", "has no value"),
+        ("forall x in 1 .to. 100000\nend", "1000 at most run at once"),
         ("x=a .add. 1", "'a' is no integer"),
         ("if 1\nend", "'1' is neither true nor false"),
         ("if true .and. 1\nend", "'1' is neither true nor false"),
@@ -211,6 +214,31 @@ def test_exec_replaces_the_shell(tmp_path: Path) -> None:
     done = command(script)
     assert (done.returncode, done.stdout) == (5, "")
     assert (tmp_path / "out").read_text() == "hi\n"
+
+
+def test_an_exec_that_fails_changes_nothing(run: Run, tmp_path: Path) -> None:
+    script = "try\n exec /no/such/program > f\ncatch\n echo x\nend\npwd\n"
+    done = run(script)
+    assert (done.code, done.out) == (0, f"x\n{tmp_path}\n")
+    assert (tmp_path / "f").read_text() == ""
+
+
+def test_a_log_that_cannot_be_written_ends_no_script(tmp_path: Path) -> None:
+    script = tmp_path / "script"
+    script.write_text("try\n failure\ncatch\n echo caught\nend\n")
+    done = command("-f", "/dev/full", "-l", "40", script)
+    assert (done.returncode, done.stdout) == (0, "caught\n")
+
+
+def test_a_signal_that_is_ignored_ends_no_script(tmp_path: Path) -> None:
+    """As under nohup."""
+    script = tmp_path / "script"
+    script.write_text("sh -c 'kill -HUP $PPID'\necho goes on\n".replace("$", "\\$"))
+    done = subprocess.run(
+        ["sh", "-c", 'trap "" HUP; exec "$0" ftsh "$1"', GRIDBOT, script],
+        capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "goes on\n")
 
 
 def test_while_and_if_go_by_truths(printed: Printed) -> None:

@@ -1,6 +1,7 @@
 import math
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -81,6 +82,17 @@ def test_who_waits_for_what_stays_busy_runs_out_of_time() -> None:
                 pytest.fail("it is busy")
 
 
+def test_what_looks_whether_it_is_free_has_the_limit_too() -> None:
+    def looks() -> bool:
+        reliable.pause(600)
+        return True
+
+    with pytest.raises(reliable.OutOfTime):
+        for attempt in reliable.trying(for_=0.01, sense=looks):
+            with attempt:
+                pytest.fail("it never looked")
+
+
 def test_a_limit_of_time_is_inherited_and_only_ever_shorter() -> None:
     assert reliable.remaining() == math.inf
     for outer in reliable.trying(for_="1h"):
@@ -100,7 +112,7 @@ def test_one_attempt_can_be_shorter_than_all() -> None:
 def test_an_attempt_after_the_outer_limit_is_not_made() -> None:
     attempts = 0
     with pytest.raises(reliable.OutOfTime):
-        for outer in reliable.trying(for_=0.01, times=1):
+        for outer in reliable.trying(for_=0.5, times=1):
             with outer:
                 for inner in reliable.trying(for_="1h", back_off=AT_ONCE):
                     with inner:
@@ -197,11 +209,11 @@ def test_branches_within_branches_are_cancelled() -> None:
         reliable.all_of(range(3), outer)
 
 
-def test_a_limit_ends_a_program_with_all_its_processes(tmp_path: pytest.TempPathFactory) -> None:
+def test_a_cancellation_ends_a_program_with_all_its_processes(tmp_path: Path) -> None:
     """Also those that ignore SIGTERM, and those that left the group of their leader."""
-    pids = tmp_path / "pids"  # type: ignore[operator]
+    pids = tmp_path / "pids"
     script = (
-        "import os, signal, sys, time\n"
+        "import os, signal, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "for _ in range(2):\n"
         "    if os.fork() == 0:\n"
@@ -211,15 +223,18 @@ def test_a_limit_ends_a_program_with_all_its_processes(tmp_path: pytest.TempPath
         "    print(os.getpid(), file=file, flush=True)\n"
         "time.sleep(600)\n"
     )
-    # The limit is long enough for all three to have told their numbers.
-    with pytest.raises(reliable.OutOfTime):
-        for attempt in reliable.trying(for_=4):
-            with attempt:
-                reliable.run(
-                    [sys.executable, "-c", script], ending=reliable.ProcessEnding(grace=0.1)
-                )
+
+    def branch(name: str) -> None:
+        if name == "program":
+            ending = reliable.ProcessEnding(grace=0.1)
+            reliable.run([sys.executable, "-c", script], ending=ending)
+        while not pids.exists() or pids.read_text().count("\n") < 3:
+            reliable.pause(0.01)
+        raise Broken("all three have told their numbers")
+
+    with pytest.raises(Broken, match="all three"):
+        reliable.all_of(["program", "watch"], branch)
     told = [int(line) for line in pids.read_text().split()]
-    assert len(told) == 3
     assert not [pid for pid in told if _is_alive(pid)]
 
 

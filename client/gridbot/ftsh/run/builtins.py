@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Callable, Sequence
 
 from gridbot.ftsh.run.state import Exited, ShellState
@@ -57,13 +58,27 @@ def _exec(line: int, arguments: Sequence[str], state: ShellState) -> None:
     try:
         if state.is_branch:  # a thread cannot become a program
             _run_free(arguments, state)
-        os.chdir(state.folder)
-        for number, stream in enumerate(state.streams):
-            if stream != number:
-                os.dup2(stream, number)
-        os.execvpe(arguments[0], list(arguments), state.environment)  # noqa: S606
+        _become(arguments, state)
     except (OSError, ValueError) as error:
         raise state.fail(line, f"exec: {arguments[0]}: {error}") from None
+
+
+def _become(arguments: Sequence[str], state: ShellState) -> None:
+    """Replace the shell.  Raises OSError with its streams as they were."""
+    before, kept = os.getcwd(), [os.dup(number) for number in range(3)]
+    # Python ignores it, which programs would inherit.
+    was = signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    try:
+        os.chdir(state.folder)
+        for number, stream in enumerate(state.streams):
+            os.dup2(stream, number)
+        os.execvpe(arguments[0], list(arguments), state.environment)  # noqa: S606
+    finally:
+        signal.signal(signal.SIGPIPE, was)
+        for number, copy in enumerate(kept):
+            os.dup2(copy, number)
+            os.close(copy)
+        os.chdir(before)
 
 
 def _run_free(arguments: Sequence[str], state: ShellState) -> None:

@@ -16,7 +16,14 @@ from gridbot import reliable
 from gridbot.ftsh.run.builtins import BUILTINS
 from gridbot.ftsh.run.log import Detail
 from gridbot.ftsh.run.redirect import Streams, redirected
-from gridbot.ftsh.run.state import MOST_CALLS, CommandFailure, Exited, Returned, ShellState
+from gridbot.ftsh.run.state import (
+    MOST_BRANCHES,
+    MOST_CALLS,
+    CommandFailure,
+    Exited,
+    Returned,
+    ShellState,
+)
 from gridbot.ftsh.run.values import Evaluator
 from gridbot.ftsh.run.words import expanded, single
 from gridbot.ftsh.tree import (
@@ -226,6 +233,9 @@ class Interpreter:
                     what = f"{name}={word} has exited with {ended.code}"
                     raise self.state.fail(command.line, what) from None
 
+        if len(words) > MOST_BRANCHES:
+            what = f"forall of {len(words)} words: {MOST_BRANCHES} at most run at once"
+            raise self.state.fail(command.line, what)
         reliable.all_of(words, branch)
 
     def _shift(self, command: Shift) -> None:

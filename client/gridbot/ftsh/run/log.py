@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -32,4 +33,6 @@ class ScriptLog:
             return
         now = f"{time.time():.3f}" if self.has_decimal_times else time.ctime()
         entry = f"{now} [{os.getpid()}] {self.script}:{line} {text}\n"
-        os.write(self.descriptor, entry.encode(errors="surrogateescape"))
+        # A full disk must not end a script that waits until there is space again.
+        with suppress(OSError):
+            os.write(self.descriptor, entry.encode(errors="surrogateescape"))

@@ -96,7 +96,9 @@ class _Signals:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._wake_before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        self._before = {each: signal.signal(each, _noted) for each in _ENDING_SIGNALS}
+        # Those that are ignored stay so: `nohup` means it.
+        heard = [each for each in _ENDING_SIGNALS if signal.getsignal(each) != signal.SIG_IGN]
+        self._before = {each: signal.signal(each, _noted) for each in heard}
         self._thread = threading.Thread(target=self._watch, daemon=True)
         self._thread.start()
         return self

@@ -12,6 +12,7 @@ from gridbot.ftsh.tree import ScriptFunction
 from gridbot.reliable import ProcessEnding
 
 MOST_CALLS = 1000  # within each other, as in ftsh
+MOST_BRANCHES = 1000  # of a forall: each is a thread, and a program
 
 
 class CommandFailure(Exception):

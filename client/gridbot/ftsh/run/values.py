@@ -25,7 +25,7 @@ CallFunction = Callable[[int, Sequence[str]], Sequence[str]]
 
 _INTEGER = re.compile(r"\s*([+-]?[0-9]{1,4000})", re.ASCII)
 _MOST_WORDS = 10_000_000  # of a range
-_MOST_BITS = 1 << 20  # of a power
+_MOST_DIGITS = 4000  # of an integer; Python writes few more
 
 
 def _quotient(left: int, right: int) -> int:
@@ -39,7 +39,7 @@ def _rest(left: int, right: int) -> int:
 
 
 def _power(base: int, exponent: int) -> int:
-    if exponent > 0 and base.bit_length() * exponent > _MOST_BITS:
+    if exponent > 0 and base.bit_length() * exponent > 4 * _MOST_DIGITS:
         raise ArithmeticError("too large")
     return int(base ** max(0, exponent))
 
@@ -132,7 +132,7 @@ class Evaluator:
             return _said(_OF_INTEGERS[name](*numbers))
         try:
             return str(_ARITHMETIC[name](*numbers))
-        except ArithmeticError as error:
+        except (ArithmeticError, ValueError) as error:  # the latter for too many digits
             raise self._state.fail(
                 line, f"{numbers[0]} {name} {numbers[1]} has no value: {error}"
             ) from None
