@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -31,8 +32,8 @@ import hashlib, io, json, os, sys
 job, name = os.environ["STORK_JOBID"], os.path.basename(sys.argv[0]).removeprefix("stork.transfer.")
 def note(word):
     with open(os.environ["NOTES"], "a") as notes:
-        notes.write(f"{{job}} {{name}} {{word}}\\n")
-tries = sum(1 for line in open(os.environ["NOTES"]) if line.split()[0] == job)
+        notes.write(f"{{job}} {{name}} {{tries}} {{word}}\\n")
+tries = int(os.environ["GRIDBOT_PLACEMENT_FAILURES"])
 if hashlib.sha256(f"{{job}} {{tries}}".encode()).digest()[0] < 51:
     note("fails")
     print("injected")
@@ -140,18 +141,20 @@ def test_fifty_placements_over_five_protocols_are_each_done_once_through_failure
 
 
 def _alternates_were_used_in_order(queue: PlacementQueue, notes: str) -> None:
-    said: dict[int, list[tuple[str, str]]] = {each.id: [] for each in queue.all()}
+    said: dict[int, list[tuple[str, int, str]]] = {each.id: [] for each in queue.all()}
     for line in notes.splitlines():
-        job, pair, word = line.split()
-        said[int(job)].append((pair, word))
-    words = Counter(word for attempts in said.values() for _, word in attempts)
+        job, pair, tries, word = line.split()
+        said[int(job)].append((pair, int(tries), word))
+    words = Counter(word for attempts in said.values() for _, _, word in attempts)
     assert words["fails"] > 0
     for each in queue.all():
         given = ProtocolPair(each.request.source.scheme, "file")
-        assert [word for _, word in said[each.id]].count("done") <= 1
-        for place, (pair, _) in enumerate(said[each.id], 1):
-            expected = pair_for(place, given, each.request.alternates)
+        assert [word for _, _, word in said[each.id]].count("done") <= 1
+        for pair, failures, _ in said[each.id]:
+            expected = pair_for(failures + 1, given, each.request.alternates)
             assert pair == f"{expected.source}-{expected.destination}"
+        counted = [failures for _, failures, word in said[each.id] if word == "fails"]
+        assert {*counted} == {*range(each.attempts)}
 
 
 def test_a_copy_that_is_removed_ends_and_leaves_nothing(site: Site, tmp_path: Path) -> None:
@@ -163,8 +166,11 @@ def test_a_copy_that_is_removed_ends_and_leaves_nothing(site: Site, tmp_path: Pa
         "NOTES": str(tmp_path / "begun"),
     }
     ad = tmp_path / "x.stork"
-    ad.write_text(f'[ dap_type = transfer; src_url = "slow:/a"; dest_url = "file:{tmp_path}/b" ]')
+    ad.write_text(
+        f'[ dap_type = transfer; src_url = "slow://h/a"; dest_url = "file:{tmp_path}/b" ]'
+    )
     assert site.gridbot("submit", str(ad)).stdout == "placement 1\n"
+    (tmp_path / "b.0123456789ab.part").touch()  # of an earlier attempt
     with subprocess.Popen(
         [GRIDBOT, "data", "serve", "--until-empty"],
         env=site.environment, stderr=subprocess.DEVNULL,
@@ -172,7 +178,7 @@ def test_a_copy_that_is_removed_ends_and_leaves_nothing(site: Site, tmp_path: Pa
         eventually((tmp_path / "begun").exists)
         assert site.gridbot("remove", "1").returncode == 0
         assert server.wait(timeout=120) == 0
-    assert not (tmp_path / "b").exists()
+    assert [path.name for path in tmp_path.glob("b.*")] == []
 
 
 def test_an_attempt_that_hangs_is_ended_and_counts(site: Site, tmp_path: Path) -> None:
@@ -180,6 +186,64 @@ def test_an_attempt_that_hangs_is_ended_and_counts(site: Site, tmp_path: Path) -
     module.write_text("#!/bin/sh\nexec sleep 600\n")
     module.chmod(0o700)
     site.environment |= {"GRIDBOT_DATA_MODULES": str(tmp_path)}
-    done = site.gridbot("copy", "slow:/a", str(tmp_path / "b"), "--limit", "1s", "--attempts", "2")
+    done = site.gridbot(
+        "copy", "slow://h/a", str(tmp_path / "b"), "--limit", "1s", "--attempts", "2"
+    )
     assert done.returncode == 1
     assert "2 failed attempts: not done after 1 s" in done.stderr
+
+
+def test_a_module_that_leaves_a_process_behind_has_ended(site: Site, tmp_path: Path) -> None:
+    module = tmp_path / "stork.transfer.left-file"
+    module.write_text('#!/bin/sh\nsetsid sleep 60 &\necho $! > "$NOTES"\n')
+    module.chmod(0o700)
+    site.environment |= {"GRIDBOT_DATA_MODULES": str(tmp_path), "NOTES": str(tmp_path / "pid")}
+    done = site.gridbot("copy", "left://h/a", str(tmp_path / "b"))
+    os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_copy_waits_for_itself_alone(site: Site, tmp_path: Path) -> None:
+    """Another one is queued, and its place does not answer."""
+    module = tmp_path / "stork.transfer.slow-file"
+    module.write_text("#!/bin/sh\nexec sleep 600\n")
+    module.chmod(0o700)
+    site.environment |= {"GRIDBOT_DATA_MODULES": str(tmp_path)}
+    ad = tmp_path / "x.stork"
+    ad.write_text(f'[ dap_type = transfer; src_url = "slow://h/a"; dest_url = "{tmp_path}/s" ]')
+    assert site.gridbot("submit", str(ad)).returncode == 0
+    (tmp_path / "a").write_text("content")
+    done = site.gridbot("copy", str(tmp_path / "a"), str(tmp_path / "b"))
+    assert done.returncode == 0, done.stderr
+    [waiting] = json.loads(site.gridbot("queue", "--json").stdout)["placements"]
+    assert (waiting["id"], waiting["state"], waiting["failed_attempts"]) == (1, "queued", 0)
+
+
+def test_a_folder_as_destination_and_a_wrong_limit_queue_nothing(
+    site: Site, tmp_path: Path
+) -> None:
+    (tmp_path / "a").write_text("content")
+    for arguments in ((str(tmp_path),), (str(tmp_path / "b"), "--limit", "soon")):
+        done = site.gridbot("copy", str(tmp_path / "a"), *arguments)
+        assert done.returncode == 2
+    assert json.loads(site.gridbot("queue", "--json", "--all").stdout)["placements"] == []
+
+
+def test_ads_reserve_and_release_by_their_own_ids(site: Site, tmp_path: Path) -> None:
+    ad = tmp_path / "x.stork"
+    where = f'dest_host = "{tmp_path}"; reserve_id = 7'
+    ad.write_text(f'[ dap_type = reserve; {where}; reserve_size = "1 MB" ]')
+    other = site.gridbot("reserve", str(tmp_path), "1MB")
+    assert other.stdout.startswith("reservation 1")
+    assert site.gridbot("submit", str(ad)).stdout == "reservation 2\n"
+    ad.write_text(f"[ dap_type = release; {where} ]")
+    assert site.gridbot("submit", str(ad)).stdout == "released 2\n"
+    [left] = json.loads(site.gridbot("queue", "--json").stdout)["reservations"]
+    assert left["id"] == 1
+
+
+def test_no_password_is_shown(site: Site, tmp_path: Path) -> None:
+    url = site.bases["http"].replace("http://", "http://user:secret@")
+    done = site.gridbot("copy", f"{url}/none", str(tmp_path / "b"), "--attempts", "1")
+    assert done.returncode == 1
+    assert "secret" not in done.stderr + site.gridbot("queue", "--all", "--json").stdout

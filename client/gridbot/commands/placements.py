@@ -7,6 +7,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,9 +23,17 @@ from gridbot.placement.ads import (
     TransferRequest,
     requests_of,
 )
-from gridbot.placement.places import FILE, pairs_of, place_of
+from gridbot.placement.filesystems import local_path
+from gridbot.placement.places import FILE, DataPlace, pairs_of, place_of
 from gridbot.placement.queue import DONE, ENDED, Placement, PlacementQueue
-from gridbot.placement.serving import PlacementLimits, are_ended, locked, serve
+from gridbot.placement.serving import (
+    PlacementLimits,
+    QueueIsRun,
+    are_ended,
+    is_empty,
+    locked,
+    serve,
+)
 from gridbot.printing import counted
 from gridbot_client.quantities import megabytes, seconds
 from gridbot_client.terminal import printable
@@ -91,28 +100,38 @@ def copy(
     Places are paths and URLs: file, http(s), ftp, sftp, s3, webdav(s), and others that fsspec
     knows. SOURCE#sha256=… demands a content. A copy appears under its name when it is whole. What
     fails is tried again; what is interrupted goes on with `gridbot data serve`, or with the next
-    copy.
+    copy. While it waits, this command also does what else is queued; limits are those of the
+    process that does it.
     """
     place, sha256 = place_of(source)
+    limits = _made(attempts, at_once, per_endpoint, limit)
     requests = [
-        TransferRequest(_whole(place), _whole(place_of(to)[0]), pairs_of(alt), sha256)
+        TransferRequest(_whole(place), _destination(place_of(to)[0]), pairs_of(alt), sha256)
         for to in destinations
     ]
     queue = _queue(file)
     numbers = [queue.add(request) for request in requests]
-    _run_until(queue, _made(attempts, at_once, per_endpoint, limit), numbers)
+    _run_until(queue, limits, numbers)
     _end(queue, numbers, as_json)
 
 
-def _whole(place: Any) -> Any:
+def _whole(place: DataPlace) -> DataPlace:
     """A file's place with its whole path: the queue may be run in another folder."""
-    if place.scheme != FILE or place.rest.startswith("//"):
-        return place
-    return type(place)(FILE, os.path.abspath(place.rest))
+    return DataPlace(FILE, local_path(place)) if place.scheme == FILE else place
+
+
+def _destination(place: DataPlace) -> DataPlace:
+    """The same of a file that is to be written.  Raises BadInput for a folder."""
+    whole = _whole(place)
+    if whole.scheme == FILE and os.path.isdir(whole.rest):
+        raise BadInput(f"{whole.rest} is a folder; name the file in it")
+    return whole
 
 
 @click.command()
-@click.argument("file_of_ads", metavar="FILE", type=click.Path(exists=True, path_type=Path))
+@click.argument(
+    "file_of_ads", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path)
+)
 @QUEUE
 @as_json
 def submit(file_of_ads: Path, file: Path | None, as_json: bool) -> None:
@@ -126,26 +145,32 @@ def submit(file_of_ads: Path, file: Path | None, as_json: bool) -> None:
     """
     if file_of_ads.stat().st_size > _MOST_BYTES:
         raise BadInput(f"{file_of_ads}: more than {_MOST_BYTES} bytes")
-    requests, notes = requests_of(file_of_ads.read_text(encoding="utf-8"))
+    try:
+        requests, notes = requests_of(file_of_ads.read_text(encoding="utf-8"))
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{file_of_ads}: {error}") from None
     queue = _queue(file)
     for note in notes:
         say(f"note: {printable(note)}")
-    done = [_submitted(queue, request) for request in requests]
+    done = []
+    for request in requests:
+        done.append(found := _submitted(queue, request))
+        if not as_json:  # each at once: a later one may be refused
+            click.echo(" ".join(f"{name} {value}" for name, value in found.items()))
     if as_json:
         print_json(done)
-        return
-    for each in done:
-        click.echo(" ".join(f"{name} {value}" for name, value in each.items()))
 
 
 def _submitted(queue: PlacementQueue, request: PlacementRequest) -> dict[str, int]:
     if isinstance(request, TransferRequest):
-        return {"placement": queue.add(request)}
+        source, destination = _whole(request.source), _destination(request.destination)
+        return {"placement": queue.add(replace(request, source=source, destination=destination))}
     if isinstance(request, ReserveRequest):
         return {"reservation": _reserved(queue, request, None)}
     assert isinstance(request, ReleaseRequest)
-    queue.release(request.number)
-    return {"released": request.number}
+    number = queue.reservation_named(request.name)
+    queue.release(number)
+    return {"released": number}
 
 
 @click.command("serve")
@@ -157,9 +182,9 @@ def serve_queue(
     until_empty: bool,
 ) -> None:  # fmt: skip
     """Do what is queued, until it is ended by a signal."""
-    queue = _queue(file)
+    queue, limits = _queue(file), _made(attempts, at_once, per_endpoint, limit)
     with locked(queue):
-        serve(queue, _made(attempts, at_once, per_endpoint, limit), _told, lambda: not until_empty)
+        serve(queue, limits, _told, lambda: until_empty and is_empty(queue))
 
 
 @click.command("queue")
@@ -222,14 +247,14 @@ def reserve(where: str, size: str, duration: str, total: str | None, file: Path 
 
     Other reservations of this queue count against the same space.
     """
-    place, _ = place_of(where)
+    place, _ = place_of(where.rstrip("/") or where)
     try:
-        request = ReserveRequest(_whole(place), megabytes(size), seconds(duration))
+        request = ReserveRequest(place, megabytes(size), seconds(duration))
         free = None if total is None else megabytes(total)
     except ValueError as error:
         raise BadInput(str(error)) from None
     number = _reserved(_queue(file), request, free)
-    click.echo(f"reservation {number}: {request.megabytes} MB at {printable(where)}")
+    click.echo(f"reservation {number}: {request.megabytes} MB at {printable(place.shown)}")
 
 
 @click.command()
@@ -245,17 +270,26 @@ PLACEMENT_COMMANDS = (copy, submit, serve_queue, show_queue, status, remove, res
 
 
 def _reserved(queue: PlacementQueue, request: ReserveRequest, free: int | None) -> int:
-    where = request.where
-    if free is None:
-        if where.scheme != FILE:
-            raise BadInput(
-                f"{where.url}: how much space there is cannot be asked; say it with --of SIZE"
-            )
+    where, endpoint = request.where, request.where.endpoint
+    if where.scheme == FILE:
+        folder = local_path(where)
         try:
-            free = shutil.disk_usage(where.rest).free >> 20
+            there = shutil.disk_usage(folder).free >> 20
         except OSError as error:
-            raise BadInput(f"{where.rest}: {error.strerror}") from None
-    return queue.reserve(where.endpoint, request.megabytes, request.seconds, free)
+            raise BadInput(f"{folder}: {error.strerror}") from None
+        endpoint, free = _mount_of(folder), there if free is None else min(free, there)
+    if free is None:
+        raise BadInput(
+            f"{where.shown}: how much space there is cannot be asked; say it with --of SIZE"
+        )
+    return queue.reserve(endpoint, request.megabytes, request.seconds, free, request.name)
+
+
+def _mount_of(folder: str) -> str:
+    """Where the file system of a folder is mounted: its folders share the space."""
+    while not os.path.ismount(folder):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def _run_until(queue: PlacementQueue, limits: PlacementLimits, numbers: list[int]) -> None:
@@ -269,8 +303,8 @@ def _run_until(queue: PlacementQueue, limits: PlacementLimits, numbers: list[int
     while not are_ended(queue, numbers):
         try:
             with locked(queue):
-                serve(queue, limits, told, lambda: False)
-        except BadInput:
+                serve(queue, limits, told, lambda: are_ended(queue, numbers))
+        except QueueIsRun:
             reliable.pause(_LOOK_SECONDS)
 
 
@@ -278,7 +312,8 @@ _PRINTING = threading.Lock()
 
 
 def _told(placement: Placement) -> None:
-    request, pair = placement.request, placement.pair
+    request = placement.request
+    pair = placement.last_pair if placement.error else placement.pair
     what = (
         f"{placement.id} {placement.state}: {request.source.by(pair.source).shown} to"
         f" {request.destination.by(pair.destination).shown}"

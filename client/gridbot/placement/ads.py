@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -32,18 +33,19 @@ class TransferRequest:
 
 @dataclass(frozen=True)
 class ReserveRequest:
-    """Space that is to be kept at a place for a time."""
+    """Space that is to be kept at a place for a time, under a name of the user's or ""."""
 
     where: DataPlace
     megabytes: int
     seconds: float
+    name: str = ""
 
 
 @dataclass(frozen=True)
 class ReleaseRequest:
-    """A reservation that is given up."""
+    """A reservation that is given up, by the name that the user gave it."""
 
-    number: int
+    name: str
 
 
 PlacementRequest = TransferRequest | ReserveRequest | ReleaseRequest
@@ -130,21 +132,23 @@ def _request(said: _Said) -> PlacementRequest:
         if other:
             raise BadInput(f"ad {said.number}: a SHA-256 stands behind src_url")
         alternates = pairs_of(said.text("alt_protocols", ""))
-        return TransferRequest(source, destination, alternates, sha256, said.text("arguments", ""))
+        arguments = said.text("arguments", "")
+        try:
+            shlex.split(arguments)
+        except ValueError as error:
+            raise BadInput(f"ad {said.number}: arguments {arguments!r}: {error}") from None
+        return TransferRequest(source, destination, alternates, sha256, arguments)
     if kind == "reserve":
         where, _ = place_of(said.text("dest_host"))
         size, time = said.text("reserve_size"), said.text("duration", "1d")
-        said.text("reserve_id", "")
+        name = said.text("reserve_id", "")
         try:
-            return ReserveRequest(where, megabytes(size), seconds(_short(time)))
+            return ReserveRequest(where, megabytes(size), seconds(_short(time)), name)
         except ValueError as error:
             raise BadInput(f"ad {said.number}: {error}") from None
     if kind == "release":
         said.text("dest_host", "")
-        number = said.text("reserve_id")
-        if not number.isdecimal():
-            raise BadInput(f"ad {said.number}: reserve_id {number!r} is no number")
-        return ReleaseRequest(int(number))
+        return ReleaseRequest(said.text("reserve_id"))
     raise BadInput(f"ad {said.number}: dap_type {kind!r} is not transfer, reserve or release")
 
 

@@ -23,9 +23,7 @@ def opened(place: DataPlace) -> tuple[Any, str]:
     Raises OSError or ValueError, ImportError for a protocol whose package is not installed.
     """
     if place.scheme == FILE:
-        fsspec = importlib.import_module("fsspec")
-        rest = place.rest.removeprefix("//") if place.rest.startswith("///") else place.rest
-        return fsspec.filesystem(FILE), os.path.abspath(rest)
+        return importlib.import_module("fsspec").filesystem(FILE), local_path(place)
     if place.scheme in _WEB:
         return _webdav(place)
     if place.scheme == "sftp":
@@ -33,6 +31,12 @@ def opened(place: DataPlace) -> tuple[Any, str]:
     core = importlib.import_module("fsspec.core")
     found: tuple[Any, str] = core.url_to_fs(place.url)
     return found
+
+
+def local_path(place: DataPlace) -> str:
+    """Path of a place on this machine."""
+    rest = place.rest.removeprefix("//") if place.rest.startswith("///") else place.rest
+    return os.path.abspath(rest)
 
 
 @contextmanager

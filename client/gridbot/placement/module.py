@@ -9,22 +9,27 @@ it needs no part.
 from __future__ import annotations
 
 import ctypes
+import glob
 import hashlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gridbot.placement.filesystems import opened, reading
+from gridbot.placement.filesystems import local_path, opened, reading
 from gridbot.placement.places import FILE, DataPlace, place_of
 
 RESULT = "GRIDBOT_PLACEMENT_RESULT"  # the file that says that it is done
 _CHUNK = 1 << 20
+# By which file systems tell one version of a file from the next.
+_VERSIONS = (
+    "mtime", "modified", "modify", "ETag", "etag", "LastModified", "Last-Modified",
+)  # fmt: skip
 _APPENDS = (FILE, "sftp")
 _WHOLE_AT_ONCE = ("s3", "s3a", "gs", "gcs", "abfs", "az")
 _PR_SET_PDEATHSIG = 1
@@ -82,10 +87,11 @@ def copy(source: DataPlace, destination: DataPlace, sha256: str = "") -> Copied:
     here, name = opened(destination)
     if destination.scheme in _WHOLE_AT_ONCE:
         return _committed(reader, here, name)
-    part = f"{name}.{_content_name(source, about, sha256)}.part"
+    version = _content_name(source, about, sha256)
+    part = f"{name}.{version or 'new'}.part"
     _make_folder(here, name)
     try:
-        copied = _continued(reader, here, part, destination.scheme)
+        copied = _continued(reader, here, part, destination.scheme if version else "")
     except WrongContent:
         with suppress(Exception):  # nothing of it can be used; the error is another
             here.rm_file(part)
@@ -127,9 +133,11 @@ def _chunks(system: Any, name: str) -> Iterator[bytes]:
 
 
 def _content_name(source: DataPlace, about: Any, sha256: str) -> str:
-    """What names a content: its hash, or what its file system says of this version."""
-    version = [about.get(key) for key in ("size", "mtime", "ETag", "etag", "modified")]
-    text = sha256 or f"{source.url} {version}"
+    """What names a content: its hash, or what its file system says of this version; else ""."""
+    version = [str(about[key]) for key in _VERSIONS if about.get(key) is not None]
+    if not sha256 and not version:
+        return ""
+    text = sha256 or f"{source.url} {about.get('size')} {version}"
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -194,22 +202,36 @@ def main() -> None:
     It is a JSON list: URLs of source and destination, and the SHA-256 that is demanded or "".
     """
     _die_with_parent(int(os.environ.get("GRIDBOT_PLACEMENT_PARENT", "0")))
+    places: list[DataPlace] = []
     try:
         source, destination, sha256 = json.load(sys.stdin)
-        copied = copy(place_of(source)[0], place_of(destination)[0], sha256)
+        places += place_of(source)[0], place_of(destination)[0]
+        copied = copy(places[0], places[1], sha256)
     except ImportError as error:
         print(f"{error.name} is not installed: pip install 'gridbot[data]'")
         sys.exit(1)
     except Exception as error:  # file systems raise what their libraries do
-        print(_line(error))
+        print(_line(error, places))
         sys.exit(1)
     if result := os.environ.get(RESULT):
         _tell(Path(result), copied)
 
 
-def _line(error: BaseException) -> str:
+def _line(error: BaseException, places: Sequence[DataPlace]) -> str:
+    """One line about an error, without passwords: libraries put URLs into their messages."""
     text = str(error) or type(error).__name__
+    for place in places:
+        text = text.replace(place.url, place.shown)
     return f"{type(error).__name__}: {text.splitlines()[0][:500]}"
+
+
+def discard(destination: DataPlace) -> None:
+    """Remove parts of a copy that will not go on; those on this machine, best effort."""
+    if destination.scheme == FILE:
+        name = glob.escape(local_path(destination))
+        for part in glob.glob(f"{name}.*.part"):
+            with suppress(OSError):
+                os.unlink(part)
 
 
 def _tell(result: Path, copied: Copied) -> None:

@@ -45,4 +45,4 @@ def call_of(placement: Placement, environment: Mapping[str, str]) -> ModuleCall:
         if os.access(module, os.X_OK) and os.path.isfile(module):
             return ModuleCall([module, *urls, *shlex.split(request.arguments)])
     given = json.dumps([*urls, request.sha256]).encode()
-    return ModuleCall([sys.executable, "-m", "gridbot.placement.module"], given)
+    return ModuleCall([sys.executable, "-P", "-m", "gridbot.placement.module"], given)

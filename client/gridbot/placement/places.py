@@ -16,6 +16,7 @@ from gridbot.api.errors import BadInput
 _SCHEME = re.compile(r"[a-z][a-z0-9+.]*", re.ASCII)
 _HASH = re.compile(r"#sha256=([0-9a-f]{64})$")
 FILE = "file"
+_WITHOUT_QUERY = ("ftp", "sftp", "webdav", "webdavs")
 
 
 @dataclass(frozen=True)
@@ -32,11 +33,14 @@ class DataPlace:
 
     @property
     def shown(self) -> str:
-        """The URL for people: without a password."""
-        parts = urlsplit(self.url)
-        if parts.password is None:
+        """The URL for people: without a password, and without what signs a request."""
+        if self.scheme == FILE:
             return self.url
-        return self.url.replace(f":{parts.password}@", ":…@", 1)
+        parts = urlsplit(self.url)
+        user, at, host = parts.netloc.rpartition("@")
+        name, colon, _ = user.partition(":")
+        query = "…" if parts.query else ""
+        return parts._replace(netloc=f"{name}{colon and ':…'}{at}{host}", query=query).geturl()
 
     @property
     def endpoint(self) -> str:
@@ -59,17 +63,19 @@ class ProtocolPair:
 def place_of(url: str) -> tuple[DataPlace, str]:
     """The place that a URL or a path names, and the SHA-256 that it demands or "".
 
-    Raises BadInput.
+    A URL begins with `SCHEME://` or `file:`; all else is a path.  Raises BadInput.
     """
     found = _HASH.search(url)
     plain = url[: found.start()] if found else url
-    scheme, colon, rest = plain.partition(":")
-    if not colon:
-        scheme, rest = FILE, plain
-    if not _SCHEME.fullmatch(scheme) or not rest.strip("/") or "\0" in rest:
-        raise BadInput(f"{url!r} is no path and no URL of a file")
     if "#sha256=" in plain:
         raise BadInput(f"{url!r}: a SHA-256 has 64 digits from 0 to f")
+    scheme, _, rest = plain.partition(":")
+    if not (rest.startswith("//") and _SCHEME.fullmatch(scheme)) and scheme != FILE:
+        scheme, rest = FILE, plain
+    if rest.endswith("/") or not rest or "\0" in rest:
+        raise BadInput(f"{url!r} is no path and no URL of a file; name the file, not its folder")
+    if scheme != FILE and ("#" in rest or ("?" in rest and scheme in _WITHOUT_QUERY)):
+        raise BadInput(f"{url!r}: names with # or ? cannot be reached by {scheme}")
     return DataPlace(scheme, rest), found[1] if found else ""
 
 

@@ -37,7 +37,8 @@ CREATE TABLE IF NOT EXISTS reservation (
     id integer PRIMARY KEY AUTOINCREMENT,
     endpoint text NOT NULL,
     megabytes integer NOT NULL,
-    until real NOT NULL
+    until real NOT NULL,
+    name text NOT NULL DEFAULT ''
 );
 """
 
@@ -62,6 +63,12 @@ class Placement:
         return pair_for(self.attempts + 1, given, self.request.alternates)
 
     @property
+    def last_pair(self) -> ProtocolPair:
+        """Protocols of the attempt to which the error belongs."""
+        given = ProtocolPair(self.request.source.scheme, self.request.destination.scheme)
+        return pair_for(max(1, self.attempts), given, self.request.alternates)
+
+    @property
     def endpoints(self) -> tuple[str, str]:
         """What the next attempt uses."""
         return _endpoints(self.request, self.pair)
@@ -75,6 +82,7 @@ class SpaceReservation:
     endpoint: str
     megabytes: int
     until: float
+    name: str
 
 
 class PlacementQueue:
@@ -134,9 +142,11 @@ class PlacementQueue:
         return _placement(row)
 
     def start(self, at_once: int, per_endpoint: int) -> list[Placement]:
-        """Mark as running what may begin now, oldest first, and return it."""
+        """Mark as running what may begin now, oldest first, and return it.
+
+        A destination has one copy at a time: two would write the same part.
+        """
         with self._open() as database:
-            database.execute("BEGIN IMMEDIATE")
             running = [
                 _placement(row)
                 for row in database.execute("SELECT * FROM placement WHERE state = 'running'")
@@ -144,6 +154,7 @@ class PlacementQueue:
             load: dict[str, int] = {}
             for each in running:
                 _count(load, each.endpoints)
+            taken = {each.request.destination.rest for each in running}
             started: list[Placement] = []
             for row in database.execute(
                 "SELECT * FROM placement WHERE state = 'queued' AND not_before <= ? ORDER BY id",
@@ -152,8 +163,10 @@ class PlacementQueue:
                 if len(running) + len(started) >= at_once:
                     break
                 found = _placement(row)
-                if any(load.get(name, 0) >= per_endpoint for name in set(found.endpoints)):
+                is_full = any(load.get(name, 0) >= per_endpoint for name in set(found.endpoints))
+                if is_full or found.request.destination.rest in taken:
                     continue
+                taken.add(found.request.destination.rest)
                 _count(load, found.endpoints)
                 started.append(found)
             for each in started:
@@ -199,14 +212,22 @@ class PlacementQueue:
                 (state, error, self._now(), size, sha256, number, json.dumps(states)),
             )
 
-    def reserve(self, endpoint: str, megabytes: int, seconds: float, free: int) -> int:
+    def reserve(
+        self, endpoint: str, megabytes: int, seconds: float, free: int, name: str = ""
+    ) -> int:
         """Keep space for a time, and return the reservation's number.
 
-        `free` MB are there; what others keep counts.  Raises BadInput if it is not enough.
+        `free` MB are there; what others keep counts.  Raises BadInput if it is not enough, or if
+        the name is in use.
         """
         with self._open() as database:
             database.execute("BEGIN IMMEDIATE")
             database.execute("DELETE FROM reservation WHERE until <= ?", (self._now(),))
+            if (
+                name
+                and database.execute("SELECT 1 FROM reservation WHERE name = ?", (name,)).fetchone()
+            ):
+                raise BadInput(f"there is a reservation with the id {name}")
             (kept,) = database.execute(
                 "SELECT coalesce(sum(megabytes), 0) FROM reservation WHERE endpoint = ?",
                 (endpoint,),
@@ -217,8 +238,8 @@ class PlacementQueue:
                     f" {kept} MB of them reserved"
                 )
             added = database.execute(
-                "INSERT INTO reservation (endpoint, megabytes, until) VALUES (?, ?, ?)",
-                (endpoint, megabytes, self._now() + seconds),
+                "INSERT INTO reservation (endpoint, megabytes, until, name) VALUES (?, ?, ?, ?)",
+                (endpoint, megabytes, self._now() + seconds, name),
             )
             return int(added.lastrowid or 0)
 
@@ -230,6 +251,13 @@ class PlacementQueue:
             )
             if not gone.rowcount:
                 raise BadInput(f"there is no reservation {number}, or it has expired")
+
+    def reservation_named(self, name: str) -> int:
+        """Number of the reservation to which its user gave this name.  Raises BadInput."""
+        for each in self.reservations():
+            if name and each.name == name:
+                return each.id
+        raise BadInput(f"there is no reservation with the id {name}, or it has expired")
 
     def reservations(self) -> list[SpaceReservation]:
         """Reservations that have not expired."""

@@ -12,7 +12,7 @@ import json
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,12 +22,21 @@ import psutil
 
 from gridbot import reliable
 from gridbot.api.errors import BadInput
-from gridbot.placement.module import RESULT
+from gridbot.placement.module import RESULT, discard
 from gridbot.placement.modules import call_of
-from gridbot.placement.queue import ENDED, QUEUED, REMOVED, RUNNING, Placement, PlacementQueue
+from gridbot.placement.queue import (
+    ENDED,
+    FAILED,
+    QUEUED,
+    REMOVED,
+    RUNNING,
+    Placement,
+    PlacementQueue,
+)
 from gridbot.reliable.scope import Cancellation, Scope, entered, present
 
 _LOOK_SECONDS = 0.2
+_MOST_SAID = 4096  # bytes of the line that says why a module failed
 _PAUSES = reliable.BackOff(least=0.5, most=60.0)
 _ENDING = reliable.ProcessEnding(grace=5.0)
 
@@ -45,15 +54,19 @@ class PlacementLimits:
 Told = Callable[[Placement], None]
 
 
+class QueueIsRun(BadInput):
+    """Another process runs the queue."""
+
+
 @contextmanager
 def locked(queue: PlacementQueue) -> Iterator[None]:
-    """Run a queue alone.  Raises BadInput if another process does."""
+    """Run a queue alone.  Raises QueueIsRun if another process does."""
     lock = os.open(f"{queue.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise BadInput(f"{queue.path}: another process runs this queue") from None
+            raise QueueIsRun(f"{queue.path}: another process runs this queue") from None
         yield
     finally:
         os.close(lock)
@@ -63,10 +76,11 @@ def serve(
     queue: PlacementQueue,
     limits: PlacementLimits,
     told: Told,
-    goes_on: Callable[[], bool],
+    is_over: Callable[[], bool],
 ) -> None:
-    """Run a queue as long as `goes_on` says, or while something is left; it must be locked.
+    """Run a queue until `is_over` says so; it must be locked.
 
+    Attempts that run then are interrupted, and go on with who runs the queue next.
     `told` gets each placement after each attempt, in the thread of the attempt.
     """
     _recover(queue)
@@ -83,7 +97,7 @@ def serve(
                     threads[placement.id] = thread
                     thread.start()
                 _end_removed(queue, threads, cancelled)
-                if not threads and not queue.all((QUEUED, RUNNING)) and not goes_on():
+                if is_over():
                     return
                 ended.wait(_LOOK_SECONDS)
                 reliable.check()
@@ -141,10 +155,11 @@ def _attempt(
             code, said = _run(placement, result)
     except reliable.Cancelled:
         queue.interrupted(placement.id)  # unless it was removed
+        _tidy(queue, placement, result)
         return
     except reliable.OutOfTime:
         code, said = 1, f"not done after {limits.seconds:g} s"
-    except OSError as error:
+    except (OSError, ValueError) as error:
         code, said = 1, f"cannot be run: {error}"
     if code == 0:
         found = _told_result(result) or {}
@@ -153,42 +168,36 @@ def _attempt(
         chance = placement.id % 97 / 97  # spreads those that failed together
         pause = _PAUSES.seconds(placement.attempts + 1, chance)
         queue.failed(placement.id, said or f"exit code {code}", limits.attempts, pause)
-    result.unlink(missing_ok=True)
+    _tidy(queue, placement, result)
     told(queue.one(placement.id))
+
+
+def _tidy(queue: PlacementQueue, placement: Placement, result: Path) -> None:
+    """Remove what an attempt left, and parts of a copy that will not go on."""
+    result.unlink(missing_ok=True)
+    if queue.one(placement.id).state in (FAILED, REMOVED):
+        discard(placement.request.destination)
 
 
 def _run(placement: Placement, result: Path) -> tuple[int, str]:
     """Run the program of an attempt; return its exit code, and the first line that it printed."""
-    reader, writer = os.pipe()
-    said: list[bytes] = []
-
-    def read() -> None:
-        with os.fdopen(reader, "rb") as output:
-            said.append(output.readline(4096))
-            while output.read(65536):
-                pass
-
-    listener = threading.Thread(target=read)
-    listener.start()
     call = call_of(placement, os.environ)
-    try:
-        with tempfile.TemporaryFile() as given:
-            given.write(call.given)
-            given.seek(0)
-            code = reliable.run(
-                call.argv, check=False, env=_environment(placement, result),
-                stdin=given, stdout=writer, stderr=writer, ending=_ENDING,
-            )  # fmt: skip
-    finally:
-        os.close(writer)
-        listener.join()
-    return code, said[0].decode(errors="replace").strip()
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
+        given.write(call.given)
+        given.seek(0)
+        code = reliable.run(
+            call.argv, check=False, env=_environment(placement, result),
+            stdin=given, stdout=said, stderr=said, ending=_ENDING,
+        )  # fmt: skip
+        said.seek(0)
+        return code, said.readline(_MOST_SAID).decode(errors="replace").strip()
 
 
 def _environment(placement: Placement, result: Path) -> Mapping[str, str]:
     return {
         **os.environ,
         "STORK_JOBID": str(placement.id),
+        "GRIDBOT_PLACEMENT_FAILURES": str(placement.attempts),
         "GRIDBOT_PLACEMENT_PARENT": str(os.getpid()),
         RESULT: str(result),
     }
@@ -205,6 +214,11 @@ def _told_result(file: Path) -> dict[str, Any] | None:
     return None
 
 
-def are_ended(queue: PlacementQueue, numbers: list[int]) -> bool:
+def are_ended(queue: PlacementQueue, numbers: Sequence[int]) -> bool:
     """Whether some placements have ended."""
     return all(queue.one(number).state in ENDED for number in numbers)
+
+
+def is_empty(queue: PlacementQueue) -> bool:
+    """Whether nothing is left to do."""
+    return not queue.all((QUEUED, RUNNING))

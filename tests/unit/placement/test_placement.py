@@ -36,6 +36,8 @@ def test_a_failure_moves_to_the_next_pair_and_round_again() -> None:
     [
         ("/tmp/a", "file", "file://"),
         ("a b", "file", "file://"),
+        ("/data/12:30.log", "file", "file://"),
+        ("run:1.tar", "file", "file://"),
         ("file:/tmp/a", "file", "file://"),
         ("ftp://user:pass@h:21/a", "ftp", "ftp://h:21"),
         ("s3://bucket/key", "s3", "s3://bucket"),
@@ -51,9 +53,14 @@ def test_a_hash_behind_a_url_is_demanded_and_a_password_is_not_shown() -> None:
     place, sha256 = place_of(f"http://user:secret@h/a#sha256={digest}")
     assert (place.url, sha256) == ("http://user:secret@h/a", digest)
     assert "secret" not in place.shown
+    signed, _ = place_of("https://h/a?X-Amz-Signature=secret")
+    assert signed.shown == "https://h/a?…"
 
 
-@pytest.mark.parametrize("url", ["", "http:", "9x:/a", "a#sha256=12", "file:/a\0b"])
+@pytest.mark.parametrize(
+    "url",
+    ["", "http://", "a/", "s3://bucket/", "a#sha256=12", "file:/a\0b", "sftp://h/a#b", "ftp://h/?"],
+)
 def test_what_is_no_place_is_refused(url: str) -> None:
     with pytest.raises(BadInput):
         place_of(url)
@@ -84,7 +91,8 @@ def test_ads_of_stork_are_read() -> None:
     assert transfer.arguments == "-p 4"
     assert isinstance(reserve, ReserveRequest)
     assert (reserve.megabytes, reserve.seconds) == (100, 7200)
-    assert release == ReleaseRequest(3)
+    assert reserve.name == "3"
+    assert release == ReleaseRequest("3")
     assert notes == ["ad 1: log has no effect here"]
 
 
@@ -99,7 +107,11 @@ def test_ads_of_stork_are_read() -> None:
         ('[ dap_type = transfer; src_url = 1 + "a"; dest_url = "b" ]', "src_url"),
         ('[ dap_type = transfer; src_url = "a"; dest_url = "b"; colour = 1 ]', "colour is unknown"),
         ('[ dap_type = reserve; dest_host = "h"; reserve_size = "much" ]', "is not a size"),
-        ('[ dap_type = release; reserve_id = "x" ]', "is no number"),
+        ("[ dap_type = release; ]", "reserve_id is missing"),
+        (
+            '[ dap_type = transfer; src_url = "a"; dest_url = "b"; arguments = "it\'s" ]',
+            "No closing quotation",
+        ),
         ("[ = ]", "ad 1"),
     ],
 )
@@ -109,14 +121,23 @@ def test_ads_that_cannot_be_done_are_refused(text: str, why: str) -> None:
 
 
 def test_a_queue_survives_and_bounds_what_runs_at_once(tmp_path: Path) -> None:
-    for _ in range(3):
-        PlacementQueue(tmp_path / "q").add(request())
+    for number in range(3):
+        PlacementQueue(tmp_path / "q").add(request(destination=f"ftp://h/{number}"))
     PlacementQueue(tmp_path / "q").add(request(destination="ftp://other/b"))
     queue = PlacementQueue(tmp_path / "q")
     assert [each.id for each in queue.start(at_once=9, per_endpoint=2)] == [1, 2]
     assert [each.id for each in queue.start(at_once=2, per_endpoint=9)] == []
     assert [each.state for each in queue.all()] == [RUNNING, RUNNING, QUEUED, QUEUED]
     assert (tmp_path / "q").stat().st_mode & 0o077 == 0
+
+
+def test_a_destination_has_one_copy_at_a_time_by_whatever_protocol(tmp_path: Path) -> None:
+    queue = PlacementQueue(tmp_path / "q")
+    for destination in ("ftp://h/b", "ftp://h/b", "sftp://h/b"):
+        queue.add(request(destination=destination))
+    assert [each.id for each in queue.start(9, 9)] == [1]
+    queue.succeeded(1, None, None)
+    assert [each.id for each in queue.start(9, 9)] == [2]
 
 
 def test_a_failed_attempt_waits_and_the_last_one_is_the_end(tmp_path: Path) -> None:
@@ -166,9 +187,15 @@ def test_reservations_share_the_space_until_they_expire(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no reservation"):
         queue.release(first)
     second = queue.reserve("file://", 60, seconds=100, free=100)
+    named = queue.reserve("/other", 1, seconds=100, free=100, name="mine")
+    with pytest.raises(BadInput, match="a reservation with the id mine"):
+        queue.reserve("/other", 1, seconds=100, free=100, name="mine")
+    assert queue.reservation_named("mine") == named
     now[0] = 101
+    with pytest.raises(BadInput, match="no reservation with the id mine"):
+        queue.reservation_named("mine")
     assert queue.reservations() == []
-    assert queue.reserve("file://", 100, seconds=100, free=100) == second + 1
+    assert queue.reserve("file://", 100, seconds=100, free=100) > second
 
 
 def test_a_file_that_is_no_queue_is_told(tmp_path: Path) -> None:
@@ -219,7 +246,7 @@ def test_a_module_of_the_user_comes_before_ours(tmp_path: Path) -> None:
     queue = PlacementQueue(tmp_path / "q")
     number = queue.add(request(destination="srb://h/b"))
     ours = call_of(queue.one(number), {})
-    assert ours.argv[1:] == ["-m", "gridbot.placement.module"]
+    assert ours.argv[1:] == ["-P", "-m", "gridbot.placement.module"]
     assert json.loads(ours.given) == ["file:/a", "srb://h/b", ""]
     module = tmp_path / "stork.transfer.file-srb"
     module.touch(mode=0o700)
