@@ -10,6 +10,7 @@ import pytest
 from gridbot_simulator.store.memory_store import SUBJECTS, MemoryStore, StoreBroken
 from gridbot_simulator.store.not_covered import NOT_COVERED, WHOLE_FILES
 from gridbot_simulator.store.sampling import order_of
+from gridbot_simulator.store.statements import Statements
 from gridbot_simulator.store.tables import Tables
 
 SERVER = Path(__file__).resolve().parents[2] / "server" / "gridbot_server"
@@ -18,9 +19,8 @@ SIMULATED = ("dispatch", "feeder", "cycles", "credit")
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.file)
-def test_each_statement_has_a_function_or_a_reason_why_not(subject: object) -> None:
-    found = next(item for item in SUBJECTS if item is subject)
-    assert found.unanswered == NOT_COVERED.get(found.file, {}).keys()
+def test_each_statement_has_a_function_or_a_reason_why_not(subject: Statements) -> None:
+    assert subject.unanswered == NOT_COVERED.get(subject.file, {}).keys()
 
 
 def test_each_file_of_statements_that_simulated_rooms_load_is_known() -> None:
