@@ -50,7 +50,7 @@ class Flow:
         self._carrier = FunctionCarrier()
         self._names: Counter[str] = Counter()
         self._below = ""  # the result whose function declares steps now
-        self._has_ended = False
+        self._has_begun = self._has_ended = False
 
     def bot(
         self,
@@ -81,8 +81,12 @@ class Flow:
     @overload
     def task(self, function: Callable[..., Any], /) -> FlowFunction: ...
     @overload
-    def task(self, /, **fields: Any) -> Callable[[Callable[..., Any]], FlowFunction]: ...
-    def task(self, function: Callable[..., Any] | None = None, /, **fields: Any) -> Any:
+    def task(
+        self, /, *, name: str = "", **fields: Any
+    ) -> Callable[[Callable[..., Any]], FlowFunction]: ...
+    def task(
+        self, function: Callable[..., Any] | None = None, /, *, name: str = "", **fields: Any
+    ) -> Any:
         """A decorator: calls of a Python function become steps of one job.
 
             @flow.task
@@ -94,11 +98,12 @@ class Flow:
 
         Arguments may be tasks, or hold some: the job gets their values.  Outputs of a step are a
         list of paths there.  As with `gridbot.Executor`, hosts need this version of Python, and are
-        this user's or pilots; `trusts`, `requirements` and fields of `Submission` say more.
+        this user's or pilots; `trusts`, `requirements` and fields of `Submission` say more.  `name`
+        is that of its steps, by default the function's.
         """
 
         def decorated(function: Callable[..., Any]) -> FlowFunction:
-            return FlowFunction(self._add_task, function, {**self._options, **fields})
+            return FlowFunction(self._add_task, function, name, {**self._options, **fields})
 
         return decorated if function is None else decorated(function)
 
@@ -106,30 +111,37 @@ class Flow:
         """Run all steps; return when they are done.
 
         `progress` shows the steps while they run; by default on terminals.  ^C ends this process
-        only: jobs go on, and the same script follows them again.  Raises FlowFailed, BadInput
+        only: jobs go on, and the same script follows them again, or a new flow of this name with
+        the same steps.  Raises FlowFailed, BadInput
         before anything begins, or GridbotError if another process runs this flow.
         """
-        if self._has_ended:
-            raise BadInput(f"flow {self.name}: it has run already; declare a new one")
+        self._refuse_if(self._has_begun)
         shows = sys.stderr.isatty() if progress is None else progress
         run = FlowRun(self.name, self._session or connect(), self.steps, self._declaring)
-        with picture.shown(self, shows):
-            run.execute()
-        self._has_ended = True
+        self._has_begun = True
+        try:
+            with picture.shown(self, shows):
+                run.execute()
+        finally:
+            self._has_ended = True
         if failed := [step for step in self.steps.values() if step.status is NodeStatus.ERROR]:
             errors = (step.error for step in failed if isinstance(step, FlowTask))
             raise FlowFailed(failed) from next(filter(None, errors), None)
 
     def __str__(self) -> str:
         """The steps as they are, a line each, for a terminal."""
-        return picture.text(self.steps.values())
+        return picture.text([*self.steps.values()])
 
     def dot(self) -> str:
         """The graph for Graphviz."""
-        return picture.dot(self.name, self.steps.values())
+        return picture.dot(self.name, [*self.steps.values()])
 
     def _repr_html_(self) -> str:
-        return picture.html(self.steps.values())
+        return picture.html([*self.steps.values()])
+
+    def _refuse_if(self, is_late: bool) -> None:
+        if is_late:
+            raise BadInput(f"flow {self.name}: it has run already; declare a new flow")
 
     # --- declaring
 
@@ -141,8 +153,7 @@ class Flow:
         return name if count == 1 else f"{name}-{count}"
 
     def _add(self, step: Step) -> Step:
-        if self._has_ended:
-            raise BadInput(f"flow {self.name}: it has run already; declare a new one")
+        self._refuse_if(self._has_ended)
         for other in step.sources:
             if self.steps.get(other.name) is not other:
                 raise BadInput(f"step {step.name}: step {other.name} is of another flow")
@@ -150,8 +161,7 @@ class Flow:
         return step
 
     def _add_task(self, function: FlowFunction, args: Any, kwargs: Any) -> FlowTask:
-        name = self._named(getattr(function, "__name__", "task"))
-        task = self._carrier.task(name, function, args, kwargs)
+        task = self._carrier.task(self._named(function.name), function, args, kwargs)
         self._add(task)
         return task
 

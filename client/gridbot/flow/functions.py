@@ -21,9 +21,12 @@ from gridbot.api.results import Result
 from gridbot.dag.run.shapes import JOB_INPUTS
 from gridbot.executor.bots import fields_of_calls, policy_of
 from gridbot.executor.calls import MOST_INLINE_BYTES, Outcome, Pickling, outcomes
-from gridbot.flow.steps import Gathered, Outputs, Step, hash_of
+from gridbot.flow.steps import FIELDS, Gathered, Outputs, Step, hash_of
 
 RETURNED = "returned"
+
+# Options that a call says by itself.
+_OWN = ("name", "base", "outputs", "policy", "job_inputs", "exit_codes", "resident")
 
 
 @dataclass(eq=False, repr=False)
@@ -66,15 +69,34 @@ class FlowTask(Step):
 
 
 class FlowFunction:
-    """A function whose calls are steps of a flow."""
+    """A function whose calls are steps of a flow, each called `name`.
+
+    Raises BadInput for `options` that calls do not have.
+    """
 
     def __init__(
         self, add: Callable[[FlowFunction, Any, Any], FlowTask], function: Callable[..., Any],
-        options: Mapping[str, Any],
+        name: str, options: Mapping[str, Any],
     ) -> None:  # fmt: skip
         functools.update_wrapper(self, function)
-        self.function, self.options = function, options
+        self.function = function
+        self.name = name or getattr(function, "__name__", "task")
+        fields = dict(options)
+        trusts, requirements = fields.pop("trusts", ()), fields.pop("requirements", "")
+        self.inputs = [self._input(path) for path in _listed(fields.pop("inputs", ()))]
+        if unknown := sorted(fields.keys() - FIELDS.difference(_OWN)):
+            instead = "; say with requirements= which hosts it needs" * (unknown[0] == "policy")
+            raise BadInput(f"task {self.name}: a task has no {unknown[0]!r}{instead}")
+        self.fields = {**fields, "policy": policy_of("pickle", _listed(trusts), requirements)}
         self._add = add
+
+    def _input(self, path: object) -> str:
+        if not isinstance(path, str | Path):
+            raise BadInput(
+                f"task {self.name}: input {path!r} is no file of this machine; pass outputs as"
+                " arguments of the call"
+            )
+        return str(Path(path).absolute())
 
     def __call__(self, *args: Any, **kwargs: Any) -> FlowTask:
         """Add a step that calls it."""
@@ -113,20 +135,23 @@ class FunctionCarrier:
             row = {"calls": "-"}
             files["calls.pickle"] = f"calls-{next(self._numbers)}"
             (folder / files["calls.pickle"]).write_bytes(calls)
-        options = dict(function.options)
-        policy = policy_of("pickle", options.pop("trusts", ()), options.pop("requirements", ""))
-        inputs = [str(Path(path).absolute()) for path in options.pop("inputs", ())]
         return FlowTask(
             name=name,
             submission={
-                **fields_of_calls(folder, "task", inputs), **options, "policy": policy,
+                **fields_of_calls(folder, "task", function.inputs), **function.fields,
                 "job_inputs": JOB_INPUTS, "exit_codes": (0, 1), "max_failures": "100%",
             },
             rows=[row],
+            columns=[*row],
             gathered=arguments.gathered,
             own_files=[InputSpec(str(folder / path), there) for there, path in files.items()],
             named=frozenset(row),
         )  # fmt: skip
+
+
+def _listed(given: Any) -> list[Any]:
+    """A list; a text alone is one of one, and not its characters."""
+    return [given] if isinstance(given, str | Path | Outputs) else [*given]
 
 
 class _Arguments:

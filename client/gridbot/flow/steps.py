@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from gridbot.dag.run.shapes import JOB_INPUTS
 from gridbot_client.protocol.messages import Scalar
 
 _OWN = ("command", "items", "inputs", "growing", "idempotency_key", "group", "max_failures")
-_FIELDS = {item.name for item in dataclasses.fields(Submission)} - {*_OWN}
+FIELDS = {item.name for item in dataclasses.fields(Submission)} - {*_OWN}
 _ENDED = (NodeStatus.DONE, NodeStatus.ERROR, NodeStatus.FUTILE)
 
 OnResult = Callable[[Result], object]
@@ -84,12 +84,13 @@ class Step:
     name: str
     submission: Mapping[str, Any]  # fields that its BOT is submitted with
     rows: Sequence[Mapping[str, Scalar]] = ({},)  # of its jobs, unless they come from `source`
+    columns: Sequence[str] = ()  # names of the values that its jobs have
     source: Outputs | None = None  # each is a job
     gathered: Sequence[Gathered] = ()  # files of each of its jobs
     after: Sequence[Step] = ()
     own_files: Sequence[InputSpec] = ()  # of single jobs, on this machine
     named: frozenset[str] = frozenset()  # values that each job has to have
-    tolerance: tuple[int, bool] = (0, False)  # failed jobs that are borne; whether in percent
+    tolerance: tuple[float, bool] = (0, False)  # failed jobs that are borne; whether in percent
     callbacks: list[OnResult] = dataclasses.field(default_factory=list)
     known: dict[int, Result] = dataclasses.field(default_factory=dict)  # that are done, by job
     failed: dict[int, Result] = dataclasses.field(default_factory=dict)
@@ -161,7 +162,7 @@ def make_step(
     fields: Mapping[str, Any],
 ) -> Step:
     """A step of a command.  Raises BadInput for what cannot be."""
-    if unknown := sorted(fields.keys() - _FIELDS):
+    if unknown := sorted(fields.keys() - FIELDS):
         raise BadInput(f"step {name}: a step has no {unknown[0]!r}")
     base = Path(fields.get("base") or Path())
     texts = [item for item in inputs if isinstance(item, str | Path)]
@@ -173,15 +174,23 @@ def make_step(
         if isinstance(item, OutputFile)
         or (isinstance(item, str | Path) and not specs_of([item], base)[0].placeholders)
     ]
-    source = items if isinstance(items, Outputs) else None
+    if isinstance(items, Outputs):
+        source, table, columns = items, None, _columns_over(items)
+    else:
+        source, table = None, items_of(items)  # type: ignore[arg-type]
+        columns = table.columns
     named = _named(command, fields, own)
+    if lacking := sorted(named.difference(columns)):
+        known = ", ".join(f"{{{column}}}" for column in columns) or "none"
+        raise BadInput(f"step {name} names {{{lacking[0]}}}, but its items have {known}")
     return Step(
         name=name,
         submission={
             **fields, "command": command, "inputs": shared, "growing": True,
             "job_inputs": (*fields.get("job_inputs", ()), *JOB_INPUTS), "max_failures": "100%",
         },
-        rows=[] if source else [*_rows(name, items, named)],
+        rows=[untyped(row) for _, row in table.rows()] if table else [],
+        columns=columns,
         source=source,
         gathered=[Gathered(item) for item in inputs if isinstance(item, Outputs)],
         after=[*after],
@@ -205,19 +214,14 @@ def _named(
     return {*placeholders_in(texts)}.union(*(spec.placeholders for spec in own))
 
 
-def _rows(name: str, items: object, named: set[str]) -> Iterator[Mapping[str, Scalar]]:
-    table = items_of(items)  # type: ignore[arg-type]
-    if lacking := sorted(named.difference(table.columns)):
-        known = ", ".join(f"{{{column}}}" for column in table.columns) or "none"
-        raise BadInput(f"step {name} names {{{lacking[0]}}}, but its items have {known}")
-    for _, row in table.rows():
-        yield untyped(row)
+def _columns_over(source: Outputs) -> tuple[str, ...]:
+    """Names of the values of jobs over outputs, as `row_of` gives them."""
+    return tuple(dict.fromkeys((*source.step.columns, ITEM)))
 
 
-def _tolerance(max_failures: int | str) -> tuple[int, bool]:
+def _tolerance(max_failures: int | str) -> tuple[float, bool]:
     text = str(most_failures(max_failures))
-    is_share = text.endswith("%")
-    return int(float(text.rstrip("%"))), is_share
+    return float(text.rstrip("%")), text.endswith("%")
 
 
 def row_of(result: Result, file: OutputFile) -> dict[str, Scalar]:

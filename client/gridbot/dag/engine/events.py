@@ -55,7 +55,7 @@ class NodeAdded(RunEvent):
     name: ClassVar[str] = "added"
     node: str
     parents: Sequence[str] = ()
-    tolerance: int = 0  # as in `DagNode`
+    tolerance: float = 0  # as in `DagNode`
     tolerance_is_share: bool = False
 
 

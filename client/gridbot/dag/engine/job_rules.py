@@ -179,4 +179,6 @@ class JobRules:
 def _tolerated(state: NodeState) -> int:
     """How many failed jobs of a node are borne."""
     node = state.node
-    return state.jobs * node.tolerance // 100 if node.tolerance_is_share else node.tolerance
+    if not node.tolerance_is_share:
+        return int(node.tolerance)
+    return state.jobs * round(node.tolerance * 1000) // 100_000  # whole numbers are exact
