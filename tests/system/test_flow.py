@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.system.deployment import Deployment, Gate, eventually
 
-from gridbot import BadInput, Flow, FlowFailed, Session
+from gridbot import BadInput, Flow, FlowFailed, GridbotError, Session
 from gridbot.api.results import OutputFile
+from gridbot.api.session import Bot
 
 PATIENCE = 120.0
 
@@ -186,6 +189,48 @@ def test_a_pattern_that_nothing_matches_says_what_there_is(session: Session) -> 
         flow.run()
 
 
+def test_a_map_over_a_pattern_that_nothing_matches_fails_and_says_what_there_is(
+    session: Session,
+) -> None:
+    flow = Flow("map-typo", session)
+    a = flow.bot("sh -c 'echo > a.dat'", outputs=["*.dat"])
+    flow.bot("cat {}", a.outputs["*.data"], name="over")
+    with pytest.raises(
+        FlowFailed, match=r"step over: no output of step sh matches '\*.data'; .*: a.dat"
+    ):
+        flow.run()
+
+
+def test_a_map_that_begins_when_its_source_is_over_ends(session: Session) -> None:
+    flow = Flow("late", session)
+    a = flow.bot(sh("echo $0 > o"), range(2), outputs=["o"], name="a")
+    gate = flow.bot("true", after=[a], name="gate")
+    b = flow.bot(sh("cat $0"), a.outputs["o"], after=[gate], name="b")
+    flow.run()
+    assert sorted(result.stdout for result in b.results) == ["0\n", "1\n"]
+
+
+def test_a_job_of_a_map_that_cannot_be_made_fails_its_step_and_nothing_else(
+    session: Session,
+) -> None:
+    flow = Flow("no-file", session)
+    a = flow.bot("sh -c 'echo > a.dat'", outputs=["*.dat"], name="a")
+    flow.bot("cat {}", a.outputs["*"], inputs=["{}.conf"], name="over")
+    last = flow.bot("true", after=[a], name="last")
+    with pytest.raises(FlowFailed, match=r"^step over: input a\.dat\.conf: No such file"):
+        flow.run()
+    assert last.status.name == "DONE"
+
+
+def test_what_a_host_says_cannot_steer_the_terminal(session: Session) -> None:
+    flow = Flow("steers", session, attempts=1)
+    flow.bot(sh(r"printf 'no \033]0;ha\007' >&2; exit 3"), [0])
+    with pytest.raises(FlowFailed) as told:
+        flow.run()
+    assert "no \\x1b]0;ha\\x07" in str(told.value)
+    assert not [char for char in f"{told.value}{flow}" if char in "\x1b\x07"]
+
+
 def test_the_picture_shows_steps_counts_and_why_one_waits(session: Session) -> None:
     flow = Flow("picture", session)
     a = flow.bot("true", range(3), name="make")
@@ -256,3 +301,105 @@ def test_a_flow_that_is_killed_again_and_again_runs_no_job_twice(
     assert times == dict.fromkeys([*names, "more0", "more1", "more2"], 1)
     assert len(bots_of(session, "killed")) == 4
     assert os.listdir(tmp_path).count("killed.flow.log") == 1
+
+
+def declared(
+    session: Session, name: str, ran: Path, items: object = (1, 2), number: int = 1, most: int = 0,
+    is_last: bool = True, needs_task: bool = True,
+) -> Flow:  # fmt: skip
+    """A flow that notes each job that runs."""
+    flow = Flow(name, session)
+
+    @flow.task
+    def noted(told: dict[str, object]) -> int:
+        return len(told)
+
+    note = f'cat "$0.in" >> {ran}'
+    flow.bot(sh(note), items, inputs=["{i}.in"], name="first")
+    call = noted({"numbers": [number], "set": {"a", "b", "c", "d"}})
+    if is_last:
+        flow.bot("true", after=[call] if needs_task else [], max_failures=most, name="last")
+    return flow
+
+
+class _Stop(BaseException):
+    """As ^C, of which pytest would hear."""
+
+
+def stopped(flow: Flow) -> None:
+    """Run it until its first result comes."""
+
+    @flow.steps["first"].each
+    def stop(_: object) -> None:
+        raise _Stop
+
+    with pytest.raises(_Stop):
+        flow.run()
+
+
+def test_a_flow_whose_steps_are_others_after_a_crash_is_refused_and_loses_nothing(
+    session: Session, running: Deployment
+) -> None:
+    ran = running.folder / "changed"
+    for name in ("1.in", "2.in", "3.in"):
+        Path(name).write_text(name)
+    flow = declared(session, "changed", ran)
+    stopped(flow)
+    with pytest.raises(BadInput, match="declare a new flow"):
+        flow.run()
+    for changes, said in [
+        ({"items": [1, 3]}, "step first has changed .*items or files"),
+        ({"items": [1]}, "step first has changed .*it has 1 jobs where it had 2"),
+        ({"items": [1, 2, 3]}, "step first has changed .*it has 3 jobs where it had 2"),
+        ({"number": 2}, "step noted has changed .*arguments"),
+        ({"is_last": False}, "step last has changed .*it is gone"),
+        ({"needs_task": False}, "step last has changed .*it came after noted"),
+        ({"most": 1}, "step last has changed .*max_failures"),
+    ]:
+        with pytest.raises(GridbotError, match=f"{said}.*rm changed.flow.journal"):
+            declared(session, "changed", ran, **changes).run()  # type: ignore[arg-type]
+    Path("1.in").write_text("another")
+    with pytest.raises(GridbotError, match=r"step first has changed .*items or files"):
+        declared(session, "changed", ran).run()
+    Path("1.in").write_text("1.in")
+    declared(session, "changed", ran).run()
+    assert sorted(ran.read_text().split(".in")) == ["", "1", "2"]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+def test_journaled_jobs_that_the_server_lacks_are_sent_in_one_request_or_fail_their_steps(
+    session: Session, running: Deployment, monkeypatch: pytest.MonkeyPatch, is_closed: bool
+) -> None:
+    ran = running.folder / "lacks"
+    for name in ("1.in", "2.in"):
+        Path(name).write_text(name)
+    flow = declared(session, "lacks", ran)
+    stopped(flow)
+    # As if the process had died before it sent the jobs of the first step.
+    empty = session.submit(**flow.steps["first"].submission, name="lacks")
+    if is_closed:
+        empty.close()
+    journal = Path("lacks.flow.journal")
+    (number,) = {
+        item["number"]
+        for item in map(json.loads, journal.read_text().splitlines())
+        if item.get("node") == "first" and "number" in item
+    }
+    text = journal.read_text().replace(f'"number":{number},', f'"number":{empty.id},')
+    journal.write_text(text)
+    sent: list[tuple[int, int]] = []
+    append = Bot.append_each
+
+    def noted(bot: Bot, jobs: Sequence[tuple[Any, Any]], *more: Any) -> range:
+        sent.append((bot.id, len(jobs)))
+        return append(bot, jobs, *more)
+
+    monkeypatch.setattr(Bot, "append_each", noted)
+    again = declared(session, "lacks", ran)
+    if is_closed:
+        with pytest.raises(FlowFailed, match=r"step first: job 0 failed: .*, and 1 more"):
+            again.run()
+        assert again.steps["last"].status.name == "DONE"
+    else:
+        again.run()
+    assert [count for bot, count in sent if bot == empty.id] == [2]

@@ -10,13 +10,23 @@ import fcntl
 import json
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gridbot.api.errors import BadInput, GridbotError
+from gridbot.dag.engine.events import RunEvent
 
 VERSION = 2
 Document = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Happened:
+    """An event, and what the journal keeps with it."""
+
+    event: RunEvent
+    more: Mapping[str, Any] = field(default_factory=dict)
 
 
 def path_of(dag: str | Path) -> Path:
@@ -40,7 +50,7 @@ class RunJournal:
         except OSError:
             os.close(self._file)
             raise GridbotError(
-                f"{path}: another gridbot dag run is at work; see: gridbot dag status"
+                f"{path}: another process is at work on this run; let it end, or stop it"
             ) from None
         self.documents = self._read()
 

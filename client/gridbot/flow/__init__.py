@@ -12,7 +12,11 @@ it is started again.
 * `feeding` is pure: which jobs a step has, by what the jobs before returned.  A step over the
   outputs of another has one job for each, as soon as that is there; one that takes outputs as
   inputs begins when they all are.
-* Outputs stay at the server.  Jobs name them by their hashes, so hosts fetch them from there.
+* `sending` makes the jobs that are due, and knows which job of which BOT each is.  The journal has
+  a hash of what they are, so that another process knows whether it has the same.
+* `results` makes what the user gets of what the journal has.
+* Outputs stay at the server, but for small ones.  Jobs name them by their hashes, so hosts fetch
+  them from there.
 * A function that is called with each result of a step may declare further steps.  Their names come
   from that result, and the journal has them in the line of that result.
 """

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 from gridbot.api.errors import BadInput
 from gridbot.api.results import OutputFile, Result
-from gridbot.flow.steps import Gathered, Step, row_of
+from gridbot.dag.engine.table import NodeStatus
+from gridbot.flow.steps import Gathered, Outputs, Step, row_of
 from gridbot_client.protocol.messages import Scalar
 
 
@@ -40,25 +41,39 @@ class StepFeed:
         for file in self.step.source.of(result):
             self._due.append(FlowJob(row_of(result, file), (file,)))
 
-    def take(self, count: int) -> list[FlowJob]:
-        """Take jobs, in their order; the step has begun, so all that it gathers is there.
+    def take(self) -> list[FlowJob]:
+        """Take the jobs that are due; the step has begun, so all that it gathers is there.
 
         Raises BadInput if nothing is.
         """
         if self._gathered is None:
             self._gathered = [file for chosen in self.step.gathered for file in _files(chosen)]
-        jobs = [self._due.popleft() for _ in range(count)]
-        jobs = [FlowJob(job.row, (*job.stored, *self._gathered)) for job in jobs]
+        jobs = [FlowJob(job.row, (*job.stored, *self._gathered)) for job in self._due]
+        self._due.clear()
         self.taken += jobs
         return jobs
+
+    @property
+    def lack(self) -> str:
+        """Why the step lacks jobs although its source has ended; empty if it lacks none."""
+        assert self.step.source is not None
+        source = self.step.source.step
+        if source.status is not NodeStatus.DONE:
+            return f"step {source.name}, whose outputs it reads, failed"
+        if source.known and not self.taken and not self._due:
+            return _no_match(self.step.source)
+        return ""
 
 
 def _files(gathered: Gathered) -> list[OutputFile]:
     if found := gathered.files():
         return found
-    chosen = gathered.outputs
+    raise BadInput(_no_match(gathered.outputs))
+
+
+def _no_match(chosen: Outputs) -> str:
     there = sorted({name for result in chosen.step.results for name in result.outputs})
-    raise BadInput(
+    return (
         f"no output of step {chosen.step.name} matches {chosen.pattern!r};"
         f" there are: {', '.join(there[:10]) or 'none'}"
     )

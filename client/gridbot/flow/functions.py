@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import base64
 import functools
+import hashlib
 import io
 import itertools
+import json
 import pickle
 import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePath
+from typing import Any, ClassVar
 
 from gridbot.api.errors import BadInput, GridbotError
 from gridbot.api.inputs import InputSpec
@@ -22,6 +24,7 @@ from gridbot.dag.run.shapes import JOB_INPUTS
 from gridbot.executor.bots import fields_of_calls, policy_of
 from gridbot.executor.calls import MOST_INLINE_BYTES, Outcome, Pickling, outcomes
 from gridbot.flow.steps import FIELDS, Gathered, Outputs, Step, hash_of
+from gridbot_client.protocol.messages import Scalar
 
 RETURNED = "returned"
 
@@ -32,6 +35,9 @@ _OWN = ("name", "base", "outputs", "policy", "job_inputs", "exit_codes", "reside
 @dataclass(eq=False, repr=False)
 class FlowTask(Step):
     """A call of a function; made by calling what `Flow.task` decorates."""
+
+    arguments: str = ""  # hash of what is the same in each process
+    job_content: ClassVar[str] = "arguments"
 
     @property
     def value(self) -> Any:
@@ -51,6 +57,10 @@ class FlowTask(Step):
     def key(self) -> str:
         """Names its BOT; the folder of what it needs is another in each process."""
         return hash_of({**self.submission, "base": ""})
+
+    def content_of(self, row: Mapping[str, Scalar], files: Sequence[tuple[str, str]]) -> object:  # noqa: ARG002 - pickles differ
+        """Its arguments: pickles of the same are others in another process."""
+        return self.arguments
 
     def is_good(self, result: Result) -> bool:
         """A call that raised has an answer as well."""
@@ -143,6 +153,7 @@ class FunctionCarrier:
             },
             rows=[row],
             columns=[*row],
+            arguments=arguments.hash,
             gathered=arguments.gathered,
             own_files=[InputSpec(str(folder / path), there) for there, path in files.items()],
             named=frozenset(row),
@@ -171,6 +182,7 @@ class _Arguments:
         file = io.BytesIO()
         Pickler(file).dump((tuple(args), dict(kwargs)))
         self.content = file.getvalue()
+        self.hash = _hash_of_plain((args, kwargs))
 
     def _stand_in(self, value: object) -> str | None:
         """What `worker.py` finds in place of what is not known yet."""
@@ -187,3 +199,25 @@ class _Arguments:
             self._places[id(value)] = place
             self.gathered.append(Gathered(outputs, place))
         return self._places[id(value)]
+
+
+def _hash_of_plain(value: object) -> str:
+    """Hash of what is the same in each process: texts, numbers, lists, mappings, steps.
+
+    Of other objects it has the types.
+    """
+    try:
+        text = json.dumps(value, default=_plain, skipkeys=True)
+    except (ValueError, RecursionError):  # it holds itself, or is too deep
+        text = ""
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, FlowTask):
+        return ["task", value.name]
+    if isinstance(value, Outputs):
+        return ["outputs", value.step.name, value.pattern]
+    if isinstance(value, bytes | PurePath):
+        return repr(value)
+    return type(value).__qualname__

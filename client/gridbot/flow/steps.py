@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from gridbot.api.errors import BadInput
 from gridbot.api.inputs import Input, InputSpec, placeholders_in, specs_of
@@ -97,6 +97,7 @@ class Step:
     jobs: int = 0  # that it has until now
     status: NodeStatus = NodeStatus.NOT_READY
     details: str = ""  # why it has failed
+    job_content: ClassVar[str] = "items or files of single jobs"  # what `content_of` is made of
 
     def __repr__(self) -> str:
         return f"<Step {self.name}: {self.status.name}>"
@@ -115,6 +116,10 @@ class Step:
     def key(self) -> str:
         """Names its BOT, the same in each process: steps that submit the same share one."""
         return hash_of(self.submission)
+
+    def content_of(self, row: Mapping[str, Scalar], files: Sequence[tuple[str, str]]) -> object:
+        """By what a job is known in another process: its values; names and hashes of its files."""
+        return [row, files]
 
     def is_good(self, result: Result) -> bool:
         """Whether a result is what the step is for."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Protocol
 
 from gridbot.api.connection import patiently
-from gridbot.api.errors import GridbotError
+from gridbot.api.errors import GridbotError, NotFound
 from gridbot.api.inputs import InputFile
 from gridbot.api.session import Session
 from gridbot.dag.engine.events import JobRemoved
@@ -33,6 +35,19 @@ class AppendedJob(Protocol):
     @property
     def destination(self) -> OutputTarget:
         """Where what it returns goes."""
+
+
+@dataclass(frozen=True)
+class Append:
+    """Jobs of a node on their way to the server, from a number on that is kept for them."""
+
+    lot: NodeLot
+    first: int
+    jobs: Sequence[AppendedJob]
+
+
+# Makes jobs of a node again, by their processes; they were journaled for this BOT.
+Made = Callable[[NodeLot, str, Sequence[int]], Sequence[AppendedJob]]
 
 
 class NodeLots:
@@ -73,7 +88,47 @@ class NodeLots:
         """Know of jobs of a node, from a number and a process on."""
         self._table.expect(lot, node, first, to, process)
 
-    def append(self, lot: NodeLot, first: int, jobs: Sequence[AppendedJob]) -> None:
+    def send(self, appends: Iterable[Append]) -> list[JobRemoved]:
+        """Let jobs begin that are journaled: of one BOT in one request.
+
+        Returns the ends of those that the server refused.
+        """
+        together: dict[NodeLot, tuple[int, list[AppendedJob]]] = {}
+        for item in appends:
+            together.setdefault(item.lot, (item.first, []))[1].extend(item.jobs)
+        lost = list[JobRemoved]()
+        for lot, (first, jobs) in together.items():
+            try:
+                self._append(lot, first, jobs)
+            except GridbotError as error:
+                lost += self._lose_from(lot, first, error)
+        return lost
+
+    def resume(self, made: Made) -> list[JobRemoved]:
+        """Go on with the BOTs that the journal names: send the jobs that did not reach the server.
+
+        Returns the ends of those that it refused, or whose BOT is gone.
+        """
+        lost = list[JobRemoved]()
+        for lot in self.known():
+            try:
+                missing = self._missing(lot)
+            except NotFound as error:
+                lost += self._lose_from(lot, 0, error)
+                continue
+            if missing:
+                by_node = groupby((lot.jobs[seq] for seq in missing), key=lambda job: job.node)
+                jobs = [
+                    job
+                    for node, some in by_node
+                    for job in made(lot, node, [one.process for one in some])
+                ]
+                lost += self.send([Append(lot, missing[0], jobs)])
+            if lot.jobs:
+                self.follow(lot)
+        return lost
+
+    def _append(self, lot: NodeLot, first: int, jobs: Sequence[AppendedJob]) -> None:
         """Send jobs to the server; to repeat it changes nothing.  May raise GridbotError."""
         for at in range(0, len(jobs), _MOST_AT_ONCE):
             some = [(job.values, job.files) for job in jobs[at : at + _MOST_AT_ONCE]]
@@ -84,7 +139,7 @@ class NodeLots:
             )
         self.follow(lot)
 
-    def missing(self, lot: NodeLot) -> list[int]:
+    def _missing(self, lot: NodeLot) -> list[int]:
         """Numbers of the jobs that did not reach the server.  Raises NotFound."""
         there = self._count(lot)
         with self._table.lock:
@@ -92,11 +147,12 @@ class NodeLots:
             lot.total = there + len(numbers)
         return numbers
 
-    def lose_from(self, lot: NodeLot, first: int, why: str) -> list[JobRemoved]:
+    def _lose_from(self, lot: NodeLot, first: int, error: GridbotError) -> list[JobRemoved]:
         """Forget the jobs from a number on that the server refused; later ones take their places.
 
         Those that it took nevertheless stay.
         """
+        self._say(f"BOT {lot.bot.id}: {error}")
         try:
             there = max(first, self._count(lot))
         except GridbotError:  # the BOT is gone
@@ -106,7 +162,7 @@ class NodeLots:
             lot.total = there
         if lot.jobs:
             self.follow(lot)
-        return [JobRemoved(job.node, job.process, why) for job in lost if job is not None]
+        return [JobRemoved(job.node, job.process, str(error)) for job in lost if job is not None]
 
     def _count(self, lot: NodeLot) -> int:
         return patiently(lambda: lot.bot.show().jobs_total, self._gives_up, self._away)

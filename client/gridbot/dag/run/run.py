@@ -14,6 +14,7 @@ from gridbot.dag import journal
 from gridbot.dag.engine import actions, events
 from gridbot.dag.engine.engine import DagEngine
 from gridbot.dag.engine.table import NodeState
+from gridbot.dag.journal import Happened
 from gridbot.dag.language.reader import findings_of
 from gridbot.dag.reports.writing import size_of
 from gridbot.dag.run import abandoning, resuming, start
@@ -24,7 +25,7 @@ from gridbot.dag.run.processes import LocalPrograms
 from gridbot.dag.run.programs import NodePrograms
 from gridbot.dag.run.record import RunReports
 from gridbot.dag.run.settings import RunOptions
-from gridbot.dag.run.submitting import Batch, Happened, Submitting, WorkPlaces
+from gridbot.dag.run.submitting import Batch, Submitting, WorkPlaces
 
 _NEW_YEAR = 1_767_225_600  # 2026: clusters of later runs have greater numbers
 
@@ -150,7 +151,7 @@ class DagRun:
         if self.engine.is_over:
             return self._finish()
         outstanding = [*self.engine.outstanding()]
-        lost = self._submitting.send_again(self._lots.known() if self._lots else [])
+        lost = self._submitting.send_again(self._lots)
         return self._loop(lost, outstanding)
 
     def _inner_run(self, state: NodeState, say: Say) -> DagRun:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from gridbot.api.errors import GridbotError, NotFound
+from gridbot.api.errors import GridbotError
 from gridbot.dag.engine import events
 from gridbot.dag.engine.engine import DagEngine
 from gridbot.dag.engine.table import NodeState
+from gridbot.dag.journal import Happened
 from gridbot.dag.language.model import Kind
 from gridbot.dag.run import describing
 from gridbot.dag.run.inner import InnerDags
 from gridbot.dag.run.lot import NodeLot
-from gridbot.dag.run.lots import NodeLots
+from gridbot.dag.run.lots import Append, NodeLots
 from gridbot.dag.run.programs import NodePrograms
 from gridbot.dag.run.shapes import ShapedJob, Shaper, submission_of
 from gridbot.dag.run.start import RunPlan
@@ -26,20 +26,12 @@ Told = Callable[[events.RunEvent], None]
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class Happened:
-    """An event, and what the journal keeps with it."""
-
-    event: events.RunEvent
-    more: Mapping[str, Any] = field(default_factory=dict)
-
-
 @dataclass
 class Batch:
     """Nodes that are submitted together, once that is journaled."""
 
     submitted: list[Happened] = field(default_factory=list)
-    appends: list[tuple[NodeLot, int, list[ShapedJob]]] = field(default_factory=list)
+    appends: list[Append] = field(default_factory=list)
     local: list[tuple[str, list[SubmitJob]]] = field(default_factory=list)
 
 
@@ -107,7 +99,7 @@ class Submitting:
         shape = shaped[0].shape
         lot = lots.lot(shape.key, lambda: submission_of(shape))
         first = lots.reserve(lot, state.name, shaped)
-        batch.appends.append((lot, first, shaped))
+        batch.appends.append(Append(lot, first, shaped))
         event = events.NodeSubmitted(state.name, self._cluster, len(jobs), lot.key, first)
         to = [job.destination.document() for job in shaped]
         batch.submitted.append(Happened(event, {"number": lot.bot.id, "to": to}))
@@ -115,26 +107,11 @@ class Submitting:
     # --- after it is journaled
 
     def send(self, batch: Batch) -> list[Happened]:
-        """Let jobs begin that are journaled: of one BOT in one request.
-
-        Returns the ends of those that the server refused.
-        """
-        refused = list[Happened]()
-        together: dict[str, tuple[NodeLot, int, list[ShapedJob]]] = {}
-        for lot, first, jobs in batch.appends:
-            together.setdefault(lot.key, (lot, first, []))[2].extend(jobs)
-        for lot, first, jobs in together.values():
-            try:
-                self._places.lots().append(lot, first, jobs)
-            except GridbotError as error:
-                refused += self._refused(lot, first, error)
+        """Let jobs begin that are journaled; return the ends of those that the server refused."""
+        refused = self._places.lots().send(batch.appends) if batch.appends else []
         for node, jobs_here in batch.local:
             self._start_here(self._engine.table.nodes[node], jobs_here)
-        return refused
-
-    def _refused(self, lot: NodeLot, first: int, error: GridbotError) -> list[Happened]:
-        self._say(f"BOT {lot.bot.id}: {error}")
-        return [*map(Happened, self._places.lots().lose_from(lot, first, str(error)))]
+        return [*map(Happened, refused)]
 
     def _start_here(self, state: NodeState, jobs: list[SubmitJob]) -> None:
         """Begin what runs on this machine."""
@@ -149,48 +126,31 @@ class Submitting:
 
     # --- again, after a crash
 
-    def send_again(self, lots: list[NodeLot]) -> list[Happened]:
+    def send_again(self, lots: NodeLots | None) -> list[Happened]:
         """Begin the jobs of nodes again that were journaled, and did not begin or were lost.
 
         Returns the ends of those that cannot reach the server any more.
         """
-        lost = list[Happened]()
-        at_server = {job.node for lot in lots for job in lot.jobs.values()}
-        for lot in lots:
-            lost += self._append_missing(lot)
-            if lot.jobs:
-                self._places.lots().follow(lot)
+        known = lots.known() if lots else []
+        at_server = {job.node for lot in known for job in lot.jobs.values()}
+        lost = lots.resume(self._made_again) if lots else []
         for state in self._engine.table.nodes.values():
             if state.has_jobs and state.name not in at_server:
                 described = _is_described(state)
                 self._start_here(state, self._described(state, state.cluster) if described else [])
-        return lost
+        return [*map(Happened, lost)]
 
-    def _append_missing(self, lot: NodeLot) -> list[Happened]:
-        """Append the jobs again that were journaled, and did not reach the server."""
-        lots = self._places.lots()
-        try:
-            absent = lots.missing(lot)
-        except NotFound as error:
-            return self._refused(lot, 0, error)
-        missing: dict[str, list[int]] = {}
-        for seq in absent:
-            missing.setdefault(lot.jobs[seq].node, []).append(seq)
-        for node, numbers in missing.items():
-            state = self._engine.table.nodes[node]
-            jobs = self._described(state, state.cluster)
-            shaped = [self._shaper.shaped(job, self.folder(state)) for job in jobs]
-            if len(shaped) != state.jobs or any(job.shape.key != lot.key for job in shaped):
-                raise GridbotError(
-                    f"node {node}: its submit description has changed since its jobs were"
-                    " journaled; put it back"
-                )
-            chosen = shaped[-len(numbers) :]
-            try:
-                lots.append(lot, numbers[0], chosen)
-            except GridbotError as error:
-                return self._refused(lot, numbers[0], error)
-        return []
+    def _made_again(self, lot: NodeLot, node: str, processes: Sequence[int]) -> list[ShapedJob]:
+        """Jobs of a node that did not reach the server."""
+        state = self._engine.table.nodes[node]
+        jobs = self._described(state, state.cluster)
+        shaped = [self._shaper.shaped(job, self.folder(state)) for job in jobs]
+        if len(shaped) != state.jobs or any(job.shape.key != lot.key for job in shaped):
+            raise GridbotError(
+                f"node {node}: its submit description has changed since its jobs were"
+                " journaled; put it back"
+            )
+        return [shaped[process] for process in processes]
 
     # --- both
 
