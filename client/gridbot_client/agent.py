@@ -75,7 +75,10 @@ class _FreeNodes:
     """What is left of each node; a negative number where more was taken than there is."""
 
     def __init__(self, room: Room) -> None:
-        self._cpus, self._memory_mb = room.cpus // room.nodes, room.memory_mb // room.nodes
+        # Preferences may leave fewer cores than there are nodes.
+        self._cpus, self._memory_mb = (
+            max(1, whole // room.nodes) for whole in (room.cpus, room.memory_mb)
+        )
         self._free = {node: (self._cpus, self._memory_mb) for node in range(room.nodes)}
         self._used = set[int]()
 
@@ -85,7 +88,7 @@ class _FreeNodes:
         One that shares a node gets the fullest that has room, so that others stay whole.
         """
         cpus, memory_mb = resources.cpus, resources.memory_mb
-        count = max(-(-cpus // self._cpus), -(-memory_mb // max(1, self._memory_mb)), 1)
+        count = max(-(-cpus // self._cpus), -(-memory_mb // self._memory_mb), 1)
         if count > 1:
             count = min(count, len(self._free))
             unused = [node for node in self._free if node not in self._used]

@@ -52,14 +52,22 @@ class Options:
             return None
         return partial(Idleness, self.pilot.idle_window_seconds, IDLE_SHARE)
 
-    def for_workers(self, folder: Folder) -> WorkerOptions:
-        """What workers on other nodes of a pilot must know."""
+    def for_workers(self, folder: Folder, sandbox: Sandbox) -> WorkerOptions:
+        """What workers on other nodes of a pilot must know; `sandbox` is that of this one."""
         seconds = self.pilot.idle_window_seconds if self.pilot else IDLE_WINDOW_SECONDS
-        return WorkerOptions(folder.path, self.walls, seconds)
+        return WorkerOptions(folder.path, self.walls, seconds, sandbox.level)
 
     def with_gpus(self, gpus: tuple[Gpu, ...]) -> Options:
         """These options of a client that has GPUs."""
         return replace(self, gpus=gpus, room=replace(self.room, gpus=len(gpus)))
+
+    def on_nodes(self, nodes: PilotNodes) -> Options:
+        """These options of a pilot that has several nodes, which have the room together.
+
+        It runs no containers: what runs them is on this machine.
+        """
+        room = replace(self.room, nodes=len(nodes.names))
+        return replace(self, nodes=nodes, room=room, runtimes=())
 
     @property
     def is_temporary(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import logging.handlers
 import os
+import re
 import signal
 import sys
 import time
@@ -58,6 +59,7 @@ from gridbot_client.work.runner import forbid_core_dumps
 from gridbot_policies.policy.owner import OwnerPolicy
 
 _LOG_BYTES = 4 << 20
+_NODE = re.compile(r"\w[\w.-]*", re.ASCII)
 _ALLOWED_PATH = click.Path(path_type=Path, exists=True)
 
 
@@ -181,11 +183,8 @@ def run(
     folder = folder_of(data)
     try:
         owner_policy = _owner_policy(folder, requirements, policy)
-        names = nodes.split(",")
         options = Options(
-            room=replace(description.room(cpus, memory), nodes=len(names)), once=once,
-            exit_when_idle=exit_when_idle,
-            nodes=PilotNodes(tuple(names), launch) if nodes else None,
+            room=description.room(cpus, memory), once=once, exit_when_idle=exit_when_idle,
             is_dedicated=dedicated, policy=owner_policy,
             pilot=_pilot(pilot, walltime, queued, low_cpu_after, folder),
             walls=WallOptions(
@@ -195,6 +194,8 @@ def run(
                 hidden=hidden_from_tasks(folder.path, key_file),
             ),
         )  # fmt: skip
+        if nodes:
+            options = options.on_nodes(_nodes(nodes, launch, options.room.cpus))
         forbid_core_dumps()
         hide()
         signal.signal(signal.SIGTERM, _interrupt)
@@ -224,7 +225,7 @@ def _run(
 ) -> None:  # fmt: skip
     with (
         raised(folder.path, options.walls) as (confinement, sandbox),
-        joined(options.nodes, options.for_workers(folder)) as workers,
+        joined(options.nodes, options.for_workers(folder, sandbox)) as workers,
     ):
         folder.save_sandbox(sandbox.attributes)
         host, pilot = options.describe(folder, sandbox), options.pilot
@@ -253,6 +254,22 @@ def _run(
             activity.say(f"warning: {sandbox.warning}")
         rejoin = _rejoiner(folder, identity, key_file, host, pilot.name if pilot else "")
         Client(folder, identity, options, activity, rejoin, confinement, sandbox, workers).run()
+
+
+def _nodes(names: str, launch: str, cpus: int) -> PilotNodes:
+    """Nodes from the options.  Raises UsageError."""
+    found = tuple(names.split(","))
+    for name in found:
+        if not _NODE.fullmatch(name) or found.count(name) > 1:
+            raise click.UsageError(
+                f"--nodes {names}: {name!r} is no name of a node, or is there twice"
+            )
+    if cpus < len(found):
+        raise click.UsageError(
+            f"--nodes {names}: {len(found)} nodes have a core each at least, and all together"
+            f" {cpus}; give --cpus {len(found)} or more"
+        )
+    return PilotNodes(found, launch)
 
 
 def _allowed(paths: tuple[Path, ...], folder: Path) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import shutil
 import socket
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,7 +80,8 @@ def prove(
 ) -> Sandbox:  # fmt: skip
     """Find the best level up to `most` with what tasks are to see, and not to see.
 
-    `folder` is the client's; it must be among what is hidden for any level to be proven.
+    `folder` is made for this in the client's, which must be among what is hidden for any level to
+    be proven.
     """
     attack = partial(_attack, warden, folder, hidden, reads, writes)
     obstacle = ""
@@ -124,7 +125,7 @@ def _attack(
     writes: tuple[str, ...], level: int, canaries: Mapping[str, str],
     delegation: Delegation | None, *, is_stranger: bool,
 ) -> set[str]:  # fmt: skip
-    slot = folder / "probe"
+    slot = folder / "slot"
     shutil.rmtree(slot, ignore_errors=True)
     (slot / "work" / "tmp").mkdir(parents=True)
     cell = Cell(
@@ -158,6 +159,8 @@ def _attack(
 @contextmanager
 def _canaries(folder: Path) -> Iterator[dict[str, str]]:
     """Things outside that do no harm when they are attacked."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(exist_ok=True)
     secret, outside = folder / "canary", folder / "canary.made"
     name = f"gridbot-{secrets.token_hex(8)}"
     bystander = subprocess.Popen(
@@ -175,6 +178,4 @@ def _canaries(folder: Path) -> Iterator[dict[str, str]]:
     finally:
         bystander.kill()
         bystander.wait()
-        secret.unlink(missing_ok=True)
-        with suppress(OSError):
-            outside.rmdir()
+        shutil.rmtree(folder, ignore_errors=True)

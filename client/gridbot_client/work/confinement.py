@@ -511,10 +511,13 @@ class Walls:
 
 
 @contextmanager
-def raised(folder: Path, options: WallOptions) -> Iterator[tuple[Confinement, Sandbox]]:
+def raised(
+    folder: Path, options: WallOptions, *, probe: str = "probe"
+) -> Iterator[tuple[Confinement, Sandbox]]:
     """Find the best confinement that works here; at the end nothing of a task is left.
 
     At level 0 a warden still keeps a task's processes together, where one can run at all.
+    It is tried in a folder named `probe`, of which machines that share `folder` have one each.
     """
     warden = Warden()
     sandbox = Sandbox(NONE, "switched off")
@@ -523,8 +526,8 @@ def raised(folder: Path, options: WallOptions) -> Iterator[tuple[Confinement, Sa
         try:
             if options.most > NONE:
                 sandbox = levels.prove(
-                    warden, folder, options.most, hidden=options.hidden, reads=options.reads,
-                    writes=options.writes,
+                    warden, folder / probe, options.most, hidden=options.hidden,
+                    reads=options.reads, writes=options.writes,
                 )  # fmt: skip
             else:
                 warden.begin()

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from multiprocessing.connection import Connection
 from typing import TextIO
 
 from gridbot_client.pilot.behaviour import IDLE_SHARE
 from gridbot_client.pilot.node_check import trouble
+from gridbot_client.pilot.secrecy import hide
 from gridbot_client.protocol.messages import Resources
 from gridbot_client.work.confinement import raised
 from gridbot_client.work.idleness import Idleness
+from gridbot_client.work.node_messages import NodeBeginning, write_beginning, write_end
 from gridbot_client.work.nodes import WorkerOptions
 from gridbot_client.work.processes import Census
 from gridbot_client.work.runner import (
@@ -34,7 +34,7 @@ from gridbot_client.work.slots import ReplicaSlot
 class _Worker:
     """What runs on this node, by the client's numbers."""
 
-    def __init__(self, runner: Runner, say: Callable[[object], None]) -> None:
+    def __init__(self, runner: Runner, say: Callable[[str], None]) -> None:
         self._runner, self._say = runner, say
         self._lock = threading.Lock()
         self._stops = dict[int, Stop]()
@@ -74,11 +74,11 @@ class _Worker:
         with self._lock:
             self._stops.pop(number, None)
             with suppress(BrokenPipeError):  # the client is gone, and so are its replicas
-                self._say([number, asdict(end)])
+                self._say(write_end(number, end))
 
 
-def _say(stream: TextIO, message: object) -> None:
-    stream.write(json.dumps(message) + "\n")
+def _say(stream: TextIO, line: str) -> None:
+    stream.write(line)
     stream.flush()
 
 
@@ -89,20 +89,35 @@ def serve() -> None:
     # Nothing that is printed by accident may come between what is said.
     os.dup2(2, 1)
     forbid_core_dumps()
-    options: WorkerOptions = told.recv()
+    hide()
+    name: str
+    options: WorkerOptions
+    try:
+        name, options = told.recv()
+    except EOFError:  # the client left
+        return
     if not options.folder.is_dir():
-        say(f"it does not see {options.folder}: set scratch to a folder that nodes share")
+        why = f"it does not see {options.folder}: set scratch to a folder that nodes share"
+        say(write_beginning(NodeBeginning(why)))
         sys.exit(1)
-    with raised(options.folder, options.walls) as (confinement, _):
-        say(trouble(options.folder))
+    # Several nodes try their walls at once in the folder that they share.
+    with raised(options.folder, options.walls, probe=f"probe.{name}") as (confinement, sandbox):
+        beginning = NodeBeginning(trouble(options.folder), sandbox.level, sandbox.obstacle)
+        say(write_beginning(beginning))
         idleness = partial(Idleness, options.idle_window_seconds, IDLE_SHARE)
         worker = _Worker(Runner(confinement, Census(), idleness), say)
         try:
-            while True:
-                number, *order = told.recv()
-                if order:
-                    worker.begin(number, *order)
-                else:
-                    worker.stop(number)
-        except (EOFError, OSError):
+            _obey(told, worker)
+        finally:
             worker.end()
+
+
+def _obey(told: Connection, worker: _Worker) -> None:
+    """Do what the client says until it leaves."""
+    with suppress(EOFError, OSError):
+        while True:
+            number, *order = told.recv()
+            if order:
+                worker.begin(number, *order)
+            else:
+                worker.stop(number)

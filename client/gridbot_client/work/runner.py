@@ -87,12 +87,12 @@ class ReplicaProgram:
 
 
 class Stop:
-    """Request to stop one replica: its thread and its task."""
+    """Request to stop one replica: its thread, and what runs it."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
         self._lock = threading.Lock()
-        self._task: Task | None = None
+        self._call: Callable[[], None] | None = None
 
     @property
     def is_asked(self) -> bool:
@@ -102,20 +102,20 @@ class Stop:
     def ask(self) -> None:
         """Request the stop; the task gets SIGTERM, and its thread does the rest.  Idempotent."""
         with self._lock:
-            if not self._event.is_set() and self._task is not None:
-                self._task.terminate()
+            if not self._event.is_set() and self._call is not None:
+                self._call()
             self._event.set()
 
     def wait(self, seconds: float) -> bool:
         """Sleep until the stop is requested, at most `seconds`; True if it is requested."""
         return self._event.wait(seconds)
 
-    def runs(self, task: Task | None) -> None:
-        """Set the task to terminate; None once it is over."""
+    def calls(self, call: Callable[[], None] | None) -> None:
+        """Set what to call at the request, at once if it was made; None once all is over."""
         with self._lock:
-            self._task = task
-            if task is not None and self._event.is_set():
-                task.terminate()
+            self._call = call
+            if call is not None and self._event.is_set():
+                call()
 
 
 def environment(
@@ -214,7 +214,7 @@ class Runner:
         reason, suspended = "", SuspendedTime(task, self.suspension)
         share = CpuShare(task, limits.cpus)
         try:
-            stop.runs(task)
+            stop.calls(task.terminate)
             if not task.is_sealed:
                 started(task.pid)
             reason = self._watch(task, slot, limits, stop, begun, suspended, share)
@@ -224,7 +224,7 @@ class Runner:
                 task.terminate()
                 task.ended_within(GRACE_SECONDS)
         finally:
-            stop.runs(None)
+            stop.calls(None)
             end = self._finish(task, slot)
             if program.container and (reason or end is None):
                 program.container.clear(slot)

@@ -93,6 +93,12 @@ def test_a_replicas_memory_may_need_further_nodes() -> None:
     assert agent.to_start([wide], room) == {wide.id: (0, 1)}
 
 
+def test_nodes_have_a_core_each_where_preferences_leave_fewer() -> None:
+    held = items(Stage.WAITING, Stage.WAITING, Stage.WAITING)
+    room = Room(cpus=1, memory_mb=3000, nodes=2)
+    assert list(agent.to_start(held, room).values()) == [(0,), (1,)]
+
+
 def test_uploads_and_reports_take_no_room() -> None:
     held = items(Stage.UPLOADING, Stage.FINISHED, Stage.REPORTED, Stage.WAITING, Stage.WAITING)
     assert len(agent.to_start(held, ROOM)) == 2
