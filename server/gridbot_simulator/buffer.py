@@ -180,10 +180,12 @@ class MemoryBuffer:
             others = others + list(found.copies.values())
         return BufferContents(sorted(fresh), others)
 
-    def first_copies(self, bot: int, jobs: Container[int] | None = None) -> list[Slot]:
+    def first_copies(self, bot: int, jobs: Collection[int] | None = None) -> list[Slot]:
         """Every ready first copy of a BOT, or of these jobs, in the order in which they go."""
         ready = self._bots[bot].fresh if bot in self._bots else ()
-        return [slot for slot in ready if jobs is None or slot.seq in jobs]
+        if jobs is None:
+            return list(ready)
+        return [slot for slot in ready if slot.seq in jobs][: len(jobs)]
 
     def withdraw(self, slots: Sequence[Slot]) -> list[Slot]:
         """Take ready replicas out of the buffer again; return those that were there."""

@@ -534,3 +534,19 @@ def test_a_damaged_buffer_is_removed_and_the_slots_taken_from_it_are_given_back_
     assert not path.exists()
     buffer.restore([taken_slot.number])
     buffer.free([taken_slot.number])
+
+
+def test_a_queue_is_walked_no_further_than_to_the_last_of_those_that_are_looked_for(
+    path: Path,
+) -> None:
+    buffer = create(path, slots=8)
+    buffer.publish([bot_state(1)], 0.0, 0)
+    buffer.put([fresh(1, seq) for seq in range(8)], 0.0)
+    behind = buffer.first_copies(1)[5].number
+    with path.open("r+b") as file:
+        file.seek(-SLOT_SIZE * (8 - behind), os.SEEK_END)
+        file.write(bytes(SLOT_SIZE))
+    found = buffer.first_copies(1, {1, 3})
+    assert seqs(found) == seqs(buffer.take_copies(found, MINE)) == [1, 3]
+    with pytest.raises(BufferDamaged):
+        buffer.first_copies(1, {1, 7})

@@ -11,15 +11,20 @@ from tests.db.dispatching import Caller, Dispatch, caller, dispatching, failure,
 from tests.factories import make_bot, make_client, make_owner
 
 from gridbot_client.protocol.manifest import LATEST
-from gridbot_client.protocol.messages import Manifest, ReplicaId, Resources, WorkReply
+from gridbot_client.protocol.messages import WHY, Manifest, ReplicaId, Resources, WorkReply
 from gridbot_server.bots.cancelling import cancel_jobs
 from gridbot_server.bots.retry import retry
+from gridbot_server.buffer.layout import Item
 from gridbot_server.cycles import gangs
 from gridbot_server.dispatch.catalog import Catalog
+from gridbot_server.dispatch.dispatcher import Dispatcher
 from gridbot_server.dispatch.gangs import LOCK, SQL, Gathering
+from gridbot_server.dispatch.replies import ReplyParts
+from gridbot_server.dispatch.transaction import transact
 from gridbot_server.dispatch.view import view
 from gridbot_server.errors import Conflict
 from gridbot_server.feeder.running import SQL as FEEDING
+from gridbot_server.signing import keys
 from gridbot_server.storage import db, invariants
 from gridbot_server.storage.db import PostgresConnection
 
@@ -44,7 +49,7 @@ def make_gangs(
 
 def machine(dispatch: Dispatch, owner: int, cpus: int) -> Caller:
     made = caller(dispatch, owner)
-    made.host |= {"NumCpus": cpus, "ManifestVersion": LATEST}
+    made.host |= {"NumCpus": cpus, "Memory": 1024 * cpus, "ManifestVersion": LATEST}
     return made
 
 
@@ -409,3 +414,38 @@ def test_dispatch_waits_for_nobody_who_has_a_gang(
     dispatch.feed()
     assert given(machine(dispatch, alice, 4).ask(3)) == [(bot, 1), (bot, 2)]
     check(conn)
+
+
+def test_what_was_taken_in_vain_is_still_lacking(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    """The members of the older gang come in for another round than the batch knows of."""
+    small = "JobRequirements = Host.NumCpus <= 2; Rank = 9;"
+    older, younger = make_gangs(conn, alice, 3, policy=small), make_gangs(conn, alice, 2)
+    dispatch.feed()
+    assert given(machine(dispatch, alice, 1).ask()) == [(older, 0)]
+    away = dispatch.buffer.take_fresh(older, 2, generation=63)
+    dispatch.buffer.free([slot.number for slot in away])
+    later = [Item(older, seq, 1, 1, WHY.index("first"), b"") for seq in (1, 2)]
+    dispatch.buffer.put(later, 0.0)
+    asking = [machine(dispatch, alice, 2) for _ in range(2)]
+    requests = {keys.token_hash(one.token): one.request() for one in asking}
+    dispatcher = Dispatcher(generation=62)
+    served = transact(conn, dispatch.buffer, dispatcher, requests, ())
+    replies = [reply for reply in served.answers.values() if isinstance(reply, ReplyParts)]
+    assert [reply.assignments for reply in replies] == [[], []]
+    assert "gang that began before" in replies[1].message
+    assert younger in dispatcher.candidates
+
+
+def test_it_is_known_of_all_gangs_whether_they_gather_and_of_those_at_hand_what_they_lack(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    bots = [make_gangs(conn, alice, 2) for _ in range(2)]
+    dispatch.feed()
+    begun = "INSERT INTO gang (bot, number, size, gather_until) VALUES (%s, 0, 2, now())"
+    for bot in bots:
+        conn.execute(begun, [bot])
+    known = conn.execute(SQL["gathering"], {"bots": bots[:1]}).fetchall()
+    assert [(bot, lacks) for bot, _, _, lacks in known] == [(bots[0], [0, 1])]
+    assert sorted(conn.execute(SQL["all_gathering"]).fetchall()) == [(bot, 0) for bot in bots]

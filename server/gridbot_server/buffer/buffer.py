@@ -15,7 +15,7 @@ import os
 import threading
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import groupby, takewhile
+from itertools import groupby, islice, takewhile
 from pathlib import Path
 
 from gridbot_server.buffer import liveness
@@ -136,7 +136,7 @@ class SchedulingBuffer:
     def take_copies(self, slots: Sequence[Slot], generation: int) -> list[Slot]:
         """Take replicas that were shown; without those that are gone, or whose slot was reused.
 
-        A queue is walked once, however many are taken out of it.
+        A queue is walked once, however many are taken out of it, and up to the last of them.
         """
         with self._locked() as memory:
             found = _pulled(memory, slots)
@@ -229,20 +229,20 @@ class SchedulingBuffer:
             fresh, others = memory.look()
             return BufferContents(fresh, [memory.slot(number, body=False) for number in others])
 
-    def first_copies(self, bot: int, jobs: Container[int] | None = None) -> list[Slot]:
+    def first_copies(self, bot: int, jobs: Collection[int] | None = None) -> list[Slot]:
         """Every ready first copy of a BOT, without its body, in the order in which they go.
 
-        With `jobs`, only those of these.
+        With `jobs`, only those of these: the queue is walked until there are as many.
         """
         with self._locked() as memory:
             place = memory.place(bot)
             if place is None:
                 return []
-            return [
-                memory.slot(number, body=False)
-                for number in memory.walk(place, fresh=True)
-                if jobs is None or memory.job(number) in jobs
-            ]
+            numbers = memory.walk(place, fresh=True)
+            if jobs is not None:
+                its = (number for number in numbers if memory.job(number) in jobs)
+                numbers = islice(its, len(jobs))
+            return [memory.slot(number, body=False) for number in numbers]
 
     def discard(self) -> None:
         """Remove the file, unless another has taken its place: whoever needs it finds none."""

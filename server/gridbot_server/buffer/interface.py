@@ -73,10 +73,10 @@ class Buffer(Protocol):
     def held(self) -> BufferContents:
         """Say what is there; of ready first copies no more than their names."""
 
-    def first_copies(self, bot: int, jobs: Container[int] | None = None) -> list[Slot]:
+    def first_copies(self, bot: int, jobs: Collection[int] | None = None) -> list[Slot]:
         """Every ready first copy of a BOT, without its body, in the order in which they go.
 
-        With `jobs`, only those of these.
+        With `jobs`, only those of these, at most as many as they are.
         """
 
     def withdraw(self, slots: Sequence[Slot]) -> list[Slot]:

@@ -414,7 +414,7 @@ class Memory:
     def remove(self, place: int, numbers: Set[int], *, fresh: bool) -> None:
         """Take slots out of a queue, wherever they are in it."""
         head, tail, count = self._queue(place, fresh)
-        before = NIL
+        before, left = NIL, count - len(numbers)
         for number in self.walk(place, fresh=fresh):
             if number not in numbers:
                 before = number
@@ -426,4 +426,6 @@ class Memory:
                 self._link(before, following)
             if number == tail:
                 tail = before
+            if count == left:  # the rest stays as it is
+                break
         self._set_queue(place, fresh, head, tail, count)

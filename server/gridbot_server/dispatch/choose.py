@@ -16,6 +16,7 @@ nothing for BOTs that stand behind.  What it gets is the same as if all had been
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
@@ -30,7 +31,8 @@ from gridbot_policies.policy.ads import UNSEEN_HOST
 from gridbot_policies.policy.owner import OwnerPolicy
 from gridbot_policies.policy.policy_set import DEFAULT_DEADLINE_SECONDS
 from gridbot_server.matching import lots
-from gridbot_server.matching.requirements import number, obstacle
+from gridbot_server.matching.places import free_places
+from gridbot_server.matching.requirements import UNVERIFIABLE, number, obstacle
 from gridbot_server.matching.run_time import outlives
 from gridbot_server.matching.spending import Spending
 
@@ -205,6 +207,14 @@ class Choice:
     inversions: int = 0  # BOTs that ranked high enough but whose segment was dry
     overspent: set[int] = field(default_factory=set)  # BOTs whose policy exceeded its budget
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether nothing but its age keeps the client from all work that there is.
+
+        What it may run and is only not at hand is brought later.
+        """
+        return set(self.refusals) == {UNVERIFIABLE} and not self.inversions
+
     def refuse(self, reason: str) -> None:
         """Count one BOT that this host does not get."""
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
@@ -274,7 +284,9 @@ class Order:
         self.overspent: list[int] = []  # BOTs whose policy exceeded its budget without a host
         self.places: list[_Place] = []
         self.of_gangs: list[Candidate] = []
+        self.resources: dict[int, Resources] = {}  # of a replica, by BOT
         for position, item in enumerate(candidates):
+            self.resources[item.bot] = item.resources
             if item.lacks is not None:
                 self.of_gangs.append(item)
             if item.has_work:
@@ -481,20 +493,28 @@ class _Round:
             self.choice.refuse(WHOLE_GANG)
             return 0, False
         begins = not item.gathers and not given
-        if begins and self.is_needed_by_gang(members):
+        if begins and (self.is_needed_by_gang(members) or not self.order.may_begin()):
             self.choice.refuse(GANG_BEFORE)
             return 0, False
-        cpus = number(self.host.attributes.get("NumCpus"))
-        if cpus is None:
-            cpus = math.inf
-        free = max(0.0, cpus // item.resources.cpus - self.host.running - sent)
+        free = free_places(self.host.attributes, item.resources, self._held(item, sent))
         if not free:
             self.choice.refuse("Concurrency")
             return 0, True
-        if begins and not self.order.may_begin():
-            self.choice.refuse(GANG_BEFORE)
-            return 0, False
         return int(min(wanted, free)), wanted > free
+
+    def _held(self, item: Candidate, sent: int) -> Counter[Resources]:
+        """What the host has in progress, and is `sent` now, by what a replica may use.
+
+        Where the server does not know that, because the BOT is not in its buffer, the replica is
+        taken to be as large as one of `item`.
+        """
+        held, of_bot = Counter[Resources](), Counter(self.host.of_bot)
+        for take in self.choice.takes:
+            of_bot[take.bot] += take.count if isinstance(take, TakeAny) else 1
+        for bot, count in of_bot.items():
+            held[self.order.resources.get(bot, item.resources)] += count
+        held[item.resources] += max(0, self.host.running + sent - of_bot.total())
+        return held
 
     def is_needed_by_gang(self, members: Mapping[int, int]) -> bool:
         """Whether a gang that gathers may have the host, and lacks more than `members` (by BOT).

@@ -48,7 +48,6 @@ from gridbot_server.dispatch.view import View, view
 from gridbot_server.dispatch.widths import Widths
 from gridbot_server.matching import ads, lots
 from gridbot_server.matching.policies import owner_policy
-from gridbot_server.matching.requirements import UNVERIFIABLE
 from gridbot_server.matching.spending import REASON, Spending
 from gridbot_server.storage import moves, suspension
 from gridbot_server.storage.counters import Counters
@@ -186,7 +185,7 @@ class Dispatcher:
                 if exchange.request.wait and not reply.may_wait:
                     reply.next_request_seconds = 0.0  # to be parked, without reports
                 reply.message = explain(choice, len(seen.candidates))
-                reply.is_outdated = UNVERIFIABLE in choice.refusals
+                reply.is_outdated = choice.is_outdated
         reservation.feeder_wanted = seen.is_low
         reservation.leaves_some = seen.leaves_some
         metrics.EVALUATIONS.inc(self._spending.evaluations)
@@ -254,8 +253,6 @@ class Dispatcher:
             else:
                 found = buffer.take_fresh(take.bot, take.count, self.generation)
                 candidate.fresh -= len(found)
-            if candidate.lacks is not None:
-                candidate.lacks = max(0, candidate.lacks - len(found))
             for slot in found:
                 if slot.round >= entry.rounds.stop:  # it came in after the BOT was looked at
                     buffer.restore([slot.number])
@@ -270,6 +267,8 @@ class Dispatcher:
                             records.further_copies(exchange.client, candidate, entry, name),
                         )
                     )  # fmt: skip
+                    if candidate.lacks:
+                        candidate.lacks -= 1
         return leases
 
     def _take_copies(

@@ -12,7 +12,7 @@ want a lease that this batch has ended.  Its hosts ask again.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Sequence, Set
+from collections.abc import Collection, Iterable, Sequence, Set
 from typing import NamedTuple
 
 from gridbot_server.buffer.interface import Buffer
@@ -22,7 +22,7 @@ from gridbot_server.dispatch.leases import NewLease, release_copies
 from gridbot_server.dispatch.view import View
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode, fetch, fetch_only_value, fetch_values
+from gridbot_server.storage.rows import array, encode, fetch, fetch_only_value, fetch_values
 
 SQL = sql.load("gangs.sql")
 
@@ -62,7 +62,7 @@ class Gathering:
         self._together = {
             bot: item.together for bot, item in seen.candidates.items() if item.together > 1
         }
-        self._known: Collection[_Gang] = ()
+        self._known: frozenset[_Gang] = frozenset()
         self._members: dict[int, list[Slot]] = {}  # first copies of gangs that gather, by BOT
         self._begun: Set[_Gang] = frozenset()
         self._may_begin: bool | None = None  # not asked yet
@@ -84,24 +84,29 @@ class Gathering:
             self._candidates[bot].lacks = together
             if bot in resting:
                 self._candidates[bot].rest()
-        found = fetch(self._conn, _Found, SQL["gathering"])
-        self._known = {_Gang(item.bot, item.number) for item in found}
+        found = fetch(self._conn, _Found, SQL["gathering"], {"bots": array(self._together)})
+        self._known = frozenset(_Gang(item.bot, item.number) for item in found)
         for item in {item.bot: item for item in found}.values():  # of each BOT the oldest
             if its := self._candidates.get(item.bot):
                 its.gathers_since, its.lacks = item.since, len(item.lacks)
                 self._meet(its, item.number, set(item.lacks))
 
-    def _begin(self, candidate: Candidate, number: int) -> None:
+    def _begin(self, candidate: Candidate, number: int, taken: Sequence[Slot] = ()) -> None:
         size = candidate.together
-        self._meet(candidate, number, range(number * size, (number + 1) * size))
+        jobs = set(range(number * size, (number + 1) * size))
+        self._meet(candidate, number, jobs.difference(slot.seq for slot in taken))
 
-    def _meet(self, candidate: Candidate, number: int, jobs: Container[int]) -> None:
-        """Let all that is at hand of a BOT be of one gang, which lacks these jobs."""
-        bot = candidate.bot
-        if candidate.fresh:
-            self._members[bot] = self._buffer.first_copies(bot, jobs)
+    def _meet(self, candidate: Candidate, number: int, jobs: Collection[int]) -> None:
+        """Let all that is at hand of a BOT be of one gang, which lacks these jobs.
+
+        The buffer is looked through only for those that may be there: it is locked meanwhile.
+        """
+        bot, first = candidate.bot, set(jobs)
         if candidate.copies:
             self._copies[bot].keep_to(jobs)
+            first.difference_update(copy.seq for copy in candidate.copies())
+        if candidate.fresh:
+            self._members[bot] = self._buffer.first_copies(bot, first)
         fresh = len(self._members.get(bot, ()))
         candidate.of_other_gangs = max(0, candidate.first_copies - fresh)
         candidate.gang, candidate.fresh, candidate.dry = number, fresh, False
@@ -110,9 +115,8 @@ class Gathering:
         """Whether this batch may begin gangs; if so, no other process does until its commit."""
         if self._may_begin is None:
             is_free = fetch_only_value(self._conn, bool, SQL["try_to_begin"], {"lock": LOCK})
-            self._may_begin = is_free and all(
-                item.bot in self._candidates and (item.bot, item.number) in self._known
-                for item in fetch(self._conn, _Found, SQL["gathering"])
+            self._may_begin = is_free and self._known.issuperset(
+                fetch(self._conn, _Gang, SQL["all_gathering"])
             )
         return self._may_begin
 
@@ -124,7 +128,7 @@ class Gathering:
             if not found:
                 return []
             candidate.fresh -= 1
-            self._begin(candidate, found[0].seq // candidate.together)
+            self._begin(candidate, found[0].seq // candidate.together, found)
         members = self._members.get(candidate.bot, [])
         wanted = members[: count - len(found)]
         del members[: len(wanted)]
@@ -150,9 +154,13 @@ class Gathering:
         if (others := wanted - ours) and self.may_begin():
             self._begun = set(fetch(self._conn, _Gang, SQL["begin"], _listed(others)))
             ours |= self._begun
-        refused = [lease for lease in leases if not self._of([lease]) <= ours]
+        made: list[NewLease] = []
+        refused: list[NewLease] = []
+        for lease in leases:
+            gang = self._gang(lease)
+            (made if gang is None or gang in ours else refused).append(lease)
         release_copies(self._conn, refused)
-        return [lease for lease in leases if self._of([lease]) <= ours]
+        return made
 
     def settle(self, sent: Sequence[NewLease]) -> None:
         """Note which gangs are whole with these leases; forget those that have none."""
@@ -164,13 +172,11 @@ class Gathering:
 
     def _of(self, leases: Iterable[NewLease]) -> Set[_Gang]:
         """The gangs of these leases."""
-        if not self._together:
-            return frozenset()
-        return {
-            _Gang(lease.id.bot, lease.id.seq // self._together[lease.id.bot])
-            for lease in leases
-            if lease.id.bot in self._together
-        }
+        return {gang for lease in leases if (gang := self._gang(lease)) is not None}
+
+    def _gang(self, lease: NewLease) -> _Gang | None:
+        together = self._together.get(lease.id.bot)
+        return None if together is None else _Gang(lease.id.bot, lease.id.seq // together)
 
 
 def _listed(gangs: Iterable[_Gang]) -> dict[str, str]:

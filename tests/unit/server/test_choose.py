@@ -394,3 +394,44 @@ def test_a_policy_that_looks_at_the_host_in_the_tail_only_is_asked_for_each_host
     order = Order([tail, bot(2, "Rank = 6; Concurrency = 1"), bot(3, policy)], QUEUE)
     assert taken(choose(host(), order)) == [(2, 1)]
     assert taken(choose(host(attributes={"NumCpus": 8}), order)) == [(1, 1)]
+
+
+def test_a_gang_wants_no_more_of_a_pilot_than_its_nodes_hold() -> None:
+    gang = bot(1, "Concurrency = 100", together=9, lacks=9, resources=Resources(cpus=20))
+    pilot = host(attributes={"NumCpus": 64, "Memory": 64_000, "NumNodes": 2})
+    assert taken(given(pilot, [gang], QUEUE)) == [(1, 2)]
+    in_memory = replace(gang, resources=Resources(memory_mb=20_000))
+    assert taken(given(pilot, [in_memory], QUEUE)) == [(1, 2)]
+
+
+def test_a_gang_has_the_cores_beside_what_the_host_holds() -> None:
+    gang = bot(1, "Concurrency = 100", together=9, lacks=9, resources=Resources(cpus=4))
+    small, large = bot(2, fresh=0), bot(3, fresh=0, resources=Resources(cpus=6))
+
+    def members(**held: Any) -> list[tuple[int, int]]:
+        asking = host(attributes={"NumCpus": 16, "Memory": 64_000}, **held)
+        return taken(given(asking, [gang, small, large], QUEUE))
+
+    assert members(running=8, of_bot={2: 8}) == [(1, 2)]
+    assert members(running=2, of_bot={3: 2}) == [(1, 1)]
+    assert members(running=3, of_bot={9: 3}) == [(1, 1)]  # of a BOT that is held, for example
+
+
+def test_a_busy_host_gets_other_work_where_no_gang_may_begin() -> None:
+    gang, plain = bot(1, "Rank = 9; Concurrency = 100", together=9, lacks=9), bot(2)
+    busy = host(running=4)
+    allowed = Order([gang, plain], QUEUE)
+    assert choose(busy, allowed).takes == []
+    barred = Order([gang, plain], QUEUE, may_begin=lambda: False)
+    assert taken(choose(busy, barred)) == [(2, 4)]
+
+
+def test_a_client_is_too_old_only_where_that_alone_keeps_it_from_all_work() -> None:
+    old = host(protocol=1)
+    signed = bot(1)
+    own = bot(2, fresh=0, dry=True, manifest_version=1)
+    too_large = bot(3, manifest_version=1, resources=Resources(cpus=99))
+    assert given(old, [signed], QUEUE).is_outdated
+    assert not given(old, [signed, own], QUEUE).is_outdated
+    assert not given(old, [signed, too_large], QUEUE).is_outdated
+    assert not given(old, [], QUEUE).is_outdated

@@ -2,17 +2,25 @@
 SELECT together FROM bot WHERE id = %(bot)s
 
 -- name: gathering
--- The gangs that wait for further members, as long as their BOTs may have work sent: since when, and
--- which jobs they lack.  The first that began comes last.
+-- Of these BOTs, the gangs that wait for further members, as long as work of the BOT may be sent: since
+-- when, and which jobs they lack.  The first that began comes last.
 SELECT g.bot, g.number, extract(epoch FROM g.since)::float8 AS since,
        ARRAY(SELECT job.seq
                FROM generate_series(g.number * g.size, (g.number + 1) * g.size - 1) AS job (seq)
               WHERE NOT EXISTS (SELECT FROM lease l WHERE (l.bot, l.seq) = (g.bot, job.seq))) AS lacks
   FROM gang g JOIN bot b ON b.id = g.bot
- WHERE g.gather_until IS NOT NULL AND NOT g.is_whole
+ WHERE g.bot = ANY(%(bots)s) AND g.gather_until IS NOT NULL AND NOT g.is_whole
    AND b.state = 'running' AND b.held IS NULL AND b.suspended IS NULL AND NOT b.waits_for_signature
    AND NOT EXISTS (SELECT FROM gang_rest r WHERE r.bot = b.id AND r.rests_until > now())
  ORDER BY g.since DESC, g.bot DESC, g.number DESC
+
+-- name: all_gathering
+-- The same of all BOTs, without what it takes to look for.
+SELECT g.bot, g.number
+  FROM gang g JOIN bot b ON b.id = g.bot
+ WHERE g.gather_until IS NOT NULL AND NOT g.is_whole
+   AND b.state = 'running' AND b.held IS NULL AND b.suspended IS NULL AND NOT b.waits_for_signature
+   AND NOT EXISTS (SELECT FROM gang_rest r WHERE r.bot = b.id AND r.rests_until > now())
 
 -- name: claim_gathering
 -- What gangs that gather may lack is claimed before other machines have it, too, and stays claimed.
