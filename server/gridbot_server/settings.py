@@ -41,7 +41,8 @@ class Settings:
     behind_proxy: bool = False  # a proxy in front of `bind` speaks TLS with the world
     mail_relay: str | None = None  # HOST:PORT that takes mail for people; None = none is sent
     mail_from: str = "gridbot@localhost"  # the sender of that mail
-    private_webhooks: bool = False  # notices may be posted into private networks (RFC 1918, 4193)
+    # Notices may be posted into private networks: RFC 1918, 6598 (100.64/10), 4193, fec0::/10.
+    private_webhooks: bool = False
     webhook_networks: str = ""  # further ones, the server's own too: "127.0.0.1/32, fe80::/10"
     keep_ended_days: int | None = None  # before a BOT that has ended is deleted; None = for ever
     silent_seconds: int = 60  # least time without a request after which a client is silent

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db
 from gridbot_server.supervision.archive import back_up
@@ -18,3 +20,25 @@ def test_the_last_backup_is_noted_once_it_is_whole(
     rows = conn.execute("SELECT value FROM setting WHERE name = 'backup'").fetchall()
     ((value,),) = rows
     assert json.loads(value)["file"] == str(tmp_path / "monday.tar")
+
+
+def test_a_backup_is_whole_also_where_no_word_of_it_can_be_left(
+    conn: db.PostgresConnection, dsn: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings, archive = Settings(data=tmp_path / "data", dsn=dsn), tmp_path / "backup.tar"
+    settings.make_directories()
+    conn.execute(
+        "CREATE FUNCTION shut_down() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE EXCEPTION 'it shuts down' USING ERRCODE = 'admin_shutdown'; END $$"
+    )
+    conn.execute(
+        "CREATE TRIGGER at_the_end BEFORE INSERT ON setting FOR EACH ROW"
+        " WHEN (NEW.name = 'backup') EXECUTE FUNCTION shut_down()"
+    )
+    try:
+        assert back_up(settings, dsn, archive, lambda _: None).files == 0
+    finally:
+        conn.execute("DROP FUNCTION shut_down CASCADE")
+    assert archive.exists()
+    assert f"{archive} is whole" in caplog.text
+    assert "it shuts down" in caplog.text

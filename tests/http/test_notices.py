@@ -330,6 +330,22 @@ def test_few_codes_are_mailed_to_a_mailbox_and_for_an_owner(
     assert ask(bob, "ada@example.org") == ask(alice, "ada@example.org") == 201
 
 
+def test_who_shows_that_a_mailbox_is_theirs_keeps_nobody_else_from_it(
+    site: Site, alice: Person, bob: Person
+) -> None:
+    for more in ("", "+1", "+2"):
+        add(alice, f"mailto:ada{more}@example.org")
+    first = listed(alice)[0]["id"]
+    asked = {"url": "mailto:Ada@example.org"}
+    refused = bob("POST", ADDRESSES, json=asked)
+    assert refused.status_code == 409
+    assert "3" not in refused.json["detail"]
+    assert "mailed there now" in refused.json["detail"]
+    [(code,)] = site.conn.execute("SELECT code FROM notice_address WHERE id = %s", [first])
+    assert alice("POST", f"{ADDRESSES}/{first}/confirm", json={"code": code}).status_code == 200
+    assert [bob("POST", ADDRESSES, json=asked).status_code for _ in range(4)] == [201] * 3 + [409]
+
+
 def test_a_hundred_notices_wait_at_most_and_older_ones_give_way_and_are_counted(
     site: Site, alice: Person, receiver: Receiver
 ) -> None:

@@ -10,6 +10,7 @@ from tests.prometheus import promtool
 
 from gridbot.show.page import host_page
 from gridbot_client.protocol.messages import ReplicaId
+from gridbot_server.api.operation import SQL as OPERATION
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.cycles import replication
 from gridbot_server.history import sums
@@ -244,6 +245,19 @@ def test_hosts_are_ones_own_or_for_operators_all(
     assert (host["replicas_running"], host["attributes"]) == (1, HOST)
     assert host["seen_at"] is not None
     assert len(operator("GET", "/api/v1/hosts").json["hosts"]) == 2
+
+
+def test_of_a_host_that_changes_its_owner_meanwhile_nothing_is_told(
+    site: Site, alice: Person, bob: Person
+) -> None:
+    site.client_of(bob)
+    hosts = site.conn.execute("SELECT array_agg(id) FROM host").fetchone()
+    assert hosts is not None
+    found = [
+        len(site.conn.execute(OPERATION["hosts"], {"hosts": hosts[0], "mine": mine}).fetchall())
+        for mine in (alice.id, bob.id, None)
+    ]
+    assert found == [0, 1, 1]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
 """In which kind of network an IP address is, judged alike by client and server.
 
 Sources: IANA's registries of special-purpose addresses (RFC 6890), RFC 1918, 3879, 4193 and 6598;
-RFC 6052 for NAT64, 3056 for 6to4, 4380 for Teredo.  Clouds give credentials away at addresses of
-their own: https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16, AWS'
-fd00:ec2::254, Alibaba's 100.100.100.200.
+RFC 6052 and 8215 for NAT64, 3056 for 6to4, 4380 for Teredo.  Clouds give credentials away at
+addresses of their own: AWS' fd00:ec2::254, Alibaba's 100.100.100.200, and
+https://learn.microsoft.com/azure/virtual-network/what-is-ip-address-168-63-129-16.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ _CLOUDS = frozenset(
     map(ip_address, ("168.63.129.16", "100.100.100.200", "fd00:ec2::254", "fd20:ce::254"))
 )
 _NAT64 = IPv6Network("64:ff9b::/96")
+_LOCAL_NAT64 = IPv6Network("64:ff9b:1::/48")  # where its operator likes; global to older Pythons
 _THIS_HOST = IPv4Network("0.0.0.0/8")
 
 
@@ -45,7 +46,8 @@ def network_of(text: str) -> Network:
         return Network.LINK
     if any(address in network for network in _PRIVATE):
         return Network.PRIVATE
-    if address.is_multicast or address.is_reserved or not address.is_global:
+    is_global = address.is_global and address not in _LOCAL_NAT64
+    if address.is_multicast or address.is_reserved or not is_global:
         return Network.OTHER
     return Network.PUBLIC
 

@@ -28,7 +28,8 @@ from gridbot_server.storage.db import Connection
 SQL = sql.load("notices.sql")
 
 MOST_ADDRESSES = 10  # of an owner
-# Codes that are mailed in a day: for an owner, and to a mailbox, whoever wants them there.
+# Codes that are mailed in a day: for an owner, and to a mailbox, whoever wants them there, but for
+# those who have confirmed it.
 MOST_CODES_OF_OWNER, MOST_CODES_TO_MAILBOX = 10, 3
 MOST_WRONG_CODES = 5  # after which a code is good for nothing
 _LETTERS, _CODE_LETTERS = "ABCDEFGHJKMNPQRSTUVWXYZ23456789", 10  # none looks like another
@@ -125,7 +126,10 @@ def _mail_code(conn: Connection, owner: int, address: int, mailbox: Mailbox) -> 
     if mailed.of_owner >= MOST_CODES_OF_OWNER:
         raise Conflict(f"url: {mailed.of_owner} codes were mailed for you today: try tomorrow")
     if mailed.to_mailbox >= MOST_CODES_TO_MAILBOX:
-        raise Conflict(f"url: {mailed.to_mailbox} codes were mailed there today: try tomorrow")
+        # Without telling what others do.
+        raise Conflict(
+            "url: no code can be mailed there now: try tomorrow, or give another mailbox"
+        )
     conn.execute(SQL["mail_code"], values)
 
 

@@ -127,8 +127,9 @@ def _gauge(name: str, text: str, values: Mapping[str, float], kind: str = "gauge
 def list_hosts(limit: int) -> Hosts:
     """List hosts, the latest seen first: an operator's list holds everybody's."""
     with connection() as conn:
-        latest = rows.fetch_values(conn, int, SQL["latest_hosts"], {"mine": mine(), "limit": limit})
-        return Hosts(hosts=rows.read(conn, Host, SQL["hosts"], {"hosts": latest}))
+        whose = {"mine": mine()}
+        latest = rows.fetch_values(conn, int, SQL["latest_hosts"], {**whose, "limit": limit})
+        return Hosts(hosts=rows.read(conn, Host, SQL["hosts"], {**whose, "hosts": latest}))
 
 
 @blueprint.patch("/api/v1/hosts/<int:host>")

@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
 import re
 import secrets
@@ -39,6 +40,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from gridbot_server.settings import Settings
@@ -49,6 +51,7 @@ from gridbot_server.storage.files import Store
 from gridbot_server.supervision.postgres_binaries import Binaries, find_binaries, run_program
 
 SQL = sql.load("archive.sql")
+log = logging.getLogger(__name__)
 
 FORMAT = 1
 _HEAD, DUMP, _END = "gridbot-backup.json", "database.dump", "complete.json"
@@ -106,9 +109,17 @@ def back_up(
     finally:
         dump.unlink(missing_ok=True)
     partial.rename(target)
-    with db.connect(dsn, "gridbot-backup", autocommit=True) as conn:
-        conn.execute(SQL["note_backup"], {"file": str(target)})  # for the console
+    _note(dsn, target)
     return contents
+
+
+def _note(dsn: str, target: Path) -> None:
+    """Let the console tell of a backup, which is whole whether it can or not."""
+    try:
+        with db.connect(dsn, "gridbot-backup", autocommit=True) as conn:
+            conn.execute(SQL["note_backup"], {"file": str(target)})
+    except psycopg.OperationalError as error:
+        log.warning("%s is whole, but the console will not tell of it: %s", target, error)
 
 
 @contextmanager

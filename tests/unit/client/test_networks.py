@@ -18,7 +18,7 @@ from gridbot_client.protocol.networks import Network, network_of
         (Network.LOOPBACK, "127.0.0.1 127.8.8.8 0.0.0.0 0.1.2.3 :: ::1 ::ffff:127.0.0.1"),
         (Network.LOOPBACK, "64:ff9b::7f00:1 2002:7f00:1:: 2001:0:4136:e378:8000:63bf:80ff:fffe"),
         (Network.OTHER, "224.0.0.1 255.255.255.255 240.0.0.1 ff02::1 203.0.113.9 2001:db8::1"),
-        (Network.OTHER, "::127.0.0.1 64:ff9b:1::1 198.18.0.1"),
+        (Network.OTHER, "::127.0.0.1 64:ff9b:1::1 64:ff9b:1:ffff::808:808 198.18.0.1"),
     ],
 )
 def test_an_address_is_judged_by_where_it_leads_however_it_is_written(

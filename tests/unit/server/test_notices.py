@@ -63,11 +63,15 @@ def test_an_address_of_its_own_network_is_refused_before_and_after_the_look_up(
         resolve(found, settings, seconds=20)
 
 
+def test_a_name_that_only_ends_like_the_machines_own_is_looked_up(tmp_path: Path) -> None:
+    check_literal(webhook("https://mylocalhost/"), Settings(data=tmp_path))
+
+
 def test_private_webhooks_open_private_networks_and_a_list_opens_what_it_names(
     tmp_path: Path,
 ) -> None:
     private = Settings(data=tmp_path, private_webhooks=True)
-    for host in ("10.0.0.1", "[fd00::1]"):
+    for host in ("10.0.0.1", "[fd00::1]", "100.64.0.1", "[fec0::1]"):
         check_literal(webhook(f"https://{host}/"), private)
     for host in ("127.0.0.1", "169.254.169.254", "[fe80::1]", "168.63.129.16", "[fd00:ec2::254]"):
         with pytest.raises(NotAllowed):

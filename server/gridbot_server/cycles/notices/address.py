@@ -77,7 +77,7 @@ def check_literal(webhook: Webhook, settings: Settings) -> None:
     What others are is found out when they are told, where a slow look-up delays no web thread.
     """
     host = webhook.host
-    if host.rstrip(".").endswith("localhost"):  # RFC 6761
+    if f".{host.rstrip('.')}".endswith(".localhost"):  # RFC 6761
         host = "127.0.0.1"
     try:
         found = socket.getaddrinfo(host, webhook.port, flags=socket.AI_NUMERICHOST)

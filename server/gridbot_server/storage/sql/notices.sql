@@ -12,11 +12,16 @@ ON CONFLICT (owner, url) DO NOTHING RETURNING id
 SELECT id FROM notice_address WHERE owner = %(owner)s AND url = %(url)s AND NOT confirmed
 
 -- name: codes_mailed
--- Within a day, for an owner and to a mailbox.
+-- Within a day, for an owner and to a mailbox.  To the latter those do not count which somebody had
+-- mailed who has shown that it is theirs.
 WITH past AS (DELETE FROM mailed_code WHERE at < now() - interval '1 day')
-SELECT count(*) FILTER (WHERE owner = %(owner)s) AS of_owner,
-       count(*) FILTER (WHERE mailbox = %(mailbox)s) AS to_mailbox
-  FROM mailed_code WHERE at >= now() - interval '1 day'
+SELECT count(*) FILTER (WHERE m.owner = %(owner)s) AS of_owner,
+       count(*) FILTER (WHERE m.mailbox = %(mailbox)s AND NOT EXISTS (
+           SELECT FROM notice_address a
+            WHERE a.owner = m.owner AND a.confirmed
+              AND regexp_replace(lower(a.url), '[+][^@]*', '') = 'mailto:' || m.mailbox))
+           AS to_mailbox
+  FROM mailed_code m WHERE m.at >= now() - interval '1 day'
 
 -- name: mail_code
 -- A new code takes the place of an older one, also where that was not mailed yet.

@@ -65,7 +65,7 @@ SELECT host.id, host.ad->>'Name' AS name, owner.name AS owner, host.ad AS attrib
                             CASE WHEN bool_and(silent_since IS NOT NULL) THEN max(silent_since) END
                                 AS silent_since FROM client
                       WHERE client.host = host.id AND revoked_at IS NULL) AS seen
- WHERE host.id = ANY(%(hosts)s)
+ WHERE host.id = ANY(%(hosts)s) AND (%(mine)s::int IS NULL OR host.owner = %(mine)s)
  ORDER BY seen.seen_at DESC NULLS LAST, host.id
 
 -- name: change_host
