@@ -38,8 +38,9 @@ class StepFeed:
     def see(self, result: Result) -> None:
         """A job of the step's source is done: what it wrote gives a job each."""
         assert self.step.source is not None
-        for file in self.step.source.of(result):
-            self._due.append(FlowJob(row_of(result, file), (file,)))
+        source = self.step.source
+        for file in source.of(result):
+            self._due.append(FlowJob(row_of(source.step, result, file), (file,)))
 
     def take(self) -> list[FlowJob]:
         """Take the jobs that are due; the step has begun, so all that it gathers is there.

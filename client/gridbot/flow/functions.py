@@ -152,7 +152,6 @@ class FunctionCarrier:
                 "job_inputs": JOB_INPUTS, "exit_codes": (0, 1), "max_failures": "100%",
             },
             rows=[row],
-            columns=[*row],
             arguments=arguments.hash,
             gathered=arguments.gathered,
             own_files=[InputSpec(str(folder / path), there) for there, path in files.items()],

@@ -144,7 +144,8 @@ class FlowRun:
             names = ", ".join(was.parents) or "no other step"
             raise self._changed(was.node, f"it came after {names}")
         if now != was:
-            raise self._changed(was.node, "its max_failures have changed")
+            most = f"{was.tolerance:g}{'%' * was.tolerance_is_share}"
+            raise self._changed(was.node, f"its max_failures was {most}")
 
     def _changed(self, node: str, how: str) -> GridbotError:
         return GridbotError(

@@ -84,7 +84,9 @@ class Step:
     name: str
     submission: Mapping[str, Any]  # fields that its BOT is submitted with
     rows: Sequence[Mapping[str, Scalar]] = ({},)  # of its jobs, unless they come from `source`
-    columns: Sequence[str] = ()  # names of the values that its jobs have
+    columns: Sequence[
+        str
+    ] = ()  # names of the values of its jobs, as jobs over its outputs have them
     source: Outputs | None = None  # each is a job
     gathered: Sequence[Gathered] = ()  # files of each of its jobs
     after: Sequence[Step] = ()
@@ -229,6 +231,9 @@ def _tolerance(max_failures: int | str) -> tuple[float, bool]:
     return float(text.rstrip("%")), text.endswith("%")
 
 
-def row_of(result: Result, file: OutputFile) -> dict[str, Scalar]:
-    """Values of the job that an output of another is for: that job's own, and the file's name."""
-    return {**result.args, ITEM: file.name}
+def row_of(step: Step, result: Result, file: OutputFile) -> dict[str, Scalar]:
+    """Values of a job that is for an output of a step's job: that job's own, and the file's name.
+
+    What a call is made of is no value of others.
+    """
+    return {**{name: result.args[name] for name in step.columns}, ITEM: file.name}

@@ -31,6 +31,10 @@ def nothing() -> None:
             lambda f: f.bot("b {x}", f.bot("a", [{"y": 1}], name="a").outputs["*"]),
             r"names {x}, .* have {y}, {i}",
         ),
+        (
+            lambda f: f.bot("b {calls}", f.task(nothing)().outputs["*"]),
+            r"names {calls}, .* have {i}",
+        ),
         (lambda f: f.task(memroy=5)(nothing), "task nothing: a task has no 'memroy'"),
         (lambda f: f.task(outputs=["x"])(nothing), "a task has no 'outputs'"),
         (lambda f: f.task(policy="Rank = 1;")(nothing), "no 'policy'; say with requirements="),
