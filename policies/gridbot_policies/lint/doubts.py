@@ -38,6 +38,7 @@ _TEXTS = frozenset((
     "name", "owner", "opsys", "arch", "platform", "grid", "clientversion", "cpumodel",
     "requirements", "platforms", "wants", "venue", "cpuvendor", "cpufeatures", "opsysname",
     "opsysversion", "product", "virtualbox", "docker", "gpumodel", "gpudriver", "gpuopencl",
+    "pythonversion", "containers", "unfitfor", "sandbox",
 ))  # fmt: skip
 _TRUTHS = frozenset(("ispilot", "isdedicated", "isboinc", "haswsl", "onbattery", "signed", "tail"))
 _COMPARISONS = ("==", "!=", "<", "<=", ">", ">=", "is", "isnt")

@@ -113,6 +113,7 @@ def test_what_is_legal_but_hardly_meant_is_a_warning(text: str, column: int, mes
         "JobRequirements = Host.Memory > 5.5 && Host.IsPilot == true && Host.OpSys == \"LINUX\"",
         "Concurrency = Host.NumCpus - Host.NumCpus",
         "Rank = 6 & 3",
+        "JobRequirements = Host.PythonVersion =?= \"3.11\"",
     ],
 )  # fmt: skip
 def test_what_can_be_meant_is_not_doubted(text: str) -> None:
