@@ -94,8 +94,8 @@ class Confined:
                 slots.mkdir(parents=True, mode=0o700)
                 (self._folder / "answers").mkdir(mode=0o700)
                 self._sandbox = levels.prove(
-                    self._warden, slots, NAMESPACES, hidden=(os.path.realpath(slots),), reads=(),
-                    writes=(),
+                    self._warden, slots / "probe", NAMESPACES, hidden=(os.path.realpath(slots),),
+                    reads=(), writes=(),
                 )  # fmt: skip
             return self._sandbox
 
