@@ -44,6 +44,8 @@ BREAKS = {
     "runs_of_groups_follow_each_other": GROUP + "INSERT INTO group_run VALUES (1, 1, 1, 1, 0)",
     "done_and_failed_count_the_outcomes": "UPDATE bot SET done = 0, failed = 1 WHERE id = 1",
     "bots_count_their_cancelled_jobs": "UPDATE bot SET jobs_cancelled = 1 WHERE id = 2",
+    "bots_count_what_they_reuse": "UPDATE bot SET reused = 1 WHERE id = 2",
+    "what_is_reused_was_never_sent": "INSERT INTO reused VALUES (1, 0, 2, 0)",
     "a_bot_is_done_when_all_its_jobs_are": "UPDATE bot SET state = 'running' WHERE id = 1",
     "only_a_running_bot_grows": "UPDATE bot SET growing = true, grown_at = now() WHERE id = 5",
     "a_growing_bot_has_no_tail": "UPDATE bot SET growing = true, grown_at = now(), tail = true"

@@ -113,6 +113,7 @@ def test_details_tell_what_is_done_and_what_is_left(site: Site, alice: Person) -
         "jobs_done": 3,
         "jobs_failed": 1,
         "jobs_cancelled": 0,
+        "jobs_reused": 0,
         "jobs_left": 6,
         "jobs_running": 1,
         "jobs_silent": 0,

@@ -25,6 +25,7 @@ class BotSummary(TypedDict):
     jobs_done: int
     jobs_failed: int
     jobs_cancelled: int
+    jobs_reused: int
     jobs_left: int
     jobs_running: int
     jobs_silent: int
@@ -444,3 +445,52 @@ class UploadProgress(TypedDict):
 
     offset: int
     complete: bool
+
+
+class UsedFile(TypedDict):
+    """An input of a job."""
+
+    name: str
+    sha256: str
+    size: int
+
+
+class JobName(TypedDict):
+    """A job."""
+
+    bot: int
+    job: int
+
+
+class MakingJob(TypedDict):
+    """A job whose confirmed answer has a content."""
+
+    bot: int
+    job: int
+    name: str
+    output: str
+    size: int
+    ended_at: str
+    host: str | None
+    command: list[str]
+    environment: dict[str, str]
+    image: str
+    args: dict[str, Any]
+    inputs: list[UsedFile]
+    reused: JobName | None
+    invalidated: bool
+
+
+class Provenance(TypedDict):
+    """`GET /data/SHA256`."""
+
+    sha256: str
+    made_by: list[MakingJob]
+    used_by: list[JobName]
+
+
+class Invalidated(TypedDict):
+    """`POST /data/SHA256/invalidate`."""
+
+    jobs: int
+    bots: list[int]

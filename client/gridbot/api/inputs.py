@@ -19,6 +19,7 @@ from gridbot_client.protocol.software import Unpacked, covered
 
 CHUNK_BYTES = 8 * 1024 * 1024  # of one request; lost when a connection breaks
 
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _ANY = re.compile(r"[^/]+")  # a part of a path
 
 Progress = Callable[[str, int, int], None]  # label, done, total
@@ -251,6 +252,16 @@ def _name_there(source: str) -> str:
     """
     path = PurePosixPath(os.path.normpath(source))
     return path.name if path.is_absolute() or ".." in path.parts else str(path)
+
+
+def sha256_of(file: str | Path) -> str:
+    """SHA-256 in hex of a file, or the one that is given.  Raises BadInput."""
+    if isinstance(file, str) and _SHA256.fullmatch(file):
+        return file
+    try:
+        return _hash(Path(file))[0]
+    except OSError as error:
+        raise BadInput(f"{file}: {error.strerror}; give a file, or a SHA-256 in hex") from None
 
 
 def _hash(path: Path) -> tuple[str, int]:

@@ -27,9 +27,11 @@ from gridbot.api.documents import (
     GridState,
     Groups,
     GroupState,
+    Invalidated,
     JobsCancelled,
     LogLine,
     ManifestText,
+    Provenance,
     ResultLine,
     Retried,
     Signing,
@@ -38,7 +40,16 @@ from gridbot.api.errors import BadInput, BotHeld, GridbotError, NotFound, Server
 from gridbot.api.following import follow_results, follow_state
 from gridbot.api.frames import frame_of
 from gridbot.api.group import BotGroup
-from gridbot.api.inputs import Input, InputFile, JobInputs, Progress, specs_of, split, upload
+from gridbot.api.inputs import (
+    Input,
+    InputFile,
+    JobInputs,
+    Progress,
+    sha256_of,
+    specs_of,
+    split,
+    upload,
+)
 from gridbot.api.items import Items, items_of
 from gridbot.api.known_answers import Answers
 from gridbot.api.policy import read_policy, with_priority
@@ -127,6 +138,7 @@ class Session:
         together: int = 1,
         gather: float | str = Submission.gather,
         growing: bool = False,
+        reuse: bool = False,
         group: str = Submission.group,
         idempotency_key: str | None = None,
         base: Path | None = None,
@@ -214,6 +226,23 @@ class Session:
         """
         found: Grids = self.connection.get("/grids", match=match)
         return found["grids"]
+
+    def why(self, file: str | Path) -> Provenance:
+        """What made a content from what, and what read it, as a document.
+
+        `file` is a path or a SHA-256 in hex.  Raises NotFound if no job of this user did.
+        """
+        found: Provenance = self.connection.get(f"/data/{sha256_of(file)}")
+        return found
+
+    def invalidate(self, file: str | Path) -> Invalidated:
+        """Let no answer be reused that has this content or depends on it; return how many.
+
+        To run those jobs again, submit with `reuse`.  Raises BadInput.
+        """
+        path = f"/data/{sha256_of(file)}/invalidate"
+        found: Invalidated = self.connection.send("POST", path, {})
+        return found
 
     def groups(self) -> list[GroupState]:
         """Groups that this key may see, newest first, as documents."""

@@ -83,6 +83,9 @@ class Submission:
     So many consecutive jobs as `together` says are a gang: they start at the same time, and begin
     anew if one of them fails.  Its members wait for each other for the time `gather`.
     A `growing` BOT takes further jobs while it runs, until it is closed; it may begin without any.
+    With `reuse`, a job that this user's BOTs have run already gets that outcome, and does not run:
+    the same command, arguments, files, environment, image and names of outputs, and an answer that
+    is at least as sure.
     `group` is a label that BOTs share: their results are one stream (`Session.group`).
     The BOT is held when more than `max_failures` of its jobs fail, a number or a share such as
     "5%"; also if its first replicas all fail alike, unless that is "100%".
@@ -125,6 +128,7 @@ class Submission:
     together: int = 1
     gather: float | str = 60.0
     growing: bool = False
+    reuse: bool = False
     group: str = ""
     idempotency_key: str = field(default_factory=lambda: str(uuid.uuid4()))
     base: Path = field(default_factory=Path)
@@ -448,6 +452,7 @@ def _body(submission: Submission, manifest: Manifest) -> dict[str, Any]:
         "tail_threshold": submission.tail_threshold,
         "tail_sticky": submission.tail_sticky,
         **({"growing": True} if submission.growing else {}),
+        **({"reuse": True} if submission.reuse else {}),
         **({"group": submission.group} if submission.group else {}),
         **({"gather_seconds": _gathering(submission)} if submission.together > 1 else {}),
     }

@@ -1,16 +1,17 @@
-"""`gridbot data …`: files and where they are."""
+"""`gridbot data …`: files, where they are, and where they come from."""
 
 from __future__ import annotations
 
 import click
 
+from gridbot.commands.origins import ORIGIN_COMMANDS
 from gridbot.commands.placements import PLACEMENT_COMMANDS
 
 
 @click.group()
 def data() -> None:
-    """Copy files between places, and see how the copies stand."""
+    """Copy files between places, and tell where files come from."""
 
 
-for command in PLACEMENT_COMMANDS:
+for command in (*PLACEMENT_COMMANDS, *ORIGIN_COMMANDS):
     data.add_command(command)

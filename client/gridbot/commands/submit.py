@@ -238,6 +238,13 @@ _BESIDE_RSL = {"name", "priority", "attempts", "max_failures", "gather", "idempo
     help="Take further jobs (gridbot bot append) until gridbot bot close; needs no items yet.",
 )
 @click.option(
+    "--reuse",
+    is_flag=True,
+    default=None,
+    help="Run no job that your BOTs have an answer of already: same command, arguments, files,"
+    " environment and outputs.",
+)
+@click.option(
     "--group",
     metavar="NAME",
     help="Label of BOTs that are followed, collected and cancelled together (gridbot group)."
@@ -360,6 +367,8 @@ def _absolute(options: Mapping[str, Any]) -> dict[str, Any]:
 def _tell(bot: Bot, wait: bool) -> None:
     document = bot.submitted
     click.echo(f"bot {bot.id}: {counted(document['jobs_total'], 'job')}")
+    if reused := document.get("jobs_reused"):
+        say(f"{counted(reused, 'job')} of them not run: the answers are there already")
     for warning in bot.warnings:
         say(f"note: {printable(warning)}")
     if document.get("boinc_url") and _is_told_of_boinc(document):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -48,7 +48,7 @@ class StepFeed:
         Raises BadInput if nothing is.
         """
         if self._gathered is None:
-            self._gathered = [file for chosen in self.step.gathered for file in _files(chosen)]
+            self._gathered = _together(self.step.gathered)
         jobs = [FlowJob(job.row, (*job.stored, *self._gathered)) for job in self._due]
         self._due.clear()
         self.taken += jobs
@@ -64,6 +64,17 @@ class StepFeed:
         if source.known and not self.taken and not self._due:
             return _no_match(self.step.source)
         return ""
+
+
+def _together(gathered: Sequence[Gathered]) -> list[OutputFile]:
+    """All files; where steps have some of the same name, these are below the names of the steps."""
+    found = [(one.outputs.step.name, _files(one)) for one in gathered]
+    count = Counter(file.name for _, files in found for file in files)
+    return [
+        file if count[file.name] == 1 else file.named(f"{name}/{file.name}")
+        for name, files in found
+        for file in files
+    ]
 
 
 def _files(gathered: Gathered) -> list[OutputFile]:

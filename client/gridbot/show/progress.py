@@ -28,6 +28,8 @@ def status_line(state: BotState) -> str:
         parts.append(f"{failed} failed")
     if state.jobs_cancelled:
         parts.append(f"{state.jobs_cancelled} cancelled")
+    if reused := state.document.get("jobs_reused"):
+        parts.append(f"{reused} reused")
     if state.is_final:
         return ", ".join([*parts, state.state])
     parts += [f"{state.jobs_in_progress} in progress", f"{state.jobs_waiting} unsent"]

@@ -390,6 +390,7 @@ def _submitted(bot: int) -> Submitted:
         id=bot,
         state=found.state,
         jobs_total=found.jobs_total,
+        jobs_reused=found.jobs_reused,
         signed_for_boinc=details["signed_for_boinc"],
         boinc_unsuitable=details["boinc_unsuitable"],
         boinc_url=current().stock_clients.url,

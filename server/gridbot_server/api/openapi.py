@@ -42,6 +42,7 @@ _TAGS = {
     "bots": "Bags of tasks: submission, state, results.",
     "clients": "Execution clients: a machine joins, describes itself, leaves.",
     "console": "The pages for people: links that log a browser in.",
+    "data": "Where files come from, and what is not to be reused.",
     "files": "Content by its SHA-256.",
     "health": "Whether the server works.",
     "history": "What happened on the server over time.",

@@ -12,7 +12,8 @@ import orjson
 from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS
 from gridbot_client.protocol.messages import FileRef, Manifest, manifest_id
 from gridbot_client.protocol.signatures import fingerprint, manifest_statement
-from gridbot_server.bots import gangs, known_answers
+from gridbot_server.bots import gangs, known_answers, reuse
+from gridbot_server.bots.derivation import derivation_of
 from gridbot_server.bots.job_parts import (
     JobPart,
     Sign,
@@ -89,6 +90,8 @@ def submit(
         _check_comparison(conn, key, body)
         bot = _insert(conn, key.owner, body, draft, signer)
         _insert_jobs(conn, bot, draft)
+        if draft.jobs is not None:
+            _reuse(conn, bot)
         known_answers.insert(conn, bot, draft.known)
         _copy_parts(conn, bot, parts)
         if signer is not None:
@@ -192,6 +195,7 @@ def add_jobs(
         conn.execute(SQL["grow"], {"bot": bot, "size": len(jobs)})
         if found.growing:
             _note_jobs(conn, bot, len(jobs))
+            _reuse(conn, bot, offset)
         if found.is_for_stock and (why := _unsuitable(stock, manifest, jobs)):
             conn.execute(SQL["refuse_boinc"], {"bot": bot, "why": why})
     return AppendReceipt(offset, size + len(jobs))
@@ -209,6 +213,7 @@ def _repeated(conn: PostgresConnection, bot: int, appended: Appended) -> int | N
 def start(conn: PostgresConnection, bot: int) -> None:
     """Let an open BOT run; one that runs or ran already is left as it is."""
     with conn.transaction():
+        _lock_owner(conn, _owner_of(conn, bot))  # before the BOT, as all who submit do
         found = _lock_bot(conn, bot)
         if found.state == "cancelled":
             raise Conflict(f"BOT {bot} is cancelled, submit it again")
@@ -219,6 +224,14 @@ def start(conn: PostgresConnection, bot: int) -> None:
             raise RequestError(f"known_answers: job {job}: BOT {bot} has {found.size} jobs")
         if conn.execute(SQL["start"], {"bot": bot}).rowcount:
             _note_jobs(conn, bot, found.size)
+            _reuse(conn, bot)
+
+
+def _reuse(conn: PostgresConnection, bot: int, first: int = 0) -> None:
+    """Give jobs of a running BOT from a number on the outcomes that are there, if it wants them."""
+    counters = Counters()
+    if reuse.reuse(conn, bot, first, counters):
+        counters.write(conn, API)
 
 
 def _note_jobs(conn: PostgresConnection, bot: int, jobs: int) -> None:
@@ -232,6 +245,13 @@ def _lock_owner(conn: PostgresConnection, owner: int) -> int:
     most = fetch_value(conn, int, SQL["lock_owner"], {"owner": owner})
     assert most is not None, "owners are never deleted"
     return most
+
+
+def _owner_of(conn: PostgresConnection, bot: int) -> int:
+    owner = fetch_value(conn, int, SQL["owner_of"], {"bot": bot})
+    if owner is None:
+        raise ObjectNotFound(f"there is no BOT {bot}")
+    return owner
 
 
 def _lock_bot(conn: PostgresConnection, bot: int) -> _Locked:
@@ -389,7 +409,7 @@ def _insert(
         include={
             "submit_key", "name", "policy", "quorum", "validator", "max_attempts", "max_replicas",
             "tail_threshold", "tail_sticky", "failover_after", "max_failures", "growing",
-            "together", "gather_seconds",
+            "together", "gather_seconds", "reuse",
         }
     )  # fmt: skip
     values = {
@@ -403,6 +423,7 @@ def _insert(
         "waits": draft.signature is None and signer is None,
         "assurance": draft.policies.assurance,
         "program": program_of(owner, draft.manifest),
+        "derivation": derivation_of(owner, draft.manifest),
         "size": draft.size,
         "compare_with": bytes.fromhex(body.comparison.sha256) if body.comparison else None,
         "bot_group": _group(conn, owner, body.group),

@@ -27,12 +27,12 @@ PASS_SECONDS = 0.5  # of batches one after the other, before others have their t
 _PARTS = (
     "remove_outputs", "remove_uploads", "remove_trickles", "remove_comparisons", "remove_kinds",
     "remove_known_answers", "remove_known_outputs",
-    "remove_provisional", "remove_outcomes", "remove_wake_ups", "remove_job_parts",
+    "remove_provisional", "remove_outcomes", "remove_reuse", "remove_wake_ups", "remove_job_parts",
     "remove_jobs", "shrink",
 )  # fmt: skip
 _REST = (
     "remove_ranges", "remove_counters", "remove_events", "remove_group_runs", "remove_appraisal",
-    "remove_policies",
+    "remove_policies", "remove_derivation",
     "remove_bot",
 )  # fmt: skip
 

@@ -23,7 +23,7 @@ class RunningBot:
     sticky: bool
     manifest_id: str
     growing: bool = False
-    has_cancelled: bool = False  # some of its jobs were cancelled, maybe unsent
+    has_cancelled: bool = False  # some of its jobs have outcomes, and were never sent
     is_assured: bool = False  # strangers check each other's answers
     together: int = 1  # jobs of a gang
 

@@ -200,6 +200,7 @@ class SubmissionRequest(Body):
     tail_threshold: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     tail_sticky: bool = True
     growing: bool = False  # it takes further jobs until it is closed
+    reuse: bool = False  # jobs whose very derivation has an outcome of this owner get that
     group: GroupName | None = None  # of its owner's; made by its first BOT
     job_inputs: Annotated[list[NameOfJobInput], Field(max_length=100)] | None = None
     walls: WantedWalls = WantedWalls()

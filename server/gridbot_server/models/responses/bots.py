@@ -35,6 +35,9 @@ class BotSummary(ResponseModel):
     jobs_cancelled: int
     """Those of them that were cancelled, one by one."""
 
+    jobs_reused: int
+    """Jobs that are done without being run: they have the outcomes of others."""
+
     jobs_left: int
     """Jobs without an outcome."""
 
@@ -250,6 +253,9 @@ class Submitted(ResponseModel):
     state: State
     jobs_total: int
     """Jobs that the server has."""
+
+    jobs_reused: int
+    """Jobs that are done without being run."""
 
     signed_for_boinc: bool
     """Whether stock BOINC clients are offered it."""

@@ -7,7 +7,7 @@ SELECT b.id AS bot, b.policy_version AS version, b.owner, b.size,
        extract(epoch FROM b.created_at)::float8 AS created_at,
        CASE WHEN b.turnaround_n > 0 THEN b.turnaround_sum / b.turnaround_n END AS mean_turnaround,
        known_run(b.turnaround_n, b.cut_off, b.usual_seconds) AS usual_seconds, b.fed, b.tail_threshold AS threshold, b.tail_sticky AS sticky, b.growing,
-       b.jobs_cancelled > 0 AS has_cancelled, b.together,
+       b.jobs_cancelled > 0 OR b.reused > 0 AS has_cancelled, b.together,
        (b.signature IS NOT NULL OR b.boinc IS NOT NULL) AND (b.assurance IS NOT NULL OR b.quorum > 1)
            AS is_assured,
        encode(sha256(convert_to(b.manifest, 'UTF8')), 'hex') AS manifest_id, b.first_round

@@ -96,6 +96,7 @@ SELECT o.bot, o.seq, bot.quorum, count(DISTINCT e.host) AS hosts
   LEFT JOIN ended e ON (e.bot, e.seq) = (o.bot, o.seq) AND e.how = 'success' AND e.valid
  WHERE o.canonical IS NOT NULL
    AND NOT EXISTS (SELECT FROM known_answer k WHERE (k.bot, k.seq) = (o.bot, o.seq))
+   AND NOT EXISTS (SELECT FROM reused r WHERE (r.bot, r.seq) = (o.bot, o.seq))
  GROUP BY o.bot, o.seq, bot.quorum HAVING count(DISTINCT e.host) < bot.quorum;
 
 -- name: a_valid_replica_has_an_outcome
@@ -141,6 +142,18 @@ SELECT bot.id, bot.jobs_cancelled, count(o.bot) AS jobs
  WHERE bot.deleted_at IS NULL
  GROUP BY bot.id HAVING count(o.bot) <> bot.jobs_cancelled;
 
+-- name: bots_count_what_they_reuse
+SELECT bot.id, bot.reused, count(r.bot) AS jobs
+  FROM bot LEFT JOIN reused r ON r.bot = bot.id
+ WHERE bot.deleted_at IS NULL
+ GROUP BY bot.id HAVING count(r.bot) <> bot.reused;
+
+-- name: what_is_reused_was_never_sent
+SELECT r.bot, r.seq, o.canonical, e.client
+  FROM reused r LEFT JOIN outcome o ON (o.bot, o.seq) = (r.bot, r.seq)
+  LEFT JOIN ended e ON (e.bot, e.seq, e.replica) = (o.bot, o.seq, o.canonical)
+ WHERE (e.client = 0 AND e.how = 'success') IS NOT TRUE;
+
 -- name: a_bot_is_done_when_all_its_jobs_are
 SELECT id, state, size, done, failed, ended_at FROM bot
  WHERE (state = 'running' AND done + failed >= size AND NOT growing)
@@ -166,7 +179,7 @@ SELECT p.bot, bot.size, p.jobs, p.first, p.after_last
 
 -- name: turnarounds_count_the_valid_replicas
 SELECT bot.id, bot.turnaround_n, count(e.valid) AS valid
-  FROM bot LEFT JOIN ended e ON e.bot = bot.id AND e.valid
+  FROM bot LEFT JOIN ended e ON e.bot = bot.id AND e.valid AND e.client <> 0
  WHERE bot.deleted_at IS NULL
  GROUP BY bot.id HAVING count(e.valid) <> bot.turnaround_n;
 
@@ -380,7 +393,8 @@ WITH noted AS (
     SELECT whole.*,
            (SELECT count(*) FROM lease l WHERE l.bot = whole.id)
                + (SELECT count(*) FROM ended e WHERE e.bot = whole.id AND e.client <> 0) AS sent,
-           (SELECT count(*) FROM ended e WHERE e.bot = whole.id AND e.how = 'success') AS succeeded,
+           (SELECT count(*) FROM ended e
+             WHERE e.bot = whole.id AND e.how = 'success' AND e.client <> 0) AS succeeded,
            (SELECT count(*) FROM ended e WHERE e.bot = whole.id AND e.how = 'error') AS errors
       FROM whole
 )

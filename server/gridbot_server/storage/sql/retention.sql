@@ -63,6 +63,17 @@ DELETE FROM provisional WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(siz
 -- name: remove_outcomes
 DELETE FROM outcome WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
 
+-- name: remove_reuse
+WITH entered AS (
+    DELETE FROM derived WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+), unwanted AS (
+    DELETE FROM invalidated WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+)
+DELETE FROM reused WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s
+
+-- name: remove_derivation
+DELETE FROM derivation_seen WHERE bot = %(bot)s
+
 -- name: remove_wake_ups
 WITH set_aside AS (
     DELETE FROM dead_letter WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(size)s

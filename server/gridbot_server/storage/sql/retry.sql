@@ -52,6 +52,7 @@ SELECT id, manifest_version + 1, round + 1, %(manifest)s, %(retried)s FROM bot W
 UPDATE bot SET manifest = %(manifest)s, manifest_version = manifest_version + 1,
        first_round = round + 1, owner_signature = %(owner_signature)s, signature = %(signature)s,
        signed_with = %(signed_with)s, waits_for_signature = false, program = %(program)s,
+       derivation = NULL,  -- which is that of one manifest
        boinc = NULL, boinc_unsuitable = coalesce(%(unsuitable)s, boinc_unsuitable)
  WHERE id = %(bot)s
 

@@ -7,6 +7,9 @@ SELECT state, size, manifest, boinc IS NOT NULL AS is_for_stock, waits_for_signa
        grown_at IS NOT NULL AS was_growing, closed, together
   FROM bot WHERE id = %(bot)s FOR NO KEY UPDATE
 
+-- name: owner_of
+SELECT owner FROM bot WHERE id = %(bot)s
+
 -- name: may_compare
 SELECT may_compare FROM owner WHERE id = %(owner)s
 
@@ -42,12 +45,14 @@ SELECT sha256, size FROM blob_owner JOIN blob USING (sha256)
 INSERT INTO bot (owner, name, submit_key, state, policy, manifest, signature, quorum, validator,
                  max_attempts, max_replicas, tail_threshold, tail_sticky, failover_after, max_failures,
                  size, version, owner_signature, signed_with, waits_for_signature, compare_with,
-                 assurance, program, growing, grown_at, bot_group, together, gather_seconds)
+                 assurance, program, growing, grown_at, bot_group, together, gather_seconds, derivation,
+                 reuse)
 VALUES (%(owner)s, %(name)s, %(submit_key)s, %(state)s, %(policy)s, %(manifest)s, %(signature)s,
         %(quorum)s, %(validator)s, %(max_attempts)s, %(max_replicas)s, %(tail_threshold)s,
         %(tail_sticky)s, %(failover_after)s, %(max_failures)s, %(size)s, 2, %(owner_signature)s, %(signed_with)s,
         %(waits)s, %(compare_with)s, %(assurance)s, %(program)s, %(growing)s,
-        CASE WHEN %(growing)s THEN now() END, %(bot_group)s, %(together)s, %(gather_seconds)s)
+        CASE WHEN %(growing)s THEN now() END, %(bot_group)s, %(together)s, %(gather_seconds)s,
+        %(derivation)s, %(reuse)s)
 RETURNING id
 
 -- name: insert_range
