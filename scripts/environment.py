@@ -16,7 +16,10 @@ from pathlib import Path
 # What pip is told to install, and imports that show whether that is still there.
 _KINDS = {
     "demo": (["-e", ".[server]", "matplotlib>=3.8"], "import gridbot, gridbot_server, matplotlib"),
-    "dev": (["-e", ".[server,overlay,data]", "--group", "dev"], "import gridbot, mypy, pytest"),
+    "dev": (
+        ["-e", ".[server,overlay,data,oidc]", "--group", "dev"],
+        "import gridbot, mypy, pytest, authlib",
+    ),
 }
 
 

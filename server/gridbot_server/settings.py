@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Self, cast
+from urllib.parse import urlsplit
 
 from gridbot_server.storage import embedded
 from gridbot_server.storage.disk import make_directory, write_atomically
@@ -41,6 +42,9 @@ class Settings:
     behind_proxy: bool = False  # a proxy in front of `bind` speaks TLS with the world
     mail_relay: str | None = None  # HOST:PORT that takes mail for people; None = none is sent
     mail_from: str = "gridbot@localhost"  # the sender of that mail
+    oidc_issuer: str | None = None  # https://… of the OpenID provider at which people log in
+    oidc_client_id: str = ""  # how it knows this server
+    oidc_client_secret: str = ""  # "": it knows it by PKCE alone
     # Notices may be posted into private networks: RFC 1918, 6598 (100.64/10), 4193, fec0::/10.
     private_webhooks: bool = False
     webhook_networks: str = ""  # further ones, the server's own too: "127.0.0.1/32, fe80::/10"
@@ -248,6 +252,7 @@ def _check(settings: Settings) -> None:
     if not re.fullmatch(r"[^@\s<>,]+@[^@\s<>,]+", settings.mail_from):
         raise SettingsError(f"mail_from must be NAME@HOST, not {settings.mail_from!r}")
     _ = settings.allowed_networks
+    _check_openid(settings)
     if settings.files_url is not None:
         try:
             BucketPlace.parse(settings.files_url)
@@ -276,6 +281,27 @@ def _check_type(name: str, kind: type[object], value: object) -> None:
     if not isinstance(value, kind):
         wanted = "true or false" if kind is bool else "a string"
         raise SettingsError(f"{name} must be {wanted}, not {value!r}")
+
+
+def _check_openid(settings: Settings) -> None:
+    if settings.oidc_issuer is None:
+        return
+    if not _is_issuer(settings.oidc_issuer):
+        raise SettingsError(f"oidc_issuer must be https://…, not {settings.oidc_issuer!r}")
+    if not settings.oidc_client_id:
+        raise SettingsError("oidc_issuer needs oidc_client_id, which the provider gave you")
+
+
+def _is_issuer(url: str) -> bool:
+    """Whether an OpenID provider may be called so: by TLS, but for one of this machine."""
+    try:
+        found = urlsplit(url)
+    except ValueError:
+        return False
+    host = found.hostname or ""
+    is_plain = url.isprintable() and not set("@?#") & set(url)
+    is_local = found.scheme == "http" and _is_loopback(host)
+    return bool(host) and is_plain and (found.scheme == "https" or is_local)
 
 
 def _check_name(name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.console.stage import Stage, make_stage
 from tests.http.conftest import Echo
@@ -17,10 +18,15 @@ from gridbot_server.web.app import create_app
 
 
 @contextmanager
-def served(dsn: str, data: Path, hostile: str = "") -> Iterator[tuple[str, Stage]]:
+def served(dsn: str, data: Path, hostile: str = "", **knobs: Any) -> Iterator[tuple[str, Stage]]:
     """Serve the console; give its URL and who is there."""
     settings = Settings(
-        data=data, dsn=dsn, public_page=True, boinc_accounts=True, mail_relay="127.0.0.1:9"
+        data=data,
+        dsn=dsn,
+        public_page=True,
+        boinc_accounts=True,
+        mail_relay="127.0.0.1:9",
+        **knobs,
     )
     settings.make_directories()
     keys.create(settings.project_key_path)

@@ -28,6 +28,8 @@ ROUTES_FOR_EVERYBODY = {
     "/console/<digest>/<name>",
     "/enter/<code>",
     "/login",
+    "/login/openid",
+    "/login/openid/back",
     "/project",
 }
 # They refuse in the words of their protocol.

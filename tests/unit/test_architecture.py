@@ -13,6 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 LIGHT = {"gridbot_policies", "requests", "urllib3", "cryptography", "psutil", "click", "rich"}
 SERVER = {
     "apscheduler",
+    "authlib",
+    "joserfc",
     "flask",
     "gunicorn",
     "msgspec",
@@ -85,7 +87,7 @@ ROOMS: dict[str, set[str]] = {
     | {"signing", "storage"},
     "api": {"boinc", "bots", "buffer", "credit", "cycles", "dispatch", "errors", "history", "http"}
     | {"matching", "metrics", "models", "overload", "settings", "signing", "storage"},
-    "console": {"api", "errors", "http", "matching", "metrics", "models", "storage"},
+    "console": {"api", "errors", "http", "matching", "metrics", "models", "settings", "storage"},
     "web": {
         "api",
         "boinc",

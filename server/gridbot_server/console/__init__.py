@@ -16,6 +16,7 @@ from gridbot_server.console import (
     files,
     home,
     jobs,
+    logins,
     machines,
     notices,
     operations,
@@ -25,19 +26,22 @@ from gridbot_server.console import (
     static,
 )
 from gridbot_server.console.blueprint import blueprint
+from gridbot_server.console.openid import OpenIdProvider
 from gridbot_server.console.shared import FastPolls, SharedContents
+from gridbot_server.settings import Settings
 
 __all__ = ["register"]
 
 # Their views are in the blueprint once they are imported.
 _PAGES = (
-    bots, entry, errors, files, home, jobs, machines, notices, operations, overlay, policies,
-    project,
+    bots, entry, errors, files, home, jobs, logins, machines, notices, operations, overlay,
+    policies, project,
 )  # fmt: skip
 
 
-def register(app: Flask) -> None:
-    """Add the console's pages to an application."""
+def register(app: Flask, settings: Settings) -> None:
+    """Add the console's pages to an application.  Raises SettingsError."""
+    app.extensions["gridbot_openid"] = OpenIdProvider.of(settings)
     contents = app.extensions["gridbot_console"] = SharedContents()
     app.register_blueprint(blueprint)
     app.register_blueprint(static.blueprint)

@@ -164,6 +164,7 @@ def _whole(content: str, title: str, etag: str | None, token: str) -> Response:
         who=g.get("key"),
         project=current().settings.project_name,
         is_public=current().settings.public_page,
+        has_openid=current().settings.oidc_issuer is not None,
         path=request.path,
         pages=_PAGES,
         version=version("gridbot"),

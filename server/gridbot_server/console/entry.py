@@ -25,7 +25,7 @@ _USED = "This link was used already, or is older than five minutes. Make another
 @auth.rule("public")
 def login() -> Response:
     """Show the form in which a key is shown."""
-    return _form()
+    return login_form()
 
 
 @blueprint.post("/login")
@@ -40,10 +40,10 @@ def log_in() -> BaseResponse:
         else:
             found, wrong = _by_key(form.get("key", "")), _WRONG_KEY
     except ServerBusy:
-        return _form(_TOO_OFTEN, HTTPStatus.TOO_MANY_REQUESTS)
+        return login_form(_TOO_OFTEN, HTTPStatus.TOO_MANY_REQUESTS)
     if found is None:
-        return _form(wrong, HTTPStatus.FORBIDDEN)
-    return _entered(found, _inside(form.get("next", "/")), by_password)
+        return login_form(wrong, HTTPStatus.FORBIDDEN)
+    return begin_session(found, inside(form.get("next", "/")), by_password)
 
 
 @blueprint.get("/enter/<code>")
@@ -79,10 +79,14 @@ def login_address(path: str) -> str:
     return f"/login?next={quote(path)}" if path != "/" else "/login"
 
 
-def _form(fault: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
-    wanted = _inside(request.values.get("next", "/"))
+def login_form(fault: str = "", status: HTTPStatus = HTTPStatus.OK) -> Response:
+    """Show the form in which a key is shown, and what was wrong with the last try."""
+    wanted = inside(request.values.get("next", "/"))
     has_accounts = current().settings.boinc_accounts
-    shown = {"title": "Log in", "fault": fault, "next": wanted, "has_accounts": has_accounts}
+    shown = {
+        "title": "Log in", "fault": fault, "next": wanted, "has_accounts": has_accounts,
+        "issuer": current().settings.oidc_issuer,
+    }  # fmt: skip
     return page("login.html", shown, status)
 
 
@@ -107,11 +111,12 @@ def _use(code: str) -> BaseResponse:
     with connection() as conn:
         found = sessions.use_link(conn, code)
     if found is None:
-        return _form(_USED, HTTPStatus.FORBIDDEN)
-    return _entered(found, _inside(request.values.get("next", "/")))
+        return login_form(_USED, HTTPStatus.FORBIDDEN)
+    return begin_session(found, inside(request.values.get("next", "/")))
 
 
-def _entered(key: int, path: str, by_password: bool = False) -> BaseResponse:
+def begin_session(key: int, path: str, by_password: bool = False) -> BaseResponse:
+    """Begin a session for a key, and lead to a path."""
     with connection() as conn:
         secret = sessions.begin(conn, key, by_password)
     response = redirect(path, HTTPStatus.SEE_OTHER)
@@ -120,7 +125,7 @@ def _entered(key: int, path: str, by_password: bool = False) -> BaseResponse:
     return response
 
 
-def _inside(address: str) -> str:
+def inside(address: str) -> str:
     """Return a path of this server; "/" for an address elsewhere."""
     is_path = address.startswith("/") and not address.startswith("//")
     is_plain = address.isascii() and address.isprintable() and "\\" not in address

@@ -16,8 +16,10 @@ import orjson
 import psycopg
 from flask import Response, g, request
 
+from gridbot_server.http.auth import Key
 from gridbot_server.http.services import connection
 from gridbot_server.storage import sql
+from gridbot_server.storage.db import Connection
 
 log = logging.getLogger(__name__)
 
@@ -46,19 +48,26 @@ def note(response: Response) -> Response:
         or (room == "console" and response.status_code != HTTPStatus.SEE_OTHER)
     ):
         return response
+    try:
+        with connection() as conn:
+            note_change(conn, key, action, request.path, given(_document()))
+    except psycopg.Error as error:  # what was changed stays so, and its maker must hear that
+        log.error("%s by key %d is not noted: %r", action, key.id, str(error))
+    return response
+
+
+def note_change(
+    conn: Connection, key: Key, action: str, target: str, told: Mapping[str, Any]
+) -> None:
+    """Note a change that was made with a key."""
     values = {
         "owner": key.owner,
         "key": key.id,
         "action": action,
-        "target": request.path,
-        "given": orjson.dumps(given(_document())).decode(),
+        "target": target,
+        "given": orjson.dumps(told).decode(),
     }
-    try:
-        with connection() as conn:
-            conn.execute(SQL["note"], values)
-    except psycopg.Error as error:  # what was changed stays so, and its maker must hear that
-        log.error("%s by key %d is not noted: %r", action, key.id, str(error))
-    return response
+    conn.execute(SQL["note"], values)
 
 
 def _document() -> object:

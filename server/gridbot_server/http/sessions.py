@@ -23,8 +23,10 @@ SQL = sql.load("sessions.sql")
 
 COOKIE = "gridbot_session"
 VISITOR = "gridbot_visitor"  # of those who are not logged in: it protects the form of the login
+PENDING = "gridbot_openid"  # of a browser that is on its way to the OpenID provider and back
 FORM_FIELD = "form_token"
 LIFETIME, LINK_LIFETIME = timedelta(days=7), timedelta(minutes=5)
+_LIFETIMES = {COOKIE: LIFETIME, PENDING: timedelta(minutes=10)}  # others go with the browser
 _MOST_COOKIE = 100  # characters
 
 
@@ -87,6 +89,6 @@ def check_form(secret: str) -> None:
 def set_cookie(response: Response, secret: str, name: str = COOKIE) -> None:
     """Give the browser its cookie, which no script can read and no other site can send."""
     response.set_cookie(
-        name, secret, max_age=LIFETIME if name == COOKIE else None, httponly=True,
+        name, secret, max_age=_LIFETIMES.get(name), httponly=True,
         samesite="Lax", secure=current().settings.url.startswith("https://"),
     )  # fmt: skip

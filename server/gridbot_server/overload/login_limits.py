@@ -1,10 +1,11 @@
-"""Limits on password attempts, on new accounts, and on hosts that attach.
+"""Limits on attempts to log in, on new accounts, and on hosts that attach.
 
 | event          | limited per                      | burst | then one in |
 |----------------|----------------------------------|-------|-------------|
 | wrong password | account                          | 5     | 60 s        |
 | wrong password | address                          | 30    | 10 s        |
 | wrong key      | address, with wrong passwords    | 30    | 10 s        |
+| wrong answer   | the same, of an OpenID provider  | 30    | 10 s        |
 | new account    | address                          | 50    | 60 s        |
 | new host       | account that a client has made   | 50    | 60 s        |
 
@@ -85,14 +86,14 @@ class LoginLimits:
         self, address: str, find: Callable[[], Found | None],
         clock: Callable[[], float] = time.monotonic,
     ) -> Found | None:  # fmt: skip
-        """Let `find` look for a key that somebody shows; return what it finds.
+        """Let `find` look for a key or account that somebody shows; return what it finds.
 
         Keys cannot be guessed: this bounds what guessing costs the server.  A right one is
         refunded.  Without an address nothing is limited, since one limit on all addresses would
         let anybody lock out everybody.  Raises TooManyAttempts, without a call of `find`.
         """
         if address and not self.addresses.take(address, clock()):
-            raise TooManyAttempts("too many wrong keys from this address: try again later")
+            raise TooManyAttempts("too many wrong keys or log-ins from this address: try later")
         found = find()
         if address and found is not None:
             self.addresses.refund(address)

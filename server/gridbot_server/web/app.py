@@ -76,7 +76,7 @@ def create_app(
     app.after_request(audit.note)
     for blueprint in api.BLUEPRINTS:
         app.register_blueprint(blueprint)
-    console.register(app)
+    console.register(app, settings)
     _handle_errors(app)
     return app
 

@@ -84,6 +84,7 @@ def test_the_server_itself_asks_no_address_but_its_object_store_and_those_of_not
     assert found == {
         "storage/files/s3.py",
         "cycles/notices/delivery.py",  # tests/http/test_notices.py: never one of its own network
+        "console/openid.py",  # the provider at which people log in, which the settings name
         "commands/app.py",  # a command of those who sign, which asks their server
         "supervision/lock_file.py",  # is the server at its own address healthy?
     }

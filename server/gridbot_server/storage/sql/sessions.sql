@@ -31,3 +31,26 @@ DELETE FROM console_link USING token
    AND token.id = console_link.token AND token.revoked_at IS NULL
    AND (token.expires_at IS NULL OR token.expires_at > now())
 RETURNING token.id
+
+-- name: linked_key
+-- The key for which an account at a provider stands.
+SELECT token.id FROM linked_login l JOIN token ON token.id = l.token
+ WHERE l.issuer = %(issuer)s AND l.subject = %(subject)s
+   AND token.revoked_at IS NULL AND token.uses IS NULL
+   AND (token.expires_at IS NULL OR token.expires_at > now())
+
+-- name: links
+SELECT l.issuer, l.subject, l.token AS key, l.linked_at
+  FROM linked_login l JOIN token ON token.id = l.token
+ WHERE token.owner = %(owner)s AND token.revoked_at IS NULL ORDER BY l.linked_at LIMIT 100
+
+-- name: link
+-- Who links it has shown both the key and the account.
+INSERT INTO linked_login (issuer, subject, token) VALUES (%(issuer)s, %(subject)s, %(key)s)
+ON CONFLICT (issuer, subject) DO UPDATE SET token = excluded.token, linked_at = now()
+
+-- name: unlink
+DELETE FROM linked_login USING token
+ WHERE token.id = linked_login.token AND token.owner = %(owner)s
+   AND linked_login.issuer = %(issuer)s AND linked_login.subject = %(subject)s
+RETURNING token.id
