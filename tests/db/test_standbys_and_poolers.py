@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -134,3 +135,13 @@ def test_a_pooler_that_keeps_no_session_is_refused_with_the_reason(pooled: str) 
 @pytest.mark.parametrize("pooled", [("session", "options")], indirect=True)
 def test_a_pooler_that_keeps_sessions_is_taken(pooled: str) -> None:
     db.refuse_pooling_by_transaction(pooled)
+
+
+@pytest.mark.parametrize("pooled", [("session", "options")], indirect=True)
+def test_a_machine_that_no_packet_reaches_is_given_up_after_seconds(pooled: str) -> None:
+    with db.connect(pooled) as conn, socket.socket(fileno=os.dup(conn.fileno())) as link:
+        assert link.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) <= 5000  # ms
+        assert link.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE)
+        asks = [socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
+        idle, interval, count = (link.getsockopt(socket.IPPROTO_TCP, name) for name in asks)
+        assert idle + interval * count <= 5

@@ -171,7 +171,7 @@ def _open_pool(settings: Settings) -> ConnectionPool[db.PostgresConnection]:
             "application_name": "gridbot web",
             "options": db.TIMEOUTS,
             "autocommit": True,
-            "connect_timeout": db.CONNECT_SECONDS,
+            **db.REACHED,
         },
         min_size=1,
         max_size=_CONNECTIONS,

@@ -81,8 +81,16 @@ _POOLED = (
     " itself in --dsn, or let pool_mode be session, with ignore_startup_parameters = options"
 )
 
-# To one of the hosts of a DSN: one that is frozen must not keep the next from being asked.
-CONNECT_SECONDS = 3
+# A host of a DSN that is frozen must not keep the next from being asked.  And a machine that no
+# packet reaches any more says nothing: without these, TCP would wait for minutes.  So long a break
+# of the network is taken for its end; whoever asked asks again, on a new connection.
+REACHED: Mapping[str, Any] = {
+    "connect_timeout": 3,  # s, for each host
+    "tcp_user_timeout": 3000,  # ms without an acknowledgement of what was sent
+    "keepalives_idle": 2,  # s of silence until TCP asks whether the other side is there
+    "keepalives_interval": 1,
+    "keepalives_count": 2,
+}
 
 
 class NotReplicated(psycopg.OperationalError):
@@ -133,7 +141,7 @@ TIMEOUTS = (
 def connect(dsn: str, name: str = "gridbot", **options: Any) -> PostgresConnection:
     """Open a connection whose `application_name` is `name`; raise psycopg.OperationalError."""
     return SafeConnection.connect(
-        dsn, application_name=name, options=TIMEOUTS, connect_timeout=CONNECT_SECONDS, **options
+        dsn, application_name=name, options=TIMEOUTS, **REACHED, **options
     )
 
 
