@@ -109,7 +109,7 @@ def _add_outcomes(conn: Connection, bot: int, found: _Bot, seqs: Sequence[int]) 
         }
         for n, seq in enumerate(seqs, numbered.last + 1)
     ]
-    conn.execute(CYCLES["add_outcomes"], {"outcomes": encode(rows)})
+    conn.execute(CYCLES["add_outcomes"], {"outcomes": encode(rows), "done": encode([])})
     if found.has_events:
         told = encode([{"bot": bot, "events": len(seqs), "provisional": 0, "doubt": 0.0}])
         (numbered,) = fetch(conn, _Numbered, EVENTS["number_events"], {"bots": told})

@@ -26,6 +26,7 @@ class Ended(NamedTuple):
     ended_at: datetime
     voter: int  # its host, or its owner where a quorum takes different owners
     credence: Credence = Credence()  # matters where the BOT has terms
+    client: int = 0  # that had it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class Rules:
     first_round: int = 0  # of the manifest's version: with it, attempts begin anew
     max_failures: str | None = None  # failed jobs beyond which it is held: N or P%
     together: int = 1  # jobs of a gang
+    created_at: float = 0.0  # s since 1970
 
 
 @dataclass(slots=True)
@@ -72,6 +74,10 @@ class Job:
     def last_replica(self) -> int:
         """The highest number that a replica has."""
         return max([*self.leased, *self.queued, *(item.replica for item in self.ended)], default=0)
+
+    def client_of(self, replica: int) -> int:
+        """The client that had a replica which ended."""
+        return next(item.client for item in self.ended if item.replica == replica)
 
     @property
     def coming(self) -> int:

@@ -43,6 +43,7 @@ class _BotRules(NamedTuple):
     max_failures: str | None
     first_round: int
     together: int
+    created_at: float
 
 
 class _Replica(NamedTuple):
@@ -57,12 +58,13 @@ class _Replica(NamedTuple):
     digest: bytes | None
     valid: bool | None
     ended_at: datetime
-    voter: int
+    host: int
+    owner: int
+    client: int
     is_silent: bool  # its client is
 
-    @property
-    def ended(self) -> Ended:
-        """As `decide` sees what has ended."""
+    def ended(self, *, among_strangers: bool) -> Ended:
+        """As `decide` sees what has ended.  Among strangers, the machines of one count as one."""
         return Ended(
             replica=self.replica,
             round=self.round,
@@ -71,7 +73,8 @@ class _Replica(NamedTuple):
             digest=self.digest,
             valid=self.valid,
             ended_at=self.ended_at,
-            voter=self.voter,
+            voter=self.owner if among_strangers else self.host,
+            client=self.client,
         )
 
 
@@ -135,6 +138,7 @@ def lock_bots(conn: Connection, bots: Iterable[int]) -> dict[int, Rules]:
             max_failures=bot.max_failures,
             first_round=bot.first_round,
             together=bot.together,
+            created_at=bot.created_at,
         )
         for bot in fetch(conn, _BotRules, SQL["lock_bots"], {"bots": list(bots)})
         if bot.state in ("running", "done")
@@ -186,7 +190,7 @@ def _with_replicas(
                 job.canonical, job.has_outcome = item.replica or None, True
                 job.is_cancelled = item.reason == JOB_CANCELLED
             case _:
-                job.ended.append(item.ended)
+                job.ended.append(item.ended(among_strangers=rules[item.bot].among_strangers))
     return jobs
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from gridbot_server.cycles import job_rows
 from gridbot_server.cycles.job import Decision, Job
 from gridbot_server.storage import moves, sql
-from gridbot_server.storage.counters import Counters
+from gridbot_server.storage.counters import NO_GRID, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.rows import JobId, encode, fetch
 from gridbot_server.storage.states import Event
@@ -28,12 +28,11 @@ class _Numbered(NamedTuple):
     last: int
 
 
-class _Outcomes(NamedTuple):
-    """How many jobs of a BOT are done, on a grid, or failed."""
+class _Done(NamedTuple):
+    """How many jobs of a BOT are done, on a grid."""
 
     bot: int
     grid: str
-    are_done: bool
     jobs: int
 
 
@@ -78,8 +77,19 @@ def _add_outcomes(
                 "credit": credit.get(name, 0.0),
             }
         )
-    for item in fetch(conn, _Outcomes, SQL["add_outcomes"], {"outcomes": encode(rows)}):
-        counters.note(item.bot, item.grid, "done" if item.are_done else "failed", item.jobs)
+    by_client = Counter(
+        (name.bot, jobs[name].client_of(item.canonical))
+        for name, item in finished.items()
+        if item.canonical is not None
+    )
+    clients = [
+        {"bot": bot, "client": client, "jobs": count} for (bot, client), count in by_client.items()
+    ]
+    values = {"outcomes": encode(rows), "done": encode(clients)}
+    for item in fetch(conn, _Done, SQL["add_outcomes"], values):
+        counters.note(item.bot, item.grid, "done", item.jobs)
+    for bot, count in failed.items():
+        counters.note(bot, NO_GRID, "failed", count)
 
 
 def add_copies(

@@ -26,7 +26,7 @@ from gridbot_server.cycles import (
     verdicts,
     widths,
 )
-from gridbot_server.cycles.job import Job
+from gridbot_server.cycles.job import Job, Rules
 from gridbot_server.cycles.parts import WHOLE, BotPart
 from gridbot_server.cycles.transition import decide
 from gridbot_server.storage import sql
@@ -58,14 +58,16 @@ def run_once(conn: Connection, part: BotPart = WHOLE, limit: int = 2000) -> int:
     while True:
         woken: list[JobId] = []
         judged: list[verdicts.NewVerdict] = []
+        rules: Mapping[int, Rules] = {}
         try:
             with conn.transaction():
                 wanted = {**part._asdict(), "limit": limit, "left": left}
                 woken = fetch(conn, JobId, SQL["take_pending"], wanted)
                 if woken:
                     conn.execute(SQL["plan_by_keys"])
-                    judged = _settle(conn, sorted(set(woken)))
-            verdicts.observe(judged)  # once they stand
+                    rules = job_rows.lock_bots(conn, {job.bot for job in woken})
+                    judged = _settle(conn, sorted(set(woken)), rules)
+            verdicts.observe(judged, rules)  # once they stand
             return len(woken)
         except job_rows.NewerValidator as error:
             _complain(str(error))
@@ -100,9 +102,10 @@ def _complain(error: str) -> None:
     log.error("%s: its jobs stay undecided until this server is updated", error)
 
 
-def _settle(conn: Connection, ids: Sequence[JobId]) -> list[verdicts.NewVerdict]:
+def _settle(
+    conn: Connection, ids: Sequence[JobId], rules: Mapping[int, Rules]
+) -> list[verdicts.NewVerdict]:
     """Decide jobs, in the caller's transaction; return the verdicts on their replicas."""
-    rules = job_rows.lock_bots(conn, {bot for bot, _ in ids})
     if any(item.terms for item in rules.values()):
         conn.execute(SQL["take_turns"], {"lock": _ASSURANCE_LOCK})
     of_gangs = gangs.gangs_of(ids, rules)

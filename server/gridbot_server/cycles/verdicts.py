@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from gridbot_server import metrics
-from gridbot_server.cycles.job import Decision
+from gridbot_server.cycles.job import Decision, Rules
 from gridbot_server.history import notable
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
@@ -39,7 +39,7 @@ class NewVerdict(NamedTuple):
     turnaround: float  # seconds from sending to report, by our clock
     wall_seconds: float  # that it ran, by the host's clock
     lag: float  # seconds since it ended
-    waited: float | None  # seconds from its BOT's submission to sending; null: no first copy
+    first_sent_at: float | None  # s since 1970; null: no first copy
 
 
 _REPLICA = ("bot", "seq", "replica")
@@ -79,12 +79,14 @@ def _add_turnarounds(conn: Connection, verdicts: Iterable[NewVerdict]) -> None:
         conn.execute(SQL["add_turnarounds"], {"bots": encode(sums)})
 
 
-def observe(verdicts: Sequence[NewVerdict]) -> None:
+def observe(verdicts: Sequence[NewVerdict], rules: Mapping[int, Rules]) -> None:
     """Let the metrics know how long replicas waited, ran, and were not judged."""
     metrics.VERDICT_LAG.observe_all(max(0.0, item.lag) for item in verdicts)
     metrics.JOB_SECONDS.observe_all(item.wall_seconds for item in verdicts if item.valid)
     metrics.QUEUE_WAIT.observe_all(
-        max(0.0, item.waited) for item in verdicts if item.waited is not None
+        max(0.0, item.first_sent_at - rules[item.bot].created_at)
+        for item in verdicts
+        if item.first_sent_at is not None
     )
 
 

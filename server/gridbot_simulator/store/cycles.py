@@ -43,7 +43,7 @@ def lock_bots(tables: Tables, bots: Sequence[int]) -> Rows:
         (
             bot.id, bot.state, bot.owner, bot.manifest.resources.cpus, bot.quorum, bot.max_attempts,
             "exact", bot.failover_after, bot.max_replicas, False, None, False, bot.watched,
-            bot.max_failures, 0, 1,
+            bot.max_failures, 0, 1, bot.created_at,
         )
         for bot in _bots(tables, bots)
     ]  # fmt: skip
@@ -55,16 +55,17 @@ def replicas(tables: Tables, jobs: str) -> Rows:
     rows: list[tuple[object, ...]] = []
     for job in ((item["bot"], item["seq"]) for item in listed(jobs)):
         for copy in tables.waiting[job].values() if job in tables.waiting else ():
-            row = (*copy.name, copy.round, "queued", "", None, None, tables.now, 0, False)
+            row = (*copy.name, copy.round, "queued", "", None, None, tables.now, 0, 0, 0, False)
             rows.append(row)
         for lease in tables.leases[job].values() if job in tables.leases else ():
             is_silent = tables.is_silent(lease.client)
-            row = (*lease.name, lease.round, "leased", "", None, None, tables.now, 0, is_silent)
+            ended = (None, None, tables.now, 0, 0, 0)
+            row = (*lease.name, lease.round, "leased", "", *ended, is_silent)
             rows.append(row)
         rows.extend(
             (
                 *end.lease.name, end.lease.round, end.how, end.reason, end.digest, end.valid,
-                end.ended_at, tables.voter(end.lease), False,
+                end.ended_at, end.lease.host, end.lease.owner, end.lease.client, False,
             )
             for end in tables.ends(*job)
         )  # fmt: skip
@@ -73,7 +74,7 @@ def replicas(tables: Tables, jobs: str) -> Rows:
             rows.append(
                 (
                     *job, canonical, outcome.round, "outcome", reason, None, None, tables.now, 0,
-                    False,
+                    0, 0, False,
                 )
             )  # fmt: skip
     return rows
@@ -113,12 +114,11 @@ def judge(tables: Tables, verdicts: str) -> Rows:
         if end is None or end.valid is not None:
             continue
         end.valid, lease = item["valid"], end.lease
-        since = lease.sent_at - tables.bots[lease.bot].created_at
         rows.append(
             (
                 *lease.name, lease.client, lease.host, lease.owner, end.valid, end.reason,
                 end.cpu_seconds or 0.0, end.ended_at - lease.sent_at, end.wall_seconds or 0.0,
-                tables.now - end.ended_at, since if lease.why == "first" else None,
+                tables.now - end.ended_at, lease.sent_at if lease.why == "first" else None,
             )
         )  # fmt: skip
     return rows
@@ -162,17 +162,15 @@ def add_turnarounds(tables: Tables, bots: str) -> None:
 
 
 @STATEMENTS.answers_to("add_outcomes")
-def add_outcomes(tables: Tables, outcomes: str) -> Rows:
-    """Give jobs their outcomes; count them by BOT, grid and whether they are done."""
-    counts = Counter[tuple[int, str, bool]]()
+def add_outcomes(tables: Tables, outcomes: str, done: str) -> Rows:
+    """Give jobs their outcomes; count those that are done by BOT and grid."""
     for item in listed(outcomes):
-        job, canonical = (item["bot"], item["seq"]), item["canonical"]
-        tables.outcomes[job] = StoredOutcome(
-            item["round"], canonical, item["reason"], item["n"], item["credit"]
+        tables.outcomes[item["bot"], item["seq"]] = StoredOutcome(
+            item["round"], item["canonical"], item["reason"], item["n"], item["credit"]
         )
-        end = None if canonical is None else tables.find_end(*job, canonical)
-        grid = "" if end is None else tables.grid(end.lease.client)
-        counts[job[0], grid, canonical is not None] += 1
+    counts = Counter[tuple[int, str]]()
+    for item in listed(done):
+        counts[item["bot"], tables.grid(item["client"])] += item["jobs"]
     return [(*key, count) for key, count in counts.items()]
 
 

@@ -50,36 +50,37 @@ SELECT id, state, owner, coalesce((manifest::json #>> '{resources,cpus}')::int, 
        quorum, max_attempts, validator, failover_after, max_replicas,
        signature IS NOT NULL OR boinc IS NOT NULL AS among_strangers, assurance,
        EXISTS (SELECT FROM known_answer k WHERE k.bot = bot.id) AS has_known_answers,
-       watched, max_failures, first_round, together
+       watched, max_failures, first_round, together,
+       extract(epoch FROM created_at)::float8 AS created_at
   FROM bot WHERE id = ANY(%(bots)s) ORDER BY id FOR NO KEY UPDATE
 
 -- name: replicas
 -- All replicas of the jobs as of one moment: those queued, those in progress, those that ended;
 -- and the canonical one of a job that has its outcome, 0 if that is a failure.
--- Unsigned BOTs run only on clients that trust their owner, signed ones among strangers, whose
--- machines count as one.
 WITH x AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint)
 )
 SELECT q.bot, q.seq, q.replica, q.round, 'queued' AS how, '' AS reason, NULL::bytea AS digest,
-       NULL::boolean AS valid, now() AS ended_at, 0::bigint AS voter, false AS is_silent
+       NULL::boolean AS valid, now() AS ended_at, 0::bigint AS host, 0 AS owner,
+       0::bigint AS client, false AS is_silent
   FROM x JOIN requeue q ON (q.bot, q.seq) = (x.bot, x.seq)
  UNION ALL
-SELECT l.bot, l.seq, l.replica, l.round, 'leased', '', NULL, NULL, now(), 0,
+SELECT l.bot, l.seq, l.replica, l.round, 'leased', '', NULL, NULL, now(), 0, 0, 0,
        c.silent_since IS NOT NULL
   FROM x JOIN lease l ON (l.bot, l.seq) = (x.bot, x.seq) LEFT JOIN client c ON c.id = l.client
  UNION ALL
 SELECT e.bot, e.seq, e.replica, e.round, e.how, e.reason, e.digest, e.valid, e.ended_at,
-       CASE WHEN b.signature IS NULL AND b.boinc IS NULL THEN e.host ELSE e.owner END, false
+       e.host, e.owner, e.client, false
   FROM x JOIN ended e ON (e.bot, e.seq) = (x.bot, x.seq)
-  JOIN bot b ON b.id = x.bot
  UNION ALL
 SELECT o.bot, o.seq, coalesce(o.canonical, 0), o.round, 'outcome', coalesce(o.reason, ''), NULL,
-       NULL, now(), 0, false
+       NULL, now(), 0, 0, 0, false
   FROM x JOIN outcome o ON (o.bot, o.seq) = (x.bot, x.seq)
 
 -- name: others_work
 -- Of these BOTs and voters, those pairs where somebody else holds a replica of the BOT.
+-- Unsigned BOTs run only on clients that trust their owner, signed ones among strangers, whose
+-- machines count as one.
 SELECT x.bot, x.voter
   FROM json_to_recordset(%(voters)s) AS x (bot bigint, voter bigint)
   JOIN bot b ON b.id = x.bot
@@ -97,15 +98,13 @@ SELECT o.bot, o.seq, o.credit
 -- A verdict is given once; what comes back is exactly what is new, for the statistics.
 UPDATE ended e SET valid = x.valid
   FROM json_to_recordset(%(verdicts)s) AS x (bot bigint, seq bigint, replica int, valid boolean)
-  JOIN bot b ON b.id = x.bot
  WHERE (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica) AND e.valid IS NULL
 RETURNING e.bot, e.seq, e.replica, e.client, e.host, e.owner, e.valid, e.reason,
           coalesce(e.cpu_seconds, 0)::float8 AS cpu_seconds,
           extract(epoch FROM e.ended_at - e.sent_at)::float8 AS turnaround,
           coalesce(e.wall_seconds, 0)::float8 AS wall_seconds,
           extract(epoch FROM now() - e.ended_at)::float8 AS lag,
-          CASE WHEN e.why = 'first'
-               THEN extract(epoch FROM e.sent_at - b.created_at)::float8 END AS waited
+          CASE WHEN e.why = 'first' THEN extract(epoch FROM e.sent_at)::float8 END AS first_sent_at
 
 -- name: tally_pilots
 -- For the overlay: what each pilot did, and for how long.  What it could not end says nothing of
@@ -135,19 +134,17 @@ UPDATE bot b
  WHERE b.id = x.bot
 
 -- name: add_outcomes
--- For the history, how many are done, by the grids of the canonical replicas, and how many failed.
-WITH x AS MATERIALIZED (
-    SELECT * FROM json_to_recordset(%(outcomes)s) AS x (
-        bot bigint, seq bigint, round int, canonical int, reason text, n bigint, credit float8)
-), made AS (
+-- Returns how many jobs of each BOT are done, by grid; who calls it tells by which clients.
+WITH made AS (
     INSERT INTO outcome (bot, seq, round, canonical, reason, n, credit)
-    SELECT bot, seq, round, canonical, reason, n, credit FROM x
+    SELECT bot, seq, round, canonical, reason, n, credit
+      FROM json_to_recordset(%(outcomes)s) AS x (
+           bot bigint, seq bigint, round int, canonical int, reason text, n bigint, credit float8)
 )
-SELECT x.bot, coalesce(c.grid, '') AS grid, x.canonical IS NOT NULL AS are_done, count(*) AS jobs
-  FROM x
-  LEFT JOIN ended e ON (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.canonical)
-  LEFT JOIN client c ON c.id = e.client
- GROUP BY 1, 2, 3
+SELECT x.bot, coalesce(c.grid, '') AS grid, sum(x.jobs)::bigint AS jobs
+  FROM json_to_recordset(%(done)s) AS x (bot bigint, client bigint, jobs bigint)
+  LEFT JOIN client c ON c.id = x.client
+ GROUP BY 1, 2
 
 -- name: end_bots
 UPDATE bot SET state = 'done', ended_at = now()
