@@ -8,6 +8,7 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, dispatching, success
 from tests.factories import make_bot
 
+from gridbot_server.cycles import retention
 from gridbot_server.storage import db, invariants, sql
 from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.rows import fetch_value
@@ -117,3 +118,30 @@ def test_without_shares_rank_alone_orders_an_owners_groups(
     )
     dispatch.feed()
     assert {item.id.bot for item in client.ask(5).assignments} == {best}
+
+
+def test_a_group_goes_with_its_last_bot(conn: PostgresConnection, alice: int) -> None:
+    left, kept = make_group(conn, alice, "left", 2.0), make_group(conn, alice, "kept")
+    gone, gone_too, stays = (make_bot(conn, alice, 1, bot_group=of) for of in (left, left, kept))
+    for bot in (gone, gone_too):
+        assert retention.remove_empty_groups(conn) == 0
+        conn.execute("DELETE FROM bot WHERE id = %s", [bot])
+    assert retention.remove_empty_groups(conn) == 1
+    assert retention.remove_empty_groups(conn) == 0
+    assert conn.execute("SELECT id FROM bot_group").fetchall() == [(kept,)]
+    assert conn.execute("SELECT id FROM bot").fetchall() == [(stays,)]
+    assert join(conn, alice, "left") != left, "who submits makes another one"
+
+
+def test_a_group_that_a_submission_has_just_joined_stays(
+    dsn: str, conn: PostgresConnection, alice: int
+) -> None:
+    group = make_group(conn, alice, "scan")
+    with db.connect(dsn) as rival, rival.transaction():
+        rival.execute(sql.load("submission.sql")["lock_owner"], {"owner": alice})
+        assert join(rival, alice, "scan") == group
+        conn.execute("SET lock_timeout = '1s'")
+        assert retention.remove_empty_groups(conn) == 0, "it may get a BOT"
+        make_bot(rival, alice, 1, bot_group=group)
+    assert retention.remove_empty_groups(conn) == 0
+    assert invariants.check(conn, idle=False) == []

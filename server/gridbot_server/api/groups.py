@@ -129,7 +129,10 @@ def _last(conn: Connection, group: int) -> int:
 
 
 def _summary(conn: Connection, group: int) -> GroupState:
-    return _summaries(conn, group=group)[0]
+    found = _summaries(conn, group=group)
+    if not found:
+        raise ObjectNotFound("this group has just gone with its last BOT")
+    return found[0]
 
 
 def _summaries(conn: Connection, **wanted: Any) -> list[GroupState]:

@@ -1,4 +1,4 @@
-"""BOTs go away: those that were deleted, and those that were kept long enough.
+"""BOTs go away: those that were deleted, and those that were kept long enough; then their groups.
 
 A deleted BOT is out of everybody's sight at once.  Its rows go in batches, from its last job to its
 first, each batch in a transaction with all that belongs to its jobs; so a crash leaves a smaller
@@ -52,6 +52,13 @@ def delete_kept_too_long(conn: Connection, days: int, limit: int = 100) -> int:
         if bots:
             conn.execute(SQL["delete"], {"bots": bots})
     return len(bots)
+
+
+def remove_empty_groups(conn: Connection, limit: int = 1000) -> int:
+    """Remove up to `limit` groups whose last BOT is gone; return how many."""
+    with conn.transaction():
+        groups = fetch_values(conn, int, SQL["lock_empty_groups"], {"limit": limit})
+        return conn.execute(SQL["remove_groups"], {"groups": groups}).rowcount if groups else 0
 
 
 def run_once(conn: Connection, clock: Callable[[], float] = time.monotonic) -> int:

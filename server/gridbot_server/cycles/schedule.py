@@ -124,14 +124,16 @@ def purge(settings: Settings, conn: db.PostgresConnection) -> int:
 
 
 def retain(settings: Settings, conn: db.PostgresConnection) -> int:
-    """Delete BOTs that were kept long enough, and a part of the files that nothing refers to.
+    """Delete BOTs that were kept long enough, groups without a BOT, and a part of the files that
+    nothing refers to.
 
     Growing BOTs that nobody has used for long are closed.
     """
     store, days = settings.open_store(), settings.keep_ended_days
     deleted = retention.delete_kept_too_long(conn, days) if days else 0
     closed = growing.close_idle(conn)
-    return closed + deleted + collector.run_once(conn, store, datetime.now(UTC))
+    emptied = retention.remove_empty_groups(conn)
+    return closed + deleted + emptied + collector.run_once(conn, store, datetime.now(UTC))
 
 
 def keep_store_record(settings: Settings) -> None:

@@ -110,6 +110,18 @@ DELETE FROM policy_version WHERE bot = %(bot)s
 -- name: remove_bot
 DELETE FROM bot WHERE id = %(bot)s
 
+-- name: lock_empty_groups
+-- Groups without a BOT, and their owners: whoever submits locks the owner, too, so no BOT comes in
+-- meanwhile.  Those of an owner who is submitting just now have time.
+SELECT g.id FROM bot_group g JOIN owner ON owner.id = g.owner
+ WHERE NOT EXISTS (SELECT FROM bot WHERE bot.bot_group = g.id)
+ ORDER BY g.id LIMIT %(limit)s FOR NO KEY UPDATE OF owner SKIP LOCKED
+
+-- name: remove_groups
+-- A statement after the locks: a BOT that came in before is seen.
+DELETE FROM bot_group g
+ WHERE g.id = ANY(%(groups)s) AND NOT EXISTS (SELECT FROM bot WHERE bot.bot_group = g.id)
+
 -- name: old_owners
 -- Pages by hash and owner.
 SELECT sha256, owner FROM blob_owner
