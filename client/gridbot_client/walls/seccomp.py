@@ -29,7 +29,13 @@ _NEW_NAMESPACE = (
 )  # fmt: skip
 _TERMINAL_INJECTION = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX
 _NETLINK_ROUTE = 0
-_F_SETLEASE, _F_NOTIFY = 1024, 1026
+_UNUSUAL_TYPES = 12  # bits of all but streams, datagrams and raw sockets
+_F_SETLEASE, _F_NOTIFY, _F_SETPIPE_SZ = 1024, 1026, 1031
+_MAP_HUGETLB, _MFD_HUGETLB = 0x40000, 4
+# SUBVOL_CREATE, SNAP_CREATE and their second versions, SUBVOL_SETFLAGS (linux/btrfs.h): they make
+# trees that cannot be removed as others are, and keep what others delete.
+_OF_BTRFS = (0x5000940E, 0x50009418, 0x50009401, 0x50009417, 0x4008941A)
+_REFUSED_FCNTL = (_F_SETLEASE, _F_NOTIFY, _F_SETPIPE_SZ)
 _PR_SCHED_CORE = 62
 _REFUSED_PRCTL = (kernel.PR_SET_DUMPABLE, _PR_SCHED_CORE)
 
@@ -94,17 +100,21 @@ def program(families: tuple[int, ...], *, namespaces: bool, stranger: bool, land
         _when("clone", 0, [(_ANY_BIT, _NEW_NAMESPACE)], errno.EPERM),
         # Its flags are in memory, which a filter cannot read; libc then uses clone.
         _refuse("clone3", errno.ENOSYS),
-        _when("ioctl", 1, [(_EQUAL, code) for code in _TERMINAL_INJECTION], errno.EPERM),
-        # Others would wait for a file that they open; what they do in a folder is theirs.
-        _when("fcntl", 1, [(_EQUAL, _F_SETLEASE), (_EQUAL, _F_NOTIFY)], errno.EPERM),
+        _when("ioctl", 1, [(_EQUAL, at) for at in (*_TERMINAL_INJECTION, *_OF_BTRFS)], errno.EPERM),
+        # Others would wait for a file that they open; what they do in a folder is theirs; a user's
+        # pipes have few pages in all.
+        _when("fcntl", 1, [(_EQUAL, command) for command in _REFUSED_FCNTL], errno.EPERM),
         # Rules are memory of the kernel's that counts as nobody's; programs can do without.
         _refuse("landlock_create_ruleset", errno.ENOSYS),
         # The client must be able to look at what it counts; a core is not one task's.
         _when("prctl", 0, [(_EQUAL, op) for op in _REFUSED_PRCTL], errno.EPERM),
         _only("prlimit64", 0, [0], errno.EPERM),
         _only("socket", 0, families, errno.EAFNOSUPPORT),
-        _only_netlink_route(),
+        *_only_usual_protocols(),
     ]
+    if stranger:  # huge pages were set aside for somebody, and count as no process's
+        filters.append(_when("mmap", 3, [(_ANY_BIT, _MAP_HUGETLB)], errno.ENOMEM))
+        filters.append(_when("memfd_create", 1, [(_ANY_BIT, _MFD_HUGETLB)], errno.ENOSYS))
     if namespaces:
         filters += [_when(name, at, [(_EQUAL, _FIRST)], errno.EPERM) for name, at in _BY_PID]
         filters += [_when(name, 0, [(_EQUAL, of)], errno.EPERM) for name, of in _BY_USER]
@@ -196,12 +206,23 @@ def _only(name: str, argument: int, allowed: Sequence[int], error: int) -> _Filt
     return kernel.number(name), [*inner, (_LOAD, 0, 0, _NUMBER)]
 
 
-def _only_netlink_route() -> _Filter:
-    inner = [
-        (_LOAD, 0, 0, _ARGUMENTS),
-        (_EQUAL, 0, 3, int(socket.AF_NETLINK)),
-        (_LOAD, 0, 0, _ARGUMENTS + 16),
-        (_EQUAL, 1, 0, _NETLINK_ROUTE),
-        (_RETURN, 0, 0, _ERROR | errno.EAFNOSUPPORT),
+def _only_usual_protocols() -> list[_Filter]:
+    """Refuse protocols by which the kernel loads what hardly anybody uses, but can break."""
+    of_inet = (0, *map(int, (socket.IPPROTO_TCP, socket.IPPROTO_UDP, socket.IPPROTO_ICMP)))
+    return [
+        _only_protocols(socket.AF_NETLINK, (_NETLINK_ROUTE,)),
+        _only_protocols(socket.AF_INET, of_inet),
+        _only_protocols(socket.AF_INET6, (*of_inet, int(socket.IPPROTO_ICMPV6))),
     ]
-    return kernel.number("socket"), [*inner, (_LOAD, 0, 0, _NUMBER)]
+
+
+def _only_protocols(family: int, allowed: Sequence[int]) -> _Filter:
+    """Refuse sockets of a family unless their protocol is one of some numbers."""
+    number, inner = _only("socket", 2, allowed, errno.EPROTONOSUPPORT)
+    rules = [
+        (_LOAD, 0, 0, _ARGUMENTS + 8),
+        (_ANY_BIT, 0, 1, _UNUSUAL_TYPES),
+        (_RETURN, 0, 0, _ERROR | errno.ESOCKTNOSUPPORT),
+        *inner,
+    ]
+    return number, [(_LOAD, 0, 0, _ARGUMENTS), (_EQUAL, 0, len(rules) - 1, int(family)), *rules]

@@ -64,11 +64,41 @@ def test_what_no_task_needs_is_refused_by_the_numbers_of_each_architecture(
     assert said("clone", 17) == ALLOW
     assert said("fcntl", 3, 1024) == REFUSED
     assert said("fcntl", 3, 1) == ALLOW
+    assert said("fcntl", 3, 1031) == REFUSED  # the size of a pipe
+    assert said("ioctl", 3, 0x5000940E) == REFUSED  # a subvolume
+    assert said("mmap", 0, 4096, 3, 0x40022) == 0x00050000 | errno.ENOMEM  # huge pages
+    assert said("mmap", 0, 4096, 3, 0x22) == ALLOW
+    assert said("memfd_create", 0, 4) == 0x00050000 | errno.ENOSYS
+    assert said("memfd_create", 0, 1) == ALLOW
     assert said("socket", 2) == ALLOW
     assert said("socket", 17) == 0x00050000 | errno.EAFNOSUPPORT
     assert said("fchmod") == (ALLOW if namespaces else REFUSED)
     read = {"x86_64": 0, "aarch64": 63}[machine]
     assert verdict(program, AUDIT[machine], read) == ALLOW
+
+
+@pytest.mark.parametrize(
+    ("family", "kind", "protocol", "error"),
+    [
+        (1, 5, 0, 0),  # AF_UNIX, SOCK_SEQPACKET
+        (2, 1 | 0x80800, 6, 0),  # AF_INET, SOCK_STREAM with flags, TCP
+        (10, 2, 58, 0),  # AF_INET6, SOCK_DGRAM, ICMPv6
+        (16, 3, 0, 0),  # AF_NETLINK, routes
+        (16, 3, 9, errno.EPROTONOSUPPORT),  # audit
+        (2, 1, 132, errno.EPROTONOSUPPORT),  # SCTP
+        (2, 6, 0, errno.ESOCKTNOSUPPORT),  # DCCP
+        (10, 5, 0, errno.ESOCKTNOSUPPORT),
+        (17, 3, 0, errno.EAFNOSUPPORT),  # packets
+    ],
+)
+def test_a_task_makes_sockets_of_the_usual_kinds_only(
+    machine: str, family: int, kind: int, protocol: int, error: int
+) -> None:
+    families = seccomp.families(inet=True, unix=True)
+    program = seccomp.program(families, namespaces=True, stranger=True, landlock=7)
+    number = kernel.SYSCALLS["socket"][kernel.MACHINES.index(machine)]
+    said = verdict(program, AUDIT[machine], number or 0, family, kind, protocol)
+    assert said == (0x00050000 | error if error else ALLOW)
 
 
 def test_a_call_of_another_architecture_ends_the_task(machine: str) -> None:
