@@ -1191,6 +1191,74 @@ for _ in range(500):
         ("exit_nonzero", "disk_limit"),
         outputs=("stdout",),
     ),
+    Beast(
+        "limits",
+        "use up the pages of the user's pipes",
+        """
+for _ in range(1900):
+    r, w = c[_] = os.pipe()
+    os.write(w, bytes(4096))
+time.sleep(8)""",
+        MEMORY,
+    ),
+    Beast(
+        "limits",
+        "larger pipes than others have",
+        "import fcntl\nfcntl.fcntl(os.pipe()[1], 1031, 1 << 20)",
+    ),
+    Beast(
+        "limits",
+        "memory in connections that nobody accepts",
+        """
+far = socket.create_server(('127.0.0.1', 0), backlog=4096)
+near = socket.socket(socket.AF_UNIX)
+near.bind('s')
+near.listen(4096)
+for server in [far] * 300 + [near] * 400:
+    with socket.socket(server.family) as one:
+        one.setblocking(server is far)
+        one.connect(server.getsockname())
+        one.setblocking(False)
+        try:
+            while True:
+                one.send(bytes(1 << 16))
+        except BlockingIOError:
+            pass
+time.sleep(8)""",
+        MEMORY,
+    ),
+    Beast(
+        "limits",
+        "memory in mappings",
+        """
+libc.mmap.restype = ctypes.c_void_p
+base = libc.mmap(None, ctypes.c_size_t(1 << 30), 0, 0x4022, -1, ctypes.c_long(0))
+for at in range(base, base + (1 << 28), 8192):
+    libc.mprotect(ctypes.c_void_p(at), 4096, 1)
+for _ in range(12):
+    if os.fork() == 0:
+        time.sleep(8)
+        os._exit(0)
+time.sleep(8)""",
+        MEMORY,
+    ),
+    Beast(
+        "limits",
+        "memory in empty files",
+        """
+for _ in range(20):
+    if os.fork() == 0:
+        try:
+            while True:
+                os.memfd_create('x')
+        except OSError:
+            time.sleep(8)
+        os._exit(0)
+time.sleep(8)""",
+        MEMORY,
+    ),
+    Beast("limits", "huge pages in a file", "os.memfd_create('x', os.MFD_HUGETLB)"),
+    Beast("network", "socket whose protocol is a module", "socket.socket(2, 1, 132)"),
 ]
 
 ZOO = [*FILES, *OUTPUTS, *PROCESSES, *NETWORK, *KERNEL, *LIMITS, *LATER]

@@ -50,6 +50,7 @@ _OF_THE_MACHINE = (
 )  # fmt: skip
 _STREAMS = 2
 _SIGNALS_ON_THEIR_WAY = 4096  # of the user; timers count as well
+_TCP_BUFFER = b"4096 65536 212992"  # bytes, as net.core.rmem_max of most machines
 _COUNT_SECONDS = 1.0  # for which the number of a user's threads is believed
 
 
@@ -102,7 +103,9 @@ class _Life:
         self._end_all()
         for stream in self._streams:  # a lease or flags that the task has put on it go with it
             os.close(stream)
-        self._tell(f"{ENDED} {self._status} {self._cpu_seconds}")
+        # Without a status it was killed, and has much to free before it is gone.
+        status = int(signal.SIGKILL) if self._status is None else self._status
+        self._tell(f"{ENDED} {status} {self._cpu_seconds}")
 
     def _is_given_another(self) -> bool:
         """Wait for the next program; False if the cell is to end."""
@@ -134,11 +137,11 @@ class _Life:
         woken, wakes = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
         if self._cell.level >= NAMESPACES:
+            if not self._cell.network:
+                _make_network()
             views.build(self._cell)
             if self._cell.is_stranger:
                 socket.sethostname("gridbot")
-            if not self._cell.network:
-                kernel.raise_loopback()
         else:
             kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
         self._guard()
@@ -238,6 +241,18 @@ class _Life:
             os.write(self._control, said.encode(errors="replace"))
 
 
+def _make_network() -> None:
+    """Bring up a new network, whose connections keep no more than other sockets may."""
+    kernel.raise_loopback()
+    with suppress(OSError):  # in a container that cannot change the kernel's settings
+        for name in ("tcp_rmem", "tcp_wmem"):
+            setting = os.open(f"/proc/sys/net/ipv4/{name}", os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(setting, _TCP_BUFFER)
+            finally:
+                os.close(setting)
+
+
 def failure(error: Exception, word: str = FAILED) -> str:
     """Say why a task did not start, with the number of the error and its text."""
     code, text = 0, str(error)
@@ -333,7 +348,7 @@ def _enter(cell: Cell, groups: Sequence[int]) -> None:
 
 def _limit(cell: Cell) -> None:
     limits = cell.limits
-    _lower(resource.RLIMIT_CORE, 0)
+    _lower(resource.RLIMIT_CORE, 1)  # see `forbid_core_dumps`
     _lower(resource.RLIMIT_FSIZE, limits.file_bytes)
     if cell.level < PROCESS:
         return

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import stat
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import psutil
 
@@ -19,9 +18,7 @@ from gridbot_client.walls import tree
 
 SLOT_VARIABLE = "GRIDBOT_SLOT"
 _TABLE_SECONDS = 0.2
-_MOST_SENT = 16
-_SHARED_MEMORY = (b"00:01", b"/dev/zero (deleted)\n")  # in /proc/PID/maps
-_ENDED = (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+_USUAL_FILTERS, _FILTER_BYTES = 3, 288 << 10  # of system calls; one of the greatest length
 
 
 class Census:
@@ -160,24 +157,43 @@ N = TypeVar("N", int, float)
 
 
 def memory_bytes(pids: Collection[int], limit: int) -> int:
-    """Memory of some processes in bytes, with the page tables that the kernel keeps for them.
+    """Memory of some processes in bytes, also in swap, with what the kernel keeps beside.
 
     Who reads a page in every two megabytes of empty memory has no more of it resident, but a page
     of tables for each.  Resident sizes count shared pages once per process, which is unfair to
     programs that fork.  So a sum above `limit` is measured again by proportional set size, which
     is exact but slow.
     """
-    tables = sum(_page_tables(pid) for pid in pids)
+    beside = [_beside(pid) for pid in pids]
+    kept, swapped = sum(one.kept for one in beside), sum(one.swapped for one in beside)
     resident = sum(_measure(pid, lambda process: process.memory_info().rss) for pid in pids)
-    if resident + tables <= limit:
-        return resident + tables
-    return sum(_measure(pid, _share) for pid in pids) + tables
+    if resident + swapped + kept <= limit:
+        return resident + swapped + kept
+    return sum(_measure(pid, _share) for pid in pids) + kept
 
 
-def _page_tables(pid: int) -> int:
-    """Bytes of a process's page tables; 0 once it has ended, and on a system without /proc."""
-    with suppress(OSError, IndexError):
-        return int(_status(pid).partition("\nVmPTE:")[2].split()[0]) * 1024
+class _Beside(NamedTuple):
+    """Bytes beside a process's resident memory."""
+
+    kept: int  # by the kernel: page tables, and filters of system calls
+    swapped: int
+
+
+def _beside(pid: int) -> _Beside:
+    """What is beside; nothing once a process has ended, and on a system without /proc."""
+    try:
+        text = _status(pid)
+    except OSError:
+        return _Beside(0, 0)
+    filters = max(0, _number(text, "Seccomp_filters") - _USUAL_FILTERS)
+    tables, swapped = _number(text, "VmPTE"), _number(text, "VmSwap")
+    return _Beside(tables * 1024 + filters * _FILTER_BYTES, swapped * 1024)
+
+
+def _number(text: str, name: str) -> int:
+    """A number of /proc/PID/status; 0 for what this kernel does not tell, or of who has ended."""
+    with suppress(IndexError):
+        return int(text.partition(f"\n{name}:")[2].split(None, 1)[0])
     return 0
 
 
@@ -187,80 +203,11 @@ def cpu_seconds(pids: Collection[int]) -> float:
 
 
 def _share(process: psutil.Process) -> int:
-    try:
-        info = process.memory_full_info()
-    except psutil.AccessDenied:  # the process hides itself, and so counts in full
-        return int(process.memory_info().rss)
-    return int(getattr(info, "pss", info.rss))
-
-
-class OpenFiles:
-    """What some processes have open that no directory shows."""
-
-    def __init__(self, pids: Collection[int]) -> None:
-        self.is_hidden = False  # a process hides what it has open, or sends it around
-        self._deleted: dict[tuple[int, int], int] = {}
-        self._sockets: set[int] = set()
-        self._sent = 0  # descriptors that are on their way through sockets
-        for pid in pids:
-            try:
-                self._look_at(pid)
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            except PermissionError:
-                with suppress(psutil.Error):
-                    self.is_hidden |= psutil.Process(pid).status() not in _ENDED
-        self.is_hidden |= self._sent > _MOST_SENT
-
-    @property
-    def deleted_bytes(self) -> int:
-        """Space of deleted files, among them those in memory (memfd).
-
-        A file that is mapped and closed counts by the size of its mapping.
-        """
-        return sum(self._deleted.values())
-
-    @property
-    def sockets(self) -> int:
-        """Number of sockets."""
-        return len(self._sockets)
-
-    def _look_at(self, pid: int) -> None:
-        for name in os.listdir(f"/proc/{pid}/fd"):
-            with suppress(FileNotFoundError, ProcessLookupError):
-                status = os.stat(f"/proc/{pid}/fd/{name}")
-                if status.st_nlink == 0 and stat.S_ISREG(status.st_mode):
-                    self._deleted[status.st_dev, status.st_ino] = status.st_blocks * 512
-                elif stat.S_ISSOCK(status.st_mode) and status.st_ino not in self._sockets:
-                    self._sockets.add(status.st_ino)
-                    self._sent += _sent(f"/proc/{pid}/fdinfo/{name}")
-        with open(f"/proc/{pid}/maps", "rb") as maps:
-            _add_mapped(maps, self._deleted)
-
-
-def _sent(path: str) -> int:
-    """Descriptors in the queue of a socket (scm_fds of proc_pid_fdinfo(5), since Linux 5.11)."""
-    with open(path, "rb") as information:
-        for line in information:
-            if line.startswith(b"scm_fds:"):
-                return int(line.split()[1])
-    return 0
-
-
-def _add_mapped(maps: Iterable[bytes], found: dict[tuple[int, int], int]) -> None:
-    """Add deleted files of /proc/PID/maps that are not open, by what is mapped of them.
-
-    Memory that processes share is kept as a file of the kernel's own, and counts as memory.
-    """
-    for line in maps:
-        if not line.endswith(b" (deleted)\n"):
-            continue
-        addresses, _, _, device, inode, path = line.split(None, 5)
-        if (device, path) == _SHARED_MEMORY:
-            continue
-        first, last = (int(address, 16) for address in addresses.split(b"-"))
-        major, minor = (int(part, 16) for part in device.split(b":"))
-        found.setdefault((os.makedev(major, minor), int(inode)), last - first)
+    """Share of a process in memory and swap; all of the former if it hides itself."""
+    with suppress(OSError):
+        text = Path(f"/proc/{process.pid}/smaps_rollup").read_text()
+        return (_number(text, "Pss") + _number(text, "SwapPss")) * 1024
+    return int(process.memory_info().rss)
 
 
 def _measure(pid: int, measure: Callable[[psutil.Process], N]) -> N | int:

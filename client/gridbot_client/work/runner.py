@@ -33,8 +33,9 @@ from gridbot_client.work.confinement import (
 )
 from gridbot_client.work.containers import CONTAINER_FAILED, Container, ContainerOrder
 from gridbot_client.work.cpu_share import CpuShare
+from gridbot_client.work.holdings import Holdings
 from gridbot_client.work.idleness import Idleness
-from gridbot_client.work.processes import SLOT_VARIABLE, Census, OpenFiles
+from gridbot_client.work.processes import SLOT_VARIABLE, Census, Family
 from gridbot_client.work.residents import ResidentJob
 from gridbot_client.work.slots import ReplicaSlot
 from gridbot_client.work.suspension import SuspendedTime, Suspension
@@ -46,9 +47,7 @@ DISK_SHARE = 0.02  # of the time may be spent on these
 NOT_STARTED, LOST = "not_started", "task_lost"
 EXIT_NONZERO = "exit_nonzero"
 _LEAST_FILES, _FILES_PER_MB = 10_000, 16
-# What waits in sockets is the kernel's memory: nobody's resident size, up to so much in each.
 _MOST_HIDDEN = 2  # looks in a row at which a container may hide what it has open
-_LEAST_SOCKETS, _SOCKET_BYTES = 256, 208 << 10
 GRACE_SECONDS = 2.0  # between the polite signal and the other one
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 _KEPT_VARIABLES = ("PATH", "LANG", "TZ")
@@ -246,7 +245,7 @@ class Runner:
 
         Time for which it was suspended does not count.
         """
-        disk_at, cpu_at, hidden = begun + WATCH_SECONDS, begun, 0
+        cpu_at, look = begun, _Look(slot, limits, task.is_contained, begun + WATCH_SECONDS)
         idleness = self.idleness() if self.idleness else None
         while True:
             now = time.monotonic()
@@ -265,6 +264,9 @@ class Runner:
             family = task.family()
             if family.threads > most_processes(limits):
                 return "process_limit"
+            # Before memory, which takes longer to measure in a process of many mappings.
+            if exceeded := look.exceeded(family):
+                return exceeded
             if processes.memory_bytes(family.pids, limits.memory_mb << 20) > limits.memory_mb << 20:
                 return "memory_limit"
             if not task.is_contained:  # its runtime rules its processors
@@ -274,17 +276,6 @@ class Runner:
                 if idleness.is_low(time.monotonic(), processes.cpu_seconds(family.pids)):
                     return LOW_CPU
                 cpu_at = time.monotonic() + idleness.window_seconds / 10
-            now = time.monotonic()
-            if now >= disk_at:
-                opened = OpenFiles(family.pids)
-                hidden = hidden + 1 if opened.is_hidden else 0
-                opened.is_hidden = hidden > (_MOST_HIDDEN if task.is_contained else 0)
-                if opened.sockets > max(_LEAST_SOCKETS, (limits.memory_mb << 20) // _SOCKET_BYTES):
-                    return "memory_limit"
-                if _is_disk_exceeded(slot, limits, opened):
-                    return "disk_limit"
-                took = time.monotonic() - now
-                disk_at = now + min(DISK_WATCH_SECONDS, max(WATCH_SECONDS, took / DISK_SHARE))
 
     def _finish(self, task: Task, slot: ReplicaSlot) -> TaskEnd | None:
         """Kill remaining processes; return the program's end, None if nobody saw it."""
@@ -294,6 +285,37 @@ class Runner:
         if end is None or not task.is_sealed:
             processes.kill_all(lambda: self.census.of_slot(str(slot.path)))
         return end
+
+
+@dataclass(slots=True)
+class _Look:
+    """Looks now and then at the disk that a task uses, and at what its processes hold."""
+
+    _slot: ReplicaSlot
+    _limits: Resources
+    _is_contained: bool
+    _next_at: float
+    _hidden: int = 0  # looks in a row at which a process hid what it has open
+
+    def exceeded(self, family: Family) -> str:
+        """Reason code of a limit that the task exceeds; empty without, and if it is too early.
+
+        A process that hides what it has open counts as one that has too much.
+        """
+        begun = time.monotonic()
+        if begun < self._next_at:
+            return ""
+        held = Holdings(family.pids, self._limits.memory_mb << 20, self._limits.cpus)
+        if held.is_too_much:
+            return "memory_limit"
+        self._hidden = self._hidden + 1 if held.is_hidden else 0
+        if self._hidden > (_MOST_HIDDEN if self._is_contained else 0):
+            return "disk_limit"
+        if _is_disk_exceeded(self._slot, self._limits, held.deleted_bytes):
+            return "disk_limit"
+        took = time.monotonic() - begun
+        self._next_at = begun + min(DISK_WATCH_SECONDS, max(WATCH_SECONDS, took / DISK_SHARE))
+        return ""
 
 
 def _order(
@@ -328,7 +350,7 @@ def _why(end: TaskEnd, slot: ReplicaSlot, limits: Resources) -> str:
 
     The disk is measured once more, for files written between two measurements.
     """
-    if end.exit_code == -signal.SIGXFSZ or _is_disk_exceeded(slot, limits, OpenFiles(())):
+    if end.exit_code == -signal.SIGXFSZ or _is_disk_exceeded(slot, limits):
         return "disk_limit"
     if end.is_out_of_memory:
         return "memory_limit"
@@ -337,20 +359,19 @@ def _why(end: TaskEnd, slot: ReplicaSlot, limits: Resources) -> str:
     return EXIT_NONZERO if end.exit_code else ""
 
 
-def _is_disk_exceeded(slot: ReplicaSlot, limits: Resources, opened: OpenFiles) -> bool:
-    """True if a slot, with files that are deleted but open, takes too much or has too many files.
-
-    A process that hides what it has open counts as one that has too much.
-    """
-    if opened.is_hidden:
-        return True
+def _is_disk_exceeded(slot: ReplicaSlot, limits: Resources, deleted_bytes: int = 0) -> bool:
+    """True if a slot, with files deleted but open, takes too much or has too many files."""
     most_files = max(_LEAST_FILES, _FILES_PER_MB * limits.disk_mb)
-    return trees.exceeds(slot.path, (limits.disk_mb << 20) - opened.deleted_bytes, most_files)
+    return trees.exceeds(slot.path, (limits.disk_mb << 20) - deleted_bytes, most_files)
 
 
 def forbid_core_dumps() -> None:
-    """Disable core dumps of this process, which holds a token, and of its children."""
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    """Disable core dumps of this process, which holds a token, and of its children.
+
+    With a limit of 0 the kernel still starts a machine's collector of crashes; with 1 it does not
+    (fs/coredump.c), and no core is as small.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (1, 1))
 
 
 def created_at(pid: int) -> float:
