@@ -10,6 +10,7 @@ import functools
 import re
 import signal
 import subprocess
+import threading
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,6 +23,7 @@ from gridbot.dag.submit.job import SubmitJob
 
 PATIENCE = 300.0
 SLOTS = 16
+_STARTING = threading.Lock()
 
 
 def submit(text: str, directory: str, environment: dict[str, str]) -> list[dict[str, Any]]:
@@ -54,8 +56,14 @@ def _fields(job: SubmitJob) -> dict[str, Any]:
     }
 
 
-@functools.cache
 def pool() -> Deployment:
+    """The same server for all threads."""
+    with _STARTING:
+        return _pool()
+
+
+@functools.cache
+def _pool() -> Deployment:
     """A server and a client of many slots, until this process ends."""
     stack = ExitStack()
     atexit.register(stack.close)

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from tests.system.deployment import eventually
 
+from gridbot.api.errors import BadInput
 from gridbot.api.session import Session
 from gridbot.commands.dag import dag as dag_command
 from gridbot.dag.journal import kept_path_of, path_of
@@ -52,6 +53,62 @@ def cut(folder: Path, last: str) -> None:
     path_of(folder / "x.dag").write_text("".join(lines[: names.index(last) + 1]))
     kept.unlink()
     (folder / "begun").unlink()
+
+
+PROVISIONER = "PROVISIONER P {\nuniverse = local\nexecutable = ready.sh\n%s\n}\nJOB A good.sub\n"
+READY = """#!/bin/sh
+%s
+until test -e begun; do sleep 0.05; done  # the other node runs beside it
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [("", 'touch "$GRIDBOT_DAG_READY"'), ("My.ProvisionerState = 2", "")],
+    ids=["by a file", "by its description"],
+)
+def test_nodes_begin_when_the_provisioner_is_ready_and_it_goes_on_beside_them(
+    tmp_path: Path, run: Callable[[], int], more: str, says: str
+) -> None:
+    (tmp_path / "ready.sh").write_text(READY % says)
+    (tmp_path / "ready.sh").chmod(0o755)
+    (tmp_path / "x.dag").write_text(PROVISIONER % more)
+    assert run() == 0
+    events = [
+        (item["event"], item.get("node"))
+        for item in map(json.loads, kept_path_of(tmp_path / "x.dag").read_text().splitlines()[2:])
+    ]
+    assert events.index(("submitted", "P")) < events.index(("submitted", "A"))
+    assert events.index(("submitted", "A")) < events.index(("job_ended", "P"))
+
+
+def test_a_provisioner_that_was_ready_is_ready_after_a_crash(
+    tmp_path: Path, run: Callable[[], int]
+) -> None:
+    (tmp_path / "ready.sh").write_text(READY % 'touch "$GRIDBOT_DAG_READY"')
+    (tmp_path / "ready.sh").chmod(0o755)
+    (tmp_path / "x.dag").write_text(PROVISIONER % "")
+    assert run() == 0
+    cut(tmp_path, "provisioned")
+    Path(f"{tmp_path}/x.dag.ready").unlink()
+    (tmp_path / "ready.sh").write_text("#!/bin/sh\n")  # and says nothing when it runs again
+    assert run() == 0
+    assert (tmp_path / "begun").read_text() == "0 0\n"
+
+
+def test_a_provisioner_that_says_nothing_or_is_several_jobs_ends_the_run(
+    tmp_path: Path, run: Callable[[], int]
+) -> None:
+    (tmp_path / "ready.sh").write_text("#!/bin/sh\n")
+    (tmp_path / "ready.sh").chmod(0o755)
+    (tmp_path / "x.dag.ready").touch()  # is of an earlier run
+    (tmp_path / "x.dag").write_text(PROVISIONER % "")
+    assert run() == 1
+    (tmp_path / "x.dag.rescue001").unlink()
+    (tmp_path / "x.dag").write_text(PROVISIONER % "queue 2")
+    with pytest.raises(BadInput, match=r"x.dag:1: the PROVISIONER P has 2 jobs, not one"):
+        run()
+    assert not (tmp_path / "begun").exists()
 
 
 @pytest.mark.parametrize("last", ["began", "submitted"])

@@ -26,8 +26,8 @@ class DagEngine:
     def __init__(self, dag: Dag, limits: Throttles | None = None) -> None:
         self._run = RunState(dag, limits or Throttles())
         self._nodes = NodeRules(self._run)
-        self._jobs = JobRules(self._run, self._nodes)
         self._course = RunRules(self._run, self._nodes)
+        self._jobs = JobRules(self._run, self._nodes, self._course)
         self._rules: Mapping[str, Callable[..., None]] = {
             "began": self._course.began,
             "script_ended": self._script_ended,
@@ -41,6 +41,7 @@ class DagEngine:
             "due": self._due,
             "halted": self._course.halted,
             "removed": self._course.removed,
+            "provisioned": self._course.provisioned,
             "broken": self._course.broken,
             "added": self._nodes.added,
             "jobs_added": self._jobs.more,
@@ -83,6 +84,12 @@ class DagEngine:
     def is_halted(self) -> bool:
         """Whether nothing new begins for the time being."""
         return self._run.is_halted
+
+    @property
+    def awaits_provisioner(self) -> bool:
+        """Whether the nodes of the graph wait until the PROVISIONER is ready."""
+        run = self._run
+        return run.has_begun and not run.is_provisioned and not run.is_ending
 
     @property
     def ready(self) -> int:

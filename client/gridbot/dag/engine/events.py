@@ -46,6 +46,7 @@ class NodeSubmitted(RunEvent):
     bot: str = ""
     first: int = 0
     is_open: bool = False  # further jobs may follow, until it is closed
+    is_ready: bool = False  # the PROVISIONER's job says at once that all is provisioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +166,13 @@ class Removed(RunEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class Provisioned(RunEvent):
+    """The PROVISIONER says that other nodes may begin."""
+
+    name: ClassVar[str] = "provisioned"
+
+
+@dataclass(frozen=True, slots=True)
 class Broken(RunEvent):
     """The run cannot go on, as DAGMan decides for warnings that are fatal."""
 
@@ -176,7 +184,7 @@ _KINDS: Mapping[str, type[RunEvent]] = {
     kind.name: kind
     for kind in (
         Began, ScriptEnded, NodeSubmitted, SubmitFailed, JobStarted, JobHeld, JobReleased, JobEnded,
-        JobRemoved, Due, Halted, Removed, Broken, NodeAdded, JobsAdded, NodeClosed,
+        JobRemoved, Due, Halted, Removed, Provisioned, Broken, NodeAdded, JobsAdded, NodeClosed,
     )
 }  # fmt: skip
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gridbot.dag.engine import events
 from gridbot.dag.engine.actions import Wait
 from gridbot.dag.engine.node_rules import NodeRules, how_it_ended
+from gridbot.dag.engine.run_rules import RunRules
 from gridbot.dag.engine.run_state import RunState
 from gridbot.dag.engine.table import JOB_REMOVED, SUBMIT_FAILED, DagStatus, NodeState, NodeStatus
 from gridbot.dag.language.model import Kind
@@ -13,8 +14,8 @@ from gridbot.dag.language.model import Kind
 class JobRules:
     """What becomes of a node's jobs."""
 
-    def __init__(self, run: RunState, nodes: NodeRules) -> None:
-        self._run, self._nodes = run, nodes
+    def __init__(self, run: RunState, nodes: NodeRules, course: RunRules) -> None:
+        self._run, self._nodes, self._course = run, nodes, course
 
     # --- submission
 
@@ -32,6 +33,8 @@ class JobRules:
             run.cancel_jobs(state)
         elif not event.jobs:
             self._are_over(state)
+        elif event.is_ready:
+            self._course.provisioned()
 
     def _queue(self, state: NodeState, jobs: int) -> None:
         """Put jobs into the queue behind those that the node has."""
@@ -164,13 +167,13 @@ class JobRules:
         self._tell_node(state, failed)
 
     def _tell_node(self, state: NodeState, has_failed: bool) -> None:
-        if state.node.kind is Kind.PROVISIONER:
+        if state.node.kind is Kind.PROVISIONER and not self._run.is_provisioned:
             self._provisioner_ended(state, has_failed)
         else:
             self._nodes.jobs_are_over(state, has_failed)
 
     def _provisioner_ended(self, state: NodeState, has_failed: bool) -> None:
-        """It has to run while the DAG does, so its end is the end."""
+        """It has not said that it is ready, and cannot any more, so its end is the end."""
         self._run.table.move(state, NodeStatus.ERROR if has_failed else NodeStatus.DONE)
         why = f"the provisioner {state.name} ended before it said that it is ready"
         self._run.end_early(DagStatus.NODE_FAILED if has_failed else DagStatus.ERROR, 1, why)

@@ -29,7 +29,19 @@ class RunRules:
         provisioners = run.dag.of_kind(Kind.PROVISIONER)
         if provisioners and not provisioners[0].done:
             self._nodes.begin(states[provisioners[0].name])
-            return
+        else:
+            self._begin_graph()
+
+    def provisioned(self, _: events.Provisioned | None = None) -> None:
+        """The PROVISIONER is ready, so the others begin."""
+        if self._run.has_begun and not self._run.is_provisioned and not self._run.is_ending:
+            self._begin_graph()
+
+    def _begin_graph(self) -> None:
+        """Begin the nodes that have no parents, or whose parents are done."""
+        run = self._run
+        run.is_provisioned = True
+        states = run.table.nodes
         for state in [*states.values()]:
             if state.status is NodeStatus.DONE:
                 self._nodes.tell_children(state, succeeded=True)

@@ -32,6 +32,7 @@ class RunState:
         self.is_halted = False
         self.why = ""  # it ends early
         self.has_begun = False
+        self.is_provisioned = False  # nodes of the graph may begin
         self.ends_with: int | None = None  # what it would exit with, without a FINAL node
         self.stops = False  # what runs is stopped
         self.early_end: EarlyEnd | None = None

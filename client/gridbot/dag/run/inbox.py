@@ -8,7 +8,7 @@ import time
 from heapq import heapify, heappop, heappush
 from pathlib import Path
 
-from gridbot.dag.engine.events import Due, Halted, RunEvent
+from gridbot.dag.engine.events import Due, Halted, Provisioned, RunEvent
 
 _HALT_SECONDS = 0.5  # between two looks for the halt file
 
@@ -39,11 +39,18 @@ class Inbox:
         self._times = [item for item in self._times if item[1:] != (node, kind)]
         heapify(self._times)
 
-    def wait(self, halt_file: Path, is_halted: bool) -> list[RunEvent]:
-        """What has happened; waits for it, and for the times that are due."""
+    def wait(
+        self, halt_file: Path, is_halted: bool, ready_file: Path | None = None
+    ) -> list[RunEvent]:
+        """What has happened; waits for it, and for the times that are due.
+
+        `ready_file` is that by which a PROVISIONER, which is waited for, says that it is ready.
+        """
         now = time.time()
         until = min(self._halt_at, *(item[0] for item in self._times[:1]), math.inf)
         happened = self._told(max(0.0, until - now))
+        if ready_file is not None and ready_file.exists():  # before its job's end, which may follow
+            happened.insert(0, Provisioned())
         now = time.time()
         while self._times and self._times[0][0] <= now:
             _, node, kind = heappop(self._times)

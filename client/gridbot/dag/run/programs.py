@@ -9,7 +9,7 @@ from gridbot.dag.engine import scripts
 from gridbot.dag.engine.engine import DagEngine
 from gridbot.dag.engine.events import JobEnded, JobRemoved, JobStarted, RunEvent, ScriptEnded
 from gridbot.dag.engine.table import NodeState
-from gridbot.dag.language.model import Script
+from gridbot.dag.language.model import Kind, Script
 from gridbot.dag.run import leftovers
 from gridbot.dag.run.processes import CANNOT_START, LocalProgram, LocalPrograms
 from gridbot.dag.run.start import RunPlan
@@ -18,6 +18,7 @@ from gridbot.dag.submit.job import NULL, SubmitJob
 Told = Callable[[RunEvent], None]
 
 
+READY_VARIABLE = "GRIDBOT_DAG_READY"  # names the file that a PROVISIONER makes when it is ready
 CANNOT_RUN = 127  # exit code of a job whose program cannot be started
 _KILLED = -9
 
@@ -80,7 +81,7 @@ class NodePrograms:
         program = LocalProgram(
             [str((folder / job.executable).absolute()), *job.arguments],
             folder / job.iwd,
-            {**self._marked(state, process), **job.environment},
+            {**self._marked(state, process), **self._of_kind(state), **job.environment},
             stdin="" if job.input == NULL else job.input,
             stdout="" if job.output == NULL else job.output,
             stderr="" if job.error == NULL else job.error,
@@ -95,6 +96,12 @@ class NodePrograms:
             ),
             CANNOT_RUN,
         )
+
+    def _of_kind(self, state: NodeState) -> dict[str, str]:
+        """Variables for jobs of some kinds of nodes."""
+        if state.node.kind is not Kind.PROVISIONER:
+            return {}
+        return {READY_VARIABLE: str(self._plan.ready_file.absolute())}
 
     def kill_job(self, node: str, process: int) -> None:
         """End a job, if its end is not told already."""

@@ -118,7 +118,8 @@ class DagRun:
         self._journal.append([header, self._process(now)])
         self._record.begin()
         self._record.internal(now, f"DAGMAN_STARTED {header['cluster']}.0")
-        Path(f"{self._plan.primary}.halt").unlink(missing_ok=True)
+        for left in (self._plan.halt_file, self._plan.ready_file):
+            left.unlink(missing_ok=True)
         self._record.picture(now, is_end=False)
         return self._loop([Happened(events.Began())])
 
@@ -165,10 +166,11 @@ class DagRun:
     def _loop(
         self, happened: Sequence[Happened], outstanding: Sequence[actions.Action] = ()
     ) -> int:
-        halt_file = Path(f"{self._plan.primary}.halt")
+        plan = self._plan
         self._carry_out([*outstanding, *self._decide(happened)])
         while not self.engine.is_over:
-            told = self._inbox.wait(halt_file, self.engine.is_halted)
+            ready_file = plan.ready_file if self.engine.awaits_provisioner else None
+            told = self._inbox.wait(plan.halt_file, self.engine.is_halted, ready_file)
             if self._inbox.is_paused:
                 return self._pause()
             self._carry_out(self._decide([*map(Happened, told)]))

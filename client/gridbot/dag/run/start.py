@@ -33,6 +33,16 @@ class RunPlan:
         """The first DAG file, beside which the run's own files are."""
         return self.base / self.files[0]
 
+    @property
+    def halt_file(self) -> Path:
+        """While it is there, nothing new begins."""
+        return Path(f"{self.primary}.halt")
+
+    @property
+    def ready_file(self) -> Path:
+        """By which the PROVISIONER says that it is ready."""
+        return Path(f"{self.primary}.ready")
+
     def last_rescue(self) -> int:
         """Number of its newest rescue file, or 0."""
         numbers = rescue.numbers_of(str(self.primary), len(self.files) > 1)
@@ -142,8 +152,8 @@ def _hopeless(plan: RunPlan) -> Iterator[DagFinding]:
                     script.place,
                     f"the script {script.program} is not executable; chmod +x {script.program}",
                 )
-        if node.kind in (Kind.JOB, Kind.FINAL) and not (node.noop or node.pre or node.parents):
-            yield from _absent_program(node, folder)
+        if not (node.noop or node.pre or node.parents or node.weak_parents):
+            yield from _hopeless_jobs(node, folder)
 
 
 def _cannot_start(script: Script, folder: Path) -> bool:
@@ -151,9 +161,9 @@ def _cannot_start(script: Script, folder: Path) -> bool:
     return path.is_file() and not os.access(path, os.X_OK)
 
 
-def _absent_program(node: DagNode, folder: Path) -> Iterator[DagFinding]:
-    """Whether a node that begins at once names a program that is not there."""
-    if node.kind is Kind.FINAL or node.weak_parents:
+def _hopeless_jobs(node: DagNode, folder: Path) -> Iterator[DagFinding]:
+    """What is wrong with the jobs of a node that begins at once."""
+    if node.kind not in (Kind.JOB, Kind.PROVISIONER):
         return
     try:
         text = node.text if node.text is not None else (folder / node.submit).read_text()
@@ -163,9 +173,9 @@ def _absent_program(node: DagNode, folder: Path) -> Iterator[DagFinding]:
         jobs = read_jobs(text, SubmitSetting(folder, before=before, after=after, needs_queue=False))
     except (GridbotError, OSError, UnicodeDecodeError):
         return  # its submission will fail and say why
+    if node.kind is Kind.PROVISIONER and len(jobs) > 1:
+        yield DagFinding(node.place, f"the PROVISIONER {node.name} has {len(jobs)} jobs, not one")
     for job in jobs[:1]:
         name = job.executable
-        is_file = "/" in name or job.transfer_executable
-        if is_file and job.transfer_executable and name and not (folder / name).is_file():
-            place = node.place
-            yield DagFinding(place, f"node {node.name}: the program {name} does not exist")
+        if name and job.transfer_executable and not (folder / name).is_file():
+            yield DagFinding(node.place, f"node {node.name}: the program {name} does not exist")

@@ -22,6 +22,8 @@ from gridbot.dag.run.start import RunPlan
 from gridbot.dag.submit.errors import SubmitError
 from gridbot.dag.submit.job import SubmitJob
 
+PROVISIONING_COMPLETE = 2  # of the attribute ProvisionerState
+
 Told = Callable[[events.RunEvent], None]
 Say = Callable[[str], None]
 
@@ -71,8 +73,7 @@ class Submitting:
                 self._prepare_here(state, [], batch)
                 return
             jobs = self._described(state, self._cluster)
-            if len(jobs) > 1 and self._plan.settings.prohibit_multi_jobs:
-                raise SubmitError(f"{len(jobs)} jobs, which DAGMAN_PROHIBIT_MULTI_JOBS forbids")
+            self._refuse_many(state, jobs)
             if not jobs or all(job.is_local or job.noop for job in jobs):
                 self._prepare_here(state, jobs, batch)
             else:
@@ -81,6 +82,12 @@ class Submitting:
             self._say(f"node {state.name}: {error}")
             self._told(events.SubmitFailed(state.name, str(error)))
 
+    def _refuse_many(self, state: NodeState, jobs: Sequence[SubmitJob]) -> None:
+        if len(jobs) > 1 and state.node.kind is Kind.PROVISIONER:
+            raise SubmitError(f"{len(jobs)} jobs, but a PROVISIONER has one")
+        if len(jobs) > 1 and self._plan.settings.prohibit_multi_jobs:
+            raise SubmitError(f"{len(jobs)} jobs, which DAGMAN_PROHIBIT_MULTI_JOBS forbids")
+
     def _prepare_here(self, state: NodeState, jobs: list[SubmitJob], batch: Batch) -> None:
         if state.node.kind is Kind.SUBDAG and not state.node.noop:
             file = self.folder(state) / state.node.submit
@@ -88,7 +95,10 @@ class Submitting:
                 raise SubmitError(f"the DAG file {state.node.submit} does not exist")
         count = len(jobs) if _is_described(state) else 1
         batch.local.append((state.name, jobs))
-        batch.submitted.append(Happened(events.NodeSubmitted(state.name, self._cluster, count)))
+        event = events.NodeSubmitted(
+            state.name, self._cluster, count, is_ready=_is_provisioned(state, jobs)
+        )
+        batch.submitted.append(Happened(event))
 
     def _prepare_there(self, state: NodeState, jobs: list[SubmitJob], batch: Batch) -> None:
         shaped = [self._shaper.shaped(job, self.folder(state)) for job in jobs]
@@ -100,7 +110,10 @@ class Submitting:
         lot = lots.lot(shape.key, lambda: submission_of(shape))
         first = lots.reserve(lot, state.name, shaped)
         batch.appends.append(Append(lot, first, shaped))
-        event = events.NodeSubmitted(state.name, self._cluster, len(jobs), lot.key, first)
+        event = events.NodeSubmitted(
+            state.name, self._cluster, len(jobs), lot.key, first,
+            is_ready=_is_provisioned(state, jobs),
+        )  # fmt: skip
         to = [job.destination.document() for job in shaped]
         batch.submitted.append(Happened(event, {"number": lot.bot.id, "to": to}))
 
@@ -162,6 +175,14 @@ class Submitting:
     def folder(self, state: NodeState) -> Path:
         """Where the paths of a node count from."""
         return self._plan.base / state.node.directory
+
+
+def _is_provisioned(state: NodeState, jobs: Sequence[SubmitJob]) -> bool:
+    """Whether a PROVISIONER's description says at once that it is ready."""
+    if state.node.kind is not Kind.PROVISIONER:
+        return False
+    said = {name.casefold(): value for job in jobs for name, value in job.attributes.items()}
+    return said.get("provisionerstate") == PROVISIONING_COMPLETE
 
 
 def _is_described(state: NodeState) -> bool:
