@@ -78,6 +78,7 @@ KINDS: dict[str, Callable[[Grid, Path], Submitter]] = {
     "gram": _of("gram", "Gram"),
     "grid_engine": _of("grid_engine", "GridEngine"),
     "htcondor": _of("htcondor", "HTCondor"),
+    "kubernetes": _of("kubernetes", "Kubernetes"),
     "local": _of("local", "Local"),
     "pbs": _of("pbs", "Pbs"),
     "slurm": _of("slurm", "Slurm"),

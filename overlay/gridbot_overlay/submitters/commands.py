@@ -24,6 +24,7 @@ _CANCEL_AT_ONCE = 100
 _INHERITED = re.compile(
     "PATH|HOME|USER|LOGNAME|SHELL|LD_LIBRARY_PATH|SSH_AUTH_SOCK|KRB5CCNAME|SLURM_CONF|SGE_[A-Z_]+"
     "|PBS_(CONF_FILE|DEFAULT|SERVER)|CONDOR_CONFIG|X509_(USER_PROXY|CERT_DIR)|GLOBUS_HOSTNAME"
+    "|KUBECONFIG|KUBERNETES_SERVICE_(HOST|PORT)"
 )
 _NEVER = re.compile(r"(?!)")
 # ssh's own failure, whatever the command is; and its words when only a change of keys helps.
