@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from gridbot_server.cycles.crews import crews_at_work
 from gridbot_server.cycles.job import Job, Rules
-from gridbot_server.matching.assurance import Credence
+from gridbot_server.matching.assurance import AssuranceTerms, Credence
 from gridbot_server.matching.track_record import TrackRecord, coin
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
@@ -46,15 +46,15 @@ class CredenceRow(NamedTuple):
         """What the host has proven."""
         return TrackRecord(self.streak, self.caught)
 
-    def credence(self, secret: str) -> Credence:
-        """How far the answer may be believed; its coin is made with the secret."""
+    def credence(self, coin: float) -> Credence:
+        """How far the answer may be believed."""
         return Credence(
             host=self.record,
             crew=TrackRecord(self.crew_streak, self.crew_caught),
             is_vouched=self.is_vouched,
             is_seasoned=self.is_seasoned,
             is_due=self.is_due,
-            coin=coin(secret, self.bot, self.seq, self.replica),
+            coin=coin,
         )
 
 
@@ -67,30 +67,39 @@ class Believed:
 
 def believe(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules]) -> Believed:
     """Give jobs whose answers come from strangers the credence of each, and the coins."""
-    assured = [name for name in jobs if rules[name.bot].terms]
+    assured = {name: terms for name in jobs if (terms := rules[name.bot].terms)}
     if not assured:
         return Believed()
     secret = fetch_only_value(conn, str, SQL["coins"])
     listed = {"jobs": encode([name._asdict() for name in assured])}
     rows = fetch(conn, CredenceRow, SQL["credences"], listed)
     found = {(JobId(row.bot, row.seq), row.replica): row for row in rows}
-    for name in assured:
-        job = jobs[name]
-        job.coin = coin(secret, *name)
-        job.ended = [
-            item._replace(credence=row.credence(secret))
-            if (row := found.get((name, item.replica)))
-            else item
-            for item in job.ended
-        ]
-        relied_on = [
-            (not row.is_canonical, item.replica)
-            for item in job.ended
-            if (row := found.get((name, item.replica))) and row.is_relied_on
-        ]
-        job.relied_on = tuple(replica for _, replica in sorted(relied_on))
+    for name, terms in assured.items():
+        _believe_job(jobs[name], name, found, terms, secret)
     several = [name for name in assured if jobs[name].has_several_answers]
     crews = {bot: crews_at_work(conn, bot).crews for bot in {name.bot for name in several}}
     for name in several:
         jobs[name].crews = crews[name.bot]
     return Believed(found)
+
+
+def _believe_job(
+    job: Job,
+    name: JobId,
+    found: Mapping[Answer, CredenceRow],
+    terms: AssuranceTerms,
+    secret: str,
+) -> None:
+    """Give its answers credence; coins only where they can matter, because they take time."""
+    if terms.is_explicit:
+        job.coin = coin(secret, *name)
+    relied_on = []
+    for place, item in enumerate(job.ended):
+        row = found.get((name, item.replica))
+        if row is None:
+            continue
+        of_answer = coin(secret, *name, item.replica) if terms.quorum == 1 else 1.0
+        job.ended[place] = item.believed(row.credence(of_answer))
+        if row.is_relied_on:
+            relied_on.append((not row.is_canonical, item.replica))
+    job.relied_on = tuple(replica for _, replica in sorted(relied_on))

@@ -8,7 +8,6 @@ fails as a whole when one of its members has failed too often.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 from gridbot_server.cycles import attempts
@@ -90,7 +89,7 @@ def _anew(job: Job, rules: Rules, verdicts: Mapping[int, bool], is_lost: bool) -
     made = Decision(verdicts, pool=attempts.pool(job, rules), begins_anew=True)
     if job.queued or not job.last_replica:
         return made
-    return replace(made, copies=1, why=attempts.why(job) if is_lost and job.ended else _WHY)
+    return made._replace(copies=1, why=attempts.why(job) if is_lost and job.ended else _WHY)
 
 
 def _is_lost(job: Job) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gridbot_server.cycles.quorum import Compared, Pair
@@ -27,6 +28,10 @@ class Ended(NamedTuple):
     voter: int  # its host, or its owner where a quorum takes different owners
     credence: Credence = Credence()  # matters where the BOT has terms
     client: int = 0  # that had it
+
+    def believed(self, credence: Credence) -> Ended:
+        """The same, with what is known of who gave it."""
+        return Ended._make((*self[:-1], credence))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,14 +95,13 @@ class Job:
         return sum(item.how == State.SUCCESS for item in self.ended) > 1
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """Verdicts on replicas, and at most one of: an outcome, or further copies.
 
     Answers whose contents must be compared are decided once that is done.
     """
 
-    valid: Mapping[int, bool] = field(default_factory=dict)  # replica -> verdict
+    valid: Mapping[int, bool] = MappingProxyType({})  # replica -> verdict
     canonical: int | None = None
     # Replicas of an outcome that is not sure, the canonical first.
     provisional: tuple[int, ...] = ()

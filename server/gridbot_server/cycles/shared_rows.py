@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, replace
 from typing import Any
 
 from gridbot_server.credit import ledger
@@ -41,7 +40,7 @@ def write(
     changes = _width_changes(verdicts, rules)
     for host, growth in agreeing.items():
         known = changes.get(host, WidthChange())
-        changes[host] = replace(known, growth=known.growth + growth)
+        changes[host] = WidthChange(known.factor, known.growth + growth)
     if verdicts or changes:
         _rate_hosts(conn, verdicts, changes)
         widths.widen_crews(conn, changes)
@@ -105,7 +104,7 @@ def _rate_hosts(
             rating["turnaround"] += item.turnaround
     unchanged = WidthChange()
     rows = [
-        {"id": host, **rating, **asdict(changes.get(host, unchanged))}
+        {"id": host, **rating, **changes.get(host, unchanged)._asdict()}
         for host, rating in hosts.items()
     ]
     conn.execute(SQL["rate_hosts"], {"hosts": encode(rows)})

@@ -13,6 +13,7 @@ from gridbot_server.cycles.quorum import (
     Compared,
     Judge,
     Pair,
+    Support,
     factions,
     pair,
     support,
@@ -51,7 +52,7 @@ def decide(job: Job, rules: Rules) -> Decision:
     if rules.terms:
         if found.unknown:
             return Decision(verdicts, provisional=job.relied_on, compare=found.unknown)
-        return _decide_assured(job, rules, rules.terms, judge, found.crashed, verdicts)
+        return _decide_assured(job, rules, rules.terms, judge, found, verdicts)
     if found.most >= rules.quorum and found.unknown:
         return Decision(verdicts, compare=found.unknown)
     if len(found.best) >= rules.quorum:
@@ -94,16 +95,16 @@ def _decide_known(
     if job.has_outcome:
         return made
     if right := [replica for replica, is_right in valid.items() if is_right]:
-        return replace(made, canonical=min(right))
+        return made._replace(canonical=min(right))
     wrong = sum(
         item.round == job.round and valid.get(item.replica, item.valid) is False for item in answers
     )
     if wrong >= rules.max_attempts:
-        return replace(made, failure=f"{wrong} answers, and none is the one that its owner knows")
+        return made._replace(failure=f"{wrong} answers, and none is the one that its owner knows")
     if failure := attempts.failure(job, (), rules):
-        return replace(made, failure=failure)
+        return made._replace(failure=failure)
     copies = attempts.copies(job, rules, 1 - job.coming - len(open_))
-    return replace(made, copies=copies, why=attempts.why(job), pool=attempts.pool(job, rules))
+    return made._replace(copies=copies, why=attempts.why(job), pool=attempts.pool(job, rules))
 
 
 def _faulty(
@@ -134,7 +135,7 @@ def _without(faulty: Sequence[int], job: Job, rules: Rules) -> Decision:
     if not made.finishes and len(lost) + len(faulty) >= LIARS_PER_ATTEMPT * rules.max_attempts:
         why = f"{len(lost) + len(faulty)} answers made comparing crash"
         return Decision(valid, failure=why, wrong=wrong)
-    return replace(made, valid=valid, wrong=wrong)
+    return made._replace(valid=valid, wrong=wrong)
 
 
 def _set_aside(job: Job, crashed: Sequence[Pair]) -> str | None:
@@ -149,29 +150,31 @@ def _decide_assured(
     rules: Rules,
     terms: AssuranceTerms,
     judge: Judge,
-    crashed: Sequence[Pair],
+    found: Support[Ended],
     verdicts: Mapping[int, bool],
 ) -> Decision:
     """As `decide`, for answers from strangers: what is not sure yet is provisional."""
     answers = [item for item in job.ended if item.how == State.SUCCESS and item.valid is not False]
-    ranked = sorted(
-        factions(_votes(answers), judge), key=lambda group: -assurance.weight(_credences(group))
-    )
+    ranked = _ranked(_votes(answers), found, judge)
     judged = [_credences(group) for group in ranked]
     judgement, lacking = assurance.judge(judged, terms, job.coin, job.crews)
     best: Sequence[Ended] = ranked[0] if ranked else []
     supporters = tuple(item.replica for item in best if not item.credence.is_distrusted)
     if judgement is Judgement.CONFIRMED:
-        made = Decision(
-            verdicts, canonical=best[0].replica, confidence=assurance.confidence(judged)
-        )
-        made = _witnessed(with_verdicts(answers, best[0], judge, made), verdicts)
+        valid, unknown = _verdicts(answers, best[0], judge)
         made_up = tuple(item.replica for item in best if item.credence.is_distrusted)
-        return replace(made, right=(*_newly_agreeing(job, supporters), *made_up))
+        return Decision(
+            {**verdicts, **valid},
+            best[0].replica,
+            confidence=assurance.confidence(judged),
+            compare=unknown,
+            right=(*_newly_agreeing(job, supporters), *made_up),
+            wrong=tuple(replica for replica, is_right in valid.items() if not is_right),
+        )
     # Some liars, each with a lie of its own, are no reason to give the job up.
     is_hopeless = len(ranked) >= rules.quorum + LIARS_PER_ATTEMPT * rules.max_attempts
     contradicting = [group[0] for group in ranked] if is_hopeless else []
-    failure = _set_aside(job, crashed) or attempts.failure(job, contradicting, rules)
+    failure = _set_aside(job, found.crashed) or attempts.failure(job, contradicting, rules)
     if failure:
         return Decision({**verdicts, **{item.replica: False for item in answers}}, failure=failure)
     waiting = job.coming
@@ -193,6 +196,16 @@ def _decide_assured(
     )
 
 
+def _ranked(
+    votes: Sequence[Ended], found: Support[Ended], judge: Judge
+) -> Sequence[Sequence[Ended]]:
+    """Return the answers in groups that agree, the weightiest first; nearly always all agree."""
+    if len(found.best) == len(votes):
+        return [found.best] if votes else []
+    groups = factions(votes, judge)
+    return sorted(groups, key=lambda group: -assurance.weight(_credences(group)))
+
+
 def _newly_agreeing(job: Job, supporters: tuple[int, ...]) -> tuple[int, ...]:
     """Return which of the replicas that agree with each other were not told of before."""
     told = job.relied_on if len(job.relied_on) > 1 else ()
@@ -202,8 +215,7 @@ def _newly_agreeing(job: Job, supporters: tuple[int, ...]) -> tuple[int, ...]:
 def _witnessed(decision: Decision, failures: Mapping[int, bool]) -> Decision:
     """Tell apart the answers that the verdicts found right and wrong."""
     given = [(item, good) for item, good in decision.valid.items() if item not in failures]
-    return replace(
-        decision,
+    return decision._replace(
         right=tuple(replica for replica, is_right in given if is_right),
         wrong=tuple(replica for replica, is_right in given if not is_right),
     )
@@ -246,7 +258,7 @@ def with_verdicts(
     Those that came after the outcome count for their host, not for the job.
     """
     valid, unknown = _verdicts(ended, canonical, judge)
-    return replace(decision, valid={**decision.valid, **valid}, compare=unknown)
+    return decision._replace(valid={**decision.valid, **valid}, compare=unknown)
 
 
 def _verdicts(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 
 from gridbot_server.cycles.job import Decision, Job, Rules
 from gridbot_server.matching.width import WidthChange
@@ -53,5 +52,5 @@ def widen_crews(conn: Connection, changes: Mapping[int, WidthChange]) -> None:
         factor = max(1e-6, known.factor * change.factor)
         of_crews[crews[host]] = WidthChange(factor, known.growth + change.growth)
     conn.execute(SQL["meet_crews"], {"names": sorted(of_crews)})
-    rows = [{"name": name, **asdict(change)} for name, change in of_crews.items()]
+    rows = [{"name": name, **change._asdict()} for name, change in of_crews.items()]
     conn.execute(SQL["widen_crews"], {"crews": encode(rows)})

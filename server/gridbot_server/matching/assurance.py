@@ -48,6 +48,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import lru_cache
 
 from gridbot_server.matching.lots import FEW
 from gridbot_server.matching.track_record import NEWCOMER, TrackRecord
@@ -128,7 +129,12 @@ def weight(group: Sequence[Credence]) -> float:
 def _weight(answer: Credence) -> float:
     if answer.is_distrusted:
         return 0.0
-    doubt = max(_LEAST_DOUBT, answer.doubt)
+    return _log_odds(answer.doubt)
+
+
+@lru_cache(10_000)
+def _log_odds(doubt: float) -> float:
+    doubt = max(_LEAST_DOUBT, doubt)
     return math.log((1 - doubt) / doubt)
 
 

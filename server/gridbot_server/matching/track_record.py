@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 # The share of hosts that may lie, before anything is known of one.
@@ -64,8 +65,7 @@ class TrackRecord(NamedTuple):
     @property
     def doubt(self) -> float:
         """The probability that an unchecked answer is wrong."""
-        weight = 2.0**self.caught
-        return min(_MOST_PRIOR, PRIOR * weight) / (1 + math.e * self.streak / weight)
+        return _doubt(self.streak, self.caught)
 
     @property
     def is_distrusted(self) -> bool:
@@ -86,6 +86,12 @@ class TrackRecord(NamedTuple):
 
 
 NEWCOMER = TrackRecord()
+
+
+@lru_cache(10_000)  # asked again and again of the same hosts
+def _doubt(streak: int, caught: int) -> float:
+    weight = 2.0**caught
+    return min(_MOST_PRIOR, PRIOR * weight) / (1 + math.e * streak / weight)
 
 
 def sample_size(open_answers: int) -> int:

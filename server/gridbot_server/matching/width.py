@@ -8,7 +8,7 @@ identities of one owner begin with what the owner has left.  Pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 START = 8.0
 LEAST = 1.0
@@ -24,8 +24,7 @@ _AFTER_FAILURE = 0.9
 _AFTER_WRONG = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class WidthChange:
+class WidthChange(NamedTuple):
     """What the verdicts of a batch do to a width: it is multiplied, then added to."""
 
     factor: float = 1.0

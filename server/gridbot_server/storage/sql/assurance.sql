@@ -75,14 +75,13 @@ UPDATE provisional p
 
 -- name: season
 -- What these hosts said is sure where it passed enough checks, and no check of what they answered
--- before those is still awaited.
-WITH x AS MATERIALIZED (
-    SELECT host, decode(program, 'hex') AS program
+-- before those is still awaited.  Rows are found by their hosts, also the second time: to join what
+-- was found before would be pairs again.
+WITH ripe AS MATERIALIZED (
+    SELECT DISTINCT p.host, b.program
       FROM json_to_recordset(%(checks)s) AS x (host bigint, program text)
-), ripe AS MATERIALIZED (
-    SELECT p.bot, p.seq, p.replica, p.passed_by, x.host, x.program
-      FROM x JOIN provisional p ON p.host = x.host AND p.passed >= %(season)s AND NOT p.is_seasoned
-      JOIN bot b ON b.id = p.bot AND b.program = x.program
+      JOIN provisional p ON p.host = x.host AND p.passed >= %(season)s AND NOT p.is_seasoned
+      JOIN bot b ON b.id = p.bot AND b.program = decode(x.program, 'hex')
 ), settled AS MATERIALIZED (
     SELECT host, program, (
            SELECT coalesce(min(e.ended_at), 'infinity')
@@ -95,11 +94,12 @@ WITH x AS MATERIALIZED (
              JOIN ended e ON (e.bot, e.seq, e.replica)
                            = (awaited.bot, awaited.seq, awaited.replica)
             WHERE e.how = 'success') AS until
-      FROM (SELECT DISTINCT host, program FROM ripe) AS r
+      FROM ripe AS r
 ), seasoned AS (
     UPDATE provisional p SET is_seasoned = true
-      FROM ripe r JOIN settled s USING (host, program)
-     WHERE (p.bot, p.seq, p.replica) = (r.bot, r.seq, r.replica) AND r.passed_by < s.until
+      FROM settled s, bot b
+     WHERE p.host = s.host AND b.id = p.bot AND b.program = s.program
+       AND p.passed >= %(season)s AND NOT p.is_seasoned AND p.passed_by < s.until
     RETURNING p.bot, p.seq
 )
 INSERT INTO pending (bot, seq) SELECT DISTINCT bot, seq FROM seasoned
