@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple
 
-from gridbot_server.cycles.crews import crews_at_work
+from gridbot_server.cycles.crews import CrewsAtWork, crews_at_work
 from gridbot_server.cycles.job import Job, Rules
 from gridbot_server.matching.assurance import AssuranceTerms, Credence
 from gridbot_server.matching.track_record import TrackRecord, coin
@@ -63,6 +63,8 @@ class Believed:
     """Who gave the answers of a batch's jobs, where strangers did."""
 
     answers: dict[Answer, CredenceRow] = field(default_factory=dict)  # by replica
+    # By BOT, of jobs with several answers: to count them takes time.
+    at_work: dict[int, CrewsAtWork] = field(default_factory=dict)
 
 
 def believe(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rules]) -> Believed:
@@ -77,10 +79,10 @@ def believe(conn: Connection, jobs: Mapping[JobId, Job], rules: Mapping[int, Rul
     for name, terms in assured.items():
         _believe_job(jobs[name], name, found, terms, secret)
     several = [name for name in assured if jobs[name].has_several_answers]
-    crews = {bot: crews_at_work(conn, bot).crews for bot in {name.bot for name in several}}
+    at_work = {bot: crews_at_work(conn, bot) for bot in {name.bot for name in several}}
     for name in several:
-        jobs[name].crews = crews[name.bot]
-    return Believed(found)
+        jobs[name].crews = at_work[name.bot].crews
+    return Believed(found, at_work)
 
 
 def _believe_job(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gridbot_server.cycles.credences import Answer, Believed, CredenceRow
-from gridbot_server.cycles.crews import crews_at_work
 from gridbot_server.cycles.job import Decision, Rules
 from gridbot_server.matching.track_record import SEASON, TrackRecord, most_agreements
 from gridbot_server.storage import sql
@@ -70,7 +69,7 @@ def rights_of(
         if known is None:
             known = _agreements(conn, decisions, believed)
         if name.bot not in limits:
-            at_work = crews_at_work(conn, name.bot)
+            at_work = believed.at_work[name.bot]
             limits[name.bot] = most_agreements(at_work.crews, at_work.are_gathering)
         pairs = _pairs(name, item.provisional, believed)
         fresh = [pair for pair in pairs if known[pair] + made[pair] < limits[name.bot]]
@@ -123,9 +122,10 @@ def learn(
         return
     keys = sorted({*hosts, *crews})
     named = [{"who": who, "program": program.hex()} for who, program in keys]
-    conn.execute(SQL["meet"], {"records": encode(named)})
-    rows = fetch(conn, _RecordRow, SQL["lock_records"], {"records": encode(named)})
-    old = {(row.who, row.program): TrackRecord(row.streak, row.caught) for row in rows}
+    old = _lock(conn, named)
+    if len(old) < len(keys):  # some are new
+        conn.execute(SQL["meet"], {"records": encode(named)})
+        old = _lock(conn, named)
     new = {
         **{key: _after(old[key], hosts[key], TrackRecord.after_wrong) for key in hosts},
         **{key: _after(old[key], crews[key], TrackRecord.after_wrong_of_a_host) for key in crews},
@@ -142,6 +142,14 @@ def learn(
     ]
     conn.execute(SQL["keep_records"], {"records": encode(changed)})
     _wake(conn, {key: (old[key], new[key]) for key in keys}, _strictest(rules.values()))
+
+
+def _lock(
+    conn: Connection, named: Sequence[Mapping[str, str]]
+) -> dict[tuple[str, bytes], TrackRecord]:
+    """Return the records that there are; only one batch at a time may do so (`take_turns`)."""
+    rows = fetch(conn, _RecordRow, SQL["lock_records"], {"records": encode(named)})
+    return {(row.who, row.program): TrackRecord(row.streak, row.caught) for row in rows}
 
 
 def _checks(
