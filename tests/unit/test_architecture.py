@@ -27,6 +27,12 @@ ALLOWED = {
     "policies/gridbot_policies": {"re2"},
     "client/gridbot_client": LIGHT | {"pynvml"},
     "client/gridbot": LIGHT | {"gridbot_client", "cloudpickle", "joblib", "numpy", "pandas"},
+    "client/snakemake_executor_plugin_gridbot": {
+        "gridbot",
+        "gridbot_client",
+        "snakemake_interface_common",
+        "snakemake_interface_executor_plugins",
+    },
     "server/gridbot_server": SERVER
     | {"markupsafe", "psycopg_pool", "pydantic", "werkzeug", "click", "cryptography", "psutil"}
     | {"prometheus_client", "requests", "rich", "gridbot_policies", "gridbot_client", "gridbot"},
