@@ -164,10 +164,27 @@ def signal_run(file: Path, number: int) -> None:
         raise NotFound(f"{file}: nobody runs it now")
     _, documents = _found(file)
     pids = [item["pid"] for item in documents if item.get("event") == "process"]
+    if not pids or not _has_open(pids[-1], path):
+        raise NotFound(f"{file}: its run is not on this machine, or has just begun or ended")
     try:
         os.kill(pids[-1], number)
     except ProcessLookupError:
         raise NotFound(f"{file}: its run has just ended") from None
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Whether this process works on a journal: its number may be another's by now.
+
+    Without /proc nobody can tell, and it is taken for true.
+    """
+    opened = Path(f"/proc/{pid}/fd")
+    if not Path("/proc/self/fd").exists():
+        return True
+    meant = path.stat()
+    try:
+        return any(os.path.samestat(meant, one.stat()) for one in opened.iterdir() if one.exists())
+    except OSError:  # it is gone, or another user's
+        return False
 
 
 def write_rescue(file: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,12 +13,13 @@ import pytest
 from click.testing import CliRunner
 from tests.system.deployment import eventually
 
-from gridbot.api.errors import BadInput
+from gridbot.api.errors import BadInput, NotFound
 from gridbot.api.session import Session
 from gridbot.commands.dag import dag as dag_command
-from gridbot.dag.journal import kept_path_of, path_of
+from gridbot.dag.journal import RunJournal, kept_path_of, path_of
 from gridbot.dag.run.run import DagRun
 from gridbot.dag.run.settings import RunOptions
+from gridbot.dag.status import signal_run
 
 PROGRAM = """#!/bin/sh
 echo "$1 $2" >> begun
@@ -152,6 +154,62 @@ def test_a_crash_before_the_rescue_file_loses_it_not_and_after_it_makes_no_secon
         assert run() == 1
         assert "DONE A\n" in rescue.read_text()
         assert [path.name for path in tmp_path.glob("*.rescue*")] == [rescue.name]
+
+
+@pytest.mark.parametrize(
+    ("options", "again"),
+    [
+        (RunOptions(), ["1 0"]),
+        (RunOptions(force=True), ["0 0", "1 0"]),
+        (RunOptions(auto_rescue=False), ["0 0", "1 0"]),
+        (RunOptions(rescue_from=1), ["1 0"]),
+    ],
+    ids=["usual", "force", "autorescue 0", "dorescuefrom 1"],
+)
+def test_which_rescue_file_counts_is_handed_on_to_sub_dags(
+    tmp_path: Path, run: Callable[[], int], options: RunOptions, again: list[str]
+) -> None:
+    (tmp_path / "x.dag").write_text("SUBDAG EXTERNAL S y.dag\n")
+    (tmp_path / "y.dag").write_text("JOB A one.sub\nJOB B two.sub\nPARENT A CHILD B\n")
+    for number, name in enumerate(("one", "two")):
+        (tmp_path / f"{name}.sub").write_text(
+            "universe = local\nexecutable = job.sh\n"
+            f"arguments = {number} $(RETRY) {number}\nqueue\n"
+        )
+    (tmp_path / "job.sh").write_text('#!/bin/sh\necho "$1 $2" >> begun\nexit $3\n')
+    assert run() == 1
+    (tmp_path / "begun").unlink()
+    assert DagRun(["x.dag"], options, no_server, lambda _: None, tmp_path).execute() == 1
+    assert (tmp_path / "begun").read_text().splitlines() == again
+
+
+def test_paths_of_sub_dags_count_from_their_folders_if_those_of_the_dag_do(
+    tmp_path: Path, run: Callable[[], int]
+) -> None:
+    assert run is not None  # which has made the programs
+    (tmp_path / "below").mkdir()
+    (tmp_path / "x.dag").write_text("SUBDAG EXTERNAL S below/y.dag\n")
+    (tmp_path / "below/y.dag").write_text("JOB A good.sub\n")
+    for name in ("good.sub", "job.sh"):
+        (tmp_path / name).rename(tmp_path / "below" / name)
+    options = RunOptions(use_dag_dir=True)
+    assert DagRun(["x.dag"], options, no_server, lambda _: None, tmp_path).execute() == 0
+    assert (tmp_path / "below/begun").exists()
+
+
+def test_a_process_that_has_the_number_of_a_run_by_now_is_sent_no_signal(tmp_path: Path) -> None:
+    (tmp_path / "x.dag").write_text("JOB A good.sub\n")
+    stranger = subprocess.Popen(["sleep", "300"])
+    try:
+        held = RunJournal(path_of(tmp_path / "x.dag"))  # by us, who are that run's next process
+        held.append([{"journal": 2}, {"event": "process", "pid": stranger.pid, "at": 0}])
+        with pytest.raises(NotFound, match="has just begun or ended"):
+            signal_run(tmp_path / "x.dag", signal.SIGTERM)
+        assert stranger.poll() is None
+        held.close()
+    finally:
+        stranger.kill()
+        stranger.wait()
 
 
 @pytest.mark.parametrize("text", ["", '{"journal":'])

@@ -29,7 +29,7 @@ class InnerRun(Protocol):
 
 Told = Callable[[RunEvent], None]
 Say = Callable[[str], None]
-Make = Callable[[NodeState, Say], InnerRun]
+Make = Callable[[NodeState, bool, Say], InnerRun]  # the second: whether it begins anew
 
 
 class InnerDags:
@@ -42,15 +42,15 @@ class InnerDags:
         self._removed: set[str] = set()
         self._is_paused = False
 
-    def start(self, state: NodeState) -> None:
-        """Run a node's sub-DAG."""
+    def start(self, state: NodeState, anew: bool) -> None:
+        """Run a node's sub-DAG; `anew` unless it may have begun before a crash, or is a retry."""
         self._told(JobStarted(state.name, 0))
-        thread = threading.Thread(target=self._execute, args=(state,), daemon=True)
+        thread = threading.Thread(target=self._execute, args=(state, anew), daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _execute(self, state: NodeState) -> None:
-        inner = self._make(state, lambda text: self._say(f"{state.name}: {text}"))
+    def _execute(self, state: NodeState, anew: bool) -> None:
+        inner = self._make(state, anew, lambda text: self._say(f"{state.name}: {text}"))
         self._runs[state.name] = inner
         try:
             code = inner.execute()

@@ -16,6 +16,7 @@ from gridbot.dag.engine.engine import DagEngine
 from gridbot.dag.engine.table import NodeState
 from gridbot.dag.journal import Happened
 from gridbot.dag.language.reader import findings_of
+from gridbot.dag.reports import rescue
 from gridbot.dag.reports.writing import size_of
 from gridbot.dag.run import abandoning, resuming, start
 from gridbot.dag.run.inbox import Inbox
@@ -155,10 +156,21 @@ class DagRun:
         lost = self._submitting.send_again(self._lots)
         return self._loop(lost, outstanding)
 
-    def _inner_run(self, state: NodeState, say: Say) -> DagRun:
+    def _inner_run(self, state: NodeState, anew: bool, say: Say) -> DagRun:
+        """The run of a sub-DAG; `anew` if this is no run that has begun, nor a retry."""
         folder = self._submitting.folder(state)
-        options = RunOptions(use_dag_dir=False, priority=state.node.priority)
         file = os.path.relpath(folder / state.node.submit, folder)
+        given, number = self._options, self._options.rescue_from
+        has_rescue = number in rescue.numbers_of(str(folder / file), False)
+        # Those that condor_submit_dag hands on ("deep" options, dagman_utils.cpp).
+        options = RunOptions(
+            force=given.force and anew,
+            use_dag_dir=given.use_dag_dir,
+            auto_rescue=given.auto_rescue,
+            rescue_from=number if has_rescue else None,
+            variables=given.variables,
+            priority=state.node.priority,
+        )
         return DagRun([file], options, self._connect, say, folder)
 
     # --- the loop

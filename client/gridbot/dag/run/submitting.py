@@ -123,15 +123,16 @@ class Submitting:
         """Let jobs begin that are journaled; return the ends of those that the server refused."""
         refused = self._places.lots().send(batch.appends) if batch.appends else []
         for node, jobs_here in batch.local:
-            self._start_here(self._engine.table.nodes[node], jobs_here)
+            state = self._engine.table.nodes[node]
+            self._start_here(state, jobs_here, anew=not state.retries)
         return [*map(Happened, refused)]
 
-    def _start_here(self, state: NodeState, jobs: list[SubmitJob]) -> None:
+    def _start_here(self, state: NodeState, jobs: list[SubmitJob], anew: bool) -> None:
         """Begin what runs on this machine."""
         if state.node.noop:
             self._told(events.JobEnded(state.name, 0, 0))
         elif state.node.kind is Kind.SUBDAG:
-            self._places.inner.start(state)
+            self._places.inner.start(state, anew)
         else:
             for process, job in enumerate(jobs):
                 if process in state.queued:
@@ -149,8 +150,8 @@ class Submitting:
         lost = lots.resume(self._made_again) if lots else []
         for state in self._engine.table.nodes.values():
             if state.has_jobs and state.name not in at_server:
-                described = _is_described(state)
-                self._start_here(state, self._described(state, state.cluster) if described else [])
+                jobs = self._described(state, state.cluster) if _is_described(state) else []
+                self._start_here(state, jobs, anew=False)
         return [*map(Happened, lost)]
 
     def _made_again(self, lot: NodeLot, node: str, processes: Sequence[int]) -> list[ShapedJob]:
