@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from gridbot_client.commands.friends import friends
 from gridbot_client.commands.join import join, trust
 from gridbot_client.commands.keep import install, leave_server, start, stop, uninstall
 from gridbot_client.commands.look import doctor, status
@@ -18,7 +19,7 @@ def client() -> None:
 
 
 for _command in (
-    join, trust, run, status, doctor, start, install, uninstall, stop, leave_server, pause, prefs,
-    resume,
+    join, friends, trust, run, status, doctor, start, install, uninstall, stop, leave_server, pause,
+    prefs, resume,
 ):  # fmt: skip
     client.add_command(_command)

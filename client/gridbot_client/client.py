@@ -11,6 +11,7 @@ from gridbot_client import agent, joining
 from gridbot_client.activity import ActivityLog, count_of
 from gridbot_client.agent import UNFINISHED
 from gridbot_client.backoff import REVOKED_SECONDS
+from gridbot_client.friends.guests import Guests
 from gridbot_client.host import description
 from gridbot_client.host.permission import Permission
 from gridbot_client.net.allowance import TransferAllowance
@@ -103,6 +104,7 @@ class Client:
             folder.slots, spares, options.room, executor, activity, options.gpus,
             nodes.names if nodes else (),
         )  # fmt: skip
+        self._guests = Guests(folder, options, activity)
         self._schedule = RequestSchedule(folder)
         self._kept = KeptRequests(self._connect, self._replicas.changed)
         self._pending = folder.pending_request()
@@ -130,11 +132,12 @@ class Client:
                     self._exchange()
         finally:
             cut_off = self._replicas.running_seconds(time.time()) if self._is_at_end() else {}
+            self._guests.close()
             self._allowance.close()
             self._replicas.leave()
             self._places.close()
             self._images.close()
-            if self._options.pilot:
+            if self._options.returns_work:
                 self._say_goodbye(cut_off)
             self._activity.close()
             self._transport.close()
@@ -146,6 +149,7 @@ class Client:
             self._replicas.has_room_again = False
             self._schedule.hurry()
         self._heed_preferences()
+        self._lend()
         self._replicas.start_ready()
         with self._replicas.changed:
             seconds = self._schedule.due_in(self._replicas.items())
@@ -196,6 +200,13 @@ class Client:
         is_closed = self._is_revoked or self._is_paused()
         self._replicas.is_halted = is_closed or self._suspension.is_on
 
+    def _lend(self) -> None:
+        """Lend to friends what home leaves idle, and take back what it needs."""
+        if self._guests.has_friends():
+            is_open = not self._replicas.is_halted
+            self._guests.tend(self._replicas.items(), self._replicas.room, is_open=is_open)
+            self._replicas.lent = self._guests.items
+
     @property
     def _may_ask(self) -> bool:
         """Whether policy and preferences allow to ask for work."""
@@ -235,7 +246,9 @@ class Client:
         self._pending = request = self._next_request()
         self._schedule.asks()
         body = self._folder.save_request(request)
-        if request.wait and request.holding and not request.reports and self._kept.has_room:
+        # Who waits in this thread sees nothing of guests.
+        is_aside = request.holding or self._guests.has_friends()
+        if request.wait and is_aside and not request.reports and self._kept.has_room:
             self._kept.begin(request, body)
             self._schedule.awaits(request.wait + READ_SECONDS)
             return None
@@ -426,7 +439,7 @@ class Client:
         return self._time_left() == 0
 
     def _say_goodbye(self, cut_off: Mapping[int, float]) -> None:
-        """Report ended replicas and return unfinished ones, whose scratch directory goes away.
+        """Report ended replicas and return unfinished ones, which nobody would continue here.
 
         The report is a new request: if the unanswered one still reaches the server, it is then too
         old to be granted replicas that nobody would run.  `cut_off` is for how long replicas ran
@@ -443,6 +456,7 @@ class Client:
             told = [{"bot": bot, "seconds": seconds} for bot, seconds in cut_off.items()]
             body = {"cut_off": told} if told else {}
             given = self._transport.post_json("/api/v1/clients/self/leave", body)["replicas"]
+            self._replicas.give_back()
         except TransportError as error:
             self._activity.say(
                 f"could not return {count_of(unfinished)}, which the server sends elsewhere after"

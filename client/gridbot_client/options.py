@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from gridbot_client.agent import Room
 from gridbot_client.host import description
@@ -28,6 +29,7 @@ class Options:
     gpus: tuple[Gpu, ...] = ()  # for replicas
     pilot: PilotOptions | None = None
     nodes: PilotNodes | None = None  # of a pilot that has several
+    home: Path | None = None  # folder of the client whose guest this one is
     is_dedicated: bool = False
     once: bool = False
     exit_when_idle: float | None = None  # seconds
@@ -42,6 +44,7 @@ class Options:
             self.room, folder.path, gpus=self.gpus, is_pilot=self.pilot is not None,
             is_dedicated=self.is_dedicated, policy=self.policy,
         )  # fmt: skip
+        found["IsGuest"] = self.home is not None
         if self.runtimes:
             found["Containers"] = " ".join(self.runtimes)
         return {**found, **sandbox.attributes, "MinSandbox": self.walls.least}
@@ -68,6 +71,16 @@ class Options:
         """
         room = replace(self.room, nodes=len(nodes.names))
         return replace(self, nodes=nodes, room=room, runtimes=())
+
+    @property
+    def returns_work(self) -> bool:
+        """True if what is unfinished at the end goes back to the server, for others."""
+        return self.pilot is not None or self.home is not None
+
+    @property
+    def may_lend(self) -> bool:
+        """True if idle CPUs may go to friends.  A pilot and a guest have none."""
+        return not self.is_temporary and not self.returns_work
 
     @property
     def is_temporary(self) -> bool:

@@ -100,6 +100,7 @@ class Folder:
         self.cache = path / "cache"
         self.shared = path / "shared"  # folders that many replicas see
         self.containers = path / "containers"  # of Podman or Apptainer
+        self.friends = path / "friends"  # a folder for the guest of each
         self.log = path / "client.log"
         self.paused_flag = path / "paused"
         self.hurry_flag = path / "hurry"  # its owner wants the next request made now

@@ -131,17 +131,19 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         | {"walls"},
         "preferences": {"activity", "agent", "net", "protocol", "storage"},
         "upkeep": {"installation", "net", "pilot", "preferences", "protocol", "standing", "storage"}
-        | {"walls", "work"},
+        | {"friends", "walls", "work"},
         "status": {"storage", "work"},
+        "friends": {"activity", "agent", "options", "protocol", "storage", "work"},
         "standing": {"net", "storage"},
         "options": {"agent", "host", "pilot", "protocol", "storage", "walls", "work"},
         "joining": {"activity", "backoff", "host", "net", "protocol", "storage", "work"},
         "schedule": {"agent", "backoff", "storage", "work"},
         "client": {"activity", "agent", "backoff", "host", "joining", "net", "options", "pilot"}
-        | {"preferences", "protocol", "schedule", "storage", "walls", "work"},
+        | {"friends", "preferences", "protocol", "schedule", "storage", "walls", "work"},
         "cli": {"commands"},
         "commands": {"activity", "backoff", "client", "host", "joining", "net", "options", "pilot"}
         | {
+            "friends",
             "installation",
             "preferences",
             "protocol",

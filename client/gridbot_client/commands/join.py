@@ -22,12 +22,14 @@ from gridbot_client.commands.options import (
     trust_option,
     trusted_text,
 )
+from gridbot_client.friends.lending import Friend
+from gridbot_client.friends.roster import add_friend, folder_of_friend, named
 from gridbot_client.host import description
 from gridbot_client.joining import Pinning, own_fingerprints
 from gridbot_client.net.discovery import Endpoint, NoServer, find_server
 from gridbot_client.net.invitation import Invitation, InvitationError
 from gridbot_client.net.transport import TransportError, final_url
-from gridbot_client.storage import FolderBusy
+from gridbot_client.storage import Folder, FolderBusy
 
 
 @click.command()
@@ -36,11 +38,22 @@ from gridbot_client.storage import FolderBusy
 @key_option
 @trust_option
 @project_key_option
+@click.option(
+    "--friend",
+    "is_friend",
+    is_flag=True,
+    help="Work for this server only while the one that was joined first leaves CPUs idle."
+    "  Friends are asked in the order in which they were joined.",
+)
+@click.option(
+    "--share", type=click.IntRange(1, 100), metavar="PERCENT",
+    help="With --friend: most of this machine's CPUs for it.  [default: 100]",
+)  # fmt: skip
 @data_option
 @as_json
 def join(
     url: str, key: str | None, key_file: Path | None, trusts: tuple[str, ...], project_key: str,
-    data: Path | None, as_json: bool,
+    is_friend: bool, share: int | None, data: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Join the server at URL, or accept an INVITATION.
 
@@ -52,7 +65,10 @@ def join(
     With a join key the client runs what the project signs.  With a key of your own it also runs
     your BOTs: it trusts the signing keys that the server knows as yours at that moment.
     """
-    folder = folder_of(data)
+    folder = home = folder_of(data)
+    friend = None
+    if share and not is_friend:
+        raise click.UsageError("--share needs --friend")
     try:
         endpoint, pinning = _invited(url) or (
             Endpoint(url.rstrip("/"), key) if key else find_server(url, key_file),
@@ -61,6 +77,9 @@ def join(
         own = own_fingerprints(endpoint.url)
         endpoint = replace(endpoint, url=final_url(endpoint.url))
         pinning = replace(pinning, owners=(*pinning.owners, *trusts, *own))
+        if is_friend:
+            friend = _friend(home, endpoint.url, share or 100)
+            folder = folder_of_friend(home, friend)
         with folder.lock():
             identity = joining.join(
                 folder, endpoint, pinning, description.attributes(description.room(), folder.path)
@@ -69,8 +88,20 @@ def join(
         NoServer, FolderBusy, InvitationError, joining.JoinError, TransportError,
     ) as error:  # fmt: skip
         raise failed(error) from None
+    if friend:
+        add_friend(home, friend)
     lines = f"{joined_text(identity)}\n{trusted_text(identity)}"
     tell(lines, identity_document(identity), as_json=as_json)
+
+
+def _friend(home: Folder, url: str, share: int) -> Friend:
+    """The friend at a URL.  Raises Failed if there is no home, or it is the one."""
+    identity = home.identity()
+    if identity is None:
+        raise not_joined("a machine has friends beside a server of its own: join that first")
+    if identity.url == url:
+        raise Failed(f"{url} is this client's own server, and so no friend")
+    return named(url, share)
 
 
 def _invited(text: str) -> tuple[Endpoint, Pinning] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from gridbot_client.commands.friends import friend_lines, friends_told
 from gridbot_client.commands.options import (
     as_json,
     data_option,
@@ -38,10 +39,11 @@ def status(data: Path | None, as_json: bool) -> None:
     found, standing, prospects = status_of(folder), standing_of(folder), prospects_of(folder)
     if as_json:
         told = prospects.json() if prospects else None
-        click.echo(json.dumps({**found.json(), "answers": standing, "prospects": told}))
+        told_more = {"answers": standing, "prospects": told, "friends": friends_told(folder)}
+        click.echo(json.dumps({**found.json(), **told_more}))
     else:
         lines = found.lines(prospects.idle() if prospects else UNTOLD)
-        lines += [prospects.earned()] if prospects else []
+        lines += [*friend_lines(folder), *([prospects.earned()] if prospects else [])]
         if prospects and (advice := update_advice(prospects.release)):
             lines.append(f"GridBot {release()}: {advice}")
         click.echo("\n".join(map(printable, [*lines, *told_of(standing)])))

@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -145,6 +146,10 @@ class ServerFault(click.ClickException):
     help="What runs a command on one of --nodes, whose name is joined to it: 'srun --nodelist='.",
 )
 @click.option(
+    "--guest-of", "home", type=click.Path(path_type=Path), hidden=True,
+    help="Folder of the client that lends its CPUs, and holds the other end of standard input.",
+)  # fmt: skip
+@click.option(
     "--low-cpu-after", type=Quantity("time", seconds, least=1), default=f"{IDLE_WINDOW_SECONDS:g}s",
     metavar="TIME", show_default=True,
     help="A pilot ends a job that used almost no CPU for this time, and exits.",
@@ -175,7 +180,8 @@ def run(
     memory: int | None, gpus: int | None, trusts: tuple[str, ...], project_key: str,
     requirements: str | None, policy: Path | None,
     once: bool, exit_when_idle: float | None, dedicated: bool, pilot: str | None,
-    walltime: float | None, queued: float, nodes: str, launch: str, low_cpu_after: float,
+    walltime: float | None, queued: float, nodes: str, launch: str, home: Path | None,
+    low_cpu_after: float,
     most_walls: int, least_walls: int,
     allow_network: bool, reads: tuple[Path, ...], writes: tuple[Path, ...], quiet: bool,
 ) -> None:  # fmt: skip
@@ -185,13 +191,14 @@ def run(
         owner_policy = _owner_policy(folder, requirements, policy)
         options = Options(
             room=description.room(cpus, memory), once=once, exit_when_idle=exit_when_idle,
-            is_dedicated=dedicated, policy=owner_policy,
+            is_dedicated=dedicated, policy=owner_policy, home=home,
             pilot=_pilot(pilot, walltime, queued, low_cpu_after, folder),
             walls=WallOptions(
                 most=most_walls, least=least_walls, is_pilot=pilot is not None,
                 allow_network=allow_network,
                 reads=_allowed(reads, folder.path), writes=_allowed(writes, folder.path),
-                hidden=hidden_from_tasks(folder.path, key_file),
+                # A guest's folder is in that of the other client, of which tasks see nothing.
+                hidden=hidden_from_tasks(home or folder.path, key_file),
             ),
         )  # fmt: skip
         if nodes:
@@ -199,6 +206,8 @@ def run(
         forbid_core_dumps()
         hide()
         signal.signal(signal.SIGTERM, _interrupt)
+        if home:
+            threading.Thread(target=_leave_with_home, daemon=True).start()
         with folder.lock(), GpuClaims() as claims:
             options = options.with_gpus(_gpus(gpus, claims, is_pilot=pilot is not None))
             folder.save_policy(owner_policy.text if owner_policy else "")
@@ -372,6 +381,13 @@ def _writer(folder: Folder, quiet: bool) -> Callable[[str], None]:
             click.echo(line)
 
     return write
+
+
+def _leave_with_home() -> None:
+    """End this client when the one that lends its CPUs closes the pipe, or is gone."""
+    while os.read(sys.stdin.fileno(), 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _interrupt(*_: object) -> NoReturn:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from gridbot_client.friends.roster import folder_of_friend, friends_of
 from gridbot_client.net.transport import Transport, TransportError
 from gridbot_client.storage import Folder
 from gridbot_client.upkeep import background, service
@@ -21,6 +22,8 @@ def leave(folder: Folder) -> str:
         if service.runs(folder.path, is_system=is_system):
             service.uninstall(is_system=is_system)
     background.stop(folder)
+    for friend in friends_of(folder):
+        leave(folder_of_friend(folder, friend))
     with folder.lock():
         told = _tell(folder)
         images = Images.of(containers.found(), folder.containers, False)

@@ -86,6 +86,7 @@ class HeldReplicas:
         self._slots = slots
         self._spares = spares
         self.room = room  # that replicas may take now
+        self.lent: Sequence[LocalReplica] = ()  # what others than replicas use of it
         self._gpus = gpus
         self._nodes = nodes
         self._executor = executor
@@ -152,7 +153,8 @@ class HeldReplicas:
         with self.changed:
             if self.is_halted:
                 return
-            for id, nodes in agent.to_start(self._next_items(), self.room).items():
+            items = [*self.lent, *self._next_items()]
+            for id, nodes in agent.to_start(items, self.room).items():
                 held = self._held[id]
                 held.nodes = nodes
                 held.gpus = self._free_gpus()[: held.judged.manifest.resources.gpus]

@@ -28,6 +28,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "NumGpus": "GPUs that the client may use; undefined where there are none",
         "FreeGpus": "those that none of its replicas has; undefined for stock BOINC clients",
         "IsPilot": "true where the overlay started the client in a grid's queue",
+        "IsGuest": "true where the host works while its own server leaves it idle",
         "IsDedicated": "true where nobody else's work preempts ours",
         "Venue": "home, work or school, where its owner says so",
         "Grid": "the grid it belongs to; undefined for a volunteer's machine",
