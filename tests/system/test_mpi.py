@@ -49,8 +49,13 @@ def pilots(running: Deployment, cluster: Slurm, tmp_path: Path) -> Iterator[Over
 
 
 # The nodes of this cluster are one machine, on which two ranks would take one name for the memory
-# that they share with the others of their node.
-OVER_TCP = ["--env", "OMPI_MCA_btl=tcp,self", "--env", "OMPI_MCA_btl_tcp_if_include=lo"]
+# that they share with the others of their node.  It has fewer cores than there are ranks, which
+# therefore must not spin while they wait for each other.
+ON_ONE_MACHINE = [
+    word
+    for setting in ("btl=tcp,self", "btl_tcp_if_include=lo", "mpi_yield_when_idle=1")
+    for word in ("--env", f"OMPI_MCA_{setting}")
+]
 
 
 def add_wide(pilots: Overlay, cluster: Slurm) -> None:
@@ -74,8 +79,8 @@ def test_ranks_of_an_mpi_program_run_on_all_nodes_of_a_pilot(
     ranks = RANKS.replace('print(f"', "print(os.environ['SLURMD_NODENAME'], f\"")
     program.write_text("import os\n" + ranks)
     bot = running.submit(
-        "--cpus", "8", "--range", "0:2", "--input", str(program), *AS_ANYBODY, *OVER_TCP, "--",
-        "sh", "-c",
+        "--cpus", "8", "--range", "0:2", "--input", str(program), *AS_ANYBODY, *ON_ONE_MACHINE,
+        "--", "sh", "-c",
         'echo "$GRIDBOT_NODES" && cat "$GRIDBOT_MACHINEFILE" && mpirun --machinefile'
         ' "$GRIDBOT_MACHINEFILE" --bind-to none python3 ranks.py',
     )  # fmt: skip
