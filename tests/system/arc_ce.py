@@ -75,6 +75,9 @@ def arc_ce(folder: Path) -> Iterator[ArcCE]:
         (folder / name).mkdir()
     (folder / "session").chmod(0o755)
     _make_certificates(folder)
+    # A-REX would make a group of its own, which takes minutes of CPU time and outlives it.
+    group = ("-algorithm", "DH", "-pkeyopt", "group:ffdhe2048")  # RFC 7919
+    call("openssl", "genpkey", "-genparam", *group, "-out", str(folder / "control/dhparam.pem"))
     conf = folder / "arc.conf"
     conf.write_text(_CONF.format(folder=folder, port=made.port))
     env = {"ARC_CONFIG": str(conf)}
