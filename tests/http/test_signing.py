@@ -13,6 +13,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.factories import signed, submission
 from tests.http.conftest import Answer, Person, Site
 from tests.http.loopback import serve
+from tests.http.test_explanation import add_host
 
 from gridbot.cli import gridbot
 from gridbot_client.protocol import job_table
@@ -187,6 +188,25 @@ def test_jobs_of_an_owner_without_a_key_are_signed_by_the_project(
     bot = submit(alice, **ITEMS)
     assert sign(alice, bot, project(site)).status_code == 200
     assert not waits(site, bot)
+
+
+def test_a_signature_on_one_bot_is_none_on_another_of_the_same_command(
+    site: Site, alice: Person
+) -> None:
+    key, projects = has_key(alice), project(site)
+    first, second = submit(alice), submit(alice)
+    for pair in (key, projects):
+        assert sign(alice, first, pair).status_code == 200
+    text = alice("GET", f"/api/v1/bots/{first}/manifest").json["text"]
+    for pair in (key, projects):
+        body = {"signature": pair.sign(manifest_statement(text)), "parts": []}
+        answer = alice("PUT", f"/api/v1/bots/{second}/signature", json=body)
+        assert answer.status_code == 400
+        assert "key's nor the owner key's over this BOT's manifest" in answer.json["detail"]
+    assert waits(site, second)
+    add_host(site, alice, "alpha")
+    explained = alice("GET", f"/api/v1/bots/{second}/explanation").json
+    assert f"the BOT waits for a signature: gridbot app sign {second}" in explained["verdict"]
 
 
 @pytest.mark.parametrize("what", ["key", "bot"])

@@ -335,10 +335,12 @@ def test_a_jobs_own_file_does_not_replace_the_signed_command(
     evil = server.file("echo", f"#!/bin/sh\ntouch {canary}\n".encode(), executable=True)
     manifest = Manifest("bob", (name, "hello"), job_inputs=(JobInput("*", executable=True),))
     (id,) = server.add(manifest, [{}], inputs=(evil,))
-    clients.once()
+    out = clients.once()
     report = only_report(server, id)
     assert (report.how, report.reason) == ("error", "input_forbidden")
-    assert "would replace the signed command" in report.stderr
+    why = "input echo of this job would replace the signed command"
+    assert why in report.stderr
+    assert f"refused to run BOT 1: {why}" in out
     assert not canary.exists()
 
 

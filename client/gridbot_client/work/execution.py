@@ -52,6 +52,8 @@ from gridbot_client.work.runner import (
 from gridbot_client.work.shared import CannotProvide, Interrupted
 from gridbot_client.work.slots import ReplicaSlot, RunRecord
 
+# Reasons by which this client refuses a job, as its owner is to hear.
+REFUSALS = ("input_forbidden", "sandbox_too_weak")
 MOST_STARTS = 3  # of one replica; more mean that it takes the client down with it
 _MOST_CORRUPT = 3
 # An upload's offset moved, or its hash was wrong and the server dropped it: start over.

@@ -25,7 +25,13 @@ from gridbot_client.protocol.messages import (
     WorkReply,
 )
 from gridbot_client.work import processes
-from gridbot_client.work.execution import GangOver, ReplicaExecutor, Stopped, failure
+from gridbot_client.work.execution import (
+    REFUSALS,
+    GangOver,
+    ReplicaExecutor,
+    Stopped,
+    failure,
+)
 from gridbot_client.work.manifests import JudgedManifest, Manifests
 from gridbot_client.work.nodes import NODES
 from gridbot_client.work.pace import Pace
@@ -351,12 +357,15 @@ class HeldReplicas:
             granted = dict(devices.variables(held.gpus, self._gpus))
             if self._nodes:
                 granted[NODES] = ",".join(self._nodes[node] for node in held.nodes)
-            return self._executor.execute(
+            report = self._executor.execute(
                 held.slot, held.assignment, held.judged, held.stop, granted
             )
         except OSError as error:  # a full disk, above all: the replica may go elsewhere
             log.exception("replica %s", held.id)
             return failure(held.id, "client_error", f"error in the client: {error}\n")
+        if report.reason in REFUSALS:
+            self._activity.refused(held.id.bot, report.stderr.strip())
+        return report
 
     def _end(self, held: Held, report: Report, stage: Stage) -> None:
         """Save a report before anything depends on it, then free the room."""
