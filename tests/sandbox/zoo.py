@@ -1259,6 +1259,21 @@ time.sleep(8)""",
     ),
     Beast("limits", "huge pages in a file", "os.memfd_create('x', os.MFD_HUGETLB)"),
     Beast("network", "socket whose protocol is a module", "socket.socket(2, 1, 132)"),
+    Beast("network", "pair of sockets of another family", "socket.socketpair(30, 1)"),
+    Beast(
+        "files",
+        "change the flags of a program by its descriptor",
+        """
+import fcntl
+f = os.open('/usr/bin/env', os.O_RDONLY)
+flags = fcntl.ioctl(f, 0x80086601, bytes(8))
+fcntl.ioctl(f, 0x40086602, flags)""",
+    ),
+    Beast(
+        "limits",
+        "higher priority where its user may have it",
+        "return resource.getrlimit(resource.RLIMIT_NICE) != (0, 0)",
+    ),
 ]
 
 ZOO = [*FILES, *OUTPUTS, *PROCESSES, *NETWORK, *KERNEL, *LIMITS, *LATER]

@@ -357,6 +357,7 @@ def _limit(cell: Cell) -> None:
     _lower(resource.RLIMIT_MSGQUEUE, 0)
     _lower(resource.RLIMIT_SIGPENDING, _SIGNALS_ON_THEIR_WAY)
     _lower(resource.RLIMIT_RTPRIO, 0)
+    _lower(resource.RLIMIT_NICE, 0)
     _lower(resource.RLIMIT_NPROC, limits.processes + _other_threads(cell))
 
 

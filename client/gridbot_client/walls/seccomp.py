@@ -69,8 +69,10 @@ _NEVER = (
 _OF_READ_ONLY = (
     "chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat", "setxattr",
     "fsetxattr", "lsetxattr", "setxattrat", "removexattr", "fremovexattr", "lremovexattr",
-    "removexattrat", "utime", "utimes", "futimesat",
+    "removexattrat", "utime", "utimes", "futimesat", "file_setattr",
 )  # fmt: skip
+# SETFLAGS, FSSETXATTR, ENABLE_VERITY, SET_ENCRYPTION_POLICY (linux/fs.h and others).
+_IOCTL_OF_READ_ONLY = (0x40086602, 0x401C5820, 0x40806685, 0x800C6613)
 # What acts on another process of the same user, at levels without a pid namespace; these name
 # their own process by 0.
 _BY_PID = (
@@ -110,6 +112,7 @@ def program(families: tuple[int, ...], *, namespaces: bool, stranger: bool, land
         _when("prctl", 0, [(_EQUAL, op) for op in _REFUSED_PRCTL], errno.EPERM),
         _only("prlimit64", 0, [0], errno.EPERM),
         _only("socket", 0, families, errno.EAFNOSUPPORT),
+        _only("socketpair", 0, [int(socket.AF_UNIX)], errno.EAFNOSUPPORT),
         *_only_usual_protocols(),
     ]
     if stranger:  # huge pages were set aside for somebody, and count as no process's
@@ -122,6 +125,9 @@ def program(families: tuple[int, ...], *, namespaces: bool, stranger: bool, land
         filters += [_only(name, at, [0], errno.EPERM) for name, at in _BY_PID]
         if stranger:
             filters += [_refuse(name) for name in _OF_READ_ONLY]
+            filters.append(
+                _when("ioctl", 1, [(_EQUAL, code) for code in _IOCTL_OF_READ_ONLY], errno.EPERM)
+            )
         if landlock < 3:
             filters.append(_refuse("truncate"))
         if landlock < 6:

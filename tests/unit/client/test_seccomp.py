@@ -66,6 +66,10 @@ def test_what_no_task_needs_is_refused_by_the_numbers_of_each_architecture(
     assert said("fcntl", 3, 1) == ALLOW
     assert said("fcntl", 3, 1031) == REFUSED  # the size of a pipe
     assert said("ioctl", 3, 0x5000940E) == REFUSED  # a subvolume
+    assert said("ioctl", 3, 0x40086602) == (ALLOW if namespaces else REFUSED)  # chattr
+    assert said("ioctl", 3, 0x5413) == ALLOW
+    assert said("socketpair", 1) == ALLOW
+    assert said("socketpair", 30) == 0x00050000 | errno.EAFNOSUPPORT
     assert said("mmap", 0, 4096, 3, 0x40022) == 0x00050000 | errno.ENOMEM  # huge pages
     assert said("mmap", 0, 4096, 3, 0x22) == ALLOW
     assert said("memfd_create", 0, 4) == 0x00050000 | errno.ENOSYS
