@@ -122,8 +122,13 @@ def _open_regular(path: Path | str, directory: int | None = None) -> io.Buffered
 
 
 def _is_file(found: os.stat_result) -> bool:
-    """True for a regular file; one with a second name may be a link to a file outside."""
-    return stat.S_ISREG(found.st_mode) and found.st_nlink == 1
+    """True for a regular file that its owner may read.
+
+    One with a second name may be a link to a file outside.
+    """
+    return (
+        stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and bool(found.st_mode & stat.S_IRUSR)
+    )
 
 
 def _found(slot: ReplicaSlot, output: NamedOutput) -> str:
@@ -132,7 +137,7 @@ def _found(slot: ReplicaSlot, output: NamedOutput) -> str:
     if found in STREAMS and _has_file(path_of(slot, found)):
         return found
     if found in STREAMS or not list(_matches(slot.work, found.split("/"))):
-        detail = f"output {found!r} is missing or not a regular file of one name\n"
+        detail = f"output {found!r} is missing or not a regular file of one name, readable\n"
         raise OutputError("missing_output", detail)
     if output.name != found:
         try:

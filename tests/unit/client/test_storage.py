@@ -285,12 +285,15 @@ def test_patterns_match_within_one_directory_and_spare_inputs(slot: ReplicaSlot)
     assert collect(slot, "nothing*", "stdout") == {"stdout"}
 
 
-@pytest.mark.parametrize("name", ["link", "folder", "fifo", "linked/passwd", "../run.json", "gone"])
+@pytest.mark.parametrize(
+    "name", ["link", "folder", "fifo", "closed", "linked/passwd", "../run.json", "gone"]
+)
 def test_only_regular_files_of_the_slot_are_outputs(slot: ReplicaSlot, name: str) -> None:
     (slot.work / "link").symlink_to("/etc/passwd")
     (slot.work / "linked").symlink_to("/etc")
     (slot.work / "folder").mkdir()
     os.mkfifo(slot.work / "fifo")
+    (slot.work / "closed").touch(mode=0o200)
     with pytest.raises(OutputError, match="is missing or not a regular file") as caught:
         collect(slot, name)
     assert caught.value.reason == "missing_output"
