@@ -10,8 +10,7 @@ SELECT bot.id, bot.name, owner.name AS owner,
        bot.size AS jobs_total, bot.done AS jobs_done, bot.failed AS jobs_failed, bot.jobs_cancelled,
        bot.reused AS jobs_reused,
        bot.size - bot.done - bot.failed AS jobs_left,
-       (SELECT count(*) FROM lease WHERE lease.bot = bot.id) - silent.replicas AS jobs_running,
-       silent.jobs AS jobs_silent, sent.jobs AS jobs_in_progress,
+       sent.replicas AS jobs_running, silent.jobs AS jobs_silent, sent.jobs AS jobs_in_progress,
        bot.size - bot.done - bot.failed - sent.jobs - silent.jobs AS jobs_waiting,
        CASE WHEN bot.state IN ('open', 'running')
             THEN greatest(0, bot.size - count.first + count.queued - silent.queued)
@@ -22,7 +21,8 @@ SELECT bot.id, bot.name, owner.name AS owner,
  CROSS JOIN LATERAL bot_count(bot.id) AS count
  CROSS JOIN LATERAL silent_count(bot.id) AS silent
  CROSS JOIN LATERAL (
-       SELECT count(DISTINCT lease.seq) - silent.jobs AS jobs FROM lease WHERE lease.bot = bot.id) AS sent
+       SELECT count(*) - silent.replicas AS replicas, count(DISTINCT lease.seq) - silent.jobs AS jobs
+         FROM lease WHERE lease.bot = bot.id) AS sent
  WHERE bot.deleted_at IS NULL
    AND (%(mine)s::int IS NULL OR bot.owner = %(mine)s)
    AND (%(state)s::text IS NULL OR bot_state(bot.state, bot.held) = %(state)s)
