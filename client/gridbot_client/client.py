@@ -318,7 +318,11 @@ class Client:
         """Return what has not begun and cannot run here, or is called back; nobody erred."""
         if returned := self._replicas.to_return()[:MAX_HOLDING]:
             body = {"replicas": [list(id) for id in returned]}
-            self._transport.post_json("/api/v1/clients/self/return", body)
+            try:
+                self._transport.post_json("/api/v1/clients/self/return", body)
+            except TransportError:
+                self._replicas.keep()  # better than idle CPUs while no server answers
+                raise
             self._replicas.drop(returned)
 
     def _next_request(self) -> WorkRequest:

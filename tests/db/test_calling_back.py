@@ -1,6 +1,7 @@
 """Replicas that a client holds ahead are called back for more urgent ones."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ from tests.db.dispatching import Caller, Dispatch, dispatching, success
 from tests.factories import make_bot
 
 from gridbot_client.protocol.messages import WorkReply
+from gridbot_server.dispatch.engine import Engine
 from gridbot_server.storage import invariants
 from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.moves import relinquish
@@ -75,6 +77,24 @@ def test_a_host_is_not_asked_again_at_once(
     assert len(ask(client, 0, 2).call_back) == 2
     reply = ask(client, 1, 2)
     assert (reply.call_back, [item.id.bot for item in reply.assignments]) == ((), [urgent])
+
+
+def test_no_other_web_process_asks_at_once_either(
+    dispatch: Dispatch, dsn: str, conn: PostgresConnection, alice: int, client: Caller
+) -> None:
+    make_bot(conn, alice, 4)
+    dispatch.feed()
+    client.ask(4)
+    make_bot(conn, alice, 9, policy="Rank = 1")
+    dispatch.feed()
+    assert len(ask(client, 0, 2).call_back) == 2
+    with closing(Engine(dsn, dispatch.buffer.path)) as other:
+        dispatch.engine = other
+        assert ask(client, 0, 2).call_back == ()
+        conn.execute("UPDATE client SET called_back_at = called_back_at - interval '1 minute'")
+    with closing(Engine(dsn, dispatch.buffer.path)) as third:
+        dispatch.engine = third
+        assert len(ask(client, 0, 2).call_back) == 2
 
 
 def test_what_has_begun_is_not_called_back(

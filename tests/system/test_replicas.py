@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tests.db.dispatching import success
 from tests.system.deployment import NO_COPIES, Deployment, eventually
-from tests.system.relay import Spoil, relay
+from tests.system.relay import Spoil, faithful, relay
 
 from gridbot_client.protocol.messages import WorkReply, WorkRequest, decode_reply
 
@@ -70,6 +70,31 @@ def test_what_a_client_has_not_begun_gives_way_to_what_is_more_urgent(running: D
     assert {how for _, how, _ in running.ended(urgent).values()} == {"success"}
     assert running.ended(patient)[1, 1] == ("first", "expired", False)
     assert sorted(stdout(running, patient)) == ["0\n", "1\n"]
+
+
+def test_what_is_called_back_and_cannot_be_returned_is_run(running: Deployment) -> None:
+    gate, journal = running.gate(), running.folder / "journal"
+    with relay(running.port) as network:
+
+        def cut(path: str, body: bytes) -> bytes | None:
+            network.is_open = network.is_open and not path.endswith("/self/return")
+            return body if network.is_open else None
+
+        network.spoil = cut
+        key = str(running.settings.operator_key_path)
+        running.client("cut off", "--cpus", "1", "--server", network.url, "--key-file", key)
+        noted = gate.command(f'echo "$1" >> {journal}')
+        patient = running.submit("--range", "0:2", "--", *noted, policy=NO_COPIES)
+        eventually(lambda: len(running.leases(patient)) == 2, what="one that runs, one held ahead")
+        eventually(lambda: running.programs("cut off"))
+        urgent = running.submit("--range", "0:1", "--", "true", policy=f"Rank = 1; {NO_COPIES}")
+        eventually(lambda: not network.is_open, what="the call back")
+        gate.open()
+        eventually(lambda: journal.exists() and journal.read_text().split() == ["0", "1"])
+        network.spoil, network.is_open = faithful, True
+        running.wait(patient)
+        running.wait(urgent)
+    assert running.outcomes(urgent) == {0: 1}
 
 
 def test_a_job_of_a_killed_client_runs_elsewhere_after_its_deadline(running: Deployment) -> None:

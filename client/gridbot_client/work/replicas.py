@@ -137,6 +137,12 @@ class HeldReplicas:
                 held.is_called_back = held.stage is Stage.WAITING
             return any(held.is_called_back for held in found)
 
+    def keep(self) -> None:
+        """Let those start again that were called back: they could not be returned."""
+        with self.changed:
+            for held in self._held.values():
+                held.is_called_back = False
+
     def take_in(self, reported: Iterable[Report], reply: WorkReply, manifests: Manifests) -> None:
         """Apply a reply.  Idempotent, because a reply may be repeated."""
         fresh = [held for item in reply.assignments if (held := self._accept(item, manifests))]

@@ -43,7 +43,7 @@ from gridbot_server.dispatch.replies import (
 )
 from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.dispatch.reservation import Reservation
-from gridbot_server.dispatch.urgent import CallBack, Pauses, to_call_back
+from gridbot_server.dispatch.urgent import PAUSE_SECONDS, CallBack, Pauses, to_call_back
 from gridbot_server.dispatch.view import View, view
 from gridbot_server.dispatch.widths import Widths
 from gridbot_server.matching import ads, lots
@@ -53,7 +53,7 @@ from gridbot_server.storage import moves, suspension
 from gridbot_server.storage.counters import Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.job_proofs import read_jobs
-from gridbot_server.storage.rows import JobId, JobTexts, encode
+from gridbot_server.storage.rows import JobId, JobTexts, encode, has_row
 from gridbot_server.storage.states import Event
 
 _TELL_SECONDS = 0.03  # a notification takes a lock that all commits share
@@ -163,7 +163,7 @@ class Dispatcher:
         for exchange in hungry:
             host = _host_view(exchange, widths, records)
             self._spending.begin()
-            called = self._call_back(exchange, host, seen, order, promised)
+            called = self._call_back(conn, exchange, host, seen, order, promised)
             replies[exchange.client.id].call_back = called.replicas
             gets_work = exchange.request.want and not called.replicas  # else at its next request
             choice = choose(host, order) if gets_work else Choice()
@@ -197,7 +197,13 @@ class Dispatcher:
             suspension.suspend(conn, bot, seen.entries[bot].version, REASON)
 
     def _call_back(
-        self, exchange: Exchange, host: HostView, seen: View, order: Order, promised: Counter[int]
+        self,
+        conn: Connection,
+        exchange: Exchange,
+        host: HostView,
+        seen: View,
+        order: Order,
+        promised: Counter[int],
     ) -> CallBack:
         """Find what the host has not begun and should return, if it was not asked lately."""
         count, now = exchange.request.unstarted, self._clock()
@@ -207,6 +213,9 @@ class Dispatcher:
         called = to_call_back(host, unstarted, seen.candidates, order, seen.usage, promised)
         if called.replicas:
             self._pauses.begin(host.id, now)
+            pause = {"client": exchange.client.id, "pause": PAUSE_SECONDS}
+            if not has_row(conn, SQL["begin_pause"], pause):
+                return CallBack(overspent=called.overspent)
             promised.update(called.instead)
         return called
 

@@ -32,7 +32,10 @@ class CallBack(NamedTuple):
 
 
 class Pauses:
-    """When hosts were asked last to return something; of the last 10,000 of them."""
+    """When this process asked hosts last to return something; of the last 10,000 of them.
+
+    What others asked of a client, the database knows.
+    """
 
     def __init__(self) -> None:
         self._asked_at: dict[int, float] = {}  # by host, the earliest first

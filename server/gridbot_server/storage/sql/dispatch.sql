@@ -127,5 +127,12 @@ INSERT INTO job_kind (bot, seq, kind)
 SELECT bot, seq, kind FROM json_to_recordset(%(jobs)s) AS x (bot bigint, seq bigint, kind text)
 ON CONFLICT DO NOTHING
 
+-- name: begin_pause
+-- In calling back, unless another web process began one.
+UPDATE client SET called_back_at = now()
+ WHERE id = %(client)s
+   AND (called_back_at IS NULL OR called_back_at < now() - make_interval(secs => %(pause)s))
+RETURNING id
+
 -- name: tell_of_reports
 NOTIFY gridbot_reports
