@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 from gridbot.api.connection import Connection
 from gridbot_client.net.discovery import Endpoint
@@ -73,6 +74,9 @@ class Api(ThreadingHTTPServer):
         self.offered: list[str] = []
         self.refusals: dict[str, dict[str, str]] = {}
         self.grids: dict[str, dict[str, Any]] = {}
+        self.drained: dict[str, str] = {}
+        self.orders: list[dict[str, Any]] = []
+        self.heard = 0
         self.logs: dict[str, dict[str, Any]] = {}
         self.kill_at: int | None = None
         self.victim: int | None = None
@@ -103,8 +107,12 @@ class Api(ThreadingHTTPServer):
                 self.refusals = body["bots"]
                 return {"bots": len(body["bots"])}
             case "POST", ["overlay", "grids"]:
-                self.grids = body["grids"]
+                self.grids, self.drained = body["grids"], body["drained"]
+                self.heard = body["heard"]
                 return {"grids": len(body["grids"])}
+            case "GET", ["grids", "orders"]:
+                after = int(parse_qs(urlsplit(path).query)["after"][0])
+                return {"orders": [item for item in self.orders if item["number"] > after]}
             case "GET", ["signing"]:
                 return {"owner": "ops", "project": "0" * 64, "project_key": "0" * 64, "keys": []}
             case "POST", ["signing", "keys"]:

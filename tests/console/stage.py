@@ -99,7 +99,8 @@ def _notices_and_backup(conn: Connection, owners: tuple[int, ...], hostile: str)
 
 def _put_on_grid(conn: Connection, client: int) -> None:
     conn.execute(
-        "INSERT INTO told_grids (constructor, ads, good_until) VALUES ('tag', %s, now() + '1 day')",
+        "INSERT INTO told_grids (constructor, ads, drained, good_until)"
+        """ VALUES ('tag', %s, '{"cluster": "", "island": "finish"}', now() + '1 day')""",
         ['{"cluster": {"PilotHours": 1203.5, "PilotHoursLeft": 796.5, "PilotHoursWasted": 41.25}}'],
     )
     conn.execute(

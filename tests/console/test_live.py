@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -243,3 +244,33 @@ def test_what_is_changed_on_a_page_is_noted_and_what_is_only_tried_is_not(
     ]
     session.post(f"{url}/logout", data=form)
     assert conn.execute("SELECT count(*) FROM audit").fetchone() == (2,)
+
+
+def test_a_grid_is_drained_and_resumed_on_the_overlays_page(
+    own_site: Site, conn: db.Connection
+) -> None:
+    url, stage = own_site
+    session = logged_in(url, stage.operator_key)
+
+    def order(grid: str, drained: str) -> requests.Response:
+        form = {
+            "form_token": token_in(session.get(f"{url}/overlay").text),
+            "constructor": "tag", "grid": grid, "drained": drained,
+        }  # fmt: skip
+        return session.post(f"{url}/overlay/order", data=form)
+
+    page = order("cluster", "now").text
+    assert "drained; what runs may end" in page  # the island's
+    assert re.search(r"ordered .* ago: drained\. Its constructor has not heard", page)
+    conn.execute(
+        "UPDATE told_grids SET heard = (SELECT max(number) FROM grid_order),"
+        """ drained = '{"cluster": "now", "island": "finish"}'"""
+    )
+    assert order("island", "").text.count("has not heard") == 1
+    assert order("cluster", "soon").status_code == 400
+    assert order("sea", "now").status_code == 404
+    other = logged_in(url, stage.user_key)
+    form = {"form_token": token_in(other.get(f"{url}/").text), "constructor": "tag"}
+    assert other.post(f"{url}/overlay/order", data=form).status_code == 403
+    found = conn.execute("SELECT grid, drained FROM grid_order ORDER BY grid").fetchall()
+    assert found == [("cluster", "now"), ("island", "")]

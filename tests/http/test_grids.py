@@ -47,6 +47,33 @@ def test_users_see_what_each_constructor_told_last_for_as_long_as_that_is_good(
     assert listed(alice) == [("ice", "gb2.")]
 
 
+def test_an_operator_orders_what_a_constructor_asks_for(alice: Person, operator: Person) -> None:
+    tell(operator, drained={"ice": "", "fire": "now"}, grids={"ice": ICE})
+
+    def order(person: Person, **changes: str) -> int:
+        body = {"constructor": "gb1.", "grid": "ice", "drained": "finish", **changes}
+        return person("POST", "/api/v1/grids/orders", json=body).status_code
+
+    def orders(after: int = 0) -> list[dict[str, Any]]:
+        query = {"constructor": "gb1.", "after": after}
+        found = operator("GET", "/api/v1/grids/orders", query_string=query).json
+        return [dict(item) for item in found["orders"]]
+
+    assert order(alice) == 403
+    assert order(operator, grid="sea") == order(operator, constructor="gb2.") == 404
+    assert order(operator, drained="soon") == 400
+    assert orders() == []
+    assert order(operator) == order(operator, grid="fire", drained="") == 201
+    first, second = orders()
+    assert (first["grid"], first["drained"]) == ("ice", "finish")
+    assert (second["grid"], second["drained"]) == ("fire", "")
+    assert orders(after=first["number"]) == [second]
+    assert order(operator, drained="") == 201
+    later = orders(after=second["number"])
+    assert [(item["grid"], item["drained"]) for item in later] == [("ice", "")]
+    assert [item["grid"] for item in orders()] == ["fire", "ice"]
+
+
 def test_grids_are_sought_by_what_a_grid_policy_may_say(alice: Person, operator: Person) -> None:
     tell(operator)
     assert listed(alice, "Grid.Gpus > 0") == [("fire", "gb1.")]

@@ -6,12 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from gridbot.api.errors import GridbotError
 from gridbot.printing import counted
 from gridbot_overlay.act.dependencies import Dependencies, Say
-from gridbot_overlay.act.store import SubmissionRecord
+from gridbot_overlay.act.server import GridNews
+from gridbot_overlay.act.store import DrainOrder, SubmissionRecord
 from gridbot_overlay.decide.construct import Cancel, Submit
 from gridbot_overlay.decide.model import Grid, Pilot, PilotOrder, PilotState
 from gridbot_overlay.decide.reconcile import Orphan
@@ -21,9 +22,13 @@ from gridbot_overlay.submitters import GridError
 
 # By BOT and grid, why; the server forgets them after 15 minutes.
 Refusals = Mapping[int, Mapping[str, str]]
-GridAds = Mapping[str, Mapping[str, Any]]  # by grid
 _REPEAT_SECONDS = 300.0
-_GOOD_SECONDS = 900  # of grids' ads
+_GOOD_SECONDS = 900  # of what is told of grids
+_ORDERED = {
+    "": "is in use again",
+    "finish": "gets no more pilots",
+    "now": "gets no more pilots, and loses those that run",
+}
 
 
 class Acts(Protocol):
@@ -57,8 +62,12 @@ class Acts(Protocol):
         """Tell the server, and so the BOTs' owners, which grids refuse BOTs."""
         ...
 
-    def tell_grids(self, ads: GridAds, now: float) -> None:
-        """Tell the server, and so all users, of the grids that may get pilots."""
+    def tell_grids(self, told: GridNews, now: float) -> None:
+        """Tell the server, and so all users, of the grids."""
+        ...
+
+    def follow(self, orders: Iterable[DrainOrder], now: float) -> None:
+        """Do what operators said at the server, and say so."""
         ...
 
 
@@ -98,8 +107,13 @@ class DryActs:
     def tell(self, refusals: Refusals, now: float) -> None:
         """Tell nobody."""
 
-    def tell_grids(self, ads: GridAds, now: float) -> None:
+    def tell_grids(self, told: GridNews, now: float) -> None:
         """Tell nobody."""
+
+    def follow(self, orders: Iterable[DrainOrder], now: float) -> None:  # noqa: ARG002
+        """Say what would be done."""
+        for order in orders:
+            self._say(f"{order.grid}: would: {_ORDERED[order.drained]}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +132,7 @@ class RealActs:
         self._artefact = artefact
         self._told: Refusals | None = None
         self._told_at = 0.0
-        self._told_grids: GridAds | None = None
+        self._told_grids: GridNews | None = None
         self._told_grids_at = 0.0
 
     def submit(self, submits: Sequence[Submit], now: float) -> None:
@@ -209,16 +223,23 @@ class RealActs:
         else:
             self._told, self._told_at = refusals, now
 
-    def tell_grids(self, ads: GridAds, now: float) -> None:
+    def tell_grids(self, told: GridNews, now: float) -> None:
         """Tell what has changed, and from time to time that it still holds."""
-        if ads == self._told_grids and now - self._told_grids_at < _REPEAT_SECONDS:
+        if told == self._told_grids and now - self._told_grids_at < _REPEAT_SECONDS:
             return
         try:
-            self._deps.server.tell_grids(self._deps.store.prefix, ads, _GOOD_SECONDS)
+            self._deps.server.tell_grids(self._deps.store.prefix, told, _GOOD_SECONDS)
         except GridbotError as error:
             self._deps.say(f"cannot tell the server of the grids: {error}")
         else:
-            self._told_grids, self._told_grids_at = ads, now
+            self._told_grids, self._told_grids_at = told, now
+
+    def follow(self, orders: Iterable[DrainOrder], now: float) -> None:
+        """Write each down: the next look at the grid finds it there, like one given here."""
+        for order in orders:
+            self._deps.store.follow(order, now)
+            text = _ORDERED[order.drained]
+            self._deps.say(f"{order.grid}: {text}, as an operator said at the server")
 
     def _prepared(self, submits: Sequence[Submit], now: float) -> Iterator[_Prepared]:
         for item in submits:

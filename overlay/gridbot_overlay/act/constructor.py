@@ -14,8 +14,8 @@ from gridbot.api.errors import GridbotError
 from gridbot.printing import counted
 from gridbot_overlay.act.acts import Acts
 from gridbot_overlay.act.dependencies import Dependencies
-from gridbot_overlay.act.server import MOST_TAGS, QueueDemand
-from gridbot_overlay.act.store import GridRecord, PilotStore
+from gridbot_overlay.act.server import MOST_TAGS, GridNews, QueueDemand
+from gridbot_overlay.act.store import DrainOrder, GridRecord, PilotStore
 from gridbot_overlay.decide.construct import GridView, Plan, plan, plan_without_server
 from gridbot_overlay.decide.health import is_mute, judge
 from gridbot_overlay.decide.model import Grid, Pilot, PilotState, Sighting
@@ -59,15 +59,16 @@ class Constructor:
 
         1. Look at all grids; write down what became of our pilots, take those back that no
            constructor knows.
-        2. Ask the server what BOTs demand and how the pilots fare.  Without it nothing is
-           submitted, and only those pilots are taken back that must go whatever the demand: a
-           server that is away must neither start pilots nor cost any.
+        2. Ask the server what operators ordered, what BOTs demand, and how the pilots fare.
+           Without it nothing is submitted, and only those pilots are taken back that must go
+           whatever the demand: a server that is away must neither start pilots nor cost any.
         3. Plan, then submit and cancel.
         4. Revoke keys that no pilot needs, tell the server of pilots that have ended.
         """
         listings = self._ask_grids(now)
         self._reconcile(listings)
         try:
+            self._acts.follow(self._orders(), now)
             demand = self._deps.server.demand()
             hosts = {name: self._fare(name, now) for name in self._deps.grids}
         except GridbotError as error:
@@ -82,7 +83,7 @@ class Constructor:
         self._acts.cancel(planned.cancels)
         self._acts.submit(planned.submits, now)
         self._acts.tell(planned.refusals, now)
-        self._acts.tell_grids(_told_ads(views), now)
+        self._acts.tell_grids(self._told(views), now)
         self._listen(listings, now)  # last: words may take long to fetch
         self._tidy(now)
         return planned
@@ -230,6 +231,17 @@ class Constructor:
         problems = {name: listing.problem for name, listing in listings.items()}
         return views_of(self._deps.store, self._deps.grids.values(), now, problems, hosts)
 
+    def _orders(self) -> list[DrainOrder]:
+        """Return what operators said at the server since the last round, of grids that we have."""
+        store = self._deps.store
+        orders = self._deps.server.orders(store.prefix, store.heard)
+        return [order for order in orders if order.grid in self._deps.grids]
+
+    def _told(self, views: Iterable[GridView]) -> GridNews:
+        store = self._deps.store
+        drained = {name: store.grid(name).drained for name in self._deps.grids}
+        return GridNews(_told_ads(views), drained, store.heard)
+
     def _tidy(self, now: float) -> None:
         for name in self._deps.grids:
             ended = [pilot for pilot in self._pilots(name, now) if not pilot.is_live]
@@ -303,10 +315,10 @@ def _view(
 
 def _told_ads(views: Iterable[GridView]) -> dict[str, dict[str, Any]]:
     """Return what is known of grids that may get pilots; not whose machines are there."""
-    return {view.grid.name: _told(view.ad) for view in views if not view.barrier}
+    return {view.grid.name: _told_ad(view.ad) for view in views if not view.barrier}
 
 
-def _told(ad: Mapping[str, Any]) -> dict[str, Any]:
+def _told_ad(ad: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in ad.items() if value is not None and name != "LastHost"}
 
 

@@ -16,6 +16,7 @@ from gridbot.api.inputs import LocalFile, upload
 from gridbot.printing import cut
 from gridbot_client.protocol.messages import FileRef
 from gridbot_client.terminal import printable
+from gridbot_overlay.act.store import DrainOrder
 from gridbot_overlay.decide.model import BotDemand, CheckResult, Pilot
 from gridbot_overlay.pilot.artefact import Artefact
 
@@ -46,6 +47,15 @@ class PilotKey:
 
     id: int
     token: str
+
+
+@dataclass(frozen=True, slots=True)
+class GridNews:
+    """What the server hears of a constructor's grids."""
+
+    ads: Mapping[str, Mapping[str, Any]]  # of those that may get pilots
+    drained: Mapping[str, str]  # of all, as in GridRecord
+    heard: int  # the number of the last order
 
 
 class Server:
@@ -118,13 +128,26 @@ class Server:
         body = {"constructor": constructor, "bots": bots}
         self._connection.send("POST", "/overlay/refusals", body)
 
-    def tell_grids(
-        self, constructor: str, ads: Mapping[str, Mapping[str, Any]], seconds: int
-    ) -> None:
-        """Tell the ads of all grids, in place of those before; they are good for so long."""
-        grids = {name: ads[name] for name in islice(ads, _MOST_GRIDS)}
-        body = {"constructor": constructor, "seconds": seconds, "grids": grids}
+    def tell_grids(self, constructor: str, told: GridNews, seconds: int) -> None:
+        """Tell of all grids, in place of what was told before; it is good for so long."""
+        body = {
+            "constructor": constructor,
+            "seconds": seconds,
+            "grids": dict(islice(told.ads.items(), _MOST_GRIDS)),
+            "drained": dict(islice(told.drained.items(), _MOST_GRIDS)),
+            "heard": told.heard,
+        }
         self._connection.send("POST", "/overlay/grids", body)
+
+    def orders(self, constructor: str, after: int) -> list[DrainOrder]:
+        """Return what operators ordered at the server after the order with this number."""
+        try:
+            found = self._connection.get("/grids/orders", constructor=constructor, after=after)
+        except NotFound:  # it is of a release that takes none
+            return []
+        return [
+            DrainOrder(item["number"], item["grid"], item["drained"]) for item in found["orders"]
+        ]
 
     def keep_logs(self, grid: str, pilots: Sequence[Pilot]) -> None:
         """Have the last words of pilots that have ended kept; safe to repeat."""

@@ -55,6 +55,15 @@ class GridRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainOrder:
+    """What an operator said of a grid at the server."""
+
+    number: int  # a later one has a greater
+    grid: str
+    drained: str  # as in GridRecord
+
+
+@dataclass(frozen=True, slots=True)
 class SubmissionRecord:
     """One submission as it is written down before it is made."""
 
@@ -171,6 +180,20 @@ class PilotStore:
     def resume(self, grid: str, now: float) -> None:
         """Remember that a grid is to be used again, and forgive what went wrong there."""
         self._do("resume", name=grid, now=now)
+
+    @property
+    def heard(self) -> int:
+        """The number of the last order that was followed."""
+        return int(self._db.execute(SQL["heard"]).fetchone()[0])
+
+    def follow(self, order: DrainOrder, now: float) -> None:
+        """Do what an operator said at the server, once."""
+        with self._transaction() as db:
+            if order.drained:
+                db.execute(SQL["drain"], {"name": order.grid, "drained": order.drained})
+            else:
+                db.execute(SQL["resume"], {"name": order.grid, "now": now})
+            db.execute(SQL["hear"], {"number": order.number})
 
     def idle_tokens(self) -> list[tuple[str, int]]:
         """Return (tag, token) of submissions whose pilots have all ended."""

@@ -68,11 +68,21 @@ ALTER TABLE pilot ADD COLUMN core_seconds REAL NOT NULL DEFAULT 0;
 -- name: migration 5
 ALTER TABLE pilot ADD COLUMN is_logged INTEGER NOT NULL DEFAULT 0;
 
+-- name: migration 6
+-- The number of the last of the server's orders that was followed.
+ALTER TABLE overlay ADD COLUMN heard INTEGER NOT NULL DEFAULT 0;
+
 -- name: instance
 SELECT instance FROM overlay
 
 -- name: begin
-INSERT INTO overlay VALUES (:instance)
+INSERT INTO overlay (instance) VALUES (:instance)
+
+-- name: heard
+SELECT heard FROM overlay
+
+-- name: hear
+UPDATE overlay SET heard = max(heard, :number)
 
 -- name: add_submission
 INSERT INTO submission (tag, grid, submitted_at, token, why)

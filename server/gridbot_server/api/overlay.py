@@ -149,10 +149,15 @@ def note_refusals(json: Refusals) -> NotedRefusals:
 @answers()
 def tell_grids(json: GridAds) -> ToldGrids:
     """Tell the ads of all grids of a constructor, in place of those that it told before."""
-    values = {**json.model_dump(exclude={"grids"}), "ads": rows.encode(json.grids)}
+    values = {
+        **json.model_dump(exclude={"grids", "drained"}),
+        "ads": rows.encode(json.grids),
+        "drained": rows.encode(json.drained),
+    }
     with connection() as conn, conn.transaction():
         conn.execute(GRIDS["tell"], values)
         conn.execute(GRIDS["drop_old"])
+        conn.execute(GRIDS["drop_old_orders"])
     return ToldGrids(grids=len(json.grids))
 
 

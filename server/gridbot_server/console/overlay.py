@@ -4,21 +4,29 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from gridbot_server.api.grids import list_grids
+from flask import request
+
+from gridbot_server.api.grids import list_grids, order_grid
 from gridbot_server.api.overlay import list_logs, show_log
 from gridbot_server.api.schema import call
 from gridbot_server.console import curves
-from gridbot_server.console.blueprint import blueprint, live, shared
+from gridbot_server.console.blueprint import action, blueprint, live, model, shared
 from gridbot_server.console.operations import server_history
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
+from gridbot_server.models.requests import GridOrder
 from gridbot_server.models.responses.grids import GridState
 from gridbot_server.storage import rows, sql
 
 SQL = sql.load("console.sql")
+GRIDS = sql.load("grids.sql")
 
 _SLOW_SECONDS = 15.0  # for which figures are shown that look at all pilots
-_MOST_REFUSALS, _MOST_ENDS, _OPENED = 50, 30, 5
+_MOST_GRIDS, _MOST_REFUSALS, _MOST_ENDS, _OPENED = 200, 50, 30, 5
+
+
+_WORDS = {"": "in use", "finish": "drained; what runs may end", "now": "drained"}
+_CHANGES = (("", "Resume"), ("finish", "Drain, let finish"), ("now", "Drain now"))
 
 
 class GridPilots(NamedTuple):
@@ -63,6 +71,16 @@ class Budget(NamedTuple):
         return cls(grid.name, grid.constructor, used, left, wasted)
 
 
+class Drained(NamedTuple):
+    """Whether a grid is drained, and what was ordered that its constructor has not heard."""
+
+    grid: str
+    constructor: str
+    drained: str
+    ordered: str | None
+    ordered_seconds: float | None
+
+
 def _grids() -> list[GridPilots]:
     with connection() as conn:
         return rows.fetch(conn, GridPilots, SQL["pilots"])
@@ -75,13 +93,27 @@ def overlay_page() -> dict[str, Any]:
     """Show the pilots."""
     with connection() as conn:
         refusals = rows.fetch(conn, ShownRefusal, SQL["refusals"], {"limit": _MOST_REFUSALS})
+        drains = rows.fetch(conn, Drained, GRIDS["drains"], {"most": _MOST_GRIDS})
     ends = call(list_logs, grid="", limit=_MOST_ENDS).logs
     return {
         "title": "Overlay",
         "curve": curves.pilots(server_history()),
         "grids": shared(("pilots", "operator"), _SLOW_SECONDS, _grids),
+        "drains": drains,
+        "words": _WORDS,
+        "changes": _CHANGES,
         "refusals": refusals,
         "budgets": [Budget.of(grid) for grid in call(list_grids, match="").grids],
         "ends": ends,
         "logs": [call(show_log, pilot=end.pilot) for end in ends[:_OPENED]],
     }
+
+
+@blueprint.post("/overlay/order")
+@auth.rule("console operator")
+@action
+def order_drain() -> str:
+    """Drain a grid, or use it again."""
+    names = ("constructor", "grid", "drained")
+    call(order_grid, json=model(GridOrder, {name: request.form.get(name) for name in names}))
+    return "/overlay"

@@ -514,6 +514,10 @@ def _named_once(ad: dict[str, AdValue]) -> dict[str, AdValue]:
 GridAd = Annotated[dict[AttributeName, AdValue], Field(max_length=100), AfterValidator(_named_once)]
 
 
+# "": the grid is used; "finish": it gets no more pilots, and what runs may end; "now": it may not.
+Drain = Literal["", "finish", "now"]
+
+
 class GridAds(Body):
     """`POST /overlay/grids`."""
 
@@ -522,6 +526,19 @@ class GridAds(Body):
     """For how long they are good."""
 
     grids: Annotated[dict[GridName, GridAd], Field(max_length=MAX_GRIDS)]
+    drained: Annotated[dict[GridName, Drain], Field(max_length=MAX_GRIDS)] = {}
+    """Of all its grids, also those that get no pilots and so have no ad."""
+
+    heard: Annotated[int, Field(ge=0, le=MAX_BIGINT)] = 0
+    """The number of the last order that it has heard."""
+
+
+class GridOrder(Body):
+    """`POST /grids/orders`."""
+
+    constructor: Annotated[PilotName, Field(min_length=1)]
+    grid: GridName
+    drained: Drain
 
 
 class PilotWords(Body):

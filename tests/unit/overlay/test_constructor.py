@@ -89,6 +89,26 @@ def test_the_server_hears_of_grids_that_may_get_pilots_but_not_whose_machines_ar
     assert api.grids == {}
 
 
+def test_what_operators_order_at_the_server_is_done_once(
+    cluster: Cluster, api: Api, folder: Path
+) -> None:
+    a_round(folder, api.url, NOW)
+    assert (len(cluster.live), api.drained, api.heard) == (5, {"ice": ""}, 0)
+    api.orders = [{"number": 7, "grid": "ice", "drained": "now"}]
+    dry = a_round(folder, api.url, NOW + 10, dry=True)
+    assert any("ice: would: gets no more pilots" in line for line in dry.said)
+    assert len(cluster.live) == 5
+    found = a_round(folder, api.url, NOW + 20)
+    assert any("as an operator said at the server" in line for line in found.said)
+    assert (cluster.live, api.drained, api.heard) == ([], {"ice": "now"}, 7)
+    PilotStore.open(folder).resume("ice", NOW + 25)  # what is said here later counts
+    a_round(folder, api.url, NOW + 30)
+    assert (len(cluster.live), api.drained, api.heard) == (5, {"ice": ""}, 7)
+    api.orders = [{"number": 8, "grid": "another", "drained": "now"}]
+    a_round(folder, api.url, NOW + 40)
+    assert (len(cluster.live), api.heard) == (5, 7)
+
+
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(
     cluster: Cluster, api: Api, folder: Path
 ) -> None:

@@ -49,3 +49,26 @@ class ToldGrids(ResponseModel):
 
     grids: int
     """How many were told of."""
+
+
+class ListedOrder(ResponseModel):
+    """What an operator wants of a grid."""
+
+    number: int
+    """A later order has a greater one."""
+
+    grid: str
+    drained: str
+    """`""`: it is used; `finish`: it gets no more pilots; `now`: and those that run are ended."""
+
+
+class Orders(ResponseModel):
+    """`GET /grids/orders`: the earliest first."""
+
+    orders: list[ListedOrder]
+
+
+class NewOrder(ResponseModel):
+    """`POST /grids/orders`."""
+
+    number: int
