@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 import requests
@@ -13,6 +13,8 @@ from tests.console.stage import Stage
 from tests.console.test_entry import HTML, logged_in, token_in
 
 from gridbot_server.console.shared import SharedContents
+from gridbot_server.http import sessions
+from gridbot_server.signing.keys import token_hash
 from gridbot_server.storage import db
 
 Site = tuple[str, Stage]
@@ -122,6 +124,43 @@ def test_polls_are_answered_from_memory_only_for_sessions_that_were_good_just_no
     assert shared.poll("/bots/7", "other") is None
     now[0] += 6.0
     assert shared.poll("/bots/7", "cookie") is None
+
+
+def test_whether_sessions_are_good_is_asked_for_all_viewers_together() -> None:
+    now, asked, ended = [100.0], [], set[str]()
+
+    def still_good(cookies: Collection[str]) -> Collection[str]:
+        asked.append(now[0])
+        return cookies - ended if isinstance(cookies, set) else ()
+
+    shared = SharedContents(clock=lambda: now[0], still_good=still_good)
+    cookies = [f"cookie {n}" for n in range(500)]
+    for cookie in cookies:
+        shared.remember(cookie, ["ada"])
+    for _ in range(10):
+        shared.get("/bots/7", "ada", 4.0, lambda: ("title", b"content"))
+        assert all(shared.poll("/bots/7", cookie) for cookie in cookies)
+        now[0] += 3.0
+    assert len(asked) <= 6
+    ended.add(cookies[0])
+    now[0] += 6.0
+    shared.get("/bots/7", "ada", 4.0, lambda: ("title", b"content"))
+    assert shared.poll("/bots/7", cookies[1]) is not None
+    assert shared.poll("/bots/7", cookies[0]) is None
+
+
+def test_a_session_is_good_until_it_its_key_or_its_time_ends(
+    own_site: Site, conn: db.Connection
+) -> None:
+    url, stage = own_site
+    cookies = [logged_in(url, key).cookies["gridbot_session"] for key in (stage.user_key,) * 3]
+    assert sessions.still_good(conn, [*cookies, "another", ""]) == set(cookies)
+    conn.execute(
+        "UPDATE console_session SET expires_at = now() WHERE hash = %s", [token_hash(cookies[0])]
+    )
+    assert sessions.still_good(conn, cookies) == set(cookies[1:])
+    conn.execute("UPDATE token SET revoked_at = now()")
+    assert sessions.still_good(conn, cookies) == set()
 
 
 def test_a_hidden_page_asks_for_nothing(scientist: Visitor, own_site: Site) -> None:

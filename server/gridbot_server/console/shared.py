@@ -2,7 +2,8 @@
 
 A page that is open asks again every few seconds with `?live`, and says which content it has.
 `FastPolls` answers that from memory, before Flask sees it, as long as somebody asked for the same a
-moment ago.  So five hundred open pages of one BOT cost hardly more than one.
+moment ago.  Whether the sessions that ask are still good is asked of the database for all of them
+together.  So five hundred open pages of one BOT cost hardly more than one.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import hashlib
 import secrets
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from http.cookies import CookieError, SimpleCookie
 from typing import Any, Protocol, TypeVar, cast
 
@@ -65,10 +66,15 @@ class SharedContents:
 
     clock: Clock = time.monotonic
     most_bytes: int = _MOST_BYTES
+    still_good: Callable[[Collection[str]], Collection[str]] = lambda _: ()
+    """Tells of the cookies of some sessions those that are good now."""
+
     _contents: dict[tuple[str, Hashable], PageContent] = field(default_factory=dict)
     _keeping: threading.Lock = field(default_factory=threading.Lock)
     _values: dict[tuple[str, Hashable], tuple[float, Any, float]] = field(default_factory=dict)
     _viewers: dict[str, _Viewer] = field(default_factory=dict)
+    _polled: set[str] = field(default_factory=set)  # cookies, since they were last checked
+    _checking: threading.Lock = field(default_factory=threading.Lock)
     _locks: list[threading.Lock] = field(
         default_factory=lambda: [threading.Lock() for _ in range(_LOCKS)]
     )
@@ -105,7 +111,8 @@ class SharedContents:
 
     def forget(self, cookie: str) -> None:
         """Answer polls of a session that has ended no more."""
-        self._viewers.pop(cookie, None)
+        with self._checking:  # not found good before, and remembered after
+            self._viewers.pop(cookie, None)
 
     def expire(self) -> None:
         """Compute everything anew, so that who has just changed something sees that."""
@@ -114,13 +121,34 @@ class SharedContents:
     def poll(self, path: str, cookie: str) -> tuple[PageContent, bytes] | None:
         """Return what a poll gets, and the form token of its session; None if Flask must tell."""
         viewer = self._viewers.get(cookie)
-        if viewer is None or self.clock() > viewer.seen_at + _VIEWER_SECONDS:
+        if viewer is None:
+            return None
+        self._polled.add(cookie)
+        if not self._is_good(viewer) and not self._check_polled(cookie):
             return None
         for whose in viewer.sees:
             found = self._contents.get((path, whose))
             if found and self._is_fresh(found):
                 return found, viewer.form_token
         return None
+
+    def _is_good(self, viewer: _Viewer) -> bool:
+        return self.clock() <= viewer.seen_at + _VIEWER_SECONDS
+
+    def _check_polled(self, cookie: str) -> bool:
+        """Check the sessions of all who polled of late; return whether this one is good."""
+        if not self._checking.acquire(blocking=False):
+            return False  # another thread does; Flask looks at this one alone
+        try:
+            polled, self._polled = self._polled, set()
+            good = self.still_good(polled)
+            for name in polled:
+                viewer = self._viewers.pop(name, None)
+                if viewer is not None and name in good:
+                    self._viewers[name] = replace(viewer, seen_at=self.clock())
+        finally:
+            self._checking.release()
+        return cookie in good
 
     def _is_fresh(self, content: PageContent) -> bool:
         return self.clock() < content.made_at + content.seconds

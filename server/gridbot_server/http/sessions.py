@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Collection
 from datetime import timedelta
 
 from flask import request
@@ -49,6 +50,13 @@ def begin(conn: Connection, token: int, by_password: bool = False) -> str:
     }
     conn.execute(SQL["begin"], values)
     return secret
+
+
+def still_good(conn: Connection, cookies: Collection[str]) -> set[str]:
+    """Return those cookies whose sessions are good."""
+    hashes = {token_hash(cookie): cookie for cookie in cookies}
+    found = rows.fetch_values(conn, bytes, SQL["still_good"], {"hashes": list(hashes)})
+    return {hashes[item] for item in found}
 
 
 def end(conn: Connection) -> None:

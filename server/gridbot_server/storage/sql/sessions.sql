@@ -7,6 +7,13 @@ SELECT token.id, token.owner, owner.name AS owner_name, token.scope, token.grid,
    AND token.revoked_at IS NULL AND token.uses IS NULL
    AND (token.expires_at IS NULL OR token.expires_at > now())
 
+-- name: still_good
+-- Which of these cookies stand for a key, as `session` tells of one.
+SELECT s.hash FROM console_session s JOIN token ON token.id = s.token
+ WHERE s.hash = ANY(%(hashes)s) AND s.expires_at > now()
+   AND token.revoked_at IS NULL AND token.uses IS NULL
+   AND (token.expires_at IS NULL OR token.expires_at > now())
+
 -- name: begin
 WITH old AS (
     DELETE FROM console_session WHERE expires_at < now()
