@@ -101,7 +101,7 @@ def _believe_job(
         if row is None:
             continue
         of_answer = coin(secret, *name, item.replica) if terms.quorum == 1 else 1.0
-        job.ended[place] = item.believed(row.credence(of_answer))
+        job.ended[place] = item._replace(credence=row.credence(of_answer))
         if row.is_relied_on:
             relied_on.append((not row.is_canonical, item.replica))
     job.relied_on = tuple(replica for _, replica in sorted(relied_on))

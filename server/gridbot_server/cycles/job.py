@@ -29,10 +29,6 @@ class Ended(NamedTuple):
     credence: Credence = Credence()  # matters where the BOT has terms
     client: int = 0  # that had it
 
-    def believed(self, credence: Credence) -> Ended:
-        """The same, with what is known of who gave it."""
-        return Ended._make((*self[:-1], credence))
-
 
 @dataclass(frozen=True, slots=True)
 class Rules:
