@@ -8,16 +8,19 @@ import time
 from collections.abc import Callable, Iterator
 from itertools import repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import requests
 from flask import Response
+from playwright.sync_api import Browser
+from tests.console.browser import PHONE, Visitor
 from tests.console.provider import CLIENT, SECRET, Provider
 from tests.console.site import served
 from tests.console.stage import Stage
 from tests.console.test_entry import HTML, logged_in, token_in
+from tests.console.test_pages import audit
 from tests.http.loopback import serve
 
 from gridbot_server.console import openid
@@ -40,7 +43,7 @@ def site(dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[
             yield url, stage, provider
 
 
-def browser() -> requests.Session:
+def agent() -> requests.Session:
     found = requests.Session()
     found.headers.update(HTML)
     return found
@@ -74,7 +77,7 @@ def link(url: str, session: requests.Session, user: str) -> requests.Response:
 
 
 def enter(url: str, user: str, path: str = "/") -> requests.Response:
-    session = browser()
+    session = agent()
     return session.get(url + at_provider(left(url, session, path), user))
 
 
@@ -93,6 +96,27 @@ def test_a_linked_account_logs_in_to_where_one_wanted_and_others_do_not(site: Si
     assert enter(url, "ann").status_code == 403
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_its_pages_are_accessible_and_fit_on_a_phone(
+    site: Site, browser: Browser, scheme: Literal["light", "dark"]
+) -> None:
+    url, stage, _ = site
+    link(url, logged_in(url, stage.user_key), "a" * 200)
+    context = browser.new_context(viewport=PHONE, color_scheme=scheme, bypass_csp=True)
+    visitor = Visitor(url, context)
+    audit(visitor.open("/login"))
+    page = visitor.log_in(stage.user_key, "/logins")
+    for _ in range(2):  # what is linked, and what leads to the provider
+        audit(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+        if button := page.locator("text=Link an account").all():
+            button[0].click()
+            page.wait_for_load_state()
+    assert page.locator("text=Go on to").count() == 1
+    assert (visitor.complaints, visitor.elsewhere) == ([], [])
+    context.close()
+
+
 def test_a_log_in_ends_with_its_key(site: Site, conn: db.Connection) -> None:
     url, stage, _ = site
     link(url, logged_in(url, stage.user_key), "ann")
@@ -102,7 +126,7 @@ def test_a_log_in_ends_with_its_key(site: Site, conn: db.Connection) -> None:
 
 def test_what_leads_to_the_provider_has_state_nonce_challenge_and_one_way_back(site: Site) -> None:
     url, _, provider = site
-    first, second = (parse_qs(urlsplit(left(url, browser())).query) for _ in range(2))
+    first, second = (parse_qs(urlsplit(left(url, agent())).query) for _ in range(2))
     for name in ("state", "nonce", "code_challenge"):
         assert len(first[name][0]) >= 43
         assert first[name] != second[name]
@@ -114,10 +138,10 @@ def test_what_leads_to_the_provider_has_state_nonce_challenge_and_one_way_back(s
 def test_an_answer_is_good_once_and_only_in_the_browser_that_asked(site: Site) -> None:
     url, stage, _ = site
     link(url, logged_in(url, stage.user_key), "ann")
-    session = browser()
+    session = agent()
     back = at_provider(left(url, session), "ann")
     assert requests.get(url + back, headers=HTML).status_code == 403  # no cookie at all
-    other = browser()
+    other = agent()
     left(url, other)
     assert other.get(url + back).status_code == 403  # of another log-in
     assert session.get(url + back).url == f"{url}/"
@@ -129,7 +153,7 @@ def test_an_answer_is_good_once_and_only_in_the_browser_that_asked(site: Site) -
 def test_a_code_is_worth_nothing_without_the_verifier_of_its_browser(site: Site) -> None:
     url, stage, _ = site
     link(url, logged_in(url, stage.user_key), "ann")
-    victim, thief = browser(), browser()
+    victim, thief = agent(), agent()
     stolen = parse_qs(urlsplit(at_provider(left(url, victim), "ann")).query)["code"][0]
     state = parse_qs(urlsplit(left(url, thief)).query)["state"][0]
     found = thief.get(f"{url}{BACK}?code={stolen}&state={state}")
@@ -161,7 +185,7 @@ def test_a_session_that_ended_meanwhile_links_nothing(site: Site) -> None:
 def test_a_log_in_begins_a_session_that_nobody_knew_before(site: Site) -> None:
     url, stage, _ = site
     link(url, logged_in(url, stage.user_key), "ann")
-    session = browser()
+    session = agent()
     session.cookies.set("gridbot_session", "planted")
     session.get(url + at_provider(left(url, session), "ann"))
     values = [cookie.value for cookie in session.cookies if cookie.name == "gridbot_session"]
@@ -174,7 +198,7 @@ def test_a_log_in_begins_a_session_that_nobody_knew_before(site: Site) -> None:
 def test_a_refused_answer_is_forgotten_too(site: Site) -> None:
     url, stage, _ = site
     link(url, logged_in(url, stage.user_key), "ann")
-    session = browser()
+    session = agent()
     back = at_provider(left(url, session), "ann")
     assert session.get(url + back.replace("state=", "state=x")).status_code == 403
     assert "gridbot_openid" not in session.cookies
@@ -191,7 +215,7 @@ def test_a_cookie_that_the_server_did_not_set_is_refused(site: Site) -> None:
 def test_a_provider_that_names_itself_in_answers_does_so_in_each(site: Site) -> None:
     url, stage, provider = site
     provider.says["authorization_response_iss_parameter_supported"] = True
-    session = browser()
+    session = agent()
     back = at_provider(left(url, session), "ann")
     assert session.get(url + back).status_code == 403
     session = logged_in(url, stage.user_key)
@@ -248,7 +272,7 @@ def test_a_token_is_signed_by_a_key_of_the_provider(site: Site) -> None:
 def test_a_provider_that_is_away_is_told_and_the_key_still_logs_in(site: Site) -> None:
     url, stage, provider = site
     provider.app.view_functions["describe"] = lambda: ("no", 500)
-    found = browser().get(f"{url}/login/openid")
+    found = agent().get(f"{url}/login/openid")
     assert found.status_code == 503
     assert "does not answer as it should" in found.text
     assert logged_in(url, stage.user_key).get(f"{url}/").url == f"{url}/"
@@ -283,5 +307,5 @@ def test_what_is_no_token_is_refused(site: Site) -> None:
 
 def test_without_a_provider_nothing_speaks_of_one(dsn: str, tmp_path: Path) -> None:
     with served(dsn, tmp_path) as (url, _):
-        assert "openid" not in browser().get(f"{url}/login").text
-        assert browser().get(f"{url}/login/openid").status_code == 404
+        assert "openid" not in agent().get(f"{url}/login").text
+        assert agent().get(f"{url}/login/openid").status_code == 404
