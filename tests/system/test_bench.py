@@ -122,6 +122,14 @@ def test_a_chain_of_bots_is_timed_while_other_hosts_wait() -> None:
     assert 0 < row["median_ms"] <= row["p99_ms"]
 
 
+def test_clients_without_work_are_counted_as_they_ask() -> None:
+    ended = measured([*BENCH, "idle", "--quick", "--hosts", "3", "--json"])
+    (row,) = json.loads(ended.stdout)["rows"]
+    assert row["hosts"] == 3
+    assert row["requests_per_s"] <= 3, "their requests wait in the server"
+    assert row["cpu_ms_per_s"] == sum(row["cpu_ms_per_s_of"].values())
+
+
 def test_nothing_is_lost_when_a_worker_or_the_server_is_killed() -> None:
     ended = measured([*BENCH, "losses", "--quick", "--json"])
     rows = json.loads(ended.stdout)["rows"]
