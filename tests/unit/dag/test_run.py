@@ -156,6 +156,19 @@ def test_a_crash_before_the_rescue_file_loses_it_not_and_after_it_makes_no_secon
         assert [path.name for path in tmp_path.glob("*.rescue*")] == [rescue.name]
 
 
+def test_a_failed_node_whose_children_are_all_weak_does_not_run_again(
+    tmp_path: Path, run: Callable[[], int]
+) -> None:
+    (tmp_path / "x.dag").write_text(
+        "JOB A bad.sub\nJOB B good.sub\nJOB C bad.sub\nWEAK PARENT A CHILD B\n"
+    )
+    assert run() == 1
+    rescue = (tmp_path / "x.dag.rescue001").read_text()
+    assert "Nodes premarked DONE: 1\n" in rescue
+    assert "#   A,C,<ENDLIST>\n" in rescue
+    assert [line for line in rescue.splitlines() if line.startswith("DONE")] == ["DONE A", "DONE B"]
+
+
 @pytest.mark.parametrize(
     ("options", "again"),
     [

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gridbot.dag.engine.engine import DagEngine
-from gridbot.dag.engine.table import NodeState, NodeStatus
+from gridbot.dag.engine.table import NodeState, NodeStatus, Table
 from gridbot.dag.language.model import Kind
 
 VERSION = "2.1.0"
@@ -36,21 +36,26 @@ def rescue_text(engine: DagEngine, at: float, reset_retries: bool, is_save: bool
     if not is_save:
         names = ",".join([*(state.name for state in failed), _END])
         head += [f"# Nodes that failed: {len(failed)}", f"#   {names}"]
-    return "\n".join([*head, "", *_lines(states, reset_retries), ""])
+    return "\n".join([*head, "", *_lines(table, states, reset_retries), ""])
 
 
 def _is_done(state: NodeState) -> bool:
-    """A failed node whose children need no success of it is done, too."""
-    node = state.node
-    if node.kind is Kind.FINAL:
-        return False
-    return state.status is NodeStatus.DONE
+    return state.status is NodeStatus.DONE and state.node.kind is not Kind.FINAL
 
 
-def _lines(states: list[NodeState], reset_retries: bool) -> Iterator[str]:
+def _is_over(state: NodeState, table: Table) -> bool:
+    """Whether a node has failed, and none of its children needs its success: all are WEAK."""
+    weak = (state.name in table.nodes[child].node.weak_parents for child in state.node.children)
+    return state.has_failed and bool(state.node.children) and all(weak)
+
+
+def _lines(table: Table, states: list[NodeState], reset_retries: bool) -> Iterator[str]:
     for state in states:
         node = state.node
         if _is_done(state):
+            yield f"DONE {state.name}"
+        elif _is_over(state, table):
+            yield "# Failed node with only weak child dependencies:"
             yield f"DONE {state.name}"
         if node.retries:
             left = node.retries if reset_retries else node.retries - state.retries
