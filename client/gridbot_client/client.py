@@ -132,6 +132,7 @@ class Client:
                     self._exchange()
         finally:
             cut_off = self._replicas.running_seconds(time.time()) if self._is_at_end() else {}
+            self._replicas.save_checkpoints()
             self._guests.close()
             self._allowance.close()
             self._replicas.leave()
@@ -298,6 +299,7 @@ class Client:
     def _give_back(self) -> None:
         """Return what was suspended for long, so that the server sends it to others at once."""
         if any(item.stage in UNFINISHED for item in self._replicas.items()):
+            self._replicas.save_checkpoints()
             self._transport.post_json("/api/v1/clients/self/leave", {})
             given = self._replicas.give_back()
             self._activity.say(f"returned {count_of(given)} that had been suspended")
@@ -348,7 +350,7 @@ class Client:
         return pending
 
     def _new_request(self, host: Mapping[str, Scalar]) -> WorkRequest:
-        reports, holding, unstarted = self._replicas.to_tell()
+        reports, holding, unstarted, progress = self._replicas.to_tell()
         record = self._record.after(reports, since_boot())
         self._is_draining = self._is_draining or record.is_over(self._time_left())
         is_closed = self._is_draining or self._is_revoked or self._is_paused() or not self._may_ask
@@ -365,6 +367,7 @@ class Client:
             ahead=self._replicas.pace.ahead(),
             preferences=self._preferences.version,
             unstarted=unstarted if len(holding) <= MAX_HOLDING else 0,
+            progress=progress[:MAX_HOLDING],
         )
 
     def _may_wait(self) -> float:

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gridbot_client.storage import Folder
+from gridbot_client.work.progress import progress_of
 from gridbot_client.work.slots import ReplicaSlot, slots_in
 
 _MOST_JOBS = 20  # that are listed
@@ -21,12 +22,14 @@ class RunningJob:
     bot: int
     job: int
     seconds: float  # since it was started
+    progress: float | None = None  # from 0 to 1, as its program says
 
     def line(self) -> str:
         """For people."""
         minutes, seconds = divmod(round(self.seconds), 60)
         since = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
-        return f"  job {self.job} of BOT {self.bot}, for {since}"
+        done = "" if self.progress is None else f", {100 * self.progress:.0f} % done"
+        return f"  job {self.job} of BOT {self.bot}, for {since}{done}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,4 +146,5 @@ def status_of(folder: Folder) -> Status:
 def _jobs(slots: Iterable[ReplicaSlot]) -> Iterator[RunningJob]:
     for slot in slots:
         if not slot.is_finished and (started := slot.started_at()) is not None:
-            yield RunningJob(slot.id.bot, slot.id.seq, max(0.0, time.time() - started))
+            seconds = max(0.0, time.time() - started)
+            yield RunningJob(slot.id.bot, slot.id.seq, seconds, progress_of(slot.place()))

@@ -250,8 +250,9 @@ def test_each_statement_that_writes_to_a_replica_is_in_the_list_of_an_event() ->
     assert listed == set(moves.SQL) == {name for file, name in writers if file == "moves.sql"}
     assert others == CLAIMS | VERDICTS | {
         "extend_leases",
+        "note_progress",
         "start",
-    }  # which give time, and move nothing
+    }  # which give time or say how far a program is, and move nothing
 
 
 def test_a_claim_or_a_verdict_changes_no_state() -> None:

@@ -124,7 +124,9 @@ def test_details_tell_what_is_done_and_what_is_left(site: Site, alice: Person) -
     }
     assert found["jobs_per_second"] > 0
     assert found["eta_seconds"] == pytest.approx(6 / found["jobs_per_second"])
-    assert found["replicas"] == {"made": 7, "running": 1, "by_reason": {"first": 5, "error": 2}}
+    assert found["replicas"] == {
+        "made": 7, "running": 1, "by_reason": {"first": 5, "error": 2}, "progress": None,
+    }  # fmt: skip
     assert found["mean_turnaround_seconds"] == 10
     assert datetime.fromisoformat(found["created_at"]).tzinfo is not None
     assert (found["state"], found["ended_at"], found["signed"]) == ("running", None, False)
@@ -136,7 +138,7 @@ def test_nothing_known_is_null(site: Site, alice: Person) -> None:
     found = alice("GET", f"/api/v1/bots/{make_bot(site.conn, alice.id)}").json
     assert [found[name] for name in ("jobs_per_second", "eta_seconds")] == [None, None]
     assert found["mean_turnaround_seconds"] is None
-    assert found["replicas"] == {"made": 0, "running": 0, "by_reason": {}}
+    assert found["replicas"] == {"made": 0, "running": 0, "by_reason": {}, "progress": None}
 
 
 def test_cancelling_ends_a_bot_once(site: Site, alice: Person) -> None:

@@ -457,7 +457,7 @@ def test_a_client_that_does_not_know_exit_codes_gets_no_such_bot_and_is_told_why
     manifest = Manifest(alice.name, ("grep", "x"), exit_codes=(0, 1)).text()
     bot = make_bot(site.conn, alice.id, manifest=manifest)
     add_host(site, alice, "old")
-    why = "the client is too old for the BOT's exit codes, environment, standard input or"
+    why = "the client is too old for the BOT's exit codes, environment, standard input, directories"
     found = alice("GET", f"/api/v1/bots/{bot}/explanation").json
     assert found["hosts_matching"] == 0
     assert why in found["verdict"]

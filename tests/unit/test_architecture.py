@@ -159,6 +159,7 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
     },
     "gridbot": {
         "printing": set(),
+        "checkpoint": set(),
         "api": {"printing"},
         "executor": {"api"},
         "joblib": {"executor"},

@@ -70,6 +70,7 @@ class Replicas(TypedDict):
     made: int
     running: int
     by_reason: dict[str, int]
+    progress: float | None
 
 
 class BotDetails(BotSummary):

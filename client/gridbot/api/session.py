@@ -63,6 +63,7 @@ from gridbot.api.units import most_failures, seconds
 from gridbot.printing import counted
 from gridbot_client.net.discovery import NoServer, WrongEndpoint, find_server, signing_key_path
 from gridbot_client.protocol import job_table
+from gridbot_client.protocol.checkpoints import CheckpointRule
 from gridbot_client.protocol.messages import MAX_BIGINT, JobInput, Manifest, Scalar
 
 if TYPE_CHECKING:
@@ -137,6 +138,7 @@ class Session:
         resident: int = 0,
         together: int = 1,
         gather: float | str = Submission.gather,
+        checkpoint: Sequence[str] | CheckpointRule = (),
         growing: bool = False,
         reuse: bool = False,
         group: str = Submission.group,

@@ -38,6 +38,7 @@ from gridbot.api.program import platforms_of
 from gridbot.api.shared_files import SharedFiles, shared_files
 from gridbot.api.units import megabytes, most_failures, seconds
 from gridbot_client.protocol import job_table
+from gridbot_client.protocol.checkpoints import CheckpointRule
 from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES
 from gridbot_client.protocol.messages import (
     JobInput,
@@ -82,6 +83,8 @@ class Submission:
     (`client/README.md`, "Programs that stay").
     So many consecutive jobs as `together` says are a gang: they start at the same time, and begin
     anew if one of them fails.  Its members wait for each other for the time `gather`.
+    `checkpoint` names the files that a program saves before it exits with 85, to be started again
+    with them, wherever; a `CheckpointRule` has another code, and how often it should save.
     A `growing` BOT takes further jobs while it runs, until it is closed; it may begin without any.
     With `reuse`, a job that this user's BOTs have run already gets that outcome, and does not run:
     the same command, arguments, files, environment, image and names of outputs, and an answer that
@@ -127,6 +130,7 @@ class Submission:
     resident: int = 0
     together: int = 1
     gather: float | str = 60.0
+    checkpoint: Sequence[str] | CheckpointRule = ()
     growing: bool = False
     reuse: bool = False
     group: str = ""
@@ -371,8 +375,15 @@ def _manifest(
         stdin=submission.stdin,
         resident=submission.resident,
         together=submission.together,
+        checkpoint=_checkpoint(submission.checkpoint),
     )
     return checked(manifest)
+
+
+def _checkpoint(asked: Sequence[str] | CheckpointRule) -> CheckpointRule | None:
+    if isinstance(asked, CheckpointRule):
+        return asked
+    return CheckpointRule((asked,) if isinstance(asked, str) else tuple(asked)) if asked else None
 
 
 def _pattern(name: str | JobInput) -> JobInput:

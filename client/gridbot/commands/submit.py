@@ -12,6 +12,7 @@ import click
 from gridbot.api.botfile import read_bot_file
 from gridbot.api.errors import BadInput, GridbotError, ServerAway
 from gridbot.api.session import Bot, Session
+from gridbot.api.units import seconds
 from gridbot.commands.bots import complain, wait_for
 from gridbot.commands.options import (
     as_json,
@@ -25,6 +26,7 @@ from gridbot.commands.rsl import submission_of
 from gridbot.printing import counted
 from gridbot.show.page import boinc_line, match_line
 from gridbot.show.progress import transfer
+from gridbot_client.protocol.checkpoints import CheckpointRule
 from gridbot_client.protocol.manifest import ANY, MAX_TOGETHER
 from gridbot_client.terminal import printable
 
@@ -232,6 +234,24 @@ _BESIDE_RSL = {"name", "priority", "attempts", "max_failures", "gather", "idempo
     " core, ten times as long, 10 minutes at least, to fetch inputs.  [default: 60s]",
 )
 @click.option(
+    "--checkpoint",
+    multiple=True,
+    metavar="NAME",
+    help="File that the program saves before it exits with 85: it is started again with it, on this"
+    " host or another one.  Repeatable.  [default: begin anew]",
+)
+@click.option(
+    "--checkpoint-exit-code",
+    type=click.IntRange(1, 255),
+    metavar="N",
+    help="Exit code that says so.  [default: 85]",
+)
+@click.option(
+    "--checkpoint-every",
+    metavar="TIME",
+    help="How often to save; jobs see it in GRIDBOT_CHECKPOINT_EVERY.  [default: 10m]",
+)
+@click.option(
     "--growing",
     is_flag=True,
     default=None,
@@ -318,9 +338,27 @@ def submission_fields(command: Sequence[str], options: Mapping[str, Any]) -> dic
         fields["exit_codes"] = exit_codes(fields["exit_codes"])
     if "env" in fields:
         fields["env"] = dict(map(_variable, fields["env"]))
+    if rule := _checkpoint_rule(fields):
+        fields["checkpoint"] = rule
     if "policy" in fields:
         fields["policy"] = Path(fields["policy"])
     return {**fields, "items": items, "base": base}
+
+
+def _checkpoint_rule(fields: dict[str, Any]) -> CheckpointRule | None:
+    """Take the options about checkpoints.  Raises BadInput."""
+    named = {"exit_code": "checkpoint_exit_code", "every": "checkpoint_every"}
+    given = {name: fields.pop(key) for name, key in named.items() if key in fields}
+    if "checkpoint" not in fields:
+        if given:
+            raise BadInput(f"--{named[next(iter(given))].replace('_', '-')} needs --checkpoint")
+        return None
+    if "every" in given:
+        try:
+            given["every"] = seconds(given["every"])
+        except BadInput as error:
+            raise BadInput(f"checkpoint-every: {error}") from None
+    return CheckpointRule(tuple(fields["checkpoint"]), **given)
 
 
 def _plain(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -121,7 +121,9 @@ def refusing_grids(said: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _replicas(replicas: Mapping[str, Any]) -> str:
     reasons = replicas.get("by_reason") or {}
     why = ", ".join(f"{printable(name)} {count}" for name, count in reasons.items() if count)
-    return f"{replicas.get('made', 0)} made" + (f" ({why})" if why else "")
+    part = replicas.get("progress")
+    told = "" if part is None else f"; those in progress say that they are {100 * part:.0f} % done"
+    return f"{replicas.get('made', 0)} made" + (f" ({why})" if why else "") + told
 
 
 def _assurance(said: Mapping[str, Any], done: int) -> Iterator[tuple[str, str]]:

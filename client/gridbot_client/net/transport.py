@@ -164,25 +164,25 @@ class Transport:
         with self._call(method, path, data=body, headers=_JSON) as response:
             return _document(_body(response))
 
-    def download(self, sha256: str, size: int, part: Path) -> None:
-        """Download a file into `part`, continuing what it holds.
+    def download(self, sha256: str, size: int, part: Path, path: str = "") -> None:
+        """Download a file into `part`, continuing what it holds; `path`: where else it is.
 
         An interrupted download leaves `part` for the next call.  Raises CorruptDownload and
         removes `part` if the hash is wrong.
         """
         part.touch()
         while (done := part.stat().st_size) < size:
-            self._fetch(sha256, size, part, done)
+            self._fetch(path or f"/files/{sha256}", size, part, done)
         if part.stat().st_size != size or hash_of(part) != sha256:
             part.unlink()
             raise CorruptDownload(f"the download of {sha256} does not match this hash")
 
-    def _fetch(self, sha256: str, size: int, part: Path, done: int) -> None:
+    def _fetch(self, path: str, size: int, part: Path, done: int) -> None:
         """Add to `part` as much as may be transferred at once."""
         granted = self._granted("down", size - done)
         end = "" if done + granted == size else str(done + granted - 1)
         headers = {"Range": f"bytes={done}-{end}"} if done or end else {}
-        with self._content(f"/files/{sha256}", headers) as response:
+        with self._content(path, headers) as response:
             resumed = response.headers.get("Content-Range", "").startswith(f"bytes {done}-")
             mode = "ab" if response.status_code == 206 and resumed else "wb"
             with part.open(mode) as file:
@@ -190,12 +190,22 @@ class Transport:
                 file.flush()
                 os.fsync(file.fileno())
         if part.stat().st_size < done + granted:
-            raise ServerUnavailable(f"the download of {sha256} was interrupted")
+            raise ServerUnavailable(f"the download of {path} was interrupted")
 
     def upload(self, id: ReplicaId, output: Output, source: BinaryIO) -> None:
         """Upload an output, from the first byte that the server lacks.  Idempotent."""
         address = f"/uploads/{id.bot}/{id.seq}/{id.replica}/{quote(output.name)}"
-        query = {"sha256": output.sha256, "size": str(output.size)}
+        self._upload(address, {"sha256": output.sha256}, output.size, source)
+
+    def upload_checkpoint(
+        self, id: ReplicaId, number: int, sha256: str, size: int, source: BinaryIO
+    ) -> None:
+        """Upload a packed checkpoint, as an output.  Idempotent; a number must not fall."""
+        address = f"/checkpoints/{id.bot}/{id.seq}/{id.replica}"
+        self._upload(address, {"sha256": sha256, "number": str(number)}, size, source)
+
+    def _upload(self, address: str, query: dict[str, str], size: int, source: BinaryIO) -> None:
+        query = {**query, "size": str(size)}
         with self._call("HEAD", address, params=query) as response:
             offset, complete = _upload_state(response.headers)
             goes_elsewhere = response.headers.get("Upload-Redirect") == "?1"
@@ -205,13 +215,13 @@ class Transport:
                 more = {**query, "offset": str(offset)}
                 offset, complete = self._send_part(address, more, offset, source)
                 continue
-            piece = source.read(self._granted("up", min(PIECE_BYTES, output.size - offset)))
+            piece = source.read(self._granted("up", min(PIECE_BYTES, size - offset)))
             more = {**query, "offset": str(offset)}
             with self._call("PUT", address, params=more, data=piece) as response:
                 answer = _document(_body(response))
             before, (offset, complete) = offset, _progress(answer)
             if not complete and offset <= before:
-                raise ServerUnavailable(f"the upload of {output.name} makes no progress")
+                raise ServerUnavailable(f"the upload to {address} makes no progress")
 
     def _send_part(
         self, address: str, query: dict[str, str], offset: int, source: BinaryIO

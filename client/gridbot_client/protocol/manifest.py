@@ -14,13 +14,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from gridbot_client.protocol import fields, software
+from gridbot_client.protocol.checkpoints import CheckpointRule, read_rule
 from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError, file_name
 from gridbot_client.protocol.software import Unpacked
 
 PLACEHOLDER_TYPES = ("int", "real", "text")
 # Versions of manifests: those of version 1 name no BOT, and their jobs are not signed.  Later ones
 # have fields that a client must know to run the jobs as they are meant; without them it is 2.
-VERSION, EXTENDED, SHARING, NAMING, LATEST = 2, 3, 4, 5, 6
+VERSION, EXTENDED, SHARING, NAMING, JOINING, LATEST = 2, 3, 4, 5, 6, 7
 MAX_EXIT_CODE = 255
 MAX_TOGETHER = 128  # jobs of a gang
 ANY = "any"
@@ -42,7 +43,8 @@ LATER: Mapping[str, Later] = {
     "conda_pack": Later(SHARING, ""),
     "image": Later(SHARING, ""),
     "output_names": Later(NAMING, {}),
-    "together": Later(LATEST, 1),
+    "together": Later(JOINING, 1),
+    "checkpoint": Later(LATEST, None),
 }
 CLOCK_ERROR_SECONDS = 86_400  # by which the clocks of signer and machine may differ
 DEFAULT_MAX_OUTPUT_BYTES = 64 << 20
@@ -147,6 +149,7 @@ class Manifest:
     resident: int = 0
     # Consecutive jobs that are a gang: they run at the same time, or not at all.
     together: int = 1
+    checkpoint: CheckpointRule | None = None
     project: str = ""
     bot: str = ""
     owner_key: str = ""  # Ed25519, in hex
@@ -253,6 +256,7 @@ class Manifest:
             image=software.read_image(raw),
             resident=_resident(raw),
             together=fields.integer(raw, "together", 1, MAX_TOGETHER, 1),
+            checkpoint=read_rule(raw),
             project=_hex(raw, "project", _KEY),
             bot=_hex(raw, "bot", _IDENTITY),
             owner_key=_hex(raw, "owner_key", _KEY),

@@ -119,6 +119,15 @@ class Ahead(NamedTuple):
     replicas: int
 
 
+class ReplicaProgress(NamedTuple):
+    """How far a replica's program is, as it says itself: from 0 to 1."""
+
+    bot: int
+    seq: int
+    replica: int
+    part: float
+
+
 @dataclass(frozen=True, slots=True)
 class WorkRequest:
     """One request for work: reports, replicas held, and up to `want` replicas asked for.
@@ -138,6 +147,7 @@ class WorkRequest:
     ahead: tuple[Ahead, ...] = ()
     preferences: int | None = None  # version of the account's that it follows; None: it does not
     unstarted: int = 0  # the last of `holding`: not begun, and perhaps long; may be called back
+    progress: tuple[ReplicaProgress, ...] = ()
     protocol: int = VERSION
 
 
@@ -208,6 +218,7 @@ def encode_request(request: WorkRequest) -> bytes:
             **({"ahead": request.ahead} if request.ahead else {}),
             **({} if request.preferences is None else {"preferences": request.preferences}),
             **({"unstarted": request.unstarted} if request.unstarted else {}),
+            **({"progress": request.progress} if request.progress else {}),
         }
     )
 
@@ -316,6 +327,7 @@ def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> W
         if raw.get("preferences") is None
         else fields.integer(raw, "preferences", 0, MAX_BIGINT),
         unstarted=fields.integer(raw, "unstarted", 0, len(holding), default=0),
+        progress=tuple(map(_progress, fields.listing(raw, "progress", MAX_HOLDING))),
     )
 
 
@@ -345,6 +357,21 @@ def _ahead(raw: object) -> Ahead:
     if isinstance(raw, list) and list(map(type, raw)) == [int] * 2 and is_ahead(raw):
         return Ahead(*raw)
     raise ProtocolError(f"ahead: expected [bot, replicas], got {fields.kind(raw)}")
+
+
+def _progress(raw: object) -> ReplicaProgress:
+    if isinstance(raw, list) and len(raw) == 4 and type(raw[3]) in (int, float):
+        id = _replica_id(raw[:3], "progress")
+        if is_part(raw[3]):
+            return ReplicaProgress(*id, float(raw[3]))
+    raise ProtocolError(
+        f"progress: expected [bot, seq, replica, part from 0 to 1], got {fields.kind(raw)}"
+    )
+
+
+def is_part(number: float) -> bool:
+    """True for a number from 0 to 1."""
+    return 0.0 <= number <= 1.0
 
 
 def is_ahead(numbers: Sequence[int]) -> bool:

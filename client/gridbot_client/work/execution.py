@@ -29,9 +29,11 @@ from gridbot_client.protocol.messages import (
 )
 from gridbot_client.protocol.output_names import output_names
 from gridbot_client.protocol.template import TemplateError, fill
-from gridbot_client.work import outputs
+from gridbot_client.work import checkpoints, outputs
 from gridbot_client.work.building import BuildInterrupted
 from gridbot_client.work.cache import Cache
+from gridbot_client.work.checkpoint_sender import CheckpointSender
+from gridbot_client.work.checkpoints import ReplicaCheckpoint
 from gridbot_client.work.containers import CONTAINER_FAILED
 from gridbot_client.work.gangs import Gang
 from gridbot_client.work.manifests import ForbiddenInput, JudgedManifest, check_inputs
@@ -41,8 +43,10 @@ from gridbot_client.work.provision import Provision
 from gridbot_client.work.residents import ResidentJob
 from gridbot_client.work.runner import (
     EXIT_NONZERO,
+    GRACE_SECONDS,
     LOST,
     NOT_STARTED,
+    STOPPED,
     ProcessEnd,
     ReplicaProgram,
     Runs,
@@ -84,6 +88,10 @@ class _MachineFailed(Exception):
     """The job could not be run here, through no fault of its own."""
 
 
+class _Saved(Exception):
+    """The program has saved a checkpoint, with which it is started again."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplicaExecutor:
     """Executes replicas; safe to use from many threads."""
@@ -103,10 +111,46 @@ class ReplicaExecutor:
         `granted` are variables by which it sees what is its own, such as GPUs.
         What this machine failed to do is tried again for some minutes: it says nothing of the job.
         """
+        manifest = judged.manifest
+        if manifest.checkpoint is None:
+            return self._execute(slot, assignment, judged, stop, granted)
+        saved = ReplicaCheckpoint(slot, manifest, manifest.checkpoint)
+        self._take_checkpoint(slot, saved, stop)
+        sender, is_stopped = CheckpointSender(self.connect, saved), True
+        try:
+            while True:
+                sender.saved()
+                try:
+                    report = self._execute(slot, assignment, judged, stop, granted, saved)
+                except _Saved:
+                    continue
+                is_stopped = False
+                return saved.totals(report)
+        except Stopped:
+            sender.saved()
+            raise
+        finally:
+            sender.close(sends_last=is_stopped)
+
+    def _take_checkpoint(self, slot: ReplicaSlot, saved: ReplicaCheckpoint, stop: Stop) -> None:
+        """Take the job's checkpoint from the server, unless one is here."""
+        if saved.kept:
+            return
+        try:
+            with self.connect() as transport:
+                _persist(partial(saved.fetch, transport), stop)
+        except RequestRefused as error:
+            log.warning("replica %s begins anew: %s", slot.id, error)
+
+    def _execute(
+        self, slot: ReplicaSlot, assignment: Assignment, judged: JudgedManifest, stop: Stop,
+        granted: Mapping[str, str], saved: ReplicaCheckpoint | None = None,
+    ) -> Report:  # fmt: skip
+        """As `execute`, from the checkpoint that was saved.  Also raises _Saved."""
         failures = 0
         while True:
             try:
-                return self._attempt(slot, assignment, judged, stop, granted)
+                return self._attempt(slot, assignment, judged, stop, granted, saved)
             except _MachineFailed as error:
                 failures += 1
                 if failures == _MOST_MACHINE_FAILURES:
@@ -118,7 +162,7 @@ class ReplicaExecutor:
 
     def _attempt(
         self, slot: ReplicaSlot, assignment: Assignment, judged: JudgedManifest, stop: Stop,
-        granted: Mapping[str, str],
+        granted: Mapping[str, str], saved: ReplicaCheckpoint | None,
     ) -> Report:  # fmt: skip
         manifest = judged.manifest
         starts = slot.run_record().starts
@@ -134,16 +178,17 @@ class ReplicaExecutor:
         own = granted.get(gpus.GIVEN_VARIABLE, "")
         key = PlaceKey(assignment.id.bot, assignment.manifest, is_stranger, own)
         with self.places.taken(slot, key) as place:
-            report = self._report(slot, place, assignment, judged, starts, stop, granted)
+            report = self._report(slot, place, assignment, judged, starts, stop, granted, saved)
         if report.how == "success" or report.reason == "time_limit" or not place.has_program:
             return report
         # A program that has run other jobs may have failed for their sake.
         with self.places.taken(slot, key, fresh=True) as place:
-            return self._report(slot, place, assignment, judged, starts, stop, granted)
+            return self._report(slot, place, assignment, judged, starts, stop, granted, saved)
 
     def _report(
         self, slot: ReplicaSlot, place: ReplicaPlace, assignment: Assignment,
         judged: JudgedManifest, starts: int, stop: Stop, granted: Mapping[str, str],
+        saved: ReplicaCheckpoint | None,
     ) -> Report:  # fmt: skip
         """Run a replica in its place; leave in its own slot what is to be uploaded."""
         manifest, ended, job = judged.manifest, ProcessEnd(""), None
@@ -152,6 +197,8 @@ class ReplicaExecutor:
             names = {ref.name for ref in (*manifest.inputs, *assignment.inputs)}
             program = replace(_program(manifest, assignment, names), granted=granted)
             check_inputs(manifest, program.argv[0], assignment.inputs)
+            if saved:
+                saved.check(assignment.inputs)
             wanted = output_names(manifest, assignment.args)
             if place.kept and manifest.resident and not manifest.image:
                 job, shown = _resident_job(slot, manifest, assignment), slot
@@ -159,11 +206,18 @@ class ReplicaExecutor:
             if not place.has_program:
                 self._fetch(manifest.files, place.slot, stop)
             self._fetch(assignment.inputs, shown, stop)
-            ended = self._run_together(program, slot, place, job, judged, starts, stop)
+            if saved:
+                saved.restore(place.slot)
+                program = replace(program, granted={**program.granted, **saved.variables()})
+                ended = self._run(program, slot, place, None, judged, starts, stop, saved)
+            else:
+                ended = self._run_together(program, slot, place, job, judged, starts, stop)
             if ended.reason == CONTAINER_FAILED:  # as the next one would
                 self.provision.unfit.add(assignment.manifest)
             if reason := _reason(ended, manifest):
                 raise _Failed(reason, ended.detail)
+            if saved:
+                saved.complete(shown)
             found = outputs.collect(shown, wanted, manifest.max_output_bytes, names)
         except TemplateError as error:
             return failure(slot.id, "bad_arguments", f"{error}\n")
@@ -202,26 +256,36 @@ class ReplicaExecutor:
     def _run(
         self, program: ReplicaProgram, slot: ReplicaSlot, place: ReplicaPlace,
         job: ResidentJob | None, judged: JudgedManifest, starts: int, stop: Stop,
+        saved: ReplicaCheckpoint | None = None,
     ) -> ProcessEnd:  # fmt: skip
+        """Run a program.  Raises _Saved if it is to go on from what it has saved."""
+        limits = judged.manifest.resources
         if stop.is_asked:
             raise Stopped
-        slot.save_run(RunRecord(starts + 1))
+        where = str(place.slot.path)
+        slot.save_run(RunRecord(starts + 1, place=where))
 
         def started(pid: int) -> None:
-            slot.save_run(RunRecord(starts + 1, pid, created_at(pid)))
+            slot.save_run(RunRecord(starts + 1, pid, created_at(pid), where))
 
         ended = self.runner.run(
             program,
             place.slot,
-            judged.manifest.resources,
+            saved.left(limits) if saved else limits,
             stop,
             started,
             is_stranger=judged.is_strangers,
             wants_network=judged.manifest.walls.network,
             kept=None if program.container else place.kept,
             job=job,
+            grace_seconds=checkpoints.GRACE_SECONDS if saved else GRACE_SECONDS,
         )
-        if ended.reason == "stopped" or stop.is_asked:
+        if saved and saved.is_saved(ended):
+            _keep(saved, place, ended, stop)
+            slot.forget_runs()
+            if not stop.is_asked:
+                raise _Saved
+        if ended.reason == STOPPED or stop.is_asked:
             raise Stopped
         if ended.reason == NOT_STARTED:
             slot.save_run(RunRecord(starts)) if starts else slot.forget_runs()
@@ -289,6 +353,16 @@ class ReplicaExecutor:
                 except OSError as error:
                     return _without_outputs(report, "missing_output", f"{error}\n")
         return report
+
+
+def _keep(saved: ReplicaCheckpoint, place: ReplicaPlace, ended: ProcessEnd, stop: Stop) -> None:
+    """Keep a checkpoint.  A program that was stopped may fail to save: it has done no wrong."""
+    try:
+        saved.save(place.slot, ended)
+    except OutputError as error:
+        if not stop.is_asked:
+            raise
+        log.warning("replica %s was stopped without a checkpoint: %s", place.slot.id, error)
 
 
 def _resident_job(slot: ReplicaSlot, manifest: Manifest, assignment: Assignment) -> ResidentJob:

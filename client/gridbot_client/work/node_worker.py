@@ -42,13 +42,13 @@ class _Worker:
 
     def begin(
         self, number: int, program: ReplicaProgram, slot: ReplicaSlot, limits: Resources,
-        is_stranger: bool, wants_network: bool,
+        is_stranger: bool, wants_network: bool, grace_seconds: float,
     ) -> None:  # fmt: skip
         """Run a program in a thread of its own."""
         self._stops[number] = stop = Stop()
         run = partial(
             self._runner.run, program, slot, limits, stop, lambda _: None, is_stranger=is_stranger,
-            wants_network=wants_network,
+            wants_network=wants_network, grace_seconds=grace_seconds,
         )  # fmt: skip
         thread = threading.Thread(target=self._run, args=(number, run), name=f"replica {number}")
         self._threads = [item for item in self._threads if item.is_alive()] + [thread]

@@ -36,7 +36,15 @@ from gridbot_client.work import processes
 from gridbot_client.work.confinement import Confinement, KeptCell, WallOptions
 from gridbot_client.work.node_messages import LONGEST_LINE, read_beginning, read_end
 from gridbot_client.work.residents import ResidentJob
-from gridbot_client.work.runner import LOST, NOT_STARTED, ProcessEnd, ReplicaProgram, Runs, Stop
+from gridbot_client.work.runner import (
+    GRACE_SECONDS,
+    LOST,
+    NOT_STARTED,
+    ProcessEnd,
+    ReplicaProgram,
+    Runs,
+    Stop,
+)
 from gridbot_client.work.slots import ReplicaSlot
 
 log = logging.getLogger(__name__)
@@ -133,12 +141,14 @@ class NodeWorker:
 
     def run(
         self, program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, stop: Stop,
-        *, is_stranger: bool, wants_network: bool,
+        *, is_stranger: bool, wants_network: bool, grace_seconds: float,
     ) -> ProcessEnd:  # fmt: skip
         """Run a program there to its end, which is LOST if the node is."""
         number, end, asked = next(self._numbers), Future[ProcessEnd](), Future[None]()
         try:
-            order = pickle.dumps((number, program, slot, limits, is_stranger, wants_network))
+            order = pickle.dumps(
+                (number, program, slot, limits, is_stranger, wants_network, grace_seconds)
+            )
         except (pickle.PicklingError, TypeError, AttributeError) as error:
             return ProcessEnd(NOT_STARTED, detail=f"it cannot be sent to {self.name}: {error}")
         with self._lock:
@@ -237,6 +247,7 @@ class NodesRunner:
         self, program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, stop: Stop,
         started: Callable[[int], None], *, is_stranger: bool, wants_network: bool = False,
         kept: KeptCell | None = None, job: ResidentJob | None = None,
+        grace_seconds: float = GRACE_SECONDS,
     ) -> ProcessEnd:  # fmt: skip
         """Run a program to its end.  Pilots of several nodes keep no cells (`kept`, `job`)."""
         names = program.granted.get(NODES, self.nodes.names[0]).split(",")
@@ -245,11 +256,12 @@ class NodesRunner:
             program = replace(program, granted=granted)
         if worker := self.workers.get(names[0]):
             return worker.run(
-                program, slot, limits, stop, is_stranger=is_stranger, wants_network=wants_network
-            )
+                program, slot, limits, stop, is_stranger=is_stranger, wants_network=wants_network,
+                grace_seconds=grace_seconds,
+            )  # fmt: skip
         return self.here.run(
             program, slot, limits, stop, started, is_stranger=is_stranger,
-            wants_network=wants_network, kept=kept, job=job,
+            wants_network=wants_network, kept=kept, job=job, grace_seconds=grace_seconds,
         )  # fmt: skip
 
     def _laid_out(self, slot: ReplicaSlot, names: Sequence[str], cpus: int) -> dict[str, str]:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import BinaryIO
 
 from gridbot_client.protocol.messages import (
     INLINE_OUTPUT_BYTES,
@@ -78,6 +79,17 @@ def open_output(slot: ReplicaSlot, name: str) -> io.BufferedReader:
         return _open_regular(path_of(slot, name))
     with _directory_of(slot, name) as (directory, last):
         return _open_regular(last, directory)
+
+
+@contextmanager
+def new_file(slot: ReplicaSlot, name: str) -> Iterator[BinaryIO]:
+    """Make a file in the directory.  Raises OSError if something is there, or a link in the way."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with (
+        _directory_of(slot, name, make=True) as (directory, last),
+        open(os.open(last, flags, 0o600, dir_fd=directory), "wb") as file,
+    ):
+        yield file
 
 
 @contextmanager

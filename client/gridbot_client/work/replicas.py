@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,10 +22,11 @@ from gridbot_client.protocol.messages import (
     Assignment,
     ProtocolError,
     ReplicaId,
+    ReplicaProgress,
     Report,
     WorkReply,
 )
-from gridbot_client.work import processes
+from gridbot_client.work import checkpoints, processes
 from gridbot_client.work.execution import (
     REFUSALS,
     GangOver,
@@ -36,6 +38,7 @@ from gridbot_client.work.manifests import JudgedManifest, Manifests
 from gridbot_client.work.nodes import NODES
 from gridbot_client.work.pace import Pace
 from gridbot_client.work.processes import Census
+from gridbot_client.work.progress import progress_of
 from gridbot_client.work.provision import Unfit
 from gridbot_client.work.runner import Stop
 from gridbot_client.work.slots import ReplicaSlot, SpareFolders, since_boot, slot_of, slots_in
@@ -69,13 +72,14 @@ class Held:
 
 
 class Told(NamedTuple):
-    """Reports for a request, ids of all other replicas held, and how many of these, the last ones,
-    may be called back.
+    """Reports for a request, ids of all other replicas held, how many of these, the last ones, may
+    be called back, and how far programs are that say so.
     """
 
     reports: tuple[Report, ...]
     holding: tuple[ReplicaId, ...]
     unstarted: int
+    progress: tuple[ReplicaProgress, ...]
 
 
 class HeldReplicas:
@@ -120,7 +124,9 @@ class HeldReplicas:
             ]
             waiting = [held.id for held in kept if self._may_be_called_back(held)]
             others = [held.id for held in kept if not self._may_be_called_back(held)]
-            return Told(reports, (*others, *waiting), len(waiting))
+            running = [held.slot for held in kept if held.stage is Stage.RUNNING]
+        progress = tuple(_progress(running))
+        return Told(reports, (*others, *waiting), len(waiting), progress)
 
     def _may_be_called_back(self, held: Held) -> bool:
         """Whether it has not begun, and others would wait for long behind it."""
@@ -224,12 +230,36 @@ class HeldReplicas:
                 if held.stage is Stage.RUNNING:
                     held.stop.ask()
 
+    def save_checkpoints(self) -> None:
+        """Let programs that can save what they have do so and end; returns once that is sent.
+
+        It takes no longer than they are given for that.
+        """
+        until = time.monotonic() + checkpoints.GRACE_SECONDS + checkpoints.SEND_SECONDS
+        with self.changed:
+            saving = [
+                held
+                for held in self._held.values()
+                if held.stage is Stage.RUNNING and held.judged.manifest.checkpoint
+            ]
+            self.is_halted = self.is_halted or bool(saving)
+            for held in saving:
+                held.stop.ask()
+            while any(held.stage is Stage.RUNNING for held in saving):
+                if (left := until - time.monotonic()) <= 0:
+                    return
+                self.changed.wait(left)
+
     def running_seconds(self, now: float) -> dict[int, float]:
-        """By BOT, for how long the longest of its replicas has run; `now` is in s since 1970."""
+        """By BOT, for how long the longest of its replicas has run; `now` is in s since 1970.
+
+        Those that go on elsewhere from a checkpoint are left out.
+        """
         longest = dict[int, float]()
         with self.changed:
             for held in self._held.values():
-                if held.stage is Stage.RUNNING and (began := held.slot.started_at()) is not None:
+                goes_on = held.stage is not Stage.RUNNING or held.judged.manifest.checkpoint
+                if not goes_on and (began := held.slot.started_at()) is not None:
                     seconds = max(0.0, now - began)
                     longest[held.id.bot] = max(seconds, longest.get(held.id.bot, 0.0))
         return longest
@@ -399,6 +429,12 @@ class HeldReplicas:
             elif held.report is None:
                 held.stage = Stage.WAITING
             self.start_ready()
+
+
+def _progress(running: Iterable[ReplicaSlot]) -> Iterator[ReplicaProgress]:
+    for slot in running:
+        if (part := progress_of(slot.place())) is not None:
+            yield ReplicaProgress(*slot.id, round(part, 3))
 
 
 def _as_many_as_fit(held: Iterable[Held]) -> Iterator[Report]:

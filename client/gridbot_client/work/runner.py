@@ -21,7 +21,7 @@ import psutil
 from gridbot_client.pilot.behaviour import LOW_CPU
 from gridbot_client.protocol.messages import Resources
 from gridbot_client.walls.handle import NotExecutable
-from gridbot_client.work import processes, trees
+from gridbot_client.work import processes, progress, trees
 from gridbot_client.work.confinement import (
     Confinement,
     KeptCell,
@@ -45,6 +45,7 @@ DISK_WATCH_SECONDS = 5.0  # at most, between two looks at the disk
 DISK_SHARE = 0.02  # of the time may be spent on these
 # Reasons that say nothing of the job: this machine failed it.
 NOT_STARTED, LOST = "not_started", "task_lost"
+STOPPED = "stopped"
 EXIT_NONZERO = "exit_nonzero"
 _LEAST_FILES, _FILES_PER_MB = 10_000, 16
 _MOST_HIDDEN = 2  # looks in a row at which a container may hide what it has open
@@ -141,6 +142,7 @@ def environment(
         "GRIDBOT_BOT": str(slot.id.bot),
         "GRIDBOT_SEQ": str(slot.id.seq),
         "GRIDBOT_REPLICA": str(slot.id.replica),
+        progress.VARIABLE: str(progress.path_in(slot)),
         SLOT_VARIABLE: str(slot.path),
     }
     found["PATH"] = os.pathsep.join([*map(str, first), found["PATH"]])
@@ -158,6 +160,7 @@ class Runs(Protocol):
         self, program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, stop: Stop,
         started: Callable[[int], None], *, is_stranger: bool, wants_network: bool = False,
         kept: KeptCell | None = None, job: ResidentJob | None = None,
+        grace_seconds: float = GRACE_SECONDS,
     ) -> ProcessEnd:  # fmt: skip
         """Run a program to its end; see `Runner.run`."""
 
@@ -175,8 +178,11 @@ class Runner:
         self, program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, stop: Stop,
         started: Callable[[int], None], *, is_stranger: bool, wants_network: bool = False,
         kept: KeptCell | None = None, job: ResidentJob | None = None,
+        grace_seconds: float = GRACE_SECONDS,
     ) -> ProcessEnd:  # fmt: skip
         """Run a program to its end; `started` gets the pid of a task that may outlive us.
+
+        One that is to stop gets `grace_seconds` between the polite signal and the other one.
 
         With `job`, the program stays in the slot, and its answer to the job is the end.
 
@@ -187,6 +193,7 @@ class Runner:
         attempt = partial(
             self._run_once, program, slot, limits, stop, started,
             is_stranger=is_stranger, wants_network=wants_network, kept=kept, job=job,
+            grace_seconds=grace_seconds,
         )  # fmt: skip
         end = attempt()
         if end.reason != CONTAINER_FAILED or stop.is_asked:
@@ -196,7 +203,8 @@ class Runner:
     def _run_once(
         self, program: ReplicaProgram, slot: ReplicaSlot, limits: Resources, stop: Stop,
         started: Callable[[int], None], *, is_stranger: bool, wants_network: bool,
-        kept: KeptCell | None, job: ResidentJob | None, failed_to_start: bool = False,
+        kept: KeptCell | None, job: ResidentJob | None, grace_seconds: float,
+        failed_to_start: bool = False,
     ) -> ProcessEnd:  # fmt: skip
         begun = time.monotonic()
         order = _order(
@@ -219,7 +227,9 @@ class Runner:
             reason = self._watch(task, slot, limits, stop, begun, suspended, share)
             share.end()
             suspended.end(time.monotonic())
-            if reason:
+            if reason == STOPPED:  # it has been told once, and may be saving what it has
+                task.ended_within(grace_seconds)
+            elif reason:
                 task.terminate()
                 task.ended_within(GRACE_SECONDS)
         finally:
@@ -254,7 +264,7 @@ class Runner:
             if task.ended_within(max(0.0, wait)):
                 return ""
             if stop.is_asked:
-                return "stopped"
+                return STOPPED
             if suspended.follow(time.monotonic()):
                 continue
             if left <= 0:

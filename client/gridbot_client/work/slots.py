@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
@@ -70,6 +70,7 @@ class RunRecord:
     starts: int = 0
     pid: int = 0
     created: float = 0.0  # start time of that process: pids are used again
+    place: str = ""  # folder in which it runs; empty: the slot's own
 
 
 class ReplicaSlot:
@@ -119,8 +120,12 @@ class ReplicaSlot:
 
     def save_run(self, record: RunRecord) -> None:
         """Save a start before the process exists, so that a start that kills the client counts."""
-        fields = {"starts": record.starts, "pid": record.pid, "created": record.created}
-        write_atomically(self._run, json.dumps(fields).encode(), durable=False)
+        write_atomically(self._run, json.dumps(asdict(record)).encode(), durable=False)
+
+    def place(self) -> ReplicaSlot:
+        """Where its program runs: folders that other replicas may have had, or its own."""
+        found = self.run_record().place
+        return ReplicaSlot(Path(found), self.id) if found else self
 
     def forget_runs(self) -> None:
         """Delete the run record after an orderly stop, which is not the replica's fault."""

@@ -62,6 +62,14 @@ class _Rate(NamedTuple):
     jobs_per_second: float | None
 
 
+class _Progress(NamedTuple):
+    """What programs of jobs in progress say; nothing if none does."""
+
+    average: float | None
+    jobs: float  # that their parts come to
+    left_seconds: float | None
+
+
 _MOST_GROUPS = 100
 
 
@@ -419,7 +427,8 @@ def _details(conn: Connection, bot: int, summary: BotSummary) -> dict[str, Any]:
     row = _details_row(conn, bot)
     manifest = Manifest.from_text(row.pop("manifest"))
     rate = _rate(conn, bot)
-    eta = _eta(summary, rate)
+    told = rows.fetch_only(conn, _Progress, SQL["progress"], {"bot": bot})
+    eta = _eta(summary, rate, told)
     sent: dict[str, int] = rows.fetch_mapping(conn, SQL["sent"], {"bot": bot})
     running = summary.jobs_running
     return {
@@ -429,7 +438,9 @@ def _details(conn: Connection, bot: int, summary: BotSummary) -> dict[str, Any]:
         "jobs_per_second": rate,
         "eta_seconds": eta,
         "progress": progress_of(summary, rate, eta),
-        "replicas": Replicas(made=sum(sent.values()), running=running, by_reason=sent),
+        "replicas": Replicas(
+            made=sum(sent.values()), running=running, by_reason=sent, progress=told.average
+        ),
     }
 
 
@@ -454,11 +465,17 @@ def progress_of(summary: BotSummary, rate: float | None, eta: float | None) -> s
     )
 
 
-def _eta(summary: BotSummary, rate: float | None) -> float | None:
+def _eta(summary: BotSummary, rate: float | None, told: _Progress) -> float | None:
+    """Seconds until the end: by the pace of jobs that ended, and how far others are.
+
+    Of the last jobs, what their programs say counts.
+    """
     is_stuck = summary.jobs_silent and not summary.jobs_running
-    if summary.state != "running" or not rate or is_stuck:
+    if summary.state != "running" or is_stuck:
         return None
-    return float(summary.jobs_left / rate)
+    if told.left_seconds is not None and not summary.jobs_unsent:
+        return told.left_seconds
+    return max(0.0, summary.jobs_left - told.jobs) / rate if rate else None
 
 
 def _encode(signature: bytes | None) -> str | None:

@@ -40,6 +40,7 @@ _TAGS = {
     "blobs": "Input files of BOTs: resumable uploads, by SHA-256.",
     "boinc": "The key that signs for BOINC clients.",
     "bots": "Bags of tasks: submission, state, results.",
+    "checkpoints": "What programs saved, to go on with: sent and fetched by clients.",
     "clients": "Execution clients: a machine joins, describes itself, leaves.",
     "console": "The pages for people: links that log a browser in.",
     "data": "Where files come from, and what is not to be reused.",

@@ -78,7 +78,8 @@ class _DemandingBot(QueuedBot):
 
     def demand(self, now: float) -> BotDemand:
         """Return what it could use at `now`."""
-        resources = Manifest.from_text(self.manifest).resources
+        manifest = Manifest.from_text(self.manifest)
+        resources = manifest.resources
         return BotDemand(
             bot=self.id,
             name=self.name,
@@ -89,7 +90,7 @@ class _DemandingBot(QueuedBot):
             dedicated=self.dedicated,
             on_pilots=self.on_pilots,
             seconds=self.mean_turnaround,
-            run_seconds=run_seconds(self.usual_seconds, resources),
+            run_seconds=run_seconds(self.usual_seconds, manifest),
             cut_off_seconds=self.cut_off_seconds,
             cpus=resources.cpus,
             memory_mb=resources.memory_mb,

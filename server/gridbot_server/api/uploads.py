@@ -38,10 +38,10 @@ SQL = sql.load("uploads.sql")
 blueprint = Blueprint("uploads", __name__)
 
 _SHA256 = sha256("SHA-256 of the whole content, in hexadecimal.")
-_SIZE = number("Bytes of the whole content.", required=True)
-_OFFSET = number("Bytes that have arrived, where this part begins.", default=0)
+SIZE = number("Bytes of the whole content.", required=True)
+OFFSET = number("Bytes that have arrived, where this part begins.", default=0)
 
-_tells_offset = sends(
+tells_offset = sends(
     None,
     headers={
         "Upload-Offset": "Bytes that have arrived.",
@@ -50,7 +50,7 @@ _tells_offset = sends(
     },
     errors=(HTTPStatus.CONFLICT, HTTPStatus.GONE, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
 )
-_takes_part = answers(
+takes_part = answers(
     HTTPStatus.OK,
     HTTPStatus.TEMPORARY_REDIRECT,
     errors=(HTTPStatus.CONFLICT, HTTPStatus.GONE, HTTPStatus.UNPROCESSABLE_ENTITY),
@@ -90,21 +90,21 @@ class _AskedReplica:
 
 @blueprint.route("/uploads/<int:bot>/<int:seq>/<int:replica>/<path:name>", methods=["HEAD"])
 @auth.rule("client")
-@query(sha256=_SHA256, size=_SIZE)
-@_tells_offset
+@query(sha256=_SHA256, size=SIZE)
+@tells_offset
 def find_output_offset(
     bot: int, seq: int, replica: int, name: str, sha256: str, size: int
 ) -> Response:
     """Tell how much of an output has arrived."""
     output = _output(ReplicaId(bot, seq, replica), name, sha256, size)
-    return _offset(output.upload, _has_output(output))
+    return offset_answer(output.upload, _has_output(output))
 
 
 @blueprint.put("/uploads/<int:bot>/<int:seq>/<int:replica>/<path:name>")
 @auth.rule("client")
 @takes(BYTES)
-@query(sha256=_SHA256, size=_SIZE, offset=_OFFSET)
-@_takes_part
+@query(sha256=_SHA256, size=SIZE, offset=OFFSET)
+@takes_part
 def receive_output(
     bot: int, seq: int, replica: int, name: str, sha256: str, size: int, offset: int
 ) -> UploadProgress | Response:
@@ -114,7 +114,7 @@ def receive_output(
         return UploadProgress(offset=size, complete=True)
     client = auth.client()
     party = Party(f"client {client.id}", f"owner {client.owner}")
-    received = _receive(output.upload, offset, party)
+    received = receive_part(output.upload, offset, party)
     if isinstance(received, Response):
         return received
     if isinstance(received, int):
@@ -125,25 +125,25 @@ def receive_output(
             raise _gone(bot)
         _add_blob(conn, received, owner)
         _add_output(conn, output)
-    _look_again(received)
+    look_again(received)
     return UploadProgress(offset=received.size, complete=True)
 
 
 @blueprint.route("/api/v1/blobs/<sha256>", methods=["HEAD"])
 @auth.rule("user")
-@query(size=_SIZE)
-@_tells_offset
+@query(size=SIZE)
+@tells_offset
 def find_input_offset(sha256: str, size: int) -> Response:
     """Tell how much of an input file has arrived from this owner."""
     upload = _input(sha256, size)
-    return _offset(upload, _has_blob(upload))
+    return offset_answer(upload, _has_blob(upload))
 
 
 @blueprint.put("/api/v1/blobs/<sha256>")
 @auth.rule("user")
 @takes(BYTES)
-@query(size=_SIZE, offset=_OFFSET)
-@_takes_part
+@query(size=SIZE, offset=OFFSET)
+@takes_part
 def receive_input(sha256: str, size: int, offset: int) -> UploadProgress | Response:
     """Take the bytes of an input file from `offset` on.
 
@@ -152,14 +152,14 @@ def receive_input(sha256: str, size: int, offset: int) -> UploadProgress | Respo
     upload = _input(sha256, size)
     if _has_blob(upload):
         return UploadProgress(offset=size, complete=True)
-    received = _receive(upload, offset, key_holder(auth.key()))
+    received = receive_part(upload, offset, key_holder(auth.key()))
     if isinstance(received, Response):
         return received
     if isinstance(received, int):
         return UploadProgress(offset=received, complete=False)
     with connection() as conn, conn.transaction():
         _add_blob(conn, received, auth.key().owner)
-    _look_again(received)
+    look_again(received)
     return UploadProgress(offset=received.size, complete=True)
 
 
@@ -167,17 +167,18 @@ def _output(replica: ReplicaId, name: str, sha256: str, size: int) -> OutputUplo
     upload = Upload(
         f"output {replica} {auth.client().id} {file_name(name, 'name')}",
         sha256,
-        _checked_size(size, current().settings.max_output_bytes),
+        checked_size(size, current().settings.max_output_bytes),
     )
     return OutputUpload(replica, name, upload)
 
 
 def _input(sha256: str, size: int) -> Upload:
-    size = _checked_size(size, current().settings.max_input_bytes)
+    size = checked_size(size, current().settings.max_input_bytes)
     return Upload(f"input {auth.key().owner}", checked_sha256(sha256), size)
 
 
-def _checked_size(size: int, most: int) -> int:
+def checked_size(size: int, most: int) -> int:
+    """Return how large an upload is to be.  Raises TooLarge."""
     if size > most:
         raise TooLarge(f"size: {size} bytes are more than this server takes, {most}")
     return size
@@ -229,7 +230,7 @@ def _has_blob(upload: Upload) -> bool:
     return True
 
 
-def _receive(upload: Upload, offset: int, party: Party) -> Content | int | Response:
+def receive_part(upload: Upload, offset: int, party: Party) -> Content | int | Response:
     """Take a part; or where the store takes parts itself and none came, say where to send it."""
     length = request.content_length or 0
     if offset + length > upload.size:
@@ -256,7 +257,7 @@ def _sent_on(there: Destination) -> Response:
     return Response(status=HTTPStatus.TEMPORARY_REDIRECT, headers=headers)
 
 
-def _look_again(content: Content) -> None:
+def look_again(content: Content) -> None:
     """Have content sent again that was removed as nobody's while it was stored anew."""
     sha256 = content.sha256.hex()
     if current().store.size(sha256) is None:
@@ -276,7 +277,8 @@ def _add_output(conn: Connection, output: OutputUpload) -> None:
         raise Conflict(f"the replica {output.id} has succeeded with another {output.name}")
 
 
-def _offset(upload: Upload, is_complete: bool) -> Response:
+def offset_answer(upload: Upload, is_complete: bool) -> Response:
+    """Answer how much of an upload has arrived."""
     offset = upload.size if is_complete else current().store.offset(upload)
     headers = {
         "Upload-Offset": str(offset),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from gridbot_client.protocol.checkpoints import CheckpointRule
 from gridbot_client.protocol.manifest import (
     CLOCK_ERROR_SECONDS,
     admits,
@@ -37,7 +38,7 @@ from gridbot_policies.lint.check import warnings
 from gridbot_server.bots import gangs, known_answers
 from gridbot_server.bots.known_answers import Arguments, CheckedAnswers
 from gridbot_server.errors import InvalidPolicy, RequestError
-from gridbot_server.models.requests import Envelope, File, Jobs, SubmissionRequest
+from gridbot_server.models.requests import Checkpoint, Envelope, File, Jobs, SubmissionRequest
 from gridbot_server.validators.spec import UnknownValidator, Validator
 from gridbot_server.validators.spec import parse as parse_validator
 
@@ -276,11 +277,18 @@ def _manifest(
         image=body.image,
         resident=body.resident,
         together=body.together,
+        checkpoint=_checkpoint(body.checkpoint),
         **asdict(_sealed(body.envelope, seal)),
     )
     _check_stdin(manifest)
     _check_output_names(manifest)
     return Manifest.from_text(manifest.text())  # the client's own checks
+
+
+def _checkpoint(asked: Checkpoint | None) -> CheckpointRule | None:
+    if asked is None:
+        return None
+    return CheckpointRule(tuple(asked.files), asked.exit_code, asked.every)
 
 
 def _job_inputs(

@@ -60,6 +60,7 @@ class RunningReplica(NamedTuple):
     is_silent: bool
     seconds: float  # since it was sent
     seen_seconds: float  # since its client was heard of
+    progress: float | None  # from 0 to 1, as its program says
 
 
 class WaitingCopy(NamedTuple):

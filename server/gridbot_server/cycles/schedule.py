@@ -12,6 +12,7 @@ import psycopg
 
 from gridbot_server.credit import export
 from gridbot_server.cycles import (
+    checkpoints,
     collector,
     deadline,
     gangs,
@@ -85,6 +86,11 @@ def schedules(settings: Settings) -> list[Schedule]:
             False,
         ),
         Schedule("sweep", 0.5, deadline.sweep_cancelled),
+        Schedule(
+            "checkpoints",
+            10.0,
+            lambda conn: checkpoints.run_once(conn, settings.open_store(), datetime.now(UTC)),
+        ),
         Schedule("deletion", 1.0, retention.run_once, False),  # half of the time at most
         Schedule("retention", 60.0, lambda conn: retain(settings, conn), False),
         Schedule(

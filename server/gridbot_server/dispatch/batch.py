@@ -162,3 +162,14 @@ def describe_hosts(conn: Connection, ads: Mapping[int, Mapping[str, Any]]) -> No
     if ads:
         rows = [{"id": host, "ad": ad} for host, ad in sorted(ads.items())]
         conn.execute(SQL["describe_hosts"], {"hosts": encode(rows)})
+
+
+def note_progress(conn: Connection, exchanges: Sequence[Exchange]) -> None:
+    """Keep how far programs are that say so."""
+    told = [
+        {**item._asdict(), "client": exchange.client.id}
+        for exchange in exchanges
+        for item in exchange.request.progress
+    ]
+    if told:
+        conn.execute(SQL["note_progress"], {"told": encode(told)})

@@ -99,6 +99,7 @@ class Dispatcher:
         settle_reports(conn, exchanges, counters)
         self._tell_of_reports(conn, exchanges)
         batch.compare_holdings(conn, exchanges)
+        batch.note_progress(conn, exchanges)
         replies = {exchange.client.id: begin_reply(exchange) for exchange in exchanges}
         tell_preferences(conn, exchanges, replies)
         if buffer is not None:

@@ -210,7 +210,7 @@ def _candidate(
         is_suspended=entry.is_suspended,
         is_assured=entry.terms is not None,
         program=entry.program,
-        run_seconds=run_seconds(state.usual_seconds, entry.manifest.resources),
+        run_seconds=run_seconds(state.usual_seconds, entry.manifest),
         share=entry.share,
         together=entry.manifest.together,
     )

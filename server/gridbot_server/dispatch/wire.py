@@ -42,6 +42,7 @@ from gridbot_client.protocol.messages import (
     WorkRequest,
     decode_request,
     is_ahead,
+    is_part,
     is_reason,
     is_replica_id,
     max_attribute_bytes,
@@ -89,6 +90,8 @@ def _is_usual(request: WorkRequest) -> bool:
         and 0.0 <= request.wait <= MAX_SECONDS
         and len(request.ahead) <= MAX_AHEAD
         and all(map(is_ahead, request.ahead))
+        and len(request.progress) <= MAX_HOLDING
+        and all(is_replica_id(item[:3]) and is_part(item.part) for item in request.progress)
         and (request.preferences is None or 0 <= request.preferences <= MAX_BIGINT)
     )
 

@@ -31,6 +31,8 @@ def progress(bot: JobsSoFar) -> str:
         return f"{bot.state} with {done}"
     if bot.done + bot.failed == bot.total:
         return f"{done}, waits for further jobs"
+    if not bot.jobs_per_second and bot.eta_seconds is not None:
+        return f"{done}, about {span(bot.eta_seconds)} left as the jobs say"
     if not bot.jobs_per_second:
         return f"{done}, no job has finished yet"
     if bot.eta_seconds is None:

@@ -119,8 +119,8 @@ class Resource:
 
 
 TOO_OLD = (
-    "the client is too old for the BOT's exit codes, environment, standard input or directories:"
-    " update it"
+    "the client is too old for the BOT's exit codes, environment, standard input, directories or"
+    " checkpoints: update it"
 )
 
 UNVERIFIABLE = "the client is too old to check the BOT's signatures: update it"

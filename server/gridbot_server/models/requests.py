@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
+from gridbot_client.protocol.checkpoints import EVERY_SECONDS, EXIT_CODE, MAX_FILES
 from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES, MAX_TOGETHER
 from gridbot_client.protocol.messages import MAX_BIGINT, MAX_HOLDING, PLACEHOLDER_TYPES
 from gridbot_client.protocol.preferences import MAX_NAME_BYTES, MAX_PREFERENCES, MAX_TEXT_BYTES
@@ -171,6 +172,15 @@ class KnownAnswer(Body):
     outputs: Annotated[list[KnownOutput], Field(min_length=1, max_length=256)]
 
 
+class Checkpoint(Body):
+    """Files that a program saves before it exits with `exit_code`, to go on with them."""
+
+    files: Annotated[list[Text], Field(min_length=1, max_length=MAX_FILES)]
+    exit_code: Annotated[int, Field(ge=1, le=255)] = EXIT_CODE
+    every: Annotated[float, Field(ge=1, le=86_400)] = EVERY_SECONDS
+    """Seconds between two checkpoints that are sent to the server, at least."""
+
+
 class SubmissionRequest(Body):
     """`POST /bots`.
 
@@ -221,6 +231,7 @@ class SubmissionRequest(Body):
     # Consecutive jobs that are a gang, and seconds for which its members wait for each other.
     together: Annotated[int, Field(ge=1, le=MAX_TOGETHER)] = 1
     gather_seconds: Annotated[float, Field(ge=1, le=86_400)] = 60.0
+    checkpoint: Checkpoint | None = None
     envelope: Envelope | None = None
     parts: Annotated[list[Base64Signature], Field(max_length=MAX_PARTS_AT_ONCE)] = []
 

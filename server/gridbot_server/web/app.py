@@ -43,6 +43,7 @@ _CLASSES = {
     "/boinc/": "boinc",
     "/files/": "files",
     "/uploads/": "files",
+    "/checkpoints/": "files",
     "/api/v1/blobs/": "files",
     "/api/": "api",
     "/health": "monitoring",

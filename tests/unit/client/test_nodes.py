@@ -77,7 +77,9 @@ Runs = Callable[..., ProcessEnd]
 def running(node: NodeWorker) -> Runs:
     def run(slot: ReplicaSlot, stop: Stop, *argv: str, **program: object) -> ProcessEnd:
         wanted = ReplicaProgram(argv, **program)  # type: ignore[arg-type]
-        return node.run(wanted, slot, LIMITS, stop, is_stranger=False, wants_network=False)
+        return node.run(
+            wanted, slot, LIMITS, stop, is_stranger=False, wants_network=False, grace_seconds=2.0
+        )
 
     return run
 

@@ -118,7 +118,7 @@ def test_no_other_signature_will_do(
     [
         ({"project": "0" * 64}, NOW, "for another project"),
         ({"version": 1}, NOW, "does not cover its jobs"),
-        ({"version": 7}, NOW, "of version 7, and this client knows 6; update the client"),
+        ({"version": 8}, NOW, "of version 8, and this client knows 7; update the client"),
         ({}, NOW + 1001 + CLOCK_ERROR_SECONDS, "has expired"),
         ({}, NOW - 1 - CLOCK_ERROR_SECONDS, "not valid yet"),
     ],

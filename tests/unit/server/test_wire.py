@@ -23,6 +23,7 @@ from gridbot_client.protocol.messages import (
     Output,
     ProtocolError,
     ReplicaId,
+    ReplicaProgress,
     Report,
     Scalar,
     WorkRequest,
@@ -53,7 +54,15 @@ HOST: dict[str, Scalar] = {
     "Requirements": "x" * 8192,
 }
 REQUEST = WorkRequest(
-    "key", 7, HOST, 5, (ReplicaId(1, 4, 1),), REPORTS, (SHA256,), ahead=(Ahead(1, 100),)
+    "key",
+    7,
+    HOST,
+    5,
+    (ReplicaId(1, 4, 1),),
+    REPORTS,
+    (SHA256,),
+    ahead=(Ahead(1, 100),),
+    progress=(ReplicaProgress(1, 4, 1, 0.25),),
 )
 
 
@@ -84,7 +93,7 @@ def test_what_a_client_sends_is_usual() -> None:
     assert exactly(found) == exactly(REQUEST)
 
 
-@pytest.mark.parametrize("part", ["holding", "reports", "manifests", "ahead"])
+@pytest.mark.parametrize("part", ["holding", "reports", "manifests", "ahead", "progress"])
 def test_what_may_be_missing_is_empty(part: str) -> None:
     raw = document()
     del raw[part]
@@ -138,6 +147,11 @@ RULES: list[tuple[tuple[str | int, ...], list[Any], list[Any]]] = [
     (("ahead", 0), [[0, 0], [MAX_BIGINT, 10_000]], [
         [-1, 1], [1, -1], [MAX_BIGINT + 1, 1], [1, 10_001], [1], [1, 1, 1], [1, 1.0], [1, True],
         ["1", 1], None, 5,
+    ]),
+    (("progress",), [[], [[1, 1, 1, 0.5]] * 4096], [[[1, 1, 1, 0.5]] * 4097, None, {}, [1]]),
+    (("progress", 0), [[0, 0, 0, 0], [MAX_BIGINT, MAX_BIGINT, INT, 1.0]], [
+        [-1, 1, 1, 0.5], [1, 1, 1, -0.1], [1, 1, 1, 1.1], [1, 1, 1], [1, 1, 1, True],
+        [1, 1, INT + 1, 0.5], [1, 1, 1, "0.5"], None, 5,
     ]),
     (("manifests",), [[SHA256] * 1000], [[SHA256] * 1001, [None], "a"]),
     (("manifests", 0), ["0" * 64], ["0" * 63, "0" * 65, "A" * 64, "0" * 64 + "\n", "", 5]),

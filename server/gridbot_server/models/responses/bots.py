@@ -139,6 +139,9 @@ class Replicas(ResponseModel):
     """How many were made for which reason: first, quorum, expired, error, tail, retry, silent,
     gang."""
 
+    progress: float | None
+    """How far those in progress are that say so, on average: from 0 to 1."""
+
 
 class BotDetails(BotSummary, WordOfOverlay):
     """`GET /bots/ID`."""

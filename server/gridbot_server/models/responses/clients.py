@@ -203,3 +203,12 @@ class GangState(ResponseModel):
 
     members: list[str]
     """Addresses of all members, in the order of their jobs, once they have started."""
+
+
+class LatestCheckpoint(ResponseModel):
+    """The checkpoint with which a replica begins; without one, all is null."""
+
+    number: int | None = None
+    sha256: str | None = None
+    size: int | None = None
+    """Bytes."""

@@ -9,7 +9,8 @@ SELECT lease.seq, lease.replica, lease.why, host.id AS host,
        coalesce(host.ad->>'Name', 'host ' || host.id) AS host_name, client.grid,
        lease.sent_at, lease.deadline, client.silent_since IS NOT NULL AS is_silent,
        extract(epoch FROM now() - lease.sent_at)::float8 AS seconds,
-       extract(epoch FROM now() - client.seen_at)::float8 AS seen_seconds
+       extract(epoch FROM now() - client.seen_at)::float8 AS seen_seconds,
+       lease.progress::float8 AS progress
   FROM first AS lease JOIN client ON client.id = lease.client JOIN host ON host.id = client.host
  ORDER BY lease.sent_at, lease.seq, lease.replica
 

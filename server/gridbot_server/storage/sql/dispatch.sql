@@ -136,3 +136,18 @@ RETURNING id
 
 -- name: tell_of_reports
 NOTIFY gridbot_reports
+
+-- name: note_progress
+-- Locked in one order, as reports are.
+WITH told AS MATERIALIZED (
+    SELECT lease.bot, lease.seq, lease.replica, x.part
+      FROM json_to_recordset(%(told)s) AS x (
+           bot bigint, seq bigint, replica int, part real, client bigint)
+      JOIN lease ON (lease.bot, lease.seq, lease.replica) = (x.bot, x.seq, x.replica)
+     WHERE lease.client = x.client AND lease.progress IS DISTINCT FROM x.part
+     ORDER BY lease.bot, lease.seq, lease.replica FOR NO KEY UPDATE OF lease
+)
+UPDATE lease SET progress = told.part, progress_first = coalesce(progress_first, told.part),
+                 progress_since = coalesce(progress_since, now())
+  FROM told
+ WHERE (lease.bot, lease.seq, lease.replica) = (told.bot, told.seq, told.replica)

@@ -168,3 +168,5 @@ DELETE FROM blob WHERE sha256 IN (SELECT unreferenced(%(hashes)s))
 
 -- name: known_blobs
 SELECT sha256 FROM blob WHERE sha256 = ANY(%(hashes)s)
+ UNION ALL
+SELECT sha256 FROM checkpoint WHERE sha256 = ANY(%(hashes)s)

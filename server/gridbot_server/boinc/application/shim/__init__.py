@@ -127,6 +127,7 @@ def _beyond(manifest: Manifest) -> str:
         "other names of outputs": bool(manifest.output_names) or has_templates(manifest),
         "an environment of Python": bool(manifest.requirements or manifest.conda_pack),
         "a container": bool(manifest.image),
+        "checkpoints": manifest.checkpoint is not None,
     }
     return " and ".join(name for name, is_asked in asked.items() if is_asked)
 
