@@ -350,7 +350,7 @@ class Client:
         return pending
 
     def _new_request(self, host: Mapping[str, Scalar]) -> WorkRequest:
-        reports, holding, unstarted, progress = self._replicas.to_tell()
+        reports, holding, unstarted, progress, live = self._replicas.to_tell()
         record = self._record.after(reports, since_boot())
         self._is_draining = self._is_draining or record.is_over(self._time_left())
         is_closed = self._is_draining or self._is_revoked or self._is_paused() or not self._may_ask
@@ -368,6 +368,7 @@ class Client:
             preferences=self._preferences.version,
             unstarted=unstarted if len(holding) <= MAX_HOLDING else 0,
             progress=progress[:MAX_HOLDING],
+            live=live,
         )
 
     def _may_wait(self) -> float:

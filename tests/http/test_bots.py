@@ -28,6 +28,7 @@ BOT_ROUTES = [
     ("GET", "/outputs/0/out"),
     ("GET", "/archive"),
     ("GET", "/logs"),
+    ("POST", "/live"),
     ("GET", "/policies"),
     ("GET", "/manifest"),
     ("GET", "/parts"),

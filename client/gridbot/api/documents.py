@@ -402,6 +402,22 @@ class Signing(TypedDict):
     keys: list[SigningKeyInfo]
 
 
+class LiveReplica(TypedDict):
+    """Output of a replica in progress, in base64."""
+
+    seq: int
+    replica: int
+    stdout: str
+    stderr: str
+
+
+class LiveReplicas(TypedDict):
+    """`POST /bots/ID/live`."""
+
+    is_over: bool
+    replicas: list[LiveReplica]
+
+
 class LogLine(TypedDict):
     """A line of `GET /bots/ID/logs`: a replica that ended."""
 

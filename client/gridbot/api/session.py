@@ -29,6 +29,7 @@ from gridbot.api.documents import (
     GroupState,
     Invalidated,
     JobsCancelled,
+    LiveReplicas,
     LogLine,
     ManifestText,
     Provenance,
@@ -52,6 +53,7 @@ from gridbot.api.inputs import (
 )
 from gridbot.api.items import Items, items_of
 from gridbot.api.known_answers import Answers
+from gridbot.api.live import Printed, follow_output
 from gridbot.api.policy import read_policy, with_priority
 from gridbot.api.results import Result, json_lines, result_of
 from gridbot.api.retrying import Changes, next_version
@@ -444,6 +446,23 @@ class Bot:
             self.connection, f"{self._path}/logs", seq=seq, how=how
         )
         return lines
+
+    def follow_output(
+        self, job: int | None = None, told: Callable[[ServerAway], None] = quiet
+    ) -> Iterator[Printed]:
+        """Yield what its jobs print, or one of them, while they run and until they have ended.
+
+        A second or so later than they do, in order and without gaps, of 20 replicas at most at the
+        same time; of what ended meanwhile, the last 64 KB.  `told` hears when the server is away.
+        """
+        wanted = {} if job is None else {"job": job}
+
+        def look(positions: Sequence[Mapping[str, int]]) -> LiveReplicas:
+            body = {**wanted, "positions": list(positions)}
+            found: LiveReplicas = self.connection.send("POST", f"{self._path}/live", body)
+            return found
+
+        return follow_output(look, lambda seq: self.logs(job if seq is None else seq), told)
 
     def explain(self, host: str | int | None = None) -> Explanation:
         """Conditions that reject hosts, or one host, and suggested changes, as a document."""

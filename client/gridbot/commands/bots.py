@@ -27,6 +27,7 @@ from gridbot.commands.options import (
 from gridbot.printing import counted, json_document
 from gridbot.show.collect import collect, print_results, results_document
 from gridbot.show.explanation import changed_policy, chosen_change, explanation_page, idle_reason
+from gridbot.show.live import live_documents, live_lines
 from gridbot.show.page import bot_page, bots_table, digest_page, log_page
 from gridbot.show.progress import follow, standing_still
 from gridbot_client.quantities import TIME
@@ -219,16 +220,27 @@ def _print_parts(documents: Iterable[Iterator[str]]) -> None:
     is_flag=True,
     help="Group failed replicas that are alike, with an example that can be run here.",
 )
+@click.option(
+    "--follow",
+    is_flag=True,
+    help="Print what the jobs of one BOT print while they run, until they have ended; with --json a"
+    " document a line.",
+)
 @as_json
 @with_session
 def logs(
     session: Session, numbers: Sequence[int], failed: bool, seq: int | None, summary: bool,
-    as_json: bool,
+    follow: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Show the output and the reason of the end of each replica."""
     if seq is not None:
         one_bot(numbers, "--job")
-    if summary:
+    if follow:
+        one_bot(numbers, "--follow")
+        if failed or summary:
+            raise click.UsageError("--follow shows what runs; leave out --failed and --summary")
+        _follow_output(session.bot(numbers[0]), seq, as_json=as_json)
+    elif summary:
         print_each("bots", numbers, lambda number: _digest(session.bot(number)), as_json)
     elif as_json:
         _print_parts(
@@ -239,6 +251,19 @@ def logs(
         for number in numbers:
             _say_which(number, numbers)
             _print_logs(session.bot(number), seq, failed=failed)
+
+
+def _follow_output(bot: Bot, seq: int | None, *, as_json: bool) -> None:
+    bot.show()  # an unknown BOT is reported at once
+    try:
+        printed = bot.follow_output(seq, say_away)
+        lines = live_documents(printed) if as_json else live_lines(printed, is_one=seq is not None)
+        for line, is_error in lines:
+            click.echo(line, err=is_error)
+    except KeyboardInterrupt:
+        raise GridbotError(
+            f"interrupted; the BOT keeps running: gridbot bot logs {bot.id} --follow"
+        ) from None
 
 
 def _print_logs(bot: Bot, seq: int | None, *, failed: bool) -> None:

@@ -108,16 +108,27 @@ def unpack(source: BinaryIO, size: int, allowed: Collection[str]) -> tuple[Packe
 
     Raises ProtocolError unless the names are among those allowed and the sizes come to `size`.
     """
+    found = read_header(source)
+    names = [file.name for file in found]
+    if not set(names) <= set(allowed):
+        raise ProtocolError(f"checkpoint: its files are {names}, not some of {sorted(allowed)}")
+    if (there := source.tell() + sum(file.size for file in found)) != size:
+        raise ProtocolError(f"checkpoint: {size} bytes, its first line says {there}")
+    return found
+
+
+def read_header(source: BinaryIO) -> tuple[PackedFile, ...]:
+    """Read the first line of a packed checkpoint, as far as it says itself.
+
+    Raises ProtocolError.
+    """
     header = source.readline(_MAX_HEADER_BYTES)
     if not header.endswith(b"\n"):
         raise ProtocolError("checkpoint: its first line is too long")
     raw = fields.mapping(fields.parse(header), "checkpoint")
     found = tuple(map(_packed_file, fields.listing(raw, "files", MAX_FILES + len(STREAMS))))
-    names = [file.name for file in found]
-    if len(set(names)) < len(names) or not set(names) <= set(allowed):
-        raise ProtocolError(f"checkpoint: its files are {names}, not some of {sorted(allowed)}")
-    if (there := len(header) + sum(file.size for file in found)) != size:
-        raise ProtocolError(f"checkpoint: {size} bytes, its first line says {there}")
+    if len({file.name for file in found}) < len(found):
+        raise ProtocolError("checkpoint: two of its files have one name")
     return found
 
 

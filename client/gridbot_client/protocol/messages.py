@@ -61,6 +61,11 @@ MAX_OUTPUTS = 256  # per replica
 MAX_INTRODUCTIONS = 100  # of the keys that signed one BOT
 MAX_REVOCATIONS = 10_000
 MAX_SECONDS = 1e9
+MAX_FOLLOWED = 100  # streams of one client that are followed
+MAX_LIVE_POSITIONS = 100  # of replicas, in a request of who follows
+MAX_PIECE_BYTES = 128 << 10  # of one stream in a request
+MAX_LIVE_BYTES = 256 << 10  # of all
+STREAMS = ("stdout", "stderr")
 MAX_HOST_ATTRIBUTES = 100
 MAX_ATTRIBUTE_NAME_BYTES = 100
 MAX_ATTRIBUTE_BYTES = 1000  # of a host's text
@@ -128,6 +133,26 @@ class ReplicaProgress(NamedTuple):
     part: float
 
 
+class Followed(NamedTuple):
+    """A stream of a running replica that somebody follows, and how much of it the server has."""
+
+    bot: int
+    seq: int
+    replica: int
+    stream: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveOutput:
+    """What a running replica has printed, from a place in its stream on."""
+
+    id: ReplicaId
+    stream: str
+    at: int
+    content: bytes
+
+
 @dataclass(frozen=True, slots=True)
 class WorkRequest:
     """One request for work: reports, replicas held, and up to `want` replicas asked for.
@@ -148,6 +173,7 @@ class WorkRequest:
     preferences: int | None = None  # version of the account's that it follows; None: it does not
     unstarted: int = 0  # the last of `holding`: not begun, and perhaps long; may be called back
     progress: tuple[ReplicaProgress, ...] = ()
+    live: tuple[LiveOutput, ...] = ()  # of what the last reply's `follow` named
     protocol: int = VERSION
 
 
@@ -197,6 +223,7 @@ class WorkReply:
     message: str = ""  # why there is no work, for a human
     preferences: AccountPreferences | None = None  # if the client has another version of them
     call_back: tuple[ReplicaId, ...] = ()  # to be returned unless begun: others are more urgent
+    follow: tuple[Followed, ...] = ()  # whose output the next request is to bring
 
 
 # --- encoding -------------------------------------------------------------------------------
@@ -219,6 +246,7 @@ def encode_request(request: WorkRequest) -> bytes:
             **({} if request.preferences is None else {"preferences": request.preferences}),
             **({"unstarted": request.unstarted} if request.unstarted else {}),
             **({"progress": request.progress} if request.progress else {}),
+            **({"live": [_live_json(piece) for piece in request.live]} if request.live else {}),
         }
     )
 
@@ -239,6 +267,7 @@ def encode_reply(reply: WorkReply) -> bytes:
             "message": reply.message,
             **({} if told is None else {"preferences": account_preferences_json(told)}),
             **({"call_back": reply.call_back} if reply.call_back else {}),
+            **({"follow": reply.follow} if reply.follow else {}),
         }
     )
 
@@ -328,6 +357,7 @@ def decode_request(body: bytes, loads: Callable[[bytes], Any] = json.loads) -> W
         else fields.integer(raw, "preferences", 0, MAX_BIGINT),
         unstarted=fields.integer(raw, "unstarted", 0, len(holding), default=0),
         progress=tuple(map(_progress, fields.listing(raw, "progress", MAX_HOLDING))),
+        live=tuple(map(_live, fields.listing(raw, "live", MAX_FOLLOWED))),
     )
 
 
@@ -350,6 +380,7 @@ def decode_reply(body: bytes) -> WorkReply:
         if raw.get("preferences") is None
         else account_preferences(raw["preferences"]),
         call_back=_replica_ids(raw, "call_back", MAX_HOLDING),
+        follow=tuple(map(_followed, fields.listing(raw, "follow", MAX_FOLLOWED))),
     )
 
 
@@ -367,6 +398,39 @@ def _progress(raw: object) -> ReplicaProgress:
     raise ProtocolError(
         f"progress: expected [bot, seq, replica, part from 0 to 1], got {fields.kind(raw)}"
     )
+
+
+def _followed(raw: object) -> Followed:
+    if isinstance(raw, list) and len(raw) == 5 and type(raw[4]) is int and raw[4] >= 0:
+        id = _replica_id(raw[:3], "follow")
+        return Followed(*id, fields.one_of(raw[3], "follow", STREAMS), min(raw[4], MAX_BIGINT))
+    raise ProtocolError(
+        f"follow: expected [bot, seq, replica, stream, offset], got {fields.kind(raw)}"
+    )
+
+
+def _live_json(piece: LiveOutput) -> dict[str, Any]:
+    named = {"id": piece.id, "stream": piece.stream, "at": piece.at}
+    return {**named, "content": _base64(piece.content)}
+
+
+def _live(raw: object) -> LiveOutput:
+    item = fields.mapping(raw, "live")
+    piece = LiveOutput(
+        _replica_id(item.get("id"), "live.id"),
+        fields.one_of(item.get("stream"), "live.stream", STREAMS),
+        fields.integer(item, "at", 0, MAX_BIGINT),
+        fields.content(item.get("content"), "live.content") or b"",
+    )
+    if not is_piece(piece):
+        raise ProtocolError(f"live.content: expected 1 to {MAX_PIECE_BYTES} bytes")
+    return piece
+
+
+def is_piece(piece: LiveOutput) -> bool:
+    """True for a piece of a stream within its bounds."""
+    is_placed = is_replica_id(piece.id) and piece.stream in STREAMS and 0 <= piece.at <= MAX_BIGINT
+    return is_placed and 0 < len(piece.content) <= MAX_PIECE_BYTES
 
 
 def is_part(number: float) -> bool:

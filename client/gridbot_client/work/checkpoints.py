@@ -224,7 +224,7 @@ class ReplicaCheckpoint:
         return self._most_bytes + (128 << 10)
 
     def _file(self, number: int) -> Path:
-        return self._slot.path / f"checkpoint-{number}"
+        return _packed(self._slot, number)
 
     def _pack(
         self, place: ReplicaSlot, target: Path, before: Kept | None, opened: ExitStack
@@ -273,3 +273,22 @@ class ReplicaCheckpoint:
     def _write(self, kept: Kept) -> None:
         path = self._slot.path / "checkpoint.json"
         write_atomically(path, json.dumps(asdict(kept)).encode())
+
+
+def printed_before(slot: ReplicaSlot, stream: str, at: int, most: int) -> tuple[int, bytes]:
+    """How much earlier parts of a run have printed that goes with the output, and some of it.
+
+    At most `most` bytes, from `at` on.
+    """
+    kept = read_json(slot.path / "checkpoint.json") or {}
+    with suppress(OSError, ProtocolError), _packed(slot, kept.get("number")).open("rb") as source:
+        for file in packing.read_header(source):
+            if file.name == stream:
+                source.seek(at, os.SEEK_CUR)
+                return file.size, source.read(max(0, min(most, file.size - at)))
+            source.seek(file.size, os.SEEK_CUR)
+    return 0, b""
+
+
+def _packed(slot: ReplicaSlot, number: object) -> Path:
+    return slot.path / f"checkpoint-{number}"

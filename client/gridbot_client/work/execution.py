@@ -280,9 +280,10 @@ class ReplicaExecutor:
             job=job,
             grace_seconds=checkpoints.GRACE_SECONDS if saved else GRACE_SECONDS,
         )
+        if saved and ended.reason not in (NOT_STARTED, LOST):
+            slot.forget_runs()
         if saved and saved.is_saved(ended):
             _keep(saved, place, ended, stop)
-            slot.forget_runs()
             if not stop.is_asked:
                 raise _Saved
         if ended.reason == STOPPED or stop.is_asked:

@@ -20,6 +20,8 @@ from gridbot_client.host.gpus import Gpu
 from gridbot_client.protocol.messages import (
     MAX_REPORTS,
     Assignment,
+    Followed,
+    LiveOutput,
     ProtocolError,
     ReplicaId,
     ReplicaProgress,
@@ -34,6 +36,7 @@ from gridbot_client.work.execution import (
     Stopped,
     failure,
 )
+from gridbot_client.work.live_output import pieces
 from gridbot_client.work.manifests import JudgedManifest, Manifests
 from gridbot_client.work.nodes import NODES
 from gridbot_client.work.pace import Pace
@@ -73,13 +76,14 @@ class Held:
 
 class Told(NamedTuple):
     """Reports for a request, ids of all other replicas held, how many of these, the last ones, may
-    be called back, and how far programs are that say so.
+    be called back, how far programs are that say so, and what somebody follows.
     """
 
     reports: tuple[Report, ...]
     holding: tuple[ReplicaId, ...]
     unstarted: int
     progress: tuple[ReplicaProgress, ...]
+    live: tuple[LiveOutput, ...]
 
 
 class HeldReplicas:
@@ -102,6 +106,7 @@ class HeldReplicas:
         self._executor = executor
         self._activity = activity
         self._held: dict[ReplicaId, Held] = {}
+        self._followed: tuple[Followed, ...] = ()
         self._threads = ThreadPoolExecutor(_MOST_THREADS, "replica")
 
     def items(self) -> list[LocalReplica]:
@@ -124,9 +129,10 @@ class HeldReplicas:
             ]
             waiting = [held.id for held in kept if self._may_be_called_back(held)]
             others = [held.id for held in kept if not self._may_be_called_back(held)]
-            running = [held.slot for held in kept if held.stage is Stage.RUNNING]
-        progress = tuple(_progress(running))
-        return Told(reports, (*others, *waiting), len(waiting), progress)
+            running = {held.id: held.slot for held in kept if held.stage is Stage.RUNNING}
+        progress = tuple(_progress(running.values()))
+        live = tuple(pieces(self._followed, running))
+        return Told(reports, (*others, *waiting), len(waiting), progress, live)
 
     def _may_be_called_back(self, held: Held) -> bool:
         """Whether it has not begun, and others would wait for long behind it."""
@@ -154,6 +160,7 @@ class HeldReplicas:
         fresh = [held for item in reply.assignments if (held := self._accept(item, manifests))]
         with self.changed:
             self._held.update((held.id, held) for held in fresh)
+            self._followed = reply.follow
             for report in reported:
                 self._move(report.id, Stage.FINISHED, Stage.REPORTED)
             over = (*reply.acks, *reply.abort)

@@ -11,6 +11,7 @@ from flask import redirect, request
 from werkzeug.wrappers import Response as BaseResponse
 
 from gridbot_server.api.bots import details_of
+from gridbot_server.api.live import watched_output
 from gridbot_server.api.results import logs_of
 from gridbot_server.console import figures
 from gridbot_server.console.blueprint import blueprint, live
@@ -59,6 +60,7 @@ def job_page(bot: int, seq: int) -> dict[str, Any]:
         running = rows.fetch(conn, RunningReplica, SQL["running"], values)
         copies = rows.fetch(conn, WaitingCopy, SQL["waiting_copies"], values)
         outputs = rows.fetch(conn, ReturnedFile, SQL["outputs"], values)
+        printed = watched_output(conn, bot, seq) if running else []
     state = "done" if job.canonical is not None else "failed" if job.reason else "left"
     return {
         "title": f"Job {seq} · {details.name}",
@@ -71,6 +73,7 @@ def job_page(bot: int, seq: int) -> dict[str, Any]:
         "inputs": [item.get("name") for item in orjson.loads(job.inputs or "[]")],
         "logs": logs,
         "running": running,
+        "printed": printed,
         "spans": figures.spans(
             [(log.how, log.sent_at, log.ended_at) for log in logs]
             + [("running", item.sent_at, None) for item in running],

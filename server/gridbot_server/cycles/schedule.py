@@ -16,6 +16,7 @@ from gridbot_server.cycles import (
     collector,
     deadline,
     gangs,
+    live_output,
     parts,
     replication,
     retention,
@@ -92,6 +93,7 @@ def schedules(settings: Settings) -> list[Schedule]:
             lambda conn: checkpoints.run_once(conn, settings.open_store(), datetime.now(UTC)),
         ),
         Schedule("deletion", 1.0, retention.run_once, False),  # half of the time at most
+        Schedule("live output", 10.0, live_output.run_once, False),
         Schedule("retention", 60.0, lambda conn: retain(settings, conn), False),
         Schedule(
             "store",

@@ -32,6 +32,7 @@ from gridbot_server.dispatch.choose import (
 )
 from gridbot_server.dispatch.gangs import Gathering
 from gridbot_server.dispatch.leases import NewLease, add_leases
+from gridbot_server.dispatch.live_output import Followers
 from gridbot_server.dispatch.preferences import tell_preferences
 from gridbot_server.dispatch.records import Records
 from gridbot_server.dispatch.replies import (
@@ -80,6 +81,7 @@ class Dispatcher:
         self._lookers: Lookers = set()
         self._described: dict[int, int] = {}  # host -> hash of its last ad
         self._told_at = -math.inf  # when the transitioner was last told of reports
+        self._followers = Followers(clock)
         self._pauses = Pauses()  # in calling back
         self._start = 0  # where looking at further copies begins: it rotates
         self.candidates: Mapping[int, Candidate] = {}  # by BOT, as at the last look
@@ -106,6 +108,7 @@ class Dispatcher:
             self._give_work(conn, buffer, exchanges, reservation, replies, counters)
             let_busy_wait(exchanges, replies, buffer.pulse()[1], self._chance)
         self._send_again(conn, exchanges, replies, counters)
+        self._followers.serve(conn, exchanges, replies)
         batch.describe_hosts(conn, self._changed_ads(exchanges))
         counters.write(conn, f"{buffer.machine[:8] if buffer else ''}-{self.generation % 64}")
         return replies

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import orjson
 
-from gridbot_client.protocol.messages import VERSION, ReplicaId
+from gridbot_client.protocol.messages import VERSION, Followed, ReplicaId
 from gridbot_client.protocol.preferences import AccountPreferences
 from gridbot_server.dispatch.batch import Exchange
 from gridbot_server.dispatch.choose import Choice, HostView
@@ -39,11 +39,12 @@ class ReplyParts:
     epoch: int = 0
     protocol: int = VERSION
     preferences: AccountPreferences | None = None  # of the account, for a client with others
+    follow: list[Followed] = field(default_factory=list)  # whose output it is to bring
 
     @property
     def may_wait(self) -> bool:
         """Whether work was looked for in vain, and it has nothing else to say."""
-        told = (self.acks, self.reupload, self.abort, self.call_back, self.assignments)
+        told = (self.acks, self.reupload, self.abort, self.call_back, self.assignments, self.follow)
         return self.seeker is not None and not (any(told) or self.preferences)
 
     def render(self) -> bytes:
@@ -59,6 +60,7 @@ class ReplyParts:
                 "message": self.message,
                 **({"preferences": self.preferences} if self.preferences else {}),
                 **({"call_back": _plain(self.call_back)} if self.call_back else {}),
+                **({"follow": list(map(list, self.follow))} if self.follow else {}),
             }
         )
         return b'%b,"assignments":[%b],"manifests":{%b}}' % (

@@ -27,6 +27,7 @@ from gridbot_client.protocol.messages import (
     MAX_AHEAD,
     MAX_ATTRIBUTE_NAME_BYTES,
     MAX_BIGINT,
+    MAX_FOLLOWED,
     MAX_HOLDING,
     MAX_HOST_ATTRIBUTES,
     MAX_INT,
@@ -43,6 +44,7 @@ from gridbot_client.protocol.messages import (
     decode_request,
     is_ahead,
     is_part,
+    is_piece,
     is_reason,
     is_replica_id,
     max_attribute_bytes,
@@ -90,6 +92,8 @@ def _is_usual(request: WorkRequest) -> bool:
         and 0.0 <= request.wait <= MAX_SECONDS
         and len(request.ahead) <= MAX_AHEAD
         and all(map(is_ahead, request.ahead))
+        and len(request.live) <= MAX_FOLLOWED
+        and all(map(is_piece, request.live))
         and len(request.progress) <= MAX_HOLDING
         and all(is_replica_id(item[:3]) and is_part(item.part) for item in request.progress)
         and (request.preferences is None or 0 <= request.preferences <= MAX_BIGINT)

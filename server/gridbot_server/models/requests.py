@@ -9,7 +9,12 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from gridbot_client.protocol.checkpoints import EVERY_SECONDS, EXIT_CODE, MAX_FILES
 from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES, MAX_TOGETHER
-from gridbot_client.protocol.messages import MAX_BIGINT, MAX_HOLDING, PLACEHOLDER_TYPES
+from gridbot_client.protocol.messages import (
+    MAX_BIGINT,
+    MAX_HOLDING,
+    MAX_LIVE_POSITIONS,
+    PLACEHOLDER_TYPES,
+)
 from gridbot_client.protocol.preferences import MAX_NAME_BYTES, MAX_PREFERENCES, MAX_TEXT_BYTES
 from gridbot_client.protocol.software import MAX_ENTRIES
 
@@ -295,6 +300,25 @@ class GroupChange(PartialBody):
     share: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """Of its owner's hosts, beside other groups with a share and all else, which has 1; null:
     none of its own."""
+
+
+class ReadPosition(Body):
+    """How much of a replica's output is known."""
+
+    seq: Count
+    replica: Count
+    stdout: Count
+    stderr: Count
+
+
+class FollowedOutput(Body):
+    """`POST /bots/ID/live`."""
+
+    job: Count | None = None
+    """Only replicas of this job."""
+
+    positions: Annotated[list[ReadPosition], Field(max_length=MAX_LIVE_POSITIONS)] = []
+    """Replicas that are not named here are read from their beginning."""
 
 
 class CancelledJobs(Body):
@@ -634,6 +658,18 @@ class ReplicaReport(_Open):
     """The end of its standard error."""
 
 
+class LivePiece(_Open):
+    """What a running replica has printed."""
+
+    id: Replica
+    stream: Literal["stdout", "stderr"]
+    at: int
+    """Bytes of the stream before these."""
+
+    content: str
+    """Base64."""
+
+
 class WorkQuestion(_Open):
     """`POST /rpc`: a client reports what ended, lists what it holds, asks for more."""
 
@@ -662,3 +698,9 @@ class WorkQuestion(_Open):
 
     unstarted: int = 0
     """How many of `holding`, the last ones, have not begun and may be called back."""
+
+    progress: list[Annotated[list[int | float], Field(min_length=4, max_length=4)]] = []
+    """BOT, job, number, and how far the replica is, from 0 to 1."""
+
+    live: list[LivePiece] = []
+    """Output of replicas that somebody follows."""

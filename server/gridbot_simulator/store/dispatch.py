@@ -11,6 +11,7 @@ from gridbot_simulator.store.tables import Tables
 
 STATEMENTS = Statements("dispatch.sql")
 BANS = Statements("bans.sql")
+LIVE_OUTPUT = Statements("live_output.sql")
 SUSPENSION = Statements("suspension.sql")
 
 # Locks and messages are for several processes; here is one.
@@ -120,6 +121,12 @@ def bind_kinds(tables: Tables, jobs: str) -> None:
 @BANS.answers_to("bans")
 def bans(_tables: Tables, hashes: Sequence[bytes]) -> Rows:  # noqa: ARG001
     """No host is banned."""
+    return ()
+
+
+@LIVE_OUTPUT.answers_to("followed_clients")
+def followed_clients(_tables: Tables) -> Rows:
+    """Nobody follows what simulated jobs print."""
     return ()
 
 

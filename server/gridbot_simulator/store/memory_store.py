@@ -12,9 +12,9 @@ from gridbot_simulator.store.statements import Answer, Statements
 from gridbot_simulator.store.tables import Tables
 
 SUBJECTS: tuple[Statements, ...] = (
-    dispatch.STATEMENTS, dispatch.BANS, dispatch.SUSPENSION, moves.STATEMENTS, feeder.STATEMENTS,
-    feeder.PROOFS, feeder.SIBLINGS, cycles.STATEMENTS, learning.COUNTERS, learning.CREDIT,
-    learning.BRAKE, learning.NOTABLE,
+    dispatch.STATEMENTS, dispatch.BANS, dispatch.LIVE_OUTPUT, dispatch.SUSPENSION,
+    moves.STATEMENTS, feeder.STATEMENTS, feeder.PROOFS, feeder.SIBLINGS, cycles.STATEMENTS,
+    learning.COUNTERS, learning.CREDIT, learning.BRAKE, learning.NOTABLE,
 )  # fmt: skip
 ANSWERS: Mapping[bytes, Answer] = MappingProxyType(
     {text: answer for subject in SUBJECTS for text, answer in subject.answers.items()}

@@ -24,9 +24,13 @@ NOT_COVERED: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "records": _STRANGERS,
             "unjudged": _STRANGERS,
             "uploaded": _FILES,
+            "note_progress": _FOR_PEOPLE,
             "epoch": _PEOPLE,
             "planner": _PROCESSES,
         },
+        "live_output.sql": dict.fromkeys(
+            ("append", "follow", "followed", "forget", "is_over", "running", "watch"), _FOR_PEOPLE
+        ),
         "bans.sql": dict.fromkeys(
             (
                 "ban", "clients_of_key", "lock_clients_of_host", "lock_clients_of_key",

@@ -20,6 +20,7 @@ from gridbot_client.protocol.messages import (
     LOG_TAIL_BYTES,
     MAX_BIGINT,
     Ahead,
+    LiveOutput,
     Output,
     ProtocolError,
     ReplicaId,
@@ -63,6 +64,7 @@ REQUEST = WorkRequest(
     (SHA256,),
     ahead=(Ahead(1, 100),),
     progress=(ReplicaProgress(1, 4, 1, 0.25),),
+    live=(LiveOutput(ReplicaId(1, 4, 1), "stderr", 7, b"said"),),
 )
 
 
@@ -93,7 +95,7 @@ def test_what_a_client_sends_is_usual() -> None:
     assert exactly(found) == exactly(REQUEST)
 
 
-@pytest.mark.parametrize("part", ["holding", "reports", "manifests", "ahead", "progress"])
+@pytest.mark.parametrize("part", ["holding", "reports", "manifests", "ahead", "progress", "live"])
 def test_what_may_be_missing_is_empty(part: str) -> None:
     raw = document()
     del raw[part]
@@ -148,6 +150,11 @@ RULES: list[tuple[tuple[str | int, ...], list[Any], list[Any]]] = [
         [-1, 1], [1, -1], [MAX_BIGINT + 1, 1], [1, 10_001], [1], [1, 1, 1], [1, 1.0], [1, True],
         ["1", 1], None, 5,
     ]),
+    (("live",), [[], document()["live"] * 100], [document()["live"] * 101, None, {}, [1]]),
+    (("live", 0, "id"), [[1, 1, 1]], [[1, 1, -1], [1, 1], None]),
+    (("live", 0, "stream"), ["stdout"], ["stdin", "", None, 1]),
+    (("live", 0, "at"), [0, MAX_BIGINT], [-1, MAX_BIGINT + 1, 1.5, None]),
+    (("live", 0, "content"), ["aGk="], ["", "*", None, 5]),
     (("progress",), [[], [[1, 1, 1, 0.5]] * 4096], [[[1, 1, 1, 0.5]] * 4097, None, {}, [1]]),
     (("progress", 0), [[0, 0, 0, 0], [MAX_BIGINT, MAX_BIGINT, INT, 1.0]], [
         [-1, 1, 1, 0.5], [1, 1, 1, -0.1], [1, 1, 1, 1.1], [1, 1, 1], [1, 1, 1, True],

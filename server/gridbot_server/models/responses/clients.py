@@ -194,6 +194,9 @@ class WorkAnswer(ResponseModel):
     call_back: list[ReplicaName] | None = None
     """Replicas to return, unless they have begun: others are more urgent."""
 
+    follow: list[Annotated[list[int | str], Field(min_length=5, max_length=5)]] | None = None
+    """BOT, job, number, `stdout` or `stderr`, and the offset from which on that is to be sent."""
+
 
 class GangState(ResponseModel):
     """What a gang does that a replica belongs to."""

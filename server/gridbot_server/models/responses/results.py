@@ -110,3 +110,24 @@ class UploadProgress(ResponseModel):
 
     complete: bool
     """Whether all has arrived and its hash is right."""
+
+
+class LiveReplica(ResponseModel):
+    """Output of a replica in progress, as far as it is here, from the position that was given."""
+
+    seq: int
+    replica: int
+    stdout: str
+    """Base64, as `stderr`."""
+
+    stderr: str
+
+
+class LiveReplicas(ResponseModel):
+    """`POST /bots/ID/live`."""
+
+    is_over: bool
+    """Whether the BOT, or the job that was asked for, has ended."""
+
+    replicas: list[LiveReplica]
+    """In progress; their clients send more while somebody asks."""

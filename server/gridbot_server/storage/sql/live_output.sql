@@ -1,0 +1,76 @@
+-- name: followed_clients
+-- Who runs what somebody follows; nearly always nobody.
+SELECT DISTINCT lease.client FROM live_output AS live
+  JOIN lease ON (lease.bot, lease.seq, lease.replica) = (live.bot, live.seq, live.replica)
+ WHERE live.followed_until > now()
+
+-- name: append
+-- Only what begins where the content ends: repeated and late pieces change nothing.
+UPDATE live_output AS live SET content = live.content || decode(x.content, 'base64')
+  FROM json_to_recordset(%(pieces)s) AS x (
+       bot bigint, seq bigint, replica int, stream text, at bigint, content text, client bigint)
+  JOIN lease ON (lease.bot, lease.seq, lease.replica) = (x.bot, x.seq, x.replica)
+       AND lease.client = x.client
+ WHERE (live.bot, live.seq, live.replica, live.stream) = (x.bot, x.seq, x.replica, x.stream)
+   AND x.at = live.begins + length(live.content) AND length(live.content) < %(most)s
+
+-- name: followed
+-- From where on these clients are to send, where there is room for more.
+SELECT lease.client, live.bot, live.seq, live.replica, live.stream,
+       live.begins + length(live.content) AS at
+  FROM live_output AS live
+  JOIN lease ON (lease.bot, lease.seq, lease.replica) = (live.bot, live.seq, live.replica)
+ WHERE lease.client = ANY(%(clients)s::bigint[]) AND live.followed_until > now()
+   AND length(live.content) < %(most)s
+ ORDER BY live.bot, live.seq, live.replica, live.stream LIMIT %(limit)s
+
+-- name: running
+SELECT seq, replica FROM lease
+ WHERE bot = %(bot)s AND client <> 0 AND (%(seq)s::bigint IS NULL OR seq = %(seq)s)
+ ORDER BY sent_at, seq, replica LIMIT %(limit)s
+
+-- name: follow
+-- What was read goes once there is much; what is asked for and not here, the client sends again.
+INSERT INTO live_output AS live (bot, seq, replica, stream, begins, followed_until)
+SELECT %(bot)s, x.seq, x.replica, x.stream, x.at, now() + %(patience)s
+  FROM json_to_recordset(%(wanted)s) AS x (seq bigint, replica int, stream text, at bigint)
+ ORDER BY x.seq, x.replica, x.stream
+ON CONFLICT (bot, seq, replica, stream) DO UPDATE
+   SET followed_until = EXCLUDED.followed_until,
+       begins = CASE WHEN EXCLUDED.begins BETWEEN live.begins AND live.begins + length(live.content)
+                      AND length(live.content) < %(much)s
+                     THEN live.begins ELSE EXCLUDED.begins END,
+       content = CASE WHEN NOT EXCLUDED.begins BETWEEN live.begins
+                                                   AND live.begins + length(live.content) THEN ''
+                      WHEN length(live.content) < %(much)s THEN live.content
+                      ELSE substr(live.content, (EXCLUDED.begins - live.begins)::int + 1) END
+RETURNING seq, replica, stream, begins, content
+
+-- name: watch
+-- The last bytes of a job's streams, for a page that shows them anew and anew.
+WITH watched AS (
+    INSERT INTO live_output AS live (bot, seq, replica, stream, begins, followed_until)
+    SELECT bot, seq, replica, stream, 0, now() + %(patience)s
+      FROM (SELECT bot, seq, replica FROM lease
+             WHERE bot = %(bot)s AND seq = %(seq)s AND client <> 0
+             ORDER BY replica LIMIT %(limit)s) AS running
+     CROSS JOIN unnest(ARRAY['stdout', 'stderr']) AS stream
+     ORDER BY replica, stream
+    ON CONFLICT (bot, seq, replica, stream) DO UPDATE
+       SET followed_until = EXCLUDED.followed_until,
+           begins = CASE WHEN length(live.content) < %(much)s THEN live.begins
+                         ELSE live.begins + length(live.content) - %(shown)s END,
+           content = CASE WHEN length(live.content) < %(much)s THEN live.content
+                          ELSE substr(live.content, length(live.content) - %(shown)s + 1) END
+    RETURNING replica, stream, content
+)
+SELECT replica, stream, substr(content, greatest(1, length(content) - %(shown)s + 1)) AS content
+  FROM watched WHERE length(content) > 0 ORDER BY replica, stream DESC
+
+-- name: forget
+DELETE FROM live_output WHERE followed_until < now()
+
+-- name: is_over
+SELECT state NOT IN ('open', 'running') OR EXISTS (
+       SELECT FROM outcome WHERE outcome.bot = bot.id AND outcome.seq = %(seq)s)
+  FROM bot WHERE id = %(bot)s

@@ -1,0 +1,76 @@
+"""Live output at the server: who may follow, and how what was read makes room for more."""
+
+import base64
+from typing import Any
+
+from tests.factories import make_bot, make_lease, make_outcome
+from tests.http.conftest import Person, Site
+
+from gridbot_client.protocol.messages import ReplicaId
+from gridbot_server.dispatch.live_output import MOST_BYTES
+
+
+def _look(who: Person, bot: int, at: int | None = None, job: int | None = None) -> Any:
+    place = [] if at is None else [{"seq": 0, "replica": 1, "stdout": at, "stderr": 0}]
+    answer = who("POST", f"/api/v1/bots/{bot}/live", json={"positions": place, "job": job})
+    assert answer.status_code == 200, answer.json
+    return answer.json
+
+
+def _stdout(found: Any) -> bytes:
+    return base64.b64decode(found["replicas"][0]["stdout"])
+
+
+def _window(site: Site) -> Any:
+    query = "SELECT begins, content FROM live_output WHERE stream = 'stdout'"
+    return site.conn.execute(query).fetchone()
+
+
+def _has_sent(site: Site, content: bytes) -> None:
+    site.conn.execute(
+        "UPDATE live_output SET content = content || %s WHERE stream = 'stdout'", [content]
+    )
+
+
+def _running(site: Site, owner: Person) -> int:
+    bot = make_bot(site.conn, owner.id, jobs=2)
+    make_lease(site.conn, ReplicaId(bot, 0, 1), site.client_of(owner).id)
+    return bot
+
+
+def test_what_was_sent_is_read_from_any_place_in_it(site: Site, alice: Person) -> None:
+    bot = _running(site, alice)
+    assert _stdout(_look(alice, bot)) == b""
+    _has_sent(site, b"0123456789")
+    assert _stdout(_look(alice, bot)) == b"0123456789"
+    assert _stdout(_look(alice, bot, 4)) == b"456789"
+    assert _stdout(_look(alice, bot, 10)) == b""
+    assert _window(site) == (0, b"0123456789")
+
+
+def test_what_is_not_here_is_asked_for_again(site: Site, alice: Person) -> None:
+    bot = _running(site, alice)
+    _look(alice, bot)
+    _has_sent(site, b"0123456789")
+    assert _stdout(_look(alice, bot, 50)) == b""
+    assert _window(site) == (50, b"")
+    assert _stdout(_look(alice, bot, 3)) == b""
+    assert _window(site) == (3, b"")
+
+
+def test_what_was_read_makes_room_once_there_is_much(site: Site, alice: Person) -> None:
+    bot = _running(site, alice)
+    _look(alice, bot)
+    _has_sent(site, bytes(MOST_BYTES))
+    assert len(_stdout(_look(alice, bot, 1000))) == MOST_BYTES - 1000
+    assert _window(site) == (1000, bytes(MOST_BYTES - 1000))
+
+
+def test_a_job_is_over_with_its_outcome(site: Site, alice: Person) -> None:
+    bot = _running(site, alice)
+    make_outcome(site.conn, ReplicaId(bot, 1, 1), site.client_of(alice).id, {})
+    assert not _look(alice, bot)["is_over"]
+    assert not _look(alice, bot, job=0)["is_over"]
+    assert _look(alice, bot, job=1) == {"is_over": True, "replicas": []}
+    site.conn.execute("UPDATE bot SET state = 'cancelled' WHERE id = %s", [bot])
+    assert _look(alice, bot)["is_over"]
