@@ -1144,7 +1144,7 @@ for _ in range(900):
     c[_] = one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 30)
     one.bind(('127.0.0.1', 0))
-    for _ in range(200):
+    for _ in range(60):
         one.sendto(bytes(8000), one.getsockname())
 time.sleep(8)""",
         MEMORY,
