@@ -34,8 +34,8 @@ its answers lose their weight, and the job is open again.
 
 Once answers differ, somebody lied or erred, and to be outvoted is to be caught.  The right group
 must lead by three owners: the others might be honest hosts that met colluding liars.  While none
-of those who lead is trusted, and more than a few owners work for the BOT, they must lead by five:
-liars who answer at once are drawn again and again where slow hosts do not come.
+of those who lead is trusted, and more than a few owners work for the BOT, they must lead by five to
+eight: liars who answer at once are drawn again and again where slow hosts do not come.
 
 At a BOT's end nothing more will be learnt by itself: what the caller marks as due is checked then.
 Among strangers, a BOT with a quorum and without Assurance has its answers when the quorum agrees
@@ -51,12 +51,14 @@ from enum import Enum, auto
 from functools import lru_cache
 
 from gridbot_server.matching.lots import FEW
-from gridbot_server.matching.track_record import NEWCOMER, TrackRecord
+from gridbot_server.matching.track_record import NEWCOMER, PRIOR, TrackRecord
 
 DEFAULT_ASSURANCE = 0.999
 _FEW = 3  # strangers who agree are sure without a trusted one among them
 _LEAD = 3
-_LEAD_OF_UNPROVEN = 5  # where no trusted host is among those who lead, and many could check
+# Where no trusted host is among those who lead: what a tenth of all owners is, but at least and at
+# most so many.
+_LEAST_LEAD_OF_UNPROVEN, _MOST_LEAD_OF_UNPROVEN = 5, 8
 _LEAST_DOUBT = 1e-9
 # The share of agreements with a trusted host that is checked once more, where many could do so.
 AGAIN = 0.1
@@ -171,10 +173,14 @@ def _judge_dispute(
     best: Sequence[Credence], rivals: int, terms: AssuranceTerms, crews: int
 ) -> tuple[Judgement, int]:
     is_proven = crews <= FEW or any(is_trusted(answer, terms) for answer in best)
-    lead = _LEAD if is_proven else _LEAD_OF_UNPROVEN
+    lead = _LEAD if is_proven else _lead_of_unproven(crews)
     if len(best) - rivals >= lead and len(best) >= terms.quorum:
         return Judgement.CONFIRMED, 0
     return Judgement.OPEN, 1
+
+
+def _lead_of_unproven(crews: int) -> int:
+    return min(_MOST_LEAD_OF_UNPROVEN, max(_LEAST_LEAD_OF_UNPROVEN, int(PRIOR * crews)))
 
 
 def _judge_lone(answer: Credence, terms: AssuranceTerms) -> tuple[Judgement, int]:

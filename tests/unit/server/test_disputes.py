@@ -37,6 +37,14 @@ def test_among_many_owners_unproven_ones_must_lead_by_five() -> None:
     assert judgement(6 * [UNPROVEN], FEW + 1) is Judgement.CONFIRMED
 
 
+@pytest.mark.parametrize(("crews", "lead"), [(50, 5), (70, 7), (80, 8), (1000, 8)])
+def test_the_more_owners_there_are_the_more_must_unproven_ones_lead_by(
+    crews: int, lead: int
+) -> None:
+    assert judgement(lead * [UNPROVEN], crews) is Judgement.OPEN
+    assert judgement((lead + 1) * [UNPROVEN], crews) is Judgement.CONFIRMED
+
+
 def test_a_trusted_host_among_those_who_lead_settles_it_sooner() -> None:
     assert judgement([*3 * [UNPROVEN], TRUSTED], FEW + 1) is Judgement.CONFIRMED
 
