@@ -279,6 +279,28 @@ def test_a_tolerance_bears_so_many_failed_jobs(folder: Path) -> None:
     assert (engine.exit_code, engine.table.nodes["A"].status) == (0, NodeStatus.DONE)
 
 
+@pytest.mark.parametrize(
+    ("rule", "limits", "code", "cancels"),
+    [
+        ("", Throttles(job_failures=1), 0, False),
+        ("TOLERANCE A 0", Throttles(job_failures=1), 1, True),
+        ("", Throttles(remove_others=False), 1, False),
+        ("TOLERANCE A 0 WAIT", Throttles(), 1, False),
+        ("TOLERANCE A 0 FAIL-FAST", Throttles(remove_others=False), 1, True),
+    ],
+)
+def test_settings_say_how_many_failed_jobs_are_borne_unless_the_dag_does(
+    folder: Path, rule: str, limits: Throttles, code: int, cancels: bool
+) -> None:
+    engine = DagEngine(read(f"JOB A a.sub\n{rule}\n", folder), limits)
+    engine.apply(events.Began())
+    engine.apply(events.NodeSubmitted("A", 1, 2))
+    done = engine.apply(events.JobEnded("A", 0, 1))
+    assert any(isinstance(action, actions.CancelJobs) for action in done) is cancels
+    engine.apply(events.JobEnded("A", 1, 0))
+    assert engine.exit_code == code
+
+
 def test_a_halt_lets_what_runs_end_and_begins_nothing(folder: Path) -> None:
     engine = DagEngine(read("JOB A a.sub\nJOB B a.sub\nPARENT A CHILD B", folder))
     engine.apply(events.Began())

@@ -149,8 +149,10 @@ class JobRules:
 
     def _stop_others(self, state: NodeState) -> None:
         """Cancel a node's other jobs when too many have failed."""
-        most = _tolerated(state)
-        if state.failures == most + 1 and state.has_jobs and not state.node.tolerance_waits:
+        waits, most = state.node.tolerance_waits, self._tolerated(state)
+        if waits is None:
+            waits = not self._run.limits.remove_others
+        if state.failures == most + 1 and state.has_jobs and not waits:
             self._run.cancel_jobs(state)
 
     # --- all of them
@@ -159,7 +161,7 @@ class JobRules:
         if state.has_jobs or state.is_open:
             return
         self._run.leave_queue(state)
-        failed = state.lacks_jobs or state.failures > _tolerated(state)
+        failed = state.lacks_jobs or state.failures > self._tolerated(state)
         if not failed:
             state.value = 0
         verdict = "JOB_FAILURE" if failed else "JOB_SUCCESS"
@@ -178,10 +180,11 @@ class JobRules:
         why = f"the provisioner {state.name} ended before it said that it is ready"
         self._run.end_early(DagStatus.NODE_FAILED if has_failed else DagStatus.ERROR, 1, why)
 
-
-def _tolerated(state: NodeState) -> int:
-    """How many failed jobs of a node are borne."""
-    node = state.node
-    if not node.tolerance_is_share:
-        return int(node.tolerance)
-    return state.jobs * round(node.tolerance * 1000) // 100_000  # whole numbers are exact
+    def _tolerated(self, state: NodeState) -> int:
+        """How many failed jobs of a node are borne."""
+        node = state.node
+        if node.tolerance is None:
+            return self._run.limits.job_failures
+        if not node.tolerance_is_share:
+            return int(node.tolerance)
+        return state.jobs * round(node.tolerance * 1000) // 100_000  # whole numbers are exact

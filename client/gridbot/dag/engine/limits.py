@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Throttles:
-    """How much may go on at once, and other choices; 0 is no limit."""
+    """How much may go on at once, and other choices; 0 is no limit.
+
+    `job_failures` of a node are borne, and `remove_others` says whether its other jobs are removed
+    when there are more, unless TOLERANCE says otherwise.
+    """
 
     max_jobs: int = 0
     max_idle: int = 1000
@@ -19,6 +23,8 @@ class Throttles:
     retry_node_first: bool = False
     depth_first: bool = False
     priority: int = 0
+    job_failures: int = 0
+    remove_others: bool = True
 
     def most_scripts(self, kind: str) -> int:
         """How many scripts of a kind may run at once."""

@@ -96,9 +96,9 @@ class DagNode:
     priority: int = 0
     category: str = ""
     pre_skip: int | None = None
-    tolerance: float = 0  # so many failed jobs of the node are borne
+    tolerance: float | None = None  # so many failed jobs of the node are borne
     tolerance_is_share: bool = False  # in percent, to a thousandth
-    tolerance_waits: bool = False  # let the others end when there are too many
+    tolerance_waits: bool | None = None  # let the others end when there are too many
     save_point: str = ""
     parents: tuple[str, ...] = ()
     weak_parents: tuple[str, ...] = ()  # have to end, not to succeed

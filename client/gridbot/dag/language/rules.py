@@ -140,7 +140,7 @@ def tolerance(part: DagPart, line: DagLine, words: Words) -> None:
     del line
     names = part.named(words)
     word = part.needed(words, "a number of jobs")
-    count, waits = part.number(word.removesuffix("%"), "a number of jobs", 0), False
+    count, waits = part.number(word.removesuffix("%"), "a number of jobs", 0), None
     if (more := words.next()) is not None:
         if plain(more) not in ("FAIL_FAST", "WAIT"):
             raise LineRefused(f"unexpected token {more!r}")

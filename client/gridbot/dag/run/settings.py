@@ -66,6 +66,8 @@ _LIMITS = {
     "always_run_post": "always_run_post",
     "retry_node_first": "retry_node_first",
     "submit_depth_first": "depth_first",
+    "node_job_failure_tolerance": "job_failures",
+    "remove_job_list_on_failure": "remove_others",
 }
 _OTHERS = {
     "use_strict": "strict",
