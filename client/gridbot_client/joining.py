@@ -109,6 +109,7 @@ def _given(endpoint: Endpoint, pinning: Pinning, answer: Mapping[str, Any]) -> I
             trusts=tuple(dict.fromkeys((*pinning.owners, *_told(endpoint, answer)))),
             invitation=endpoint.key if pinning.is_invited else "",
             receipt=str(answer.get("receipt", "")),  # older servers give none
+            signs_at_submission=answer.get("signs_at_submission") is True,  # nor tell this
         )
     except (KeyError, TypeError, ValueError, ProtocolError):
         raise NotOurServer(f"{endpoint.url} is not a GridBot server: unexpected response") from None

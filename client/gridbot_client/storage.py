@@ -49,6 +49,7 @@ class Identity:
     trusts: tuple[str, ...] = ()  # fingerprints of owners' keys, pinned by this machine's user
     invitation: str = ""  # the key of the invitation that it joined with, to join again
     receipt: str = ""  # to join again a server that was restored from an older backup
+    signs_at_submission: bool = False  # the server said at join that it holds the project's key
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:

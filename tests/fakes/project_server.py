@@ -57,6 +57,7 @@ class ProjectServer:
         self.introduced: Introduction | None = None
         self.links: list[dict[str, str]] = []  # from the project's earlier keys to the present one
         self.owner_keys: list[str] = []  # fingerprints, for whoever joins with a key of their own
+        self.signs_at_submission = False
         self.revocations: list[dict[str, str | None]] = []
         self.requests: list[WorkRequest] = []
         self.reports: dict[ReplicaId, list[Report]] = defaultdict(list)
@@ -164,6 +165,7 @@ class ProjectServer:
             "accepts": [],
             "project": self.project,
             "project_key": key,
+            "signs_at_submission": self.signs_at_submission,
             "introductions": self.links,
             "protocol": self.protocol,
             "epoch": 1,

@@ -14,6 +14,7 @@ from tests.factories import signed, submission
 from tests.http.conftest import Answer, Person, Site
 from tests.http.loopback import serve
 from tests.http.test_explanation import add_host
+from tests.http.test_operation import JOIN
 
 from gridbot.cli import gridbot
 from gridbot_client.protocol import job_table
@@ -362,6 +363,9 @@ def test_a_server_that_signs_needs_the_present_key_to_do_it(site: Site, operator
     app = create_app(replace(site.settings, sign_on_submit=True))
     person = replace(operator, app=app)
     assert not waits(site, submit(person))
+    for asked, is_told in ((operator, False), (person, True)):
+        joined = asked("POST", "/api/v1/clients", json=JOIN).json
+        assert joined["signs_at_submission"] is is_told
     replace_key(operator, project(site), Pair())
     assert waits(site, submit(person))
     app.extensions["gridbot"].close()

@@ -402,6 +402,15 @@ def test_joining_with_a_key_of_ones_own_is_the_word_for_ones_own_signing_keys(
     assert only_report(server, id).reason == reason
 
 
+def test_a_client_says_that_a_server_which_holds_the_projects_key_can_sign(
+    server: ProjectServer, clients: Clients
+) -> None:
+    server.signs_at_submission = True
+    assert "(the server itself holds that key: who breaks into it can sign as well)" in (
+        clients.once()
+    )
+
+
 def test_a_job_that_is_not_in_the_signed_table_does_not_run(
     server: ProjectServer, clients: Clients
 ) -> None:

@@ -91,6 +91,8 @@ def joined_text(identity: Identity) -> str:
 def trusted_text(identity: Identity) -> str:
     """Whose BOTs run here, in words."""
     strangers = f"runs what project key {identity.project_key} signed"
+    if identity.signs_at_submission:
+        strangers += " (the server itself holds that key: who breaks into it can sign as well)"
     if not identity.trusts:
         return (
             f"{strangers}, and nothing else; to run your own BOTs here:"

@@ -394,6 +394,7 @@ def _identity(conn: Connection, client: int, owner: str) -> ClientIdentity:
         accepts=_accepted(conn, client),
         project=fingerprint(project.first or b""),
         project_key=base64.b64encode(project.key or b"").decode(),
+        signs_at_submission=current().settings.sign_on_submit,
         epoch=project.epoch,
         protocol=VERSION,
         introductions=[

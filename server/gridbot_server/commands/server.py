@@ -281,6 +281,11 @@ def _welcome(settings: Settings) -> None:
     key_option = "" if found_unasked else f" --key-file {settings.operator_key_path}"
     click.echo(f"server ready at {settings.url}")
     click.echo(f"operator's key: {settings.operator_key_path}")
+    if settings.sign_on_submit:
+        click.echo(
+            "--sign-on-submit:  who breaks into this server can sign for all clients, for the keys"
+            " are here; to keep them away: --no-sign-on-submit, then gridbot app"
+        )
     click.echo(f"to start a client: gridbot client start{server_option}")
     click.echo(
         f"to submit a BOT:   gridbot submit{server_option}{key_option} --range 1:10 --wait"

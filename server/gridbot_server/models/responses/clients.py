@@ -32,6 +32,9 @@ class ClientIdentity(ResponseModel):
     project_key: str
     """The public key that signs for strangers: Ed25519, base64."""
 
+    signs_at_submission: bool
+    """The server itself holds that key and signs with it, so that who breaks into it can, too."""
+
     epoch: int
     """It rises when the database is restored from a backup."""
 
