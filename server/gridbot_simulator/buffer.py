@@ -111,9 +111,9 @@ class MemoryBuffer:
             else:
                 found.fresh.appendleft(ready)
 
-    def count_inversion(self) -> None:
-        """Note that a BOT with unsent jobs was passed over because its segment was dry."""
-        self.inversions += 1
+    def count_inversions(self, count: int) -> None:
+        """Note that so often a BOT with unsent jobs was passed over because its segment was dry."""
+        self.inversions += count
 
     def pulse(self) -> tuple[float, int, int]:
         """When the feeder last passed, clients seen lately, inversions."""
@@ -121,11 +121,18 @@ class MemoryBuffer:
 
     # -------------------------------------------------------------------------- the feeder
 
-    def publish(self, states: Sequence[BotSnapshot], fed_at: float, clients_active: int) -> None:
-        """Describe the BOTs to be served; others lose their ready slots."""
+    def publish(
+        self,
+        states: Sequence[BotSnapshot],
+        fed_at: float,
+        clients_active: int,
+        *,
+        others_stay: bool = False,
+    ) -> None:
+        """Describe the BOTs to be served; others lose their ready slots unless they are to stay."""
         wanted = {state.bot: state for state in states[:MAX_BOTS]}
         for bot, found in list(self._bots.items()):
-            state = wanted.get(bot)
+            state = wanted.get(bot, found.state if others_stay else None)
             if state is None or state.first_round != found.state.first_round:
                 del self._bots[bot]
         for bot, state in wanted.items():

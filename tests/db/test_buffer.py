@@ -133,7 +133,7 @@ OPERATIONS: dict[str, tuple[Callable[[SchedulingBuffer], Any], list[ReplicaId], 
         [ReplicaId(2, seq, 1) for seq in range(3)] + [ReplicaId(2, 20, 2)],
         [],
     ),
-    "count_inversion": (lambda buffer: buffer.count_inversion(), [], []),
+    "count_inversions": (lambda buffer: buffer.count_inversions(1), [], []),
 }
 
 
@@ -227,7 +227,7 @@ def test_a_process_killed_while_it_repairs_loses_nothing(path: Path) -> None:
 
 def test_jobs_go_out_in_order_after_a_repair(path: Path) -> None:
     filled(path).close()
-    assert die_at(path, OPERATIONS["count_inversion"][0], 2)
+    assert die_at(path, OPERATIONS["count_inversions"][0], 2)
     assert seqs(SchedulingBuffer(path).take_fresh(1, 9, MINE)) == [2, 3, 4]
 
 
@@ -550,3 +550,26 @@ def test_a_queue_is_walked_no_further_than_to_the_last_of_those_that_are_looked_
     assert seqs(found) == seqs(buffer.take_copies(found, MINE)) == [1, 3]
     with pytest.raises(BufferDamaged):
         buffer.first_copies(1, {1, 7})
+
+
+def test_of_thousands_of_bots_those_that_changed_are_told_from_the_others(path: Path) -> None:
+    buffer, other = create(path), SchedulingBuffer(path)
+    states = [bot_state(bot) for bot in range(1, 3001)]
+    buffer.publish(states, 0.0, 0)
+    before = other.segments()
+    assert [item.state for item in before] == states
+    assert other.segments() is before
+
+    states[1500] = states[1500]._replace(running=5)
+    buffer.publish([states[1500]], 0.0, 0, others_stay=True)
+    after = other.segments()
+    assert [item.state for item in after] == states
+    assert [item for item, old in zip(after, before, strict=True) if item is not old] == [
+        after[1500]
+    ]
+
+    del states[7]
+    buffer.publish([*states, bot_state(9000)], 0.0, 0)
+    assert {item.state.bot for item in other.segments()} == {*(s.bot for s in states), 9000}
+    buffer.publish(states[:1], 0.0, 0)
+    assert [item.state for item in other.segments()] == states[:1]

@@ -3,10 +3,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.db.dispatching import Caller, Dispatch, dispatching
+from tests.db.dispatching import Caller, Dispatch, caller, dispatching
 from tests.factories import make_bot
 
 from gridbot_client.protocol.messages import ReplicaId
+from gridbot_server.feeder.feeding import FEW_BOTS
 from gridbot_server.storage.db import PostgresConnection
 
 SLOTS = 64
@@ -120,3 +121,39 @@ def test_a_bot_that_is_empty_counts_no_inversion_and_one_that_is_dry_does(
     client.ask(want=SLOTS)
     client.ask(want=1)
     assert dispatch.buffer.pulse()[2] == 1
+
+
+@pytest.fixture
+def roomy(dsn: str, conn: PostgresConnection, tmp_path: Path) -> Iterator[Dispatch]:
+    with dispatching(dsn, conn, tmp_path / "roomy.buffer", slots=2 * FEW_BOTS + 28) as made:
+        yield made
+
+
+def test_where_bots_are_many_most_passes_bring_only_what_was_taken(
+    roomy: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    dispatch, client = roomy, caller(roomy, alice)
+    bots = [make_bot(conn, alice, jobs=9, policy=POLICY.format(-n)) for n in range(FEW_BOTS + 1)]
+    assert dispatch.feeder.run_once(1000.0) == 2 * len(bots)
+    late = make_bot(conn, alice, jobs=9)
+    given = [item.id for item in client.ask(2).assignments]
+    assert [name.bot for name in given] == [bots[0]] * 2
+
+    assert dispatch.feeder.run_once(1000.01) == 2  # of the BOT of which two were taken
+    assert ready(dispatch).keys() == {*bots}
+    running = {item.state.bot: item.state.running for item in dispatch.buffer.segments()}
+    assert {bot: count for bot, count in running.items() if count} == {bots[0]: 2}
+
+    dispatch.feeder.run_once(1001.0)
+    assert ready(dispatch).keys() == {*bots, late}
+
+
+def test_the_oldest_bots_are_served_for_which_the_buffer_has_a_slot_each(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    bots = [make_bot(conn, alice, jobs=9) for _ in range(SLOTS + 1)]
+    dispatch.feed()
+    assert ready(dispatch) == dict.fromkeys(bots[:-1], 1)
+    conn.execute("UPDATE bot SET state = 'cancelled' WHERE id = %s", [bots[0]])
+    dispatch.feed()
+    assert ready(dispatch).keys() == {*bots[1:]}

@@ -16,12 +16,11 @@ from gridbot_server.bots.cancelling import cancel_jobs
 from gridbot_server.bots.retry import retry
 from gridbot_server.buffer.layout import Item
 from gridbot_server.cycles import gangs
-from gridbot_server.dispatch.catalog import Catalog
 from gridbot_server.dispatch.dispatcher import Dispatcher
 from gridbot_server.dispatch.gangs import LOCK, SQL, Gathering
 from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.dispatch.transaction import transact
-from gridbot_server.dispatch.view import view
+from gridbot_server.dispatch.view import Views
 from gridbot_server.errors import Conflict
 from gridbot_server.feeder.running import SQL as FEEDING
 from gridbot_server.signing import keys
@@ -238,10 +237,9 @@ def test_no_gang_begins_in_a_batch_that_did_not_know_of_one_that_gathers(
 ) -> None:
     one, _ = make_gangs(conn, alice, 2), make_gangs(conn, alice, 2)
     dispatch.feed()
-    entries = Catalog().refresh(conn, [item.state for item in dispatch.buffer.segments()])
 
     def look() -> Gathering:
-        seen = view(dispatch.buffer, dispatch.buffer.segments(), entries, 0, 0.0)
+        seen = Views().look(conn, dispatch.buffer, dispatch.buffer.segments(), 0, 0.0)
         return Gathering.of(conn, dispatch.buffer, seen)
 
     gathering = look()

@@ -1,11 +1,16 @@
 from pathlib import Path
 
+from tests.db.dispatching import Caller, Dispatch
+from tests.factories import make_bot
+
 from gridbot_client.protocol.messages import WHY
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import BotSnapshot, Item
 from gridbot_server.dispatch.choose import COPIES_PER_REQUEST
-from gridbot_server.dispatch.view import WaitingCopies
+from gridbot_server.dispatch.view import View, Views, WaitingCopies
+from gridbot_server.storage.db import PostgresConnection
 
+POLICY = "Concurrency = 1000"
 DETAIL = b'{"holders":[],"failed":[],"replicas":[],"pool":null}'
 MORE = 6  # copies beyond those that one request looks at
 MINE, OTHER = 7, 8  # generations of web processes
@@ -45,3 +50,54 @@ def test_a_copy_that_another_process_took_is_not_offered_again(tmp_path: Path) -
     buffer.take_copies([one], OTHER)
     assert copies.take([one, other], MINE) == [other]
     assert {one.seq, other.seq}.isdisjoint(copy.seq for copy in copies())
+
+
+def told(seen: View) -> object:
+    """What a view says of BOTs, as far as it can be compared."""
+    return (
+        {
+            bot: (item.fresh, item.dry, bool(item.copies), item.running, item.group_usage,
+                  item.ad.attributes)
+            for bot, item in seen.candidates.items()
+        },
+        seen.queue.attributes, seen.usage, seen.among_strangers, seen.is_low, {*seen.gangs},
+    )  # fmt: skip
+
+
+def test_a_view_made_from_the_last_one_is_as_if_made_anew(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
+) -> None:
+    bots = [make_bot(conn, alice, jobs=40, policy=POLICY) for _ in range(3)]
+    views = Views()
+
+    def check(now: float) -> None:
+        segments = dispatch.buffer.segments()
+        found = views.look(conn, dispatch.buffer, segments, 0, now)
+        assert told(found) == told(Views().look(conn, dispatch.buffer, segments, 0, now))
+
+    check(0.0)
+    dispatch.feed()
+    check(10.0)
+    client.ask(5)
+    check(20.0)
+    dispatch.feed()
+    conn.execute("UPDATE bot SET state = 'cancelled' WHERE id = %s", [bots[0]])
+    dispatch.feed()
+    check(30.0)
+    bots.append(make_bot(conn, alice, jobs=2, policy=POLICY))
+    dispatch.feed()
+    client.ask(50)
+    check(40.0)
+
+
+def test_candidates_that_nothing_touched_stay_the_same(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
+) -> None:
+    first, second = (make_bot(conn, alice, jobs=9, policy=POLICY) for _ in range(2))
+    dispatch.feed()
+    views = Views()
+    before = dict(views.look(conn, dispatch.buffer, dispatch.buffer.segments(), 0, 0.0).candidates)
+    client.ask(1)
+    after = views.look(conn, dispatch.buffer, dispatch.buffer.segments(), 0, 9.0).candidates
+    assert after[second] is before[second]
+    assert (before[first].fresh, after[first].fresh) == (9, 8)

@@ -14,7 +14,7 @@ from tests.http.described import watching
 from werkzeug.datastructures import Headers
 
 from gridbot_client.protocol.messages import WorkReply, WorkRequest, encode_reply
-from gridbot_server.dispatch.choose import Candidate
+from gridbot_server.dispatch.candidates import Candidate
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.http.services import Answered, Dispatched
 from gridbot_server.settings import Settings

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from gridbot_policies.classad.functions import references, times
 from gridbot_policies.classad.nodes import (
+    Absolute,
     Attribute,
     Call,
     Constant,
@@ -66,18 +68,59 @@ def lacking(ad: str, name: str, names: Iterable[str], lack: str) -> str | None:
 
 def mentions_replicas(expressions: Mapping[str, Node], policies: Sequence[str]) -> bool:
     """Tell whether the policies mention the job or its replicas, directly or through others."""
+    own = set(map(fold, expressions))
+    reached = _reached(expressions, policies, _names_in)
+    return any(key not in own and (key in _OF_JOB or is_replica_name(key)) for key in reached)
+
+
+def changes_by_itself(expressions: Mapping[str, Node], policies: Sequence[str]) -> bool:
+    """Tell whether the value of policies may change while host, BOT and its jobs stay as they are.
+
+    That is if they look at the time, an age or the queue, directly or through others, or at
+    something of which the text does not tell what it is.
+    """
+    return not _CHANGING.isdisjoint(_reached(expressions, policies, _looked_at))
+
+
+def _reached(
+    expressions: Mapping[str, Node],
+    policies: Sequence[str],
+    names_in: Callable[[Node], Iterable[str]],
+) -> Iterator[str]:
+    """Yield all names in the policies, and in what is defined under these, each once."""
     by_key = {fold(name): node for name, node in expressions.items()}
     waiting, seen = [fold(name) for name in policies], set[str]()
     while waiting:
         key = waiting.pop()
-        if key in seen:
-            continue
-        seen.add(key)
-        if key in by_key:
-            waiting.extend(_names_in(by_key[key]))
-        elif key in _OF_JOB or is_replica_name(key):
-            return True
-    return False
+        if key not in seen:
+            seen.add(key)
+            yield key
+            if key in by_key:
+                waiting.extend(names_in(by_key[key]))
+
+
+def _looked_at(expression: Node) -> Iterator[str]:
+    """Yield the names that an expression looks at, and `_COMPUTED` where that is unknown."""
+    nodes = list(walk(expression))
+    # `BOT.Tail` names the BOT to look at one attribute of it, `string(BOT)` to look at all.
+    bases = {id(node.base) for node in nodes if isinstance(node, Selection)}
+    for node in nodes:
+        match node:
+            case Attribute(name) if id(node) in bases and fold(name) in _OTHER_ADS:
+                pass
+            case Attribute(name) | Selection(_, name) | Subscript(_, Constant(str(name))):
+                yield fold(name)
+            case Absolute() | Subscript():
+                yield _COMPUTED
+            case Call(function) if fold(function) in _OPAQUE_CALLS:
+                yield _COMPUTED
+
+
+_COMPUTED = "eval()"  # stands for any name
+_CHANGING = frozenset(
+    (_COMPUTED, "age", *map(fold, (*QUEUE_ATTRIBUTES, *SPECIAL, "queue", "bot", "job")))
+)
+_OPAQUE_CALLS = frozenset((*times.TABLE, *references.TABLE, "eval", "evalineachcontext"))
 
 
 # `Name` and `Age` bare are the job's; `parent` is the job; `eval` may look at anything.

@@ -16,7 +16,7 @@ from gridbot_policies.classad.parser import parse_definitions
 from gridbot_policies.classad.unparse import unparse
 from gridbot_policies.classad.values import fold, record
 from gridbot_policies.policy.ads import LAYOUT, Ads, HostIsUnseen, grid_scope
-from gridbot_policies.policy.hints import closest, mentions_replicas
+from gridbot_policies.policy.hints import changes_by_itself, closest, mentions_replicas
 
 MAX_POLICY_BYTES = 16_384
 MAX_KIND_CHARACTERS = 500
@@ -75,6 +75,7 @@ class PolicySet:
     definitions: tuple[Definition, ...]
     attributes: Record
     looks_at_replicas: bool  # whether dispatch must look at a job's other replicas
+    is_restless: bool  # whether JobRequirements and Rank change though nothing of the BOT does
     is_homogeneous: bool  # whether the replicas of a job go to hosts of one kind
     has_concurrency: bool  # whether its owner says one
     has_deadline: bool
@@ -104,6 +105,7 @@ class PolicySet:
             definitions=definitions,
             attributes=attributes,
             looks_at_replicas=mentions_replicas(expressions, _PER_HOST),
+            is_restless=changes_by_itself(expressions, ("JobRequirements", "Rank")),
             is_homogeneous=any(fold(item.name) == "homogeneousby" for item in definitions),
             assurance=_assurance(text, definitions, attributes),
             has_concurrency=any(fold(item.name) == "concurrency" for item in definitions),

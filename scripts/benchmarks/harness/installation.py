@@ -12,9 +12,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -48,8 +49,10 @@ class Installation:
     `operator.key`, and HTTP; `settings` and `database` are for servers of this checkout.
     """
 
-    def __init__(self, folder: Path, python: str = sys.executable) -> None:
-        self.folder = folder
+    def __init__(
+        self, folder: Path, python: str = sys.executable, settings: Mapping[str, Any] | None = None
+    ) -> None:
+        self.folder, self._settings = folder, settings or {}
         self._command = (python, "-m", "gridbot")
         self.data = folder / "server"
         self.url = f"http://127.0.0.1:{free_port()}"
@@ -75,7 +78,7 @@ class Installation:
         """Let few hosts stand for many: they ask more often than a client may."""
         self.data.mkdir()
         self.data.chmod(_PASSABLE)
-        settings = {"client_requests_per_minute": _HOST_REQUESTS_PER_MINUTE}
+        settings = {"client_requests_per_minute": _HOST_REQUESTS_PER_MINUTE, **self._settings}
         if self._command[0] == sys.executable:  # an older server may not know it
             settings["boinc_delay_seconds"] = 1  # with what is tolerated: none
         (self.data / "settings.json").write_text(json.dumps(settings))
@@ -169,13 +172,15 @@ class Installation:
 
 
 @contextmanager
-def installation(*options: str, python: str = sys.executable) -> Iterator[Installation]:
+def installation(
+    *options: str, python: str = sys.executable, settings: Mapping[str, Any] | None = None
+) -> Iterator[Installation]:
     """Start a server in a private directory; leave nothing running and nothing behind."""
     for number in _INTERRUPTS:
         signal.signal(number, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="gridbot-bench-", dir="/tmp"))
     folder.chmod(_PASSABLE)
-    made = Installation(folder, python)
+    made = Installation(folder, python, settings)
     try:
         made.start(*options)
         yield made

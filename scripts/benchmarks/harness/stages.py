@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import gridbot_server
 from gridbot import Session
@@ -133,10 +133,14 @@ def server(jobs: int, least: int, hosts: int = HOSTS) -> Iterator[Server]:
 
 @contextmanager
 def prepared(
-    hosts: int = HOSTS, *options: str, owners: int = 0
+    hosts: int = HOSTS, *options: str, owners: int = 0, settings: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Installation, Database, Generator]]:
     """Run a server that knows so many hosts, and a load generator that speaks for them."""
-    with installation(*options) as place, database(place) as known, generator() as load:
+    with (
+        installation(*options, settings=settings) as place,
+        database(place) as known,
+        generator() as load,
+    ):
         known.add_hosts(hosts, owners)
         yield place, known, load
 

@@ -96,9 +96,12 @@ class SchedulingBuffer:
     # ------------------------------------------------------------------ the web processes
 
     def segments(self) -> list[Segment]:
-        """Every BOT in the buffer, as the feeder last described it."""
+        """Every BOT in the buffer, as the feeder last described it.
+
+        What did not change since the last call is the same object.
+        """
         with self._locked() as memory:
-            return [memory.segment(place) for place in memory.used_places()]
+            return memory.segments()
 
     def take_fresh(self, bot: int, most: int, generation: int) -> list[Slot]:
         """Take up to `most` first copies of a BOT, in job order, for one web process."""
@@ -164,11 +167,11 @@ class SchedulingBuffer:
                     memory.mark(slot.number, SlotState.READY)
                     memory.push(place, slot.number, fresh=not slot.detail, front=True)
 
-    def count_inversion(self) -> None:
-        """Note that a BOT with unsent jobs was passed over because its segment was dry."""
+    def count_inversions(self, count: int) -> None:
+        """Note that so often a BOT with unsent jobs was passed over because its segment was dry."""
         with self._locked() as memory:
             fed_at, clients, inversions = memory.pulse
-            memory.pulse = fed_at, clients, inversions + 1
+            memory.pulse = fed_at, clients, inversions + count
 
     def pulse(self) -> tuple[float, int, int]:
         """When the feeder last passed (monotonic seconds), clients seen lately, inversions."""
@@ -176,26 +179,38 @@ class SchedulingBuffer:
 
     # ------------------------------------------------------------------------- the feeder
 
-    def publish(self, states: Sequence[BotSnapshot], fed_at: float, clients_active: int) -> None:
+    def publish(
+        self,
+        states: Sequence[BotSnapshot],
+        fed_at: float,
+        clients_active: int,
+        *,
+        others_stay: bool = False,
+    ) -> None:
         """Describe the BOTs to be served.
 
-        Those no longer among them lose their ready slots, and so do those of which another version
-        of the manifest is to be sent.
+        Unless others are to stay, those no longer among them lose their ready slots.  So do those
+        of which another version of the manifest is to be sent.
         """
         with self._locked() as memory:
-            wanted = {state.bot for state in states[:MAX_BOTS]}
-            for place in list(memory.used_places()):
-                if memory.bot_at(place) not in wanted:
-                    memory.remove_bot(place)
+            rounds = {state.bot: state.first_round for state in states[:MAX_BOTS]}
+            known = {segment.state.bot: segment.state for segment in memory.segments()}
+            kept = {
+                bot
+                for bot, state in known.items()
+                if rounds.get(bot, state.first_round if others_stay else None) == state.first_round
+            }
+            gone = [place for place in memory.used_places() if memory.bot_at(place) not in kept]
+            for place in gone:
+                memory.remove_bot(place)
+            new = [state.bot for state in states[:MAX_BOTS] if state.bot not in kept]
+            for bot, place in zip(new, memory.empty_places(), strict=False):
+                memory.add_bot(place, bot)
             for state in states[:MAX_BOTS]:
-                known = memory.place(state.bot)
-                if (
-                    known is not None
-                    and memory.segment(known).state.first_round != state.first_round
-                ):
-                    memory.remove_bot(known)
-                    known = None
-                memory.write_state(memory.add_bot(state.bot) if known is None else known, state)
+                if state.bot not in kept or known[state.bot] != state:
+                    at = memory.place(state.bot)
+                    assert at is not None, "it was there, or was added"
+                    memory.write_state(at, state)
             memory.pulse = fed_at, clients_active, memory.pulse[2]
 
     def put(self, items: Iterable[Item], now: float) -> int:

@@ -55,14 +55,21 @@ class Buffer(Protocol):
     def restore(self, numbers: Iterable[int]) -> None:
         """Make taken slots ready again, in front: their transaction was rolled back."""
 
-    def count_inversion(self) -> None:
-        """Note that a BOT with unsent jobs was passed over because its segment was dry."""
+    def count_inversions(self, count: int) -> None:
+        """Note that so often a BOT with unsent jobs was passed over because its segment was dry."""
 
     def pulse(self) -> tuple[float, int, int]:
         """When the feeder last passed (monotonic seconds), clients seen lately, inversions."""
 
-    def publish(self, states: Sequence[BotSnapshot], fed_at: float, clients_active: int) -> None:
-        """Describe the BOTs to be served; others lose their ready slots."""
+    def publish(
+        self,
+        states: Sequence[BotSnapshot],
+        fed_at: float,
+        clients_active: int,
+        *,
+        others_stay: bool = False,
+    ) -> None:
+        """Describe the BOTs to be served; others lose their ready slots unless they are to stay."""
 
     def put(self, items: Iterable[Item], now: float) -> int:
         """Add unsent replicas behind those already there; return how many found room."""

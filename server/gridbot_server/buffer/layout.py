@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-MAGIC = b"GRIDBOT4"
-MAX_BOTS = 1024
+MAGIC = b"GRIDBOT5"
+MAX_BOTS = 8192
 NIL = -1  # no slot
 
-# magic, slots, slot_bytes, dirty, free_head, free_count, reserved
+# magic, slots, slot_bytes, dirty, free_head, free_count, entries: behind them no BOT is described
 HEADER = struct.Struct("=8sIIIiII")
-DIRTY_AT, FREE_AT = 16, 20
+DIRTY_AT, FREE_AT, ENTRIES_AT = 16, 20, 28
 NUMBER = struct.Struct("=i")
 FREE = struct.Struct("=ii")  # head and count of the free slots
 # machine, database: random names that tell one buffer's feeder and one database from another

@@ -74,6 +74,7 @@ from gridbot_server.buffer.layout import (
     COUNT,
     DIRTY_AT,
     DRAWN_AT,
+    ENTRIES_AT,
     FREE,
     FREE_AT,
     FRESH_AT,
@@ -109,6 +110,7 @@ from gridbot_server.buffer.layout import (
 
 _BOTS_AT = HEADER_BYTES
 _SLOTS_AT = _BOTS_AT + MAX_BOTS * BOT_BYTES
+_BLOCK = 64 * BOT_BYTES  # entries that are compared at once
 _STATES = tuple(SlotState)
 # What `look` reads of SLOT: state, BOT, job, and the bytes of its detail.
 _HEAD = "=I8xqq16xI"
@@ -123,6 +125,15 @@ def file_bytes(slots: int, slot_bytes: int) -> int:
 def _checksum(head: bytes, content: bytes) -> int:
     """Of what a slot is filled with: its head without the mark, its body and detail."""
     return zlib.crc32(content, zlib.crc32(head))
+
+
+def _segment(entries: bytes, at: int) -> Segment | None:
+    """What an entry says; None if it is empty."""
+    bot, version, _, _, fresh, _, _, copies, taken = RING.unpack_from(entries, at)
+    if not bot:
+        return None
+    packed = STATE.unpack_from(entries, at + STATE_AT)
+    return Segment(BotSnapshot.unpacked(bot, version, packed), fresh, copies, taken)
 
 
 class Memory:
@@ -143,6 +154,9 @@ class Memory:
         self.machine: str = machine.rstrip(b"\0").decode()
         self.database: str = database.rstrip(b"\0").decode()
         self._places: dict[int, int] = {}
+        self._seen = b""  # the entries as `segments` saw them last
+        self._found: list[Segment | None] = []  # what each of them said
+        self._segments: list[Segment] = []
 
     def close(self) -> None:
         """Unmap the file."""
@@ -178,9 +192,46 @@ class Memory:
 
     def used_places(self) -> Iterator[int]:
         """The entries that describe a BOT."""
-        # All at once: this runs at every host request, and most entries are empty.
-        entries = BOT_ID.iter_unpack(self._map[_BOTS_AT:_SLOTS_AT])
+        entries = BOT_ID.iter_unpack(self._map[_BOTS_AT : self._entries_end])
         return (_BOTS_AT + index * BOT_BYTES for index, (bot,) in enumerate(entries) if bot)
+
+    def empty_places(self) -> Iterator[int]:
+        """Where entries may be made, the first one first."""
+        for index, (bot,) in enumerate(BOT_ID.iter_unpack(self._map[_BOTS_AT:_SLOTS_AT])):
+            if not bot:
+                yield _BOTS_AT + index * BOT_BYTES
+
+    @property
+    def _entries_end(self) -> int:
+        """Where the entries end of which any may describe a BOT: most servers have few."""
+        count = NUMBER.unpack_from(self._map, ENTRIES_AT)[0]
+        return _BOTS_AT + max(0, min(int(count), MAX_BOTS)) * BOT_BYTES
+
+    @_entries_end.setter
+    def _entries_end(self, end: int) -> None:
+        NUMBER.pack_into(self._map, ENTRIES_AT, (end - _BOTS_AT) // BOT_BYTES)
+
+    def segments(self) -> list[Segment]:
+        """What all entries say; those that say what they said the last time are the same objects.
+
+        This runs for every batch of host requests.  So bytes are compared, many at once, and the
+        list is the same as long as nothing has changed.
+        """
+        now, before = self._map[_BOTS_AT : self._entries_end], self._seen
+        if now == before:
+            return self._segments
+        self._seen = now
+        count = len(now) // BOT_BYTES
+        self._found = self._found[:count] + [None] * (count - len(self._found))
+        for start in range(0, len(now), _BLOCK):
+            block = slice(start, min(start + _BLOCK, len(now)))
+            if now[block] == before[block]:
+                continue
+            for at in range(block.start, block.stop, BOT_BYTES):
+                if now[at : at + BOT_BYTES] != before[at : at + BOT_BYTES]:
+                    self._found[at // BOT_BYTES] = _segment(now, at)
+        self._segments = [segment for segment in self._found if segment is not None]
+        return self._segments
 
     def bot_at(self, place: int) -> int:
         """The BOT that an entry describes, or 0."""
@@ -194,30 +245,27 @@ class Memory:
         self._places = {self.bot_at(used): used for used in self.used_places()}
         return self._places.get(bot)
 
-    def add_bot(self, bot: int) -> int:
-        """Make an entry for a BOT; return its place."""
-        places = (_BOTS_AT + index * BOT_BYTES for index in range(MAX_BOTS))
-        place = next(place for place in places if not self.bot_at(place))
+    def add_bot(self, place: int, bot: int) -> None:
+        """Make an entry for a BOT at an empty place."""
+        self._entries_end = max(self._entries_end, place + BOT_BYTES)
         RING.pack_into(self._map, place, bot, 0, NIL, NIL, 0, NIL, NIL, 0, 0)
-        return place
+        self._places[bot] = place
 
     def remove_bot(self, place: int) -> None:
         """Drop an entry; the slots in its queues become free."""
         for fresh in (True, False):
             self.free(list(self.walk(place, fresh=fresh)))
         RING.pack_into(self._map, place, 0, 0, NIL, NIL, 0, NIL, NIL, 0, 0)
+        end = self._entries_end
+        while end > _BOTS_AT and not self.bot_at(end - BOT_BYTES):
+            end -= BOT_BYTES
+        self._entries_end = end
 
     def write_state(self, place: int, state: BotSnapshot) -> None:
         """Keep what the feeder knows of a BOT."""
         NUMBER.pack_into(self._map, place + VERSION_AT, state.version)
         at = place + STATE_AT
         self._map[at : at + STATE.size] = state.packed()
-
-    def segment(self, place: int) -> Segment:
-        """What an entry says."""
-        bot, version, _, _, fresh, _, _, copies, taken = RING.unpack_from(self._map, place)
-        packed = STATE.unpack_from(self._map, place + STATE_AT)
-        return Segment(BotSnapshot.unpacked(bot, version, packed), fresh, copies, taken)
 
     def count_taken(self, place: int, count: int) -> None:
         """Note that slots of a BOT were taken."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -95,18 +95,21 @@ class _Link(NamedTuple):
 
 
 class Catalog:
-    """The BOTs that one web process has met; forgets those that are gone."""
+    """The BOTs that one web process has met."""
 
     def __init__(self) -> None:
         self._entries: dict[int, Entry] = {}
 
-    def refresh(self, conn: Connection, states: Sequence[BotSnapshot]) -> dict[int, Entry]:
-        """Return an entry for every BOT of `states`, reading those whose version changed."""
+    def refresh(self, conn: Connection, states: Sequence[BotSnapshot]) -> Mapping[int, Entry]:
+        """Read those of `states` whose version changed; return the entries of all BOTs."""
         stale = [state.bot for state in states if not self._is_fresh(state)]
         self._entries.update(self.read(conn, stale))
-        wanted = {state.bot for state in states}
-        self._entries = {bot: entry for bot, entry in self._entries.items() if bot in wanted}
         return self._entries
+
+    def keep(self, bots: Collection[int]) -> None:
+        """Forget all BOTs but these."""
+        for bot in self._entries.keys() - bots:
+            del self._entries[bot]
 
     @staticmethod
     def read(conn: Connection, bots: Collection[int]) -> dict[int, Entry]:

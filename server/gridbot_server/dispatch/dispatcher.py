@@ -19,20 +19,13 @@ from gridbot_server.buffer.interface import Buffer
 from gridbot_server.buffer.layout import Segment, Slot
 from gridbot_server.dispatch import batch
 from gridbot_server.dispatch.batch import SQL, ClientRow, Exchange
+from gridbot_server.dispatch.candidates import Candidate, Choice, HostView, TakeSlot
 from gridbot_server.dispatch.catalog import Catalog, Entry
-from gridbot_server.dispatch.choose import (
-    COPIES_PER_REQUEST,
-    Candidate,
-    Choice,
-    HostView,
-    Lookers,
-    Order,
-    TakeSlot,
-    choose,
-)
+from gridbot_server.dispatch.choose import COPIES_PER_REQUEST, choose
 from gridbot_server.dispatch.gangs import Gathering
 from gridbot_server.dispatch.leases import NewLease, add_leases
 from gridbot_server.dispatch.live_output import Followers
+from gridbot_server.dispatch.order import Order, Ranking
 from gridbot_server.dispatch.preferences import tell_preferences
 from gridbot_server.dispatch.records import Records
 from gridbot_server.dispatch.replies import (
@@ -45,7 +38,7 @@ from gridbot_server.dispatch.replies import (
 from gridbot_server.dispatch.reports import settle_reports
 from gridbot_server.dispatch.reservation import Reservation
 from gridbot_server.dispatch.urgent import PAUSE_SECONDS, CallBack, Pauses, to_call_back
-from gridbot_server.dispatch.view import View, view
+from gridbot_server.dispatch.view import View, Views
 from gridbot_server.dispatch.widths import Widths
 from gridbot_server.matching import ads, lots
 from gridbot_server.matching.policies import owner_policy
@@ -59,7 +52,6 @@ from gridbot_server.storage.states import Event
 
 _TELL_SECONDS = 0.03  # a notification takes a lock that all commits share
 MAX_WANT = 200  # replicas in one reply
-_MOST_LOOKERS = 10_000  # most of them have ended by then
 
 
 class Dispatcher:
@@ -76,9 +68,9 @@ class Dispatcher:
         """`clock` gives monotonic seconds, `wall` those since the epoch, `chance` jitter."""
         self.generation, self._clock, self._wall = generation, clock, wall
         self._chance = chance or random.Random()  # noqa: S311  # spreads load, guards nothing
-        self._catalog = Catalog()
+        self._views = Views()
         self._spending = Spending()
-        self._lookers: Lookers = set()
+        self._ranking = Ranking()
         self._described: dict[int, int] = {}  # host -> hash of its last ad
         self._told_at = -math.inf  # when the transitioner was last told of reports
         self._followers = Followers(clock)
@@ -122,9 +114,13 @@ class Dispatcher:
             self._told_at = now
             conn.execute(SQL["tell_of_reports"])
 
-    def forget_hosts(self) -> None:
-        """Write every host's ad again when next seen: a transaction that wrote some was lost."""
+    def forget(self) -> None:
+        """Begin anew, because a transaction was lost.
+
+        Every host's ad is written again when next seen, and what the buffer holds is read again.
+        """
         self._described.clear()
+        self._views.forget()
 
     # -------------------------------------------------------------------------- new work
 
@@ -155,14 +151,13 @@ class Dispatcher:
         idle_seconds = idle_delay(buffer.pulse()[1], self._chance)
         leases: list[NewLease] = []
         overspent: set[int] = set()
+        inversions = 0
         promised = Counter[int]()  # replicas, by BOT, for which others are called back
         widths = Widths.of(conn, hungry, seen.among_strangers)
         records = Records.of(conn, hungry, seen.is_assured)
-        if len(self._lookers) > _MOST_LOOKERS:
-            self._lookers.clear()
         order = Order(
             seen.candidates.values(), seen.queue, seen.usage, seen.now, self._spending,
-            self._lookers, gathering.may_begin,
+            self._ranking, gathering.may_begin,
         )  # fmt: skip
         for exchange in hungry:
             host = _host_view(exchange, widths, records)
@@ -175,8 +170,7 @@ class Dispatcher:
             overspent |= {bot for bot in exceeding if self._is_to_end(bot, seen)}
             if not gets_work:
                 continue
-            for _ in range(choice.inversions):
-                buffer.count_inversion()
+            inversions += choice.inversions
             taken = self._take(
                 buffer, choice, exchange, host, seen, reservation, records, gathering
             )
@@ -190,6 +184,8 @@ class Dispatcher:
                     reply.next_request_seconds = 0.0  # to be parked, without reports
                 reply.message = explain(choice, len(seen.candidates))
                 reply.is_outdated = choice.is_outdated
+        if inversions:
+            buffer.count_inversions(inversions)
         reservation.feeder_wanted = seen.is_low
         reservation.leaves_some = seen.leaves_some
         metrics.EVALUATIONS.inc(self._spending.evaluations)
@@ -227,7 +223,7 @@ class Dispatcher:
         """Note that a BOT's policy exceeded its budget; whether it is to be suspended."""
         if not self._spending.exceeded(bot, seen.entries[bot].version):
             return False
-        seen.candidates[bot].is_suspended = True  # for the rest of the batch
+        seen.suspend(bot)
         return True
 
     def _look_at(
@@ -237,9 +233,8 @@ class Dispatcher:
         segments: Sequence[Segment],
         clients: Sequence[ClientRow],
     ) -> View:
-        entries = self._catalog.refresh(conn, [segment.state for segment in segments])
         self._start += COPIES_PER_REQUEST
-        return view(buffer, segments, entries, self._start, self._wall(), clients)
+        return self._views.look(conn, buffer, segments, self._start, self._wall(), clients)
 
     def _take(
         self,
@@ -254,6 +249,7 @@ class Dispatcher:
     ) -> list[NewLease]:
         """Take the chosen replicas out of the buffer; another process may have been faster."""
         leases = []
+        seen.note_taken(take.bot for take in choice.takes)
         copies = self._take_copies(choice, exchange.client, seen, reservation, gathering)
         for take in choice.takes:
             candidate = seen.candidates[take.bot]
@@ -341,7 +337,7 @@ class Dispatcher:
         if not lost:
             return
         jobs = read_jobs(conn, [(name.bot, name.seq) for name in lost])
-        entries = self._catalog.read(conn, {name.bot for name in lost})
+        entries = Catalog.read(conn, {name.bot for name in lost})
         replaced = []
         for exchange in exchanges:
             for name, (round_, seconds) in exchange.resend.items():

@@ -58,7 +58,7 @@ from gridbot_server.buffer import liveness, wake_up
 from gridbot_server.buffer.buffer import SchedulingBuffer
 from gridbot_server.buffer.layout import BufferDamaged, BufferMissing
 from gridbot_server.dispatch.batch import SQL
-from gridbot_server.dispatch.choose import Candidate
+from gridbot_server.dispatch.candidates import Candidate
 from gridbot_server.dispatch.dispatcher import Dispatcher
 from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.dispatch.transaction import transact

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from gridbot_server.buffer.interface import Buffer
 from gridbot_server.buffer.layout import Slot
-from gridbot_server.dispatch.choose import Candidate
+from gridbot_server.dispatch.candidates import Candidate
 from gridbot_server.dispatch.leases import NewLease, release_copies
 from gridbot_server.dispatch.view import View
 from gridbot_server.storage import sql
@@ -59,9 +59,7 @@ class Gathering:
     def __init__(self, conn: Connection, buffer: Buffer, seen: View) -> None:
         self._conn, self._buffer = conn, buffer
         self._candidates, self._copies = seen.candidates, seen.copies
-        self._together = {
-            bot: item.together for bot, item in seen.candidates.items() if item.together > 1
-        }
+        self._together = {bot: seen.candidates[bot].together for bot in sorted(seen.gangs)}
         self._known: frozenset[_Gang] = frozenset()
         self._members: dict[int, list[Slot]] = {}  # first copies of gangs that gather, by BOT
         self._begun: Set[_Gang] = frozenset()

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.dispatch.batch import SQL, ClientRow, Exchange
+from gridbot_server.dispatch.candidates import Candidate
 from gridbot_server.dispatch.catalog import Entry
-from gridbot_server.dispatch.choose import Candidate
 from gridbot_server.matching.assurance import Credence, further_copies
 from gridbot_server.matching.track_record import NEWCOMER, TrackRecord, coin
 from gridbot_server.storage.db import Connection

@@ -12,7 +12,7 @@ import orjson
 from gridbot_client.protocol.messages import VERSION, Followed, ReplicaId
 from gridbot_client.protocol.preferences import AccountPreferences
 from gridbot_server.dispatch.batch import Exchange
-from gridbot_server.dispatch.choose import Choice, HostView
+from gridbot_server.dispatch.candidates import Choice, HostView
 
 # Requests that clients without work may make together, per second: it sets how often they ask.
 IDLE_REQUESTS_PER_SECOND = 50.0

@@ -42,7 +42,7 @@ def transact(
     except BaseException:
         # Whether or not the commit arrived, the leases decide: a slot of a replica that was
         # leased after all is refused when somebody takes it again.
-        dispatcher.forget_hosts()
+        dispatcher.forget()
         if buffer is not None:
             buffer.restore(reservation.numbers)
         raise

@@ -17,7 +17,9 @@ from typing import NamedTuple
 
 from gridbot_client.protocol.messages import ReplicaId
 from gridbot_policies import Ads
-from gridbot_server.dispatch.choose import Candidate, HostView, Order, Take, TakeAny, choose
+from gridbot_server.dispatch.candidates import Candidate, HostView, Take, TakeAny
+from gridbot_server.dispatch.choose import choose
+from gridbot_server.dispatch.order import Order
 
 PAUSE_SECONDS = 60.0  # in which a host is not asked again: ranks may change as replicas move
 _MOST_HOSTS = 10_000

@@ -38,6 +38,9 @@ log = logging.getLogger(__name__)
 RANGE_LIFETIME = timedelta(seconds=30)  # a machine silent for so long loses its ranges
 CLIENT_COUNT_SECONDS = 10.0
 TEND_SECONDS = 0.5
+# Reading all BOTs takes long where they are many: so long between two times, for each of them.
+READ_SECONDS_PER_BOT, MOST_READ_SECONDS = 0.001, 2.0
+FEW_BOTS = 50  # they are read in each pass
 
 
 class Feeder:
@@ -49,6 +52,9 @@ class Feeder:
         """`chance` draws who checks answers: the system's, which nobody foresees, if not given."""
         self._conn, self._buffer = conn, buffer
         self.has_bots = False  # at the last pass
+        self._bots: dict[int, RunningBot] = {}  # as they were read last
+        self._shares: dict[int, int] = {}  # slots that each BOT may fill
+        self._read_at = float("-inf")  # all of them
         self._counts: dict[int, int] = {}  # slots taken so far, by BOT
         self._taken: dict[int, int] = {}  # since the last pass
         self._clients_active = 0
@@ -62,6 +68,17 @@ class Feeder:
     def run_once(self, now: float) -> int:
         """Make one pass at `now` (monotonic seconds); return how many replicas were put in.
 
+        Where BOTs are many, most passes only bring what was taken since the last one.
+        """
+        pause = min(MOST_READ_SECONDS, READ_SECONDS_PER_BOT * len(self._bots))
+        if len(self._bots) > FEW_BOTS and now - self._read_at < pause:
+            return self._refill(now)
+        self._read_at = now
+        return self._pass(now)
+
+    def _pass(self, now: float) -> int:
+        """Look at all BOTs.
+
         1. Publish what the database says of every running BOT, tail phase included.
         2. Take back slots of web processes that died, and copies that stayed too long.
         3. Settle the ranges of which nothing is left in the buffer.
@@ -71,28 +88,49 @@ class Feeder:
         Steps 2 and 3 read of every slot what it holds, so they are not repeated at every
         notification.
         """
-        bots = read_bots(self._conn)
+        bots = read_bots(self._conn, self._buffer.slots)
         self.has_bots = bool(bots)
-        shares = self._shares(bots)
-        bots = self._update_tails(bots, shares)
+        self._shares = shares = self._share_out(bots)
+        self._bots = bots = self._update_tails(bots, shares)
         self._count_clients(now)
         if any(item.is_assured for item in bots.values()):
             self._electors.refresh(self._conn, now)
-        self._publish(bots, shares, now)
+        self._publish(bots, now)
         count = self._tend(bots, now) if now - self._tended_at >= TEND_SECONDS else 0
         self._make_room(bots)
         count += copies.put(self._conn, self._buffer, bots, self._taken, self._electors, now)
-        claimed = self._put_fresh(bots, shares, now)
+        claimed = self._put_fresh(bots, now)
         if claimed:
-            self._publish(bots, shares, now)
+            self._publish(bots, now)
         return count + claimed
 
-    def _publish(self, bots: dict[int, RunningBot], shares: dict[int, int], now: float) -> None:
+    def _refill(self, now: float) -> int:
+        """Look at the BOTs of which some replicas were taken since the last pass."""
+        counts = {
+            segment.state.bot: segment.taken
+            for segment in self._buffer.segments()
+            if segment.taken != self._counts.get(segment.state.bot, 0)
+        }
+        emptied = [bot for bot in counts if bot in self._bots]
+        self._taken = {bot: counts[bot] - self._counts.get(bot, 0) for bot in emptied}
+        self._counts |= counts
+        bots = self._update_tails(read_bots(self._conn, self._buffer.slots, emptied), self._shares)
+        self._publish(bots, now, others_stay=True)
+        count = copies.put(self._conn, self._buffer, bots, self._taken, self._electors, now)
+        claimed = self._put_fresh(bots, now)
+        if claimed:
+            self._publish(bots, now, others_stay=True)
+        self._bots |= bots
+        return count + claimed
+
+    def _publish(
+        self, bots: Mapping[int, RunningBot], now: float, *, others_stay: bool = False
+    ) -> None:
         states = [
-            item.state._replace(segment=shares[bot], unclaimed=item.unclaimed)
+            item.state._replace(segment=self._shares[bot], unclaimed=item.unclaimed)
             for bot, item in bots.items()
         ]
-        self._buffer.publish(states, now, self._clients_active)
+        self._buffer.publish(states, now, self._clients_active, others_stay=others_stay)
 
     def _tend(self, bots: dict[int, RunningBot], now: float) -> int:
         self._tended_at = now
@@ -119,7 +157,7 @@ class Feeder:
 
     # -------------------------------------------------------------------------- the BOTs
 
-    def _shares(self, bots: Mapping[int, RunningBot]) -> dict[int, int]:
+    def _share_out(self, bots: Mapping[int, RunningBot]) -> dict[int, int]:
         counts = {segment.state.bot: segment.taken for segment in self._buffer.segments()}
         self._taken = {bot: count - self._counts.get(bot, 0) for bot, count in counts.items()}
         self._counts = counts
@@ -132,7 +170,7 @@ class Feeder:
         self, bots: dict[int, RunningBot], shares: dict[int, int]
     ) -> dict[int, RunningBot]:
         """Note which BOTs entered or left their tail phase (paper section 6.3)."""
-        fair = self._buffer.slots // max(1, len(bots))
+        fair = self._buffer.slots // max(1, len(shares))
         changed: dict[bool, list[int]] = {True: [], False: []}
         for bot, item in bots.items():
             state = item.state
@@ -211,11 +249,19 @@ class Feeder:
         """
         self._conn.execute(SQL["drop_idle_ranges"])
         arguments = {"machine": self._buffer.machine, "lifetime": RANGE_LIFETIME}
-        count = 0
-        for bot, lo, hi in fetch(self._conn, ClaimedRange, SQL["renew_ranges"], arguments):
-            if bot in bots and bisect_left(held, (bot, lo)) == bisect_left(held, (bot, hi)):
-                count += self._settle_range(bots[bot], lo, hi, now)
-        return count
+        gone = [
+            claimed
+            for claimed in fetch(self._conn, ClaimedRange, SQL["renew_ranges"], arguments)
+            for bot, lo, hi in [claimed]
+            if bot in bots and bisect_left(held, (bot, lo)) == bisect_left(held, (bot, hi))
+        ]
+        if not gone:
+            return 0
+        listed = encode([claimed._asdict() for claimed in gone])
+        arguments = {"ranges": listed, "machine": self._buffer.machine}
+        sent = set(fetch(self._conn, ClaimedRange, SQL["drop_sent_ranges"], arguments))
+        lost = [claimed for claimed in gone if claimed not in sent]
+        return sum(self._settle_range(bots[bot], lo, hi, now) for bot, lo, hi in lost)
 
     def _settle_range(self, bot: RunningBot, lo: int, hi: int, now: float) -> int:
         place = {"bot": bot.state.bot, "lo": lo}
@@ -228,11 +274,12 @@ class Feeder:
         log.info("BOT %d: %d jobs of range %d..%d go in again", bot.state.bot, len(jobs), lo, hi)
         return self._put_jobs(bot, jobs, now)
 
-    def _put_fresh(self, bots: dict[int, RunningBot], shares: dict[int, int], now: float) -> int:
+    def _put_fresh(self, bots: dict[int, RunningBot], now: float) -> int:
         held = {item.state.bot: item for item in self._buffer.segments()}
         there = Counter({bot: item.fresh + item.copies for bot, item in held.items()})
         claims, wanted, room = [], dict[int, int](), self._buffer.room
-        for bot in sorted(shares, key=lambda bot: there[bot]):
+        shares = self._shares
+        for bot in sorted(bots, key=lambda bot: there[bot]):
             left = bots[bot].unclaimed
             lacking = min(shares[bot] - there[bot], left)
             if room and worth_filling(lacking, shares[bot], left):

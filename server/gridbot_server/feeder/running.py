@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from gridbot_server.buffer.layout import MAX_BOTS, BotSnapshot
 from gridbot_server.storage import sql
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import fetch
+from gridbot_server.storage.rows import array, fetch
 
 SQL = sql.load("feeder.sql")
 
@@ -81,9 +82,15 @@ class _Row(NamedTuple):
     first_round: int
 
 
-def read_bots(conn: Connection) -> dict[int, RunningBot]:
-    """Return those BOTs that the buffer has room to describe, by their numbers."""
-    return {row.bot: _bot(row) for row in fetch(conn, _Row, SQL["bots"], {"most": MAX_BOTS})}
+def read_bots(
+    conn: Connection, slots: int, only: Sequence[int] | None = None
+) -> dict[int, RunningBot]:
+    """Return the BOTs for which a buffer of `slots` has room, by their numbers, or some of them.
+
+    The oldest come first: each needs a slot of its own.
+    """
+    values = {"most": min(MAX_BOTS, slots), "only": None if only is None else array(only)}
+    return {row.bot: _bot(row) for row in fetch(conn, _Row, SQL["bots"], values)}
 
 
 def _bot(row: _Row) -> RunningBot:

@@ -13,7 +13,7 @@ from flask import current_app
 from psycopg_pool import ConnectionPool
 
 from gridbot_client.protocol.messages import WorkRequest
-from gridbot_server.dispatch.choose import Candidate
+from gridbot_server.dispatch.candidates import Candidate
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.overload.buckets import BucketFile

@@ -98,6 +98,11 @@ class Spending:
         account = self._accounts.get(owner)
         return account is None or account.is_due(bot)
 
+    @property
+    def anybody_owes(self) -> bool:
+        """Whether the account of any owner is not full."""
+        return bool(self._accounts)
+
     def owes(self, owner: int) -> bool:
         """Whether the owner's account is not full."""
         return owner in self._accounts

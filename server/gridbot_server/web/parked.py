@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from gridbot_server.dispatch.choose import Candidate, HostView, meets_needs
+from gridbot_server.dispatch.candidates import Candidate, HostView
+from gridbot_server.dispatch.choose import meets_needs
 from gridbot_server.dispatch.engine import Queued
 
 # After an attempt that brought nothing a request rests, longer each time: a queue full of jobs that

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from gridbot_server.buffer.wake_up import WakeUpPipe, web_pipe
-from gridbot_server.dispatch.choose import Candidate
+from gridbot_server.dispatch.candidates import Candidate
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.errors import ServerError
 from gridbot_server.http.long_poll import MOST_SECONDS

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 
 from gridbot_server.storage.states import State
-from gridbot_simulator.store.statements import Rows, Statements, listed
+from gridbot_simulator.store.statements import Rows, Statements, listed, numbers
 from gridbot_simulator.store.tables import FeedRange, Job, StoredCopy, StoredEnd, Tables
 
 STATEMENTS = Statements("feeder.sql")
@@ -19,9 +19,13 @@ _LATELY_SECONDS = 300.0  # as in `siblings`
 
 
 @STATEMENTS.answers_to("bots")
-def bots(tables: Tables, most: int) -> Rows:
+def bots(tables: Tables, most: int, only: str | None) -> Rows:
     """BOTs to be sent."""
-    running = [bot for bot in tables.bots.values() if bot.state == "running" and bot.held is None]
+    running = [
+        bot
+        for bot in tables.bots.values()
+        if bot.state == "running" and bot.held is None and (only is None or bot.id in numbers(only))
+    ]
     return [
         (
             bot.id, bot.version, bot.owner, bot.size, bot.size - bot.first, bot.queued, bot.running,
@@ -113,6 +117,22 @@ def unsent_jobs(tables: Tables, bot: int, lo: int, hi: int, most: int) -> Rows:
     seen = tables.leases, tables.ended, tables.waiting, tables.outcomes
     unsent = [job for job in jobs if not any(job in table for table in seen)]
     return _texts(tables, unsent[:most])
+
+
+@STATEMENTS.answers_to("drop_sent_ranges")
+def drop_sent_ranges(tables: Tables, ranges: str, machine: str) -> Rows:
+    """Give up ranges whose jobs were all sent, queued or decided."""
+    rows = []
+    seen = tables.leases, tables.ended, tables.waiting, tables.outcomes
+    for item in listed(ranges):
+        bot, lo, hi = item["bot"], item["lo"], item["hi"]
+        found = tables.ranges.get((bot, lo))
+        if found is None or found.machine != machine:
+            continue
+        if all(any((bot, seq) in table for table in seen) for seq in range(lo, hi)):
+            del tables.ranges[bot, lo]
+            rows.append((bot, lo, hi))
+    return rows
 
 
 @STATEMENTS.answers_to("drop_range")

@@ -290,3 +290,33 @@ def test_policies_that_do_not_look_at_the_host_are_the_same_for_any(
     policies, bot = PolicySet.parse(policy), record({"Tail": False})
     for _ in range(walks):
         assert policies.for_any_host(Ads(UNSEEN_HOST, bot, QUEUE)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "changes"),
+    [
+        ("", False),
+        ("Rank = !Tail ? 5 : Host.JobsToday; JobRequirements = BOT.Tail || Target.Memory > Need;"
+         " Need = 5 * BOT.JobsLeft", False),
+        ("Concurrency = Age; Deadline = time()", False),
+        ("Rank = BOT.Age", True),
+        ("Rank = age", True),
+        ('Rank = BOT["a" + "ge"]', True),
+        ('Rank = BOT["Age"]', True),
+        ("Rank = size(string(BOT))", True),
+        ("Rank = [x = BOT].x.Age", True),
+        ("Rank = Queue.JobsInQueue", True),
+        ("Rank = BOTsInQueue", True),
+        ("JobRequirements = time() > 5", True),
+        ("JobRequirements = Mine; Mine = Later; Later = CurrentTime > 5", True),
+        ("JobRequirements = formatTime() == \"x\"", True),
+        ('Rank = eval("Age")', True),
+        ("Rank = MY.Age", True),
+        ("Rank = .BOT.Age", True),
+        ("Rank = parent.parent.Age", True),
+    ],
+)  # fmt: skip
+def test_it_is_known_which_policies_change_though_nothing_of_the_bot_does(
+    text: str, changes: bool
+) -> None:
+    assert PolicySet.parse(text).is_restless is changes

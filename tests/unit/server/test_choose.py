@@ -10,17 +10,17 @@ from gridbot_client.protocol.messages import Resources
 from gridbot_policies import PolicySet
 from gridbot_policies.classad import Record, record
 from gridbot_policies.policy.owner import OwnerPolicy
-from gridbot_server.dispatch.choose import (
+from gridbot_server.dispatch.candidates import (
     Candidate,
     Choice,
     Copy,
     Holder,
     HostView,
-    Order,
     TakeAny,
     TakeSlot,
-    choose,
 )
+from gridbot_server.dispatch.choose import choose
+from gridbot_server.dispatch.order import Order
 
 ALICE, BOB = 1, 2
 QUEUE = record({"BOTsInQueue": 1, "JobsInQueue": 10})
@@ -64,7 +64,7 @@ def given(
     usage: Mapping[int, float] | None = None,
     now: float | None = None,
 ) -> Choice:
-    return choose(asking, Order(candidates, queue, usage, now))
+    return choose(asking, Order([*candidates], queue, usage, now))
 
 
 def taken(choice: Choice) -> list[tuple[int, int]]:

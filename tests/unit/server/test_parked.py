@@ -11,7 +11,7 @@ import pytest
 from gridbot_client.protocol.messages import Resources, WorkRequest
 from gridbot_policies import PolicySet
 from gridbot_policies.classad import record
-from gridbot_server.dispatch.choose import Candidate, HostView
+from gridbot_server.dispatch.candidates import Candidate, HostView
 from gridbot_server.dispatch.engine import Queued
 from gridbot_server.web.parked import ParkedRequest, ParkedRequests
 

@@ -13,7 +13,9 @@ import gridbot_policies.examples
 from gridbot_client.protocol.messages import Resources
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import record
-from gridbot_server.dispatch.choose import Candidate, Choice, HostView, Order, TakeAny, choose
+from gridbot_server.dispatch.candidates import Candidate, Choice, HostView, TakeAny
+from gridbot_server.dispatch.choose import choose
+from gridbot_server.dispatch.order import Order
 from gridbot_server.matching.spending import (
     EXCESSES,
     FREE_STEPS,

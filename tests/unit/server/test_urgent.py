@@ -10,7 +10,8 @@ from scripts.benchmarks.hostile import HOSTILE
 from gridbot_client.protocol.messages import ReplicaId, Resources
 from gridbot_policies import PolicySet
 from gridbot_policies.classad import record
-from gridbot_server.dispatch.choose import Candidate, HostView, Order
+from gridbot_server.dispatch.candidates import Candidate, HostView
+from gridbot_server.dispatch.order import Order
 from gridbot_server.dispatch.urgent import PAUSE_SECONDS, CallBack, Pauses, to_call_back
 
 ALICE, BOB = 1, 2

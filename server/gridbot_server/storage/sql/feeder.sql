@@ -17,6 +17,7 @@ SELECT b.id AS bot, b.policy_version AS version, b.owner, b.size,
    AND NOT (b.growing AND b.done + b.failed >= b.size)
    AND (b.together = 1 OR NOT EXISTS (
         SELECT FROM gang_rest r WHERE r.bot = b.id AND r.rests_until > now()))
+   AND (%(only)s::bigint[] IS NULL OR b.id = ANY(%(only)s::bigint[]))
  ORDER BY b.id LIMIT %(most)s
 
 -- name: set_tail
@@ -126,6 +127,22 @@ SELECT j.bot, j.seq, j.args::text AS args, coalesce(j.inputs, '[]')::text AS inp
  WHERE j.bot = %(bot)s AND j.seq >= %(lo)s AND j.seq < %(hi)s
    AND j.seq NOT IN (SELECT seq FROM seen)
  ORDER BY j.seq LIMIT %(most)s
+
+-- name: drop_sent_ranges
+-- Ranges that have as many jobs as were sent, queued or decided: nearly always all of these.
+DELETE FROM feed_range f
+ USING json_to_recordset(%(ranges)s) AS r (bot bigint, lo bigint, hi bigint)
+ WHERE f.bot = r.bot AND f.lo = r.lo AND f.machine = %(machine)s
+   AND r.hi - r.lo <= (
+       SELECT count(*)
+         FROM (SELECT seq FROM lease WHERE bot = r.bot AND seq >= r.lo AND seq < r.hi
+               UNION
+               SELECT seq FROM ended WHERE bot = r.bot AND seq >= r.lo AND seq < r.hi
+               UNION
+               SELECT seq FROM requeue WHERE bot = r.bot AND seq >= r.lo AND seq < r.hi
+               UNION
+               SELECT seq FROM outcome WHERE bot = r.bot AND seq >= r.lo AND seq < r.hi) AS seen)
+RETURNING f.bot, f.lo, f.hi
 
 -- name: drop_range
 DELETE FROM feed_range
