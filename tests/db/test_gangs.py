@@ -10,7 +10,7 @@ import pytest
 from tests.db.dispatching import Caller, Dispatch, caller, dispatching, failure, success
 from tests.factories import make_bot, make_client, make_owner
 
-from gridbot_client.protocol.manifest import LATEST
+from gridbot_client.protocol.manifest import JOINING, LATEST
 from gridbot_client.protocol.messages import WHY, Manifest, ReplicaId, Resources, WorkReply
 from gridbot_server.bots.cancelling import cancel_jobs
 from gridbot_server.bots.retry import retry
@@ -181,7 +181,7 @@ def test_a_client_that_knows_no_gangs_gets_none(
     make_gangs(conn, alice, 2)
     dispatch.feed()
     old = machine(dispatch, alice, 2)
-    old.host["ManifestVersion"] = LATEST - 1
+    old.host["ManifestVersion"] = JOINING - 1
     assert not old.ask().assignments
 
 
