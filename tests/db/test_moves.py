@@ -18,10 +18,12 @@ from tests.factories import (
     make_host,
     make_key,
     make_lease,
+    make_outcome,
     make_owner,
 )
 
 from gridbot_client.protocol.messages import ReplicaId, Report, WorkRequest
+from gridbot_server.bots import reuse
 from gridbot_server.cycles import deadline, retention
 from gridbot_server.dispatch.batch import ClientRow, Exchange
 from gridbot_server.dispatch.leases import NewLease, add_leases
@@ -107,6 +109,13 @@ def site(request: pytest.FixtureRequest, conn: PostgresConnection) -> Site:
     return make_site(conn, request.param)
 
 
+def give_outcome(site: Site) -> None:
+    source = make_bot(site.conn, site.owner, quorum=2)
+    make_outcome(site.conn, ReplicaId(source, 0, 1), site.client, {})
+    site.conn.execute("UPDATE bot SET derivation = 'same', reuse = true")
+    reuse.reuse(site.conn, site.name.bot, 0, Counters())
+
+
 def want_copy(site: Site) -> None:
     row = {**site.name._asdict(), "round": 0, "why": "tail", "prio": 0, "pool": None}
     moves.add_copies(site.conn, [row], Counters())
@@ -173,6 +182,7 @@ def delete(site: Site) -> None:
 
 # How production brings each event about.
 EVENTS: dict[Event, Callable[[Site], object]] = {
+    Event.REUSED: give_outcome,
     Event.COPY_WANTED: want_copy,
     Event.SENT: send,
     Event.SUCCEEDED: report("success"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gridbot_server.storage import sql
+from gridbot_server.storage import moves, sql
 from gridbot_server.storage.counters import NO_GRID, Counters
 from gridbot_server.storage.db import PostgresConnection
 from gridbot_server.storage.rows import encode, fetch, fetch_one, fetch_values
@@ -55,7 +55,7 @@ def reuse(conn: PostgresConnection, bot: int, first: int, counters: Counters) ->
     conn.execute(SQL["find"], wanted)
     hashes = fetch_values(conn, bytes, SQL["hold_files"], jobs)
     conn.execute(SQL["drop_incomplete"], {**jobs, "hashes": hashes})
-    count = len(fetch_values(conn, int, SQL["copy_answers"], jobs))
+    count = len(fetch_values(conn, int, moves.SQL["copy_answers"], jobs))
     if count:
         conn.execute(SQL["copy_outputs"], jobs)
         conn.execute(SQL["count_reused"], {"bot": bot, "jobs": count})

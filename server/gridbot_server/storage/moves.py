@@ -20,6 +20,7 @@ NOBODY = 0  # the client and host of a first copy that ends before it was sent
 # The statements of each event, in the order in which a transaction runs them.
 STATEMENTS: Mapping[Event, tuple[str, ...]] = MappingProxyType(
     {
+        Event.REUSED: ("copy_answers",),
         Event.COPY_WANTED: ("add_copies", "add_quorum_copies", "requeue_failed"),  # one of them
         Event.SENT: ("take_copies", "add_leases", "withhold", "unlease_ended"),
         Event.SUCCEEDED: ("end_leases", "take_late"),

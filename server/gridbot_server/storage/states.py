@@ -67,6 +67,7 @@ class State(StrEnum):
 class Event(StrEnum):
     """What moves a replica; one that ends it without an answer is the value of `ended.reason`."""
 
+    REUSED = "reused"  # its job has the outcome of another with the same derivation
     COPY_WANTED = "copy_wanted"  # by the transitioner, the tail phase, a quorum or a retry
     SENT = "sent"
     SUCCEEDED = "succeeded"  # its client reported a success
@@ -89,6 +90,7 @@ class Event(StrEnum):
 # What an event does to a replica in a state; to one in any other state it does nothing.
 MOVES: Mapping[Event, Mapping[State, State]] = MappingProxyType(
     {
+        Event.REUSED: {State.UNSENT: State.SUCCESS},
         Event.COPY_WANTED: {State.ABSENT: State.QUEUED},
         Event.SENT: {State.UNSENT: State.LEASED, State.QUEUED: State.LEASED},
         Event.SUCCEEDED: {State.LEASED: State.SUCCESS, State.EXPIRED: State.SUCCESS},

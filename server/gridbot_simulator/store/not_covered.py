@@ -41,9 +41,9 @@ NOT_COVERED: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "moves.sql": {
             **dict.fromkeys(
                 (
-                    "bot_cancelled", "client_revoked", "host_banned", "host_forgotten",
-                    "manifest_replaced", "remove_ended", "requeue_failed", "retire_ended",
-                    "returned", "sweep_copies",
+                    "bot_cancelled", "client_revoked", "copy_answers", "host_banned",
+                    "host_forgotten", "manifest_replaced", "remove_ended", "requeue_failed",
+                    "retire_ended", "returned", "sweep_copies",
                 ),
                 _PEOPLE,
             ),

@@ -303,6 +303,17 @@ DELETE FROM requeue WHERE ctid = ANY (ARRAY(
      WHERE b.state = 'cancelled' LIMIT %(limit)s FOR UPDATE OF q SKIP LOCKED))
 RETURNING bot
 
+-- name: copy_answers
+-- As of a replica that nobody ran: it took no time, and earns nothing.
+INSERT INTO ended (bot, seq, replica, round, why, how, client, host, owner, sent_at, exit_code, digest,
+                   valid)
+SELECT r.bot, r.seq, 1, 0, 'first', 'success', 0, 0, %(owner)s, now(), e.exit_code, e.digest, true
+  FROM reused r
+  JOIN outcome o ON (o.bot, o.seq) = (r.from_bot, r.from_seq)
+  JOIN ended e ON (e.bot, e.seq, e.replica) = (o.bot, o.seq, o.canonical)
+ WHERE r.bot = %(bot)s AND r.seq >= %(first)s AND r.seq < %(end)s
+RETURNING seq
+
 -- name: remove_ended
 -- Of jobs from the first to below the size: without that bound, it would look at all that is dead
 -- already, ever more.

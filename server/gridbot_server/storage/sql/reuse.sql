@@ -18,11 +18,13 @@ INSERT INTO derivation_seen (bot, upto) VALUES (%(bot)s, %(upto)s)
 ON CONFLICT (bot) DO UPDATE SET upto = greatest(derivation_seen.upto, excluded.upto)
 
 -- name: find
--- The latest outcome that is at least as sure as it is asked for here.  What strangers answered is
--- nothing for a BOT that only trusted hosts may run.
+-- The latest outcome that is at least as sure as it is asked for here, for jobs that nobody has had.
+-- What strangers answered is nothing for a BOT that only trusted hosts may run.
 WITH fresh AS MATERIALIZED (
     SELECT seq, derivation_key(%(derivation)s, args, inputs) AS key FROM job
      WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(end)s
+       AND NOT EXISTS (SELECT FROM lease l WHERE (l.bot, l.seq) = (job.bot, job.seq))
+       AND NOT EXISTS (SELECT FROM ended e WHERE (e.bot, e.seq) = (job.bot, job.seq))
 ), mine AS MATERIALIZED (
     SELECT owner, quorum, assurance, validator,
            signature IS NOT NULL OR boinc IS NOT NULL AS among_strangers
@@ -59,17 +61,6 @@ DELETE FROM reused r
    AND (o.bot, o.seq) = (r.from_bot, r.from_seq)
    AND (output.bot, output.seq, output.replica) = (o.bot, o.seq, o.canonical)
    AND output.content IS NULL AND output.sha256 <> ALL(%(hashes)s::bytea[])
-
--- name: copy_answers
--- As of a replica that nobody ran: it took no time, and earns nothing.
-INSERT INTO ended (bot, seq, replica, round, why, how, client, host, owner, sent_at, exit_code, digest,
-                   valid)
-SELECT r.bot, r.seq, 1, 0, 'first', 'success', 0, 0, %(owner)s, now(), e.exit_code, e.digest, true
-  FROM reused r
-  JOIN outcome o ON (o.bot, o.seq) = (r.from_bot, r.from_seq)
-  JOIN ended e ON (e.bot, e.seq, e.replica) = (o.bot, o.seq, o.canonical)
- WHERE r.bot = %(bot)s AND r.seq >= %(first)s AND r.seq < %(end)s
-RETURNING seq
 
 -- name: copy_outputs
 INSERT INTO output (bot, seq, replica, name, sha256, size, content)
