@@ -154,9 +154,11 @@ class Order:
             if self.spending.anybody_owes
             else {}
         )
+        # Of who comes to owe only now, what has a place keeps it.
+        owing = {item.owner for item in self._owing.values()}
         for item in [*self._ranking.restless.values(), *changed]:
             self._settle(item)
-        self._places = self._in_order()
+        self._places = self._in_order(owing)
 
     @property
     def asked(self) -> list[Candidate]:
@@ -194,9 +196,13 @@ class Order:
             for place in lists[0] if len(lists) == 1 else merge(*lists, key=attrgetter("key")):
                 yield (*before, *place.key), place
 
-    def _in_order(self) -> list[tuple[tuple[float, float, float], list[list[RankedBot]]]]:
-        """Put the lists of those behind each other who have less usage and those who have more."""
-        owing = {item.owner for item in self._owing.values()}
+    def _in_order(
+        self, owing: Collection[int]
+    ) -> list[tuple[tuple[float, float, float], list[list[RankedBot]]]]:
+        """Put the lists of those behind each other who have less usage and those who have more.
+
+        Of owners who owe all BOTs are asked for each host instead.
+        """
         found: dict[tuple[float, float, float], list[list[RankedBot]]] = {}
         for peers, places in self._ranking.peers.items():
             if peers.owner not in owing:

@@ -110,3 +110,14 @@ def test_of_a_bot_that_stays_as_it_is_policies_are_evaluated_once() -> None:
     items[0] = replace(items[0])
     Order(items, queue, spending=spending, ranking=ranking)
     assert spending.evaluations == len(items) + 1
+
+
+def test_while_an_owner_comes_to_owe_no_bot_of_the_owner_is_passed_over() -> None:
+    dear = "Concurrency = 1000; Rank = " + " + ".join(["Age"] * 80)
+    items = [bot(n, {"owner": 1, "policy": policy, "tail": False, "fresh": 1, "copies": 0,
+                     "group_usage": 0.0})
+             for n, policy in enumerate([POLICIES[0], dear, POLICIES[0]], 1)]  # fmt: skip
+    spending, queue = Spending(), record({"BOTsInQueue": 3, "JobsInQueue": 3})
+    order = Order(items, queue, spending=spending)
+    assert spending.owes(1)
+    assert {take.bot for take in choose(HOSTS[0], order).takes} == {1, 2, 3}
