@@ -291,13 +291,15 @@ def test_a_grid_is_drained_and_resumed_on_the_overlays_page(
     url, stage = own_site
     session = logged_in(url, stage.operator_key)
 
-    def order(grid: str, drained: str) -> requests.Response:
+    def order(grid: str, drained: str, confirm: str = "yes") -> requests.Response:
         form = {
             "form_token": token_in(session.get(f"{url}/overlay").text),
-            "constructor": "tag", "grid": grid, "drained": drained,
+            "constructor": "tag", "grid": grid, "drained": drained, "confirm": confirm,
         }  # fmt: skip
         return session.post(f"{url}/overlay/order", data=form)
 
+    assert order("cluster", "now", confirm="").status_code == 400
+    assert conn.execute("SELECT count(*) FROM grid_order").fetchone() == (0,)
     page = order("cluster", "now").text
     assert "drained; what runs may end" in page  # the island's
     assert re.search(r"ordered .* ago: drained\. Its constructor has not heard", page)

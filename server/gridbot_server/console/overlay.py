@@ -12,6 +12,7 @@ from gridbot_server.api.schema import call
 from gridbot_server.console import curves
 from gridbot_server.console.blueprint import action, blueprint, live, model, shared
 from gridbot_server.console.operations import server_history
+from gridbot_server.errors import RequestError
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
 from gridbot_server.models.requests import GridOrder
@@ -113,7 +114,9 @@ def overlay_page() -> dict[str, Any]:
 @auth.rule("console operator")
 @action
 def order_drain() -> str:
-    """Drain a grid, or use it again."""
+    """Drain a grid, or use it again.  A ticked box confirms that running pilots are ended."""
+    if request.form.get("drained") == "now" and request.form.get("confirm") != "yes":
+        raise RequestError("tick the box to confirm: running pilots of the grid are ended")
     names = ("constructor", "grid", "drained")
     call(order_grid, json=model(GridOrder, {name: request.form.get(name) for name in names}))
     return "/overlay"
