@@ -140,7 +140,8 @@ class SharedContents:
         if not self._checking.acquire(blocking=False):
             return False  # another thread does; Flask looks at this one alone
         try:
-            polled, self._polled = self._polled, set()
+            # A copy: a thread that polls just now may still add to the set that it has read.
+            polled, self._polled = frozenset(self._polled), set()
             good = self.still_good(polled)
             for name in polled:
                 viewer = self._viewers.pop(name, None)
