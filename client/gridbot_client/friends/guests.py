@@ -6,9 +6,10 @@ the guest ends its tasks, returns what is unfinished to its server, and leaves.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from gridbot_client.activity import ActivityLog
@@ -35,6 +36,7 @@ _CARRIED = (
     "disk", "disk-share", "disk-free", "download-rate", "upload-rate", "daily-transfer",
     "network-hours",
 )  # fmt: skip
+_OF_HOME = ("GRIDBOT_KEY", "GRIDBOT_SERVER")  # they name another server than a friend's
 
 
 @dataclass(slots=True)
@@ -141,7 +143,7 @@ class Guests:
         with (place.path / "start.log").open("wb") as log:
             process = subprocess.Popen(
                 command(self._folder, place, loan, self._options), stdin=subprocess.PIPE,
-                stdout=log, stderr=log, start_new_session=True,
+                stdout=log, stderr=log, start_new_session=True, env=environment(os.environ),
             )  # fmt: skip
         self._guests[loan.friend] = _Guest(loan, process)
         self._activity.say(f"lends {_cpus(loan.cpus)} to {friend.url}")
@@ -159,6 +161,14 @@ def command(home: Folder, place: Folder, loan: Loan, options: Options) -> list[s
         *_repeated("--allow-read", walls.reads),
         *_repeated("--allow-write", walls.writes),
     ]
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """What a guest sees of the environment: not the key of home, which a friend must not get.
+
+    A server that says that it does not know its client would be shown it.
+    """
+    return {name: value for name, value in given.items() if name not in _OF_HOME}
 
 
 def _repeated(option: str, values: Iterable[str]) -> list[str]:

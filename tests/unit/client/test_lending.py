@@ -3,6 +3,7 @@
 import pytest
 
 from gridbot_client.agent import LocalReplica, Room, Stage
+from gridbot_client.friends.guests import environment
 from gridbot_client.friends.lending import (
     LEND_AFTER_SECONDS,
     Friend,
@@ -83,3 +84,8 @@ def test_a_friend_whose_guest_fails_is_asked_less_and_less() -> None:
     failed = idle.after(0.0, has_failed=True)
     assert idle.until < failed.until < failed.after(0.0, has_failed=True).until
     assert failed.after(0.0, has_failed=False).until == idle.until
+
+
+def test_a_guest_has_not_the_key_of_home_which_it_could_show_a_friend() -> None:
+    given = {"GRIDBOT_KEY": "gb_of_home", "GRIDBOT_SERVER": "https://home.example", "PATH": "/bin"}
+    assert environment(given) == {"PATH": "/bin"}
