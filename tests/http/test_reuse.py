@@ -11,7 +11,7 @@ from tests.factories import json_lines, make_failure, make_outcome, submission
 from tests.http.conftest import Person, Site
 
 from gridbot_client.protocol.messages import ReplicaId
-from gridbot_server.storage import invariants
+from gridbot_server.storage import invariants, sql
 
 
 def submit(person: Person, **changes: Any) -> dict[str, Any]:
@@ -223,3 +223,18 @@ def test_a_source_that_is_deleted_takes_nothing_from_its_copies(site: Site, alic
     assert alice("DELETE", f"/api/v1/bots/{first}").status_code == 202
     assert (results(alice, second), len(before)) == (before, 10)
     assert reused(alice) == 10
+
+
+@pytest.mark.parametrize("statement", ["unsign_by_project", "revoke_bots"])
+def test_what_strangers_ran_stays_theirs_when_its_signature_is_taken_back(
+    site: Site, alice: Person, statement: str
+) -> None:
+    bot = submit(alice, jobs={"range": [0, 11, 1]})["id"]
+    finish(site, alice, bot, range(10))
+    key = hashlib.sha256(b"key").digest()
+    site.conn.execute(
+        "UPDATE bot SET signature = 'signed', signed_with = 'key' WHERE id = %s", [bot]
+    )
+    assert reused(alice) == 0
+    site.conn.execute(sql.load("signing.sql")[statement], {"subject": key})
+    assert reused(alice) == 0

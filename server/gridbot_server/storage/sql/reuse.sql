@@ -19,7 +19,8 @@ ON CONFLICT (bot) DO UPDATE SET upto = greatest(derivation_seen.upto, excluded.u
 
 -- name: find
 -- The latest outcome that is at least as sure as it is asked for here, for jobs that nobody has had.
--- What strangers answered is nothing for a BOT that only trusted hosts may run.
+-- What strangers answered is nothing for a BOT that only trusted hosts may run, also if its
+-- signature was taken back since.
 WITH fresh AS MATERIALIZED (
     SELECT seq, derivation_key(%(derivation)s, args, inputs) AS key FROM job
      WHERE bot = %(bot)s AND seq >= %(first)s AND seq < %(end)s
@@ -38,7 +39,8 @@ SELECT DISTINCT ON (fresh.seq) %(bot)s, fresh.seq, d.bot, d.seq
            AND b.quorum >= mine.quorum
            AND coalesce(b.assurance, %(usual)s) >= coalesce(mine.assurance, %(usual)s)
            AND (mine.quorum = 1 OR b.validator = mine.validator)
-           AND (mine.among_strangers OR b.signature IS NULL AND b.boinc IS NULL)
+           AND (mine.among_strangers OR b.signature IS NULL AND b.boinc IS NULL
+                AND b.signed_with IS NULL AND b.derivation IS NOT NULL)
   JOIN outcome o ON (o.bot, o.seq) = (d.bot, d.seq) AND o.canonical IS NOT NULL
  ORDER BY fresh.seq, d.bot DESC, d.seq DESC
 

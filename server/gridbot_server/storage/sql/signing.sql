@@ -61,8 +61,9 @@ UPDATE signing_key SET revoked_at = now() WHERE sha256(key) = %(subject)s AND re
 RETURNING key
 
 -- name: revoke_bots
--- Nobody runs them until they are signed again, which a revoked signature never is.
-UPDATE bot SET signature = NULL, signed_with = NULL, owner_signature = NULL,
+-- Nobody runs them until they are signed again, which a revoked signature never is.  Strangers may
+-- have run them: without a derivation, no BOT that is only for trusted hosts gets their answers.
+UPDATE bot SET signature = NULL, signed_with = NULL, owner_signature = NULL, derivation = NULL,
        waits_for_signature = boinc IS NULL, policy_version = policy_version + 1
  WHERE state IN ('open', 'running') AND version = 2
    AND (sha256(convert_to(manifest, 'UTF8')) = %(subject)s
