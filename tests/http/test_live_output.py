@@ -1,13 +1,18 @@
 """Live output at the server: who may follow, and how what was read makes room for more."""
 
 import base64
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.factories import make_bot, make_lease, make_outcome
 from tests.http.conftest import Person, Site
+from tests.system.deployment import eventually
 
 from gridbot_client.protocol.messages import ReplicaId
-from gridbot_server.dispatch.live_output import MOST_BYTES
+from gridbot_server.cycles import live_output
+from gridbot_server.dispatch.live_output import MOST_BYTES, SQL
+from gridbot_server.storage import db
+from gridbot_server.storage.rows import encode
 
 
 def _look(who: Person, bot: int, at: int | None = None, job: int | None = None) -> Any:
@@ -74,3 +79,48 @@ def test_a_job_is_over_with_its_outcome(site: Site, alice: Person) -> None:
     assert _look(alice, bot, job=1) == {"is_over": True, "replicas": []}
     site.conn.execute("UPDATE bot SET state = 'cancelled' WHERE id = %s", [bot])
     assert _look(alice, bot)["is_over"]
+
+
+def test_what_clients_send_is_locked_in_the_order_of_who_follows(
+    site: Site, alice: Person, dsn: str
+) -> None:
+    bot = _running(site, alice)
+    _look(alice, bot)
+    # Its row comes to lie behind the other one.
+    site.conn.execute("UPDATE live_output SET begins = 0 WHERE stream = 'stderr'")
+    client = site.client_of(alice).id
+    site.conn.execute("UPDATE lease SET client = %s WHERE bot = %s", [client, bot])
+    pieces = [
+        {"bot": bot, "seq": 0, "replica": 1, "stream": stream, "at": 0, "content": "YQ==",
+         "client": client}
+        for stream in ("stdout", "stderr")
+    ]  # fmt: skip
+    lock = "SELECT FROM live_output WHERE stream = %s FOR UPDATE NOWAIT"
+    with db.connect(dsn) as follower, db.connect(dsn) as writer, ThreadPoolExecutor(1) as pool:
+        for way in ("nestloop", "mergejoin", "indexscan", "bitmapscan"):
+            writer.execute(f"SET enable_{way} = off")  # by which it would have an order by chance
+        with follower.transaction():
+            follower.execute(lock, ["stderr"])
+            values = {"pieces": encode(pieces), "most": MOST_BYTES}
+            sent = pool.submit(writer.execute, SQL["append"], values)
+            eventually(lambda: _waits(site, writer.info.backend_pid))
+            follower.execute(lock, ["stdout"])
+        sent.result()
+    assert _window(site) == (0, b"a")
+
+
+def _waits(site: Site, pid: int) -> bool:
+    query = "SELECT FROM pg_locks WHERE pid = %s AND NOT granted"
+    return site.conn.execute(query, [pid]).fetchone() is not None
+
+
+def test_what_is_written_to_is_forgotten_later(site: Site, alice: Person, dsn: str) -> None:
+    bot = _running(site, alice)
+    _look(alice, bot)
+    site.conn.execute("UPDATE live_output SET followed_until = now() - interval '1 s'")
+    with db.connect(dsn) as writer, db.connect(dsn) as cleaner:
+        cleaner.execute("SET lock_timeout = '5s'")
+        with writer.transaction():
+            writer.execute("SELECT FROM live_output WHERE stream = 'stdout' FOR UPDATE")
+            assert live_output.run_once(cleaner) == 1
+        assert live_output.run_once(cleaner) == 1

@@ -5,14 +5,23 @@ SELECT DISTINCT lease.client FROM live_output AS live
  WHERE live.followed_until > now()
 
 -- name: append
--- Only what begins where the content ends: repeated and late pieces change nothing.
-UPDATE live_output AS live SET content = live.content || decode(x.content, 'base64')
-  FROM json_to_recordset(%(pieces)s) AS x (
-       bot bigint, seq bigint, replica int, stream text, at bigint, content text, client bigint)
-  JOIN lease ON (lease.bot, lease.seq, lease.replica) = (x.bot, x.seq, x.replica)
-       AND lease.client = x.client
- WHERE (live.bot, live.seq, live.replica, live.stream) = (x.bot, x.seq, x.replica, x.stream)
-   AND x.at = live.begins + length(live.content) AND length(live.content) < %(most)s
+-- Only what begins where the content ends: repeated and late pieces change nothing.  Locked in the
+-- order of who follows, so that these two never wait for each other.
+WITH sent AS MATERIALIZED (
+    SELECT live.bot, live.seq, live.replica, live.stream, x.at, x.content
+      FROM json_to_recordset(%(pieces)s) AS x (
+           bot bigint, seq bigint, replica int, stream text, at bigint, content text, client bigint)
+      JOIN lease ON (lease.bot, lease.seq, lease.replica) = (x.bot, x.seq, x.replica)
+           AND lease.client = x.client
+      JOIN live_output AS live
+           ON (live.bot, live.seq, live.replica, live.stream) = (x.bot, x.seq, x.replica, x.stream)
+     ORDER BY live.bot, live.seq, live.replica, live.stream FOR NO KEY UPDATE OF live
+)
+UPDATE live_output AS live SET content = live.content || decode(sent.content, 'base64')
+  FROM sent
+ WHERE (live.bot, live.seq, live.replica, live.stream)
+     = (sent.bot, sent.seq, sent.replica, sent.stream)
+   AND sent.at = live.begins + length(live.content) AND length(live.content) < %(most)s
 
 -- name: followed
 -- From where on these clients are to send, where there is room for more.
@@ -68,7 +77,9 @@ SELECT replica, stream, substr(content, greatest(1, length(content) - %(shown)s 
   FROM watched WHERE length(content) > 0 ORDER BY replica, stream DESC
 
 -- name: forget
-DELETE FROM live_output WHERE followed_until < now()
+-- A stream that is written to right now goes next time.
+DELETE FROM live_output WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM live_output WHERE followed_until < now() FOR UPDATE SKIP LOCKED))
 
 -- name: is_over
 SELECT state NOT IN ('open', 'running') OR EXISTS (
