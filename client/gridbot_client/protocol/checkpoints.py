@@ -52,6 +52,11 @@ def read_rule(raw: Mapping[str, Any]) -> CheckpointRule | None:
     files = tuple(file_name(name, "checkpoint.files") for name in names)
     if not files or len(set(files)) < len(files):
         raise ProtocolError("checkpoint.files: expected names of files, none of them twice")
+    for number, name in enumerate(files):
+        if other := covered(name, [*STREAMS, *files[:number]]):
+            raise ProtocolError(
+                f"checkpoint.files: {name} and {other} would be in each other's way"
+            )
     rule = CheckpointRule(
         files,
         fields.integer(item, "exit_code", 1, 255, EXIT_CODE),

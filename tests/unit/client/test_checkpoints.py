@@ -94,7 +94,13 @@ def test_a_rule_that_does_not_go_with_the_rest_is_refused(
         Manifest.from_text(replace(MANIFEST, **changes).text())
 
 
-@pytest.mark.parametrize("files", [(), ("a", "a"), ("../a",), ("/a",), ("*",), ("a b",)])
+@pytest.mark.parametrize(
+    "files",
+    [
+        (), ("a", "a"), ("../a",), ("/a",), ("*",), ("a b",),
+        ("stdout",), ("a", "stderr"), ("stdout/a",), ("a", "a/b"), ("a/b", "a"),
+    ],
+)  # fmt: skip
 def test_a_checkpoint_has_plain_names_of_files(files: Sequence[str]) -> None:
     with pytest.raises(ProtocolError, match="checkpoint"):
         Manifest.from_text(replace(MANIFEST, checkpoint=CheckpointRule(tuple(files))).text())
