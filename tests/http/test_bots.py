@@ -142,6 +142,24 @@ def test_nothing_known_is_null(site: Site, alice: Person) -> None:
     assert found["replicas"] == {"made": 0, "running": 0, "by_reason": {}, "progress": None}
 
 
+@pytest.mark.parametrize(
+    ("first", "now", "left"), [(0.2, 0.6, 100), (0.6, 0.2, None), (0.2, 0.2, None), (0, 1e-9, None)]
+)
+def test_a_program_that_gets_on_says_when_it_ends(
+    site: Site, alice: Person, first: float, now: float, left: float | None
+) -> None:
+    bot = make_bot(site.conn, alice.id, jobs=1)
+    make_lease(site.conn, ReplicaId(bot, 0, 1), site.client_of(alice).id)
+    site.conn.execute("INSERT INTO bot_stat VALUES (%s, 'w', 'sent_first', 1)", [bot])
+    site.conn.execute(
+        "UPDATE lease SET progress_first = %s, progress = %s,"
+        " progress_since = now() - interval '100 s' WHERE bot = %s",
+        [first, now, bot],
+    )
+    found = alice("GET", f"/api/v1/bots/{bot}").json["eta_seconds"]
+    assert found == (left and pytest.approx(left, rel=0.3))
+
+
 def test_cancelling_ends_a_bot_once(site: Site, alice: Person) -> None:
     bot = make_bot(site.conn, alice.id)
     first = alice("POST", f"/api/v1/bots/{bot}/cancel").json

@@ -208,9 +208,10 @@ SELECT 1, bot.policy, owner.name, bot.created_at
 
 -- name: progress
 -- How far the jobs in progress are whose programs say so, and when the last of them ends if all go
--- on as they do.
+-- on as they do.  One that has fallen back says nothing of that, nor one that crawls for decades.
 SELECT avg(part)::float8 AS average, coalesce(sum(part), 0)::float8 AS jobs, max(left_seconds)::float8 AS left_seconds
   FROM (SELECT max(progress) AS part,
                min((1 - progress) * extract(epoch FROM now() - progress_since)
-                   / nullif(progress - progress_first, 0)) AS left_seconds
+                   / (progress - progress_first))
+                   FILTER (WHERE progress - progress_first >= 1e-6) AS left_seconds
           FROM lease WHERE bot = %(bot)s AND progress IS NOT NULL GROUP BY seq) AS of_job
