@@ -101,3 +101,27 @@ def test_candidates_that_nothing_touched_stay_the_same(
     after = views.look(conn, dispatch.buffer, dispatch.buffer.segments(), 0, 9.0).candidates
     assert after[second] is before[second]
     assert (before[first].fresh, after[first].fresh) == (9, 8)
+
+
+def test_once_the_last_group_with_a_share_is_over_usage_of_groups_matters_to_no_bot(
+    dispatch: Dispatch, conn: PostgresConnection, alice: int, client: Caller
+) -> None:
+    grouped, other = (make_bot(conn, alice, jobs=9, policy=POLICY) for _ in range(2))
+    conn.execute(
+        "WITH made AS (INSERT INTO bot_group (owner, name, share) VALUES (%s, 'g', 1)"
+        " RETURNING id) UPDATE bot SET bot_group = made.id FROM made WHERE bot.id = %s",
+        [alice, grouped],
+    )
+    dispatch.feed()
+    client.ask(12)
+    dispatch.feed()
+    views = Views()
+
+    def usage() -> float:
+        segments = dispatch.buffer.segments()
+        return views.look(conn, dispatch.buffer, segments, 0, 0.0).candidates[other].group_usage
+
+    assert usage() > 0
+    conn.execute("UPDATE bot SET state = 'cancelled' WHERE id = %s", [grouped])
+    dispatch.feed()
+    assert usage() == 0

@@ -241,8 +241,8 @@ class Views:
         """Return the BOTs whose groups have more or less running than the last view says."""
         return {
             bot: self._segments[bot]
-            for bot, running in self._group_usage.items()
-            if bot in self._candidates and self._candidates[bot].group_usage != running
+            for bot, item in self._candidates.items()
+            if item.group_usage != self._group_usage.get(bot, 0.0)
         }
 
     def _describe(
