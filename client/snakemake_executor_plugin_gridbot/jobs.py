@@ -94,7 +94,7 @@ def unpack(archive: Path, to: Path) -> None:
     """
     to.mkdir(parents=True, exist_ok=True)
     try:
-        with tarfile.open(archive) as packed:
+        with tarfile.open(archive, "r:") as packed:  # compressed, it might fill the disk
             for member in packed:
                 if member.isreg() or member.isdir():
                     member.mtime = time.time()

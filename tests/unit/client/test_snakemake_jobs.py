@@ -88,3 +88,12 @@ def test_files_outside_of_the_working_directory_are_refused() -> None:
     for name in ("../b", "/etc/passwd"):
         with pytest.raises(BadInput, match=f"{name} is outside of the working directory"):
             name_of(name)
+
+
+def test_a_folder_that_came_back_compressed_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "zeros").write_bytes(bytes(1 << 20))
+    with tarfile.open(tmp_path / "packed", "w:xz") as packed:
+        packed.add(tmp_path / "zeros", "zeros")
+    with pytest.raises(BadInput, match="no folder"):
+        unpack(tmp_path / "packed", tmp_path / "to")
+    assert not list((tmp_path / "to").iterdir())
