@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import getpass
+import hashlib
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -98,13 +101,16 @@ def test_a_stock_client_fetches_from_the_store_and_sends_through_the_server(
     assert outputs_of(running, bot) == dict.fromkeys(range(2), content)
 
 
-def test_a_backup_names_the_objects_and_its_restore_goes_on_with_them(
-    running: Deployment, peer: ObjectStore
+def test_a_restore_goes_on_with_the_objects_of_its_backup_and_names_those_that_are_gone(
+    running: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = b"kept in the store\n" * 20_000
     bot = copying_bot(running, running.file("table", content), jobs=2)
+    spoilt = b"to be lost\n" * 20_000
+    other = copying_bot(running, running.file("spoilt", spoilt), jobs=1)
     running.client("worker", "--cpus", "2")
     running.wait(bot, 120)
+    running.wait(other, 120)
     running.kill_clients()
     archive = running.folder / "backup.tar"
     arguments = ("server", "backup", str(archive), "--data", str(running.data), "--json")
@@ -115,7 +121,19 @@ def test_a_backup_names_the_objects_and_its_restore_goes_on_with_them(
     text = archive.read_bytes()
     assert SECRET_KEY.encode() not in text
     running.run("server", "stop", "--data", str(running.data))
-    running.run("server", "restore", str(archive), "--data", str(running.data))
+    lost = hashlib.sha256(spoilt).hexdigest()
+    with monkeypatch.context() as patched:
+        for name, value in ENVIRONMENT.items():
+            patched.setenv(name, value)
+        assert running.settings.open_store().remove(lost, datetime.max.replace(tzinfo=UTC))
+    restored = running.run("server", "restore", str(archive), "--data", str(running.data), "--json")
+    (missing,) = json.loads(restored)["missing"]
+    assert missing == {
+        "sha256": lost,
+        "bytes": len(spoilt),
+        "owners": [getpass.getuser()],
+        "bots": [other],
+    }
     running.start()
     assert outputs_of(running, bot) == dict.fromkeys(range(2), content)
 

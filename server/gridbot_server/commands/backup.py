@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,9 +20,11 @@ from gridbot_server.storage import db, store_record
 from gridbot_server.storage.disk import make_directory
 from gridbot_server.supervision import archive, restoring
 from gridbot_server.supervision.lock_file import StartError, supervisor_record, take_lock
+from gridbot_server.supervision.restoring import LostContent
 
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _FILE = click.Path(dir_okay=False, path_type=Path)
+_MOST_TOLD = 20  # files that are gone
 
 
 @click.command()
@@ -99,12 +102,27 @@ def restore(file: Path | None, data: Path, dsn: str | None, in_place: bool, as_j
         finally:
             os.close(lock)
     if as_json:
-        click.echo(json.dumps(asdict(done)))
+        missing = [item._asdict() for item in done.missing]
+        click.echo(json.dumps({**asdict(done), "missing": missing}))
         return
     click.echo(f"restored {done.bots} BOTs and {done.files} files, as of {done.made_at}")
+    if done.missing:
+        click.echo(_told(done.missing), err=True)
     if done.aside:
         click.echo(f"what was there before is in {done.aside}")
     click.echo(f"to start the server: gridbot server start --data {settings.data}")
+
+
+def _told(missing: Sequence[LostContent]) -> str:
+    """Name files that are gone, for an operator who may have them elsewhere."""
+    lines = [f"{len(missing)} files that the database names are not in the store:"]
+    for item in missing[:_MOST_TOLD]:
+        of_bots = f", a result of BOT {', '.join(map(str, item.bots))}" if item.bots else ""
+        owners = ", ".join(item.owners) or "nobody"
+        lines.append(f"  {item.sha256}: {item.bytes} bytes, of {owners}{of_bots}")
+    if len(missing) > _MOST_TOLD:
+        lines.append("  and others: gridbot server restore --json lists all")
+    return "\n".join(lines)
 
 
 def _restore_in_place(data: Path, as_json: bool) -> None:

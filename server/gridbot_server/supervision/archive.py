@@ -175,7 +175,7 @@ def _write(
     tell("files that came meanwhile")
     _add_files(archive, settings.files, known)
     count, size = len(known) - len(earlier.files), sum(known.values())
-    objects = _objects(settings.open_store()) if settings.files_url else []
+    objects = objects_of(settings.open_store()) if settings.files_url else []
     if objects:
         _add_text(archive, _OBJECTS, "".join(f"{sha256}\n" for sha256 in objects).encode())
     known |= dict.fromkeys(map(_member_name, objects), 0)
@@ -184,7 +184,7 @@ def _write(
     return contents
 
 
-def _objects(store: Store) -> list[str]:
+def objects_of(store: Store) -> list[str]:
     """The hashes of all content of an object store."""
     ever = datetime.max.replace(tzinfo=UTC)
     return [sha256 for prefix in range(256) for sha256 in store.old(prefix, ever)]

@@ -15,23 +15,25 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 from gridbot_server.settings import Settings
 from gridbot_server.storage import db, sql, store_record
 from gridbot_server.storage.disk import make_directory
 from gridbot_server.storage.files import Store
-from gridbot_server.storage.rows import fetch_value
+from gridbot_server.storage.rows import fetch, fetch_value, fetch_values
 from gridbot_server.supervision.archive import (
     DUMP,
     KEPT,
     MEMBER,
     ArchiveError,
     Tell,
+    objects_of,
     program_of,
     unpack,
 )
@@ -46,6 +48,15 @@ _BUILDING, _ASIDE = "restoring", "before-restore-"
 _RESTORED = ("postgresql", "files", *KEPT)
 
 
+class LostContent(NamedTuple):
+    """A file that the database names and the store does not have."""
+
+    sha256: str
+    bytes: int
+    owners: Sequence[str]  # who sent it, or had it as a result
+    bots: Sequence[int]  # of whose results it is
+
+
 @dataclass(frozen=True, slots=True)
 class Restored:
     """What a restore did."""
@@ -54,6 +65,7 @@ class Restored:
     bots: int
     files: int
     aside: str  # folder with what was there before; "" if nothing was
+    missing: Sequence[LostContent] = ()  # what the database names and the store does not have
 
 
 def restore(settings: Settings, archive: Path, tell: Tell) -> Restored:
@@ -75,8 +87,11 @@ def restore(settings: Settings, archive: Path, tell: Tell) -> Restored:
         tell("database")
         with _database(chosen, building) as dsn:
             bots, is_own = _load(dsn, building / DUMP, store := chosen.open_store())
-        if is_own and chosen.files_url is None:
-            _keep_content(settings.files, building / settings.files.name)
+            new = building / settings.files.name
+            if is_own and chosen.files_url is None:
+                _keep_content(settings.files, new)
+            tell("files")
+            missing = _missing(dsn, objects_of(store) if chosen.files_url else _content_of(new))
         replace(chosen, data=building).save()
     except BaseException:
         shutil.rmtree(building)
@@ -86,7 +101,7 @@ def restore(settings: Settings, archive: Path, tell: Tell) -> Restored:
         store_record.part(store)
     aside = _exchange(data, building)
     settings.buffer_path.unlink(missing_ok=True)
-    return Restored(made_at, bots, files, str(aside) if aside else "")
+    return Restored(made_at, bots, files, str(aside) if aside else "", missing)
 
 
 def _settings_of(building: Path, wanted: Settings) -> Settings:
@@ -140,6 +155,19 @@ def _keep_content(old: Path, new: Path) -> None:
             copy = new / folder.name / path.name
             if MEMBER.fullmatch(f"files/{folder.name}/{path.name}") and not copy.exists():
                 os.link(path, copy, follow_symlinks=False)
+
+
+def _content_of(store: Path) -> list[str]:
+    """The hashes of all content of a folder."""
+    return [f"{path.parent.name}{path.name}" for path in store.glob("[0-9a-f][0-9a-f]/*")]
+
+
+def _missing(dsn: str, there: Iterable[str]) -> list[LostContent]:
+    """Find what the database names, and is not there."""
+    with db.connect(dsn, "gridbot-restore", autocommit=True) as conn:
+        named = set(fetch_values(conn, str, SQL["named_files"]))
+        lost = sorted(named.difference(there))
+        return fetch(conn, LostContent, SQL["whose_content"], {"hashes": lost}) if lost else []
 
 
 def _exchange(data: Path, building: Path) -> Path | None:
