@@ -141,7 +141,7 @@ class SharedContents:
             return False  # another thread does; Flask looks at this one alone
         try:
             # A copy: a thread that polls just now may still add to the set that it has read.
-            polled, self._polled = frozenset(self._polled), set()
+            polled, self._polled = set(self._polled), set()
             good = self.still_good(polled)
             for name in polled:
                 viewer = self._viewers.pop(name, None)
