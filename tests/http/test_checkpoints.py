@@ -11,6 +11,7 @@ from tests.http.conftest import Answer, Person, Site
 from gridbot_client.protocol.checkpoints import CheckpointRule
 from gridbot_client.protocol.messages import Manifest, ReplicaId
 from gridbot_server.cycles import checkpoints
+from gridbot_server.storage.rows import fetch_values
 
 RULE = CheckpointRule(("state",))
 
@@ -135,6 +136,19 @@ def test_strangers_and_members_of_a_quorum_go_on_from_their_own_only(
     assert _put(first, replica, b"saved").json["complete"]
     assert _latest(first, replica) == 1
     assert _latest(second, _moved_to(site, replica, first, second)) is None
+
+
+def test_nobody_goes_on_from_what_a_machine_saved_that_is_banned_by_now(
+    site: Site, operator: Person, client: Person, other: Person, replica: ReplicaId
+) -> None:
+    assert _put(client, replica, b"saved").json["complete"]
+    (host,) = fetch_values(site.conn, int, b"SELECT host FROM checkpoint", {})
+    following = _moved_to(site, replica, client, other)
+    ban = f"/api/v1/hosts/{host}/ban"
+    assert operator("PUT", ban, json={"why": "it lies"}).status_code == 200
+    assert _latest(other, following) is None
+    assert operator("DELETE", ban).status_code == 200
+    assert _latest(other, following) == 1
 
 
 def test_a_checkpoint_with_which_two_replicas_failed_is_left(

@@ -42,11 +42,13 @@ DELETE FROM checkpoint
  WHERE (bot, seq) = (%(bot)s, %(seq)s) AND host <> %(host)s AND sha256 = ANY(%(hashes)s)
 
 -- name: latest
--- With which a replica begins.  One from which replicas began that failed is not tried for ever.
+-- With which a replica begins.  One from which replicas began that failed is not tried for ever, and
+-- nobody answers for a machine that is banned by now.
 SELECT c.number, encode(c.sha256, 'hex') AS sha256, c.size
   FROM lease JOIN checkpoint c ON (c.bot, c.seq, c.round) = (lease.bot, lease.seq, lease.round)
  WHERE (lease.bot, lease.seq, lease.replica) = (%(bot)s, %(seq)s, %(replica)s)
    AND lease.client = %(client)s AND (c.host = lease.host OR c.is_shared)
+   AND NOT EXISTS (SELECT FROM host WHERE host.id = c.host AND host.banned_at IS NOT NULL)
    AND (SELECT count(*) FROM ended WHERE (ended.bot, ended.seq) = (c.bot, c.seq)
            AND ended.how = 'error' AND ended.ended_at > c.made_at) < 2
  ORDER BY c.number DESC, c.made_at DESC LIMIT 1
