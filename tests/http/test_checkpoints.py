@@ -9,7 +9,7 @@ from tests.factories import make_bot, make_ended, make_lease
 from tests.http.conftest import Answer, Person, Site
 
 from gridbot_client.protocol.checkpoints import CheckpointRule
-from gridbot_client.protocol.messages import Manifest, ReplicaId
+from gridbot_client.protocol.messages import MAX_BIGINT, Manifest, ReplicaId
 from gridbot_server.cycles import checkpoints
 from gridbot_server.storage.rows import fetch_values
 
@@ -100,6 +100,14 @@ def test_only_the_latest_is_kept_and_none_replaces_a_later_one(
     assert _put(client, replica, b"late", 1).status_code == 409
     assert _latest(client, replica) == 2
     assert _files(site) == {hashlib.sha256(b"second").hexdigest()}
+
+
+@pytest.mark.parametrize("number", [0, MAX_BIGINT, 10**30])
+def test_a_number_that_leaves_none_for_the_next_checkpoint_is_refused(
+    client: Person, replica: ReplicaId, number: int
+) -> None:
+    assert _put(client, replica, b"saved", number).status_code == 400
+    assert _put(client, replica, b"saved", MAX_BIGINT - 1).json["complete"]
 
 
 def test_who_has_lost_the_lease_sends_no_checkpoint(

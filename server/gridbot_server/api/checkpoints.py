@@ -37,7 +37,10 @@ blueprint = Blueprint("checkpoints", __name__, url_prefix="/checkpoints")
 _PACKING_BYTES = 128 << 10  # beside what is packed
 _PATH = "/<int:bot>/<int:seq>/<int:replica>"
 _SHA256 = sha256("SHA-256 of the packed checkpoint, in hexadecimal.")
-_NUMBER = number("Its number, which rises along the job.", required=True)
+# The next one must have a number, too.
+_NUMBER = number(
+    "Its number, which rises along the job.", least=1, most=MAX_BIGINT - 1, required=True
+)
 
 
 class _Held(NamedTuple):
@@ -174,5 +177,5 @@ def _replaced(conn: Connection, id: ReplicaId, content: Content, number: int) ->
 def _values(id: ReplicaId, held: _Held, number: int, sha256: bytes, size: int) -> dict[str, Any]:
     return {
         **id._asdict(), "host": held.host, "round": held.round, "is_shared": held.is_shared,
-        "number": min(number, MAX_BIGINT), "sha256": sha256, "size": size,
+        "number": number, "sha256": sha256, "size": size,
     }  # fmt: skip

@@ -38,18 +38,20 @@ class Parameter:
 
 
 def number(
-    text: str, default: int | None = None, most: int = MAX_BIGINT, required: bool = False
-) -> Parameter:
-    """A whole number from 0 to `most`."""
+    text: str, default: int | None = None, least: int = 0, most: int = MAX_BIGINT,
+    required: bool = False,
+) -> Parameter:  # fmt: skip
+    """A whole number from `least` to `most`."""
 
     def read(name: str, value: str) -> int:
-        if not (value.isascii() and value.isdigit() and len(value) < 20 and int(value) <= most):
+        is_number = value.isascii() and value.isdigit() and len(value) < 20
+        if not (is_number and least <= int(value) <= most):
             raise RequestError(
-                f"{name}: expected a whole number from 0 to {most}, got {value[:60]!r}"
+                f"{name}: expected a whole number from {least} to {most}, got {value[:60]!r}"
             )
         return int(value)
 
-    schema = {"type": "integer", "minimum": 0, "maximum": most}
+    schema = {"type": "integer", "minimum": least, "maximum": most}
     return Parameter(text, schema, read, default, required)
 
 
