@@ -73,7 +73,7 @@ def test_what_a_client_has_not_begun_gives_way_to_what_is_more_urgent(running: D
 
 
 def test_what_is_called_back_and_cannot_be_returned_is_run(running: Deployment) -> None:
-    gate, journal = running.gate(), running.folder / "journal"
+    gate, journal = running.gate(), running.folder / "called back"
     with relay(running.port) as network:
 
         def cut(path: str, body: bytes) -> bytes | None:
@@ -82,11 +82,11 @@ def test_what_is_called_back_and_cannot_be_returned_is_run(running: Deployment) 
 
         network.spoil = cut
         key = str(running.settings.operator_key_path)
-        running.client("cut off", "--cpus", "1", "--server", network.url, "--key-file", key)
-        noted = gate.command(f'echo "$1" >> {journal}')
+        running.client("unheard", "--cpus", "1", "--server", network.url, "--key-file", key)
+        noted = gate.command(f'echo "$1" >> "{journal}"')
         patient = running.submit("--range", "0:2", "--", *noted, policy=NO_COPIES)
         eventually(lambda: len(running.leases(patient)) == 2, what="one that runs, one held ahead")
-        eventually(lambda: running.programs("cut off"))
+        eventually(lambda: running.programs("unheard"))
         urgent = running.submit("--range", "0:1", "--", "true", policy=f"Rank = 1; {NO_COPIES}")
         eventually(lambda: not network.is_open, what="the call back")
         gate.open()
