@@ -127,6 +127,7 @@ class Submitted(TypedDict):
     id: int
     state: State
     jobs_total: int
+    jobs_reused: int
     signed_for_boinc: bool
     boinc_unsuitable: str | None
     boinc_url: str | None

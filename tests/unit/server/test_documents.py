@@ -10,6 +10,7 @@ from gridbot.api import documents
 from gridbot_server.models.responses import (
     ResponseModel,
     bots,
+    data,
     explanation,
     grids,
     groups,
@@ -28,7 +29,7 @@ def answers(*modules: ModuleType) -> Iterator[tuple[str, type[ResponseModel]]]:
                 yield name, item
 
 
-SENT = dict(answers(bots, explanation, grids, groups, operation, results, signing))
+SENT = dict(answers(bots, data, explanation, grids, groups, operation, results, signing))
 
 
 def shape(hint: Any) -> str:
