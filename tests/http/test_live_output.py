@@ -8,7 +8,7 @@ from tests.factories import make_bot, make_lease, make_outcome
 from tests.http.conftest import Person, Site
 from tests.system.deployment import eventually
 
-from gridbot_client.protocol.messages import ReplicaId
+from gridbot_client.protocol.messages import MAX_PIECE_BYTES, ReplicaId
 from gridbot_server.cycles import live_output
 from gridbot_server.dispatch.live_output import MOST_BYTES, SQL
 from gridbot_server.storage import db
@@ -29,6 +29,15 @@ def _stdout(found: Any) -> bytes:
 def _window(site: Site) -> Any:
     query = "SELECT begins, content FROM live_output WHERE stream = 'stdout'"
     return site.conn.execute(query).fetchone()
+
+
+def _followed_until(site: Site) -> Any:
+    query = "SELECT followed_until FROM live_output WHERE stream = 'stdout'"
+    return site.conn.execute(query).fetchone()
+
+
+def _end_patience(site: Site) -> None:
+    site.conn.execute("UPDATE live_output SET followed_until = now() - interval '1 s'")
 
 
 def _has_sent(site: Site, content: bytes) -> None:
@@ -53,14 +62,51 @@ def test_what_was_sent_is_read_from_any_place_in_it(site: Site, alice: Person) -
     assert _window(site) == (0, b"0123456789")
 
 
-def test_what_is_not_here_is_asked_for_again(site: Site, alice: Person) -> None:
+def test_what_went_already_is_asked_for_again(site: Site, alice: Person) -> None:
     bot = _running(site, alice)
-    _look(alice, bot)
+    _look(alice, bot, 50)
     _has_sent(site, b"0123456789")
-    assert _stdout(_look(alice, bot, 50)) == b""
-    assert _window(site) == (50, b"")
     assert _stdout(_look(alice, bot, 3)) == b""
     assert _window(site) == (3, b"")
+
+
+def test_who_is_ahead_of_another_follower_waits_and_goes_on_alone(
+    site: Site, alice: Person
+) -> None:
+    bot = _running(site, alice)
+    _look(alice, bot, MOST_BYTES)
+    _has_sent(site, b"ahead")
+    assert _stdout(_look(alice, bot)) == b""  # another one, from the beginning
+    assert _window(site) == (0, b"")
+    _has_sent(site, b"begun")
+    assert _stdout(_look(alice, bot, MOST_BYTES)) == b""
+    assert _stdout(_look(alice, bot)) == b"begun"
+    _end_patience(site)
+    assert _stdout(_look(alice, bot, MOST_BYTES)) == b""
+    assert _window(site) == (MOST_BYTES, b"")
+
+
+def test_who_waits_does_not_keep_a_window_that_nobody_reads(site: Site, alice: Person) -> None:
+    bot = _running(site, alice)
+    _look(alice, bot)
+    before = _followed_until(site)
+    _look(alice, bot, 50)
+    assert _followed_until(site) == before
+    _look(alice, bot)
+    assert _followed_until(site) > before
+
+
+def test_followers_who_are_not_far_apart_lose_nothing_of_each_other(
+    site: Site, alice: Person
+) -> None:
+    bot = _running(site, alice)
+    _look(alice, bot)
+    places, piece = [0, 0], bytes(MAX_PIECE_BYTES)
+    for turn in range(12):
+        _has_sent(site, piece)
+        for who in (0, 1) if turn % 2 else (0,):  # one asks half as often
+            places[who] += len(_stdout(_look(alice, bot, places[who])))
+    assert places == [12 * MAX_PIECE_BYTES] * 2
 
 
 def test_what_was_read_makes_room_once_there_is_much(site: Site, alice: Person) -> None:
@@ -79,6 +125,12 @@ def test_a_job_is_over_with_its_outcome(site: Site, alice: Person) -> None:
     assert _look(alice, bot, job=1) == {"is_over": True, "replicas": []}
     site.conn.execute("UPDATE bot SET state = 'cancelled' WHERE id = %s", [bot])
     assert _look(alice, bot)["is_over"]
+
+
+def test_a_job_that_there_is_not_is_named(site: Site, alice: Person) -> None:
+    bot = _running(site, alice)
+    answer = alice("POST", f"/api/v1/bots/{bot}/live", json={"job": 2})
+    assert (answer.status_code, answer.json["detail"]) == (404, f"BOT {bot} has no job 2")
 
 
 def test_what_clients_send_is_locked_in_the_order_of_who_follows(
@@ -117,7 +169,7 @@ def _waits(site: Site, pid: int) -> bool:
 def test_what_is_written_to_is_forgotten_later(site: Site, alice: Person, dsn: str) -> None:
     bot = _running(site, alice)
     _look(alice, bot)
-    site.conn.execute("UPDATE live_output SET followed_until = now() - interval '1 s'")
+    _end_patience(site)
     with db.connect(dsn) as writer, db.connect(dsn) as cleaner:
         cleaner.execute("SET lock_timeout = '5s'")
         with writer.transaction():

@@ -12,6 +12,7 @@ from flask import Blueprint
 from gridbot_server.api.access import bot_owner
 from gridbot_server.api.schema import answers, json_body
 from gridbot_server.dispatch.live_output import MOST_BYTES, SQL
+from gridbot_server.errors import ObjectNotFound
 from gridbot_server.http import auth
 from gridbot_server.http.services import connection
 from gridbot_server.models.requests import FollowedOutput
@@ -64,7 +65,9 @@ def follow_output(bot: int, json: FollowedOutput) -> LiveReplicas:
             values = {"bot": bot, "seq": json.job, "limit": _MOST_REPLICAS}
             running = fetch(conn, RunningId, SQL["running"], values)
             found = output_since(conn, bot, running, read)
-            is_over = fetch_value(conn, bool, SQL["is_over"], values) is not False
+            is_over = fetch_value(conn, bool, SQL["is_over"], values)
+    if is_over is None:
+        raise ObjectNotFound(f"BOT {bot} has no job {json.job}")
     told = [LiveReplica(seq=id.seq, replica=id.replica, **_encoded(found[id])) for id in running]
     return LiveReplicas(is_over=is_over, replicas=told)
 
@@ -82,7 +85,7 @@ def output_since(
     values = {
         "bot": bot, "wanted": encode(wanted), "patience": _PATIENCE, "much": MOST_BYTES // 2,
     }  # fmt: skip
-    found: dict[RunningId, dict[str, bytes]] = {id: {} for id in running}
+    found = {id: dict.fromkeys(_STREAMS, b"") for id in running}
     for item in fetch(conn, _Window, SQL["follow"], values) if wanted else ():
         id = RunningId(item.seq, item.replica)
         found[id][item.stream] = item.content[at[id, item.stream] - item.begins :]

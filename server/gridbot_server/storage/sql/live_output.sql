@@ -39,20 +39,27 @@ SELECT seq, replica FROM lease
  ORDER BY sent_at, seq, replica LIMIT %(limit)s
 
 -- name: follow
--- What was read goes once there is much; what is asked for and not here, the client sends again.
+-- All who follow a stream share one window of it.  Who asks for a place in it reads from there on;
+-- once there is much, what lies before that place goes, but for the last part, which others who ask
+-- as often have not read yet.  Who asks for what lies before the window moves it back to there: the
+-- client sends it again.  Who asks for what lies behind it waits, and gets no row, as long as others
+-- read in it; once they are gone, it moves there.
 INSERT INTO live_output AS live (bot, seq, replica, stream, begins, followed_until)
 SELECT %(bot)s, x.seq, x.replica, x.stream, x.at, now() + %(patience)s
   FROM json_to_recordset(%(wanted)s) AS x (seq bigint, replica int, stream text, at bigint)
  ORDER BY x.seq, x.replica, x.stream
 ON CONFLICT (bot, seq, replica, stream) DO UPDATE
    SET followed_until = EXCLUDED.followed_until,
-       begins = CASE WHEN EXCLUDED.begins BETWEEN live.begins AND live.begins + length(live.content)
-                      AND length(live.content) < %(much)s
-                     THEN live.begins ELSE EXCLUDED.begins END,
-       content = CASE WHEN NOT EXCLUDED.begins BETWEEN live.begins
-                                                   AND live.begins + length(live.content) THEN ''
-                      WHEN length(live.content) < %(much)s THEN live.content
-                      ELSE substr(live.content, (EXCLUDED.begins - live.begins)::int + 1) END
+       (begins, content) = (
+       SELECT CASE WHEN NOT there.is_asked THEN EXCLUDED.begins ELSE live.begins + there.rest END,
+              CASE WHEN NOT there.is_asked THEN ''
+                   WHEN there.rest = 0 THEN live.content
+                   ELSE substr(live.content, there.rest + 1) END
+         FROM (SELECT EXCLUDED.begins BETWEEN live.begins AND live.begins + length(live.content)
+                          AS is_asked,
+                      greatest(0, least(EXCLUDED.begins - live.begins,
+                                        length(live.content) - %(much)s))::int AS rest) AS there)
+ WHERE EXCLUDED.begins <= live.begins + length(live.content) OR live.followed_until < now()
 RETURNING seq, replica, stream, begins, content
 
 -- name: watch
@@ -82,6 +89,7 @@ DELETE FROM live_output WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM live_output WHERE followed_until < now() FOR UPDATE SKIP LOCKED))
 
 -- name: is_over
+-- Nothing of a job that the BOT does not have.
 SELECT state NOT IN ('open', 'running') OR EXISTS (
        SELECT FROM outcome WHERE outcome.bot = bot.id AND outcome.seq = %(seq)s)
-  FROM bot WHERE id = %(bot)s
+  FROM bot WHERE id = %(bot)s AND (%(seq)s::bigint IS NULL OR %(seq)s < size)
