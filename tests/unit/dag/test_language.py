@@ -32,6 +32,13 @@ def test_all_errors_are_told_at_once_each_with_its_line(tmp_path: Path) -> None:
     assert "B is no node" in found[2]
 
 
+def test_a_line_that_refuses_the_dag_is_named_once(tmp_path: Path) -> None:
+    found = errors(tmp_path, "REJECT\nDATA A a.stork\n")
+    assert found[0] == "x.dag:1: REJECT: this DAG is not to be run"
+    assert found[1].startswith("x.dag:2: DATA: A: data placement by Stork is gone")
+    assert [item.count("x.dag") for item in found] == [1, 1]
+
+
 def test_lines_may_name_what_stands_below_them(tmp_path: Path) -> None:
     dag = read(tmp_path, 'VARS A k="v"\nPARENT A CHILD B\nJOB A a.sub\nJOB B a.sub')
     assert dag.nodes["A"].children == ("B",)

@@ -32,12 +32,11 @@ def job(part: DagPart, line: DagLine, words: Words) -> None:
     _add(part, line, words, kind, name, submit, line.block)
 
 
-def data(part: DagPart, line: DagLine, words: Words) -> None:
+def data(part: DagPart, line: DagLine, words: Words) -> None:  # noqa: ARG001
     """Refuse a node of Stork's, which moved data."""
     name = part.needed(words, "a name")
     raise LineRefused(
         f"{name}: data placement by Stork is gone; write a JOB of universe local that copies"
-        f" ({part.at(line)})"
     )
 
 

@@ -13,11 +13,11 @@ from gridbot.dag.language.part import DagPart, LineRefused
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-def reject(part: DagPart, line: DagLine, words: Words) -> None:
+def reject(part: DagPart, line: DagLine, words: Words) -> None:  # noqa: ARG001
     """Refuse the file, as its writer wants."""
     while words.next() is not None:
         pass
-    raise LineRefused(f"{part.at(line)} says that this DAG is not to be run")
+    raise LineRefused("this DAG is not to be run")
 
 
 def dot(part: DagPart, line: DagLine, words: Words) -> None:
