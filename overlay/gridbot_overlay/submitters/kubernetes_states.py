@@ -12,6 +12,7 @@ from gridbot_overlay.submitters import GridError, rendering
 
 # What names of Jobs, and so of their pods, may be: https://www.rfc-editor.org/rfc/rfc1123
 _TAG = re.compile(r"[a-z]([-a-z0-9]{0,50}[a-z0-9])?")
+_INDEX = re.compile(r"[0-9]{1,9}")
 _TAG_LABEL, _INDEX_LABEL = "gridbot/tag", "gridbot/index"
 # Why a container that waits will not start before somebody changes something.
 _NEVER_STARTS = (
@@ -56,14 +57,15 @@ def _sighting(
 ) -> Sighting | None:
     marks = job["metadata"].get("labels", {})
     named = rendering.read_name(marks.get(_TAG_LABEL, ""), prefix)
-    if named is None:
-        return None
+    index = marks.get(_INDEX_LABEL, "")
+    if named is None or not _INDEX.fullmatch(index):
+        return None  # somebody else's, perhaps a copy of ours
     latest = max(pods, key=lambda pod: str(pod["metadata"]["creationTimestamp"]), default=None)
     state, reason = _state(job, latest)
     return Sighting(
         tag=named[0],
         native_id=job["metadata"]["name"],
-        index=int(marks.get(_INDEX_LABEL, "")),
+        index=int(index),
         state=state,
         reason=reason[:_REASON_CHARACTERS],
         node=latest["spec"].get("nodeName", "") if latest else "",

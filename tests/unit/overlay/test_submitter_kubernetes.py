@@ -140,3 +140,12 @@ def test_a_pilot_is_where_its_pod_is(
 def test_only_jobs_of_the_prefix_are_pilots() -> None:
     others = [{"kind": "Job", "metadata": {"name": "x", "uid": "x"}}, made_job(0, "gb-b")]
     assert seen(*others, made_job(7)).index == 7
+
+
+@pytest.mark.parametrize("label", [None, "", "-1", "first", "\u00b2"])
+def test_a_job_that_bears_our_tag_and_no_index_hides_no_pilot(label: str | None) -> None:
+    foreign = made_job(0)
+    del foreign["metadata"]["labels"]["gridbot/index"]
+    if label is not None:
+        foreign["metadata"]["labels"]["gridbot/index"] = label
+    assert seen(foreign, made_job(7)).index == 7
