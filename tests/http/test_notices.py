@@ -11,16 +11,13 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import psycopg
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
+from tests.certificates import certified
 from tests.factories import make_bot
 from tests.http.conftest import Person, Site
 from tests.system.deployment import eventually
@@ -405,28 +402,6 @@ def has_blocked(conn: psycopg.Connection) -> bool:
     """Whether somebody waits for a lock of this connection."""
     blocked = "SELECT FROM pg_stat_activity WHERE pg_backend_pid() = ANY (pg_blocking_pids(pid))"
     return conn.execute(blocked).rowcount > 0
-
-
-def certified(folder: Path, name: str) -> Path:
-    """A self-signed certificate of a host, and its key, in a file."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    called = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(called).issuer_name(called).public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )  # fmt: skip
-    file = folder / f"{name}.pem"
-    unlocked = serialization.NoEncryption()
-    pem = serialization.Encoding.PEM
-    private = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, unlocked)
-    file.write_bytes(made.public_bytes(pem) + private)
-    return file
 
 
 def test_a_webhook_by_tls_is_told_only_where_its_certificate_is_good(

@@ -27,10 +27,11 @@ from urllib.parse import quote, urlsplit
 import requests
 from cryptography import x509
 
+from gridbot_client.net.bounded_https import bounded_session
 from gridbot_client.storage import write_atomically
 from gridbot_overlay.decide.model import CheckResult, Grid, PilotOrder, PilotState, Sighting
 from gridbot_overlay.submitters import GridError, rendering
-from gridbot_overlay.submitters.commands import OUTPUT_BYTES
+from gridbot_overlay.submitters.commands import OUTPUT_BYTES, TIMEOUT_SECONDS
 from gridbot_overlay.submitters.logs import TAIL_BYTES
 
 OPTIONS = {
@@ -85,7 +86,7 @@ class Arc:
             raise GridError(f"{text}, not {self._options['url']!r}", is_lasting=True)
         self._rest = self._options["url"].rstrip("/") + "/rest/1.0"
         self._known = folder / "arc.json"
-        self._session = requests.Session()
+        self._session = bounded_session(TIMEOUT_SECONDS, OUTPUT_BYTES)
 
     def submit(self, order: PilotOrder) -> list[str]:
         """Make some jobs, write their ids down and send their scripts; then the next ones."""
@@ -95,6 +96,7 @@ class Arc:
 
     def _make(self, order: PilotOrder, first: int, count: int) -> list[str]:
         indices = range(first, first + count)
+        before = self._read()
         text = descriptions(order, indices)
         answers = self._json("POST", "/jobs?action=new", text, "application/rsl")
         made = {
@@ -102,7 +104,7 @@ class Arc:
             for item, index in zip(answers, indices, strict=False)
             if item.get("status-code") == "201"
         }
-        known = self._read() | {id: ArcJob(_name(order, index)) for id, index in made.items()}
+        known = before | {id: ArcJob(_name(order, index)) for id, index in made.items()}
         self._write(known)
         for id, index in made.items():
             script = rendering.script(order, str(index), shlex.quote(id))
@@ -213,9 +215,13 @@ class Arc:
     def _read(self) -> dict[str, ArcJob]:
         try:
             stored = json.loads(self._known.read_bytes())
+            return {id: ArcJob(**fields) for id, fields in stored.items()}
         except FileNotFoundError:
             return {}
-        return {id: ArcJob(**fields) for id, fields in stored.items()}
+        except (OSError, ValueError, TypeError, AttributeError) as error:
+            text = f"{self._known} cannot be read: {error}; put it back from a copy, or remove it:"
+            text += " then jobs are found by their names, and those that wait are cancelled"
+            raise GridError(text, is_lasting=True) from error
 
     def _write(self, known: dict[str, ArcJob]) -> None:
         self._known.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

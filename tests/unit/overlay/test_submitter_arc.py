@@ -60,3 +60,13 @@ def test_of_a_fact_that_is_told_twice_the_last_counts() -> None:
 def test_a_url_that_is_none_of_an_a_rex_is_refused_by_name(url: str, tmp_path: Path) -> None:
     with pytest.raises(GridError, match="option url"):
         Arc(Grid(name="g", kind="arc", options={"url": url}), tmp_path)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b'{"id": {"colour": 1}}', b'{"id": 1}'])
+def test_a_damaged_record_of_jobs_is_an_error_that_names_it(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "arc.json").write_bytes(content)
+    order = make_order("gb-x", "")
+    ce = Grid(name="g", kind="arc", options={"url": "https://localhost:9/arex"})
+    with pytest.raises(GridError, match=r"arc\.json cannot be read") as refused:
+        Arc(ce, tmp_path).submit(order)
+    assert refused.value.is_lasting
