@@ -35,11 +35,7 @@ def command(rounds: int, seed: int | None, as_json: bool) -> None:
     if as_json:
         print(json.dumps(document, default=str))
     else:
-        print(
-            f"{document['jobs']} jobs, {len(document['jobs_without_one_right_outcome'])} without"
-            f" their one right outcome; {document['reports_acknowledged']} reports acknowledged,"
-            f" {len(document['reports_lost'])} lost"
-        )
+        print(crashes.sentence_of(document))
     sys.exit(1 if document["broken"] else 0)
 
 
@@ -52,16 +48,12 @@ def _crash(server: Deployment, rounds: int, seed: int, table: TextIO) -> dict[st
                 kills.append(crashes.kill(server, victim, chance))
                 print(_row(number, kills[-1], load), file=table, flush=True)
         load.drain()
-    lost = crashes.lost_reports(server, load)
-    wrong = crashes.wrong_outcomes(server, load)
+    found = crashes.found_of(server, load)
     return {
         "seed": seed,
         "kills": [asdict(kill) for kill in kills],
-        "jobs": len(load.submitted) * crashes.JOBS,
-        "jobs_without_one_right_outcome": wrong,
-        "reports_acknowledged": len(load.acknowledged),
-        "reports_lost": lost,
-        "broken": bool(lost or wrong or any(kill.violations for kill in kills)),
+        **found,
+        "broken": not crashes.is_whole(found) or any(kill.violations for kill in kills),
     }
 
 

@@ -345,3 +345,27 @@ def wrong_outcomes(server: Deployment, load: Load) -> list[tuple[int, int]]:
         if text == f"{seq}\n"
     }
     return sorted({(bot, seq) for bot in load.submitted for seq in range(JOBS)} - right)
+
+
+def found_of(server: Deployment, load: Load) -> dict[str, Any]:
+    """Return what is there of a load that has ended, and what is lost of it."""
+    return {
+        "jobs": len(load.submitted) * JOBS,
+        "jobs_without_one_right_outcome": wrong_outcomes(server, load),
+        "reports_acknowledged": len(load.acknowledged),
+        "reports_lost": lost_reports(server, load),
+    }
+
+
+def is_whole(found: Mapping[str, Any]) -> bool:
+    """Tell whether nothing is lost."""
+    return not found["reports_lost"] and not found["jobs_without_one_right_outcome"]
+
+
+def sentence_of(found: Mapping[str, Any]) -> str:
+    """Say it in a line."""
+    return (
+        f"{found['jobs']} jobs, {len(found['jobs_without_one_right_outcome'])} without"
+        f" their one right outcome; {found['reports_acknowledged']} reports acknowledged,"
+        f" {len(found['reports_lost'])} lost"
+    )
