@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import codecs
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,25 +32,32 @@ class Printed(NamedTuple):
 
 @dataclass(slots=True)
 class _Stream:
-    """How much of a stream was read, and the end of that."""
+    """How much of a stream was read, and the end of that as a log has it."""
 
     at: int = 0
+    at_in_log: int = 0  # there a NUL, and what is no UTF-8, is replaced by three bytes
     last: bytes = b""
+    _decoder: codecs.IncrementalDecoder = field(
+        default_factory=partial(codecs.getincrementaldecoder("utf-8"), "replace")
+    )
 
     def take(self, content: bytes) -> bytes:
+        logged = self._decoder.decode(content).replace("\0", "\ufffd").encode()
         self.at += len(content)
-        self.last = (self.last + content)[-_OVERLAP_BYTES:]
+        self.at_in_log += len(logged)
+        self.last = (self.last + logged)[-_OVERLAP_BYTES:]
         return content
 
     def rest(self, text: str) -> bytes:
         """What of the log of an ended replica was not read yet."""
         content = text.encode()
+        begun = len(self._decoder.getstate()[0])  # bytes of the next character that were read
         if len(content) < LOG_TAIL_BYTES - 4:  # all that there was
-            return content[self.at :]
+            return content[self.at_in_log + begun :]
         if not self.at:
             return _GAP.lstrip() + content
         found = content.rfind(self.last)
-        return content[found + len(self.last) :] if found >= 0 else _GAP + content
+        return content[found + len(self.last) + begun :] if found >= 0 else _GAP + content
 
 
 @dataclass(slots=True)
