@@ -23,18 +23,16 @@ class FileOrigin:
 
     def steps(self) -> Iterator[tuple[int, str, str]]:
         """Yield depth, hash and name of each file that it comes from."""
-        yield from self._below(self.sha256, "", 0, set())
-
-    def _below(
-        self, sha256: str, name: str, depth: int, seen: set[str]
-    ) -> Iterator[tuple[int, str, str]]:
-        yield depth, sha256, name
-        job = self.made_by.get(sha256)
-        if job is None or sha256 in seen:
-            return
-        seen.add(sha256)
-        for file in job["inputs"]:
-            yield from self._below(file["sha256"], file["name"], depth + 1, seen)
+        seen, left = set[str](), [(0, self.sha256, "")]
+        while left:
+            depth, sha256, name = left.pop()
+            yield depth, sha256, name
+            job = self.made_by.get(sha256)
+            if job is None or sha256 in seen:
+                continue
+            seen.add(sha256)
+            read = ((depth + 1, file["sha256"], file["name"]) for file in job["inputs"])
+            left += reversed([*read])
 
 
 def origin_of(session: Session, sha256: str) -> FileOrigin:
