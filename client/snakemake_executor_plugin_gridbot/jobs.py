@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import tarfile
@@ -17,6 +18,10 @@ from gridbot.api.inputs import InputFile, InputSpec, LocalFile, local_file
 from gridbot.api.results import OutputFile
 from gridbot_client.protocol.messages import Scalar
 
+# What is wrong with names in an archive, now and whenever it is tried again.
+_OF_NAMES = (
+    errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOTDIR,
+)  # fmt: skip
 OUTPUTS = "gridbot-outputs"  # folder of what comes back, each under its number
 
 
@@ -99,8 +104,16 @@ def unpack(archive: Path, to: Path) -> None:
                 if member.isreg() or member.isdir():
                     member.mtime = time.time()
                     packed.extract(member, to, filter="data")
-    except tarfile.TarError as error:
-        raise BadInput(f"{to}: what came back is no folder: {error}") from None
+    except (tarfile.TarError, ValueError) as error:
+        raise _no_folder(to, error) from None
+    except OSError as error:
+        if error.errno in _OF_NAMES:
+            raise _no_folder(to, error) from None
+        raise  # of this machine, such as a full disk: it may be tried again
+
+
+def _no_folder(to: Path, error: Exception) -> BadInput:
+    return BadInput(f"{to}: what came back is no folder: {str(error)[:500]}")
 
 
 @dataclass(frozen=True)

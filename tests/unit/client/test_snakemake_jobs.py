@@ -97,3 +97,25 @@ def test_a_folder_that_came_back_compressed_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no folder"):
         unpack(tmp_path / "packed", tmp_path / "to")
     assert not list((tmp_path / "to").iterdir())
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("a", "a/b"),
+        ("a/b", "a"),
+        ("n" * 300,),
+        ("/".join(["n" * 200] * 30),),
+        ("nul\0",),
+    ],
+)
+def test_a_folder_that_cannot_be_laid_down_is_refused_and_not_tried_for_ever(
+    tmp_path: Path, names: tuple[str, ...]
+) -> None:
+    with tarfile.open(tmp_path / "packed", "w", format=tarfile.PAX_FORMAT) as packed:
+        for name in names:
+            member = tarfile.TarInfo("x")
+            member.pax_headers = {"path": name}
+            packed.addfile(member)
+    with pytest.raises(BadInput, match="no folder"):
+        unpack(tmp_path / "packed", tmp_path / "to")
