@@ -11,7 +11,7 @@ import click
 
 from gridbot_client.commands.failure import Failed, failed
 from gridbot_client.commands.options import as_json, data_option, folder_of, tell
-from gridbot_client.friends.roster import folder_of_friend, forget_friend, friends_of
+from gridbot_client.friends.roster import folder_of_friend, forget_friend, friends_of, named
 from gridbot_client.status import status_of
 from gridbot_client.storage import Folder, FolderBusy
 from gridbot_client.terminal import printable
@@ -43,11 +43,13 @@ def friends(remove: str | None, data: Path | None, as_json: bool) -> None:
 
 
 def _remove(folder: Folder, url: str, *, as_json: bool) -> None:
-    friend = forget_friend(folder, url)
-    if friend is None:
+    known = forget_friend(folder, url)
+    friend = known or named(url.rstrip("/"))
+    place = folder_of_friend(folder, friend)
+    if known is None and place.identity() is None:  # else an earlier removal was cut short
         raise Failed(f"{url} is no friend of this client: gridbot client friends lists them")
     try:
-        told = leave(folder_of_friend(folder, friend))
+        told = leave(place)
     except (background.NotStopped, FolderBusy) as error:
         raise failed(error) from None
     tell(f"left: {told}", {"left": friend.url, "told": told}, as_json=as_json)

@@ -239,6 +239,8 @@ def _run(
         folder.save_sandbox(sandbox.attributes)
         host, pilot = options.describe(folder, sandbox), options.pilot
         identity = folder.identity()
+        if identity is None and options.home:  # its friend was removed as it began
+            raise joining.JoinError(f"{folder.path} has joined no server, and a guest joins none")
         if identity is None:
             endpoint = find_server(server, key_file)
             pilot_name = pilot.name if pilot else ""

@@ -98,15 +98,18 @@ class Guests:
             asked = [friend for friend in self._friends if self._may_ask(friend, now)]
             loans = [guest.loan for guest in self._guests.values()]
             for loan in to_lend(asked, loans, used, room):
-                self._begin(loan)
+                try:
+                    self._begin(loan)
+                except OSError as error:  # a full disk, above all
+                    self._rest(loan.friend, f"was not asked: {error}", has_failed=True)
 
     def close(self) -> None:
-        """End all guests."""
+        """End all guests, which leave at the same time."""
         for guest in self._guests.values():
             guest.end(self._clock())
         for guest in self._guests.values():
             try:
-                guest.process.wait(_GRACE_SECONDS)
+                guest.process.wait(max(0.0, (guest.leaves_by or 0.0) - self._clock()))
             except subprocess.TimeoutExpired:
                 guest.process.kill()
                 guest.process.wait()
@@ -125,18 +128,23 @@ class Guests:
                 continue
             del self._guests[name]
             if guest.leaves_by is None:
-                rest = self._rests.get(name, Rest()).after(now, has_failed=code != 0)
-                self._rests[name] = rest
                 why = f"ended with {code}: {self._log(name)}" if code else "has no work"
-                self._activity.say(f"{name} {why}; asked again in {rest.until - now:.0f} s")
+                self._rest(name, why, has_failed=code != 0)
+
+    def _rest(self, name: str, why: str, *, has_failed: bool) -> None:
+        now = self._clock()
+        self._rests[name] = rest = self._rests.get(name, Rest()).after(now, has_failed=has_failed)
+        self._activity.say(f"{name} {why}; asked again in {rest.until - now:.0f} s")
 
     def _log(self, name: str) -> str:
         return str(self._folder.friends / name / "client.log")
 
     def _begin(self, loan: Loan) -> None:
-        [friend] = [item for item in self._friends if item.name == loan.friend]
+        """Start a guest, unless its friend was removed meanwhile.  Raises OSError."""
+        known = {friend.name: friend for friend in friends_of(self._folder)}
+        if (friend := known.get(loan.friend)) is None:
+            return
         place = folder_of_friend(self._folder, friend)
-        place.make()
         preferred = self._folder.preferences()
         place.save_preferences({name: preferred[name] for name in _CARRIED if name in preferred})
         place.save_policy(self._folder.policy())

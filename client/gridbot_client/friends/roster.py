@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from dataclasses import asdict
@@ -12,6 +13,7 @@ from gridbot_client.friends.lending import Friend
 from gridbot_client.storage import Folder, read_json, write_atomically
 
 _NO_NAME_CHARACTER = re.compile(r"[^A-Za-z0-9.-]")
+_MOST_SHOWN = 40  # characters of a host in a name, which is in the paths of jobs
 
 
 def friends_of(folder: Folder) -> tuple[Friend, ...]:
@@ -31,9 +33,9 @@ def folder_of_friend(folder: Folder, friend: Friend) -> Folder:
 
 
 def named(url: str, share: int = 100) -> Friend:
-    """A friend by its server's URL."""
-    parts = urlsplit(url)
-    return Friend(_NO_NAME_CHARACTER.sub("_", f"{parts.netloc}{parts.path}"), url, share)
+    """A friend by its server's URL.  No other URL gives the same name."""
+    host = _NO_NAME_CHARACTER.sub("_", urlsplit(url).netloc)[:_MOST_SHOWN]
+    return Friend(f"{host}-{hashlib.sha256(url.encode()).hexdigest()[:16]}", url, share)
 
 
 def add_friend(folder: Folder, friend: Friend) -> None:
