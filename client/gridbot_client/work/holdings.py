@@ -11,6 +11,7 @@ import os
 import stat
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 import psutil
@@ -22,7 +23,8 @@ _PIPE_BYTES, _SOCKET_BYTES = 64 << 10, 208 << 10
 _LEAST_BYTES = 52 << 20  # which every task may have of it
 # A user's pipes have 16,384 pages in all, and a pipe 16; then all further ones are short.
 _MOST_PIPES, _MOST_PIPES_PER_CPU = 512, 16
-_MOST_DESCRIPTORS_PER_CPU = 16 << 10  # so that a look does not take long
+# So that a look does not take long.
+_MOST_DESCRIPTORS_PER_CPU, _MOST_ENTRIES_PER_CPU = 16 << 10, 256 << 10
 _MOST_SENT = 16
 _ENTRIES = (b"tfd:", b"lock:")  # in /proc/PID/fdinfo
 _SHARED_MEMORY = (b"00:01", b"/dev/zero (deleted)\n")  # in /proc/PID/maps
@@ -40,6 +42,7 @@ class Holdings:
         self._most_bytes = max(_LEAST_BYTES, memory_bytes)
         self._most_pipes = max(_MOST_PIPES, _MOST_PIPES_PER_CPU * cpus)
         self._most_descriptors = _MOST_DESCRIPTORS_PER_CPU * cpus
+        self._most_entries = _MOST_ENTRIES_PER_CPU * cpus
         self._deleted: dict[tuple[int, int], int] = {}
         self._sockets, self._pipes = set[int](), set[int]()
         self._others_sockets = 0  # of its network, whether somebody has them open or not
@@ -77,6 +80,7 @@ class Holdings:
             self.kernel_bytes > self._most_bytes
             or len(self._pipes) > self._most_pipes
             or self._descriptors > self._most_descriptors
+            or self._entries > self._most_entries
         )
 
     def _try(self, look: Callable[[int], None], pid: int) -> None:
@@ -95,9 +99,11 @@ class Holdings:
 
     def _look_at(self, pid: int) -> None:
         for name in os.listdir(f"/proc/{pid}/fd"):
+            if self.is_too_much:
+                return
             with suppress(FileNotFoundError, ProcessLookupError):
                 status = os.stat(f"/proc/{pid}/fd/{name}")
-                sent, entries = _information(f"/proc/{pid}/fdinfo/{name}")
+                sent, entries = _information(f"/proc/{pid}/fdinfo/{name}", self._most_entries)
                 self._entries += entries
                 if status.st_nlink == 0 and stat.S_ISREG(status.st_mode):
                     self._deleted[status.st_dev, status.st_ino] = status.st_blocks * 512
@@ -107,13 +113,13 @@ class Holdings:
                     self._sockets.add(status.st_ino)
                     self._sent += sent
         with open(f"/proc/{pid}/maps", "rb") as maps:
-            self._entries += _add_mapped(maps, self._deleted)
+            self._entries += _add_mapped(islice(maps, self._most_entries + 1), self._deleted)
 
 
-def _information(path: str) -> tuple[int, int]:
+def _information(path: str, most_entries: int) -> tuple[int, int]:
     """Descriptors in the queue of a socket, and watches and locks (proc_pid_fdinfo(5)).
 
-    The former are told since Linux 5.11.
+    The former are told since Linux 5.11.  Reading ends at more than `most_entries` of the latter.
     """
     sent = entries = 0
     with open(path, "rb") as information:
@@ -121,6 +127,8 @@ def _information(path: str) -> tuple[int, int]:
             if line.startswith(b"scm_fds:"):
                 sent = int(line.split()[1])
             entries += line.startswith(_ENTRIES)
+            if entries > most_entries:
+                break
     return sent, entries
 
 

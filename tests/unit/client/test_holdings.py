@@ -45,6 +45,24 @@ def test_what_the_kernel_keeps_for_watches_and_locks_counts(
     assert kernel_bytes() - watched > 100_000
 
 
+def test_more_watches_than_a_look_has_time_for_are_too_much_of_whatever_memory(
+    stack: ExitStack,
+) -> None:
+    events = [os.eventfd(0) for _ in range(550)]
+    for event in events:
+        stack.callback(os.close, event)
+    for _ in range(500):
+        poll = stack.enter_context(select.epoll())
+        for event in events:
+            poll.register(event, select.EPOLLIN)
+    held = Holdings([os.getpid()], MEMORY, 1)
+    assert held.is_too_much
+    assert not Holdings([os.getpid()], MEMORY, 2).is_too_much
+    few = Holdings([os.getpid()], 0, 1)
+    assert few.is_too_much
+    assert few.kernel_bytes < held.kernel_bytes  # the rest was not looked at
+
+
 def test_a_pipe_counts_with_all_that_it_can_hold(stack: ExitStack) -> None:
     before = Holdings([os.getpid()], MEMORY, 1)
     for end in os.pipe():
