@@ -43,6 +43,21 @@ def syscall(*a):
     if got == -1:
         raise OSError(ctypes.get_errno(), "refused")
     return got
+def works(way, *places):
+    for place in places:
+        try:
+            way(place)
+            return True
+        except OSError:
+            pass
+    return False
+def fill(one):
+    one.setblocking(False)
+    try:
+        while True:
+            one.send(bytes(1 << 16))
+    except BlockingIOError:
+        pass
 def attack():
 """
 _EPILOGUE = """

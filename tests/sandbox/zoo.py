@@ -1,7 +1,8 @@
 """Hostile tasks, each of which tries one thing that no task may do.
 
 A body is that of a Python function.  If it raises or returns False, the attempt failed.  `c` holds
-the canaries; `syscall` makes one by its x86-64 number, and raises what it refuses.
+the canaries; `syscall` makes one by its x86-64 number, and raises what it refuses;
+`works` tries a way at places until it works at one; `fill` sends to a socket all that it takes.
 """
 
 from __future__ import annotations
@@ -72,13 +73,7 @@ FILES = [
         "open a disk",
         """
 disks = glob.glob('/dev/[svx]d[a-z]*') + glob.glob('/dev/loop[0-9]')
-for name in [*disks, '/dev/mem', '/dev/kmsg']:
-    try:
-        os.open(name, os.O_RDONLY)
-        return True
-    except OSError:
-        pass
-return False""",
+return works(lambda name: os.open(name, os.O_RDONLY), *disks, '/dev/mem', '/dev/kmsg')""",
     ),
     Beast("files", "make a device", "os.mknod('d', 0o20666, os.makedev(1, 1)); os.open('d', 0)"),
     Beast(
@@ -206,14 +201,7 @@ return any(open(f'/proc/{os.getppid()}/{name}', 'rb').read(1) is None
     Beast(
         "processes",
         "use an inherited descriptor",
-        """
-for number in range(3, 1024):
-    try:
-        os.fstat(number)
-        return True
-    except OSError:
-        pass
-return False""",
+        "return works(os.fstat, *range(3, 1024))",
     ),
     Beast(
         "processes",
@@ -424,13 +412,8 @@ return 'uid=0' in found""",
         "kernel",
         "its own cgroup",
         """
-for name in glob.glob('/sys/fs/cgroup/*/') + glob.glob('/sys/fs/cgroup/'):
-    try:
-        os.mkdir(name + c['name'])
-        return True
-    except OSError:
-        pass
-return False""",
+groups = glob.glob('/sys/fs/cgroup/*/') + glob.glob('/sys/fs/cgroup/')
+return works(lambda name: os.mkdir(name + c['name']), *groups)""",
     ),
     Beast("kernel", "host name", "syscall(170, b'evil', 4)", only_x86=True),
     Beast("kernel", "clock", "time.clock_settime(time.CLOCK_REALTIME, time.time())"),
@@ -715,13 +698,8 @@ os.open('../' * 20 + c['token'].lstrip('/'), os.O_RDONLY, dir_fd=here)""",
         "files",
         "open a device that makes others",
         """
-for name in ('kvm', 'fuse', 'net/tun', 'loop-control', 'userfaultfd', 'vhost-net', 'ptmx'):
-    try:
-        os.open('/dev/' + name, os.O_RDWR)
-        return True
-    except OSError:
-        pass
-return False""",
+names = 'kvm', 'fuse', 'net/tun', 'loop-control', 'userfaultfd', 'vhost-net', 'ptmx'
+return works(lambda name: os.open('/dev/' + name, os.O_RDWR), *names)""",
     ),
     Beast(
         "outputs",
@@ -884,12 +862,7 @@ time.sleep(3)""",
 for _ in range(500):
     pair = socket.socketpair()
     for one in pair:
-        one.setblocking(False)
-        try:
-            while True:
-                one.send(bytes(65536))
-        except BlockingIOError:
-            pass
+        fill(one)
     c[pair] = pair
 time.sleep(8)""",
         MEMORY,
@@ -1106,13 +1079,8 @@ os.utime(f, (os.fstat(f).st_atime, os.fstat(f).st_mtime))""",
         "kernel",
         "take the machine's pages by a device's memory",
         """
-for name in ['/dev/kvm', '/dev/udmabuf', *glob.glob('/dev/dma_heap/*'), *glob.glob('/dev/vhost*')]:
-    try:
-        os.open(name, os.O_RDWR)
-        return True
-    except OSError:
-        pass
-return False""",
+more = glob.glob('/dev/dma_heap/*') + glob.glob('/dev/vhost*')
+return works(lambda name: os.open(name, os.O_RDWR), '/dev/kvm', '/dev/udmabuf', *more)""",
     ),
     Beast(
         "kernel",
@@ -1127,12 +1095,7 @@ server = socket.create_server(('127.0.0.1', 0), backlog=500)
 for _ in range(300):
     one = socket.create_connection(server.getsockname())
     c[one] = one, server.accept()[0]
-    one.setblocking(False)
-    try:
-        while True:
-            one.send(bytes(1 << 20))
-    except BlockingIOError:
-        pass
+    fill(one)
 time.sleep(8)""",
         MEMORY,
     ),
@@ -1218,12 +1181,7 @@ for server in [far] * 300 + [near] * 400:
     with socket.socket(server.family) as one:
         one.setblocking(server is far)
         one.connect(server.getsockname())
-        one.setblocking(False)
-        try:
-            while True:
-                one.send(bytes(1 << 16))
-        except BlockingIOError:
-            pass
+        fill(one)
 time.sleep(8)""",
         MEMORY,
     ),
