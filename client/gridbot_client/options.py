@@ -20,6 +20,8 @@ from gridbot_client.work.idleness import Idleness
 from gridbot_client.work.nodes import PilotNodes, WorkerOptions
 from gridbot_policies.policy.owner import OwnerPolicy
 
+LEND_AFTER_SECONDS = 10.0  # so that CPUs do not go to and fro
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
@@ -30,6 +32,7 @@ class Options:
     pilot: PilotOptions | None = None
     nodes: PilotNodes | None = None  # of a pilot that has several
     home: Path | None = None  # folder of the client whose guest this one is
+    lend_after: float = LEND_AFTER_SECONDS  # for which CPUs were idle that friends get
     is_dedicated: bool = False
     once: bool = False
     exit_when_idle: float | None = None  # seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.system.deployment import NO_COPIES, Deployment, Gate, deployment, eve
 
 from gridbot_server.storage import invariants
 
-pytestmark = pytest.mark.timeout(400)  # three servers, and what is idle is lent after 10 s
+pytestmark = pytest.mark.timeout(400)  # three servers
 
 GIVEN_BACK_SECONDS = 60.0
 
@@ -23,9 +24,10 @@ def servers() -> Iterator[list[Deployment]]:
     """Home, and two friends."""
     with ExitStack() as stack:
         made = [stack.enter_context(deployment()) for _ in range(3)]
-        for server in made:
-            server.start()
-        yield made
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(Deployment.start, made))
+            yield made
+            list(threads.map(Deployment.stop, made))
 
 
 def befriend(home: Deployment, *friends: Deployment) -> None:
@@ -47,7 +49,8 @@ def refused(home: Deployment, folder: str, code: int) -> str:
 def lend(home: Deployment, *friends: Deployment) -> None:
     """Start that machine; its tasks may look at the gates of these servers."""
     folders = ":".join(str(server.folder) for server in (home, *friends))
-    home.client("lender", "--cpus", "2", env={**home.env, "GRIDBOT_ALLOW_WRITE": folders})
+    options = ("--cpus", "2", "--lend-after", "1s")
+    home.client("lender", *options, env={**home.env, "GRIDBOT_ALLOW_WRITE": folders})
 
 
 def friends_of(home: Deployment) -> list[dict[str, Any]]:
@@ -62,16 +65,21 @@ def runs(server: Deployment, bot: int) -> bool:
 
 
 def check(server: Deployment, bot: int, jobs: int) -> None:
-    """Each job has one outcome, and nothing contradicts itself."""
-    assert len(server.outcomes(bot)) == jobs
+    """Each job has one outcome, an answer, and nothing contradicts itself."""
+    outcomes = server.outcomes(bot)
+    assert len(outcomes) == jobs
+    assert all(outcomes.values())
     with server.database() as conn:
         assert invariants.check(conn, idle=False) == []
 
 
-def gated(server: Deployment) -> tuple[int, Gate]:
-    """A BOT of two jobs that wait at a gate."""
-    gate = server.gate()
-    jobs = ("--range", "0:2", "--", *gate.command("echo $1"))
+def gated(server: Deployment, home: Deployment) -> tuple[int, Gate]:
+    """A BOT of two jobs that wait at a gate, and fail if they can read tokens of the machine."""
+    gate, folder = server.gate(), home.folder / "lender"
+    assert len(list(folder.rglob("client.json"))) == 3
+    secrets = " ".join(f"{folder}/{name}" for name in ("", "friends/", "friends/*/"))
+    looks = f"for place in {secrets}; do cat $place/client.json && exit 7; done"
+    jobs = ("--range", "0:2", "--", *gate.command(f"{looks}; echo $1"))
     return server.submit(*jobs, policy=NO_COPIES), gate
 
 
@@ -88,11 +96,11 @@ def test_friends_have_what_home_leaves_idle_also_while_it_is_away(
     befriend(home, first, second)
     assert "so no friend" in refused(home, "lender", 1)
     assert "join that first" in refused(home, "nobody", 3)
-    (of_first, first_gate), (of_second, _) = gated(first), gated(second)
+    (of_first, first_gate), (of_second, _) = gated(first, home), gated(second, home)
     lend(home, first, second)
     eventually(lambda: runs(first, of_first) and runs(second, of_second), what="friends' jobs")
 
-    own, own_gate = gated(home)
+    own, own_gate = gated(home, home)
     eventually(
         lambda: not runs(first, of_first) and not runs(second, of_second),
         GIVEN_BACK_SECONDS, "the machine given back",

@@ -47,7 +47,7 @@ from gridbot_client.net.transport import (
     ServerUnavailable,
     TransportError,
 )
-from gridbot_client.options import Options
+from gridbot_client.options import LEND_AFTER_SECONDS, Options
 from gridbot_client.pilot import node_check
 from gridbot_client.pilot.behaviour import IDLE_WINDOW_SECONDS, PilotOptions
 from gridbot_client.pilot.secrecy import hide
@@ -150,6 +150,14 @@ class ServerFault(click.ClickException):
     help="Folder of the client that lends its CPUs, and holds the other end of standard input.",
 )  # fmt: skip
 @click.option(
+    "--lend-after",
+    type=TIME,
+    default=LEND_AFTER_SECONDS,
+    metavar="TIME",
+    hidden=True,
+    help="Lend to friends CPUs that were idle for this time.",
+)
+@click.option(
     "--low-cpu-after", type=Quantity("time", seconds, least=1), default=f"{IDLE_WINDOW_SECONDS:g}s",
     metavar="TIME", show_default=True,
     help="A pilot ends a job that used almost no CPU for this time, and exits.",
@@ -181,7 +189,7 @@ def run(
     requirements: str | None, policy: Path | None,
     once: bool, exit_when_idle: float | None, dedicated: bool, pilot: str | None,
     walltime: float | None, queued: float, nodes: str, launch: str, home: Path | None,
-    low_cpu_after: float,
+    lend_after: float, low_cpu_after: float,
     most_walls: int, least_walls: int,
     allow_network: bool, reads: tuple[Path, ...], writes: tuple[Path, ...], quiet: bool,
 ) -> None:  # fmt: skip
@@ -191,7 +199,7 @@ def run(
         owner_policy = _owner_policy(folder, requirements, policy)
         options = Options(
             room=description.room(cpus, memory), once=once, exit_when_idle=exit_when_idle,
-            is_dedicated=dedicated, policy=owner_policy, home=home,
+            is_dedicated=dedicated, policy=owner_policy, home=home, lend_after=lend_after,
             pilot=_pilot(pilot, walltime, queued, low_cpu_after, folder),
             walls=WallOptions(
                 most=most_walls, least=least_walls, is_pilot=pilot is not None,

@@ -64,7 +64,7 @@ class Guests:
         self._looked_at = -_LOOK_SECONDS
         self._guests = dict[str, _Guest]()
         self._rests = dict[str, Rest]()
-        self._use = LateUse()
+        self._use = LateUse(options.lend_after)
 
     def has_friends(self) -> bool:
         """Whether the machine works for others, too; looks again each second."""

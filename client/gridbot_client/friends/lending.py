@@ -11,7 +11,6 @@ from gridbot_client.agent import UNFINISHED, LocalReplica, Room, Stage
 from gridbot_client.protocol.manifest import Resources
 from gridbot_client.protocol.messages import ReplicaId
 
-LEND_AFTER_SECONDS = 10.0  # in which CPUs were idle, so that they do not go to and fro
 LEAST_MEMORY_MB = 128  # of a guest
 # How long a friend is not asked again after its guest left: without work, or by an error.
 _REST_SECONDS, _MOST_REST_SECONDS = 60.0, 3600.0
@@ -76,6 +75,7 @@ def to_take_back(loans: Sequence[Loan], items: Sequence[LocalReplica], room: Roo
 class LateUse:
     """What home has used in the last seconds at most."""
 
+    seconds: float
     _seen: deque[tuple[float, int, int]] = field(default_factory=deque)  # since when: CPUs, memory
 
     def note(self, items: Iterable[LocalReplica], now: float) -> Resources | None:
@@ -84,7 +84,7 @@ class LateUse:
         used = (sum(each.cpus for each in unfinished), sum(each.memory_mb for each in unfinished))
         if not self._seen or self._seen[-1][1:] != used:
             self._seen.append((now, *used))
-        begin = now - LEND_AFTER_SECONDS
+        begin = now - self.seconds
         while len(self._seen) > 1 and self._seen[1][0] <= begin:
             self._seen.popleft()
         if self._seen[0][0] > begin:

@@ -13,7 +13,6 @@ import pytest
 from gridbot_client.activity import ActivityLog
 from gridbot_client.agent import Room
 from gridbot_client.friends.guests import Guests
-from gridbot_client.friends.lending import LEND_AFTER_SECONDS
 from gridbot_client.friends.roster import (
     add_friend,
     folder_of_friend,
@@ -21,7 +20,7 @@ from gridbot_client.friends.roster import (
     friends_of,
     named,
 )
-from gridbot_client.options import Options
+from gridbot_client.options import LEND_AFTER_SECONDS, Options
 from gridbot_client.storage import Folder
 
 ROOM = Room(cpus=1, memory_mb=1000)

@@ -5,7 +5,6 @@ import pytest
 from gridbot_client.agent import LocalReplica, Room, Stage
 from gridbot_client.friends.guests import environment
 from gridbot_client.friends.lending import (
-    LEND_AFTER_SECONDS,
     Friend,
     LateUse,
     Loan,
@@ -13,6 +12,7 @@ from gridbot_client.friends.lending import (
     to_lend,
     to_take_back,
 )
+from gridbot_client.options import LEND_AFTER_SECONDS
 from gridbot_client.protocol.manifest import Resources
 from gridbot_client.protocol.messages import ReplicaId
 
@@ -69,7 +69,7 @@ def test_nothing_is_taken_back_that_would_not_help() -> None:
 
 @pytest.mark.parametrize("cpus", [1, 2])
 def test_cpus_that_home_used_a_moment_ago_are_not_idle(cpus: int) -> None:
-    use = LateUse()
+    use = LateUse(LEND_AFTER_SECONDS)
     assert use.note([], 0.0) is None
     assert use.note([], LEND_AFTER_SECONDS) == NOTHING
     use.note([replica(1, Stage.RUNNING, cpus)], LEND_AFTER_SECONDS + 1)
