@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import html
 import re
+import socket
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal
@@ -23,7 +26,7 @@ from tests.console.test_entry import HTML, logged_in, token_in
 from tests.console.test_pages import audit
 from tests.http.loopback import serve
 
-from gridbot_server.console import openid
+from gridbot_server.console import asking
 from gridbot_server.storage import db
 
 Site = tuple[str, Stage, Provider]
@@ -288,7 +291,7 @@ def test_an_answer_without_an_end_is_not_read_to_it(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, stage, provider = site
-    monkeypatch.setattr(openid, "_SECONDS", 1.0)
+    monkeypatch.setattr(asking, "_SECONDS", 1.0)
     asked = provider.app.view_functions
     for name in ("show_keys", "exchange"):
         for endless in (lambda: repeat(b" " * 10_000), drops):
@@ -296,6 +299,36 @@ def test_an_answer_without_an_end_is_not_read_to_it(
             assert enter(url, "ann").status_code == 503
             asked[name] = right
     assert logged_in(url, stage.user_key).get(f"{url}/").url == f"{url}/"
+
+
+@contextmanager
+def dripping(answer: bytes) -> Iterator[str]:
+    """A provider that begins an answer, and goes on with it as long as somebody reads."""
+    with socket.create_server(("127.0.0.1", 0)) as door, ThreadPoolExecutor(1) as pool:
+        pool.submit(_drip, door, answer)
+        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+        door.shutdown(socket.SHUT_RDWR)
+
+
+def _drip(door: socket.socket, answer: bytes) -> None:
+    with door.accept()[0] as link, suppress(OSError):
+        link.sendall(answer)
+        while True:
+            link.sendall(b"a")
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 ", b"HTTP/1.1 200 OK\r\nX-Long: "])
+def test_an_answer_whose_head_has_no_end_is_broken_off(
+    answer: bytes, dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asking, "_SECONDS", 1.0)
+    with dripping(answer) as issuer:
+        knobs = {"oidc_issuer": issuer, "oidc_client_id": CLIENT, "oidc_client_secret": SECRET}
+        with served(dsn, tmp_path, **knobs) as (url, _):
+            found = agent().get(f"{url}/login/openid", timeout=60.0)
+    assert found.status_code == 503
+    assert "does not answer as it should" in found.text
 
 
 def test_what_is_no_token_is_refused(site: Site) -> None:

@@ -35,7 +35,8 @@ ALLOWED = {
     },
     "server/gridbot_server": SERVER
     | {"markupsafe", "psycopg_pool", "pydantic", "werkzeug", "click", "cryptography", "psutil"}
-    | {"prometheus_client", "requests", "rich", "gridbot_policies", "gridbot_client", "gridbot"},
+    | {"prometheus_client", "requests", "rich", "gridbot_policies", "gridbot_client", "gridbot"}
+    | {"urllib3"},  # of which requests is made
     # The server itself imports nothing of it.
     "server/gridbot_simulator": {"orjson", "gridbot_client", "gridbot_server"},
     "overlay/gridbot_overlay": {
@@ -81,6 +82,7 @@ ROOMS: dict[str, set[str]] = {
         "history",
         "matching",
         "metrics",
+        "overload",
         "settings",
         "storage",
         "supervision",
@@ -93,7 +95,8 @@ ROOMS: dict[str, set[str]] = {
     | {"signing", "storage"},
     "api": {"boinc", "bots", "buffer", "credit", "cycles", "dispatch", "errors", "history", "http"}
     | {"matching", "metrics", "models", "overload", "settings", "signing", "storage"},
-    "console": {"api", "errors", "http", "matching", "metrics", "models", "settings", "storage"},
+    "console": {"api", "errors", "http", "matching", "metrics", "models", "overload", "settings"}
+    | {"storage"},
     "web": {
         "api",
         "boinc",

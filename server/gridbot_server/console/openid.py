@@ -8,12 +8,11 @@ account there is known by its subject alone, which never becomes somebody else's
 from __future__ import annotations
 
 import hmac
-import io
 import secrets
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from urllib.parse import quote, unquote
 
 import requests
 
+from gridbot_server.console.asking import bounded
 from gridbot_server.errors import Forbidden, ServerBusy
 from gridbot_server.settings import Settings, SettingsError
 
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from authlib.integrations.requests_client import OAuth2Session
 
 BACK = "/login/openid/back"  # where the provider sends browsers, exactly
-_SECONDS = 5.0  # for each wait for the provider, and for all of an answer's body
-_MOST_BYTES = 256 << 10  # of an answer
 _AT_ONCE = 4  # log-ins that wait for it: others keep the threads
 _NAMES_ITSELF = "authorization_response_iss_parameter_supported"  # in each answer (RFC 9207)
 _KEPT_SECONDS, _LEAST_SECONDS = 3600.0, 30.0  # for which its keys are known, and between two looks
@@ -46,10 +44,6 @@ class LoginRefused(Forbidden):
 
 class ProviderAway(ServerBusy):
     """The provider does not answer, or not as it should."""
-
-
-class _AnswerTooLong(requests.RequestException):
-    """The provider sends more, or more slowly, than is read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,12 +127,11 @@ class OpenIdProvider:
         from authlib.common.errors import AuthlibBaseError
 
         place = self._endpoint("token_endpoint")
-        with self._session() as session:
+        with self._session() as session, bounded(session):
             try:
                 given = session.fetch_token(
-                    place, code=code, code_verifier=verifier, timeout=_SECONDS,
-                    allow_redirects=False, hooks={"response": _read},
-                )  # fmt: skip
+                    place, code=code, code_verifier=verifier, allow_redirects=False
+                )
             except (AuthlibBaseError, ValueError) as error:  # a refusal, or no JSON object
                 said = _printable(f"{error}")
                 raise LoginRefused(f"the provider takes back its answer: {said}") from None
@@ -215,9 +208,8 @@ class OpenIdProvider:
         known = self._known.get(url)
         if known is not None and time.monotonic() < known[0] + _KEPT_SECONDS:
             return known[1]
-        answer = requests.get(
-            url, headers=_PLAIN, timeout=_SECONDS, allow_redirects=False, hooks={"response": _read}
-        )
+        with requests.Session() as session, bounded(session):
+            answer = session.get(url, headers=_PLAIN, allow_redirects=False)
         answer.raise_for_status()
         found = answer.json()
         if answer.status_code != requests.codes.ok or not isinstance(found, dict):
@@ -233,21 +225,10 @@ class OpenIdProvider:
         try:
             yield
         except requests.RequestException as error:
-            said = type(error).__name__.strip("_")
+            said = type(error).__name__
             raise ProviderAway(f"{self.issuer} does not answer as it should: {said}") from None
         finally:
             self._room.release()
-
-
-def _read(answer: requests.Response, **_: object) -> None:
-    """Read the body of an answer, but no more than one of a provider has, and no longer."""
-    read, ends_at = bytearray(), time.monotonic() + _SECONDS
-    with closing(answer.raw) as raw:
-        while part := raw.read1(_MOST_BYTES, decode_content=False):
-            read += part
-            if len(read) > _MOST_BYTES or time.monotonic() > ends_at:
-                raise _AnswerTooLong(response=answer)
-    answer.raw = io.BytesIO(read)
 
 
 def _scheme(url: str) -> str:

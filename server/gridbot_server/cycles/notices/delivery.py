@@ -8,10 +8,9 @@ import json
 import smtplib
 import socket
 import ssl
-import threading
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from email.message import EmailMessage
@@ -19,6 +18,7 @@ from http import HTTPStatus
 from typing import Any
 
 from gridbot_server.cycles.notices.address import Mailbox, NotAllowed, Webhook, parse, resolve
+from gridbot_server.overload.slow_answers import broken_off
 from gridbot_server.settings import Settings, split_bind
 
 ID_HEADER, SIGNATURE_HEADER = "GridBot-Notice", "GridBot-Signature"
@@ -105,30 +105,11 @@ def _post(
 ) -> None:
     """Post a body.  The answer counts by its status alone, and redirections lead nowhere."""
     link = socket.create_connection((address, webhook.port), _STEP_SECONDS)
-    with closing(_Connection(webhook, link)) as connection, link, _broken_off(link, ends_at):
+    with closing(_Connection(webhook, link)) as connection, link, broken_off(link, ends_at):
         connection.request("POST", webhook.path, body, dict(headers))
         status = connection.getresponse().status
     if not HTTPStatus.OK <= status < HTTPStatus.MULTIPLE_CHOICES:
         raise NotDelivered(f"it answered {status}")
-
-
-@contextmanager
-def _broken_off(link: socket.socket, ends_at: float) -> Iterator[None]:
-    """Break a connection off at a time: a receiver may answer a byte a second."""
-    twin = link.dup()  # TLS takes the other one over
-
-    def break_off() -> None:
-        with suppress(OSError):  # it has ended by itself
-            twin.shutdown(socket.SHUT_RDWR)
-
-    ending = threading.Timer(max(0.0, ends_at - time.monotonic()), break_off)
-    ending.daemon = True
-    ending.start()
-    try:
-        yield
-    finally:
-        ending.cancel()
-        twin.close()
 
 
 def _mail(mailbox: Mailbox, told: Mapping[str, Any], settings: Settings) -> None:
