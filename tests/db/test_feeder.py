@@ -148,6 +148,19 @@ def test_where_bots_are_many_most_passes_bring_only_what_was_taken(
     assert ready(dispatch).keys() == {*bots, late}
 
 
+def test_of_many_bots_one_that_is_held_while_some_are_taken_is_not_served_any_more(
+    roomy: Dispatch, conn: PostgresConnection, alice: int
+) -> None:
+    dispatch, client = roomy, caller(roomy, alice)
+    bots = [make_bot(conn, alice, jobs=9, policy=POLICY.format(-n)) for n in range(FEW_BOTS + 1)]
+    dispatch.feeder.run_once(1000.0)
+    client.ask(1)
+    conn.execute("UPDATE bot SET held = 'to be looked at' WHERE id = %s", [bots[0]])
+
+    dispatch.feeder.run_once(1000.01)
+    assert ready(dispatch).keys() == {*bots[1:]}
+
+
 def test_the_oldest_bots_are_served_for_which_the_buffer_has_a_slot_each(
     dispatch: Dispatch, conn: PostgresConnection, alice: int
 ) -> None:

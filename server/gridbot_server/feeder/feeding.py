@@ -73,7 +73,6 @@ class Feeder:
         pause = min(MOST_READ_SECONDS, READ_SECONDS_PER_BOT * len(self._bots))
         if len(self._bots) > FEW_BOTS and now - self._read_at < pause:
             return self._refill(now)
-        self._read_at = now
         return self._pass(now)
 
     def _pass(self, now: float) -> int:
@@ -88,6 +87,7 @@ class Feeder:
         Steps 2 and 3 read of every slot what it holds, so they are not repeated at every
         notification.
         """
+        self._read_at = now
         bots = read_bots(self._conn, self._buffer.slots)
         self.has_bots = bool(bots)
         self._shares = shares = self._share_out(bots)
@@ -105,16 +105,22 @@ class Feeder:
         return count + claimed
 
     def _refill(self, now: float) -> int:
-        """Look at the BOTs of which some replicas were taken since the last pass."""
+        """Look at the BOTs of which some replicas were taken since the last pass.
+
+        Where one of them is not to be served any more, as it is held, look at all.
+        """
         counts = {
             segment.state.bot: segment.taken
             for segment in self._buffer.segments()
             if segment.taken != self._counts.get(segment.state.bot, 0)
         }
         emptied = [bot for bot in counts if bot in self._bots]
+        bots = read_bots(self._conn, self._buffer.slots, emptied)
+        if len(bots) < len(emptied):
+            return self._pass(now)
         self._taken = {bot: counts[bot] - self._counts.get(bot, 0) for bot in emptied}
         self._counts |= counts
-        bots = self._update_tails(read_bots(self._conn, self._buffer.slots, emptied), self._shares)
+        bots = self._update_tails(bots, self._shares)
         self._publish(bots, now, others_stay=True)
         count = copies.put(self._conn, self._buffer, bots, self._taken, self._electors, now)
         claimed = self._put_fresh(bots, now)
