@@ -9,9 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from gridbot_client.activity import ActivityLog
 from gridbot_client.agent import Room
+from gridbot_client.commands.friends import friends
 from gridbot_client.friends.guests import Guests
 from gridbot_client.friends.roster import (
     add_friend,
@@ -21,7 +23,7 @@ from gridbot_client.friends.roster import (
     named,
 )
 from gridbot_client.options import LEND_AFTER_SECONDS, Options
-from gridbot_client.storage import Folder
+from gridbot_client.storage import Folder, Identity
 
 ROOM = Room(cpus=1, memory_mb=1000)
 URL = "https://friend.example"
@@ -98,6 +100,20 @@ def test_a_guest_that_cannot_begin_is_a_friends_trouble_and_not_homes(home: Home
     [line] = home.said
     assert "start.log" in line
     assert line.endswith("asked again in 120 s")
+
+
+def test_a_removal_that_was_cut_short_goes_on(tmp_path: Path) -> None:
+    url = "http://127.0.0.1:9"
+    home, guest = Folder(tmp_path), folder_of_friend(Folder(tmp_path), named(url))
+    add_friend(home, named(url))
+    guest.make()
+    guest.save_identity(Identity(url, "gb_token", 1, "someone", "0" * 64))
+    forget_friend(home, url)
+    again = CliRunner().invoke(friends, ["--remove", url, "--data", str(tmp_path)])
+    assert again.exit_code == 0, again.output
+    assert not guest.path.exists()
+    more = CliRunner().invoke(friends, ["--remove", url, "--data", str(tmp_path)])
+    assert "is no friend" in more.output
 
 
 def test_a_guest_without_an_identity_joins_no_server(tmp_path: Path) -> None:
