@@ -18,6 +18,8 @@ from gridbot_server.storage import db
 from gridbot_server.storage.embedded import PostgresError
 from gridbot_server.supervision.postgres import Postgres
 
+_ROOM_FOR_DATABASES = 4 << 30  # bytes
+
 # A runner in the background ignores ^C, and so would all programs that tests start and interrupt.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # So it is with other signals, which a handler keeps from the runner and does not pass on.
@@ -54,7 +56,7 @@ def postgres() -> Iterator[str]:
     if given := os.environ.get("GRIDBOT_TEST_DSN"):
         yield given
         return
-    directory = Path(tempfile.mkdtemp(prefix="gridbot-test-", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="gridbot-test-", dir=_fast_folder()))
     directory.chmod(0o711)
     server = Postgres(directory, durable=False)
     try:
@@ -100,6 +102,14 @@ def conn(dsn: str) -> Iterator[db.PostgresConnection]:
     """A connection to the test's own database, autocommit as the daemons use it."""
     with db.connect(dsn, autocommit=True) as connection:
         yield connection
+
+
+def _fast_folder() -> str:
+    """Give a folder in memory where there is room: copying a database takes a tenth of the time."""
+    memory = Path("/dev/shm")
+    if memory.is_dir() and shutil.disk_usage(memory).free >= _ROOM_FOR_DATABASES:
+        return str(memory)
+    return "/tmp"
 
 
 def _drop(postgres: str, name: str) -> None:

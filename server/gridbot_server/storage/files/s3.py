@@ -16,14 +16,15 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from urllib.parse import parse_qs, quote, urlsplit
 from xml.etree import ElementTree
 
-import requests
-
 from gridbot_server.errors import StoreAway, StoreFull
 from gridbot_server.storage.files.sigv4 import UNSIGNED, RequestSigner, S3Credentials, encoded
+
+if TYPE_CHECKING:
+    import requests  # loaded by the first call: most servers have no object store
 
 _TIMEOUT = (5.0, 60.0)  # seconds: to connect, and between two bytes
 _MOST_XML_BYTES = 16 << 20
@@ -280,6 +281,8 @@ class Bucket:
         payload: str = "", missing: bool = False,
     ) -> Iterator[Any]:  # fmt: skip
         """Send a request; yield its answer, or None where what is `missing` is no error."""
+        from requests import RequestException
+
         url, query = self._url(self.place.endpoint, key), query or {}
         if not payload:
             payload = hashlib.sha256(body).hexdigest() if isinstance(body, bytes) else UNSIGNED
@@ -296,7 +299,7 @@ class Bucket:
                     return
                 _refuse(answer, method, self.place)
                 yield answer
-        except requests.RequestException as error:
+        except RequestException as error:
             # Without the URL, which the error's own text holds.
             raise StoreAway(
                 f"the object store {self.place} does not answer ({type(error).__name__})"
@@ -307,7 +310,9 @@ class Bucket:
         """This thread's connections: sessions are not for several, nor for a forked process."""
         session: requests.Session | None = getattr(self._own, "session", None)
         if session is None:
-            session = self._own.session = requests.Session()
+            from requests import Session
+
+            session = self._own.session = Session()
             session.auth = _unchanged  # no netrc file
             session.headers.update({"Accept-Encoding": "identity", "User-Agent": "gridbot-server"})
         return session
