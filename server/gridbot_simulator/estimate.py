@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median, quantiles
 from typing import Any
 
+from gridbot_simulator.comparison import ranges
 from gridbot_simulator.world.chance import stream
 from gridbot_simulator.world.client import SimulatedHost
 from gridbot_simulator.world.jobs import Workload
 from gridbot_simulator.world.presets import PRESETS
 from gridbot_simulator.world.simulation import Ran, Scenario, Simulation
 
+FIGURES = (
+    "makespan_seconds", "tail_seconds", "replicas_percent", "resent_percent", "discarded_percent",
+    "cpu_hours",
+)  # fmt: skip
 _HOUR = 3600.0
 
 
@@ -60,7 +64,8 @@ def estimate(
     return {
         **wanted.document,
         "policies": [
-            {"policy": name, "figures": figures(runs), "runs": runs} for name, runs in found.items()
+            {"policy": name, "figures": ranges(runs, FIGURES), "runs": runs}
+            for name, runs in found.items()
         ],
     }
 
@@ -109,24 +114,3 @@ def _told(seed: int, ran: Ran) -> dict[str, Any]:
 
 def _percent(part: float, whole: float) -> float:
     return round(100 * part / whole, 2) if whole else 0.0
-
-
-FIGURES = (
-    "makespan_seconds", "tail_seconds", "replicas_percent", "resent_percent", "discarded_percent",
-    "cpu_hours",
-)  # fmt: skip
-
-
-def figures(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, float] | None]:
-    """Return the median and the 80 % range of each figure; None where no run has ended."""
-    return {name: _range([run[name] for run in runs if run["has_ended"]]) for name in FIGURES}
-
-
-def _range(values: Sequence[float]) -> dict[str, float] | None:
-    if not values:
-        return None
-    if len(values) == 1:
-        return {"median": values[0], "low": values[0], "high": values[0]}
-    tenths = quantiles(values, n=10, method="inclusive")
-    found = {"median": median(values), "low": tenths[0], "high": tenths[-1]}
-    return {name: round(value, 2) for name, value in found.items()}

@@ -182,7 +182,8 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "buffer": set(),
         "store": set(),
         "world": {"buffer", "store"},
-        "estimate": {"world"},
+        "comparison": set(),
+        "estimate": {"world", "comparison"},
     },
     "gridbot_overlay": {
         "decide": set(),
