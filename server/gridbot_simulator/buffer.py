@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count, takewhile
+from itertools import takewhile
 
 from gridbot_server.buffer.layout import (
     MAX_BOTS,
@@ -36,7 +36,7 @@ class MemoryBuffer:
         self.slots, self.slot_bytes, self.machine = slots, slot_bytes, machine
         self._bots: dict[int, _Queues] = {}
         self._taken: dict[int, Slot] = {}
-        self._numbers = count()
+        self.put_so_far = 0  # slots; the number of the last one
         self._pulse = 0.0, 0
         self.inversions = 0
 
@@ -163,8 +163,9 @@ class MemoryBuffer:
         if room < 0:
             raise ValueError(f"{len(item.detail)} bytes of detail do not fit into a slot")
         body = item.body if 0 < len(item.body) <= room else None
+        self.put_so_far += 1
         return Slot(
-            next(self._numbers), SlotState.READY, 0, item.bot, item.seq, item.replica, item.round,
+            self.put_so_far, SlotState.READY, 0, item.bot, item.seq, item.replica, item.round,
             item.why, now, body, item.detail, item.drawn,
         )  # fmt: skip
 

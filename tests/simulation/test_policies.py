@@ -77,6 +77,19 @@ def test_policies_meet_the_same_hosts_jobs_and_failures() -> None:
     assert simulate(asked, NO_COPIES, 2).decisions != one.decisions
 
 
+def test_the_clock_jumps_over_times_in_which_nothing_is_due() -> None:
+    # Four jobs of most of a day: each takes 3,000 steps of 20 s.
+    ran = simulate(Asked(4, (60_000.0, 80_000.0), [("volunteers", 4)], 1), NO_COPIES, 1)
+    assert ran.ended_at - ran.begins_at > 60_000
+    assert ran.steps < 200
+
+
+def test_a_lookout_for_ages_takes_steps_that_grow_with_them() -> None:
+    aged = "ReplicationRequirements = Job.Age > 864000;"
+    ran = simulate(Asked(1, (80_000.0, 80_000.0), [("collaborative", 1)], 1), aged, 1)
+    assert ran.steps < (ran.ended_at - ran.begins_at) / 20 / 5  # a fifth of steps of 20 s
+
+
 def test_hosts_of_an_unknown_kind_are_refused_with_the_kinds_that_are_known() -> None:
     with pytest.raises(ValueError, match=r"no hosts of the kind 'moon', only campus, collab"):
         one(hosts=[("moon", 3)])

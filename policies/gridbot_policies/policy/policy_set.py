@@ -45,6 +45,7 @@ DEFAULTS: Mapping[str, str] = MappingProxyType(
     }
 )
 _DEFAULT_NODES = {name: parse(text) for name, text in DEFAULTS.items()}
+_FALSE = parse("false")
 _NOTHING = Record({}, ())
 _UNNAMED = record({"Name": None, "Owner": None, "Requirements": None})
 _PER_HOST = ("JobRequirements", "Rank", "Concurrency", "Deadline")
@@ -79,6 +80,7 @@ class PolicySet:
     is_homogeneous: bool  # whether the replicas of a job go to hosts of one kind
     has_concurrency: bool  # whether its owner says one
     has_deadline: bool
+    may_replicate: bool  # whether ReplicationRequirements is anything but plainly false
     assurance: float | None  # the confidence that results must reach; None: its owner does not say
     _evaluators: Mapping[str, Evaluator]
 
@@ -110,6 +112,7 @@ class PolicySet:
             assurance=_assurance(text, definitions, attributes),
             has_concurrency=any(fold(item.name) == "concurrency" for item in definitions),
             has_deadline=any(fold(item.name) == "deadline" for item in definitions),
+            may_replicate=expressions["ReplicationRequirements"] != _FALSE,
             _evaluators=_Evaluators(attributes).by_policy,
         )
 

@@ -97,6 +97,9 @@ def _replicate(
     spending: Spending,
     chance: random.Random,
 ) -> int:
+    policies = bot_policies(bot.name, bot.policy)
+    if not policies.may_replicate:
+        return 0
     wanted = {
         "bot": bot.bot,
         "most": bot.max_replicas,
@@ -109,7 +112,6 @@ def _replicate(
     details = siblings.describe(conn, sample)
     jobs = {job: ads.job_ad(job.bot, job.seq, details[job]["replicas"], now) for job in sample}
     bot_ad = ads.bot_ad(bot, bot.name, bot.owner_name, bot.signed, now)
-    policies = bot_policies(bot.name, bot.policy)
 
     def is_affordable(ads: Ads) -> bool:
         if spending.charge(bot.owner, bot.bot, ads):

@@ -3,18 +3,21 @@
 Theory of operation
 ===================
 
-Time goes in steps of `grain` seconds, a hundredth of the median job, but 1 to 20 s, and 60 s while
-no replica is in progress.  In each step what was due happens, in its order: replicas end, hosts go
-and come, clients ask.  Requests are served in batches by `dispatch.transaction`, as in a web
-process; then the cycles run that have something to do, and the feeder.  Steps in which nothing is
-due are left out.
+Time goes in steps of `grain` seconds, a hundredth of the median job, but 1 to 20 s.  In each step
+what was due happens, in its order: replicas end, hosts go and come, clients ask.  Requests are
+served in batches by `dispatch.transaction`, as in a web process; then the cycles run that have
+something to do, and the feeder.  The clock jumps over steps in which nothing is due.
+
+The replication cycle looks at running jobs every second step.  While nothing but the time changes,
+it waits for a hundredth of the time since the last change, if that is more: ages, of which policies
+speak, are then seen within 1 %.
 
 Two things of real clients are left out.  Idle ones poll: no request is kept by the server.  And
 nothing is called back that a client has not started.
 
 A request that would change nothing but the time of the client's last one is not made: the client's
 row gets the time.  That are those of clients that are busy, and of idle ones while the buffer holds
-just what they were refused a moment ago.
+no more than they were refused a moment ago (`idle.py`).
 """
 
 from __future__ import annotations
@@ -34,12 +37,14 @@ from gridbot_server.dispatch.dispatcher import Dispatcher
 from gridbot_server.dispatch.replies import ReplyParts
 from gridbot_server.dispatch.transaction import transact
 from gridbot_server.feeder.feeding import Feeder
+from gridbot_server.matching.policies import bot_policies
 from gridbot_server.matching.spending import Spending
 from gridbot_simulator.buffer import MemoryBuffer
 from gridbot_simulator.store.memory_store import MemoryStore
 from gridbot_simulator.store.tables import StoredBot, StoredClient, StoredHost, StoredOwner, Tables
 from gridbot_simulator.world.chance import stream
 from gridbot_simulator.world.client import Run, SimulatedClient, SimulatedHost
+from gridbot_simulator.world.idle import REFUSED_SECONDS, IdleClients
 from gridbot_simulator.world.jobs import Workload
 
 BEGINS_AT = 1_767_225_600.0  # 2026-01-01, a day like others
@@ -52,8 +57,8 @@ _BATCH = 256
 _GRAIN, _LEAST_GRAIN, _MOST_GRAIN = 0.01, 1.0, 20.0  # of the median job; seconds
 # Between two looks for silent clients; the cycle takes more than 30 for a time without server.
 _LOOK_SECONDS = 10.0
-_REFUSED_SECONDS = 60.0  # after which an idle client asks for the same once more
-_IDLE_GRAIN = 60.0  # seconds in a step while no replica is in progress
+_REPLICATION_STEPS = 2
+_QUIET_PART = 0.01  # of the time without a change, after which running jobs are looked at again
 _PAST_RESULTS = 100
 
 
@@ -91,6 +96,7 @@ class Ran:
     spent: Spent
     decisions: str  # digest of who got what, in order
     why_not: str  # it did not end; empty if it did
+    steps: int
 
 
 @dataclass(slots=True)
@@ -128,12 +134,13 @@ class Simulation:
         self._clients: dict[int, SimulatedClient] = {}
         self._hosts = {host.id: host for host in scenario.hosts}
         self._there: dict[int, SimulatedClient] = {}  # clients whose hosts are up
-        self._refused: dict[int, tuple[object, float]] = {}  # what idle clients were refused, when
-        self._looked_at = self._worked_at = BEGINS_AT
-        self._has_lost = False  # whether any client went with replicas
+        self._idle = IdleClients(self.buffer)
+        self._gone: set[int] = set()  # clients that went with replicas, and are not known as silent
+        self._looked_at = self._worked_at = self._replicated_at = self._changed_at = BEGINS_AT
         self._spent = Spent()
         self._decisions = hashlib.blake2b(digest_size=16)
         self._resources = Resources()
+        self._has_copies = bot_policies("simulated", scenario.policy).may_replicate
         self._grain = min(max(_LEAST_GRAIN, _GRAIN * scenario.workload.median), _MOST_GRAIN)
         self._add_rows()
 
@@ -193,6 +200,7 @@ class Simulation:
             row = StoredClient(number, token, host.id, OWNER, grid, now, (OWNER,), (OWNER,))
             self.tables.add_client(row)
         client.is_there = True
+        self._gone.discard(client.id)
         self._there[client.id] = client
         for name, run in client.runs.items():  # it was suspended since `began_at`
             run.ends_at += now - run.began_at
@@ -206,7 +214,9 @@ class Simulation:
         assert client is not None
         row = self.tables.clients[client.id]
         row.seen_at = max(row.seen_at, now - self._polls.random() * (row.contact_seconds or 0.0))
-        self._has_lost |= bool(self.tables.held.get(client.id))
+        if self.tables.held.get(client.id):
+            self._note_gone(client)
+        self._idle.forget(client)
         client.is_there, client.ask_at = False, None
         del self._there[client.id]
         for run in client.runs.values():
@@ -217,6 +227,13 @@ class Simulation:
                 self._spend("lost", host, run.done)
             host.client = None
             client.runs.clear()
+
+    def _note_gone(self, client: SimulatedClient) -> None:
+        """Begin to look for silent clients, unless some are looked for."""
+        if not self._gone:
+            # Between two passes of the same one it would miss the time without any.
+            self._silence, self._looked_at = Silence(SILENT_SECONDS), self.tables.now
+        self._gone.add(client.id)
 
     def _spend(self, how: str, host: SimulatedHost, seconds: float) -> None:
         spent = seconds * host.traits.part
@@ -270,7 +287,9 @@ class Simulation:
         tables, bot = self.tables, self.tables.bots[BOT]
         self._feeder.forget_claims()
         self._feeder.run_once(self._steady())
+        steps = 0
         while True:
+            steps += 1
             self._step()
             if bot.state != "running" or self._why_hopeless():
                 break
@@ -280,7 +299,7 @@ class Simulation:
                 self._spend("aborted", client.host, self._taken(client, run))
         return Ran(
             bot, BEGINS_AT, tables.now, self._useful(), self._spent, self._decisions.hexdigest(),
-            self._why_hopeless() if bot.ended_at is None else "",
+            self._why_hopeless() if bot.ended_at is None else "", steps,
         )  # fmt: skip
 
     def _why_hopeless(self) -> str:
@@ -304,28 +323,45 @@ class Simulation:
         tables = self.tables
         self._serve(self._due())
         while tables.pending:
+            self._note_change()
             transitioner.run_once(self.store)
         if tables.deadlines and tables.deadlines[0][0] < tables.now:
             deadline.run_once(self.store)
             transitioner.run_once(self.store)
         self._look_for_silent()
         self._tell_of_aborts()
-        self._feeder.run_once(self._steady())
-        if tables.bots[BOT].tail:
+        if self._may_replicate() and tables.now >= self._replicates_at():
+            self._replicated_at = tables.now
             replication.run_once(self.store, tables.now, self._spending, self._chance)
+        self._feeder.run_once(self._steady())
+        self._wake_idle()
+
+    def _note_change(self) -> None:
+        self._changed_at = self.tables.now
+
+    def _may_replicate(self) -> bool:
+        tables = self.tables
+        return self._has_copies and tables.bots[BOT].tail and bool(tables.running[BOT])
+
+    def _replicates_at(self) -> float:
+        """When the replication cycle looks at running jobs again."""
+        quiet = self._replicated_at - self._changed_at
+        return self._replicated_at + max(_REPLICATION_STEPS * self._grain, _QUIET_PART * quiet)
 
     def _advance(self) -> None:
         """Go to the step in which something is due next."""
         tables = self.tables
         if tables.leases:
             self._worked_at = tables.now
-        then = tables.now + (self._grain if tables.leases else max(self._grain, _IDLE_GRAIN))
-        if not tables.bots[BOT].tail and not tables.pending:
-            due = [self._events[0][0]] if self._events else []
-            due += [tables.deadlines[0][0]] if tables.deadlines else []
-            due += [self._looked_at + _LOOK_SECONDS] if self._has_lost else []
-            then = max(then, min(due, default=then))
-        tables.now = then
+        due = [self._worked_at + PATIENCE + 1, BEGINS_AT + MOST_SECONDS + 1]
+        due += [self._events[0][0]] if self._events else []
+        due += [tables.deadlines[0][0]] if tables.deadlines else []
+        due += [self._looked_at + _LOOK_SECONDS] if self._gone else []
+        due += [self._replicates_at()] if self._may_replicate() else []
+        due += [tables.now] if tables.pending else []
+        asks_at = self._idle.asks_at(self._changed_at)
+        due += [] if asks_at is None else [asks_at]
+        tables.now = max(tables.now + self._grain, min(due))
 
     def _due(self) -> list[SimulatedClient]:
         """Let happen what is due; return the clients that ask."""
@@ -355,7 +391,8 @@ class Simulation:
     # ----------------------------------------------------------------------------- requests
 
     def _serve(self, asking: Iterable[SimulatedClient]) -> None:
-        clients = [client for client in asking if not self._asks_in_vain(client)]
+        now = self.tables.now
+        clients = [client for client in asking if not self._idle.asks_in_vain(client, now)]
         for at in range(0, len(clients), _BATCH):
             batch = {client.token: client for client in clients[at : at + _BATCH]}
             requests = {token: client.request() for token, client in batch.items()}
@@ -367,24 +404,11 @@ class Simulation:
             if served.feeder_wanted:
                 self._feeder.run_once(self._steady())
 
-    def _asks_in_vain(self, client: SimulatedClient) -> bool:
-        """Whether an idle client would be told what it was told a moment ago."""
-        refused = self._refused.get(client.id)
-        if refused is None or client.has_reports or client.runs:
-            return False
-        offer, at = refused
-        if offer != self._offer() or self.tables.now >= at + _REFUSED_SECONDS:
-            return False
-        self.tables.clients[client.id].seen_at = self.tables.now
-        self._ask_at(client, self.tables.now + self._polls.uniform(0.5, 1.5) * _REFUSED_SECONDS)
-        return True
-
-    def _offer(self) -> object:
-        """What tells one content of the buffer from another."""
-        return tuple(
-            (item.fresh, item.copies, item.taken, item.state.tail, item.state.unclaimed)
-            for item in self.buffer.segments()
-        )
+    def _wake_idle(self) -> None:
+        """Let idle clients ask within their polls, if there is something else for them."""
+        now = self.tables.now
+        for client in self._idle.woken(now, self._changed_at):
+            self._ask_at(client, now + self._polls.random() * REFUSED_SECONDS)
 
     def _take_in(self, client: SimulatedClient, reply: ReplyParts) -> None:
         names = [_name_of(assignment) for assignment in reply.assignments]
@@ -393,23 +417,31 @@ class Simulation:
         for _, run in client.take_in(reply, names, self._resources):
             self._spend("aborted", client.host, self._taken(client, run))
         self._start(client)
-        self._refused.pop(client.id, None)
+        self._idle.forget(client)
+        if names:
+            self._note_change()
         if not client.is_busy:
             if not names:
-                self._refused[client.id] = self._offer(), self.tables.now
+                self._idle.refuse(client, self.tables.now)
             self._ask_at(client, self.tables.now + client.poll_in(reply, self._polls))
 
     # -------------------------------------------------------------------------------- cycles
 
     def _look_for_silent(self) -> None:
         tables = self.tables
-        if not self._has_lost or tables.now < self._looked_at + _LOOK_SECONDS:
+        if not self._gone or tables.now < self._looked_at + _LOOK_SECONDS:
             return
         self._looked_at = tables.now
         for number in self._there:
             tables.clients[number].seen_at = tables.now
         if self._silence.run_once(self.store, self._steady()):
+            self._note_change()
             transitioner.run_once(self.store)
+        self._gone = {client for client in self._gone if self._is_missed(client)}
+
+    def _is_missed(self, client: int) -> bool:
+        """Whether a client is still to be found to be silent."""
+        return bool(self.tables.held.get(client)) and not self.tables.is_silent(client)
 
     def _tell_of_aborts(self) -> None:
         """Let clients whose replicas nobody wants any more ask by their next contact."""

@@ -320,3 +320,18 @@ def test_it_is_known_which_policies_change_though_nothing_of_the_bot_does(
     text: str, changes: bool
 ) -> None:
     assert PolicySet.parse(text).is_restless is changes
+
+
+@pytest.mark.parametrize(
+    ("text", "may"),
+    [
+        ("", True),
+        ("replicationRequirements = FALSE;", False),
+        ("ReplicationRequirements = false && true;", True),  # only a plain constant is seen
+        ("ReplicationRequirements = 0;", False),
+    ],
+)
+def test_a_policy_that_says_plainly_no_is_known_to_have_no_speculative_replicas(
+    text: str, may: bool
+) -> None:
+    assert PolicySet.parse(text).may_replicate is may
