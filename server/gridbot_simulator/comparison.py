@@ -84,6 +84,11 @@ def differences(
     }
 
 
+def told(found: Mapping[str, PairedDifference | None]) -> dict[str, dict[str, Any] | None]:
+    """Differences of figures as a document."""
+    return {name: None if item is None else item.document for name, item in found.items()}
+
+
 def _difference(pairs: Sequence[tuple[float, float]], error: float) -> PairedDifference | None:
     if not pairs:
         return None

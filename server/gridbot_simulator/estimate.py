@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gridbot_simulator.comparison import ranges
+from gridbot_simulator.comparison import differences, ranges, told
 from gridbot_simulator.world.chance import stream
 from gridbot_simulator.world.client import SimulatedHost
 from gridbot_simulator.world.jobs import Workload
@@ -53,7 +53,7 @@ def estimate(
     """Simulate policies, given by their names; return a document that depends on nothing else.
 
     `asked` has the fields of `Asked`.  `tell` is given a line before each simulation.  Each policy
-    meets the same hosts, jobs and failures under a seed.
+    meets the same hosts, jobs and failures under a seed, so that all are compared with the first.
     """
     wanted = Asked(**asked)
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in policies}
@@ -61,10 +61,19 @@ def estimate(
         for name, policy in policies.items():
             tell(f"{name}: seed {seed} of {wanted.seeds}")
             found[name].append(_told(seed, simulate(wanted, policy, seed)))
+    first, *others = found
+    against = {
+        name: differences(found[name], found[first], FIGURES, len(policies)) for name in others
+    }
     return {
         **wanted.document,
         "policies": [
-            {"policy": name, "figures": ranges(runs, FIGURES), "runs": runs}
+            {
+                "policy": name,
+                "figures": ranges(runs, FIGURES),
+                "against_first": told(against[name]) if name in against else None,
+                "runs": runs,
+            }
             for name, runs in found.items()
         ],
     }

@@ -1,4 +1,4 @@
-"""`gridbot policy simulate`: what a policy would do, before a BOT is submitted under it.
+"""`gridbot policy simulate` and `compare`: what policies would do, before a BOT is submitted.
 
 The simulator comes with the server's packages, through the entry point `gridbot.simulator`.
 """
@@ -16,7 +16,7 @@ import click
 from gridbot.api.errors import BadInput
 from gridbot.api.policy import read_policy
 from gridbot.commands.options import FILE, as_json, print_json, say
-from gridbot.show.simulation import simulation_page
+from gridbot.show.simulation import comparison_page, simulation_page
 from gridbot_client.installation import install_command
 from gridbot_client.quantities import seconds
 
@@ -24,6 +24,7 @@ R = TypeVar("R")
 Estimate = Callable[..., dict[str, Any]]
 
 _MOST_JOBS, _MOST_HOSTS, _MOST_SEEDS = 10_000_000, 1_000_000, 1000
+_MOST_POLICIES = 20
 _KIND = re.compile(r"([A-Za-z][A-Za-z0-9_-]*):([0-9]{1,7})", re.ASCII)
 
 
@@ -64,8 +65,8 @@ class _Hosts(click.ParamType[list[tuple[str, int]]]):
         return found
 
 
-def world_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options that say what is simulated."""
+def world_options(seeds: int) -> Callable[[Callable[..., R]], Callable[..., R]]:
+    """Add the options that say what is simulated, and under how many seeds if none are given."""
     options = (
         click.option(
             "--jobs", type=click.IntRange(1, _MOST_JOBS), required=True, metavar="N",
@@ -81,22 +82,26 @@ def world_options(command: Callable[..., R]) -> Callable[..., R]:
             " volunteers.",
         ),
         click.option(
-            "--seeds", type=click.IntRange(1, _MOST_SEEDS), default=3, show_default=True,
-            metavar="N", help="Number of simulations, each with other chances.",
+            "--seeds", type=click.IntRange(1, _MOST_SEEDS), default=seeds, show_default=True,
+            metavar="N", help="Number of simulations of each policy, each with other chances.",
         ),
         click.option(
             "--new-hosts", is_flag=True,
             help="Let the server know nothing of the hosts; else it has had 100 results of each.",
         ),
     )  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+
+    def add(command: Callable[..., R]) -> Callable[..., R]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 @click.command()
 @click.argument("file", type=FILE, metavar="FILE")
-@world_options
+@world_options(seeds=3)
 @as_json
 def simulate(file: Path, as_json: bool, **asked: Any) -> None:
     """Simulate a BOT under the policy of FILE, without a server.
@@ -110,9 +115,29 @@ def simulate(file: Path, as_json: bool, **asked: Any) -> None:
     print_json(found) if as_json else click.echo(simulation_page(found))
 
 
+@click.command()
+@click.argument("files", type=FILE, nargs=-1, required=True, metavar="A.ad B.ad...")
+@world_options(seeds=8)
+@as_json
+def compare(files: Sequence[Path], as_json: bool, **asked: Any) -> None:
+    """Simulate policies, and say which differences are real.
+
+    A BOT meets the same hosts, jobs and failures under each.  Each policy is compared with the
+    first, seed by seed.  A difference is shown with its interval if it is real, else as unclear.
+
+    e.g.  gridbot policy compare now.ad new.ad --jobs 3000 --time 10m..15m --hosts campus:200
+    """
+    if not 2 <= len(files) <= _MOST_POLICIES:
+        raise click.UsageError(f"between 2 and {_MOST_POLICIES} policies can be compared")
+    if twice := [str(file) for file in files if files.count(file) > 1]:
+        raise click.UsageError(f"{twice[0]} is given twice")
+    found = _estimate(files, asked)
+    print_json(found) if as_json else click.echo(comparison_page(found))
+
+
 def _estimate(files: Sequence[Path], asked: Mapping[str, Any]) -> dict[str, Any]:
     """Have the simulator estimate what the policies of files would do."""
-    policies = {file.name: read_policy(file) for file in files}
+    policies = {str(file): read_policy(file) for file in files}
     wanted = {
         "jobs": asked["jobs"],
         "seconds": asked["time"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -34,6 +34,16 @@ ROWS: Mapping[str, tuple[str, Callable[[float], str]]] = {
 }
 
 
+def _points(part: float) -> str:
+    return f"{part:.1f} points"
+
+
+# How differences of figures are written that are parts of something.
+_DIFFERS: Mapping[str, Callable[[float], str]] = {
+    name: _points for name in ROWS if name.endswith("_percent")
+}
+
+
 def simulation_page(found: Mapping[str, Any]) -> str:
     """What is simulated, and each figure's median and 80 % range for one policy."""
     (policy,) = found["policies"]
@@ -46,6 +56,63 @@ def simulation_page(found: Mapping[str, Any]) -> str:
     if rows:
         lines.append(table(("", "median", "80 % of simulations"), rows))
     return "\n".join([*lines, *warnings(policy)])
+
+
+def comparison_page(found: Mapping[str, Any]) -> str:
+    """Each figure of all policies, and how it differs from that under the first one."""
+    policies = found["policies"]
+    first = policies[0]["policy"]
+    lines = [heading(found, len(policies[0]["runs"]))]
+    for name, (title, written) in ROWS.items():
+        rows = [_compared(policy, name, written) for policy in policies]
+        lines += ["", table((title, "median", "80 % of simulations", f"against {first}"), rows)]
+    lines += ["", *_doubts(policies)]
+    for policy in policies:
+        lines += [f"{policy['policy']}: {line}" for line in warnings(policy)]
+    return "\n".join(lines).rstrip()
+
+
+def _compared(
+    policy: Mapping[str, Any], name: str, written: Callable[[float], str]
+) -> tuple[str, str, str, str]:
+    ranged, against = policy["figures"][name], policy["against_first"]
+    difference = "" if against is None else _difference(against[name], _DIFFERS.get(name, written))
+    if ranged is None:
+        return policy["policy"], "-", "-", difference
+    spread = f"{written(ranged['low'])} - {written(ranged['high'])}"
+    return policy["policy"], written(ranged["median"]), spread, difference
+
+
+def _difference(found: Mapping[str, Any] | None, written: Callable[[float], str]) -> str:
+    """A difference and its interval, if it is real; else that it may be chance."""
+    if found is None:
+        return "not comparable"
+    if found["verdict"] == "too few seeds":
+        return f"{_signed(found['mean'], written)}; too few seeds"
+    low, high = (_signed(found[end], written) for end in ("low", "high"))
+    if found["verdict"] == "real":
+        return f"{_signed(found['mean'], written)} ({low} to {high})"
+    return "none" if found["low"] == found["high"] == 0 else f"unclear ({low} to {high})"
+
+
+def _signed(value: float, written: Callable[[float], str]) -> str:
+    return f"{'-' if value < 0 else '+'}{written(abs(value))}"
+
+
+def _doubts(policies: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Lines about differences of the makespan that these seeds do not decide."""
+    lines = []
+    for policy in policies[1:]:
+        found = policy["against_first"]["makespan_seconds"]
+        if found is None or found["verdict"] == "real" or found["mean"] == 0:
+            continue
+        wanted = found["seeds_wanted"]
+        with_more = "more than 1,000" if wanted is None else f"some {wanted}"
+        lines.append(
+            f"{policy['policy']}: {found['seeds']} seeds do not tell whether the makespan differs;"
+            f" {with_more} would"
+        )
+    return lines
 
 
 def heading(found: Mapping[str, Any], seeds: int) -> str:
