@@ -96,20 +96,31 @@ def said(site: Site) -> list[tuple[int, str]]:
     return site.rows("SELECT said_at, said FROM boinc_trickle")
 
 
-def test_the_last_that_a_program_said_is_kept_and_acknowledged(site: Site) -> None:
+def test_what_a_program_said_is_kept_in_order_once_and_acknowledged(site: Site) -> None:
     lease = lend(site)
-    reply = tell(site, told(lease, "<text>2</text>", 200), told(lease, "<text>1</text>", 100))
+    second = told(lease, "<text>2</text>", 200)
+    reply = tell(site, second, told(lease, "<text>1</text>", 100))
     assert "message_ack" in reply
-    assert said(site) == [(200, "<text>2</text>")]
+    assert said(site) == [(200, "<text>1</text>\n<text>2</text>")]
     tell(site, told(lease, "<text>late</text>", 150))
-    assert said(site) == [(200, "<text>2</text>")]
-    tell(site, told(lease, "<text>3</text>", 300))
-    assert said(site) == [(300, "<text>3</text>")]
+    assert said(site) == [(200, "<text>1</text>\n<text>2</text>")]
+    tell(site, second, told(lease, "<text>3</text>", 300))
+    assert said(site) == [(300, "<text>1</text>\n<text>2</text>\n<text>3</text>")]
 
 
 def test_a_long_speech_is_cut(site: Site) -> None:
     tell(site, told(lend(site), "x" * 10_000))
     assert said(site) == [(100, "x" * 4000)]
+
+
+def test_of_many_speeches_the_latest_are_kept(site: Site) -> None:
+    lease = lend(site)
+    tell(site, *(told(lease, f"{n}" * 4000, n) for n in range(1, 4)))
+    tell(site, *(told(lease, f"{n}" * 4000, n) for n in range(4, 7)))
+    [(at, text)] = said(site)
+    assert at == 6
+    assert len(text) == 16_000
+    assert text.endswith("4" * 4000 + "\n" + "5" * 4000 + "\n" + "6" * 4000)
 
 
 def test_what_is_said_of_anothers_replica_is_acknowledged_and_dropped(site: Site) -> None:

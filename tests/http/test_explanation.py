@@ -210,6 +210,22 @@ def test_stock_clients_are_told_apart_and_why_they_get_nothing(
     assert "1 of 3 known hosts can run it, 0 of 2 stock BOINC clients" in shown
 
 
+def test_a_program_of_boincs_api_is_explained_to_be_for_stock_clients(
+    run: Run, site: Site, alice: Person
+) -> None:
+    program = FileRef("count", "1" * 64, 1, executable=True)
+    manifest = Manifest(
+        "alice", ("./count",), inputs=(program,), outputs=(), platforms=("linux-x86_64",),
+        boinc_api=True,
+    )  # fmt: skip
+    add_host(site, alice, "gamma")
+    bot = make_bot(site.conn, alice.id, manifest=manifest.text(), boinc="{}")
+    page = run("bot", "explain", bot).stdout
+    assert "made for BOINC's API: only BOINC clients run it" in page
+    add_stock_host(site, alice, "alpha")
+    assert "no problem: 1 host can run it" in run("bot", "explain", bot).stdout
+
+
 def test_one_host_alone_is_explained(run: Run, site: Site, alice: Person, bob: Person) -> None:
     stock = add_stock_host(site, alice, "alpha", Memory=100)
     add_host(site, alice, "beta")

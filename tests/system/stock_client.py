@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
@@ -52,13 +52,39 @@ needs_boinc = pytest.mark.skipif(
 )
 
 
-@dataclass(frozen=True)
+@dataclass
 class StockClient:
     """One that runs, and what it wrote."""
 
     folder: Path
     port: int
     url: str
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+
+    def start(self, *more: str) -> None:
+        """Let it run, perhaps anew in its folder."""
+        where = ("--dir", str(self.folder), "--gui_rpc_port", str(self.port))
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                ["boinc", *where, *_FLAGS, *more],
+                env={**os.environ, "TZ": "UTC"},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def kill(self) -> None:
+        """Let it crash, with all that it runs."""
+        if (process := self._process) is None:
+            return
+        is_there = process.poll() is None
+        below = psutil.Process(process.pid).children(recursive=True) if is_there else []
+        process.kill()
+        process.wait()
+        for child in below:
+            if child.is_running():
+                child.kill()
 
     @property
     def log(self) -> str:
@@ -90,6 +116,12 @@ class StockClient:
             if name.startswith(start)
         }
 
+    def fraction_done(self, bot: int) -> float:
+        """How far the only job of a BOT is, by the client's word; 0 without one."""
+        told = self.command("--get_tasks").partition(f"name: gb_{bot}_")[2]
+        found = re.search(r"^ +fraction done: ([\d.]+)", told, re.MULTILINE)
+        return float(found[1]) if found else 0.0
+
     def listens(self) -> None:
         """Wait until it takes commands."""
         eventually((self.folder / "gui_rpc_auth.cfg").exists, what="the client's password")
@@ -115,27 +147,8 @@ def stock_client(
     made.folder.mkdir()
     (made.folder / "cc_config.xml").write_text(_OPTIONS.format(cpus=cpus))
     (made.folder / "global_prefs_override.xml").write_text(_PREFERENCES)
-    where = ("--dir", str(made.folder), "--gui_rpc_port", str(port))
-    attach = ("--attach_project", made.url, key) if key else ()
-    with (made.folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            ["boinc", *where, *_FLAGS, *attach],
-            env={**os.environ, "TZ": "UTC"},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
+    made.start(*(("--attach_project", made.url, key) if key else ()))
     try:
         yield made
     finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-    process.kill()
-    process.wait()
-    for child in below:
-        if child.is_running():
-            child.kill()
+        made.kill()

@@ -38,6 +38,7 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "checkpoint": _TEXTS,
     "checkpoint_exit_code": _NUMBER,
     "checkpoint_every": (str, int, float),
+    "boinc_api": _FLAG,
     "exit_codes": _TEXT,
     "env": _TEXTS,
     "stdin": _TEXT,

@@ -141,6 +141,7 @@ class Session:
         together: int = 1,
         gather: float | str = Submission.gather,
         checkpoint: Sequence[str] | CheckpointRule = (),
+        boinc_api: bool = False,
         growing: bool = False,
         reuse: bool = False,
         group: str = Submission.group,

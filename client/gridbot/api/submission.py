@@ -85,6 +85,7 @@ class Submission:
     anew if one of them fails.  Its members wait for each other for the time `gather`.
     `checkpoint` names the files that a program saves before it exits with 85, to be started again
     with them, wherever; a `CheckpointRule` has another code, and how often it should save.
+    A program that is made for BOINC's API, `boinc_api`, is run by BOINC clients alone.
     A `growing` BOT takes further jobs while it runs, until it is closed; it may begin without any.
     With `reuse`, a job that this user's BOTs have run already gets that outcome, and does not run:
     the same command, arguments, files, environment, image and names of outputs, and an answer that
@@ -131,6 +132,7 @@ class Submission:
     together: int = 1
     gather: float | str = 60.0
     checkpoint: Sequence[str] | CheckpointRule = ()
+    boinc_api: bool = False
     growing: bool = False
     reuse: bool = False
     group: str = ""
@@ -376,6 +378,7 @@ def _manifest(
         resident=submission.resident,
         together=submission.together,
         checkpoint=_checkpoint(submission.checkpoint),
+        boinc_api=submission.boinc_api,
     )
     return checked(manifest)
 

@@ -252,6 +252,12 @@ _BESIDE_RSL = {"name", "priority", "attempts", "max_failures", "gather", "idempo
     help="How often to save; jobs see it in GRIDBOT_CHECKPOINT_EVERY.  [default: 10m]",
 )
 @click.option(
+    "--boinc-api",
+    is_flag=True,
+    default=None,
+    help="The program is made for BOINC's API: only BOINC clients run it.",
+)
+@click.option(
     "--growing",
     is_flag=True,
     default=None,

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
-from gridbot_client.protocol import fields, software
+from gridbot_client.protocol import boinc_api, fields, software
 from gridbot_client.protocol.checkpoints import CheckpointRule, read_rule
 from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError, file_name
 from gridbot_client.protocol.software import Unpacked
@@ -21,7 +21,7 @@ from gridbot_client.protocol.software import Unpacked
 PLACEHOLDER_TYPES = ("int", "real", "text")
 # Versions of manifests: those of version 1 name no BOT, and their jobs are not signed.  Later ones
 # have fields that a client must know to run the jobs as they are meant; without them it is 2.
-VERSION, EXTENDED, SHARING, NAMING, JOINING, LATEST = 2, 3, 4, 5, 6, 7
+VERSION, EXTENDED, SHARING, NAMING, JOINING, SAVING, LATEST = 2, 3, 4, 5, 6, 7, 8
 MAX_EXIT_CODE = 255
 MAX_TOGETHER = 128  # jobs of a gang
 ANY = "any"
@@ -44,7 +44,8 @@ LATER: Mapping[str, Later] = {
     "image": Later(SHARING, ""),
     "output_names": Later(NAMING, {}),
     "together": Later(JOINING, 1),
-    "checkpoint": Later(LATEST, None),
+    "checkpoint": Later(SAVING, None),
+    "boinc_api": Later(LATEST, False),
 }
 CLOCK_ERROR_SECONDS = 86_400  # by which the clocks of signer and machine may differ
 DEFAULT_MAX_OUTPUT_BYTES = 64 << 20
@@ -150,6 +151,7 @@ class Manifest:
     # Consecutive jobs that are a gang: they run at the same time, or not at all.
     together: int = 1
     checkpoint: CheckpointRule | None = None
+    boinc_api: bool = False  # the program is made for BOINC's API: only BOINC clients run it
     project: str = ""
     bot: str = ""
     owner_key: str = ""  # Ed25519, in hex
@@ -257,6 +259,7 @@ class Manifest:
             resident=_resident(raw),
             together=fields.integer(raw, "together", 1, MAX_TOGETHER, 1),
             checkpoint=read_rule(raw),
+            boinc_api=raw.get("boinc_api") is True,
             project=_hex(raw, "project", _KEY),
             bot=_hex(raw, "bot", _IDENTITY),
             owner_key=_hex(raw, "owner_key", _KEY),
@@ -272,6 +275,8 @@ class Manifest:
             requirements=manifest.requirements, conda_pack=manifest.conda_pack,
             image=manifest.image, inputs=inputs, archives=manifest.archives,
         )  # fmt: skip
+        if manifest.boinc_api:
+            boinc_api.check_manifest(manifest)
         return manifest
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from gridbot_client.protocol.messages import Scalar
+from gridbot_client.protocol.fields import Scalar
 
 # `{}` is short for `{i}`, the item of a range or a line.
 _PIECE = re.compile(r"\{\{|\}\}|\{([A-Za-z_][A-Za-z0-9_.-]*)?\}|[{}]")

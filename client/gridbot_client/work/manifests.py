@@ -147,6 +147,9 @@ class Manifests:
             nobody = Manifest(owner="", command=())
             invalid = Rejection("bad_arguments", f"invalid manifest: {error}\n")
             return JudgedManifest(signed, nobody, rejection=invalid)
+        if manifest.boinc_api:
+            why = Rejection("bad_arguments", "the BOT's program is for BOINC clients alone\n")
+            return JudgedManifest(signed, manifest, rejection=why)
         try:
             return JudgedManifest(signed, manifest, self._trust.approval(signed, manifest))
         except Distrusted as error:

@@ -76,9 +76,11 @@ class _DemandingBot(QueuedBot):
     usual_seconds: float | None
     cut_off_seconds: float | None
 
-    def demand(self, now: float) -> BotDemand:
-        """Return what it could use at `now`."""
+    def demand(self, now: float) -> BotDemand | None:
+        """Return what it could use at `now`; None for one that pilots cannot run."""
         manifest = Manifest.from_text(self.manifest)
+        if manifest.boinc_api:
+            return None
         resources = manifest.resources
         return BotDemand(
             bot=self.id,
@@ -109,7 +111,8 @@ def show_demand() -> Demand:
     with connection() as conn:
         queue = queue_ad(conn)
         found = rows.read(conn, _DemandingBot, SQL["demand"])
-    return Demand(bots=[bot.demand(now) for bot in found], queue=_plain(queue))
+    bots = [demand for bot in found if (demand := bot.demand(now))]
+    return Demand(bots=bots, queue=_plain(queue))
 
 
 @blueprint.get("/demand/version")

@@ -211,6 +211,8 @@ def _recall(conn: PostgresConnection, bot: int, counters: Counters) -> None:
 def _checked(conn: PostgresConnection, bot: int, found: _Bot, new: NewVersion) -> Manifest:
     """Make sure that it is a version of this BOT's manifest, signed by the same key."""
     old, manifest = Manifest.from_text(found.manifest), Manifest.from_text(new.text)
+    if old.boinc_api:
+        raise Conflict(f"BOT {bot} runs on BOINC clients alone, which keep the first version")
     kept = replace(
         manifest,
         inputs=old.inputs,

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
+from gridbot_client.protocol import boinc_api
 from gridbot_client.protocol.checkpoints import CheckpointRule
 from gridbot_client.protocol.manifest import (
     CLOCK_ERROR_SECONDS,
@@ -75,6 +76,13 @@ class Range:
         span = self.stop - self.start + self.step - (1 if self.step > 0 else -1)
         return max(0, span // self.step)
 
+    @property
+    def ends(self) -> tuple[JobSpec, JobSpec]:
+        """The first job and the last one: no argument between them is longer."""
+        last = self.start + self.step * (self.size - 1)
+        first, end = ({RANGE_PLACEHOLDER: number} for number in (self.start, last))
+        return JobSpec(first), JobSpec(end)
+
 
 class JobSpec(NamedTuple):
     """One job's arguments and its own input files."""
@@ -122,6 +130,8 @@ def make_draft(body: SubmissionRequest, owner: str, seal: Seal) -> Draft:
     known = known_answers.check(body.known_answers, manifest, validator, size, _arguments(jobs))
     if isinstance(jobs, list):
         check_jobs(manifest, jobs, first=0)
+    elif isinstance(jobs, Range) and manifest.boinc_api:
+        check_jobs(manifest, jobs.ends, first=0)
     signature = None
     if body.envelope:
         signature = binascii.a2b_base64(body.envelope.signature)
@@ -193,7 +203,9 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
             stdin = stdin_template.fill(types, job.args)
             if is_named:
                 output_names(manifest, job.args)
-        except TemplateError as error:
+            if manifest.boinc_api:
+                boinc_api.check_job(manifest, job.args, job.inputs)
+        except (TemplateError, ProtocolError) as error:
             raise RequestError(f"job {number}: {error}") from None
         if stdin and stdin not in shared and stdin not in {ref.name for ref in job.inputs}:
             raise RequestError(f"job {number}: stdin: {stdin} is not the name of an input")
@@ -278,6 +290,7 @@ def _manifest(
         resident=body.resident,
         together=body.together,
         checkpoint=_checkpoint(body.checkpoint),
+        boinc_api=body.boinc_api,
         **asdict(_sealed(body.envelope, seal)),
     )
     _check_stdin(manifest)

@@ -142,7 +142,7 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
     wanted = (manifest.resources, manifest.platforms, manifest.walls.level)
     made_there = identity if manifest.has_environment else ""
     is_gang = manifest.together > 1
-    needs = repr((row.owner, signers, wanted, stock, made_there, is_gang))
+    needs = repr((row.owner, signers, wanted, stock, made_there, is_gang, manifest.boinc_api))
     return Entry(
         version=row.version,
         name=row.name,

@@ -333,6 +333,7 @@ def _candidate(
         run_seconds=run_seconds(state.usual_seconds, entry.manifest),
         share=entry.share,
         together=entry.manifest.together,
+        boinc_api=entry.manifest.boinc_api,
     )
 
 

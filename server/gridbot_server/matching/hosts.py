@@ -19,6 +19,7 @@ from gridbot_policies.policy.unknown import Unknown
 from gridbot_server.matching.policies import owner_policy
 from gridbot_server.matching.requirements import (
     NOT_AT_HOME,
+    ONLY_STOCK,
     RESOURCES,
     TOO_OLD,
     UNFIT,
@@ -113,6 +114,11 @@ class BotRequirements:
     def together(self) -> int:
         """Jobs that run at the same time."""
         return self.manifest.together
+
+    @property
+    def boinc_api(self) -> bool:
+        """Whether its program is made for BOINC's API."""
+        return self.manifest.boinc_api
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,6 +314,8 @@ def _permissions(demand: BotRequirements) -> Iterator[Condition[Known]]:
         f" gridbot app sign {demand.bot} --boinc-key FILE"
     )
     yield _needed("boinc", stock, lambda _: "a stock BOINC client")
+    if demand.boinc_api:
+        yield _needed("boinc api", ONLY_STOCK, lambda _: "a native client")
     yield _needed("trust", _signatures(demand), lambda known: known.lacks["trust"])
     walls = "the host's sandbox is too weak for work of others, or for what the BOT asks"
     yield _needed("sandbox", walls, lambda known: known.lacks["sandbox"])

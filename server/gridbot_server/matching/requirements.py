@@ -60,6 +60,10 @@ class Work(Protocol):
     def together(self) -> int:
         """Jobs that run at the same time; 1: each for itself."""
 
+    @property
+    def boinc_api(self) -> bool:
+        """Whether its program is made for BOINC's API."""
+
 
 class Worker(Protocol):
     """A client of a host."""
@@ -89,7 +93,8 @@ class Worker(Protocol):
 class Lack:
     """What keeps a BOT from a host: a word for its kind, and words for people."""
 
-    # boinc (platform, processor), grid, trust, platform, sandbox, client, gang, or a resource's
+    # boinc (api, platform, processor), grid, trust, platform, sandbox, client, gang, or a
+    # resource's
     kind: str
     text: str
 
@@ -126,6 +131,8 @@ TOO_OLD = (
 UNVERIFIABLE = "the client is too old to check the BOT's signatures: update it"
 
 NOT_AT_HOME = "jobs that run together are for machines whose owners trust the BOT's"
+
+ONLY_STOCK = "the BOT's program is made for BOINC's API: only BOINC clients run it"
 
 UNFIT = "the host could not make the BOT's environment: gridbot bot logs says why"
 _ID_CHARACTERS = 16  # of manifests' ids, in a host's ad
@@ -228,6 +235,8 @@ def _is_trusted(worker: Worker, work: Work) -> bool:
 
 
 def _native_lacks(worker: Worker, work: Work) -> Iterator[Lack]:
+    if work.boinc_api:
+        yield Lack("boinc api", ONLY_STOCK)
     # A pilot serves only the owners for whom it was submitted (paper section 8).
     if worker.attributes.get("Grid") is not None and work.owner not in worker.accepts:
         yield Lack("grid", "the pilot was not submitted on behalf of its owner")

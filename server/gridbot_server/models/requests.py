@@ -237,6 +237,7 @@ class SubmissionRequest(Body):
     together: Annotated[int, Field(ge=1, le=MAX_TOGETHER)] = 1
     gather_seconds: Annotated[float, Field(ge=1, le=86_400)] = 60.0
     checkpoint: Checkpoint | None = None
+    boinc_api: bool = False  # the program is made for BOINC's API
     envelope: Envelope | None = None
     parts: Annotated[list[Base64Signature], Field(max_length=MAX_PARTS_AT_ONCE)] = []
 

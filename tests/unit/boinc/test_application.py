@@ -210,14 +210,13 @@ def test_a_value_of_a_wrong_type_is_not_sent() -> None:
 def test_point_19_a_replica_uploads_one_file(
     outputs: tuple[str, ...], optional: bool, most: int
 ) -> None:
-    upload = agreed(replace(MANIFEST, outputs=outputs)).upload
-    assert upload is not None
+    [upload] = agreed(replace(MANIFEST, outputs=outputs)).uploads
     assert upload.optional == optional
     assert 1000 <= upload.max_nbytes <= most
 
 
 def test_without_outputs_nothing_is_uploaded() -> None:
-    assert agreed(replace(MANIFEST, outputs=())).upload is None
+    assert agreed(replace(MANIFEST, outputs=())).uploads == ()
 
 
 def test_what_is_signed_offline_travels_as_text() -> None:

@@ -73,7 +73,7 @@ def assignment(seq: int = 1, inputs: tuple[FileRef, ...] = (), gpus: int = 0) ->
     instance = description.JobInstance(ReplicaId(9, seq, 0), name, {"i": seq}, inputs, md5s)
     workunit = description.workunit(manifest, instance)
     terms = description.terms(manifest, version)
-    return StockAssignment(described, terms, workunit, 1_800_000_000, SIGNATURE)
+    return StockAssignment(described, terms, workunit, 1_800_000_000, (SIGNATURE,))
 
 
 FULL = SchedulerReply(
@@ -241,8 +241,8 @@ def test_an_output_says_where_and_how_large_and_by_which_certificate() -> None:
     [found] = [item for item in part.all("file_info") if "xml_signature" in item]
     assert found.text("name") == f"{given.workunit.name}_0"
     assert found.text("url") == PLACES.upload_url
-    assert given.terms.upload is not None
-    assert found.integer("max_nbytes") == given.terms.upload.max_nbytes
+    [upload] = given.terms.uploads
+    assert found.integer("max_nbytes") == upload.max_nbytes
     assert found.text("xml_signature", 2000) == SIGNATURE
 
 

@@ -109,6 +109,7 @@ class Signed:
     sandbox: int = 0
     stock_platforms: tuple[str, ...] = ()
     together: int = 1
+    boinc_api: bool = False
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ class Work:
     sandbox: int = 0
     stock_platforms: Sequence[str] = ("linux-x86_64",)
     together: int = 1
+    boinc_api: bool = False
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ class Worker:
     accepts: Sequence[int] = ()
     trusts: Sequence[int] = ()
     protocol: int = 2
+
+
+def test_a_program_of_boincs_api_is_for_stock_clients_alone() -> None:
+    work = Work(Resources(), boinc_api=True)
+    assert requirements.obstacle(Worker(STOCK), work) is None
+    assert requirements.obstacle(Worker({"ManifestVersion": 99}), work) == requirements.ONLY_STOCK
 
 
 @pytest.mark.parametrize(

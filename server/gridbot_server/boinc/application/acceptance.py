@@ -5,7 +5,6 @@ Nothing is believed: every signature is checked with the public key in use befor
 
 from __future__ import annotations
 
-import io
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from gridbot_client.protocol import messages
 from gridbot_client.protocol.messages import Manifest
 from gridbot_server.boinc.application import code_keys, code_signatures, description, signed
 from gridbot_server.boinc.application.code_keys import Chain, Link
-from gridbot_server.boinc.application.offers import content_md5s, read_chain
+from gridbot_server.boinc.application.offers import content_md5s, keep_script, read_chain
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
 from gridbot_server.errors import Conflict, Gone, RequestError, ServerBusy
 from gridbot_server.signing.keys import KeyFileError
@@ -50,10 +49,7 @@ def accept(conn: PostgresConnection, store: Store, bot: int, given: SignedApplic
         _check_jobs(conn, bot, manifest)
     with conn.transaction():
         kept = _checked(conn, manifest, given)
-        text = kept.script.encode()
-        script = store.put(len(text), io.BytesIO(text).read)
-        values = {"sha256": script.sha256, "md5": script.md5, "size": script.size}
-        conn.execute(SQL["add_blob"], values)
+        keep_script(conn, store, kept)
         conn.execute(SQL["offer"], {"bot": bot, "signed": kept.text()})
 
 

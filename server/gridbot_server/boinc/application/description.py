@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
+from gridbot_client.protocol import boinc_api
 from gridbot_client.protocol.messages import (
     MAX_BIGINT,
     MAX_NAME_BYTES,
@@ -21,7 +22,7 @@ from gridbot_client.protocol.messages import (
     Scalar,
 )
 from gridbot_server.boinc.application import shim
-from gridbot_server.boinc.application.signed import AppFile
+from gridbot_server.boinc.application.signed import AppFile, script_of
 from gridbot_server.boinc.protocol.names import boinc_platform
 from gridbot_server.matching.stock_platforms import SHELL_PLATFORMS, stock_platforms
 from gridbot_server.signing.stock_clients import Unsuitable
@@ -120,12 +121,14 @@ class JobFile:
     sha256: str
     md5: str
     size: int
+    open_name: str  # in the slot
 
 
 @dataclass(frozen=True, slots=True)
 class UploadTerms:
-    """The one file that a replica uploads, of at most so many bytes."""
+    """A file that a replica uploads, of at most so many bytes."""
 
+    open_name: str  # in the slot
     max_nbytes: int
     optional: bool = False
 
@@ -142,7 +145,7 @@ class Terms:
     rsc_fpops_bound: float
     rsc_memory_bound: float
     rsc_disk_bound: float
-    upload: UploadTerms | None  # none without outputs
+    uploads: tuple[UploadTerms, ...]
 
 
 class Workunit(NamedTuple):
@@ -169,13 +172,13 @@ class JobInstance(NamedTuple):
 def describe(
     manifest: Manifest, bot: int, files: tuple[AppFile, ...], name_of: NameOf
 ) -> Application:
-    """The application of a BOT whose files are signed: the script first, then its inputs."""
+    """The application of a BOT whose files are signed: the main program first, then the others."""
     app = App(_app_name(manifest), f"GridBot: {manifest.owner}")
     uses = (
         FileUse(name_of(files[0].sha256), main_program=True),
         *(
-            FileUse(name_of(file.sha256), shim.SIGNED_INPUT.format(number))
-            for number, file in enumerate(files[1:])
+            FileUse(name_of(file.sha256), open_name)
+            for file, open_name in zip(files[1:], _signed_inputs(manifest), strict=True)
         ),
     )
     resources = manifest.resources
@@ -210,7 +213,7 @@ def platforms(manifest: Manifest) -> tuple[str, ...]:
 def check_manifest(manifest: Manifest) -> None:
     """Raise Unsuitable when stock clients cannot run a manifest's jobs, whatever these are."""
     platforms(manifest)
-    shim.render(manifest)
+    script_of(manifest)
 
 
 def check_job(manifest: Manifest, args: Mapping[str, Scalar], inputs: Sequence[FileRef]) -> None:
@@ -218,38 +221,79 @@ def check_job(manifest: Manifest, args: Mapping[str, Scalar], inputs: Sequence[F
     longest = ReplicaId(MAX_BIGINT, MAX_BIGINT, 2**31 - 1)
     for ref in inputs:
         _check_input(ref)
-    shim.command_line(manifest, longest, args, [ref.name for ref in inputs])
+    _command_line(manifest, longest, args, inputs)
 
 
 def terms(manifest: Manifest, version: AppVersion, expected_seconds: float | None = None) -> Terms:
     """On what terms a version runs the replicas of its BOT; without an estimate as long as it may.
 
-    The outputs make one upload, however many they are: each costs a client two seconds.
+    Where no shim holds the limits of time and disk, the client does.
     """
     resources = manifest.resources
     expected = min(expected_seconds or resources.seconds, resources.seconds)
-    longest = resources.seconds * _TIME_SLACK + _TIME_SLACK_SECONDS
-    disk = resources.disk_mb << 20
-    copied = min(disk, manifest.max_output_bytes)  # of the outputs, while they are gathered
-    bundled = 0 if shim.single_output(manifest) else _BUNDLE_BYTES
-    upload = UploadTerms(manifest.max_output_bytes + bundled, shim.may_lack_output(manifest))
+    longest, disk = resources.seconds, resources.disk_mb << 20
+    if not manifest.boinc_api:
+        longest = longest * _TIME_SLACK + _TIME_SLACK_SECONDS
+        # Of the outputs, while they are gathered.
+        disk += min(disk, manifest.max_output_bytes) + _SHIM_BYTES
     return Terms(
         version,
         expected * FLOPS,
         longest * FLOPS,
         float(resources.memory_mb << 20),
-        float(disk + copied + _SHIM_BYTES),
-        upload if manifest.outputs else None,
+        float(disk),
+        uploads(manifest),
     )
+
+
+def uploads(manifest: Manifest) -> tuple[UploadTerms, ...]:
+    """The files that a replica uploads, in the order of their numbers.
+
+    The shim makes one of all outputs, since each costs a client two seconds; a program that is made
+    for BOINC's API leaves each where it was told.
+    """
+    most = manifest.max_output_bytes
+    if manifest.boinc_api:
+        return tuple(UploadTerms(name, most) for name in manifest.outputs)
+    if not manifest.outputs:
+        return ()
+    bundled = 0 if shim.single_output(manifest) else _BUNDLE_BYTES
+    return (UploadTerms(shim.OUTPUT, most + bundled, shim.may_lack_output(manifest)),)
+
+
+def output_of(manifest: Manifest, number: int) -> str | None:
+    """The output that is uploaded under a number as it is; None for a bundle of several."""
+    return manifest.outputs[number] if manifest.boinc_api else shim.single_output(manifest)
 
 
 def workunit(manifest: Manifest, instance: JobInstance) -> Workunit:
     """Describe one replica; raise Unsuitable when its arguments or files are not for BOINC."""
-    names = [ref.name for ref in instance.inputs]
-    line = shim.command_line(manifest, instance.id, instance.args, names)
-    return Workunit(
-        instance.name, line, tuple(_own_input(ref, instance.md5s) for ref in instance.inputs)
-    )
+    line = _command_line(manifest, instance.id, instance.args, instance.inputs)
+    own = zip(instance.inputs, _own_inputs(manifest, instance.inputs), strict=True)
+    files = (_own_input(ref, instance.md5s, open_name) for ref, open_name in own)
+    return Workunit(instance.name, line, tuple(files))
+
+
+def _command_line(
+    manifest: Manifest, id: ReplicaId, args: Mapping[str, Scalar], inputs: Sequence[FileRef]
+) -> str:
+    if manifest.boinc_api:
+        return boinc_api.command_line(manifest, args)
+    return shim.command_line(manifest, id, args, [ref.name for ref in inputs])
+
+
+def _signed_inputs(manifest: Manifest) -> Sequence[str]:
+    """Under which names a BOT's files are in a slot, its main program left out."""
+    if manifest.boinc_api:
+        return [ref.name for ref in boinc_api.others(manifest)]
+    return [shim.SIGNED_INPUT.format(number) for number in range(len(manifest.inputs))]
+
+
+def _own_inputs(manifest: Manifest, inputs: Sequence[FileRef]) -> Sequence[str]:
+    """Under which names a job's own files are in a slot."""
+    if manifest.boinc_api:
+        return [ref.name for ref in inputs]
+    return [shim.OWN_INPUT.format(number) for number in range(len(inputs))]
 
 
 def _app_name(manifest: Manifest) -> str:
@@ -264,6 +308,6 @@ def _check_input(ref: FileRef) -> None:
         )
 
 
-def _own_input(ref: FileRef, md5s: Mapping[str, str]) -> JobFile:
+def _own_input(ref: FileRef, md5s: Mapping[str, str], open_name: str) -> JobFile:
     _check_input(ref)
-    return JobFile(ref.sha256, md5s[ref.sha256], ref.size)
+    return JobFile(ref.sha256, md5s[ref.sha256], ref.size, open_name)

@@ -100,11 +100,17 @@ def sign(
         with store.open(ref.sha256) as file:
             signed.check_input(ref, file)
     made = signed.sign(manifest, lambda ref: md5s[ref.sha256], private)
-    text = made.script.encode()
-    script = store.put(len(text), io.BytesIO(text).read)
-    values = {"sha256": script.sha256, "md5": script.md5, "size": script.size}
-    conn.execute(SQL["add_blob"], values)
+    keep_script(conn, store, made)
     return made
+
+
+def keep_script(conn: Connection, store: Store, made: SignedApplication) -> None:
+    """Keep the script of a BOT, if it has one, where clients find it."""
+    if made.script:
+        text = made.script.encode()
+        script = store.put(len(text), io.BytesIO(text).read)
+        values = {"sha256": script.sha256, "md5": script.md5, "size": script.size}
+        conn.execute(SQL["add_blob"], values)
 
 
 def content_md5s(conn: Connection, files: Iterable[FileRef]) -> dict[str, str]:

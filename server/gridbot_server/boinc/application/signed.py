@@ -15,6 +15,7 @@ from typing import BinaryIO
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
+from gridbot_client.protocol import boinc_api
 from gridbot_client.protocol.messages import FileRef, Manifest
 from gridbot_server.boinc.application import code_signatures
 from gridbot_server.boinc.application.shim import render
@@ -49,7 +50,8 @@ class AppFile:
 class SignedApplication:
     """The script that runs a manifest's jobs, and a signature for each file that clients need.
 
-    The script travels with its signature: a server of another version would render another.
+    The script travels with its signature: a server of another version would render another.  A
+    program that is made for BOINC's API has none.
     """
 
     script: str
@@ -79,7 +81,7 @@ def sign(manifest: Manifest, md5_of: Md5Of, private: RSAPrivateKey) -> SignedApp
 
     Raises Unsuitable for a manifest that stock clients cannot run.
     """
-    script = render(manifest)
+    script = script_of(manifest)
     files = _files(manifest, script, md5_of, {})
     return SignedApplication(
         script, {file.sha256: code_signatures.sign_md5(private, file.md5) for file in files}
@@ -89,7 +91,7 @@ def sign(manifest: Manifest, md5_of: Md5Of, private: RSAPrivateKey) -> SignedApp
 def check(
     manifest: Manifest, signed: SignedApplication, md5_of: Md5Of, public: RSAPublicKey
 ) -> tuple[AppFile, ...]:
-    """The application's files, the script first; BadApplication unless the key signed them all.
+    """The application's files, the main program first; BadApplication unless all are signed.
 
     It says nothing of what the script does: see `check_script`.
     """
@@ -100,12 +102,20 @@ def check(
     return files
 
 
+def script_of(manifest: Manifest) -> str:
+    """The script that runs a manifest's jobs; empty if clients run its program itself.
+
+    Raises Unsuitable for a manifest that stock clients cannot run.
+    """
+    return "" if manifest.boinc_api else render(manifest)
+
+
 def check_script(manifest: Manifest, script: str) -> None:
     """Raise BadApplication unless the script is what this server writes for the manifest.
 
     Its signature cannot tell: data files are signed alike, and their owners write those.
     """
-    if script != render(manifest):
+    if script != script_of(manifest):
         raise BadApplication("the script is not this BOT's, or another version of GridBot made it")
 
 
@@ -128,10 +138,15 @@ def check_input(ref: FileRef, file: BinaryIO) -> None:
 def _files(
     manifest: Manifest, script: str, md5_of: Md5Of, signatures: Mapping[str, str]
 ) -> tuple[AppFile, ...]:
-    content = script.encode()
-    main = FileRef("", hashlib.sha256(content).hexdigest(), len(content), executable=True)
-    md5s = [code_signatures.md5_hex(content), *(md5_of(ref) for ref in manifest.inputs)]
+    if manifest.boinc_api:
+        refs = (boinc_api.program(manifest), *boinc_api.others(manifest))
+        md5s = [md5_of(ref) for ref in refs]
+    else:
+        content = script.encode()
+        main = FileRef("", hashlib.sha256(content).hexdigest(), len(content), executable=True)
+        refs = (main, *manifest.inputs)
+        md5s = [code_signatures.md5_hex(content), *map(md5_of, manifest.inputs)]
     return tuple(
         AppFile(ref.sha256, md5, ref.size, ref.executable, signatures.get(ref.sha256, ""))
-        for ref, md5 in zip((main, *manifest.inputs), md5s, strict=True)
+        for ref, md5 in zip(refs, md5s, strict=True)
     )

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 
-from gridbot_server.boinc.application import shim
 from gridbot_server.boinc.application.description import (
     App,
     Application,
@@ -54,14 +53,14 @@ class Places:
 class StockAssignment(NamedTuple):
     """A replica for this client, run on terms that it shares with others until a deadline.
 
-    The client echoes the certificate (lines of hex) when it uploads.
+    The client echoes a certificate (lines of hex) with each upload.
     """
 
     application: Application
     terms: Terms
     workunit: Workunit
     deadline: int  # s since 1970
-    certificate: str = ""
+    certificates: tuple[str, ...] = ()
 
 
 def render(
@@ -151,13 +150,17 @@ def _use(use: FileUse) -> str:
 @_kept
 def _frame(terms: Terms, upload_url: str) -> str:
     """The text of a job, with holes for what differs between the jobs of a BOT."""
-    version, upload, output = terms.version, "", ""
-    if terms.upload:
-        most, url = element("max_nbytes", terms.upload.max_nbytes), element("url", upload_url)
-        upload = block(
-            "file_info", "<name>%(output)s</name>\n", most, _fixed(url), "%(certificate)s"
+    version = terms.version
+    files = "".join(
+        block(
+            "file_info",
+            f"<name>%(output{number})s</name>\n",
+            element("max_nbytes", upload.max_nbytes),
+            _fixed(element("url", upload_url)),
+            f"%(certificate{number})s",
         )
-        output = _use(FileUse("%(output)s", shim.OUTPUT, optional=terms.upload.optional))
+        for number, upload in enumerate(terms.uploads)
+    )
     workunit = block(
         "workunit",
         "<name>%(name)s</name>\n",
@@ -175,11 +178,14 @@ def _frame(terms: Terms, upload_url: str) -> str:
         _fixed(element("platform", version.platform)),
         element("version_num", version.version_num),
         element("plan_class", version.plan_class),
-        output,
+        *(
+            _use(FileUse(f"%(output{number})s", _fixed(upload.open_name), optional=upload.optional))
+            for number, upload in enumerate(terms.uploads)
+        ),
         # Or the client keeps it for up to an hour.
         flag("report_immediately"),
     )
-    return upload + workunit + result
+    return files + workunit + result
 
 
 def _fixed(text: str) -> str:
@@ -188,11 +194,13 @@ def _fixed(text: str) -> str:
 
 
 def _job(frame: str, item: StockAssignment, places: Places) -> str:
-    workunit = item.workunit
+    workunit, uploads = item.workunit, {}
+    for number, certificate in enumerate(item.certificates):
+        uploads[f"output{number}"] = escape(output_name(workunit.name, number))
+        uploads[f"certificate{number}"] = lines("xml_signature", certificate)
     return frame % {
+        **uploads,
         "name": escape(workunit.name),
-        "output": escape(output_name(workunit.name)),
-        "certificate": lines("xml_signature", item.certificate),
         "line": escape(workunit.command_line),
         "inputs": "".join(_inputs(workunit, places)) if workunit.inputs else "",
         "deadline": item.deadline,
@@ -200,5 +208,5 @@ def _job(frame: str, item: StockAssignment, places: Places) -> str:
 
 
 def _inputs(workunit: Workunit, places: Places) -> Iterator[str]:
-    for number, file in enumerate(workunit.inputs):
-        yield _use(FileUse(places.name_of(file.sha256), shim.OWN_INPUT.format(number)))
+    for file in workunit.inputs:
+        yield _use(FileUse(places.name_of(file.sha256), file.open_name))

@@ -47,9 +47,9 @@ def assignments(
             log.info("replica %s is not sent again: its client cannot run it any more", instance.id)
             continue
         workunit = description.workunit(offer.manifest, instance)
-        certificate = _certificate(project.names, workunit.name, found)
+        certificates = _certificates(project.names, workunit.name, found)
         deadline = math.ceil(now + item["deadline_seconds"])
-        made.append(StockAssignment(offer.application, found, workunit, deadline, certificate))
+        made.append(StockAssignment(offer.application, found, workunit, deadline, certificates))
     return tuple(made)
 
 
@@ -83,6 +83,8 @@ def _terms(offer: OfferedBot, request: SchedulerRequest, client: KnownClient) ->
     return description.terms(offer.manifest, version, client.mean_turnaround)
 
 
-def _certificate(names: Names, replica: str, terms: Terms) -> str:
-    upload = terms.upload
-    return names.certificate(output_name(replica), upload.max_nbytes) if upload else ""
+def _certificates(names: Names, replica: str, terms: Terms) -> tuple[str, ...]:
+    return tuple(
+        names.certificate(output_name(replica, number), upload.max_nbytes)
+        for number, upload in enumerate(terms.uploads)
+    )

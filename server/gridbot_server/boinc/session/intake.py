@@ -1,4 +1,4 @@
-"""Takes what stock clients upload: a file per replica, in which its outputs are."""
+"""Takes what stock clients upload: a bundle of a replica's outputs, or single ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, BinaryIO, NamedTuple
 from psycopg import Rollback
 
 from gridbot_client.protocol.messages import INLINE_OUTPUT_BYTES, Manifest
-from gridbot_server.boinc.application.shim import bundle, single_output
+from gridbot_server.boinc.application.description import output_of
+from gridbot_server.boinc.application.shim import bundle
 from gridbot_server.boinc.application.shim.bundle import BadBundle, Member
 from gridbot_server.boinc.protocol import upload
 from gridbot_server.boinc.protocol.names import OutputName
@@ -22,7 +23,7 @@ from gridbot_server.overload.transfer_slots import Party, Slots
 from gridbot_server.storage import files, sql
 from gridbot_server.storage.db import Connect, Connection
 from gridbot_server.storage.files import Content, Store
-from gridbot_server.storage.rows import fetch_one
+from gridbot_server.storage.rows import fetch_one, fetch_only_value
 
 SQL = sql.load("boinc.sql")
 
@@ -91,29 +92,35 @@ class Intake:
         if (begun := self.store.offset(there)) != asked.offset:
             return upload.refused(f"{begun} bytes are here, not {asked.offset}", is_transient=True)
         members: list[Member] = []
+        name = output_of(manifest, output.number)
 
         def look(file: BinaryIO) -> None:
-            if not single_output(manifest):
+            if name is None:
                 members.extend(bundle.members(file, asked.size, manifest))
 
         content = self.store.receive(there, asked.offset, read, look)
         if isinstance(content, int):
             return upload.refused(f"{content} of {asked.size} bytes came", is_transient=True)
-        name = single_output(manifest)
         kept = [_Kept(name, content)] if name else self._members(content, members)
-        if not self._keep(output, content, kept):
+        if not self._keep(output, content, kept, manifest):
             raise _reported(asked.name)
         return upload.accepted()
 
-    def _keep(self, output: OutputName, content: Content, kept: Sequence[_Kept]) -> bool:
+    def _keep(
+        self, output: OutputName, content: Content, kept: Sequence[_Kept], manifest: Manifest
+    ) -> bool:
         """Note the upload and the outputs in it, unless the replica succeeded meanwhile."""
         outputs = [item.content for item in kept if item.inline is None]
+        # Others have uploads of their own.
+        single = {"single": output_of(manifest, output.number) if manifest.boinc_api else None}
         with self.connect() as conn, conn.transaction() as transaction:
-            conn.execute(SQL["drop_outputs"], _values(output))
+            conn.execute(SQL["drop_outputs"], {**_values(output), **single})
             conn.execute(SQL["lock_lease"], _values(output))
             is_reported = _replica(conn, output).is_reported
             if is_reported:
                 raise Rollback(transaction)
+            if manifest.boinc_api:
+                _check_total(conn, output, content, manifest.max_output_bytes)
             # A bundle stays as well: what is in the store is listed.  In the order of their hashes,
             # so that two uploads do not wait for each other's rows.
             for blob in sorted([content, *outputs], key=lambda blob: blob.sha256):
@@ -123,7 +130,7 @@ class Intake:
             for item in kept:
                 values = {"name": item.name, "content": item.inline, **_hashes(item.content)}
                 conn.execute(SQL["add_output"], {**_values(output), **values})
-            conn.execute(SQL["add_upload"], {**_values(output), **_hashes(content)})
+            conn.execute(SQL["add_upload"], {**_values(output), **_hashes(content), **single})
         return not is_reported
 
     def _members(self, content: Content, members: Sequence[Member]) -> list[_Kept]:
@@ -191,6 +198,13 @@ def _replica(conn: Connection, output: OutputName) -> _Replica:
 
 def _upload(conn: Connection, output: OutputName) -> _Upload | None:
     return fetch_one(conn, _Upload, SQL["upload"], _values(output))
+
+
+def _check_total(conn: Connection, output: OutputName, content: Content, most: int) -> None:
+    """Make sure that uploads of single outputs come to no more than a replica may have."""
+    others = fetch_only_value(conn, int, SQL["other_uploads"], _values(output))
+    if others + content.size > most:
+        raise BoincError(f"outputs of {others + content.size} bytes, at most {most}")
 
 
 def _reported(name: str) -> BoincError:

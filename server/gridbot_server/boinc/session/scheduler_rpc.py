@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gridbot_client.protocol.messages import ReplicaId, Report, WorkRequest
+from gridbot_server.boinc.application.description import uploads
 from gridbot_server.boinc.application.offers import OfferedBot
 from gridbot_server.boinc.application.rotation import KeyTurn, key_turn
-from gridbot_server.boinc.application.shim import may_lack_output
 from gridbot_server.boinc.protocol import reply
 from gridbot_server.boinc.protocol.delivery import StockAssignment
 from gridbot_server.boinc.protocol.names import Lease
@@ -52,7 +52,8 @@ _TOLERATED_SECONDS = 2
 IDLE_SECONDS = 60.0
 # A client with work is told at least that often what it need not go on with.
 HEARTBEAT_SECONDS = 600.0
-_MOST_HEARD_CHARACTERS = 4000
+# Of a trickle, and of all that a replica has said.
+_MOST_HEARD_CHARACTERS, _MOST_KEPT_CHARACTERS = 4000, 16_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,17 +122,20 @@ def finish(rpc: SchedulerRpc, given: ReplyParts) -> str:
 
 
 def _hear(rpc: SchedulerRpc) -> None:
-    """Keep the last that each program said, as only those made for BOINC can."""
-    heard, names = {}, rpc.project.names
-    for trickle in sorted(rpc.request.trickles, key=lambda trickle: trickle.sent_at):
+    """Keep what programs that are made for BOINC say, the latest of it.
+
+    Trickles come again until a reply acknowledges them; of one program they have different times.
+    """
+    rows, names = [], rpc.project.names
+    for trickle in rpc.request.trickles:
         lease = names.read_replica(trickle.name)
         if lease is not None and lease.client == rpc.client.id:
             said = trickle.text[:_MOST_HEARD_CHARACTERS]
-            heard[lease.replica] = {"said_at": trickle.sent_at, "said": said}
-    if heard:
-        rows = [{**id._asdict(), **heard[id]} for id in sorted(heard)]
+            rows.append({**lease.replica._asdict(), "said_at": trickle.sent_at, "said": said})
+    if rows:
         with rpc.connect() as conn:
-            conn.execute(SQL["hear"], {"trickles": encode(rows)})
+            values = {"trickles": encode(rows), "most": _MOST_KEPT_CHARACTERS}
+            conn.execute(SQL["hear"], values)
 
 
 def _key_turn(
@@ -198,8 +202,8 @@ def _reports(rpc: SchedulerRpc) -> list[Report]:
 
 
 def _optional(offer: OfferedBot) -> Sequence[bool]:
-    """For each file to upload, whether it may be missing: there is one, or none."""
-    return [may_lack_output(offer.manifest)] if offer.manifest.outputs else []
+    """For each file to upload, whether it may be missing."""
+    return [upload.optional for upload in uploads(offer.manifest)]
 
 
 # -------------------------------------------------------------------------------- the reply

@@ -118,13 +118,18 @@ SELECT id FROM bot
  WHERE boinc_unsuitable = %(why)s AND state IN ('open', 'running') ORDER BY id
 
 -- name: hear
+-- What is new goes behind what was said before, whose beginning is dropped in favour of it.
 INSERT INTO boinc_trickle AS kept (bot, seq, replica, said_at, said)
-SELECT bot, seq, replica, said_at, said
+SELECT x.bot, x.seq, x.replica, max(x.said_at), right(string_agg(x.said, E'\n' ORDER BY x.said_at), %(most)s)
   FROM json_to_recordset(%(trickles)s) AS x (
        bot bigint, seq bigint, replica int, said_at bigint, said text)
- WHERE EXISTS (SELECT FROM bot WHERE bot.id = x.bot AND bot.deleted_at IS NULL)
-ON CONFLICT (bot, seq, replica) DO UPDATE SET said_at = EXCLUDED.said_at, said = EXCLUDED.said
- WHERE kept.said_at <= EXCLUDED.said_at
+  LEFT JOIN boinc_trickle t ON (t.bot, t.seq, t.replica) = (x.bot, x.seq, x.replica)
+ WHERE (t.said_at IS NULL OR t.said_at < x.said_at)
+   AND EXISTS (SELECT FROM bot WHERE bot.id = x.bot AND bot.deleted_at IS NULL)
+ GROUP BY x.bot, x.seq, x.replica ORDER BY x.bot, x.seq, x.replica
+ON CONFLICT (bot, seq, replica) DO UPDATE
+   SET said_at = EXCLUDED.said_at, said = right(kept.said || E'\n' || EXCLUDED.said, %(most)s)
+ WHERE kept.said_at < EXCLUDED.said_at
 
 -- name: bots
 SELECT id AS bot, manifest, boinc AS application FROM bot WHERE id = ANY(%(bots)s)
@@ -133,12 +138,18 @@ SELECT id AS bot, manifest, boinc AS application FROM bot WHERE id = ANY(%(bots)
 SELECT encode(sha256, 'hex'), encode(md5, 'hex') FROM blob WHERE sha256 = ANY(%(hashes)s)
 
 -- name: uploads
--- A replica uploads one file, which brings all of its outputs: a row for each, or one without.
+-- A row for each output that an upload brings, or one without: it brings one of the replica's, or all.
 SELECT u.bot, u.seq, u.replica, u.number, encode(u.md5, 'hex') AS md5, u.size,
        o.name AS output, encode(o.sha256, 'hex') AS output_sha256, o.size AS output_size
   FROM json_to_recordset(%(replicas)s) AS x (bot bigint, seq bigint, replica int)
   JOIN boinc_upload u ON (u.bot, u.seq, u.replica) = (x.bot, x.seq, x.replica)
   LEFT JOIN output o ON (o.bot, o.seq, o.replica) = (x.bot, x.seq, x.replica)
+                    AND (u.single IS NULL OR o.name = u.single)
+
+-- name: other_uploads
+-- Bytes of the other files that a replica has uploaded.
+SELECT coalesce(sum(size), 0)::bigint FROM boinc_upload
+ WHERE (bot, seq, replica) = (%(bot)s, %(seq)s, %(replica)s) AND number <> %(number)s
 
 -- name: upload
 SELECT encode(md5, 'hex') AS md5, size, times FROM boinc_upload
@@ -167,14 +178,15 @@ SELECT FROM lease WHERE (bot, seq, replica) = (%(bot)s, %(seq)s, %(replica)s) FO
 -- name: drop_outputs
 -- Before the lease: in that order dispatch locks them.
 DELETE FROM output WHERE (bot, seq, replica) = (%(bot)s, %(seq)s, %(replica)s)
+   AND (%(single)s::text IS NULL OR name = %(single)s)
 
 -- name: add_output
 INSERT INTO output (bot, seq, replica, name, sha256, size, content)
 VALUES (%(bot)s, %(seq)s, %(replica)s, %(name)s, %(sha256)s, %(size)s, %(content)s)
 
 -- name: add_upload
-INSERT INTO boinc_upload (bot, seq, replica, number, md5, size)
-VALUES (%(bot)s, %(seq)s, %(replica)s, %(number)s, %(md5)s, %(size)s)
+INSERT INTO boinc_upload (bot, seq, replica, number, md5, size, single)
+VALUES (%(bot)s, %(seq)s, %(replica)s, %(number)s, %(md5)s, %(size)s, %(single)s)
 ON CONFLICT (bot, seq, replica, number)
 DO UPDATE SET md5 = EXCLUDED.md5, size = EXCLUDED.size, times = boinc_upload.times + 1
 
