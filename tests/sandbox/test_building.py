@@ -15,7 +15,6 @@ from gridbot_client.work.processes import Census
 from gridbot_client.work.runner import Runner, Stop
 from gridbot_client.work.shared import CannotProvide
 
-pytestmark = pytest.mark.timeout(400)
 WHEEL = "tiny-1.0-py3-none-any.whl"
 
 

@@ -20,7 +20,7 @@ from tests.boinc_captures import captures
 from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
-pytestmark = [needs_boinc, pytest.mark.timeout(400)]
+pytestmark = needs_boinc
 
 PERSON = ("ann@example.com", "a password", "Ann")
 

@@ -19,7 +19,7 @@ from tests.system.deployment import NO_COPIES, Deployment, Gate, deployment, eve
 from tests.system.relay import serving
 from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
-pytestmark = [needs_boinc, pytest.mark.timeout(600)]
+pytestmark = needs_boinc
 
 JOBS = 20
 # $2 is a gate; jobs 18 and 19 end when it opens.

@@ -71,7 +71,6 @@ def public(private: Path) -> str:
     return code_keys.public_text(code_keys.load_private(private).public_key())
 
 
-@pytest.mark.timeout(400)
 def test_a_stock_client_runs_what_is_signed_away_from_the_server_and_follows_to_the_next_key(
     server: Deployment, vault: Path, tmp_path: Path
 ) -> None:

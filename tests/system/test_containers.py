@@ -17,7 +17,6 @@ from tests.system.deployment import GRIDBOT, NO_COPIES, Deployment, eventually
 from tests.system.test_environments import stdouts, unfit, unpacked, wheel
 from tests.unit.client.test_archives import made
 
-pytestmark = pytest.mark.timeout(300)
 ROOT = Path(__file__).resolve().parents[2]
 # As far from its starter as it gets; no other run of these tests has such sleepers.
 SLEEPS = (f"{os.getpid()}1", f"{os.getpid()}2")

@@ -3,12 +3,10 @@ from __future__ import annotations
 import random
 import secrets
 
-import pytest
 from tests.system import crashes
 from tests.system.deployment import Deployment, eventually
 
 
-@pytest.mark.timeout(300)
 def test_whatever_is_killed_work_goes_on_and_no_acknowledged_report_is_lost(
     fresh: Deployment,
 ) -> None:

@@ -35,7 +35,6 @@ def fetched(server: Deployment, name: str) -> ElementTree.Element:
 
 
 @needs_boinc
-@pytest.mark.timeout(400)
 def test_stock_and_native_clients_earn_the_same_and_the_world_may_read_it(
     server: Deployment,
 ) -> None:

@@ -14,8 +14,6 @@ from tests.system.deployment import NO_COPIES, Deployment, Gate, deployment, eve
 
 from gridbot_server.storage import invariants
 
-pytestmark = pytest.mark.timeout(400)  # three servers
-
 GIVEN_BACK_SECONDS = 60.0
 
 

@@ -15,7 +15,6 @@ from tests.object_store import ENVIRONMENT, SECRET_KEY, ObjectStore, object_stor
 from tests.system.deployment import Deployment, deployment, eventually
 from tests.system.stock_client import needs_boinc, stock_client
 
-pytestmark = pytest.mark.timeout(400)
 BIG = 40 << 20  # several parts
 
 

@@ -24,7 +24,7 @@ from tests.system.stock_client import StockClient, needs_boinc, stock_client
 
 from gridbot_client.protocol.messages import Output, Report
 
-pytestmark = [needs_boinc, pytest.mark.timeout(400)]
+pytestmark = needs_boinc
 
 OTHER_PROCESSOR = """case $PWD in
 */boinc-*) export GLIBC_TUNABLES=glibc.cpu.hwcaps=-AVX2,-FMA,-AVX512F ;;
