@@ -60,7 +60,7 @@ def estimate(
     for seed in range(1, wanted.seeds + 1):
         for name, policy in policies.items():
             tell(f"{name}: seed {seed} of {wanted.seeds}")
-            found[name].append(_told(seed, simulate(wanted, policy, seed)))
+            found[name].append(outcome(wanted, policy, seed))
     first, *others = found
     against = {
         name: differences(found[name], found[first], FIGURES, len(policies)) for name in others
@@ -77,6 +77,11 @@ def estimate(
             for name, runs in found.items()
         ],
     }
+
+
+def outcome(asked: Asked, policy: str, seed: int) -> dict[str, Any]:
+    """Simulate a policy under one seed; return what came of it, with `FIGURES`."""
+    return _told(seed, simulate(asked, policy, seed))
 
 
 def simulate(asked: Asked, policy: str, seed: int) -> Ran:

@@ -38,7 +38,7 @@ ALLOWED = {
     | {"prometheus_client", "requests", "rich", "gridbot_policies", "gridbot_client", "gridbot"}
     | {"urllib3"},  # of which requests is made
     # The server itself imports nothing of it.
-    "server/gridbot_simulator": {"orjson", "gridbot_client", "gridbot_server"},
+    "server/gridbot_simulator": {"orjson", "gridbot_policies", "gridbot_client", "gridbot_server"},
     "overlay/gridbot_overlay": {
         "gridbot_policies",
         "gridbot_client",
@@ -184,6 +184,8 @@ ROOMS_OF: dict[str, dict[str, set[str]]] = {
         "world": {"buffer", "store"},
         "comparison": set(),
         "estimate": {"world", "comparison"},
+        "candidates": set(),
+        "suggestion": {"candidates", "estimate", "comparison"},
     },
     "gridbot_overlay": {
         "decide": set(),

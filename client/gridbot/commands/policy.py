@@ -14,7 +14,7 @@ from gridbot.api.errors import BadInput
 from gridbot.api.findings import finding_page
 from gridbot.api.session import connect
 from gridbot.commands.options import FILE, as_json, print_json, say, server_options
-from gridbot.commands.simulation import compare, simulate
+from gridbot.commands.simulation import compare, simulate, suggest
 from gridbot.show.context import changed, evaluation_context, is_file
 from gridbot.show.trial import trial_page, try_text
 from gridbot_client.terminal import printable
@@ -27,11 +27,12 @@ _TEXT = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 
 @click.group()
 def policy() -> None:
-    """Check, evaluate, simulate or compare policies, or print an example."""
+    """Check, evaluate, simulate, compare or suggest policies."""
 
 
 policy.add_command(simulate)
 policy.add_command(compare)
+policy.add_command(suggest)
 
 
 @policy.command()

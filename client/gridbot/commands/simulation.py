@@ -1,6 +1,6 @@
-"""`gridbot policy simulate` and `compare`: what policies would do, before a BOT is submitted.
+"""`gridbot policy simulate`, `compare`, `suggest`: what policies would do to a BOT.
 
-The simulator comes with the server's packages, through the entry point `gridbot.simulator`.
+The simulator comes with the server's packages, through the entry points `gridbot.simulator`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from gridbot.api.errors import BadInput
 from gridbot.api.policy import read_policy
 from gridbot.commands.options import FILE, as_json, print_json, say
 from gridbot.show.simulation import comparison_page, simulation_page
+from gridbot.show.suggestion import suggestion_page
 from gridbot_client.installation import install_command
 from gridbot_client.quantities import seconds
 
 R = TypeVar("R")
-Estimate = Callable[..., dict[str, Any]]
+Simulator = Callable[..., dict[str, Any]]
 
 _MOST_JOBS, _MOST_HOSTS, _MOST_SEEDS = 10_000_000, 1_000_000, 1000
 _MOST_POLICIES = 20
@@ -135,9 +136,37 @@ def compare(files: Sequence[Path], as_json: bool, **asked: Any) -> None:
     print_json(found) if as_json else click.echo(comparison_page(found))
 
 
+@click.command()
+@click.argument("file", type=FILE, metavar="[FILE]", required=False)
+@world_options(seeds=8)
+@click.option(
+    "--prefer",
+    type=click.Choice(["time", "cost", "balance"]),
+    default="balance",
+    show_default=True,
+    help="The least makespan, the least CPU time, or the knee between.",
+)
+@as_json
+def suggest(file: Path | None, prefer: str, as_json: bool, **asked: Any) -> None:
+    """Suggest a policy for a BOT, found by simulations.
+
+    At most 20 policies are tried: what FILE says, or the default policy, with other choices for
+    replicas, deadline and hosts in the tail phase.  Prints the chosen one as a policy file.
+
+    e.g.  gridbot policy suggest --jobs 3000 --time 10m..15m --hosts campus:200 > tail.ad
+    """
+    present = read_policy(file) if file is not None else ""
+    found = _asked("suggest", asked, present, prefer)
+    print_json(found) if as_json else click.echo(suggestion_page(found))
+
+
 def _estimate(files: Sequence[Path], asked: Mapping[str, Any]) -> dict[str, Any]:
     """Have the simulator estimate what the policies of files would do."""
-    policies = {str(file): read_policy(file) for file in files}
+    return _asked("estimate", asked, {str(file): read_policy(file) for file in files})
+
+
+def _asked(what: str, asked: Mapping[str, Any], *about: object) -> dict[str, Any]:
+    """Ask the simulator, with the options of `world_options`."""
     wanted = {
         "jobs": asked["jobs"],
         "seconds": asked["time"],
@@ -146,15 +175,15 @@ def _estimate(files: Sequence[Path], asked: Mapping[str, Any]) -> dict[str, Any]
         "are_known": not asked["new_hosts"],
     }
     try:
-        return _simulator()(wanted, policies, say)
+        return _simulator(what)(wanted, *about, say)
     except ValueError as error:
         raise BadInput(str(error)) from None
 
 
-def _simulator() -> Estimate:
-    (point,) = entry_points(group="gridbot.simulator", name="estimate")
+def _simulator(what: str) -> Simulator:
+    (point,) = entry_points(group="gridbot.simulator", name=what)
     try:
-        estimate: Estimate = point.load()
+        simulator: Simulator = point.load()
     except ImportError as error:
         if (error.name or "").startswith("gridbot"):
             raise
@@ -162,4 +191,4 @@ def _simulator() -> Estimate:
             "the simulator needs the server's packages; install them with:"
             f" {install_command('server')}"
         ) from None
-    return estimate
+    return simulator

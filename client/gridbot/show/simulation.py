@@ -76,15 +76,16 @@ def _compared(
     policy: Mapping[str, Any], name: str, written: Callable[[float], str]
 ) -> tuple[str, str, str, str]:
     ranged, against = policy["figures"][name], policy["against_first"]
-    difference = "" if against is None else _difference(against[name], _DIFFERS.get(name, written))
+    differs = "" if against is None else difference(against[name], name)
     if ranged is None:
-        return policy["policy"], "-", "-", difference
+        return policy["policy"], "-", "-", differs
     spread = f"{written(ranged['low'])} - {written(ranged['high'])}"
-    return policy["policy"], written(ranged["median"]), spread, difference
+    return policy["policy"], written(ranged["median"]), spread, differs
 
 
-def _difference(found: Mapping[str, Any] | None, written: Callable[[float], str]) -> str:
-    """A difference and its interval, if it is real; else that it may be chance."""
+def difference(found: Mapping[str, Any] | None, figure: str) -> str:
+    """A difference of a figure and its interval, if it is real; else that it may be chance."""
+    written = _DIFFERS.get(figure, ROWS[figure][1])
     if found is None:
         return "not comparable"
     if found["verdict"] == "too few seeds":
