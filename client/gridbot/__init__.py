@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ServerAway,
     )
     from gridbot.api.group import BotGroup
+    from gridbot.api.programs import PlatformProgram
     from gridbot.api.results import OutputFile, Real, Result
     from gridbot.api.session import Bot, Session, connect
     from gridbot.api.state import BotState
@@ -44,6 +45,7 @@ __all__ = [
     "JobFailed",
     "NotFound",
     "OutputFile",
+    "PlatformProgram",
     "PolicyError",
     "Real",
     "Refused",
@@ -59,6 +61,7 @@ __all__ = [
 _MODULES = (
     "api.errors",
     "api.group",
+    "api.programs",
     "api.results",
     "api.session",
     "api.state",

@@ -478,7 +478,7 @@ class Client:
         self._transport = self._connect()
         pins = Pins(identity.project_key, identity.project, frozenset(identity.trusts))
         self._trust = Trust(pins, time.time, self._revocations)
-        self._manifests = Manifests(self._trust, self._policy_obstacle)
+        self._manifests = Manifests(self._trust, self._policy_obstacle, self._attributes)
 
     def _policy_obstacle(self, bot: Mapping[str, Scalar]) -> str | None:
         """The clause of the owner's policy that forbids a BOT that arrived; None if none does."""

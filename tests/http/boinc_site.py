@@ -32,7 +32,7 @@ GRAMMAR = Grammar(
         "scheduler_reply": frozenset({"file_info", "workunit", "result"})
         | {"result_ack", "result_abort", "app", "app_version"},
     },
-    raw=frozenset({"code_sign_key", "code_sign_key_signature"})
+    raw=frozenset({"code_sign_key", "code_sign_key_signature", "coproc"})
     | {"xml_signature", "file_signature"},
 )
 

@@ -194,7 +194,7 @@ def test_such_a_bot_is_signed_without_a_script(operator: Person, conn: db.Connec
     row = conn.execute("SELECT boinc FROM bot WHERE id = %s", [bot]).fetchone()
     assert row is not None
     signed = SignedApplication.from_text(row[0])
-    assert signed.script == ""
+    assert signed.scripts == ("",)
     assert signed.signatures.keys() == {ref.sha256 for ref in INPUTS}
 
 

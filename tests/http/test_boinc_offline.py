@@ -74,7 +74,7 @@ def md5(_: FileRef) -> str:
 
 
 def signed_by(private: RSAPrivateKey, manifest: Manifest = MANIFEST) -> dict[str, Any]:
-    return asdict(signed.sign(manifest, md5, private))
+    return signed.sign(manifest, md5, private).document()
 
 
 def lend(site: Site, ann: Person, manifest: Manifest = MANIFEST) -> Lease:

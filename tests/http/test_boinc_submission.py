@@ -49,8 +49,8 @@ def test_an_operators_bot_is_for_stock_clients_at_once(
     text, why = offered(conn, operator)
     assert why is None
     assert text is not None
-    script = SignedApplication.from_text(text).script.encode()
-    assert conn.execute("SELECT size FROM blob").fetchall() == [(len(script),)]
+    (script,) = SignedApplication.from_text(text).scripts
+    assert conn.execute("SELECT size FROM blob").fetchall() == [(len(script.encode()),)]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from gridbot.api.errors import BadInput
+from gridbot.api.programs import PlatformProgram
 
 if TYPE_CHECKING:
     from gridbot.api.submission import Submission
@@ -26,7 +27,16 @@ def tidied(submission: Submission) -> Submission:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise BadInput(f"{name}: {value!r} is no whole number of {least} or more")
     lists: dict[str, Any] = {name: _list(getattr(submission, name)) for name in _LISTS}
+    _check_programs(submission.programs)
     return replace(submission, env=_variables(submission.env), **lists)
+
+
+def _check_programs(programs: object) -> None:
+    if not isinstance(programs, Mapping):
+        raise BadInput(f"programs: {programs!r} is no mapping of platforms to PlatformProgram")
+    for where, program in programs.items():
+        if not isinstance(where, str) or not isinstance(program, PlatformProgram):
+            raise BadInput(f"programs: {where!r} is {program!r}; pass a PlatformProgram")
 
 
 def _list(value: object) -> object:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "input": _TEXTS,
     "output": _TEXTS,
     "platform": _TEXTS,
+    "programs": (dict,),
     "priority": _NUMBER,
     "cpus": _NUMBER,
     "memory": _SIZE,
@@ -57,9 +59,10 @@ KEYS: Mapping[str, tuple[type, ...]] = {
     "idempotency_key": _TEXT,
     "key": _TEXT,  # deprecated name of idempotency_key
 }
+_PROGRAM_KEYS = ("command", "input")
 _WORDS = {
     str: "a string", int: "a whole number", float: "a number", list: "a list of strings",
-    bool: "true or false",
+    bool: "true or false", dict: "tables such as [programs.linux-x86_64]",
 }  # fmt: skip
 
 
@@ -73,9 +76,22 @@ def read_bot_file(path: Path) -> dict[str, Any]:
         raise BadInput(f"{path}: {error}") from None
     for key, value in options.items():
         _check(path, key, value)
-    if "command" not in options:
+    for where, row in options.get("programs", {}).items():
+        _check_program(path, where, row)
+    if "command" not in options and "programs" not in options:
         raise BadInput(f'{path}: command is missing; write command = ["./prog", "{{}}"]')
     return options
+
+
+def _check_program(path: Path, where: str, row: object) -> None:
+    if not isinstance(row, dict):
+        raise BadInput(f"{path}: programs: write [programs.{json.dumps(where)}], not {row!r}")
+    for key, value in row.items():
+        if key not in _PROGRAM_KEYS:
+            raise BadInput(
+                f"{path}: programs: {where!r}: unknown key {key!r}; there are command, input"
+            )
+        _check(path, key, value)
 
 
 def _check(path: Path, key: str, value: object) -> None:

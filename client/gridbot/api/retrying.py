@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import posixpath
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -83,7 +82,7 @@ def _files(old: Manifest, changes: Changes) -> list[InputFile]:
                 f"input {spec.source}: files of single jobs stay as they are; submit a new BOT"
             )
     executable = {ref.name for ref in old.inputs if ref.executable}
-    executable.add(posixpath.normpath(old.command[0]))
+    executable |= old.program_names
     files: list[InputFile] = [
         *(shared_file(spec, changes.base, executable=spec.name in executable) for spec in specs),
         *stored,

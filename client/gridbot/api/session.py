@@ -55,6 +55,7 @@ from gridbot.api.items import Items, items_of
 from gridbot.api.known_answers import Answers
 from gridbot.api.live import Printed, follow_output
 from gridbot.api.policy import read_policy, with_priority
+from gridbot.api.programs import PlatformProgram
 from gridbot.api.results import Result, json_lines, result_of
 from gridbot.api.retrying import Changes, next_version
 from gridbot.api.sending import CHUNK_JOBS, Appending, Signer, Told, send
@@ -119,6 +120,7 @@ class Session:
         time: float | str = Submission.time,
         gpus: int = Submission.gpus,
         platforms: Sequence[str] = (),
+        programs: Mapping[str, PlatformProgram] | None = None,
         max_output: int | str = Submission.max_output,
         quorum: int = Submission.quorum,
         validator: str = Submission.validator,
@@ -160,7 +162,7 @@ class Session:
         """
         given = locals()  # the arguments are the fields of a submission
         fields = {item.name: given[item.name] for item in dataclasses.fields(Submission)}
-        defaults = ("env", "idempotency_key", "base")  # are made for each submission
+        defaults = ("env", "programs", "idempotency_key", "base")  # are made for each submission
         for field in defaults:
             if fields[field] is None:
                 del fields[field]

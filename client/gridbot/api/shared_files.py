@@ -43,14 +43,14 @@ class SharedFiles:
 
 def shared_files(
     submission: Submission,
-    command: Sequence[str],
+    commands: Sequence[Sequence[str]],
     specs: Sequence[InputSpec],
     stored: Sequence[StoredFile],
 ) -> SharedFiles:
     """Find them.  Raises BadInput."""
     base = submission.base
     files: list[InputFile] = []
-    notes = _program_and_inputs(base, command, specs, files)
+    notes = _programs_and_inputs(base, commands, specs, files)
     files += stored
     found = archives(files)
     requirements = _added(submission.requirements, base, files, "requirements")
@@ -66,22 +66,29 @@ def shared_files(
     for name in names:
         if names.count(name) > 1:
             raise BadInput(f"two inputs are named {name}; rename one: --input FILE=NAME")
-    notes += _notes(base, command, names, found, conda_pack)
+    for command in commands:
+        notes += _notes(base, command, names, found, conda_pack)
     return SharedFiles(files, notes, found, requirements, conda_pack, image)
 
 
-def _program_and_inputs(
-    base: Path, command: Sequence[str], specs: Sequence[InputSpec], files: list[InputFile]
+def _programs_and_inputs(
+    base: Path,
+    commands: Sequence[Sequence[str]],
+    specs: Sequence[InputSpec],
+    files: list[InputFile],
 ) -> list[str]:
-    """Add what is shared of the inputs, and the command's own program; return notes."""
+    """Add what is shared of the inputs, and the commands' own programs; return notes."""
     plain = [spec for spec in specs if not spec.placeholders]
-    program = program_spec(command, base, specs)
-    own = program.name if program else None
-    files += [shared_file(spec, base, executable=spec.name == own) for spec in plain]
-    if program is None or own in {spec.name for spec in plain}:
-        return []
-    files.append(local_file(program, base, executable=True))
-    return [f"{program.source} is uploaded as an executable input of all jobs"]
+    found = (program_spec(command, base, specs) for command in commands)
+    programs = {program.name: program for program in found if program}
+    files += [shared_file(spec, base, executable=spec.name in programs) for spec in plain]
+    names, notes = {spec.name for spec in plain}, []
+    for name, program in programs.items():
+        if name not in names:
+            files.append(local_file(program, base, executable=True))
+            whose = "all jobs" if len(commands) == 1 else "the jobs that run it"
+            notes.append(f"{program.source} is uploaded as an executable input of {whose}")
+    return notes
 
 
 def _added(path: str | Path, base: Path, files: list[InputFile], option: str) -> str:

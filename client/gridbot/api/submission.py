@@ -35,6 +35,7 @@ from gridbot.api.items import (
 from gridbot.api.known_answers import Answers, read_known
 from gridbot.api.policy import read_policy, with_priority
 from gridbot.api.program import platforms_of
+from gridbot.api.programs import PlatformProgram, read_rows, split_command, table_of
 from gridbot.api.shared_files import SharedFiles, shared_files
 from gridbot.api.units import megabytes, most_failures, seconds
 from gridbot_client.protocol import job_table
@@ -48,6 +49,8 @@ from gridbot_client.protocol.messages import (
     RequestedWalls,
     Resources,
 )
+from gridbot_client.protocol.programs import HostProgram
+from gridbot_client.protocol.programs import platforms as platforms_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +96,9 @@ class Submission:
     `group` is a label that BOTs share: their results are one stream (`Session.group`).
     The BOT is held when more than `max_failures` of its jobs fail, a number or a share such as
     "5%"; also if its first replicas all fail alike, unless that is "100%".
+    `programs` are for several platforms: each host runs the one with the most conditions of those
+    that it meets, as {"linux-x86_64": PlatformProgram("linux/prog {}"), "linux-x86_64 gpu=nvidia":
+    …}.  Their inputs, and programs with relative paths, go only to such hosts.
     Submissions with the same `idempotency_key` are one BOT.
     """
 
@@ -110,6 +116,7 @@ class Submission:
     time: float | str = 86_400.0
     gpus: int = 0
     platforms: Sequence[str] = ()
+    programs: Mapping[str, PlatformProgram] = field(default_factory=dict)
     max_output: int | str = 64
     quorum: int = 1
     validator: str = "exact"
@@ -173,23 +180,29 @@ class Prepared:
 def prepare(submission: Submission) -> Prepared:
     """Read and check a submission without the server.  Raises BadInput or PolicyError."""
     submission = tidied(submission)
-    command = _command(submission)
+    rows = read_rows(submission.programs, submission.command, submission.base)
+    commands = [row.command for row in rows] or [split_command(submission.command)]
+    words = [word for command in commands for word in command]
     items = items_of(_items(submission))
     paths, stored = split(submission.inputs)
-    specs = specs_of(paths, submission.base)
+    for_all = specs_of(paths, submission.base)
+    specs = [*dict.fromkeys([*for_all, *(spec for row in rows for spec in row.specs)])]
     if not submission.growing or items.columns:
-        _check_placeholders(submission, command, specs, items)
+        _check_placeholders(submission, words, specs, items)
     policy = submission.policy
     policy = read_policy(policy if isinstance(policy, str) else submission.base / policy)
     if submission.priority is not None:
         policy = with_priority(policy, submission.priority)
-    templates = [*command, *submission.env.values(), submission.stdin, *submission.outputs]
+    templates = [*words, *submission.env.values(), submission.stdin, *submission.outputs]
     found = _growing_survey(templates, specs, items) if submission.growing else survey(items)
-    shared = shared_files(submission, command, specs, stored)
+    shared = shared_files(submission, commands, specs, stored)
     notes = [*shared.notes]
-    platforms = _platforms(submission, command, shared.files, notes)
+    programs = table_of(rows, for_all, shared.files)
+    platforms = _platforms(submission, commands[0], programs, shared.files, notes)
     job_inputs = _job_inputs(submission, specs, items)
-    manifest = _manifest(submission, command, items, found, shared, job_inputs, platforms)
+    manifest = _manifest(
+        submission, commands[0], programs, items, found, shared, job_inputs, platforms
+    )
     comparison = _comparison(submission)
     known = read_known(submission.known_answers, submission.base, items, found)
     body = {**_body(submission, manifest), "policy": policy}
@@ -244,20 +257,6 @@ def _growing_survey(templates: Sequence[str], specs: Iterable[InputSpec], items:
     return Survey(count, dict.fromkeys(sorted(items.columns or named), "text"))
 
 
-def _command(submission: Submission) -> list[str]:
-    try:
-        command = (
-            shlex.split(submission.command)
-            if isinstance(submission.command, str)
-            else [str(part) for part in submission.command]
-        )
-    except ValueError as error:
-        raise BadInput(f"the command {submission.command!r} cannot be split: {error}") from None
-    if not command or not command[0]:
-        raise BadInput("no command given; write it after --, as in: gridbot submit -- ./prog {}")
-    return command
-
-
 def _check_placeholders(
     submission: Submission, command: Sequence[str], specs: Iterable[InputSpec], items: Items
 ) -> None:
@@ -286,10 +285,15 @@ def _columns(items: Items, lacked: str) -> str:
 def _platforms(
     submission: Submission,
     command: Sequence[str],
+    programs: Sequence[HostProgram],
     files: Sequence[InputFile],
     notes: list[str],
 ) -> Sequence[str]:
     """Where the jobs can run: as it was asked for, else what the program's own file says."""
+    if programs:
+        if submission.platforms:
+            raise BadInput("platform: a table of programs names the platforms; leave it out")
+        return platforms_in(programs)
     name = str(PurePosixPath(command[0]))
     own = [file.path for file in files if isinstance(file, LocalFile) and file.ref.name == name]
     found = platforms_of(own[0]) if own else ()
@@ -330,6 +334,7 @@ def _job_inputs(
 def _manifest(
     submission: Submission,
     command: Sequence[str],
+    programs: Sequence[HostProgram],
     items: Items,
     found: Survey,
     shared: SharedFiles,
@@ -379,6 +384,7 @@ def _manifest(
         together=submission.together,
         checkpoint=_checkpoint(submission.checkpoint),
         boinc_api=submission.boinc_api,
+        programs=tuple(programs),
     )
     return checked(manifest)
 

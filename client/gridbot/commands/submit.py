@@ -11,6 +11,7 @@ import click
 
 from gridbot.api.botfile import read_bot_file
 from gridbot.api.errors import BadInput, GridbotError, ServerAway
+from gridbot.api.programs import PlatformProgram
 from gridbot.api.session import Bot, Session
 from gridbot.api.units import seconds
 from gridbot.commands.bots import complain, wait_for
@@ -55,6 +56,13 @@ to the file.  Options on the command line override it.
   policy = "fair.ad"
   time = "10m"                 # also cpus, disk, gpus, quorum, attempts, …
   memory = "2GB"
+
+\b
+  [programs.linux-x86_64]      # in place of command: programs for several platforms
+  command = ["linux/prog", "{theta}"]
+  [programs."linux-x86_64 gpu=nvidia cuda>=11"]
+  command = ["cuda/prog", "{theta}"]
+  input = ["cuda/kernels.bin"]
 
 A JOB.rsl is a job description of Globus GRAM; gridbot rsl --json JOB.rsl prints what it becomes.
 """
@@ -348,6 +356,12 @@ def submission_fields(command: Sequence[str], options: Mapping[str, Any]) -> dic
         fields["checkpoint"] = rule
     if "policy" in fields:
         fields["policy"] = Path(fields["policy"])
+    if "programs" in fields:
+        fields["programs"] = {
+            where: PlatformProgram(row.get("command", ()), row.get("input", ()))
+            for where, row in fields["programs"].items()
+        }
+        fields.setdefault("command", ())
     return {**fields, "items": items, "base": base}
 
 

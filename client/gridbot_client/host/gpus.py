@@ -13,7 +13,7 @@ import re
 import socket
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gridbot_client.protocol.messages import Scalar
@@ -44,6 +44,7 @@ class Gpu:
     model: str = ""
     memory_mb: int = 0
     driver: str = ""
+    cuda: float = 0.0  # version of CUDA that the driver serves, as 12.4
 
 
 class GpuClaims:
@@ -123,11 +124,12 @@ def attributes(gpus: Sequence[Gpu]) -> dict[str, Scalar]:
     largest = max(gpus, key=lambda gpu: gpu.memory_mb)
     found: dict[str, Scalar] = {"NumGpus": len(gpus)}
     if largest.maker:
-        found[f"Num{largest.maker.capitalize()}Gpus"] = len(gpus)
+        found |= {f"Num{largest.maker.capitalize()}Gpus": len(gpus), "GpuVendor": largest.maker}
     told: dict[str, Scalar] = {
         "GpuModel": largest.model[:_MOST_CHARACTERS],
         "GpuMemory": largest.memory_mb,
         "GpuDriver": largest.driver[:_MOST_CHARACTERS],
+        "CudaVersion": largest.cuda,
     }
     return {**found, **{name: value for name, value in told.items() if value}}
 
@@ -155,9 +157,7 @@ def _described(name: str, found: Sequence[Gpu]) -> Gpu:
         known = found[int(name)] if int(name) < len(found) else None
     else:
         known = next((gpu for gpu in found if gpu.id.startswith(name)), None)
-    return (
-        Gpu(name, known.maker, known.model, known.memory_mb, known.driver) if known else Gpu(name)
-    )
+    return replace(known, id=name) if known else Gpu(name)
 
 
 def _of_nvidia() -> list[Gpu]:
@@ -175,6 +175,9 @@ def _of_nvidia() -> list[Gpu]:
         return []
     try:
         driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        cuda = 0
+        with suppress(pynvml.NVMLError):  # of drivers before 410
+            cuda = pynvml.nvmlSystemGetCudaDriverVersion()  # 12040 is 12.4
         handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
         return [
             Gpu(
@@ -183,6 +186,7 @@ def _of_nvidia() -> list[Gpu]:
                 _text(pynvml.nvmlDeviceGetName(handle)),
                 int(pynvml.nvmlDeviceGetMemoryInfo(handle).total) >> 20,
                 driver,
+                cuda // 1000 + cuda % 1000 // 10 / 10,
             )
             for handle in handles
         ]

@@ -8,20 +8,23 @@ from __future__ import annotations
 import fnmatch
 import hashlib
 import json
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from gridbot_client.protocol import boinc_api, fields, software
 from gridbot_client.protocol.checkpoints import CheckpointRule, read_rule
 from gridbot_client.protocol.fields import MAX_BIGINT, ProtocolError, file_name
+from gridbot_client.protocol.programs import HostProgram, check_programs, read_programs
 from gridbot_client.protocol.software import Unpacked
 
 PLACEHOLDER_TYPES = ("int", "real", "text")
 # Versions of manifests: those of version 1 name no BOT, and their jobs are not signed.  Later ones
 # have fields that a client must know to run the jobs as they are meant; without them it is 2.
-VERSION, EXTENDED, SHARING, NAMING, JOINING, SAVING, LATEST = 2, 3, 4, 5, 6, 7, 8
+VERSION, EXTENDED, SHARING, NAMING, JOINING, SAVING, BOINC_API, CHOOSING = 2, 3, 4, 5, 6, 7, 8, 9
+LATEST = CHOOSING
 MAX_EXIT_CODE = 255
 MAX_TOGETHER = 128  # jobs of a gang
 ANY = "any"
@@ -45,7 +48,8 @@ LATER: Mapping[str, Later] = {
     "output_names": Later(NAMING, {}),
     "together": Later(JOINING, 1),
     "checkpoint": Later(SAVING, None),
-    "boinc_api": Later(LATEST, False),
+    "boinc_api": Later(BOINC_API, False),
+    "programs": Later(CHOOSING, ()),
 }
 CLOCK_ERROR_SECONDS = 86_400  # by which the clocks of signer and machine may differ
 DEFAULT_MAX_OUTPUT_BYTES = 64 << 20
@@ -82,6 +86,18 @@ class Resources:
     disk_mb: int = 1024
     seconds: float = 86_400.0  # wall clock
     gpus: int = 0
+
+
+def with_program(limits: Resources, program: HostProgram | None) -> Resources:
+    """What a replica may use that runs one of several programs.
+
+    One without `gpu=` uses no GPU, one with it as many as the BOT asks for, and one at least.
+    """
+    if program is None:
+        return limits
+    needed = program.selector
+    gpus = max(1, limits.gpus) if needed.gpu else 0
+    return replace(limits, cpus=needed.cpus or limits.cpus, gpus=gpus)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +168,8 @@ class Manifest:
     together: int = 1
     checkpoint: CheckpointRule | None = None
     boinc_api: bool = False  # the program is made for BOINC's API: only BOINC clients run it
+    # For several platforms and kinds of hosts; command and platforms are then those of the table.
+    programs: tuple[HostProgram, ...] = ()
     project: str = ""
     bot: str = ""
     owner_key: str = ""  # Ed25519, in hex
@@ -195,7 +213,38 @@ class Manifest:
     @property
     def templates(self) -> tuple[str, ...]:
         """All in which placeholders are filled: of the command, the environment, the input."""
-        return (*self.command, *self.environment.values(), self.stdin)
+        return (*self.words, *self.environment.values(), self.stdin)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Those of the command, or of the commands of all programs."""
+        return tuple(word for item in self.programs for word in item.command) or self.command
+
+    @property
+    def program_names(self) -> frozenset[str]:
+        """Names of the files that commands start, if they are inputs."""
+        commands = [item.command for item in self.programs] or [self.command]
+        return frozenset(posixpath.normpath(command[0]) for command in commands)
+
+    def running(self, program: HostProgram) -> Manifest:
+        """What a host runs that has chosen this program: a manifest without a table.
+
+        Inputs of other programs are not there.
+        """
+        others = {name for item in self.programs for name in item.inputs} - {*program.inputs}
+        return replace(
+            self,
+            command=program.command,
+            inputs=tuple(ref for ref in self.inputs if ref.name not in others),
+            archives={name: a for name, a in self.archives.items() if name not in others},
+            platforms=(program.selector.platform,),
+            resources=with_program(self.resources, program),
+            programs=(),
+        )
+
+    def variants(self) -> tuple[Manifest, ...]:
+        """What hosts run: the manifest, or one for each of its programs."""
+        return tuple(map(self.running, self.programs)) or (self,)
 
     @property
     def files(self) -> tuple[FileRef, ...]:
@@ -260,6 +309,7 @@ class Manifest:
             together=fields.integer(raw, "together", 1, MAX_TOGETHER, 1),
             checkpoint=read_rule(raw),
             boinc_api=raw.get("boinc_api") is True,
+            programs=read_programs(raw),
             project=_hex(raw, "project", _KEY),
             bot=_hex(raw, "bot", _IDENTITY),
             owner_key=_hex(raw, "owner_key", _KEY),
@@ -275,8 +325,13 @@ class Manifest:
             requirements=manifest.requirements, conda_pack=manifest.conda_pack,
             image=manifest.image, inputs=inputs, archives=manifest.archives,
         )  # fmt: skip
-        if manifest.boinc_api:
-            boinc_api.check_manifest(manifest)
+        check_programs(
+            manifest.programs, command=manifest.command, platforms_named=manifest.platforms,
+            inputs=inputs.keys(), resident=manifest.resident,
+            shared={manifest.stdin, manifest.requirements, manifest.conda_pack, manifest.image},
+        )  # fmt: skip
+        for run in manifest.variants() if manifest.boinc_api else ():
+            boinc_api.check_manifest(run)
         return manifest
 
 

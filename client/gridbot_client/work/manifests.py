@@ -6,6 +6,7 @@ import posixpath
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from gridbot_client.protocol import programs
 from gridbot_client.protocol.manifest import admits
 from gridbot_client.protocol.messages import (
     Assignment,
@@ -33,7 +34,10 @@ class Rejection:
 
 @dataclass(frozen=True, slots=True)
 class JudgedManifest:
-    """A manifest with its approval, or its rejection."""
+    """A manifest with its approval, or its rejection.
+
+    Of a BOT with several programs, it is what this machine runs of it.
+    """
 
     signed: SignedManifest
     manifest: Manifest
@@ -82,12 +86,18 @@ def no_obstacle(_: Mapping[str, Scalar]) -> None:
     """Policy of a machine whose owner has none."""
 
 
+Describe = Callable[[], Mapping[str, Scalar]]  # this machine, as its ad
+
+
 class Manifests:
     """Manifests that this client has received; the server sends each only once."""
 
-    def __init__(self, trust: Trust, obstacle: PolicyObstacle = no_obstacle) -> None:
+    def __init__(
+        self, trust: Trust, obstacle: PolicyObstacle = no_obstacle, describe: Describe = dict
+    ) -> None:
         self._trust = trust
         self._obstacle = obstacle
+        self._describe = describe
         self._judged: dict[str, JudgedManifest] = {}
 
     def take_in(self, found: Mapping[str, SignedManifest]) -> None:
@@ -151,7 +161,25 @@ class Manifests:
             why = Rejection("bad_arguments", "the BOT's program is for BOINC clients alone\n")
             return JudgedManifest(signed, manifest, rejection=why)
         try:
-            return JudgedManifest(signed, manifest, self._trust.approval(signed, manifest))
+            approval = self._trust.approval(signed, manifest)
         except Distrusted as error:
             why = Rejection("unsigned", f"a BOT of {manifest.owner} does not run here: {error}\n")
             return JudgedManifest(signed, manifest, rejection=why)
+        if not manifest.programs:
+            return JudgedManifest(signed, manifest, approval)
+        return self._with_program(signed, manifest, approval)
+
+    def _with_program(
+        self, signed: SignedManifest, manifest: Manifest, approval: Approval
+    ) -> JudgedManifest:
+        """Choose among the programs that the signature covers, whatever the server has chosen."""
+        host = self._describe()
+        is_at_home = approval.by_owner or host.get("IsPilot") is True
+        chosen = programs.choose(
+            manifest.programs, host, may_use_gpus=is_at_home and not manifest.image
+        )
+        if chosen is None:
+            there = ", ".join(item.where for item in manifest.programs)
+            why = Rejection("no_program", f"the BOT has no program for this machine, but {there}\n")
+            return JudgedManifest(signed, manifest, rejection=why)
+        return JudgedManifest(signed, manifest.running(chosen), approval)

@@ -85,6 +85,7 @@ HOST_ATTRIBUTES: Mapping[str, str] = MappingProxyType(
         "NumAmdGpus": "GPUs of AMD",
         "NumIntelGpus": "GPUs of Intel",
         "NumAppleGpus": "GPUs of Apple",
+        "GpuVendor": "maker of the GPU that is described: NVIDIA, AMD, INTEL or APPLE",
         "GpuModel": "the fastest GPU's model; of native clients the one with most memory",
         "GpuMemory": "its memory, MB",
         "GpuFlops": "its floating point operations per second",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import binascii
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,6 +30,7 @@ from gridbot_client.protocol.messages import (
     resources,
 )
 from gridbot_client.protocol.output_names import has_templates, is_usable_pattern, output_names
+from gridbot_client.protocol.programs import HostProgram
 from gridbot_client.protocol.signatures import manifest_statement, verify
 from gridbot_client.protocol.software import Unpacked, covered
 from gridbot_client.protocol.template import Template, TemplateError, placeholders_in
@@ -191,8 +192,9 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
     The client's own code fills it here, so that what passes cannot fail there.
     """
     shared = [ref.name for ref in manifest.inputs]
-    program = posixpath.normpath(manifest.command[0])
+    program_names = manifest.program_names
     is_named = has_templates(manifest)
+    for_boinc = manifest.variants() if manifest.boinc_api else ()
     *templates, stdin_template = map(Template.parse, manifest.templates)
     varying = [template for template in templates if template.names]
     types = manifest.placeholders
@@ -203,15 +205,15 @@ def check_jobs(manifest: Manifest, jobs: Sequence[JobSpec], first: int) -> None:
             stdin = stdin_template.fill(types, job.args)
             if is_named:
                 output_names(manifest, job.args)
-            if manifest.boinc_api:
-                boinc_api.check_job(manifest, job.args, job.inputs)
+            for run in for_boinc:
+                boinc_api.check_job(run, job.args, job.inputs)
         except (TemplateError, ProtocolError) as error:
             raise RequestError(f"job {number}: {error}") from None
         if stdin and stdin not in shared and stdin not in {ref.name for ref in job.inputs}:
             raise RequestError(f"job {number}: stdin: {stdin} is not the name of an input")
         if job.inputs:
             check_names(f"job {number}: inputs", [*shared, *(ref.name for ref in job.inputs)])
-            _check_job_inputs(f"job {number}: inputs", manifest, program, job.inputs)
+            _check_job_inputs(f"job {number}: inputs", manifest, program_names, job.inputs)
 
 
 def _jobs(body: Jobs, *, growing: bool) -> Range | list[JobSpec] | None:
@@ -242,10 +244,10 @@ def _range(numbers: list[int]) -> Range:
 
 
 def _check_job_inputs(
-    where: str, manifest: Manifest, program: str, inputs: Iterable[FileRef]
+    where: str, manifest: Manifest, program_names: Collection[str], inputs: Iterable[FileRef]
 ) -> None:
     for ref in inputs:
-        if posixpath.normpath(ref.name) == program:
+        if posixpath.normpath(ref.name) in program_names:
             raise RequestError(f"{where}: {ref.name} would replace the command")
         if archive := next((a for a in manifest.archives if covered(a, [ref.name])), ""):
             raise RequestError(f"{where}: {ref.name} would lie in {archive}, or above it")
@@ -259,6 +261,8 @@ def _manifest(
 ) -> Manifest:
     types = {RANGE_PLACEHOLDER: "int"} if isinstance(jobs, Range) else dict(body.placeholders)
     _check_placeholders("command", body.command, types, jobs)
+    for program in body.programs:
+        _check_placeholders(f"programs: {program.where!r}: command", program.command, types, jobs)
     _check_placeholders("environment", [*body.environment.values()], types, jobs)
     _check_placeholders("stdin", [body.stdin], types, jobs)
     named = [*body.outputs, *body.output_names.values()]
@@ -291,6 +295,10 @@ def _manifest(
         together=body.together,
         checkpoint=_checkpoint(body.checkpoint),
         boinc_api=body.boinc_api,
+        programs=tuple(
+            HostProgram(item.where, tuple(item.command), tuple(item.inputs))
+            for item in body.programs
+        ),
         **asdict(_sealed(body.envelope, seal)),
     )
     _check_stdin(manifest)

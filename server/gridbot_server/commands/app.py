@@ -316,7 +316,10 @@ def _approve(bot: int, bundle: SigningBundle, yes: bool) -> None:
 def _show(bot: int, manifest: Manifest) -> None:
     """Print what the signature covers: owner, command, placeholders, inputs, network."""
     say(f"BOT {bot} of {printable(manifest.owner)}")
-    say(f"command {printable(shlex.join(manifest.command))}")
+    for row in manifest.programs:
+        say(f"on      {row.where}: {printable(shlex.join(row.command))}")
+    if not manifest.programs:
+        say(f"command {printable(shlex.join(manifest.command))}")
     for name, kind in manifest.placeholders.items():
         say(f"filled  {{{printable(name)}}} with {_FILLINGS[kind]} of each job")
     for ref in manifest.inputs:

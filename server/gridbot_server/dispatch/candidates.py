@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gridbot_client.protocol.messages import Resources
+from gridbot_client.protocol.programs import HostProgram
 from gridbot_policies import PolicySet
 from gridbot_policies.classad import Record
 from gridbot_policies.policy.owner import OwnerPolicy
@@ -55,6 +56,7 @@ class Candidate:
     manifest_id: str = ""
     image: str = ""
     platforms: Sequence[str] = ()
+    programs: Sequence[HostProgram] = ()
     sandbox: int = 0  # least sandbox level that it asks for
     stock_platforms: Sequence[str] = ()  # where stock BOINC clients can run it; none: nowhere
     among_strangers: bool = False  # its jobs run on machines whose owners nobody vouches for

@@ -139,7 +139,7 @@ def _entry(row: _Row, links: Sequence[_Link]) -> Entry:
     member = json.dumps(identity) + ":" + json.dumps(manifest_json(signed))
     stock = stock_platforms(manifest) if row.is_for_stock else ()
     signers = (manifest.version, row.signature is None, row.owner_signature is None)
-    wanted = (manifest.resources, manifest.platforms, manifest.walls.level)
+    wanted = (manifest.resources, manifest.platforms, manifest.programs, manifest.walls.level)
     made_there = identity if manifest.has_environment else ""
     is_gang = manifest.together > 1
     needs = repr((row.owner, signers, wanted, stock, made_there, is_gang, manifest.boinc_api))

@@ -36,7 +36,7 @@ from gridbot_server.dispatch.candidates import (
 from gridbot_server.dispatch.order import Key, Order
 from gridbot_server.matching import lots
 from gridbot_server.matching.places import free_places
-from gridbot_server.matching.requirements import number, obstacle
+from gridbot_server.matching.requirements import number, obstacle, resources_on
 from gridbot_server.matching.run_time import outlives
 
 # Copies of one BOT that are looked at for one request: a bound on its cost.
@@ -232,7 +232,7 @@ class _Round:
         if begins and (self.is_needed_by_gang(members) or not self.order.may_begin()):
             self.choice.refuse(GANG_BEFORE)
             return 0, False
-        free = free_places(self.host.attributes, item.resources, self._held(item, sent))
+        free = free_places(self.host.attributes, self.resources(item), self._held(item, sent))
         if not free:
             self.choice.refuse("Concurrency")
             return 0, True
@@ -248,8 +248,8 @@ class _Round:
         for take in self.choice.takes:
             of_bot[take.bot] += take.count if isinstance(take, TakeAny) else 1
         for bot, count in of_bot.items():
-            held[self.order.resources(bot) or item.resources] += count
-        held[item.resources] += max(0, self.host.running + sent - of_bot.total())
+            held[self.resources(self.order.known(bot) or item)] += count
+        held[self.resources(item)] += max(0, self.host.running + sent - of_bot.total())
         return held
 
     def is_needed_by_gang(self, members: Mapping[int, int]) -> bool:
@@ -268,16 +268,20 @@ class _Round:
                 return True
         return False
 
+    def resources(self, item: Candidate) -> Resources:
+        """Return what a replica of a BOT may use on this host."""
+        return resources_on(self.host, item) if item.programs else item.resources
+
     def with_gpus(self, item: Candidate, count: int) -> int:
         """Return for how many of `count` replicas the host has free GPUs."""
-        if self._free_gpus is None or not item.resources.gpus:
+        if self._free_gpus is None or not (gpus := self.resources(item).gpus):
             return count
-        return min(count, int(self._free_gpus // item.resources.gpus))
+        return min(count, int(self._free_gpus // gpus))
 
     def give_gpus(self, item: Candidate, count: int) -> None:
         """Note that replicas with GPUs are sent."""
         if self._free_gpus is not None:
-            self._free_gpus -= count * item.resources.gpus
+            self._free_gpus -= count * self.resources(item).gpus
 
     def obstacle(self, item: Candidate) -> str | None:
         """What keeps a BOT from the host, looked for once among those with the same needs."""

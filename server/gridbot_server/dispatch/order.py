@@ -21,7 +21,6 @@ from heapq import merge
 from operator import attrgetter
 from typing import NamedTuple
 
-from gridbot_client.protocol.messages import Resources
 from gridbot_policies import Ads
 from gridbot_policies.classad import Record
 from gridbot_policies.policy.ads import UNSEEN_HOST
@@ -177,10 +176,9 @@ class Order:
         """BOTs whose jobs run together."""
         return self._ranking.of_gangs.values()
 
-    def resources(self, bot: int) -> Resources | None:
-        """What a replica of a BOT may use; None if the BOT is not in the buffer."""
-        item = self._ranking.known.get(bot)
-        return None if item is None else item.resources
+    def known(self, bot: int) -> Candidate | None:
+        """A BOT; None if it is not in the buffer."""
+        return self._ranking.known.get(bot)
 
     def key(self, item: Candidate, rank: float, *, is_first: bool) -> Key:
         """Where an offer stands.  Of one BOT, copies go first: somebody waits for them already.

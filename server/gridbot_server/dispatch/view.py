@@ -321,6 +321,7 @@ def _candidate(
         manifest_id=entry.manifest_id,
         image=entry.manifest.image,
         platforms=entry.manifest.platforms,
+        programs=entry.manifest.programs,
         sandbox=entry.manifest.walls.level,
         stock_platforms=entry.stock_platforms,
         among_strangers=entry.among_strangers,

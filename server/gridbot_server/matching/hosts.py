@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gridbot_client.protocol.messages import Manifest, Resources, manifest_id
+from gridbot_client.protocol.programs import HostProgram, places
 from gridbot_policies import Ads, PolicySet
 from gridbot_policies.classad import Record, record
 from gridbot_policies.classad.source import cut
@@ -28,6 +29,7 @@ from gridbot_server.matching.requirements import (
     lacks,
     no_runtime,
 )
+from gridbot_server.matching.stock_platforms import stock_programs
 
 _PRIVATE = ("Name", "Owner", "Requirements")
 _HIDDEN = Record({fold(name): Unknown(name) for name in _PRIVATE}, _PRIVATE)
@@ -104,6 +106,11 @@ class BotRequirements:
     def platforms(self) -> Sequence[str]:
         """Where native clients can run it; none: anywhere."""
         return self.manifest.platforms
+
+    @property
+    def programs(self) -> Sequence[HostProgram]:
+        """For several platforms and kinds of hosts."""
+        return self.manifest.programs
 
     @property
     def sandbox(self) -> int:
@@ -298,10 +305,13 @@ def _platforms(demand: BotRequirements) -> Iterator[Condition[Known]]:
     def has(attribute: str) -> Callable[[Known], str]:
         return lambda known: str(known.candidate.attributes.get(attribute, "none"))
 
+    programs = demand.programs
     if demand.platforms:
-        yield _needed("platform", f"platform {' or '.join(demand.platforms)}", has("Platform"))
+        names = " or ".join(places(programs) or demand.platforms)
+        yield _needed("platform", f"platform {names}", has("Platform"))
     if demand.stock_platforms:
-        names = " or ".join(demand.stock_platforms)
+        programs = stock_programs(programs, boinc_api=demand.boinc_api)
+        names = " or ".join(places(programs) or demand.stock_platforms)
         yield _needed("boinc platform", f"BOINC platform {names}", has("Platforms"))
 
 

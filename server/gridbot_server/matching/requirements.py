@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from gridbot_client.protocol.manifest import with_program
 from gridbot_client.protocol.messages import Resources
+from gridbot_client.protocol.programs import HostProgram, choose, places
 from gridbot_client.protocol.software import runtimes_of
+from gridbot_server.matching.stock_platforms import stock_programs
 
 # A stock client runs a job on the GPUs of one maker; these are served.
 _STOCK_GPUS = {"NVIDIA": "NumNvidiaGpus", "ATI": "NumAmdGpus", "intel_gpu": "NumIntelGpus"}
@@ -47,6 +50,10 @@ class Work(Protocol):
     @property
     def platforms(self) -> Sequence[str]:
         """Where native clients can run it; none: anywhere."""
+
+    @property
+    def programs(self) -> Sequence[HostProgram]:
+        """For several platforms and kinds of hosts; none: one command for all."""
 
     @property
     def sandbox(self) -> int:
@@ -124,9 +131,11 @@ class Resource:
 
 
 TOO_OLD = (
-    "the client is too old for the BOT's exit codes, environment, standard input, directories or"
-    " checkpoints: update it"
+    "the client is too old for the BOT's exit codes, environment, standard input, directories,"
+    " checkpoints or programs: update it"
 )
+
+NOT_WANTED = "the client asks for work for other processors now"
 
 UNVERIFIABLE = "the client is too old to check the BOT's signatures: update it"
 
@@ -162,8 +171,12 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
     A host that does not report a resource is assumed to have enough of it: its own client refuses
     replicas that do not fit.
     """
-    host = worker.attributes
-    yield from _stock_lacks(host, work) if is_stock(host) else _native_lacks(worker, work)
+    host, program = worker.attributes, program_for(worker, work)
+    resources = with_program(work.resources, program)
+    if is_stock(host):
+        yield from _stock_lacks(host, work, program)
+    else:
+        yield from _native_lacks(worker, work, program, resources)
     if why := _weakness(worker, work):
         yield Lack("sandbox", why)
     if work.image and not is_stock(host) and not _has_runtime(host, work.image):
@@ -171,10 +184,25 @@ def lacks(worker: Worker, work: Work) -> Iterator[Lack]:
     if (unfit := host.get("UnfitFor")) and _is_unfit(unfit, work):
         yield Lack("environment", UNFIT)
     for resource in RESOURCES:
-        wanted = getattr(work.resources, resource.field)
+        wanted = getattr(resources, resource.field)
         offered = resource.offered(host) if wanted else None
         if offered is not None and offered < wanted:
             yield Lack(resource.kind, f"needs {resource.words(wanted)}")
+
+
+def program_for(worker: Worker, work: Work) -> HostProgram | None:
+    """Return which of a BOT's programs a host runs; None if it has none, or none for the host."""
+    if not work.programs:
+        return None
+    if is_stock(worker.attributes):
+        return choose(stock_programs(work.programs, boinc_api=work.boinc_api), worker.attributes)
+    may_use_gpus = _is_at_home(worker, work) and not work.image
+    return choose(work.programs, worker.attributes, may_use_gpus=may_use_gpus)
+
+
+def resources_on(worker: Worker, work: Work) -> Resources:
+    """Return what a replica may use on a host."""
+    return with_program(work.resources, program_for(worker, work))
 
 
 def no_runtime(image: str) -> str:
@@ -234,7 +262,14 @@ def _is_trusted(worker: Worker, work: Work) -> bool:
     return work.owner_signed and work.owner in worker.trusts
 
 
-def _native_lacks(worker: Worker, work: Work) -> Iterator[Lack]:
+def _is_at_home(worker: Worker, work: Work) -> bool:
+    """Whether a host does what only those ask for whom its owner trusts."""
+    return worker.attributes.get("Grid") is not None or _is_trusted(worker, work)
+
+
+def _native_lacks(
+    worker: Worker, work: Work, program: HostProgram | None, wanted: Resources
+) -> Iterator[Lack]:
     if work.boinc_api:
         yield Lack("boinc api", ONLY_STOCK)
     # A pilot serves only the owners for whom it was submitted (paper section 8).
@@ -242,28 +277,43 @@ def _native_lacks(worker: Worker, work: Work) -> Iterator[Lack]:
         yield Lack("grid", "the pilot was not submitted on behalf of its owner")
     elif why := distrust(worker, work):
         yield Lack("trust", why)
-    if work.platforms and worker.attributes.get("Platform") not in work.platforms:
+    if work.programs:
+        if program is None:
+            yield Lack("platform", _needs_platform(places(work.programs)))
+    elif work.platforms and worker.attributes.get("Platform") not in work.platforms:
         yield Lack("platform", _needs_platform(work.platforms))
     if work.manifest_version > (number(worker.attributes.get("ManifestVersion")) or 2):
         yield Lack("client", TOO_OLD)
-    if work.resources.gpus and work.image:
+    if wanted.gpus and work.image:
         yield Lack("containers", "containers get no GPUs")
-    is_pilot = worker.attributes.get("Grid") is not None
-    is_at_home = is_pilot or _is_trusted(worker, work)
-    if work.resources.gpus and not is_at_home:
+    is_at_home = _is_at_home(worker, work)
+    if wanted.gpus and not is_at_home:
         yield Lack("gpus", "GPUs are for work of those whom the machine's owner trusts")
     if work.together > 1 and not is_at_home:
         yield Lack("gang", NOT_AT_HOME)
 
 
-def _stock_lacks(host: Mapping[str, Any], work: Work) -> Iterator[Lack]:
+def _stock_lacks(
+    host: Mapping[str, Any], work: Work, program: HostProgram | None
+) -> Iterator[Lack]:
     """Yield the requirements that a stock client fails; it reports all platforms that it runs."""
     if not work.stock_platforms:
         yield Lack("boinc", "not signed for BOINC clients")
+    elif work.programs:
+        programs = stock_programs(work.programs, boinc_api=work.boinc_api)
+        if program is None and choose(programs, anything_wanted(host)):
+            yield Lack("boinc processor", NOT_WANTED)
+        elif program is None:
+            yield Lack("boinc platform", _needs_platform(places(programs)))
     elif not set(work.stock_platforms) & set(str(host.get("Platforms", "")).split()):
         yield Lack("boinc platform", _needs_platform(work.stock_platforms))
     elif not _wants(host, work):
-        yield Lack("boinc processor", "the client asks for work for other processors now")
+        yield Lack("boinc processor", NOT_WANTED)
+
+
+def anything_wanted(host: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the ad of a stock client as if it asked for all kinds of work."""
+    return {name: value for name, value in host.items() if name != "Wants"}
 
 
 def _wants(host: Mapping[str, Any], work: Work) -> bool:
@@ -275,7 +325,7 @@ def _wants(host: Mapping[str, Any], work: Work) -> bool:
     return any(kind in _STOCK_GPUS for kind in kinds) if work.resources.gpus else "CPU" in kinds
 
 
-def _needs_platform(names: Sequence[str]) -> str:
+def _needs_platform(names: Iterable[str]) -> str:
     return f"needs platform {' or '.join(names)}"
 
 

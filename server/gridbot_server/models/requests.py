@@ -16,6 +16,7 @@ from gridbot_client.protocol.messages import (
     PLACEHOLDER_TYPES,
 )
 from gridbot_client.protocol.preferences import MAX_NAME_BYTES, MAX_PREFERENCES, MAX_TEXT_BYTES
+from gridbot_client.protocol.programs import MAX_PROGRAMS, MAX_WHERE
 from gridbot_client.protocol.software import MAX_ENTRIES
 
 MAX_JOBS_AT_ONCE = 20_000
@@ -186,6 +187,15 @@ class Checkpoint(Body):
     """Seconds between two checkpoints that are sent to the server, at least."""
 
 
+class ProgramOf(Body):
+    """What hosts of a kind run, as in `linux-x86_64 gpu=nvidia cuda>=11`."""
+
+    where: Annotated[Line, Field(max_length=MAX_WHERE)]
+    command: Annotated[list[Text], Field(min_length=1, max_length=1000)]
+    inputs: Annotated[list[Text], Field(max_length=10_000)] = []
+    """Names of those inputs that are not for all hosts."""
+
+
 class SubmissionRequest(Body):
     """`POST /bots`.
 
@@ -238,6 +248,8 @@ class SubmissionRequest(Body):
     gather_seconds: Annotated[float, Field(ge=1, le=86_400)] = 60.0
     checkpoint: Checkpoint | None = None
     boinc_api: bool = False  # the program is made for BOINC's API
+    # For several platforms; `command` and `platforms` are those of the table then.
+    programs: Annotated[list[ProgramOf], Field(max_length=MAX_PROGRAMS)] = []
     envelope: Envelope | None = None
     parts: Annotated[list[Base64Signature], Field(max_length=MAX_PARTS_AT_ONCE)] = []
 
@@ -370,7 +382,12 @@ class NewRevocation(Body):
 class BoincSignatures(Body):
     """`PUT /bots/ID/boinc`: a `SignedApplication`."""
 
-    script: Annotated[Text, Field(max_length=1 << 20)]
+    script: Annotated[Text, Field(max_length=1 << 20)] = ""
+    scripts: Annotated[
+        list[Annotated[Text, Field(max_length=1 << 20)]], Field(max_length=MAX_PROGRAMS)
+    ] = []
+    """In place of `script`, of a BOT with several programs for stock clients."""
+
     signatures: Annotated[dict[Sha256, BoincText], Field(max_length=20_000)]  # by SHA-256
 
 

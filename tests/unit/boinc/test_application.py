@@ -6,6 +6,7 @@ import pytest
 
 from gridbot_client.protocol.manifest import RequestedWalls
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId, Resources, manifest_id
+from gridbot_client.protocol.programs import HostProgram
 from gridbot_client.protocol.template import TemplateError
 from gridbot_server.boinc.application import code_keys, code_signatures, description, signed
 from gridbot_server.boinc.application.description import (
@@ -79,9 +80,9 @@ def test_point_9_every_file_of_an_application_is_signed() -> None:
 def test_point_10_the_script_is_signed_by_the_md5_of_its_text() -> None:
     made = signed.sign(MANIFEST, md5_of, PRIVATE)
     script = described().files[0]
-    assert script.md5 == hashlib.md5(made.script.encode()).hexdigest()
-    assert script.sha256 == hashlib.sha256(made.script.encode()).hexdigest()
-    assert script.size == len(made.script.encode())
+    assert script.md5 == hashlib.md5(made.scripts[0].encode()).hexdigest()
+    assert script.sha256 == hashlib.sha256(made.scripts[0].encode()).hexdigest()
+    assert script.size == len(made.scripts[0].encode())
     assert script.executable
 
 
@@ -235,12 +236,13 @@ def test_what_is_no_signed_application_is_refused(text: str) -> None:
 
 def test_what_another_version_signed_before_stays_signed() -> None:
     made = signed.sign(MANIFEST, md5_of, PRIVATE)
-    script = made.script + "# another version\n"
+    script = made.scripts[0] + "# another version\n"
     content = script.encode()
     signature = code_signatures.sign_md5(PRIVATE, hashlib.md5(content).hexdigest())
     signatures = {**made.signatures, hashlib.sha256(content).hexdigest(): signature}
-    files = signed.check(MANIFEST, SignedApplication(script, signatures), md5_of, PUBLIC)
-    assert files[0].sha256 == hashlib.sha256(content).hexdigest()
+    given = SignedApplication((script,), signatures)
+    ((first, *_),) = signed.check(MANIFEST, given, md5_of, PUBLIC)
+    assert first.sha256 == hashlib.sha256(content).hexdigest()
 
 
 def test_what_the_key_did_not_sign_is_refused_by_its_hash() -> None:
@@ -248,7 +250,7 @@ def test_what_the_key_did_not_sign_is_refused_by_its_hash() -> None:
     data = ref("", "data").sha256
     lacking = {sha256: text for sha256, text in made.signatures.items() if sha256 != data}
     for wrong in (
-        replace(made, script=made.script + "\n"),
+        replace(made, scripts=(made.scripts[0] + "\n",)),
         replace(made, signatures={}),
         replace(made, signatures=lacking),
         signed.sign(MANIFEST, md5_of, code_keys.generate()),
@@ -259,15 +261,15 @@ def test_what_the_key_did_not_sign_is_refused_by_its_hash() -> None:
 
 def test_only_what_this_server_writes_is_a_bots_script() -> None:
     made = signed.sign(MANIFEST, md5_of, PRIVATE)
-    signed.check_script(MANIFEST, made.script)
+    signed.check_scripts(MANIFEST, made.scripts)
     other = replace(MANIFEST, command=("prog", "in/data", "-q"))
     for script in (
-        signed.sign(other, md5_of, PRIVATE).script,
-        made.script + "\n",
+        signed.sign(other, md5_of, PRIVATE).scripts[0],
+        made.scripts[0] + "\n",
         f"#!/bin/sh\n# Manifest {manifest_id(MANIFEST.text())}\n",
     ):
         with pytest.raises(BadApplication, match="the script is not this BOT's"):
-            signed.check_script(MANIFEST, script)
+            signed.check_scripts(MANIFEST, (script,))
 
 
 KEY = code_keys.public_text(PUBLIC)
@@ -291,3 +293,102 @@ def test_data_whose_signature_would_be_good_for_more_is_not_signed(content: str,
 @pytest.mark.parametrize("content", ["", "data", f"{KEY}\n", "5\n1.5\n", "5\nx", "# Manifest 1\n"])
 def test_data_that_is_data_is_signed(content: str) -> None:
     signed.check_input(FileRef("notes", "0" * 64, 1), io.BytesIO(content.encode()))
+
+
+# ---------------------------------------------------------------------------------- programs
+
+TABLE = replace(
+    MANIFEST,
+    command=("linux/prog", "{n}"),
+    inputs=(
+        ref("linux/prog", "prog", executable=True),
+        ref("mac/prog", "own", executable=True),
+        ref("data", "data"),
+    ),
+    platforms=("linux-x86_64", "darwin-arm64", "windows-amd64"),
+    programs=(
+        HostProgram("linux-x86_64", ("linux/prog", "{n}"), ("linux/prog",)),
+        HostProgram("linux-x86_64 cpus=8", ("linux/prog", "-t8", "{n}"), ("linux/prog",)),
+        HostProgram("linux-x86_64 gpu=nvidia", ("linux/prog", "-g", "{n}"), ("linux/prog",)),
+        HostProgram("darwin-arm64", ("mac/prog", "{n}"), ("mac/prog",)),
+        HostProgram("windows-x86_64", ("windows.exe", "{n}")),
+    ),
+)
+
+
+def test_each_program_that_stock_clients_can_run_is_an_app_version_with_its_own_script() -> None:
+    found = described(TABLE)
+    told = [(v.platform, v.plan_class, v.avg_ncpus) for v in found.versions]
+    assert told == [
+        ("x86_64-pc-linux-gnu", "cpu_1", 2),
+        ("x86_64-pc-linux-gnu", "mt_2", 8),
+        ("x86_64-pc-linux-gnu", "gpu_nvidia_3", 2),
+        ("arm64-apple-darwin", "cpu_4", 2),
+    ]
+    assert [v.coproc and (v.coproc.type, v.coproc.count) for v in found.versions] == [
+        None, None, ("NVIDIA", 1), None,
+    ]  # fmt: skip
+    assert len({version.files[0].file_name for version in found.versions}) == 4, "scripts"
+    for file in found.files:
+        assert code_signatures.is_signed(PUBLIC, file.md5, file.signature)
+
+
+def test_no_plan_class_holds_a_word_by_which_clients_look_for_a_library() -> None:
+    classes = [version.plan_class for version in described(TABLE).versions]
+    assert not [c for c in classes for word in ("cuda", "opencl", "ati", "vbox") if word in c]
+
+
+def test_a_version_needs_the_files_of_its_own_program_and_those_for_all() -> None:
+    found = described(TABLE)
+    shared, linux, mac = (ref("", name).sha256 for name in ("data", "prog", "own"))
+    for version in found.versions:
+        files = [file.sha256 for file in found.files_of(version)][1:]
+        assert files == ([mac, shared] if "apple" in version.platform else [linux, shared])
+        assert {use.file_name for use in version.files} == {
+            name_of(file.sha256) for file in found.files_of(version)
+        }
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ({"Platforms": "linux-x86_64", "NumCpus": 4}, "cpu_1"),
+        ({"Platforms": "linux-x86_64", "NumCpus": 8}, "mt_2"),
+        ({"Platforms": "linux-x86_64", "NumCpus": 4, "NumNvidiaGpus": 1}, "gpu_nvidia_3"),
+        ({"Platforms": "darwin-arm64"}, "cpu_4"),
+        ({"Platforms": "windows-amd64"}, None),
+        ({}, None),
+    ],
+)
+def test_a_host_is_given_the_version_of_the_program_that_it_runs(
+    host: dict[str, object], expected: str | None
+) -> None:
+    found = described(TABLE).variant_for(host)
+    assert (found.version.plan_class if found else None) == expected
+
+
+def test_a_job_is_checked_against_the_command_of_every_program() -> None:
+    values = {f"v{number}": "text" for number in range(70)}
+    long = tuple(f"{{{name}}}" for name in values)
+    programs = (TABLE.programs[0], replace(TABLE.programs[3], command=("mac/prog", *long)))
+    manifest = replace(TABLE, placeholders={"n": "int", **values}, programs=programs)
+    with pytest.raises(Unsuitable, match="70 placeholders"):
+        description.check_manifest(manifest)
+
+
+def test_scripts_of_several_programs_travel_and_are_checked_together() -> None:
+    made = signed.sign(TABLE, md5_of, PRIVATE)
+    assert SignedApplication.from_text(made.text()) == made
+    signed.check_scripts(TABLE, made.scripts)
+    for wrong in (made.scripts[::-1], made.scripts[:-1], (*made.scripts, made.scripts[0])):
+        with pytest.raises(BadApplication, match="the script is not this BOT's"):
+            signed.check_scripts(TABLE, wrong)
+    with pytest.raises(BadApplication, match="3 scripts, expected 4"):
+        signed.check(TABLE, replace(made, scripts=made.scripts[:-1]), md5_of, PUBLIC)
+
+
+def test_a_table_without_a_program_for_stock_clients_is_unsuitable_for_them() -> None:
+    only = TABLE.programs[-1:]
+    manifest = replace(TABLE, command=only[0].command, programs=only, platforms=("windows-amd64",))
+    with pytest.raises(Unsuitable, match="no stock client is served on windows-amd64"):
+        description.check_manifest(manifest)

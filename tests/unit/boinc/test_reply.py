@@ -65,7 +65,7 @@ def assignment(seq: int = 1, inputs: tuple[FileRef, ...] = (), gpus: int = 0) ->
         (FileRef("tool", TOOL.sha256, TOOL.size, executable=True),),
         resources=Resources(gpus=gpus),
     )
-    described = description.describe(manifest, 9, (SCRIPT, TOOL), NAMES.file)
+    described = description.describe(manifest, 9, [(SCRIPT, TOOL)], NAMES.file)
     version = described.version_for(["x86_64-pc-linux-gnu"], {"NVIDIA"})
     assert version is not None
     name = NAMES.replica(Lease(ReplicaId(9, seq, 0), 3))

@@ -56,6 +56,7 @@ def test_gpus_of_amd_are_described_by_the_kernel(tmp_path: Path) -> None:
     assert attributes(found) == {
         "NumGpus": 2,
         "NumAmdGpus": 2,
+        "GpuVendor": "AMD",
         "GpuModel": "Imagined MI65536",
         "GpuMemory": 65_536,
         "GpuDriver": "6.7.0",

@@ -2,6 +2,7 @@ import dataclasses
 import inspect
 import json
 import os
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ import pytest
 
 from gridbot.api.botfile import read_bot_file
 from gridbot.api.errors import BadInput, PolicyError
+from gridbot.api.program import platforms_of
+from gridbot.api.programs import PlatformProgram
 from gridbot.api.session import Session
 from gridbot.api.submission import Submission, prepare
 from gridbot.commands.submit import submission_fields
@@ -338,3 +341,149 @@ def test_outputs_must_fit_on_the_disk(tmp_path: Path) -> None:
     assert prepared(tmp_path, "p", max_output="2GB", disk="2GB").manifest.resources.disk_mb == 2048
     # The default is nobody's wish.
     assert prepared(tmp_path, "p", disk="10MB").manifest.resources.disk_mb == 10
+
+
+# ---------------------------------------------------------------------------------- programs
+
+
+def test_each_program_brings_its_own_files_and_all_share_the_rest(tmp_path: Path) -> None:
+    for name, content in {"linux": header("ELF", 62), "mac": header("fat", 0x0100000C)}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "prog").write_bytes(content)
+    (tmp_path / "kernels").write_bytes(b"k")
+    (tmp_path / "data").write_bytes(b"d")
+    table = {
+        "linux-x86_64": PlatformProgram("linux/prog {}"),
+        "linux-x86_64 gpu=nvidia": PlatformProgram("linux/prog --gpu {}", ["kernels"]),
+        "darwin-arm64": PlatformProgram(["mac/prog", "{}"]),
+    }
+    found = prepared(tmp_path, "", programs=table, inputs=["data"], items=range(2))
+    assert names(found) == ["data", "kernels", "linux/prog", "mac/prog"]
+    assert [(p.where, p.command, p.inputs) for p in found.manifest.programs] == [
+        ("linux-x86_64", ("linux/prog", "{}"), ("linux/prog",)),
+        ("linux-x86_64 gpu=nvidia", ("linux/prog", "--gpu", "{}"), ("kernels", "linux/prog")),
+        ("darwin-arm64", ("mac/prog", "{}"), ("mac/prog",)),
+    ]
+    assert found.manifest.command == ("linux/prog", "{}")
+    assert found.manifest.platforms == ("linux-x86_64", "darwin-arm64")
+    executable = {ref["name"] for ref in found.body["inputs"] if ref["executable"]}
+    assert executable == {"linux/prog", "mac/prog"}
+
+
+def test_a_row_without_a_command_has_that_of_the_submission(tmp_path: Path) -> None:
+    table = {"linux-x86_64": PlatformProgram(), "darwin-arm64": PlatformProgram("other {}")}
+    found = prepared(tmp_path, "prog {}", programs=table, items=range(2))
+    assert [program.command[0] for program in found.manifest.programs] == ["prog", "other"]
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "machine", "told"),
+    [
+        ("windows-x86_64", "ELF", 62, "linux-x86_64"),
+        ("linux-x86_64", "PE", 0x8664, "windows-amd64"),
+        ("linux-x86_64 gpu=nvidia", "ELF", 183, "linux-aarch64"),
+        ("linux-x86_64", "fat", 0x0100000C, "darwin-x86_64 and darwin-arm64"),
+    ],
+)
+def test_a_program_that_was_compiled_for_another_platform_is_refused(
+    tmp_path: Path, where: str, kind: str, machine: int, told: str
+) -> None:
+    (tmp_path / "prog").write_bytes(header(kind, machine))
+    with pytest.raises(BadInput, match=f"programs: '{where}': prog is a program for {told}"):
+        prepared(tmp_path, "", programs={where: PlatformProgram("./prog")})
+
+
+@pytest.mark.parametrize(
+    ("where", "kind", "machine"),
+    [
+        ("windows-x86_64", "PE", 0x8664),
+        ("darwin-arm64", "fat", 0x0100000C),
+        ("linux-i686", "ELF", 3),
+        ("linux-x86_64", "ELF", 3),
+        ("android-aarch64", "ELF", 183),
+        ("freebsd-amd64", "ELF", 9999),
+    ],
+)
+def test_a_program_that_was_compiled_for_its_platform_is_taken(
+    tmp_path: Path, where: str, kind: str, machine: int
+) -> None:
+    (tmp_path / "prog").write_bytes(header(kind, machine))
+    found = prepared(tmp_path, "", programs={where: PlatformProgram("./prog")})
+    assert [program.where for program in found.manifest.programs] == [where]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"programs": {"linux": PlatformProgram("p")}}, "'linux' is no platform such as"),
+        ({"programs": {"linux-x86_64 fast": PlatformProgram("p")}}, "'fast' is no condition"),
+        ({"programs": {"linux-x86_64": PlatformProgram()}}, "'linux-x86_64': no command given"),
+        ({"programs": {"linux-x86_64": PlatformProgram("p {x}")}}, "names {x}, but there are no"),
+        ({"programs": {"linux-x86_64": PlatformProgram("p", ["{}.dat"])}}, "files of single jobs"),
+        ({"programs": {"linux-x86_64": PlatformProgram("p", ["none"])}}, "input none: No such"),
+        ({"programs": {"linux-x86_64": "p"}}, "pass a PlatformProgram"),
+        ({"programs": ["linux-x86_64"]}, "is no mapping"),
+        (
+            {"programs": {"linux-x86_64": PlatformProgram("p")}, "platforms": ["linux-x86_64"]},
+            "a table of programs names the platforms",
+        ),
+        ({"programs": {"linux-x86_64": PlatformProgram("p")}, "resident": 1}, "resident"),
+    ],
+)
+def test_a_wrong_table_of_programs_is_told_before_anything_is_sent(
+    tmp_path: Path, fields: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(BadInput, match=re.escape(message)):
+        prepared(tmp_path, "", **fields)
+
+
+@pytest.mark.parametrize("kind", ["ELF", "PE", "Mach-O", "fat"])
+def test_a_header_that_is_cut_off_or_hostile_names_no_platform_and_breaks_nothing(
+    tmp_path: Path, kind: str
+) -> None:
+    whole = header(kind, {"ELF": 62, "PE": 0x8664}.get(kind, 0x0100000C))
+    path = tmp_path / "prog"
+    for size in range(len(whole.rstrip(b"\0"))):
+        path.write_bytes(whole[:size])
+        assert platforms_of(path) == (), size
+    for number in range(len(whole)):
+        path.write_bytes(whole[:number] + b"\xff" * 8 + whole[number + 8 :])
+        platforms_of(path)
+
+
+def test_of_a_program_only_the_head_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "prog"
+    with path.open("wb") as file:
+        file.write(b"MZ".ljust(0x3C, b"\0") + struct.pack("<I", 1 << 30))
+        file.truncate(1 << 40)  # a file with a hole
+    assert platforms_of(path) == ()
+
+
+def test_a_bot_file_has_a_table_for_each_program(tmp_path: Path) -> None:
+    path = tmp_path / "BOT.toml"
+    path.write_text(
+        'range = "0:3"\n[programs.linux-x86_64]\ncommand = ["echo", "{}"]\n'
+        '[programs."linux-x86_64 gpu=nvidia cuda>=11"]\ncommand = ["true"]\ninput = ["BOT.toml"]\n'
+    )
+    fields = submission_fields([str(path)], {})
+    found = prepare(Submission(**fields))
+    assert [p.where for p in found.manifest.programs] == [
+        "linux-x86_64", "linux-x86_64 gpu=nvidia cuda>=11",
+    ]  # fmt: skip
+    assert found.manifest.programs[1].inputs == ("BOT.toml",)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("programs = 3\n", "programs must be tables such as [programs.linux-x86_64]"),
+        ("[programs]\nlinux-x86_64 = 3\n", 'write [programs."linux-x86_64"]'),
+        ("[programs.linux-x86_64]\ncpus = 3\n", "unknown key 'cpus'; there are command, input"),
+        ("[programs.linux-x86_64]\ninput = 'x'\n", "input must be a list of strings"),
+    ],
+)
+def test_a_wrong_table_in_a_bot_file_is_told(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "BOT.toml"
+    path.write_text(text)
+    with pytest.raises(BadInput, match=re.escape(message)):
+        submission_fields([str(path)], {})

@@ -7,7 +7,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from tests.fakes.project_server import with_proofs
 
-from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS
+from gridbot_client.protocol.manifest import CLOCK_ERROR_SECONDS, LATEST
 from gridbot_client.protocol.messages import (
     Assignment,
     JobRange,
@@ -118,7 +118,11 @@ def test_no_other_signature_will_do(
     [
         ({"project": "0" * 64}, NOW, "for another project"),
         ({"version": 1}, NOW, "does not cover its jobs"),
-        ({"version": 8}, NOW, "of version 8, and this client knows 7; update the client"),
+        (
+            {"version": LATEST + 1},
+            NOW,
+            f"of version {LATEST + 1}, and this client knows {LATEST}; update the client",
+        ),
         ({}, NOW + 1001 + CLOCK_ERROR_SECONDS, "has expired"),
         ({}, NOW - 1 - CLOCK_ERROR_SECONDS, "not valid yet"),
     ],

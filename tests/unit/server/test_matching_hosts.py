@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from gridbot_client.protocol.messages import Manifest, Resources
+from gridbot_client.protocol.programs import HostProgram
 from gridbot_policies import PolicySet
 from gridbot_policies.classad import record
 from gridbot_server.matching.hosts import BotRequirements, HostClient
@@ -108,6 +109,7 @@ class Signed:
     platforms: tuple[str, ...] = ()
     sandbox: int = 0
     stock_platforms: tuple[str, ...] = ()
+    programs: tuple[HostProgram, ...] = ()
     together: int = 1
     boinc_api: bool = False
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gridbot_client.protocol.messages import Resources
+from gridbot_client.protocol.programs import HostProgram
 from gridbot_server.matching import requirements
 
 STOCK = {
@@ -32,6 +33,7 @@ class Work:
     platforms: Sequence[str] = ()
     sandbox: int = 0
     stock_platforms: Sequence[str] = ("linux-x86_64",)
+    programs: Sequence[HostProgram] = ()
     together: int = 1
     boinc_api: bool = False
 

@@ -26,7 +26,7 @@ def sign_bot_for_boinc(bot: int, json: BoincSignatures) -> SignedForBoinc:
     """Offer a BOT to stock BOINC clients, signed where the code signing key is."""
     with connection() as conn:
         bot_owner(conn, bot)
-        given = SignedApplication(json.script, json.signatures)
+        given = SignedApplication(tuple(json.scripts) or (json.script,), json.signatures)
         acceptance.accept(conn, current().store, bot, given)
     return SignedForBoinc(id=bot, signed_for_boinc=True)
 

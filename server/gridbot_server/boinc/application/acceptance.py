@@ -8,13 +8,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 
 from gridbot_client.protocol import messages
 from gridbot_client.protocol.messages import Manifest
 from gridbot_server.boinc.application import code_keys, code_signatures, description, signed
 from gridbot_server.boinc.application.code_keys import Chain, Link
-from gridbot_server.boinc.application.offers import content_md5s, keep_script, read_chain
+from gridbot_server.boinc.application.offers import content_md5s, keep_scripts, read_chain
 from gridbot_server.boinc.application.signed import BadApplication, SignedApplication
 from gridbot_server.errors import Conflict, Gone, RequestError, ServerBusy
 from gridbot_server.signing.keys import KeyFileError
@@ -49,7 +50,7 @@ def accept(conn: PostgresConnection, store: Store, bot: int, given: SignedApplic
         _check_jobs(conn, bot, manifest)
     with conn.transaction():
         kept = _checked(conn, manifest, given)
-        keep_script(conn, store, kept)
+        keep_scripts(conn, store, kept)
         conn.execute(SQL["offer"], {"bot": bot, "signed": kept.text()})
 
 
@@ -105,11 +106,11 @@ def _checked(
         if ref.sha256 not in md5s:
             raise Gone(f"the input {ref.name} is not kept here any more: submit the BOT again")
     try:
-        signed.check_script(manifest, given.script)
+        signed.check_scripts(manifest, given.scripts)
         files = signed.check(manifest, given, lambda ref: md5s[ref.sha256], public)
     except BadApplication as error:
         raise RequestError(f"signatures: {error}") from None
-    return SignedApplication(given.script, {file.sha256: file.signature for file in files})
+    return SignedApplication(given.scripts, {file.sha256: file.signature for file in chain(*files)})
 
 
 def _check_jobs(conn: PostgresConnection, bot: int, manifest: Manifest) -> None:

@@ -6,10 +6,11 @@ since a plain program finds a small text in the place of a file that is not copi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from gridbot_client.protocol import boinc_api
 from gridbot_client.protocol.messages import (
@@ -21,10 +22,16 @@ from gridbot_client.protocol.messages import (
     ReplicaId,
     Scalar,
 )
+from gridbot_client.protocol.programs import HostProgram, Selector, choose
 from gridbot_server.boinc.application import shim
 from gridbot_server.boinc.application.signed import AppFile, script_of
 from gridbot_server.boinc.protocol.names import boinc_platform
-from gridbot_server.matching.stock_platforms import SHELL_PLATFORMS, stock_platforms
+from gridbot_server.matching.stock_platforms import (
+    served_platforms,
+    stock_manifests,
+    stock_platforms,
+    stock_programs,
+)
 from gridbot_server.signing.stock_clients import Unsuitable
 
 NameOf = Callable[[str], str]  # the name of a file with this SHA-256, for ever
@@ -94,6 +101,15 @@ class AppVersion:
     api_version: str = API_VERSION
 
 
+class Variant(NamedTuple):
+    """One of a BOT's programs: what a client runs that is given it, and the files it then needs."""
+
+    program: HostProgram
+    manifest: Manifest
+    version: AppVersion
+    files: tuple[AppFile, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Application:
     """What a client must know of a BOT before its first job."""
@@ -101,6 +117,17 @@ class Application:
     app: App
     files: tuple[AppFile, ...]
     versions: tuple[AppVersion, ...]
+    variants: tuple[Variant, ...] = ()  # of a BOT with several programs
+
+    def variant_for(self, host: Mapping[str, Any]) -> Variant | None:
+        """The program for a host, by its ad; None for none, or of a BOT without a table."""
+        chosen = choose([item.program for item in self.variants], host)
+        return next((item for item in self.variants if item.program is chosen), None)
+
+    def files_of(self, version: AppVersion) -> tuple[AppFile, ...]:
+        """What a client must have for a version."""
+        own = (item.files for item in self.variants if item.version is version)
+        return next(own, self.files)
 
     def version_for(
         self, platforms: Sequence[str], coprocs: Collection[str] = ()
@@ -170,18 +197,18 @@ class JobInstance(NamedTuple):
 
 
 def describe(
-    manifest: Manifest, bot: int, files: tuple[AppFile, ...], name_of: NameOf
+    manifest: Manifest, bot: int, files: Sequence[tuple[AppFile, ...]], name_of: NameOf
 ) -> Application:
-    """The application of a BOT whose files are signed: the main program first, then the others."""
+    """The application of a BOT whose files are signed.
+
+    `files` are those of each of `stock_manifests`, the main program first, then the others.
+    """
     app = App(_app_name(manifest), f"GridBot: {manifest.owner}")
-    uses = (
-        FileUse(name_of(files[0].sha256), main_program=True),
-        *(
-            FileUse(name_of(file.sha256), open_name)
-            for file, open_name in zip(files[1:], _signed_inputs(manifest), strict=True)
-        ),
-    )
-    resources = manifest.resources
+    needed = tuple({file.sha256: file for file in chain(*files)}.values())
+    if manifest.programs:
+        variants = tuple(_variants(manifest, app, bot, files, name_of))
+        return Application(app, needed, tuple(item.version for item in variants), variants)
+    uses, resources = _uses(manifest, files[0], name_of), manifest.resources
     classes: Mapping[str, str] = PLAN_CLASSES if resources.gpus else {"": ""}
     versions = tuple(
         AppVersion(
@@ -196,7 +223,46 @@ def describe(
         for platform in platforms(manifest)
         for plan_class, kind in classes.items()
     )
-    return Application(app, tuple({file.sha256: file for file in files}.values()), versions)
+    return Application(app, needed, versions)
+
+
+def _uses(manifest: Manifest, files: Sequence[AppFile], name_of: NameOf) -> tuple[FileUse, ...]:
+    return (
+        FileUse(name_of(files[0].sha256), main_program=True),
+        *(
+            FileUse(name_of(file.sha256), open_name)
+            for file, open_name in zip(files[1:], _signed_inputs(manifest), strict=True)
+        ),
+    )
+
+
+def _variants(
+    manifest: Manifest,
+    app: App,
+    bot: int,
+    files: Sequence[tuple[AppFile, ...]],
+    name_of: NameOf,
+) -> Iterator[Variant]:
+    programs = stock_programs(manifest.programs, boinc_api=manifest.boinc_api)
+    for number, (program, own) in enumerate(zip(programs, files, strict=True), 1):
+        run, needed = manifest.running(program), program.selector
+        limits = run.resources
+        version = AppVersion(
+            app.name,
+            bot,
+            boinc_platform(needed.platform),
+            _uses(run, own, name_of),
+            limits.cpus,
+            _class_of(needed, number),
+            Coproc(PLAN_CLASSES[f"gpu_{needed.gpu}"], limits.gpus) if needed.gpu else None,
+        )
+        yield Variant(program, run, version, own)
+
+
+def _class_of(needed: Selector, number: int) -> str:
+    """A plan class that no other program of the BOT has: clients tell versions apart by it."""
+    kind = f"gpu_{needed.gpu}" if needed.gpu else "mt" if needed.cpus > 1 else "cpu"
+    return f"{kind}_{number}"
 
 
 def platforms(manifest: Manifest) -> tuple[str, ...]:
@@ -205,7 +271,7 @@ def platforms(manifest: Manifest) -> tuple[str, ...]:
     if not found:
         raise Unsuitable(
             f"no stock client is served on {' or '.join(manifest.platforms)},"
-            f" only on {', '.join(SHELL_PLATFORMS)}"
+            f" only on {', '.join(served_platforms(boinc_api=manifest.boinc_api))}"
         )
     return tuple(map(boinc_platform, found))
 
@@ -213,7 +279,8 @@ def platforms(manifest: Manifest) -> tuple[str, ...]:
 def check_manifest(manifest: Manifest) -> None:
     """Raise Unsuitable when stock clients cannot run a manifest's jobs, whatever these are."""
     platforms(manifest)
-    script_of(manifest)
+    for run in stock_manifests(manifest):
+        script_of(run)
 
 
 def check_job(manifest: Manifest, args: Mapping[str, Scalar], inputs: Sequence[FileRef]) -> None:
@@ -221,7 +288,8 @@ def check_job(manifest: Manifest, args: Mapping[str, Scalar], inputs: Sequence[F
     longest = ReplicaId(MAX_BIGINT, MAX_BIGINT, 2**31 - 1)
     for ref in inputs:
         _check_input(ref)
-    _command_line(manifest, longest, args, inputs)
+    for run in stock_manifests(manifest):
+        _command_line(run, longest, args, inputs)
 
 
 def terms(manifest: Manifest, version: AppVersion, expected_seconds: float | None = None) -> Terms:

@@ -6,7 +6,7 @@ Signs BOTs for stock clients, and the key that comes after it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,7 +32,7 @@ class CodeSigner:
     def sign(self, manifest: Manifest, md5_of: Callable[[FileRef], str]) -> Document:
         """Sign what stock clients must have of a BOT, as the server takes it; raise Unsuitable."""
         description.check_manifest(manifest)
-        return asdict(signed.sign(manifest, md5_of, self.private))
+        return signed.sign(manifest, md5_of, self.private).document()
 
 
 def create(path: Path) -> str:

@@ -100,16 +100,16 @@ def sign(
         with store.open(ref.sha256) as file:
             signed.check_input(ref, file)
     made = signed.sign(manifest, lambda ref: md5s[ref.sha256], private)
-    keep_script(conn, store, made)
+    keep_scripts(conn, store, made)
     return made
 
 
-def keep_script(conn: Connection, store: Store, made: SignedApplication) -> None:
-    """Keep the script of a BOT, if it has one, where clients find it."""
-    if made.script:
-        text = made.script.encode()
-        script = store.put(len(text), io.BytesIO(text).read)
-        values = {"sha256": script.sha256, "md5": script.md5, "size": script.size}
+def keep_scripts(conn: Connection, store: Store, application: SignedApplication) -> None:
+    """Make files of an application's scripts, which clients download like others."""
+    for script in filter(None, application.scripts):
+        text = script.encode()
+        kept = store.put(len(text), io.BytesIO(text).read)
+        values = {"sha256": kept.sha256, "md5": kept.md5, "size": kept.size}
         conn.execute(SQL["add_blob"], values)
 
 

@@ -1,4 +1,4 @@
-"""What a holder of the code signing key hands to a server: the script of a BOT and signatures.
+"""What a holder of the code signing key hands to a server: scripts of a BOT and signatures.
 
 Signing needs the manifest and the key, not the server; the server checks what it is handed.
 """
@@ -9,9 +9,10 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO
+from itertools import chain
+from typing import Any, BinaryIO
 
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey, RSAPublicKey
 
@@ -19,6 +20,7 @@ from gridbot_client.protocol import boinc_api
 from gridbot_client.protocol.messages import FileRef, Manifest
 from gridbot_server.boinc.application import code_signatures
 from gridbot_server.boinc.application.shim import render
+from gridbot_server.matching.stock_platforms import stock_manifests
 from gridbot_server.signing.stock_clients import Unsuitable
 
 _MANIFEST_LINE = re.compile(rb"^# Manifest [0-9a-f]{64}\r?$", re.MULTILINE)
@@ -48,32 +50,41 @@ class AppFile:
 
 @dataclass(frozen=True, slots=True)
 class SignedApplication:
-    """The script that runs a manifest's jobs, and a signature for each file that clients need.
+    """Scripts that run a manifest's jobs, and a signature for each file that clients need.
 
-    The script travels with its signature: a server of another version would render another.  A
-    program that is made for BOINC's API has none.
+    There is one script for each of the programs that stock clients can run.  Scripts travel with
+    their signatures: a server of another version would render others.  The script of a program that
+    is made for BOINC's API is empty.
     """
 
-    script: str
+    scripts: tuple[str, ...]
     signatures: Mapping[str, str]  # SHA-256 in hex -> signature
+
+    def document(self) -> dict[str, Any]:
+        """What `text` gives, as JSON knows it."""
+        several = list(self.scripts)
+        one = {"scripts": several} if len(several) != 1 else {"script": several[0]}
+        return {**one, "signatures": dict(self.signatures)}
 
     def text(self) -> str:
         """The JSON in which it is sent and kept."""
-        return json.dumps({"script": self.script, "signatures": dict(self.signatures)})
+        return json.dumps(self.document())
 
     @classmethod
     def from_text(cls, text: str) -> SignedApplication:
         """Read what `text` gave; BadApplication for anything else."""
         try:
             raw = json.loads(text)
-            script, signatures = raw["script"], raw["signatures"]
-        except (ValueError, TypeError, KeyError):
+            scripts, signatures = raw.get("scripts") or [raw["script"]], raw["signatures"]
+        except (ValueError, TypeError, KeyError, AttributeError):
             raise BadApplication("is not a signed application in JSON") from None
-        if not isinstance(script, str) or not isinstance(signatures, dict):
-            raise BadApplication("expected script: a string, signatures: an object")
+        if not isinstance(scripts, list) or not all(isinstance(item, str) for item in scripts):
+            raise BadApplication("expected script: a string, or scripts: a list of strings")
+        if not isinstance(signatures, dict):
+            raise BadApplication("expected signatures: an object")
         if not all(isinstance(signature, str) for signature in signatures.values()):
             raise BadApplication("signatures: expected strings")
-        return cls(script, signatures)
+        return cls(tuple(scripts), signatures)
 
 
 def sign(manifest: Manifest, md5_of: Md5Of, private: RSAPrivateKey) -> SignedApplication:
@@ -81,22 +92,23 @@ def sign(manifest: Manifest, md5_of: Md5Of, private: RSAPrivateKey) -> SignedApp
 
     Raises Unsuitable for a manifest that stock clients cannot run.
     """
-    script = script_of(manifest)
-    files = _files(manifest, script, md5_of, {})
+    scripts = _rendered(manifest)
+    files = dict.fromkeys(chain(*_files(manifest, scripts, md5_of, {})))
     return SignedApplication(
-        script, {file.sha256: code_signatures.sign_md5(private, file.md5) for file in files}
+        scripts, {file.sha256: code_signatures.sign_md5(private, file.md5) for file in files}
     )
 
 
 def check(
     manifest: Manifest, signed: SignedApplication, md5_of: Md5Of, public: RSAPublicKey
-) -> tuple[AppFile, ...]:
-    """The application's files, the main program first; BadApplication unless all are signed.
+) -> tuple[tuple[AppFile, ...], ...]:
+    """The files of each of `stock_manifests`, its main program first.
 
-    It says nothing of what the script does: see `check_script`.
+    Raises BadApplication unless the key signed them all.  It says nothing of what a script does:
+    see `check_scripts`.
     """
-    files = _files(manifest, signed.script, md5_of, signed.signatures)
-    for file in files:
+    files = _files(manifest, signed.scripts, md5_of, signed.signatures)
+    for file in dict.fromkeys(chain(*files)):
         if not code_signatures.is_signed(public, file.md5, file.signature):
             raise BadApplication(f"file {file.sha256}: not signed by the code signing key")
     return files
@@ -110,12 +122,12 @@ def script_of(manifest: Manifest) -> str:
     return "" if manifest.boinc_api else render(manifest)
 
 
-def check_script(manifest: Manifest, script: str) -> None:
-    """Raise BadApplication unless the script is what this server writes for the manifest.
+def check_scripts(manifest: Manifest, scripts: Sequence[str]) -> None:
+    """Raise BadApplication unless the scripts are what this server writes for the manifest.
 
-    Its signature cannot tell: data files are signed alike, and their owners write those.
+    Their signatures cannot tell: data files are signed alike, and their owners write those.
     """
-    if script != script_of(manifest):
+    if tuple(scripts) != _rendered(manifest):
         raise BadApplication("the script is not this BOT's, or another version of GridBot made it")
 
 
@@ -135,7 +147,22 @@ def check_input(ref: FileRef, file: BinaryIO) -> None:
         raise Unsuitable(f"input {ref.name} reads like a key: let it end in a newline")
 
 
+def _rendered(manifest: Manifest) -> tuple[str, ...]:
+    return tuple(map(script_of, stock_manifests(manifest)))
+
+
 def _files(
+    manifest: Manifest, scripts: Sequence[str], md5_of: Md5Of, signatures: Mapping[str, str]
+) -> tuple[tuple[AppFile, ...], ...]:
+    run = stock_manifests(manifest)
+    if len(scripts) != len(run):
+        raise BadApplication(f"{len(scripts)} scripts, expected {len(run)}")
+    return tuple(
+        _files_of(one, script, md5_of, signatures) for one, script in zip(run, scripts, strict=True)
+    )
+
+
+def _files_of(
     manifest: Manifest, script: str, md5_of: Md5Of, signatures: Mapping[str, str]
 ) -> tuple[AppFile, ...]:
     if manifest.boinc_api:

@@ -73,7 +73,7 @@ def render(
     shared = {id(item.terms): item for item in assignments}
     for item in shared.values():
         needed[f"app {item.application.app.name}"] = _app(item.application.app)
-        for file in item.application.files:
+        for file in item.application.files_of(item.terms.version):
             _need_file(needed, file, places)
     for item in shared.values():
         version = item.terms.version

@@ -11,15 +11,23 @@ from typing import Any
 import orjson
 
 from gridbot_client.protocol import messages
-from gridbot_client.protocol.messages import FileRef, ReplicaId
+from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId
 from gridbot_server.boinc.application import description
-from gridbot_server.boinc.application.description import JobInstance, Terms
+from gridbot_server.boinc.application.description import (
+    Application,
+    AppVersion,
+    JobInstance,
+    Terms,
+    Variant,
+)
 from gridbot_server.boinc.application.offers import OfferedBot, content_md5s
 from gridbot_server.boinc.protocol.delivery import StockAssignment
 from gridbot_server.boinc.protocol.names import Lease, Names, output_name
 from gridbot_server.boinc.protocol.request import SchedulerRequest
+from gridbot_server.boinc.session.host_ad import host_ad
 from gridbot_server.boinc.session.hosts import KnownClient
 from gridbot_server.boinc.session.project import Project
+from gridbot_server.matching.requirements import anything_wanted
 from gridbot_server.storage.db import Connect
 
 log = logging.getLogger(__name__)
@@ -36,20 +44,21 @@ def assignments(
     # Nobody else could have put something wrong into it.
     items = [orjson.loads(part) for part in given]
     offers = project.offers.read(connect, {item["id"][0] for item in items})
-    terms = {bot: _terms(offer, request, client) for bot, offer in offers.items()}
+    all_terms = {bot: _terms(offer, request, client) for bot, offer in offers.items()}
     now, made = time.time(), []
     for item, instance in zip(
         items, _instances(items, project.names, client, connect), strict=True
     ):
-        offer, found = offers[instance.id.bot], terms[instance.id.bot]
+        offer, found = offers[instance.id.bot], all_terms[instance.id.bot]
         if offer.application is None or found is None:
             # A lost one, and its host is not what it was: whoever says so must not fill the log.
             log.info("replica %s is not sent again: its client cannot run it any more", instance.id)
             continue
-        workunit = description.workunit(offer.manifest, instance)
-        certificates = _certificates(project.names, workunit.name, found)
+        manifest, terms = found
+        workunit = description.workunit(manifest, instance)
+        certificates = _certificates(project.names, workunit.name, terms)
         deadline = math.ceil(now + item["deadline_seconds"])
-        made.append(StockAssignment(offer.application, found, workunit, deadline, certificates))
+        made.append(StockAssignment(offer.application, terms, workunit, deadline, certificates))
     return tuple(made)
 
 
@@ -70,17 +79,34 @@ def _md5s(connect: Connect, files: Sequence[FileRef]) -> Mapping[str, str]:
         return content_md5s(conn, files)
 
 
-def _terms(offer: OfferedBot, request: SchedulerRequest, client: KnownClient) -> Terms | None:
-    """On what terms this client runs a BOT; None if it cannot."""
+def _terms(
+    offer: OfferedBot, request: SchedulerRequest, client: KnownClient
+) -> tuple[Manifest, Terms] | None:
+    """What this client runs of a BOT, and on what terms; None if it cannot."""
+    if offer.application and offer.manifest.programs:
+        run = _variant(offer.application, request)
+        manifest, version = (run.manifest, run.version) if run else (offer.manifest, None)
+    else:
+        manifest, version = offer.manifest, _version(offer, request)
+    if version is None:
+        return None
+    return manifest, description.terms(manifest, version, client.mean_turnaround)
+
+
+def _variant(application: Application, request: SchedulerRequest) -> Variant | None:
+    """The program for the processors for which a client asks; for a lost job, for any."""
+    host = host_ad(request)
+    return application.variant_for(host) or application.variant_for(anything_wanted(host))
+
+
+def _version(offer: OfferedBot, request: SchedulerRequest) -> AppVersion | None:
+    """The version of a BOT without a table that a client can run."""
     gpus = offer.manifest.resources.gpus
     fitting = [found for found in request.gpus if found.count >= gpus]
     wanted = [found for found in fitting if found.wanted.is_any]
     kinds = {found.type for found in wanted or fitting}
     made = offer.application
-    version = made.version_for(request.client.platforms, kinds) if made else None
-    if version is None:
-        return None
-    return description.terms(offer.manifest, version, client.mean_turnaround)
+    return made.version_for(request.client.platforms, kinds) if made else None
 
 
 def _certificates(names: Names, replica: str, terms: Terms) -> tuple[str, ...]:

@@ -159,6 +159,7 @@ def _gpus(kinds: tuple[Gpus, ...]) -> dict[str, Scalar | None]:
     return {
         "NumGpus": sum(gpus.count for gpus in kinds) or None,
         **counts,
+        "GpuVendor": _VENDORS.get(best.type, "").upper(),
         "GpuModel": best.model,
         "GpuMemory": best.memory_bytes >> 20 or None,
         "GpuFlops": best.flops or None,
