@@ -219,3 +219,35 @@ def first_contact(server: Deployment, key: str) -> set[str]:
     )
     reply = requests.post(f"{server.url}/boinc/scheduler", body, timeout=60)
     return set(re.findall(r"<workunit>\n<name>([^<]+)", reply.text))
+
+
+STEPS, STEP_SECONDS = 20, 1.0
+WALK = f"""
+import os, sys, time
+step = int(open("state").read()) if os.path.exists("state") else 0
+print("began at", step, flush=True)
+for step in range(step + 1, {STEPS} + 1):
+    time.sleep({STEP_SECONDS})
+    open(os.environ["GRIDBOT_PROGRESS"], "w").write(str(step / {STEPS}))
+    if step % 4 == 0 and step < {STEPS}:
+        open("state", "w").write(str(step))
+        sys.exit(85)
+"""
+
+
+def test_a_plain_command_shows_its_progress_and_goes_on_from_its_checkpoint(
+    running: Deployment, client: StockClient
+) -> None:
+    common = ("--time", "10m", "--attempts", "1", "--checkpoint", "state")
+    script = running.file("walk.py", WALK)
+    bot = running.submit(*common, "--input", str(script), "--", "python3", "walk.py")
+    client.update()
+    eventually(lambda: client.fraction_done(bot) >= 0.6, 120, "12 of 20 steps")
+    client.kill()
+    client.start()
+    running.wait(bot, 120)
+    with running.session() as session:
+        (result,) = session.bot(bot).results()
+    began = [int(line.split()[-1]) for line in result.stdout.splitlines()]
+    # What was done since the last checkpoint is done again, and nothing before.
+    assert began == [0, 4, 8, 12, 16]

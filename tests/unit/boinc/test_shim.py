@@ -98,7 +98,7 @@ def test_the_command_runs_as_under_a_native_client(slot: Slot) -> None:
     assert [env[f"GRIDBOT_{name}"] for name in ("BOT", "SEQ", "REPLICA")] == ["7", "3", "1"]
     assert env.keys() <= {
         *("PATH", "LANG", "TZ", "HOME", "TMPDIR", "GRIDBOT_BOT", "GRIDBOT_SEQ", "GRIDBOT_REPLICA"),
-        "GRIDBOT_SLOT",
+        *("GRIDBOT_SLOT", "GRIDBOT_PROGRESS"),
         *("PWD", "SHLVL", "OLDPWD", "_", "LC_CTYPE"),  # of the shell and of Python themselves
     }
     assert stdin == ""

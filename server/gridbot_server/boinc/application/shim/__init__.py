@@ -112,6 +112,7 @@ def _rendered(manifest: Manifest) -> Iterator[str]:
     yield f"limit_output={manifest.max_output_bytes}"
     yield f"values={len(names)}"
     yield f"single={_quoted(single_output(manifest) or '')}"
+    yield from _checkpoint(manifest)
     yield from _function("take_values", _takes(manifest, names))
     yield from _function("place_signed", _places(manifest))
     yield from _function("run_command", ["run " + " ".join(_arguments(manifest, names))])
@@ -127,9 +128,18 @@ def _beyond(manifest: Manifest) -> str:
         "other names of outputs": bool(manifest.output_names) or has_templates(manifest),
         "an environment of Python": bool(manifest.requirements or manifest.conda_pack),
         "a container": bool(manifest.image),
-        "checkpoints": manifest.checkpoint is not None,
     }
     return " and ".join(name for name, is_asked in asked.items() if is_asked)
+
+
+def _checkpoint(manifest: Manifest) -> Iterator[str]:
+    """What is said of checkpoints: names of files hold no white space."""
+    rule = manifest.checkpoint
+    streams = [name for name in _STREAMS if name in manifest.outputs]
+    yield f"checkpoint_code={rule.exit_code if rule else ''}"
+    yield f"checkpoint_every={rule.every if rule else 0:g}"
+    yield f"checkpoint_files={_quoted(' '.join(map(_checked, rule.files if rule else ())))}"
+    yield f"checkpoint_streams={_quoted(' '.join(streams))}"
 
 
 def _function(name: str, lines: Iterator[str] | list[str]) -> Iterator[str]:

@@ -14,11 +14,13 @@
 # Suspend, resume, quit and abort arrive in boinc_mmap_file, where the client writes them
 # for programs that use its library.  A watch in the background looks there every two
 # seconds and stops, continues or ends the command.  A command that was ended, because of
-# quit or because the client or this program died, starts again from scratch in a clean
-# work/.  The same watch enforces the time limit, for which suspended time does not count, and
-# where there is a /proc the memory limit.  It finds the job's processes by a variable in their
-# environment, also those that left their group, and ends them with the job.  A process that
-# empties its environment escapes this: a stock client has no walls.
+# quit or because the client or this program died, starts again in a clean work/: from
+# scratch, or with the files of its last checkpoint.  The same watch tells the client how far
+# the command says that it is, in the same file.  It enforces the time limit, for which
+# suspended time does not count, and where there is a /proc the memory limit.  It finds the
+# job's processes by a variable in their environment, also those that left their group, and
+# ends them with the job.  A process that empties its environment escapes this: a stock client
+# has no walls.
 
 set -uf
 export LC_ALL=C
@@ -29,9 +31,12 @@ newline='
 slot=$(pwd -P)
 stopped=gb_stopped_$$   # why the watch ended the command; a later run has its own
 tick=2                  # seconds between two looks of the watch, and from TERM to KILL
+grace=8                 # seconds from TERM to KILL for a command that saves checkpoints
+most_alike=3            # checkpoints in a row with the same files
 log_bytes=24000         # of each log; the client keeps 63 KB of stderr
 most_outputs=256
-job= group= session= paused= inputs= devices=
+job= group= session= paused= inputs= devices= restored=
+used=0                  # seconds that earlier parts of the run took
 ended=none              # the command's exit code, or minus the signal that killed it
 
 # ----------------------------------------------------------------------------------------
@@ -64,6 +69,8 @@ fail() { # reason, text, exit code
     finish "${3:-195}"
 }
 
+take_too_long() { fail time_limit "took longer than $limit_seconds s" 197; }
+
 # Not the job's fault: the client tries again in an hour, and gives up after 100 times.
 no_room() { # text
     cd "$slot" || exit 0
@@ -76,7 +83,7 @@ no_room() { # text
 # The command may have made anything of its directory, also a link to elsewhere.
 clean() {
     [ -h work ] || [ ! -d work ] || chmod -R u+rwx work 2> /dev/null
-    rm -rf work gb_job gb_out gb_picked gb_names gb_stdout gb_stderr
+    rm -rf work gb_job gb_ticks gb_out gb_picked gb_names gb_stdout gb_stderr gb_saving
 }
 
 enter_work() { [ ! -h work ] && cd work 2> /dev/null; }
@@ -127,10 +134,11 @@ is_safe_name() {
 place() { # file in the slot, name in work/
     is_safe_name "$2" || fail bad_arguments "input '$2' has no usable name"
     [ ! -e "work/$2" ] || fail bad_arguments "input '$2' is there twice"
-    # Moved: when the job starts again, the client copies it anew.
     [ -f "$1" ] || no_room "the client did not copy input $2"
     case $2 in */*) mkdir -p "work/${2%/*}" ;; esac || no_room "cannot make room for $2"
-    mv "$1" "work/$2" || no_room "cannot move input $2"
+    # Moved if it is needed once: when the job starts again, the client copies it anew.
+    if [ -n "$checkpoint_code" ]; then cp "$1" "work/$2"; else mv "$1" "work/$2"; fi ||
+        no_room "cannot place input $2"
     inputs=$inputs$newline$2
 }
 
@@ -199,6 +207,11 @@ end_job() { # why
     signal_job TERM
     signal_job CONT
     sleep "$tick"
+    waited=$tick
+    while [ -n "$checkpoint_code" ] && [ "$waited" -lt "$grace" ] && signal_job 0; do
+        sleep 1
+        waited=$((waited + 1))
+    done
     signal_job KILL
     end_strays
     exit 0
@@ -217,8 +230,37 @@ listen() {
     esac
 }
 
+# How far the command says that it is, from 0 to 1, in the file that GRIDBOT_PROGRESS names.
+read_progress() {
+    part=
+    is_own_file work/tmp/progress || return 0
+    part=$(dd if=work/tmp/progress bs=64 count=1 2> /dev/null | awk '
+        NR == 1 && NF == 1 && $1 ~ /^[0-9.]+(e-?[0-9]+)?%?$/ {
+            part = $1 + 0
+            if ($1 ~ /%$/) part /= 100
+            if (part > 0 && part <= 1) printf "%.6f", part
+        }')
+}
+
+# The sixth kilobyte is what we tell the client: a flag, which it clears, then a text.  By a
+# new time of a checkpoint it knows how much of the elapsed time a restart will not repeat.
+tell() {
+    [ -f boinc_mmap_file ] || return 0
+    read_progress
+    status_text=${part:+"<fraction_done>$part</fraction_done>"}
+    [ "$used" -eq 0 ] ||
+        status_text="$status_text<checkpoint_cpu_time>$used</checkpoint_cpu_time>"
+    [ "$status_text" != "$last_text" ] || return 0
+    flag=$(dd if=boinc_mmap_file bs=1 skip=5120 count=1 2> /dev/null | tr '\000\001' 'n!')
+    [ "$flag" = n ] || return 0
+    printf '%s\000' "$status_text" |
+        dd of=boinc_mmap_file bs=1 seek=5121 conv=notrunc 2> /dev/null
+    printf '\001' | dd of=boinc_mmap_file bs=1 seek=5120 conv=notrunc 2> /dev/null
+    last_text=$status_text
+}
+
 watch() {
-    ticks=0 has_client=no owner=
+    ticks=$used has_client=no owner= last_text=
     if kill -0 "$PPID" 2> /dev/null; then has_client=yes; fi
     while sleep "$tick"; do
         [ -n "$job" ] || [ ! -s gb_job ] || read -r job < gb_job
@@ -227,7 +269,9 @@ watch() {
         read -r owner < gb_owner
         [ "$owner" = "$$" ] || end_job superseded
         listen
+        tell
         [ -n "$paused" ] || ticks=$((ticks + tick))
+        printf '%s\n' "$ticks" > gb_ticks
         [ "$ticks" -le "$limit_seconds" ] || end_job time_limit
         ! exceeds_memory || end_job memory_limit
     done
@@ -269,6 +313,7 @@ run() { # the command
     esac
     is_program "$1" || fail not_executable "cannot execute '$1'"
     cd ..
+    began=$(date +%s)
     watch > /dev/null 2>&1 &
     watcher=$!
     (
@@ -278,11 +323,13 @@ run() { # the command
         exec env -i PATH="$PATH" ${LANG:+"LANG=$LANG"} ${TZ:+"TZ=$TZ"} \
             HOME="$slot/work" TMPDIR="$slot/work/tmp" \
             GRIDBOT_BOT="$bot" GRIDBOT_SEQ="$seq" GRIDBOT_REPLICA="$replica" \
-            GRIDBOT_SLOT="$slot" \
+            GRIDBOT_SLOT="$slot" GRIDBOT_PROGRESS="$slot/work/tmp/progress" \
+            ${checkpoint_code:+"GRIDBOT_CHECKPOINT_EVERY=$checkpoint_every"} \
+            ${restored:+"GRIDBOT_CHECKPOINT=1"} \
             ${devices:+"GRIDBOT_GPUS=$devices"} ${devices:+"CUDA_VISIBLE_DEVICES=$devices"} \
             ${devices:+"HIP_VISIBLE_DEVICES=$devices"} \
             $session sh -c 'echo "$$" > ../gb_job; exec "$@"' sh "$@" \
-            < /dev/null > ../gb_stdout 2> ../gb_stderr
+            < /dev/null >> ../gb_stdout 2>> ../gb_stderr
     )
     status=$?
     kill "$watcher" 2> /dev/null
@@ -292,6 +339,96 @@ run() { # the command
     [ -z "$group" ] || signal_job KILL
     end_strays
 }
+
+# --- checkpoints --------------------------------------------------------------------------
+
+# What is kept lies beside work/, in one archive, which is replaced at once: a crash at any
+# line leaves the last checkpoint or the one before it.  With its files it has what was printed.
+save() {
+    ended=$status
+    enter_work || fail bad_checkpoint 'the working directory is not there any more'
+    total=0 kept=
+    for name in $checkpoint_files; do
+        is_own_file "$name" || fail bad_checkpoint "checkpoint file '$name' is not there as a file"
+        total=$((total + $(wc -c < "$name"))) kept="$kept ./$name"
+    done
+    count_alike "$(cat $kept | cksum)"
+    for stream in $checkpoint_streams; do
+        rm -rf "$stream"
+        cat "../gb_$stream" > "$stream" || no_room 'cannot keep what was printed'
+        total=$((total + $(wc -c < "$stream"))) kept="$kept ./$stream"
+    done
+    [ "$total" -le "$limit_output" ] ||
+        fail checkpoint_too_big "a checkpoint of $total bytes, at most $limit_output"
+    tar -cf ../gb_saving $kept 2> /dev/null || no_room 'cannot keep the checkpoint'
+    cd ..
+    note_used
+    sync gb_saving 2> /dev/null
+    mv gb_saving gb_saved || no_room 'cannot keep the checkpoint'
+}
+
+count_alike() { # digest of the files
+    alike=0 before=
+    [ ! -f ../gb_alike ] || read -r alike before < ../gb_alike
+    [ "$before" = "$1" ] || alike=0
+    alike=$((alike + 1))
+    [ "$alike" -le "$most_alike" ] ||
+        fail no_progress "$alike checkpoints in a row were alike: the program does not get on"
+    printf '%s %s\n' "$alike" "$1" > ../gb_alike || no_room 'cannot keep the checkpoint'
+}
+
+# The watch knows the time without what was suspended; a part that ended before it looked was
+# not suspended either.
+note_used() {
+    if [ -s gb_ticks ]; then read -r used < gb_ticks; else
+        used=$((used + $(date +%s) - began))
+    fi
+    printf '%s\n' "$used" > gb_used || no_room 'cannot keep the checkpoint'
+}
+
+restore() {
+    [ -n "$checkpoint_code" ] && [ -f gb_saved ] || return 0
+    if tar -xf gb_saved -C work 2> /dev/null; then
+        restored=yes
+        [ ! -s gb_used ] || read -r used < gb_used
+        for stream in $checkpoint_streams; do mv "work/$stream" "gb_$stream"; done
+    else
+        # Its machine went down while it was written: the job begins anew.
+        rm -f gb_saved gb_used gb_alike
+        begin
+    fi
+}
+
+begin() {
+    clean
+    job= inputs= restored= used=0
+    mkdir work work/tmp || no_room 'cannot make work'
+    place_signed
+    place_own "$own_names"
+    restore
+}
+
+# Whether the command has saved, and not because it was beyond a limit.
+is_saved() {
+    [ "$status" = "$checkpoint_code" ] || return 1
+    why=
+    [ ! -f "$stopped" ] || read -r why < "$stopped"
+    case $why in '' | told | orphaned) ;; *) return 1 ;; esac
+}
+
+run_parts() {
+    begin
+    run_command
+    while is_saved; do
+        save
+        [ -z "$why" ] || return 0
+        [ "$used" -le "$limit_seconds" ] || take_too_long
+        begin
+        run_command
+    done
+}
+
+# --- the end of the command ---------------------------------------------------------------
 
 has_room() {
     dd if=/dev/zero of=gb_probe bs=1024 count=256 2> /dev/null && rm -f gb_probe
@@ -304,7 +441,7 @@ judge() { # exit status of the command; a shell tells signals by 128 and more
     [ ! -f "$stopped" ] || read -r why < "$stopped"
     case $why in
         '') ;;
-        time_limit) fail time_limit "took longer than $limit_seconds s" 197 ;;
+        time_limit) take_too_long ;;
         memory_limit) fail memory_limit "used more than $limit_kilobytes KB of memory" 198 ;;
         *) exit 0 ;;
     esac
@@ -393,7 +530,6 @@ main() {
     set +f
     rm -f gb_stopped_* boinc_temporary_exit boinc_finish_called
     set -f
-    mkdir work work/tmp || no_room 'cannot make work'
     dd if=/dev/zero of=gb_reserve bs=4096 count=2 2> /dev/null || no_room 'the disk is full'
 
     [ "$#" -ge "$((values + 5))" ] || fail bad_arguments 'the command line is too short'
@@ -412,10 +548,8 @@ main() {
         shift 2
     done
 
-    place_signed
-    place_own "$own_names"
     if command -v setsid > /dev/null 2>&1; then session=setsid group=-; fi
-    run_command
+    run_parts
     judge "$status"
     collect
     report ''
