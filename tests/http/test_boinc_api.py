@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,8 +16,8 @@ from tests.http.boinc_site import FIRST, SECOND, Site, acks, hostid, opened
 from tests.http.conftest import Person
 
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId
-from gridbot_server.boinc.application import offers
-from gridbot_server.boinc.application.signed import SignedApplication
+from gridbot_server.boinc.application import code_keys, offers
+from gridbot_server.boinc.application.signed import SignedApplication, sign
 from gridbot_server.boinc.protocol.names import Lease, OutputName
 from gridbot_server.boinc.protocol.tags import Section
 from gridbot_server.commands import first_start
@@ -70,6 +71,17 @@ def lent(site: Site) -> Lease:
     replica = ReplicaId(bot, 2, 1)
     make_lease(site.conn, replica, client)
     return Lease(replica, client)
+
+
+def test_it_may_be_signed_away_from_the_server(site: Site) -> None:
+    owner = make_owner(site.conn, MANIFEST.owner)
+    keep(site.conn, site.settings)
+    bot = make_bot(site.conn, owner, 3, manifest=MANIFEST.text())
+    private = code_keys.load_private(site.settings.boinc_key_path)
+    made = sign(MANIFEST, lambda ref: hashlib.md5(CONTENT[ref.name]).hexdigest(), private)
+    ann = Person(site.app, make_key(site.conn, owner, "user"), owner, "ann")
+    answer = ann("PUT", f"/api/v1/bots/{bot}/boinc", json=json.loads(made.text()))
+    assert (answer.status_code, answer.json["signed_for_boinc"]) == (200, True), answer.json
 
 
 def texts(parts: Sequence[Section], name: str) -> list[str]:

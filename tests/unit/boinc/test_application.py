@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from gridbot_client.protocol.checkpoints import CheckpointRule
 from gridbot_client.protocol.manifest import RequestedWalls
 from gridbot_client.protocol.messages import FileRef, Manifest, ReplicaId, Resources, manifest_id
 from gridbot_client.protocol.programs import HostProgram
@@ -214,6 +215,12 @@ def test_point_19_a_replica_uploads_one_file(
     [upload] = agreed(replace(MANIFEST, outputs=outputs)).uploads
     assert upload.optional == optional
     assert 1000 <= upload.max_nbytes <= most
+
+
+def test_a_bot_with_checkpoints_has_room_for_them_and_for_the_inputs_of_further_parts() -> None:
+    saving = replace(MANIFEST, checkpoint=CheckpointRule(("state",)))
+    room = agreed(saving).rsc_disk_bound - agreed().rsc_disk_bound
+    assert room == (MANIFEST.resources.disk_mb << 20) + 2 * MANIFEST.max_output_bytes
 
 
 def test_without_outputs_nothing_is_uploaded() -> None:

@@ -303,7 +303,10 @@ def terms(manifest: Manifest, version: AppVersion, expected_seconds: float | Non
     if not manifest.boinc_api:
         longest = longest * _TIME_SLACK + _TIME_SLACK_SECONDS
         # Of the outputs, while they are gathered.
-        disk += min(disk, manifest.max_output_bytes) + _SHIM_BYTES
+        copied = min(disk, manifest.max_output_bytes)
+        # The inputs once more, and two checkpoints while one replaces the other.
+        saved = disk + 2 * copied if manifest.checkpoint else 0
+        disk += copied + saved + _SHIM_BYTES
     return Terms(
         version,
         expected * FLOPS,
