@@ -251,3 +251,6 @@ def test_a_plain_command_shows_its_progress_and_goes_on_from_its_checkpoint(
     began = [int(line.split()[-1]) for line in result.stdout.splitlines()]
     # What was done since the last checkpoint is done again, and nothing before.
     assert began == [0, 4, 8, 12, 16]
+    ((wall_seconds,),) = running.rows("SELECT wall_seconds FROM ended WHERE bot = %s", bot)
+    # What ran before the restart counts as well, up to the checkpoint.
+    assert wall_seconds > STEPS * STEP_SECONDS * 0.8
