@@ -22,10 +22,11 @@ print(step, os.environ.get("GRIDBOT_CHECKPOINT", "-"), os.environ["GRIDBOT_CHECK
 open("state", "w").write(str(step + 1))
 sys.exit(85 if step < 3 else 0)
 """
-# Waits for its end, and saves when it is asked to end.
+# Waits for its end, and saves when it is asked to end, which takes longer than the watch's tick.
 WAIT = """
-import os, signal, sys
+import os, signal, sys, time
 def end(*_):
+    time.sleep(3)
     open("state", "w").write("saved")
     sys.exit(85)
 signal.signal(signal.SIGTERM, end)

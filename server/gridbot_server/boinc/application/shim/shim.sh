@@ -35,6 +35,9 @@ grace=8                 # seconds from TERM to KILL for a command that saves che
 most_alike=3            # checkpoints in a row with the same files
 log_bytes=24000         # of each log; the client keeps 63 KB of stderr
 most_outputs=256
+# Before the number of a group kill needs them, but busybox takes them for a process.
+dashes=--
+kill -s 0 -- "$$" 2> /dev/null || dashes=
 job= group= session= paused= inputs= devices= restored=
 used=0                  # seconds that earlier parts of the run took
 ended=none              # the command's exit code, or minus the signal that killed it
@@ -166,7 +169,7 @@ place_own() { # names, separated by commas
 # --- the watch ----------------------------------------------------------------------------
 
 signal_job() {
-    is_digits "$job" && [ "$job" -gt 1 ] && kill -s "$1" -- "$group$job" 2> /dev/null
+    is_digits "$job" && [ "$job" -gt 1 ] && kill -s "$1" $dashes "$group$job" 2> /dev/null
 }
 
 # Ids of the job's processes.
@@ -182,7 +185,7 @@ end_strays() {
     for _ in 1 2 3 4 5 6 7 8 9 10; do
         find_marked
         [ -n "$marked" ] || return 0
-        kill -s KILL -- $marked 2> /dev/null
+        kill -s KILL $marked 2> /dev/null
     done
 }
 
