@@ -25,7 +25,7 @@ import click
 
 from .harness.command import measurement
 from .harness.host_requests import Cell, Size, celled
-from .harness.installation import CHECKOUT, BenchFailed, installation
+from .harness.installation import CHECKOUT, BenchFailed, Installation, installation
 from .harness.load.clients import Client
 from .harness.stages import Server, Stock
 from .harness.windows import OF_A_REQUEST, Row, generator
@@ -132,14 +132,20 @@ def _side(python: str, jobs: int, least: int, hosts: int) -> Iterator[Side]:
         generator() as load,
         place.session() as session,
     ):
-        key = place.key_path.read_text().strip()
-        tokens, protocol = [], 1
-        for number in range(hosts):
-            with Client(place.url, key, f"load-{number}") as client:
-                tokens.append(client.token)
-                protocol = client.protocol
+        tokens, protocol = join_hosts(place, hosts)
         stock = Stock(place, session, jobs, least)
         yield Side(Server(place, load, stock.fill), tokens, protocol)
+
+
+def join_hosts(place: Installation, hosts: int) -> tuple[list[str], int]:
+    """Let hosts join a server of any commit; return their tokens and its protocol's version."""
+    key = place.key_path.read_text().strip()
+    tokens, protocol = [], 1
+    for number in range(hosts):
+        with Client(place.url, key, f"load-{number}") as client:
+            tokens.append(client.token)
+            protocol = client.protocol
+    return tokens, protocol
 
 
 # ------------------------------------------------------------------------------- the figures
