@@ -162,6 +162,8 @@ def record(mapping: Mapping[str, object]) -> Record:
 
 
 def _value(name: str, value: object) -> Value:
+    if value is None:  # most often
+        return UNDEFINED
     if isinstance(value, bool | float | str):
         return value
     if isinstance(value, int):
@@ -169,8 +171,6 @@ def _value(name: str, value: object) -> Value:
             return value
         # Integers are 64 bits in the language; what is longer can only be meant as a magnitude.
         return float(value) if abs(value) < 10**300 else ERROR
-    if value is None:
-        return UNDEFINED
     if isinstance(value, Mapping):
         return record(value)
     if isinstance(value, list | tuple):

@@ -26,6 +26,7 @@ DEFAULT_DEADLINE_SECONDS = 86_400.0
 MIN_DEADLINE_SECONDS, MAX_DEADLINE_SECONDS = 1.0, 365 * 86_400.0
 # Far from where doubles overflow, so that the dispatcher may add to ranks.
 MAX_RANK = 1e300
+_NUMBER = (int, float)  # a union would be made anew for each look
 
 DEFAULTS: Mapping[str, str] = MappingProxyType(
     {
@@ -210,7 +211,7 @@ def _is_satisfied(value: Value) -> bool:
 
 
 def _number(value: Value) -> float | None:
-    if not isinstance(value, int | float) or math.isnan(value):
+    if not isinstance(value, _NUMBER) or math.isnan(value):
         return None
     return float(value)
 

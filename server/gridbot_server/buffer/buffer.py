@@ -333,7 +333,7 @@ class SchedulingBuffer:
             if where is not None:
                 memory.push(where, slot.number, fresh=not slot.detail)
             elif slot.state is not SlotState.TAKEN:
-                memory.link_free([slot.number])
+                memory.free([slot.number], anew=True)
 
 
 def _pulled(memory: Memory, slots: Sequence[Slot]) -> list[tuple[int, Slot]]:

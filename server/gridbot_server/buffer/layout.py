@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-MAGIC = b"GRIDBOT5"
+MAGIC = b"GRIDBOT6"
 MAX_BOTS = 8192
 NIL = -1  # no slot
 
@@ -37,15 +37,15 @@ STATE_AT = 64
 BOT_BYTES = 168
 BOT_ID = struct.Struct(f"=q{BOT_BYTES - 8}x")  # the head of an entry; 0 in an empty one
 
-# state, generation, next, bot, seq, replica, round, why, body bytes, detail bytes, loaded_at, drawn
-SLOT = struct.Struct("=IIiqqiiIIIdq")
-NEXT_AT, JOB_AT, DRAWN_AT = 8, 20, 56
+# state, generation, next, checksum, bot, seq, replica, round, why, body bytes, detail bytes,
+# loaded_at, drawn
+SLOT = struct.Struct("=IIiIqqiiIIIdq4x")
+SLOT_BYTES = SLOT.size
+NEXT_AT, JOB_AT, DRAWN_AT = 8, 24, 60
 MARK = struct.Struct("=IIi")  # a slot's state, generation and next
-CHECKSUM = struct.Struct(
-    "=I"
-)  # CRC-32 of all that follows the mark: of what a slot was filled with
-CHECKSUM_AT = 64
-SLOT_BYTES = 72
+# A slot's mark and checksum: the CRC-32 of what it was filled with, which is all that follows.
+SEAL = struct.Struct("=IIiI")
+FILLED_AT = SEAL.size
 NOT_HELD = 0xFFFFFFFF  # the body did not fit into the slot: read it from the database
 
 

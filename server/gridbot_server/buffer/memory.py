@@ -68,13 +68,12 @@ from typing import Any
 from gridbot_server.buffer.layout import (
     BOT_BYTES,
     BOT_ID,
-    CHECKSUM,
-    CHECKSUM_AT,
     COPIES_AT,
     COUNT,
     DIRTY_AT,
     DRAWN_AT,
     ENTRIES_AT,
+    FILLED_AT,
     FREE,
     FREE_AT,
     FRESH_AT,
@@ -94,6 +93,7 @@ from gridbot_server.buffer.layout import (
     PULSE_AT,
     QUEUE,
     RING,
+    SEAL,
     SLOT,
     SLOT_BYTES,
     STATE,
@@ -113,18 +113,14 @@ _SLOTS_AT = _BOTS_AT + MAX_BOTS * BOT_BYTES
 _BLOCK = 64 * BOT_BYTES  # entries that are compared at once
 _STATES = tuple(SlotState)
 # What `look` reads of SLOT: state, BOT, job, and the bytes of its detail.
-_HEAD = "=I8xqq16xI"
-_FREE, _READY = int(SlotState.FREE), int(SlotState.READY)  # without the price of an enumeration
+_HEAD = "=I12xqq16xI"
+_CONTENT_AT = SLOT_BYTES - FILLED_AT  # in what a slot was filled with
+_FREE, _READY, _TAKEN = map(int, SlotState)  # without the price of an enumeration
 
 
 def file_bytes(slots: int, slot_bytes: int) -> int:
     """How long the file of a buffer is."""
     return _SLOTS_AT + slots * slot_bytes
-
-
-def _checksum(head: bytes, content: bytes) -> int:
-    """Of what a slot is filled with: its head without the mark, its body and detail."""
-    return zlib.crc32(content, zlib.crc32(head))
 
 
 def _segment(entries: bytes, at: int) -> Segment | None:
@@ -276,7 +272,8 @@ class Memory:
 
     def slot(self, number: int, body: bool = True) -> Slot:
         """A slot's content; without its body, which may be long, unless that is asked for."""
-        return self._slot(number, SLOT.unpack_from(self._map, self._at(number)), body)
+        at = self._at(number)
+        return self._slot(number, at, SLOT.unpack_from(self._map, at), body)
 
     def _at(self, number: int) -> int:
         """Where a slot begins; a number that was read may be any."""
@@ -284,40 +281,42 @@ class Memory:
             raise BufferDamaged(f"a list leads to slot {number}, of {self.slots}")
         return _SLOTS_AT + number * self.slot_bytes
 
-    def _slot(self, number: int, head: tuple[Any, ...], body: bool) -> Slot:
-        state, generation, _, bot, seq, replica, round_, why, length, extra, loaded_at, drawn = head
-        start = _SLOTS_AT + number * self.slot_bytes + SLOT_BYTES
+    def _slot(self, number: int, at: int, head: tuple[Any, ...], body: bool) -> Slot:
+        (
+            state, generation, _, checksum, bot, seq, replica, round_, why, length, extra,
+            loaded_at, drawn,
+        ) = head  # fmt: skip
         held = 0 if length == NOT_HELD else length
-        if state >= len(_STATES) or held + extra > self.slot_bytes - SLOT_BYTES:
+        end = SLOT_BYTES + held + extra
+        if state >= len(_STATES) or end > self.slot_bytes:
             raise BufferDamaged(f"slot {number} has state {state} and {held} + {extra} bytes")
-        if body and state != SlotState.FREE:
-            at, end = start - SLOT_BYTES, start + held + extra
-            found = _checksum(self._map[at + MARK.size : at + SLOT.size], self._map[start:end])
-            if CHECKSUM.unpack_from(self._map, at + CHECKSUM_AT)[0] != found:
+        if body:
+            filled = self._map[at + FILLED_AT : at + end]
+            if state != _FREE and zlib.crc32(filled) != checksum:
                 raise BufferDamaged(f"slot {number} does not hold what was put into it")
+            text = filled[_CONTENT_AT : _CONTENT_AT + held]
+            detail = filled[_CONTENT_AT + held :]
+        else:
+            text, detail = b"", self._map[at + SLOT_BYTES + held : at + end]
         return Slot(
             number, _STATES[state], generation, bot, seq, replica, round_, why, loaded_at,
-            self._map[start : start + held] if body and length != NOT_HELD else None,
-            self._map[start + held : start + held + extra] if extra else b"",
-            drawn,
+            text or None, detail, drawn,
         )  # fmt: skip
 
     def write_item(self, number: int, item: Item, now: float) -> None:
         """Fill a slot; it is ready then, but in no queue."""
-        at = _SLOTS_AT + number * self.slot_bytes
+        at = self._at(number)
         room = self.slot_bytes - SLOT_BYTES - len(item.detail)
         if room < 0:
             raise ValueError(f"{len(item.detail)} bytes of detail do not fit into a slot")
         held = item.body if len(item.body) <= room else b""
-        length = len(held) if held else NOT_HELD
-        start, content = at + SLOT_BYTES, held + item.detail
         head = SLOT.pack(
-            SlotState.READY, 0, NIL, item.bot, item.seq, item.replica, item.round, item.why, length,
-            len(item.detail), now, item.drawn,
+            _FREE, 0, NIL, 0, item.bot, item.seq, item.replica, item.round, item.why,
+            len(held) or NOT_HELD, len(item.detail), now, item.drawn,
         )  # fmt: skip
-        self._map[start : start + len(content)] = content
-        CHECKSUM.pack_into(self._map, at + CHECKSUM_AT, _checksum(head[MARK.size :], content))
-        self._map[at : at + SLOT.size] = head
+        filled = head[FILLED_AT:] + held + item.detail
+        self._map[at + FILLED_AT : at + FILLED_AT + len(filled)] = filled
+        SEAL.pack_into(self._map, at, _READY, 0, NIL, zlib.crc32(filled))
 
     def drawn(self, number: int) -> int:
         """For whom the copy in a slot is kept."""
@@ -367,19 +366,14 @@ class Memory:
 
     # ---------------------------------------------------------------------------- queues
 
-    def free(self, numbers: Iterable[int]) -> None:
-        """Give up slots."""
-        listed = list(numbers)
-        for number in listed:
-            if MARK.unpack_from(self._map, self._at(number))[0] == SlotState.FREE:
-                raise BufferDamaged(f"slot {number} is to be freed and is free")
-        self.link_free(listed)
-
-    def link_free(self, numbers: Iterable[int]) -> None:
-        """Add slots to the free ones."""
+    def free(self, numbers: Iterable[int], *, anew: bool = False) -> None:
+        """Give up slots; `anew`, where the list of the free ones is made from nothing, any."""
         head, count = FREE.unpack_from(self._map, FREE_AT)
         for number in numbers:
-            self.mark(number, SlotState.FREE, to=head)
+            at = self._at(number)
+            if not anew and MARK.unpack_from(self._map, at)[0] == _FREE:
+                raise BufferDamaged(f"slot {number} is to be freed and is free")
+            MARK.pack_into(self._map, at, _FREE, 0, head)
             head, count = number, count + 1
         FREE.pack_into(self._map, FREE_AT, head, count)
 
@@ -423,7 +417,7 @@ class Memory:
                 break
             number, room = free, room - 1
             state, _, free = MARK.unpack_from(self._map, self._at(number))
-            if state != SlotState.FREE:
+            if state != _FREE:
                 raise BufferDamaged(f"slot {number} is among the free ones with state {state}")
             self.write_item(number, item, now)
             if count:
@@ -438,11 +432,12 @@ class Memory:
         number, tail, count = self._queue(place, True)
         slots, bot = [], self.bot_at(place)
         for _ in range(min(most, count)):
-            head = SLOT.unpack_from(self._map, self._at(number))
-            if head[0] != SlotState.READY or head[3] != bot:
+            at = self._at(number)
+            head = SLOT.unpack_from(self._map, at)
+            if head[0] != _READY or head[4] != bot:
                 raise BufferDamaged(f"slot {number} is not of BOT {bot} and ready")
-            slots.append(self._slot(number, head, body=True))
-            self.mark(number, SlotState.TAKEN, generation)
+            slots.append(self._slot(number, at, head, body=True))
+            MARK.pack_into(self._map, at, _TAKEN, generation, NIL)
             number = head[2]
         self._set_queue(place, True, number, tail, count - len(slots))
         self.count_taken(place, len(slots))
@@ -453,8 +448,8 @@ class Memory:
         number, _, count = self._queue(place, fresh)
         bot = self.bot_at(place)
         for _ in range(count):
-            state, _, following, found, *_ = SLOT.unpack_from(self._map, self._at(number))
-            if state != SlotState.READY or found != bot:
+            state, _, following, _, found, *_ = SLOT.unpack_from(self._map, self._at(number))
+            if state != _READY or found != bot:
                 raise BufferDamaged(f"slot {number} is not of BOT {bot} and ready")
             yield number
             number = following

@@ -7,7 +7,6 @@ reported is in `reports.py`, what they get in `leases.py`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -91,7 +90,7 @@ class Exchange:
     abort: list[ReplicaId] = field(default_factory=list)
     resend: dict[ReplicaId, LostLease] = field(default_factory=dict)
     running: int = 0  # leases of the client, once its reports are taken
-    of_bot: Counter[int] = field(default_factory=Counter)  # these, by BOT
+    of_bot: dict[int, int] = field(default_factory=dict)  # these, by BOT
 
     @property
     def is_new(self) -> bool:
@@ -137,7 +136,7 @@ def compare_holdings(conn: Connection, exchanges: Sequence[Exchange]) -> None:
         exchange = of_client[lease.client]
         name = ReplicaId(lease.bot, lease.seq, lease.replica)
         exchange.running += 1
-        exchange.of_bot[lease.bot] += 1
+        exchange.of_bot[lease.bot] = exchange.of_bot.get(lease.bot, 0) + 1
         if name in held[lease.client]:
             held[lease.client].remove(name)
         elif name not in exchange.reupload:

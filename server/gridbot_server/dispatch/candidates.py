@@ -119,7 +119,7 @@ class Candidate:
 class HostView:
     """The host that asks: its ad, who it is, and how many replicas its client holds already.
 
-    One is made for each request, and making a frozen one takes twice as long.
+    One is made for each request, as of what is chosen: to make a frozen one takes twice as long.
     """
 
     id: int
@@ -133,7 +133,8 @@ class HostView:
     protocol: int = 2
     dedicated: bool = False
     # (bot, seq) of what the client holds or reports now, with or without a lease: the late
-    # answer of an expired replica is on its way, so a copy of its job would be for nothing.
+    # answer of an expired replica is on its way, so a copy of its job would be for nothing.  Where
+    # no copies wait, nothing.
     at_hand: Collection[tuple[int, int]] = ()
     policy: OwnerPolicy | None = None
     of_bot: Mapping[int, int] = field(default_factory=dict)  # replicas of each BOT it holds
@@ -147,7 +148,7 @@ class HostView:
     mean_turnaround: float | None = None  # s
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TakeAny:
     """Send `count` first copies of a BOT."""
 
@@ -157,7 +158,7 @@ class TakeAny:
     kind: str | None = None  # of the host, to which HomogeneousBy binds the jobs
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class TakeSlot:
     """Send this very copy."""
 

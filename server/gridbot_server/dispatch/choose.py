@@ -49,7 +49,7 @@ GANG_BEFORE = "a gang that began before"
 _LEAST_WAIT_SECONDS = 3600.0  # beside what the job itself may take
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Offer:
     """A BOT's first copies, or one copy, that this host may have."""
 
@@ -318,15 +318,15 @@ def _offers(round_: _Round, order: Order) -> Iterator[_Offer]:
 def _settled(round_: _Round, order: Order) -> Iterator[_Offer]:
     admitted: dict[int, bool] = {}  # BOTs, of which there may be two places
     for key, place in order.places():
-        item = place.candidate
-        if not (item.fresh or item.dry if place.is_first else item.copies):
+        item, is_first = place.candidate, place.is_first
+        if not (item.fresh or item.dry if is_first else item.copies):
             continue
         if item.bot not in admitted:
             admitted[item.bot] = round_.admits(item)
         if not admitted[item.bot]:
             continue
         ads = round_.ads(item)
-        if place.is_first:
+        if is_first:
             yield _Offer(key, item, ads, place.rank, None)
         else:
             yield from _copy_offers(round_, item, ads, place.rank)

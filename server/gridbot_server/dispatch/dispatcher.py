@@ -6,7 +6,7 @@ import math
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 import orjson
@@ -52,6 +52,7 @@ from gridbot_server.storage.states import Event
 
 _TELL_SECONDS = 0.03  # a notification takes a lock that all commits share
 MAX_WANT = 200  # replicas in one reply
+_NOTHING = CallBack()
 
 
 class Dispatcher:
@@ -160,14 +161,14 @@ class Dispatcher:
             self._ranking, gathering.may_begin,
         )  # fmt: skip
         for exchange in hungry:
-            host = _host_view(exchange, widths, records)
+            host = _host_view(exchange, widths, records, are_copies_there=bool(seen.copies))
             self._spending.begin()
             called = self._call_back(conn, exchange, host, seen, order, promised)
             replies[exchange.client.id].call_back = called.replicas
             gets_work = exchange.request.want and not called.replicas  # else at its next request
             choice = choose(host, order) if gets_work else Choice()
-            exceeding = choice.overspent | called.overspent
-            overspent |= {bot for bot in exceeding if self._is_to_end(bot, seen)}
+            if exceeding := choice.overspent | called.overspent:
+                overspent |= {bot for bot in exceeding if self._is_to_end(bot, seen)}
             if not gets_work:
                 continue
             inversions += choice.inversions
@@ -206,9 +207,12 @@ class Dispatcher:
         promised: Counter[int],
     ) -> CallBack:
         """Find what the host has not begun and should return, if it was not asked lately."""
-        count, now = exchange.request.unstarted, self._clock()
-        if not count or self._pauses.lasts(host.id, now):
-            return CallBack()
+        count = exchange.request.unstarted
+        if not count:  # as nearly always
+            return _NOTHING
+        now = self._clock()
+        if self._pauses.lasts(host.id, now):
+            return _NOTHING
         unstarted = exchange.request.holding[-count:]
         called = to_call_back(host, unstarted, seen.candidates, order, seen.usage, promised)
         if called.replicas:
@@ -248,13 +252,13 @@ class Dispatcher:
         gathering: Gathering,
     ) -> list[NewLease]:
         """Take the chosen replicas out of the buffer; another process may have been faster."""
-        leases = []
-        seen.note_taken(take.bot for take in choice.takes)
-        copies = self._take_copies(choice, exchange.client, seen, reservation, gathering)
+        leases, client = [], exchange.client
+        copies = self._take_copies(choice, client, seen, reservation, gathering)
         for take in choice.takes:
-            candidate = seen.candidates[take.bot]
-            is_bounded = candidate.is_bounded(host)
-            entry = seen.entries[take.bot]
+            seen.note_taken(take.bot)
+            candidate, entry = seen.candidates[take.bot], seen.entries[take.bot]
+            is_bounded, distinct_owners = candidate.is_bounded(host), candidate.distinct_owners
+            rounds = entry.rounds
             if isinstance(take, TakeSlot):
                 found = [take.slot] if take.slot.number in copies else []
             elif candidate.lacks is not None:
@@ -263,17 +267,17 @@ class Dispatcher:
                 found = buffer.take_fresh(take.bot, take.count, self.generation)
                 candidate.fresh -= len(found)
             for slot in found:
-                if slot.round >= entry.rounds.stop:  # it came in after the BOT was looked at
+                if slot.round >= rounds.stop:  # it came in after the BOT was looked at
                     buffer.restore([slot.number])
                     continue
                 name = reservation.add(slot)
                 # What is of an earlier version of the manifest is brought again by the feeder.
-                if name is not None and slot.round in entry.rounds:
+                if name is not None and slot.round in rounds:
                     leases.append(
                         NewLease(
                             name, slot.round, WHY[slot.why], exchange, take.deadline_seconds,
-                            candidate.distinct_owners, slot.body, is_bounded, take.kind,
-                            records.further_copies(exchange.client, candidate, entry, name),
+                            distinct_owners, slot.body, is_bounded, take.kind,
+                            records.further_copies(client, candidate, entry, name),
                         )
                     )  # fmt: skip
                     if candidate.lacks:
@@ -290,7 +294,7 @@ class Dispatcher:
     ) -> set[int]:
         """Take the chosen copies; this very batch may send others of their jobs to the host."""
         wanted: dict[int, list[Slot]] = {}
-        for take in choice.takes:
+        for take in choice.takes if seen.copies else ():
             if isinstance(take, TakeSlot):
                 candidate = seen.candidates[take.bot]
                 if candidate.lacks is not None and not gathering.admits(candidate, take.slot):
@@ -375,7 +379,9 @@ def _add_assignment(reply: ReplyParts, request: WorkRequest, entry: Entry, rende
         reply.manifests[entry.manifest_id] = entry.rendered
 
 
-def _host_view(exchange: Exchange, widths: Widths, records: Records) -> HostView:
+def _host_view(
+    exchange: Exchange, widths: Widths, records: Records, are_copies_there: bool
+) -> HostView:
     client, request = exchange.client, exchange.request
     attributes = ads.host_attributes(request.host, client.known_attributes, exchange.running)
     ad = record(attributes)
@@ -387,7 +393,7 @@ def _host_view(exchange: Exchange, widths: Widths, records: Records) -> HostView
         running=exchange.running,
         of_bot=exchange.of_bot,
         room=widths.room(client),
-        width=int(min(client.width, client.crew_width)),
+        width=attributes["Width"],
         lot=lots.mark(client.crew),
         unjudged=widths.unjudged(client),
         bounds=records.bounds(client),
@@ -399,8 +405,11 @@ def _host_view(exchange: Exchange, widths: Widths, records: Records) -> HostView
         ahead=dict(request.ahead),
         dedicated=attributes.get("IsDedicated") is True,
         policy=owner_policy(ad.get("Requirements")),
-        at_hand={
-            (name.bot, name.seq)
-            for name in (*request.holding, *(report.id for report in request.reports))
-        },
+        at_hand=_jobs_at_hand(request) if are_copies_there else (),
     )
+
+
+def _jobs_at_hand(request: WorkRequest) -> Set[tuple[int, int]]:
+    """The jobs of which a client holds or reports replicas."""
+    held = {(name.bot, name.seq) for name in request.holding}
+    return held | {(report.id.bot, report.id.seq) for report in request.reports}

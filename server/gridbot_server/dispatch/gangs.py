@@ -170,6 +170,8 @@ class Gathering:
 
     def _of(self, leases: Iterable[NewLease]) -> Set[_Gang]:
         """The gangs of these leases."""
+        if not self._together:
+            return frozenset()
         return {gang for lease in leases if (gang := self._gang(lease)) is not None}
 
     def _gang(self, lease: NewLease) -> _Gang | None:

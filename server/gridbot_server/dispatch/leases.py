@@ -12,6 +12,7 @@ from gridbot_server.dispatch.batch import SQL, Exchange
 from gridbot_server.storage.counters import NO_GRID, Counters
 from gridbot_server.storage.db import Connection
 from gridbot_server.storage.moves import SQL as MOVES
+from gridbot_server.storage.moves import unlease_ended
 from gridbot_server.storage.rows import array, encode, fetch, fetch_values
 
 
@@ -44,14 +45,14 @@ def add_leases(conn: Connection, leases: Sequence[NewLease], counters: Counters)
         return []
     # In one order for all: who withholds jobs (`moves.py`) inserts leases of the same ones.
     rows = [_lease_row(lease) for lease in sorted(leases, key=attrgetter("id"))]
-    added = set(fetch(conn, ReplicaId, MOVES["add_leases"], {"leases": encode(rows)}))
-    names = {"leases": encode([_name_row(lease.id) for lease in leases])}
-    added.difference_update(fetch(conn, ReplicaId, MOVES["unlease_ended"], names))
-    sent = [lease for lease in leases if lease.id in added]
-    for (bot, why), count in Counter((lease.id.bot, lease.why) for lease in sent).items():
+    refused = set(fetch(conn, ReplicaId, MOVES["add_leases"], {"leases": encode(rows)}))
+    refused.update(unlease_ended(conn, [lease.id for lease in leases]))
+    sent = [lease for lease in leases if lease.id not in refused] if refused else list(leases)
+    numbers = Counter(
+        (lease.id.bot, lease.why, lease.exchange.client.grid or NO_GRID) for lease in sent
+    )
+    for (bot, why, grid), count in numbers.items():
         counters.add(bot, f"sent_{why}", count)
-    grids = Counter((lease.id.bot, lease.exchange.client.grid or NO_GRID) for lease in sent)
-    for (bot, grid), count in grids.items():
         counters.note(bot, grid, "sent", count)
     _add_unjudged(conn, [lease for lease in sent if lease.is_bounded])
     kinds = [

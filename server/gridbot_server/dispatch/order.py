@@ -163,6 +163,8 @@ class Order:
     def asked(self) -> list[Candidate]:
         """BOTs whose policies are evaluated for each host."""
         asked = {**self._ranking.asked, **self._owing} if self._owing else self._ranking.asked
+        if not asked:
+            return []
         return [item for item in asked.values() if item.has_work]
 
     @property

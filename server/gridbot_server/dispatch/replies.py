@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import orjson
 
@@ -49,20 +49,22 @@ class ReplyParts:
 
     def render(self) -> bytes:
         """The bytes of the reply, equal in meaning to `protocol.encode_reply`."""
-        head = orjson.dumps(
-            {
-                "protocol": self.protocol,
-                "epoch": self.epoch,
-                "next_request_seconds": self.next_request_seconds,
-                "acks": _plain(self.acks),
-                "reupload": _plain(self.reupload),
-                "abort": _plain(self.abort),
-                "message": self.message,
-                **({"preferences": self.preferences} if self.preferences else {}),
-                **({"call_back": _plain(self.call_back)} if self.call_back else {}),
-                **({"follow": list(map(list, self.follow))} if self.follow else {}),
-            }
-        )
+        told: dict[str, Any] = {
+            "protocol": self.protocol,
+            "epoch": self.epoch,
+            "next_request_seconds": self.next_request_seconds,
+            "acks": _plain(self.acks),
+            "reupload": _plain(self.reupload),
+            "abort": _plain(self.abort),
+            "message": self.message,
+        }
+        if self.preferences:
+            told["preferences"] = self.preferences
+        if self.call_back:
+            told["call_back"] = _plain(self.call_back)
+        if self.follow:
+            told["follow"] = _plain(self.follow)
+        head = orjson.dumps(told)
         return b'%b,"assignments":[%b],"manifests":{%b}}' % (
             head[:-1],
             b",".join(self.assignments),
@@ -125,5 +127,5 @@ def begin_reply(exchange: Exchange) -> ReplyParts:
     return reply
 
 
-def _plain(names: Iterable[ReplicaId]) -> list[list[int]]:
-    return [list(name) for name in names]
+def _plain(names: Iterable[tuple[Any, ...]]) -> list[list[Any]]:
+    return list(map(list, names))

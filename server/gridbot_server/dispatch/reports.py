@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
@@ -20,8 +21,8 @@ ReportKey = tuple[ReplicaId, int]
 Upload = tuple[ReplicaId, str, str]  # replica, name, hash
 
 
-class _Ended(NamedTuple):
-    """A replica that a report has ended."""
+class _Of(NamedTuple):
+    """Of which replica a client has reported."""
 
     bot: int
     seq: int
@@ -60,37 +61,47 @@ def settle_reports(conn: Connection, exchanges: Sequence[Exchange], counters: Co
     # In the transitioner's order, so that they do not wait for each other's leases in a circle.
     rows = [_report_row(client, reports[name, client]) for name, client in sorted(reports)]
     grids = {exchange.client.id: exchange.client.grid or NO_GRID for exchange in exchanges}
-    gone = fetch(conn, _Ended, MOVES["end_leases"], {"reports": encode(rows), **REPORTED})
-    for end in gone:
-        counters.add(end.bot, "back")
-        _note(reports[end.key], grids[end.client], counters)
-    if len(gone) < len(reports):
-        for end in _take_late(conn, reports, {end.key for end in gone}):
-            counters.note(end.bot, grids[end.client], "late")
-            _note(reports[end.key], grids[end.client], counters)
+    values = {"reports": encode(rows), **REPORTED}
+    refused = {of.key for of in fetch(conn, _Of, MOVES["end_leases"], values)}
+    ended = {key: reports[key] for key in reports.keys() - refused} if refused else reports
+    for bot, count in Counter(name.bot for name, _ in ended).items():
+        counters.add(bot, "back", count)
+    _note(ended, grids, counters)
+    if refused:
+        late = {key: reports[key] for key in _take_late(conn, reports, refused)}
+        for name, client in late:
+            counters.note(name.bot, grids[client], "late")
+        _note(late, grids, counters)
 
 
-def _note(report: Report, grid: str, counters: Counters) -> None:
-    """Let the history know what a report that counts has said."""
-    bot, succeeded = report.id.bot, report.how == "success"
-    counters.note(bot, grid, "succeeded" if succeeded else "errors")
-    counters.note(bot, grid, "cpu_seconds", report.cpu_seconds or 0.0)
-    if not succeeded:
-        counters.failures[FailureReason(bot, grid, report.reason)] += 1
+def _note(
+    reports: Mapping[ReportKey, Report], grids: Mapping[int, str], counters: Counters
+) -> None:
+    """Let the history know what reports that count have said; `grids` are of their clients."""
+    seconds: defaultdict[tuple[int, str, bool], list[float]] = defaultdict(list)
+    for (name, client), report in reports.items():
+        bot, grid, succeeded = name.bot, grids[client], report.how == "success"
+        seconds[bot, grid, succeeded].append(report.cpu_seconds)
+        if not succeeded:
+            counters.failures[FailureReason(bot, grid, report.reason)] += 1
+    for (bot, grid, succeeded), spent in seconds.items():
+        counters.note(bot, grid, "succeeded" if succeeded else "errors", len(spent))
+        counters.note(bot, grid, "cpu_seconds", sum(spent))
 
 
 def _take_late(
-    conn: Connection, reports: Mapping[ReportKey, Report], ended: Set[ReportKey]
-) -> list[_Ended]:
-    """Take successes that found no lease but an expired replica; return those."""
+    conn: Connection, reports: Mapping[ReportKey, Report], refused: Set[ReportKey]
+) -> list[ReportKey]:
+    """Take successes that found no lease but an expired replica; return whose reports of which."""
     rows = [
         _report_row(client, reports[name, client])
-        for name, client in sorted(reports.keys() - ended)
+        for name, client in sorted(refused)
         if reports[name, client].how == "success"
     ]
     if not rows:
         return []
-    return fetch(conn, _Ended, MOVES["take_late"], {"reports": encode(rows), **LATE})
+    taken = fetch(conn, _Of, MOVES["take_late"], {"reports": encode(rows), **LATE})
+    return [of.key for of in taken]
 
 
 def _uploads(report: Report) -> Iterator[Upload]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, cast
@@ -86,9 +86,9 @@ class View:
     _taken: set[int] = field(default_factory=set)  # BOTs of which some were taken
     _suspended: set[int] = field(default_factory=set)
 
-    def note_taken(self, bots: Iterable[int]) -> None:
-        """Note that replicas of these BOTs are being taken."""
-        self._taken.update(bots)
+    def note_taken(self, bot: int) -> None:
+        """Note that replicas of a BOT are being taken."""
+        self._taken.add(bot)
 
     def suspend(self, bot: int) -> None:
         """Let nobody have any of a BOT for the rest of the batch."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import msgspec
@@ -58,6 +59,8 @@ class _Message(WorkRequest):
     protocol: Literal[1, 2]
 
 
+_HOSTS_NAMES = 256  # lists of names that are remembered
+_MOST_NAMES_BYTES = MAX_HOST_ATTRIBUTES * MAX_ATTRIBUTE_NAME_BYTES  # of each of them
 _typed = msgspec.json.Decoder(_Message).decode
 
 
@@ -90,26 +93,47 @@ def _is_usual(request: WorkRequest) -> bool:
         and len(request.manifests) <= MAX_MANIFESTS
         and all(map(is_sha256, request.manifests))
         and 0.0 <= request.wait <= MAX_SECONDS
-        and len(request.ahead) <= MAX_AHEAD
+        and (request.preferences is None or 0 <= request.preferences <= MAX_BIGINT)
+        and (not (request.ahead or request.live or request.progress) or _has_usual_news(request))
+    )
+
+
+def _has_usual_news(request: WorkRequest) -> bool:
+    """Of what few requests bring: jobs held ahead, live output and progress."""
+    return (
+        len(request.ahead) <= MAX_AHEAD
         and all(map(is_ahead, request.ahead))
         and len(request.live) <= MAX_FOLLOWED
         and all(map(is_piece, request.live))
         and len(request.progress) <= MAX_HOLDING
         and all(is_replica_id(item[:3]) and is_part(item.part) for item in request.progress)
-        and (request.preferences is None or 0 <= request.preferences <= MAX_BIGINT)
     )
 
 
 def _is_usual_host(attributes: Mapping[str, Scalar]) -> bool:
-    for name, value in attributes.items():
-        if not is_clean(name, MAX_ATTRIBUTE_NAME_BYTES):
-            return False
+    if sum(map(len, attributes)) > _MOST_NAMES_BYTES or len(attributes) > MAX_HOST_ATTRIBUTES:
+        return False
+    limits = _limits(tuple(attributes))
+    if limits is None:
+        return False
+    for value, most in zip(attributes.values(), limits, strict=True):
         if isinstance(value, str):
-            if not is_clean(value, max_attribute_bytes(name)):
+            if not is_clean(value, most):
                 return False
         elif isinstance(value, int) and not -MAX_BIGINT <= value <= MAX_BIGINT:
             return False
-    return len(attributes) <= MAX_HOST_ATTRIBUTES
+    return True
+
+
+@lru_cache(_HOSTS_NAMES)
+def _limits(names: tuple[str, ...]) -> tuple[int, ...] | None:
+    """Return the most bytes of each of a host's attributes; None if a name is not valid.
+
+    Hosts say the same names in each request, and most of them those of all others.
+    """
+    if not all(is_clean(name, MAX_ATTRIBUTE_NAME_BYTES) for name in names):
+        return None
+    return tuple(map(max_attribute_bytes, names))
 
 
 def _is_usual_report(report: Report) -> bool:

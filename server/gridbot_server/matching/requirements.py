@@ -144,6 +144,7 @@ NOT_AT_HOME = "jobs that run together are for machines whose owners trust the BO
 ONLY_STOCK = "the BOT's program is made for BOINC's API: only BOINC clients run it"
 
 UNFIT = "the host could not make the BOT's environment: gridbot bot logs says why"
+_NUMBER = (int, float)  # a union would be made anew for each look
 _ID_CHARACTERS = 16  # of manifests' ids, in a host's ad
 
 RESOURCES = (
@@ -331,4 +332,4 @@ def _needs_platform(names: Iterable[str]) -> str:
 
 def number(value: object) -> int | float | None:
     """Return what an ad says, if that is a number."""
-    return value if isinstance(value, int | float) else None
+    return value if isinstance(value, _NUMBER) else None

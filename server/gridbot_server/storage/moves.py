@@ -10,7 +10,7 @@ from gridbot_client.protocol.messages import ReplicaId
 from gridbot_server.storage import sql
 from gridbot_server.storage.counters import CYCLES, NO_GRID, Counters, Happening
 from gridbot_server.storage.db import Connection
-from gridbot_server.storage.rows import encode, fetch, fetch_values
+from gridbot_server.storage.rows import array, encode, fetch, fetch_values
 from gridbot_server.storage.states import MOVES, REPORTS, Event, State, after
 
 SQL = sql.load("moves.sql")
@@ -113,10 +113,19 @@ def withhold(conn: Connection, bot: int, seqs: Sequence[int], counters: Counters
     names = [{"bot": bot, "seq": seq, "replica": 1} for seq in seqs]
     values = {"jobs": encode(names), "client": NOBODY, "host": NOBODY}
     made = set(fetch(conn, ReplicaId, SQL["withhold"], values))
-    made.difference_update(fetch(conn, ReplicaId, SQL["unlease_ended"], {"leases": encode(names)}))
+    made.difference_update(unlease_ended(conn, sorted(made)))
     counters.add(bot, "sent_first", len(made))
     counters.add(bot, "withheld", len(made))
     counters.note(bot, NO_GRID, "cancelled", -len(made))  # what was never sent
+
+
+def unlease_ended(conn: Connection, leased: Sequence[ReplicaId]) -> list[ReplicaId]:
+    """Take leases back that were just made of replicas that had ended before; return those."""
+    if not leased:
+        return []
+    bots, seqs, replicas = zip(*leased, strict=True)
+    values = {"bots": array(bots), "seqs": array(seqs), "replicas": array(replicas)}
+    return fetch(conn, ReplicaId, SQL["unlease_ended"], values)
 
 
 def relinquish(conn: Connection, event: Event, values: Mapping[str, Any]) -> int:

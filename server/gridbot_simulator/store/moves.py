@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import Any
 
 from gridbot_server.storage.states import State
-from gridbot_simulator.store.statements import Rows, Statements, listed
+from gridbot_simulator.store.statements import Rows, Statements, listed, numbers
 from gridbot_simulator.store.tables import (
     Job,
     Replica,
@@ -84,13 +84,13 @@ def _is_of(lease: StoredLease, item: dict[str, Any]) -> bool:
 
 @STATEMENTS.answers_to("add_leases")
 def add_leases(tables: Tables, leases: str) -> Rows:
-    """Lease replicas of BOTs that run."""
-    rows = []
+    """Lease replicas of BOTs that run; return those that may not be leased."""
+    refused = []
     for item in listed(leases):
         name, bot = _name(item), tables.bots[item["bot"]]
-        if bot.state != "running" or bot.held is not None or not 0 <= name[1] < bot.size:
-            continue
-        if tables.find_lease(*name) is not None:
+        can_go = bot.state == "running" and bot.held is None and 0 <= name[1] < bot.size
+        if not can_go or tables.find_lease(*name) is not None:
+            refused.append(name)
             continue
         tables.lease(
             StoredLease(
@@ -98,17 +98,16 @@ def add_leases(tables: Tables, leases: str) -> Rows:
                 tables.now, tables.now + item["deadline_seconds"],
             )
         )  # fmt: skip
-        rows.append(name)
-    return rows
+    return refused
 
 
 @STATEMENTS.answers_to("unlease_ended")
-def unlease_ended(tables: Tables, leases: str) -> Rows:
+def unlease_ended(tables: Tables, bots: str, seqs: str, replicas: str) -> Rows:
     """Take leases back of what has ended before."""
     over = [
         lease
-        for item in listed(leases)
-        if tables.find_end(*_name(item)) and (lease := tables.find_lease(*_name(item)))
+        for name in zip(numbers(bots), numbers(seqs), numbers(replicas), strict=True)
+        if tables.find_end(*name) and (lease := tables.find_lease(*name))
     ]
     for lease in over:
         tables.unlease(lease)
@@ -117,18 +116,18 @@ def unlease_ended(tables: Tables, leases: str) -> Rows:
 
 @STATEMENTS.answers_to("end_leases")
 def end_leases(tables: Tables, reports: str, ends: Collection[str]) -> Rows:
-    """End leases as their clients report."""
-    rows = []
+    """End leases as their clients report; return the reports that end none."""
+    refused = []
     for item in listed(reports):
         lease = tables.find_lease(*_name(item))
         if lease is None or lease.client != item["client"] or item["how"] not in ends:
+            refused.append((*_name(item), item["client"]))
             continue
         end = StoredEnd(lease, item["how"], item["reason"], tables.now)
         _fill(end, item)
         tables.end(lease, end)
         tables.pending.append((lease.bot, lease.seq))
-        rows.append((*lease.name, lease.client))
-    return rows
+    return refused
 
 
 @STATEMENTS.answers_to("take_late")

@@ -35,7 +35,7 @@ WITH found AS MATERIALIZED (
 SELECT f.hash, f.id, f.host, f.owner, o.name AS owner_name, f.accepts, f.trusts, f.grid, f.dedicated, h.venue, f.seqno, f.last_key,
        h.error_rate, h.mean_turnaround,
        CASE WHEN h.jobs_day = now()::date THEN h.jobs_today ELSE 0 END AS jobs_today,
-       h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now()) / 86400)) AS recent_cpu,
+       h.recent_cpu * exp(greatest(-600, extract(epoch FROM h.recent_at - now())::float8 / 86400)) AS recent_cpu,
        h.width, h.crew, coalesce(w.width, 8) AS crew_width,
        o.preferences_version
   FROM found f JOIN host h ON h.id = f.host JOIN owner o ON o.id = f.owner

@@ -1,8 +1,11 @@
 -- name: followed_clients
--- Who runs what somebody follows; nearly always nobody.
-SELECT DISTINCT lease.client FROM live_output AS live
+-- Who runs what somebody follows; nearly always nobody.  So leases are sought last: all of them would
+-- be looked at otherwise.
+WITH live AS MATERIALIZED (
+    SELECT DISTINCT bot, seq, replica FROM live_output WHERE followed_until > now()
+)
+SELECT DISTINCT lease.client FROM live
   JOIN lease ON (lease.bot, lease.seq, lease.replica) = (live.bot, live.seq, live.replica)
- WHERE live.followed_until > now()
 
 -- name: append
 -- Only what begins where the content ends: repeated and late pieces change nothing.  Locked in the

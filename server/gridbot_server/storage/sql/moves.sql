@@ -70,16 +70,24 @@ DELETE FROM requeue q USING free
 RETURNING q.bot, q.seq, q.replica
 
 -- name: add_leases
-INSERT INTO lease (bot, seq, replica, round, why, client, host, owner, deadline, request_key)
-SELECT x.bot, x.seq, x.replica, x.round, x.why, x.client, x.host, x.owner,
-       now() + make_interval(secs => x.deadline_seconds), x.request_key
-  FROM json_to_recordset(%(leases)s) AS x (
-       bot bigint, seq bigint, replica int, round int, why text, client bigint, host bigint,
-       owner int, deadline_seconds float8, request_key text)
-  JOIN bot b ON b.id = x.bot AND b.state = 'running' AND b.held IS NULL
-       AND x.seq BETWEEN 0 AND b.size - 1
-ON CONFLICT DO NOTHING
-RETURNING bot, seq, replica
+-- Gives those that were not added: nearly always none.
+WITH x AS MATERIALIZED (
+    SELECT * FROM json_to_recordset(%(leases)s) AS r (
+        bot bigint, seq bigint, replica int, round int, why text, client bigint, host bigint,
+        owner int, deadline_seconds float8, request_key text)
+), added AS (
+    INSERT INTO lease (bot, seq, replica, round, why, client, host, owner, deadline, request_key)
+    SELECT x.bot, x.seq, x.replica, x.round, x.why, x.client, x.host, x.owner,
+           now() + make_interval(secs => x.deadline_seconds), x.request_key
+      FROM x JOIN bot b ON b.id = x.bot AND b.state = 'running' AND b.held IS NULL
+           AND x.seq BETWEEN 0 AND b.size - 1
+    ON CONFLICT DO NOTHING
+    RETURNING bot, seq, replica
+)
+SELECT bot, seq, replica FROM x
+ WHERE (SELECT count(*) FROM added) < (SELECT count(*) FROM x)
+EXCEPT
+SELECT bot, seq, replica FROM added
 
 -- name: withhold
 -- As `add_leases`, also while the BOT is held: its jobs are to stay unsent when it is released.
@@ -96,7 +104,8 @@ RETURNING bot, seq, replica
 -- have waited for the report of the same replica, whose row of `ended` it could not see.
 WITH over AS MATERIALIZED (
     SELECT e.bot, e.seq, e.replica
-      FROM json_to_recordset(%(leases)s) AS x (bot bigint, seq bigint, replica int)
+      FROM unnest(%(bots)s::bigint[], %(seqs)s::bigint[], %(replicas)s::int[])
+           AS x (bot, seq, replica)
       JOIN ended e ON (e.bot, e.seq, e.replica) = (x.bot, x.seq, x.replica)
 )
 DELETE FROM lease l USING over
@@ -106,6 +115,7 @@ RETURNING l.bot, l.seq, l.replica
 -- name: end_leases
 -- A compare-and-swap on the lease: a repeat or a forgery finds none and changes nothing.  The client is
 -- compared so that no index serves it: through that, each report would look at all its leases.
+-- Gives the reports that ended nothing: nearly always none.
 WITH report AS MATERIALIZED (
     SELECT * FROM json_to_recordset(%(reports)s) AS r (
         client bigint, bot bigint, seq bigint, replica int, how text, reason text, exit_code int,
@@ -132,6 +142,9 @@ WITH report AS MATERIALIZED (
     ON CONFLICT (bot, seq, replica, name)
     DO UPDATE SET sha256 = excluded.sha256, size = excluded.size, content = excluded.content
 )
+SELECT bot, seq, replica, client FROM report
+ WHERE (SELECT count(*) FROM gone) < (SELECT count(*) FROM report)
+EXCEPT
 SELECT bot, seq, replica, client FROM gone
 
 -- name: take_late
