@@ -261,17 +261,19 @@ _REPLICA = re.compile("replica[0-9]+")
 
 def _complete_job(job: Record) -> Record:
     replicas = {
-        name: _complete_replica(replica)
-        for name, replica in zip(job.names, job.attributes.values(), strict=True)
-        if is_replica_name(name) and isinstance(replica, Record)
+        key: _complete_replica(value)
+        for key, value in job.attributes.items()
+        if isinstance(value, Record) and is_replica_name(key)
     }
-    return _BLANK_JOB.overlaid(job).overlaid(record(replicas))
+    whole = _BLANK_JOB.overlaid(job)
+    return Record({**whole.attributes, **replicas}, whole.names)
 
 
 def _complete_replica(replica: Record) -> Record:
-    host = replica.get("Host")
+    host = replica.attributes.get("host")
     whole_host = _BLANK_REPLICA_HOST.overlaid(host) if isinstance(host, Record) else UNDEFINED
-    return _BLANK_REPLICA.overlaid(replica).holding("Host", whole_host)
+    whole = _BLANK_REPLICA.overlaid(replica)
+    return Record({**whole.attributes, "host": whole_host}, whole.names)
 
 
 def is_replica_name(name: str) -> bool:
