@@ -8,9 +8,9 @@ what was due happens, in its order: replicas end, hosts go and come, clients ask
 served in batches by `dispatch.transaction`, as in a web process; then the cycles run that have
 something to do, and the feeder.  The clock jumps over steps in which nothing is due.
 
-The replication cycle looks at running jobs every second step.  While nothing but the time changes,
-it waits for a hundredth of the time since the last change, if that is more: ages, of which policies
-speak, are then seen within 1 %.
+The replication cycle looks at running jobs every second step, or at each where they are more than
+two looks sample.  While nothing but the time changes, it waits for a hundredth of the time since
+the last change, if that is more: ages, of which policies speak, are then seen within 1 %.
 
 Two things of real clients are left out.  Idle ones poll: no request is kept by the server.  And
 nothing is called back that a client has not started.
@@ -57,7 +57,6 @@ _BATCH = 256
 _GRAIN, _LEAST_GRAIN, _MOST_GRAIN = 0.01, 1.0, 20.0  # of the median job; seconds
 # Between two looks for silent clients; the cycle takes more than 30 for a time without server.
 _LOOK_SECONDS = 10.0
-_REPLICATION_STEPS = 2
 _QUIET_PART = 0.01  # of the time without a change, after which running jobs are looked at again
 _PAST_RESULTS = 100
 
@@ -345,8 +344,9 @@ class Simulation:
 
     def _replicates_at(self) -> float:
         """When the replication cycle looks at running jobs again."""
+        steps = 2 if len(self.tables.leases) <= 2 * replication.SAMPLE else 1
         quiet = self._replicated_at - self._changed_at
-        return self._replicated_at + max(_REPLICATION_STEPS * self._grain, _QUIET_PART * quiet)
+        return self._replicated_at + max(steps * self._grain, _QUIET_PART * quiet)
 
     def _advance(self) -> None:
         """Go to the step in which something is due next."""
