@@ -16,6 +16,8 @@ def pages(stage: Stage) -> dict[str, str]:
         "job-done": f"/bots/{stage.busy}/jobs/3",
         "job-failed": f"/bots/{stage.busy}/jobs/41",
         "job-running": f"/bots/{stage.busy}/jobs/46",
+        "workflow": f"/workflows/{stage.workflow}",
+        "workflow-large": f"/workflows/{stage.large}",
         "machines": "/machines",
         "certificate": "/machines/certificate",
         "notices": "/notices",

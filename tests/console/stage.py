@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from psycopg.types.json import Jsonb
 from tests.factories import (
@@ -33,6 +34,9 @@ PICTURE = bytes.fromhex(
 )
 
 
+_NODE_WORDS = ("waiting", "running", "done", "failed", "futile")
+
+
 @dataclass(frozen=True)
 class Stage:
     """Who is there, and which BOTs."""
@@ -43,6 +47,8 @@ class Stage:
     held: int
     done: int
     others: int  # the operator's
+    workflow: int = 0  # the user's run that goes on: jobs 40 of `busy` failed, job 46 runs
+    large: int = 0  # the user's run of many nodes, which is not heard of
 
 
 def make_stage(conn: Connection, hostile: str = "") -> Stage:
@@ -75,7 +81,62 @@ def make_stage(conn: Connection, hostile: str = "") -> Stage:
     _notices_and_backup(conn, (ada, root), hostile)
     others = make_bot(conn, root, jobs=10, name="other-scan")
     make_client(conn, root, make_host(conn, root, {**HOST, "Name": "server-room"}, venue="work"))
-    return Stage(make_key(conn, root, "operator"), make_key(conn, ada), busy, held, done, others)
+    return Stage(
+        make_key(conn, root, "operator"), make_key(conn, ada), busy, held, done, others,
+        _workflow(conn, ada, busy, hostile), _large_workflow(conn, ada),
+    )  # fmt: skip
+
+
+def _workflow(conn: Connection, owner: int, bot: int, hostile: str) -> int:
+    """Four nodes: one done, one failed, one at work, one that waits."""
+    nodes = [
+        _node("prepare", "done", 0, bot, 1),
+        _node(f"fit-left{hostile}", "failed", 1, bot, 40, f"Job failed with status 3{hostile}"),
+        _node("fit-right", "running", 1, bot, 46, jobs_waiting=1),
+        _node("collect", "waiting", 2, None, None, f"waits for fit-left{hostile}, fit-right"),
+    ]
+    layers = [_layer(done=1), _layer(failed=1, running=1), _layer(waiting=1)]
+    edges = [[0, 1], [0, 2], [1, 3], [2, 3]]
+    graph = {"why": "", "layers": layers, "nodes": nodes, "edges": edges, "edges_total": 4}
+    return _told(conn, owner, f"DAG linkage.dag{hostile}", graph, 0)
+
+
+def _large_workflow(conn: Connection, owner: int) -> int:
+    """Ten thousand nodes in three layers, of which the first 200 were told."""
+    nodes = [_node(f"scan-{n:05}", "running" if n else "failed", 1, None, None) for n in range(200)]
+    layers = [_layer(done=1), _layer(failed=1, running=199, waiting=9798), _layer(waiting=1)]
+    graph = {"why": "", "layers": layers, "nodes": nodes, "edges": [], "edges_total": 0}
+    return _told(conn, owner, "DAG large.dag", graph, 600)
+
+
+def _node(
+    name: str, state: str, layer: int, bot: int | None, job: int | None, why: str = "",
+    jobs_waiting: int = 0,
+) -> dict[str, object]:  # fmt: skip
+    return {
+        "name": name, "state": state, "layer": layer, "tries": 1, "why": why, "jobs": 1,
+        "jobs_running": int(state == "running") - jobs_waiting, "jobs_waiting": jobs_waiting,
+        "bot": bot, "job": job,
+    }  # fmt: skip
+
+
+def _layer(**counts: int) -> dict[str, int]:
+    return {word: counts.get(word, 0) for word in _NODE_WORDS}
+
+
+def _told(conn: Connection, owner: int, name: str, graph: dict[str, Any], silent: int) -> int:
+    """A run that told how it is, so many seconds ago."""
+    sums = [sum(layer[word] for layer in graph["layers"]) for word in _NODE_WORDS]
+    found = conn.execute(
+        "WITH made AS (INSERT INTO bot_group (owner, name) VALUES (%s, %s) RETURNING id)"
+        " INSERT INTO workflow (bot_group, kind, name, state, seconds, eta_seconds,"
+        " waiting, running, done, failed, futile, graph, told_at)"
+        " SELECT id, 'dag', %s, 'running', 300, 900, %s, %s, %s, %s, %s, %s,"
+        " now() - interval '1 second' * %s FROM made RETURNING bot_group",
+        [owner, f"run-{silent}", name, *sums, Jsonb(graph), silent],
+    ).fetchone()
+    assert found is not None
+    return int(found[0])
 
 
 def _notices_and_backup(conn: Connection, owners: tuple[int, ...], hostile: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from tests import dag_adapter
+from tests.console.test_entry import logged_in
 from tests.system import dag_kills
 from tests.system.deployment import GRIDBOT, Deployment, eventually
 
@@ -140,6 +141,40 @@ def test_a_run_that_is_killed_again_and_again_runs_no_job_twice_and_leaves_the_s
     assert (found.code, found.kills > 1, found.twice) == (0, True, []), found.said
     assert (found.files, found.jobs) == (wanted.files, wanted.jobs)
     assert len(wanted.files) == 2 * wanted.attempts - 4 + 2 * dag_kills.WIDTH
+
+
+def told(running: Deployment) -> dict[str, Any]:
+    """The run that the server knows of; {} before it does."""
+    with running.session() as session:
+        found = session.connection.get("/workflows")["workflows"]
+    return dict(found[0]) if found else {}
+
+
+def test_the_console_shows_a_run_from_its_first_job_to_its_end_also_after_a_kill(
+    running: Deployment, folder: Path
+) -> None:
+    (folder / "x.dag").write_text(f'{DIAMOND}VARS A code="0"\nSCRIPT POST B wait.sh\n')
+    (folder / "wait.sh").write_text("#!/bin/sh\nuntil test -e go; do sleep 0.1; done\n")
+    (folder / "wait.sh").chmod(0o755)
+    process = start(running, folder)
+    eventually(lambda: told(running).get("nodes_done", 0) > 0)
+    before = told(running)
+    assert (before["name"], before["state"], before["nodes_total"]) == ("DAG x.dag", "running", 4)
+    process.kill()
+    process.communicate()
+    process = start(running, folder)
+    (folder / "go").touch()
+    code, text = ended(process)
+    after = told(running)
+    assert (code, after["id"], after["state"], after["nodes_done"]) == (0, before["id"], "done", 4)
+    assert f"{running.url}/workflows/{after['id']}" in text
+    with running.session() as session:
+        key = running.settings.operator_key_path.read_text().strip()
+        page = logged_in(running.url, key).get(f"{running.url}/workflows/{after['id']}").text
+        (bot,) = session.bots(group=after["group"])
+    assert "Done: 4 nodes in" in page
+    assert page.count('class="node is-done"') == 4
+    assert bot.jobs_total == 4
 
 
 def test_an_interrupted_run_is_told_and_stopped(running: Deployment, folder: Path) -> None:

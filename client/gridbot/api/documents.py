@@ -351,6 +351,27 @@ class Groups(TypedDict):
     groups: list[GroupState]
 
 
+class WorkflowSummary(TypedDict):
+    """The run of a workflow, as it told last."""
+
+    id: int
+    group: str
+    owner: str
+    kind: Literal["dag", "flow"]
+    name: str
+    state: Literal["running", "done", "failed", "interrupted", "silent"]
+    verdict: str
+    seconds: float
+    eta_seconds: float | None
+    told_at: str
+    nodes_total: int
+    nodes_waiting: int
+    nodes_running: int
+    nodes_done: int
+    nodes_failed: int
+    nodes_futile: int
+
+
 class GridState(TypedDict):
     """A grid that a constructor submits pilots to."""
 

@@ -14,6 +14,7 @@ from gridbot.dag.engine import events
 from gridbot.dag.engine.engine import DagEngine
 from gridbot.dag.engine.table import NodeState, NodeStatus
 from gridbot.dag.reports import rescue
+from gridbot.dag.reports.workflow import RunTimes
 from gridbot.dag.reports.writing import replace_file
 from gridbot.dag.run import leftovers
 from gridbot.dag.run.settings import RunOptions
@@ -85,12 +86,8 @@ class RunStatus:
         return "\n".join(lines)
 
     def _left(self) -> str:
-        done = self.engine.table.done()
-        if self.engine.is_over or not done or not self.is_working:
-            return ""
-        elapsed = time.time() - self.began_at
-        left = elapsed * (self.engine.table.total - done) / done
-        return f", about {_span(left)} left"
+        left = RunTimes.of(self.engine, self.began_at).eta_seconds
+        return f", about {_span(left)} left" if left is not None and self.is_working else ""
 
     @staticmethod
     def _listed(what: str, states: list[NodeState], more: Any) -> list[str]:

@@ -20,6 +20,7 @@ from gridbot.dag.journal import Happened
 from gridbot.dag.language.model import Dag
 from gridbot.dag.run.inbox import Inbox
 from gridbot.dag.run.lots import NodeLots
+from gridbot.dag.run.telling import ToldRun, WorkflowTeller
 from gridbot.flow.results import StepResults
 from gridbot.flow.sending import ChangedStep, StepBatch, StepJobs, own_files
 from gridbot.flow.steps import Step
@@ -47,7 +48,12 @@ class FlowRun:
         self._path = Path(f"{name}.flow.journal")
         self._journal = journal.RunJournal(self._path)
         self._header, *self._documents = self._journal.documents or [
-            {"journal": journal.VERSION, "run": secrets.token_hex(8), "flow": name}
+            {
+                "journal": journal.VERSION,
+                "run": secrets.token_hex(8),
+                "flow": name,
+                "at": time.time(),
+            }
         ]
         self._inbox = Inbox()
         self._results = StepResults(session)
@@ -56,12 +62,14 @@ class FlowRun:
         )
         self.engine = DagEngine(Dag((), {}))
         self._jobs = StepJobs(self._lots, self.engine.table)
+        told = ToldRun("flow", name, self._header["at"], self.engine, self._lots)
+        self._teller = WorkflowTeller(told, session.connection, log.info)
 
     def execute(self) -> None:
         """Run to the end.  Raises GridbotError."""
         try:
             if not self._journal.documents:
-                self._journal.append([{**self._header, "at": time.time()}])
+                self._journal.append([self._header])
             self._replay(self._documents)
             if not self.engine.is_over:
                 self._loop(has_begun=any(item["event"] == "began" for item in self._documents))
@@ -69,6 +77,7 @@ class FlowRun:
         except BaseException:
             self._lots.pause()
             self._journal.close()
+            self._teller.end("interrupted")
             raise
 
     def _loop(self, has_begun: bool) -> None:
@@ -84,6 +93,7 @@ class FlowRun:
         while not self.engine.is_over:
             told = self._inbox.wait(halt_file, self.engine.is_halted)
             self._carry_out(self._decide(map(Happened, told)))
+            self._teller.look(bool(told))
 
     def _finish(self) -> None:
         self._lots.stop(cancel=False)
@@ -93,6 +103,7 @@ class FlowRun:
                 place = self._jobs.place(step.name, number)
                 step.details = self._results.why(step, number, place)
         self._journal.keep(Path(f"{self._name}.flow.log"))
+        self._teller.end("failed" if self.engine.exit_code else "done")
 
     # --- after a crash
 

@@ -58,8 +58,6 @@ class StepJobs:
         self._feeds: dict[str, StepFeed] = {}
         self._over: dict[str, list[StepFeed]] = {}  # those over the outputs of a step
         self._changed: dict[str, StepFeed] = {}
-        # From which process on jobs of a step are from which number on of which BOT.
-        self._places: dict[str, list[tuple[int, int, int]]] = {}
 
     # --- what others ask, and tell
 
@@ -69,9 +67,9 @@ class StepJobs:
 
     def place(self, node: str, process: int) -> tuple[int, int]:
         """BOT and number of a job."""
-        places = self._places[node]
-        start, first, bot = next(place for place in reversed(places) if place[0] <= process)
-        return bot, first + process - start
+        found = self._lots.place(node, process)
+        assert found is not None, "all jobs of steps are sent to the server"
+        return found
 
     def see(self, step: Step, result: Result) -> None:
         """A job is done: steps over its outputs have jobs for them."""
@@ -129,7 +127,6 @@ class StepJobs:
         taken = feed.take()
         jobs = [_sent_job(step, job) for job in taken]
         first = self._lots.reserve(lot, step.name, jobs, process)
-        self._places.setdefault(step.name, []).append((process, first, lot.bot.id))
         if jobs:
             batch.appends.append(Append(lot, first, jobs))
         return first, len(jobs), {"number": lot.bot.id, "content": _hash_of(step, taken, jobs)}
@@ -162,7 +159,6 @@ class StepJobs:
             raise ChangedStep(f"its {step.job_content} have changed")
         lot = self._lots.remember(event.bot, document["number"])
         self._lots.expect(lot, step.name, event.first, [_Nowhere() for _ in jobs], process)
-        self._places.setdefault(step.name, []).append((process, event.first, lot.bot.id))
 
     def resume(self) -> list[events.JobRemoved]:
         """Send the jobs that were journaled, and did not reach the server; as `NodeLots.resume`."""

@@ -28,6 +28,7 @@ from gridbot_server.api import (
     signing,
     uploads,
     volunteers,
+    workflows,
 )
 
 BLUEPRINTS = (
@@ -58,4 +59,5 @@ BLUEPRINTS = (
     signing.blueprint,
     uploads.blueprint,
     volunteers.blueprint,
+    workflows.blueprint,
 )

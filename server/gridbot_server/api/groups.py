@@ -57,7 +57,7 @@ def list_groups(limit: int) -> Groups:
 def show_group(name: str, wait: int, owner: str | None) -> GroupState:
     """Tell about one group; with `wait`, once no BOT of it goes on, or so many seconds are over."""
     with connection() as conn:
-        group = _find(conn, name, owner)
+        group = find_group(conn, name, owner)
         goes_on = wait and rows.has_row(conn, SQL["goes_on"], {"group": group})
     if goes_on:
         wait_for_news(-group, wait, reader())
@@ -78,7 +78,7 @@ def stream_group_results(
     have come into the group since.  Else as the results of one BOT, without events.
     """
     with connection() as conn:
-        group = _find(conn, name, owner)
+        group = find_group(conn, name, owner)
         last = _last(conn, group)
         is_done = not rows.has_row(conn, SQL["goes_on"], {"group": group})
     if wait and last <= after and not is_done:
@@ -94,7 +94,7 @@ def stream_group_results(
 def cancel_group(name: str, owner: str | None) -> GroupState:
     """Cancel the BOTs that are in a group now; those that have ended stay as they are."""
     with connection() as conn:
-        group = _find(conn, name, owner)
+        group = find_group(conn, name, owner)
         conn.execute(SQL["cancel"], {"group": group})
         return _summary(conn, group)
 
@@ -107,14 +107,14 @@ def cancel_group(name: str, owner: str | None) -> GroupState:
 def change_group(name: str, json: GroupChange, owner: str | None) -> GroupState:
     """Give a group a share of its owner's hosts, or take it away."""
     with connection() as conn, conn.transaction():
-        group = _find(conn, name, owner)
+        group = find_group(conn, name, owner)
         if "share" in json.model_fields_set:
             conn.execute(SQL["tell_dispatch"], {"group": group})
             conn.execute(SQL["set_share"], {"group": group, "share": json.share})
         return _summary(conn, group)
 
 
-def _find(conn: Connection, name: str, owner: str | None) -> int:
+def find_group(conn: Connection, name: str, owner: str | None) -> int:
     """Return a group that this key may touch: the caller's own, or for operators anybody's."""
     key = auth.key()
     wanted = key.owner_name if owner is None else owner

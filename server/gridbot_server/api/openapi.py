@@ -60,6 +60,7 @@ _TAGS = {
     "teams": "Teams of volunteers.",
     "tokens": "Keys.",
     "uploads": "Outputs of replicas: resumable uploads.",
+    "workflows": "Runs of DAGs and flows, as they tell how they are.",
     "volunteer": "One's own credit, team and consent.",
 }
 

@@ -27,6 +27,7 @@ from gridbot_server.console import (
     policies,
     project,
     static,
+    workflows,
 )
 from gridbot_server.console.blueprint import blueprint
 from gridbot_server.console.openid import OpenIdProvider
@@ -40,7 +41,7 @@ __all__ = ["register"]
 # Their views are in the blueprint once they are imported.
 _PAGES = (
     bots, entry, errors, files, home, jobs, logins, machines, notices, operations, overlay,
-    policies, project,
+    policies, project, workflows,
 )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from werkzeug.wrappers import Response as BaseResponse
 
 from gridbot_server.api.schema import plain_errors
-from gridbot_server.console import figures, words
+from gridbot_server.console import figures, graph, words
 from gridbot_server.console.shared import POLL_SECONDS, SharedContents
 from gridbot_server.console.static import address
 from gridbot_server.errors import RequestError
@@ -50,6 +50,7 @@ blueprint = Blueprint("console", __name__, template_folder="templates")
 for _name, _filter in words.FILTERS.items():
     blueprint.add_app_template_filter(_filter, _name)
 blueprint.add_app_template_filter(figures.parts, "parts")
+blueprint.add_app_template_filter(graph.node_parts, "node_parts")
 blueprint.add_app_template_global(address, "static")
 
 

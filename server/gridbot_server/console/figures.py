@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -58,9 +58,14 @@ def parts(bot: Counted) -> list[BarPart]:
         ("silent", "at silent hosts", bot.jobs_silent),
         ("waiting", "waiting", bot.jobs_waiting),
     )
+    return bar(counts, bot.jobs_total)
+
+
+def bar(counts: Iterable[tuple[str, str, int]], total: int) -> list[BarPart]:
+    """Return the pieces of a bar: each of a kind, with a label and its count."""
     found, x = [], 0.0
     for kind, label, count in counts:
-        width = WIDTH * max(0, count) / bot.jobs_total if bot.jobs_total else 0.0
+        width = WIDTH * max(0, count) / total if total else 0.0
         found.append(BarPart(kind, label, count, round(x, 1), round(width, 1)))
         x += width
     return found

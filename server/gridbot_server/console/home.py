@@ -13,6 +13,7 @@ from werkzeug.wrappers import Response as BaseResponse
 
 from gridbot_server.api.bots import list_bots
 from gridbot_server.api.schema import call
+from gridbot_server.api.workflows import list_workflows
 from gridbot_server.console.blueprint import blueprint, live
 from gridbot_server.console.errors import ask_to_log_in
 from gridbot_server.console.operations import server_health
@@ -26,6 +27,7 @@ SQL = sql.load("console.sql")
 
 # Unfinished BOTs, and ended ones, that are listed.
 _MOST_LEFT, _MOST_ENDED = 50, 15
+_MOST_WORKFLOWS = 10
 _LOOKED_AT_FOR_PACE = 20
 
 
@@ -91,6 +93,7 @@ def _home() -> dict[str, Any]:
         "tone": "bad" if counts.trouble or counts.held else "warn" if counts.silent else "good",
         "health": health,
         "left": shown,
+        "workflows": call(list_workflows, limit=_MOST_WORKFLOWS).workflows,
         "ended": [ListedBot(bot, None) for bot in ended[:_MOST_ENDED]],
         "is_operator": is_operator,
     }

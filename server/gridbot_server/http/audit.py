@@ -1,7 +1,7 @@
 """Who changed what: each change that a person's key made through the API is noted, once it is made.
 
-Not noted is what programs do all the time: uploads, jobs that are streamed in, what clients and the
-overlay's constructor tell.
+Not noted is what programs do all the time: uploads, jobs that are streamed in, what clients,
+workflows and the overlay's constructor tell.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ log = logging.getLogger(__name__)
 SQL = sql.load("audit.sql")
 
 _CHANGES = frozenset(("POST", "PUT", "PATCH", "DELETE"))
-_ALL_THE_TIME = frozenset(("blobs", "uploads", "clients", "content", "overlay", "append_jobs"))
+_ALL_THE_TIME = frozenset(
+    ("blobs", "uploads", "clients", "content", "overlay", "append_jobs", "tell_workflow")
+)
 _NO_CHANGES = frozenset(("log_out",))
 _SECRETS = ("code", "key", "password", "secret", "signature", "token", "envelope")
 _MOST_BYTES = 256 << 10  # of a body that is looked at again

@@ -41,6 +41,42 @@ def progress(bot: JobsSoFar) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodesSoFar:
+    """The nodes of a workflow's run."""
+
+    state: str
+    total: int
+    done: int
+    failed: int
+    futile: int
+    seconds: float  # since it began
+    eta_seconds: float | None
+    silent_seconds: float  # since it told how it is
+
+
+def workflow_progress(run: NodesSoFar) -> str:
+    """Return how far a workflow is, such as `47 % of 120 nodes done, about 5 min left`."""
+    failed = f", {run.failed} failed" if run.failed else ""
+    done = f"{_share(run.done, run.total)} of {_counted(run.total, 'node')} done{failed}"
+    match run.state:
+        case "done":
+            return f"done: {_counted(run.total, 'node')} in {span(run.seconds)}{failed}"
+        case "failed":
+            futile = f", and {run.futile} cannot run" if run.futile else ""
+            return f"failed with {done}{futile}"
+        case "interrupted":
+            return f"interrupted with {done}; the same command goes on with it"
+        case "silent":
+            return (
+                f"not heard of for {span(run.silent_seconds)}, with {done};"
+                " if it was interrupted, the same command goes on with it"
+            )
+        case _:
+            left = f", about {span(run.eta_seconds)} left" if run.eta_seconds is not None else ""
+            return f"{done}{left}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Standings:
     """All BOTs that somebody sees, and what an operator must look after."""
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from gridbot_client.protocol import workflows
 from gridbot_client.protocol.checkpoints import EVERY_SECONDS, EXIT_CODE, MAX_FILES
 from gridbot_client.protocol.manifest import DEFAULT_MAX_OUTPUT_BYTES, MAX_TOGETHER
 from gridbot_client.protocol.messages import (
@@ -313,6 +314,68 @@ class GroupChange(PartialBody):
     share: Annotated[float, Field(gt=0, le=1e6)] | None = None
     """Of its owner's hosts, beside other groups with a share and all else, which has 1; null:
     none of its own."""
+
+
+NodeName = Annotated[
+    str,
+    Field(min_length=1, max_length=workflows.MAX_NAME_CHARACTERS),
+    AfterValidator(_one_line),
+]
+Why = Annotated[str, Field(max_length=workflows.MAX_WHY_CHARACTERS), AfterValidator(_one_line)]
+Seconds = Annotated[float, Field(ge=0, le=1e10)]
+NodeCount = Annotated[int, Field(ge=0, le=10**9)]
+Edge = Annotated[list[Count], Field(min_length=2, max_length=2)]  # places of nodes: before, after
+
+
+class ToldLayer(Body):
+    """How many nodes of a layer are in which state."""
+
+    waiting: NodeCount = 0
+    running: NodeCount = 0
+    done: NodeCount = 0
+    failed: NodeCount = 0
+    futile: NodeCount = 0
+
+
+class ToldNode(Body):
+    """A node of a workflow."""
+
+    name: NodeName
+    state: Literal["waiting", "running", "done", "failed", "futile"]
+    layer: Annotated[int, Field(ge=0, lt=workflows.MAX_LAYERS)]
+    tries: NodeCount = 0
+    why: Why = ""
+    jobs: NodeCount = 0
+    jobs_running: NodeCount = 0
+    jobs_waiting: NodeCount = 0
+    bot: Count | None = None
+    job: Count | None = None
+
+
+class ToldWorkflow(Body):
+    """`PUT /groups/NAME/workflow`: how the run of a workflow is."""
+
+    kind: Literal["dag", "flow"]
+    name: NodeName
+    state: Literal["running", "done", "failed", "interrupted"]
+    why: Why = ""
+    seconds: Seconds  # since it began
+    eta_seconds: Seconds | None = None
+    layers: Annotated[list[ToldLayer], Field(max_length=workflows.MAX_LAYERS)]
+    nodes: Annotated[list[ToldNode], Field(max_length=workflows.MAX_NODES)]
+    edges: Annotated[list[Edge], Field(max_length=workflows.MAX_EDGES)] = []
+    edges_total: NodeCount = 0
+
+    @model_validator(mode="after")
+    def _refuse_strange_places(self) -> Self:
+        count = len(self.nodes)
+        for before, after in self.edges:
+            if max(before, after) >= count:
+                raise ValueError(f"edge {before}, {after}: there are {count} nodes")
+        for node in self.nodes:
+            if node.layer >= len(self.layers):
+                raise ValueError(f"node {node.name}: there are {len(self.layers)} layers")
+        return self
 
 
 class ReadPosition(Body):

@@ -17,6 +17,7 @@ from gridbot_server.models.responses import (
     operation,
     results,
     signing,
+    workflows,
 )
 
 READ = {name: item for name, item in vars(documents).items() if is_typeddict(item)}
@@ -29,7 +30,7 @@ def answers(*modules: ModuleType) -> Iterator[tuple[str, type[ResponseModel]]]:
                 yield name, item
 
 
-SENT = dict(answers(bots, data, explanation, grids, groups, operation, results, signing))
+SENT = dict(answers(bots, data, explanation, grids, groups, operation, results, signing, workflows))
 
 
 def shape(hint: Any) -> str:

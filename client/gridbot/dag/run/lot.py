@@ -51,6 +51,8 @@ class LotTable:
         self.lock = threading.RLock()
         self._lots: dict[str, NodeLot] = {}
         self._of_node: dict[str, dict[int, tuple[NodeLot, int]]] = {}  # lot and number, by process
+        # From which process on jobs of a node are, or were, from which number on of which BOT.
+        self._places: dict[str, list[tuple[int, int, int]]] = {}
 
     def known(self) -> list[NodeLot]:
         """All BOTs."""
@@ -71,11 +73,22 @@ class LotTable:
     ) -> None:
         """Know of jobs of a node, from a number and a process on."""
         with self.lock:
+            if not process:  # the node begins, or begins anew
+                self._places[node] = []
+            self._places[node].append((process, first, lot.bot.id))
             for place, destination in enumerate(to):
                 job = JobAtServer(node, process + place, destination)
                 lot.jobs[first + place] = job
                 self._of_node.setdefault(node, {})[job.process] = (lot, first + place)
             lot.total = max(lot.total, first + len(to))
+
+    def place(self, node: str, process: int) -> tuple[int, int] | None:
+        """BOT and number of a job, also of one that has ended; None if it is not at the server."""
+        with self.lock:
+            for start, first, bot in reversed(self._places.get(node, ())):
+                if start <= process:
+                    return bot, first + process - start
+        return None
 
     def find(self, node: str, processes: Sequence[int]) -> list[tuple[NodeLot, int]]:
         """Where jobs of a node are: BOT and number."""

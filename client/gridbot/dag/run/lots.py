@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -17,6 +18,7 @@ from gridbot.dag.run.lot import LotTable, NodeLot, OutputTarget
 from gridbot_client.protocol.messages import Scalar
 
 _MOST_AT_ONCE = 5000  # jobs in one append
+_NOT_IN_GROUPS = re.compile(r"[^A-Za-z0-9._-]+")
 
 Fields = Callable[[], Mapping[str, Any]]  # of a submission
 
@@ -58,6 +60,7 @@ class NodeLots:
         keep: Keep = save_outputs,
     ) -> None:  # fmt: skip
         self._session, self._run, self._name, self._say = session, run, name, say
+        self.group = _group_of(name, run)
         self._table = LotTable()
         self._follower = LotFollower(self._table, told, say, keep)
 
@@ -66,7 +69,12 @@ class NodeLots:
         with self._table.lock:
             if (found := self._table.get(key)) is not None:
                 return found
-            given = {"name": self._name, "idempotency_key": f"{self._run}-{key}"[:64], **fields()}
+            given = {
+                "name": self._name,
+                "idempotency_key": f"{self._run}-{key}"[:64],
+                "group": self.group,
+                **fields(),
+            }
             bot = patiently(lambda: self._session.submit(**given), self._gives_up, self._away)
             for warning in bot.warnings:
                 if "uploaded as an executable" not in warning:
@@ -181,6 +189,10 @@ class NodeLots:
         """All of them."""
         return self._table.known()
 
+    def place(self, node: str, process: int) -> tuple[int, int] | None:
+        """BOT and number of a job, also of one that has ended; None if it is not at the server."""
+        return self._table.place(node, process)
+
     def forget(self, node: str, process: int, seen: int) -> None:
         """The journal tells of a job's end, and of the cursor of results that it had."""
         for lot, seq in self._table.find(node, (process,)):
@@ -218,3 +230,9 @@ class NodeLots:
     def pause(self) -> None:
         """Let the jobs go on without us."""
         self._follower.is_over.set()
+
+
+def _group_of(name: str, run: str) -> str:
+    """The group of a run's BOTs: its name as far as groups may be called so, and its own number."""
+    word = _NOT_IN_GROUPS.sub("-", name).strip("-._")[:50] or "run"
+    return f"{word}-{run[:8]}"

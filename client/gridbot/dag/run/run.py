@@ -27,6 +27,7 @@ from gridbot.dag.run.programs import NodePrograms
 from gridbot.dag.run.record import RunReports
 from gridbot.dag.run.settings import RunOptions
 from gridbot.dag.run.submitting import Batch, Submitting, WorkPlaces
+from gridbot.dag.run.telling import ToldRun, WorkflowTeller
 
 _NEW_YEAR = 1_767_225_600  # 2026: clusters of later runs have greater numbers
 
@@ -45,6 +46,7 @@ class DagRun:
         self._inbox = Inbox()
         self._processes = LocalPrograms()
         self._lots: NodeLots | None = None
+        self._teller: WorkflowTeller | None = None
 
     def remove(self) -> None:
         """Ask for its end; any thread may."""
@@ -187,6 +189,8 @@ class DagRun:
                 return self._pause()
             self._carry_out(self._decide([*map(Happened, told)]))
             self._record.flush(time.time())
+            if self._teller:
+                self._teller.look(bool(told))
         return self._finish()
 
     def _carry_out(self, to_do: Sequence[actions.Action]) -> None:
@@ -258,6 +262,8 @@ class DagRun:
             self._lots.pause()
         self._record.flush(at, force=True)
         self._journal.close()
+        if self._teller:
+            self._teller.end("interrupted")
         return PAUSED
 
     def _finish(self) -> int:
@@ -273,6 +279,8 @@ class DagRun:
         self._record.picture(at, is_end=True)
         self._record.metrics(self._header["at"], at, self._header["cluster"])
         self._journal.keep(journal.kept_path_of(self._plan.primary))
+        if self._teller:
+            self._teller.end("failed" if code else "done")
         return code
 
     def _dump(self) -> int:
@@ -290,7 +298,10 @@ class DagRun:
     def _at_server(self) -> NodeLots:
         if self._lots is None:
             name = self._options.name or f"DAG {self._files[0]}"
-            self._lots = NodeLots(
-                self._connect(), self._header["run"], name, self._inbox.put, self._say
-            )
+            session = self._connect()
+            self._lots = NodeLots(session, self._header["run"], name, self._inbox.put, self._say)
+            self._teller = WorkflowTeller(
+                ToldRun("dag", name, self._header["at"], self.engine, self._lots),
+                session.connection, self._say,
+            )  # fmt: skip
         return self._lots

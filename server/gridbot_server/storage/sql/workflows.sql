@@ -1,0 +1,23 @@
+-- name: tell
+INSERT INTO workflow (bot_group, kind, name, state, seconds, eta_seconds, waiting, running, done,
+                      failed, futile, graph)
+VALUES (%(group)s, %(kind)s, %(name)s, %(state)s, %(seconds)s, %(eta_seconds)s, %(waiting)s,
+        %(running)s, %(done)s, %(failed)s, %(futile)s, %(graph)s)
+ON CONFLICT (bot_group) DO UPDATE
+   SET kind = excluded.kind, name = excluded.name, state = excluded.state, seconds = excluded.seconds,
+       eta_seconds = excluded.eta_seconds, waiting = excluded.waiting, running = excluded.running,
+       done = excluded.done, failed = excluded.failed, futile = excluded.futile,
+       graph = excluded.graph, told_at = now()
+
+-- name: list
+-- Those that go on first, then the latest; `mine` is null for an operator, who sees everybody's.
+SELECT w.bot_group AS id, g.name AS "group", owner.name AS owner, w.kind, w.name, w.state, w.seconds,
+       w.eta_seconds, w.waiting, w.running, w.done, w.failed, w.futile, w.told_at,
+       extract(epoch FROM now() - w.told_at)::float8 AS silent_seconds
+  FROM workflow w JOIN bot_group g ON g.id = w.bot_group JOIN owner ON owner.id = g.owner
+ WHERE (%(mine)s::int IS NULL OR g.owner = %(mine)s)
+   AND (%(workflow)s::bigint IS NULL OR w.bot_group = %(workflow)s)
+ ORDER BY w.state <> 'running', w.bot_group DESC LIMIT %(limit)s
+
+-- name: graph
+SELECT graph FROM workflow WHERE bot_group = %(workflow)s
